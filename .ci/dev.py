@@ -1,0 +1,178 @@
+"""Set up, run, test and check oaml: `python .ci/dev.py setup|demo|test|check|readme|clean` on Linux, macOS and Windows.
+
+The Makefile and the CI call these commands and add nothing. Only the standard library is imported here,
+because the first command of all makes the environment in which everything else runs."""
+import argparse, hashlib, json, os, posixpath, re, shutil, subprocess, sys, tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+VENV = ROOT/".venv"
+BIN = VENV/("Scripts" if os.name == "nt" else "bin")
+PYTHONS = ("3.11", "3.12", "3.13")  # settings.ini's min_python up to what CI runs; the constraints are made with the first
+INSTALL_FILES = ("constraints.txt", "settings.ini", "setup.py", "pyproject.toml")
+
+MAX_NOTEBOOK_BYTES = 300_000  # a notebook that opens at once, also on GitHub
+
+
+def run(*cmd, cwd=ROOT, **env):
+    "Run `cmd` in `cwd` with `env` added, and stop with its exit code if it fails."
+    print("+", *cmd, flush=True)
+    done = subprocess.run([str(c) for c in cmd], cwd=cwd, env={**os.environ, **env})
+    if done.returncode: sys.exit(done.returncode)
+
+
+def tool(name):
+    "The path of the command `name` inside the virtual environment."
+    return BIN/(name + (".exe" if os.name == "nt" else ""))
+
+
+# Set-up
+
+def find_python():
+    "A Python that oaml supports: this one, or the first of `PYTHONS` on PATH."
+    if "%d.%d" % sys.version_info[:2] in PYTHONS: return sys.executable
+    found = [path for v in PYTHONS for path in [shutil.which(f"python{v}")] if path]
+    if not found: sys.exit(f"oaml needs Python {' or '.join(PYTHONS)}; this is {sys.version.split()[0]}, and PATH has no other.")
+    return found[0]
+
+
+def install_key():
+    "What the environment depends on, as a hash: the files that name versions, and where the project lies."
+    parts = [str(ROOT).encode()] + [(ROOT/name).read_bytes() for name in INSTALL_FILES]
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()
+
+
+def setup():
+    "Make `.venv` and install oaml with pinned versions; do nothing if both are as they should be."
+    stamp, key = VENV/"oaml-install.sha256", install_key()
+    if tool("python").exists() and stamp.exists() and stamp.read_text() == key: return
+    stamp.unlink(missing_ok=True)  # an install that is cut short must not look finished
+    if not tool("python").exists(): run(find_python(), "-m", "venv", "--clear", VENV)
+    pip = tool("python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", ROOT/"constraints.txt"
+    run(*pip, "setuptools", "wheel")
+    run(*pip, "--no-build-isolation", "-e", f"{ROOT}[train,dev]")
+    stamp.write_text(key)
+
+
+# README.md from nbs/index.ipynb
+
+def shown_path(link):
+    "`link` as written in nbs/, seen from the top folder; addresses and anchors stay as they are."
+    if re.match(r"[a-zA-Z][\w+.-]*:|[#/]", link): return link
+    return posixpath.normpath(posixpath.join("nbs", link))
+
+
+def relink(md):
+    "Markdown `md` with its relative links and pictures seen from the top folder."
+    md = re.sub(r"(\]\()([^)\s]+)", lambda m: m[1] + shown_path(m[2]), md)
+    return re.sub(r"""((?:src|href)=["'])([^"']+)""", lambda m: m[1] + shown_path(m[2]), md)
+
+
+def output_md(output):
+    "One stored output as Markdown: its own Markdown if it has some, else its text in a fence."
+    data = output.get("data", {})
+    if "text/markdown" in data: return relink("".join(data["text/markdown"])).strip()
+    if any(kind.startswith("image/") for kind in data):
+        sys.exit("nbs/index.ipynb: a cell's output is a picture. Save it under nbs/images/ and show it with ![...](images/...)")
+    text = "".join(output.get("text") or data.get("text/plain") or "").rstrip()
+    return f"```\n{text}\n```" if text else ""
+
+
+def cell_md(cell):
+    "One cell as Markdown, following nbdev's directives: hide, echo: false, output: false and the like."
+    source = "".join(cell["source"])
+    if cell["cell_type"] == "markdown": return relink(source).strip()
+    if cell["cell_type"] != "code": return ""  # front matter
+    directives = {m.replace(" ", "") for m in re.findall(r"^#\|\s*(.*?)\s*$", source, re.M)}
+    if directives & {"hide", "include:false"}: return ""
+    code = re.sub(r"^#\|.*\n?", "", source, flags=re.M).strip()
+    parts = [f"```python\n{code}\n```"] if code and not directives & {"echo:false", "hide_input"} else []
+    if not directives & {"output:false", "hide_output"}: parts += [output_md(o) for o in cell["outputs"]]
+    return "\n\n".join(p for p in parts if p)
+
+
+def readme_text():
+    "README.md's text: nbs/index.ipynb, cell by cell."
+    nb = json.loads((ROOT/"nbs/index.ipynb").read_text(encoding="utf-8"))
+    note = "<!-- Written from nbs/index.ipynb by `python .ci/dev.py readme`: edit that notebook. -->"
+    return "\n\n".join([note] + [md for md in map(cell_md, nb["cells"]) if md]) + "\n"
+
+
+def readme():
+    "Write README.md."
+    (ROOT/"README.md").write_bytes(readme_text().encode())
+
+
+# Checks: each returns the paths that differ, and leaves the working tree as it is
+
+def differing(ours, theirs, pattern):
+    "Files matching `pattern` that differ, or lie in only one of the folders `ours` and `theirs`."
+    names = {p.relative_to(d).as_posix() for d in (ours, theirs) for p in d.glob(pattern)}
+    text = lambda path: path.read_text(encoding="utf-8") if path.exists() else None
+    return sorted(n for n in names if text(ours/n) != text(theirs/n))
+
+
+def generated(path):
+    "Whether nbdev wrote the module at `path`."
+    return "AUTOGENERATED!" in path.read_text(encoding="utf-8")[:400] or path.name == "_modidx.py"
+
+
+def out_of_sync():
+    "Notebooks that `nbdev_clean` would change, and modules that `nbdev_export` would write otherwise, or not at all."
+    with tempfile.TemporaryDirectory() as tmp:
+        tmp = Path(tmp)
+        for name in ("nbs", "oaml"):
+            skip = shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints", ".*")
+            shutil.copytree(ROOT/name, tmp/name, ignore=skip)
+        for name in ("settings.ini", "pyproject.toml"): shutil.copy(ROOT/name, tmp)
+        for path in list((tmp/"oaml").rglob("*.py")):
+            if generated(path): path.unlink()  # so that a module whose notebook is gone shows
+        for name in ("nbdev_clean", "nbdev_export"): run(tool(name), cwd=tmp, PYTHONUTF8="1")
+        return ([f"nbs/{n}: not clean (run nbdev_clean)" for n in differing(ROOT/"nbs", tmp/"nbs", "*.ipynb")]
+                + [f"oaml/{n}: differs from its notebook (run nbdev_export; delete it if it has none)"
+                   for n in differing(ROOT/"oaml", tmp/"oaml", "**/*.py")])
+
+
+def check():
+    "Notebooks clean and small, package in sync with notebooks, README.md in sync with index.ipynb."
+    setup()
+    wrong = out_of_sync() + [f"{p.relative_to(ROOT).as_posix()}: {p.stat().st_size:,} bytes, over {MAX_NOTEBOOK_BYTES:,}"
+                             for p in sorted((ROOT/"nbs").glob("*.ipynb")) if p.stat().st_size > MAX_NOTEBOOK_BYTES]
+    if (ROOT/"README.md").read_text(encoding="utf-8") != readme_text():
+        wrong.append("README.md: differs from nbs/index.ipynb (run `python .ci/dev.py readme`)")
+    if wrong: sys.exit("\n".join(wrong))
+    print("notebooks clean, package and README.md in sync")
+
+
+# What a stranger runs
+
+def demo(*args):
+    "Train the small model, let it act, write runs/demo/report.html; `args` go to `oaml demo`."
+    setup()
+    run(tool("oaml"), "demo", *args)
+
+
+def test(*args):
+    "Every notebook as a test, then tests/; `args` go to pytest."
+    setup()
+    # Two notebooks at a time, one thread each: more threads than cores slow all of them down.
+    threads = os.environ.get("OMP_NUM_THREADS", "1")
+    run(tool("nbdev_test"), "--n_workers", "2", OMP_NUM_THREADS=threads, PYTHONUTF8="1")
+    run(tool("python"), "-m", "pytest", *args)
+
+
+def clean():
+    "Remove what the other commands made, the environment included; runs/ stays."
+    for name in (".venv", "_docs", "_proc", "build", "dist", ".pytest_cache", ".hypothesis", "oaml.egg-info"):
+        shutil.rmtree(ROOT/name, ignore_errors=True)
+
+
+COMMANDS = {f.__name__: f for f in (setup, demo, test, check, readme, clean)}
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
+                                     epilog="\n".join(f"  {n:8} {f.__doc__}" for n, f in COMMANDS.items()))
+    parser.add_argument("command", choices=COMMANDS)
+    name, args = (lambda known, rest: (known.command, rest))(*parser.parse_known_args())
+    if args and name not in ("demo", "test"): parser.error(f"{name} takes no arguments, got {' '.join(args)}")
+    COMMANDS[name](*args)

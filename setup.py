@@ -1,0 +1,24 @@
+"Package metadata, read from settings.ini so that it is written once."
+from configparser import ConfigParser
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+here = Path(__file__).parent
+parser = ConfigParser(delimiters=["="])
+parser.read(here/"settings.ini", encoding="utf-8")
+cfg = parser["DEFAULT"]
+extras = {name: cfg[f"{name}_requirements"].split()
+          for name in ("train", "qlora", "notebook", "api", "browser", "dev")}
+extras["all"] = sorted({req for name, reqs in extras.items() if name != "dev" for req in reqs})
+
+setup(
+    version=cfg["version"], license="Apache-2.0", author=cfg["author"],
+    author_email=cfg["author_email"], keywords=cfg["keywords"].split(),
+    packages=find_packages(include=["oaml", "oaml.*"]), include_package_data=True,
+    package_data={"oaml": ["ui/fonts/*", "**/*.yaml", "**/*.txt"]},
+    install_requires=cfg["requirements"].split(), extras_require=extras,
+    entry_points={"console_scripts": cfg["console_scripts"].split(), "nbdev": [f"{cfg['lib_path']}={cfg['lib_path']}._modidx:d"]},
+    long_description=(here/"README.md").read_text(encoding="utf-8") if (here/"README.md").exists() else cfg["description"],
+    long_description_content_type="text/markdown", zip_safe=False,
+)

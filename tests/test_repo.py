@@ -1,0 +1,76 @@
+"README.md says what nbs/index.ipynb says, and the repository's scripts and workflows agree with each other."
+import importlib.util
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+spec = importlib.util.spec_from_file_location("dev", ROOT/".ci/dev.py")
+dev = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(dev)
+
+
+def code(source, *outputs): return {"cell_type": "code", "source": source, "outputs": list(outputs)}
+def shows(kind, text): return {"output_type": "execute_result", "data": {kind: text}}
+
+
+def test_readme_is_in_sync():
+    assert (ROOT/"README.md").read_text(encoding="utf-8") == dev.readme_text(), "run `python .ci/dev.py readme`"
+
+
+def test_readme_links_lead_somewhere():
+    text = re.sub(r"```.*?```", "", dev.readme_text(), flags=re.S)
+    links = re.findall(r"\]\(([^)#\s]+)", text) + re.findall(r"""(?:src|href)=["']([^"'#]+)""", text)
+    missing = [link for link in links if not re.match(r"[a-z]+:", link) and not (ROOT/link).exists()]
+    assert not missing
+
+
+@pytest.mark.parametrize("cell, md", [
+    ({"cell_type": "markdown", "source": "![a](images/a.png) [b](01a_viz.screens.ipynb) [c](https://c.org) [d](#d)"},
+     "![a](nbs/images/a.png) [b](nbs/01a_viz.screens.ipynb) [c](https://c.org) [d](#d)"),
+    ({"cell_type": "markdown", "source": '<img src="images/a.png"> [up](../CONTRIBUTING.md)'},
+     '<img src="nbs/images/a.png"> [up](CONTRIBUTING.md)'),
+    ({"cell_type": "raw", "source": "---\ntitle: oaml\n---"}, ""),
+    (code("#| hide\nimport os"), ""),
+    (code("#| eval: false\nf()"), "```python\nf()\n```"),
+    (code("f()", shows("text/plain", ["CLICK(x=0.5, y=0.5)"])), "```python\nf()\n```\n\n```\nCLICK(x=0.5, y=0.5)\n```"),
+    (code("#| echo: false\nf()", shows("text/markdown", "|a|\n|-|")), "|a|\n|-|"),
+    (code("#| output: false\nf()", {"output_type": "stream", "text": "noise"}), "```python\nf()\n```"),
+])
+def test_cell_to_markdown(cell, md): assert dev.cell_md(cell) == md
+
+
+def test_a_picture_in_an_output_is_refused():
+    with pytest.raises(SystemExit, match="nbs/images"): dev.cell_md(code("f()", shows("image/png", "iVBOR")))
+
+
+@pytest.mark.parametrize("path", sorted((ROOT/".github/workflows").glob("*.yml")), ids=lambda p: p.name)
+def test_workflows_call_commands_that_exist(path):
+    jobs = yaml.safe_load(path.read_text(encoding="utf-8"))["jobs"]
+    steps = [step for job in jobs.values() for step in job["steps"]]
+    called = re.findall(r"\.ci/dev\.py (\w+)", "\n".join(step.get("run", "") for step in steps))
+    assert called and set(called) <= set(dev.COMMANDS)
+    assert all("uses" in step or "run" in step for step in steps)
+
+
+def test_constraints_pin_every_direct_requirement():
+    pinned = {re.split(r"==", line)[0].lower() for line in (ROOT/"constraints.txt").read_text().splitlines() if "==" in line}
+    settings = (ROOT/"settings.ini").read_text(encoding="utf-8")
+    wanted = re.findall(r"^(?:train_|dev_)?requirements = (.*)$", settings, re.M)
+    names = {re.split(r"[<>=\[]", req)[0].lower() for line in wanted for req in line.split()}
+    assert len(wanted) == 3 and names <= pinned, names - pinned
+
+
+def test_check_catches_a_planted_fault(tmp_path, monkeypatch):
+    "A notebook with noise, an edited module and a module without a notebook are each named, and nothing else is."
+    for name in ("nbs", "oaml"): shutil.copytree(ROOT/name, tmp_path/name)
+    for name in ("settings.ini", "pyproject.toml"): shutil.copy(ROOT/name, tmp_path)
+    monkeypatch.setattr(dev, "ROOT", tmp_path)
+    notebook, module, stale = (tmp_path/n for n in ("nbs/index.ipynb", "oaml/ui/themes.py", "oaml/ui/stale.py"))
+    notebook.write_text(notebook.read_text(encoding="utf-8").replace('"metadata": {}', '"metadata": {"noise": 1}', 1), encoding="utf-8")
+    stale.write_text(module.read_text(encoding="utf-8"), encoding="utf-8")
+    module.write_text(module.read_text(encoding="utf-8") + "# edited by hand\n", encoding="utf-8")
+    assert [line.split(":")[0] for line in dev.out_of_sync()] == ["nbs/index.ipynb", "oaml/ui/stale.py", "oaml/ui/themes.py"]
