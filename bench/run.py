@@ -23,7 +23,7 @@ BIN = "Scripts" if os.name == "nt" else "bin"
 OPENADAPT = "openadapt-ml==0.17.0"
 SCREENS = 300       # screens a turn: a few seconds on the slower side
 EPISODES = 40       # episodes a turn
-BATCH, STEPS = 32, 15   # samples a training step; steps a turn, of which the first three warm up
+BATCH, STEPS = 32, 12   # samples a training step; steps a turn, of which the first three warm up
 CALLS, ANSWER = 20, 8    # predictions a turn, tokens of each: a click and its end
 
 

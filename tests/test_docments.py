@@ -23,7 +23,7 @@ def name_of(node):
 
 
 def undocumented_params(func, notes, skip):
-    "Names of `func`'s parameters, but for those in `skip`, without a comment on the line where they end, or alone on the line above."
+    "Names of `func`'s parameters, but for those in `skip`, without a comment where they end or alone on the line above."
     a = func.args
     args = [x for x in [*a.posonlyargs, *a.args, a.vararg, *a.kwonlyargs, a.kwarg] if x]
     ends = {x.arg: x.end_lineno for x in args}

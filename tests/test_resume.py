@@ -151,7 +151,8 @@ def outcome(out_dir):
 
     from oaml.training.checkpoints import fingerprint, flaw, read_metrics
     assert flaw(out_dir/"agent") is None and flaw(out_dir/LAST) is None
-    rows = [{k: v.hex() if isinstance(v, float) else v for k, v in row.items() if "second" not in k and not k.endswith("_s")}
+    times = ("seconds", "samples_per_s", "eval_seconds")
+    rows = [{k: v.hex() if isinstance(v, float) else v for k, v in row.items() if k not in times}
             for row in read_metrics(out_dir)]
     states = {name: fingerprint(torch.load(out_dir/LAST/f"{name}.pt", weights_only=True))
               for name in ("model", "optimizer", "scheduler", "rng")}

@@ -115,11 +115,13 @@ def check_lora(model, targets):
 class QwenVLAdapter(BaseVLMAdapter):
     "Qwen3-VL, Qwen2.5-VL and nano behind one interface."
     def __init__(self, model, processor, device=None, prompt_format=None,
-        base_model: str="",  # where the weights came from: hub id, folder or "nano"
-        seed: int=0,         # with which "nano" was drawn
+        base_model: str="",         # where the weights came from: hub id, folder or "nano"
+        seed: int=0,                # with which "nano" was drawn
+        load_in_4bit: bool=False,   # whether the base model's weights are 4-bit
     ):
         super().__init__(model, processor, device, prompt_format)
-        self.base_model, self.seed, self.tokenizer = base_model, seed, processor.tokenizer
+        self.base_model, self.seed, self.load_in_4bit = base_model, seed, load_in_4bit
+        self.tokenizer = processor.tokenizer
         self.header = self.tokenizer.encode("<|im_start|>assistant\n", add_special_tokens=False)
         self.end = self.tokenizer.convert_tokens_to_ids("<|im_end|>")
         self.image_id = self.tokenizer.convert_tokens_to_ids("<|image_pad|>")
@@ -217,22 +219,30 @@ class QwenVLAdapter(BaseVLMAdapter):
         self.model.save_pretrained(folder)
         self.processor.save_pretrained(folder)
         write_card(folder, adapter=type(self).__name__, base_model=self.base_model, seed=self.seed,
-                   kind="lora" if self.is_lora else "full", prompt_format=self.prompt_format)
+                   load_in_4bit=self.load_in_4bit, kind="lora" if self.is_lora else "full", prompt_format=self.prompt_format)
 
     @classmethod
-    def load(cls, folder: str|Path, device=None) -> "QwenVLAdapter":
-        "The adapter that `save` wrote to `folder`; a LoRA adapter also needs its base model where it was."
-        card = read_card(folder)
-        if card["kind"] == "lora":
-            from peft import PeftModel
-            base = cls.from_pretrained(card["base_model"], device=device, seed=card["seed"])
-            base.model = PeftModel.from_pretrained(base.model, str(folder), is_trainable=True)
-            base.prompt_format = card["prompt_format"]
-            return base
-        if card["base_model"] == "nano":
-            from oaml.models.nano import NanoAdapter, load_nano
-            return NanoAdapter(*load_nano(folder), device, card["prompt_format"], "nano", card["seed"])
-        return cls(*load_parts(str(folder)), device, card["prompt_format"], card["base_model"], card["seed"])
+    def load(cls,
+        folder: str|Path,  # what `save` wrote; a LoRA adapter also needs its base model where it was
+        device=None,       # None: `get_default_device()`
+    ) -> "QwenVLAdapter":
+        "The adapter that `save` wrote to `folder`."
+        card, device = read_card(folder), torch.device(device or get_default_device())
+        if card["kind"] == "full": return cls._load_full(folder, card, device)
+        from peft import PeftModel
+        adapter = cls.from_pretrained(card["base_model"], load_in_4bit=card["load_in_4bit"] and device.type == "cuda",
+                                      device=device, seed=card["seed"])
+        adapter.model = PeftModel.from_pretrained(adapter.model, str(folder), is_trainable=True)
+        adapter.prompt_format = card["prompt_format"]
+        return adapter
+
+    @classmethod
+    def _load_full(cls, folder: str|Path, card: dict, device: torch.device) -> "QwenVLAdapter":
+        "The adapter in `folder`, which holds all the weights."
+        rest = dict(device=device, prompt_format=card["prompt_format"], base_model=card["base_model"], seed=card["seed"])
+        if card["base_model"] != "nano": return cls(*load_parts(str(folder), device), **rest)
+        from oaml.models.nano import NanoAdapter, load_nano
+        return NanoAdapter(*load_nano(folder), **rest)
 
     @classmethod
     def from_pretrained(cls,
@@ -241,34 +251,37 @@ class QwenVLAdapter(BaseVLMAdapter):
         load_in_4bit: bool|None=None,    # None: only hub models on CUDA with bitsandbytes
         device=None,                     # None: `get_default_device()`
         seed: int=0,                     # of nano's weights and of LoRA's
-        dtype: torch.dtype|None=None,    # None: bfloat16 on CUDA, float32 elsewhere
     ) -> "QwenVLAdapter":                # ready to train or to answer
         "An adapter around Qwen3-VL or Qwen2.5-VL (`model_name`), with a new LoRA adapter if `lora_config` is given."
-        model_name, device = str(model_name), torch.device(device or get_default_device())
-        is_folder = Path(model_name).is_dir()
-        quantise = choose_4bit(load_in_4bit, device, from_hub=not is_folder and model_name != "nano")
-        if is_folder and (Path(model_name)/CARD).exists():
-            adapter = cls.load(model_name, device)
-            if adapter.is_lora and lora_config: raise ValueError(f"{model_name}: has a LoRA adapter already; drop lora_config")
-            adapter.base_model = str(Path(model_name).resolve()) if lora_config else adapter.base_model
-        elif model_name == "nano":
-            from oaml.models.nano import NanoAdapter, build_nano
-            adapter = NanoAdapter(*build_nano(seed), device, seed=seed)
-        else:
-            dtype = dtype or (torch.bfloat16 if device.type == "cuda" else torch.float32)
-            adapter = cls(*load_parts(model_name, dtype=dtype, quantise=quantise), device, base_model=model_name, seed=seed)
-        if lora_config: adapter.model = attach_lora(adapter.model, lora_config, seed).to(device)
+        device = torch.device(device or get_default_device())
+        adapter = cls._base(str(model_name), load_in_4bit, device, seed)
+        if lora_config is not None:
+            if adapter.is_lora: raise ValueError(f"{model_name}: has a LoRA adapter already; leave lora_config out")
+            adapter.model = attach_lora(adapter.model, lora_config, seed)
+            if Path(model_name).is_dir(): adapter.base_model = str(Path(model_name).resolve())
         return adapter
+
+    @classmethod
+    def _base(cls, name: str, load_in_4bit: bool|None, device: torch.device, seed: int) -> "QwenVLAdapter":
+        "The adapter for `name` before LoRA."
+        is_folder = Path(name).is_dir()
+        quantise = choose_4bit(load_in_4bit, device, from_hub=not is_folder and name != "nano")
+        if is_folder and (Path(name)/CARD).exists(): return cls.load(name, device)
+        if name != "nano":
+            return cls(*load_parts(name, device, quantise), device, base_model=name, seed=seed, load_in_4bit=quantise)
+        from oaml.models.nano import NanoAdapter, build_nano
+        return NanoAdapter(*build_nano(seed), device, seed=seed)
 
 # %% ../../nbs/07b_models.qwen_vl.ipynb #1fa39a21
 def load_parts(
-    source: str,                      # hub id or folder in transformers' format
-    dtype: torch.dtype=torch.float32, # of the weights
-    quantise: bool=False,             # 4-bit weights (QLoRA's nf4)
-):                                    # model, processor
-    "Model and processor from `source`."
+    source: str,           # hub id or folder in transformers' format
+    device: torch.device,  # where the model will run: bfloat16 weights on CUDA, float32 elsewhere
+    quantise: bool=False,  # 4-bit weights (QLoRA's nf4)
+):                         # model, processor
+    "Model and processor from `source`; transformers chooses the class by the config's model type."
     from transformers import AutoModelForImageTextToText
-    extra = dict(quantization_config=nf4_config(), device_map={"": 0}) if quantise else {}
+    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    extra = dict(quantization_config=nf4_config(), device_map={"": device}) if quantise else {}
     model = AutoModelForImageTextToText.from_pretrained(source, dtype=dtype, **extra)
     if quantise:
         from peft import prepare_model_for_kbit_training

@@ -11,7 +11,6 @@ __all__ = ['EVENTS', 'FREE_KEYS', 'epoch_order', 'window_indices', 'steps_per_ep
 import json
 import math
 import os
-import random
 import shutil
 import signal
 import tempfile
