@@ -353,7 +353,7 @@ class NanoAdapter(QwenVLAdapter):
     def _states(self, inputs: dict[str, Tensor], keep: Tensor) -> Tensor:
         "(kept, size) last states where `keep` (batch, tokens) is true."
         image = self._image_columns(inputs)
-        if image is None: return super()._states(inputs, keep)
+        if image is None: return QwenVLAdapter._states(self, inputs, keep)
         width = int(keep.sum(1).max())
         rows = keep.int().argsort(dim=1, descending=True, stable=True)[:, :width]
         return self._prefill(inputs, image, rows)[keep.gather(1, rows)]
@@ -362,7 +362,7 @@ class NanoAdapter(QwenVLAdapter):
         "Greedy answers with right-padded chats: each row's next token stands behind the longest chat."
         inputs = self._to_device(self._encode(samples, answered=False, side="right"))
         image = self._image_columns(inputs)
-        if image is None: return super()._complete(samples, max_new_tokens)
+        if image is None: return QwenVLAdapter._complete(self, samples, max_new_tokens)
         text, config = self.qwen.model.language_model, self.qwen.config.text_config
         (batch, tokens), lengths = inputs["input_ids"].shape, inputs["attention_mask"].sum(1)
         cache = KVCache(len(text.layers), batch, config.num_key_value_heads, tokens + max_new_tokens, config.head_dim,
@@ -371,7 +371,7 @@ class NanoAdapter(QwenVLAdapter):
         hidden = F.pad(inputs["attention_mask"] == 0, (0, max_new_tokens))
         place = self._places(inputs, image)[0, 0, -1] - (tokens - 1) + lengths
         answers, done = [], torch.zeros(batch, dtype=torch.bool, device=self.device)
-        stops = torch.tensor(self._stops, device=self.device)
+        stops = torch.tensor(self.stops, device=self.device)
         for step in range(max_new_tokens):
             token = self.qwen.lm_head(state[:, -1]).argmax(-1)
             answers.append(token)

@@ -41,8 +41,10 @@ def rng_state() -> dict:
     if torch.backends.mps.is_available(): state["mps"] = torch.mps.get_rng_state()
     return state
 
-def set_rng_state(state: dict):
-    "Put the global generators into `state`, as `rng_state` returned it."
+def set_rng_state(
+    state: dict # from `rng_state`
+):
+    "Put the global generators into `state`."
     kind, keys, gauss = state["python"]
     random.setstate((kind, tuple(keys), gauss))
     name, words, *rest = state["numpy"]
@@ -51,7 +53,9 @@ def set_rng_state(state: dict):
     if "cuda" in state and torch.cuda.is_available(): torch.cuda.set_rng_state_all(state["cuda"])
     if "mps" in state and torch.backends.mps.is_available(): torch.mps.set_rng_state(state["mps"])
 
-def seed_all(seed: int):
+def seed_all(
+    seed: int # 0 to 2**32 - 1
+):
     "Seed the three global generators."
     random.seed(seed)
     np.random.seed(seed)
@@ -112,7 +116,9 @@ def atomic_folder(
         shutil.rmtree(tmp, ignore_errors=True)
         raise
 
-def write_manifest(folder: Path):
+def write_manifest(
+    folder: Path # complete but for its manifest
+):
     "Force every file of `folder` to the disk, then the manifest with their hashes."
     names = sorted(f.relative_to(folder).as_posix() for f in folder.rglob("*") if f.is_file() and f.name != MANIFEST)
     hashes = {name: hash_file(folder/name) for name in names}
@@ -122,11 +128,15 @@ def write_manifest(folder: Path):
     for inner in (*(d for d in folder.rglob("*") if d.is_dir()), folder): sync(inner)
 
 # %% ../../nbs/08b_training.checkpoints.ipynb #247d73b0
-def hash_file(path: Path) -> str:
+def hash_file(
+    path: Path # a file
+) -> str:
     "The sha256 of a file."
     with open(path, "rb") as f: return hashlib.file_digest(f, "sha256").hexdigest()
 
-def sync(path: Path):
+def sync(
+    path: Path # a file or a folder
+):
     "Force a file, or a folder's list of names, to the disk."
     if path.is_dir() and os.name == "nt": return  # Windows can't open a folder; its renames are logged
     fd = os.open(path, os.O_RDONLY if os.name != "nt" else os.O_RDWR)
@@ -152,7 +162,9 @@ def checkpoints(
     found = [p for p in Path(out_dir).glob("checkpoint-*") if step_of(p).isdigit()]
     return sorted(found, key=lambda p: int(step_of(p)))
 
-def step_of(folder: Path) -> str:
+def step_of(
+    folder: Path # checkpoint-STEP
+) -> str:        # its digits
     "The step in a checkpoint's name."
     return folder.name.removeprefix("checkpoint-")
 
@@ -166,14 +178,19 @@ def latest_checkpoint(
         log.warning("%s/%s is skipped: %s", folder.parent.name, folder.name, wrong)
 
 # %% ../../nbs/08b_training.checkpoints.ipynb #6ad65bda
-def changing_state(model: nn.Module) -> dict[str, torch.Tensor]:
+def changing_state(
+    model: nn.Module # what training works on
+) -> dict[str, torch.Tensor]:
     "The trainable weights and saved buffers of `model`, by name."
     kept = model.state_dict().keys()
     state = {n: p.detach() for n, p in model.named_parameters() if p.requires_grad}
     return state | {n: b for n, b in model.named_buffers() if n in kept}
 
 @torch.no_grad()
-def load_changing_state(model: nn.Module, saved: dict[str, torch.Tensor]):
+def load_changing_state(
+    model: nn.Module,              # changed in place
+    saved: dict[str, torch.Tensor] # from `changing_state`
+):
     "Copy `saved` into `model`; raise TrainingError if names or shapes differ."
     ours = changing_state(model)
     wrong = sorted(n for n in ours.keys() | saved.keys()
@@ -194,7 +211,10 @@ def environment() -> dict:
                 torch=torch.__version__, **{n: installed(n) for n in ("oaml", "transformers", "peft", "numpy")})
 
 # %% ../../nbs/08b_training.checkpoints.ipynb #e9dc25f5
-def write_file(path: Path, text: str):
+def write_file(
+    path: Path, # replaced if it is there
+    text: str   # its new text
+):
     "Write a small file whole or not at all."
     tmp = path.with_name(TEMPORARY + path.name)
     tmp.write_text(text, encoding="utf-8")

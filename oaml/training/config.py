@@ -56,9 +56,9 @@ class DataSection(Section):
     sessions: Count = Field(256, description="how many sessions to generate")
     seed: Seed = Field(0, description="first seed of the generated sessions")
     recovery: Share = Field(0.0, description="share of episodes that wander off and find back")
-    grounding: Natural = Field(0, description="extra where-is-it questions asked of each screen")
-    themes: str = Field("train", min_length=1, description="theme, or family of themes, that screens are drawn in")
-    workers: Natural = Field(0, description="processes that generate sessions; 0 = in this one")
+    questions: Natural = Field(0, description="further questions asked about each screen in the same conversation")
+    themes: str = Field("train", min_length=1, description="theme family of the screens; train = all but the held-out one")
+    workers: Natural = Field(0, description="processes that generate sessions; 0 = one a core")
     path: str|None = Field(None, description="folder of existing sessions, used instead of generated ones")
 
 class PromptSection(Section):
@@ -108,7 +108,9 @@ class ConfigError(Exception):
         self.problems = problems
         super().__init__("\n".join(f"{where(p)}{dotted(p)}{': ' if p else ''}{said}" for p, said in problems))
 
-def dotted(path: tuple) -> str:
+def dotted(
+    path: tuple # keys from the outermost in
+) -> str:
     "A key path as it is written in an override: ('training', 'seed') is training.seed."
     return ".".join(map(str, path))
 
@@ -141,7 +143,9 @@ def complaint(
     said = err["msg"].removeprefix("Input ").replace("valid dictionary or instance of", "section of keys as in")
     return f"{said}, not {err['input']!r}" if said.startswith("should") else f"{said} (it is {err['input']!r})"
 
-def unknown_key(path: tuple) -> str:
+def unknown_key(
+    path: tuple # where the key that does not exist was written
+) -> str:
     "The answer to a key that does not exist: the nearest one beside it, or the same name in another section."
     places = [name for name in key_names() if name.split(".")[-1] == str(path[-1])]
     if places: return f"unknown key here; did you mean {' or '.join(places)}?"
@@ -151,7 +155,9 @@ def unknown_key(path: tuple) -> str:
     return "unknown key; " + (f"did you mean {near[0]}?" if near else f"valid keys: {', '.join(here)}")
 
 # %% ../../nbs/08a_training.config.ipynb #f62549dd
-def members(annotation) -> tuple:
+def members(
+    annotation # of a field
+) -> tuple:
     "The types of a union such as `int|None`, or the type itself."
     while get_origin(annotation) is Annotated: annotation = get_args(annotation)[0]
     return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
@@ -166,8 +172,10 @@ def section_of(
         model = next((k for k in kinds if isinstance(k, type) and issubclass(k, Section)), None)
     return model
 
-def key_names(section: tuple=()) -> list[str]:
-    "Every key of the configuration that holds a value, dotted."
+def key_names(
+    section: tuple=() # key path of a section; empty for the whole
+) -> list[str]:
+    "Every key in a section that holds a value, dotted."
     names = []
     for key in section_of(section).model_fields:
         path = (*section, key)
@@ -177,7 +185,11 @@ def key_names(section: tuple=()) -> list[str]:
 # %% ../../nbs/08a_training.config.ipynb #050ca2fd
 class ConfigLoader(yaml.SafeLoader):
     "PyYAML's safe loader in which 1e-3 is a number and a repeated key is an error."
-    def construct_mapping(self, node, deep=False):
+    def construct_mapping(self,
+        node,      # a mapping, as PyYAML parsed it
+        deep=False # also build what is inside at once
+    ):
+        "The dict of `node`. Raises yaml.MarkedYAMLError if a key is there twice."
         seen = set()
         for key, _ in node.value:
             if key.value in seen:
@@ -200,7 +212,10 @@ def read_yaml(
         mark = e.problem_mark
         raise ConfigError([((), f"{source}, line {mark.line+1}, column {mark.column+1}: {e.problem}")]) from None
 
-def read_json(text: str, source: str="text"):
+def read_json(
+    text: str,         # JSON
+    source: str="text" # what it is called in messages
+):                     # the plain value
     "The value of the JSON `text`. Raises ConfigError with file and line if it is not valid JSON or repeats a key."
     def once(pairs):
         keys = [k for k, _ in pairs]
@@ -238,7 +253,11 @@ def parse_override(
     if not value.strip(): raise ConfigError([((), f"override {text!r}: has no value; write null for none")])
     return tuple(name.strip().split(".")), read_yaml(value, f"override {text!r}")
 
-def put(values: dict, path: tuple, value) -> dict:
+def put(
+    values: dict, # sections of keys, as read from a file
+    path: tuple,  # key path to set
+    value         # its new value
+) -> dict:
     "A copy of `values` with `value` at `path`; a missing or null section on the way is begun."
     head, *rest = path
     if not rest: return {**values, head: value}
@@ -264,14 +283,21 @@ def load_config(
     try: return TrainingConfig(**values)
     except ConfigError as e: raise ConfigError(e.problems, lambda key: written(key, said, path, text)) from None
 
-def read_text(path: Path) -> str:
+def read_text(
+    path: Path # a .yaml, .yml or .json file
+) -> str:
     "The text of a configuration file. Raises ConfigError if it can't be read or has another ending."
     if path.suffix not in (".yaml", ".yml", ".json"):
         raise ConfigError([((), f"{path}: a configuration is a .yaml, .yml or .json file")])
     try: return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as e: raise ConfigError([((), f"{path}: can't be read: {e}")]) from None
 
-def written(key: tuple, said: dict, path: Path|None, text: str) -> str:
+def written(
+    key: tuple,      # key path
+    said: dict,      # key path -> override that set it
+    path: Path|None, # the file, if there is one
+    text: str        # its text
+) -> str:            # e.g. "login.yaml, line 3: "
     "Where the value at `key` was written: an override or a line of the file."
     for end in range(len(key), 0, -1):
         if key[:end] in said: return f"override {said[key[:end]]!r}: "
@@ -280,14 +306,16 @@ def written(key: tuple, said: dict, path: Path|None, text: str) -> str:
 
 # %% ../../nbs/08a_training.config.ipynb #07683153
 def config_text(
-    config: TrainingConfig,
-    given: bool=False # only the keys that were set, instead of all
+    config: TrainingConfig, # what to write
+    given: bool=False       # only the keys that were set, instead of all
 ) -> str:
     "`config` as YAML that `load_config` reads back."
     return yaml.safe_dump(config.model_dump(mode="json", exclude_unset=given), sort_keys=False)
 
 # %% ../../nbs/08a_training.config.ipynb #3664ba7f
-def config_values(config: TrainingConfig) -> dict:
+def config_values(
+    config: TrainingConfig # what to flatten
+) -> dict:
     "`config` flat: {'training.seed': 0, ...}; a section that is null stands for itself."
     def walk(value, path):
         if not isinstance(value, dict): return {dotted(path): value}
@@ -295,9 +323,10 @@ def config_values(config: TrainingConfig) -> dict:
     return walk(config.model_dump(mode="json"), ())
 
 def changed_keys(
-    before: TrainingConfig, after: TrainingConfig,
-    ignore: tuple=() # keys, or whole sections, that may differ
-) -> list[str]:      # e.g. ["training.seed: 0 before, 1 now"]
+    before: TrainingConfig, # how it was
+    after: TrainingConfig,  # how it is
+    ignore: tuple=()        # keys, or whole sections, that may differ
+) -> list[str]:             # e.g. ["training.seed: 0 before, 1 now"]
     "The keys in which two configurations differ."
     a, b = config_values(before), config_values(after)
     names = [n for n in dict.fromkeys([*a, *b]) if n not in ignore and n.split(".")[0] not in ignore]
@@ -314,7 +343,9 @@ def knobs() -> list[dict]:
         rows.append(dict(name=name, type=type_name(field.annotation), default=default, meaning=field.description))
     return rows
 
-def type_name(annotation) -> str:
+def type_name(
+    annotation # of a field
+) -> str:
     "A type as a reader of YAML would say it."
     if get_origin(annotation) is Literal: return " or ".join(get_args(annotation))
     kinds = members(annotation)

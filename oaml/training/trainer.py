@@ -56,8 +56,12 @@ def window_indices(
     idxs = epoch_order(n, seed, epoch)[position*batch*accumulation:][:batch*accumulation].tolist()
     return epoch, [idxs[i:i+batch] for i in range(0, len(idxs), batch)]
 
-def steps_per_epoch(n: int, batch: int, accumulation: int) -> int:
-    "Optimizer steps in an epoch of `n` samples; the last may be a short one."
+def steps_per_epoch(
+    n: int,           # samples in the data set
+    batch: int,       # samples in a micro-batch
+    accumulation: int # micro-batches in a window
+) -> int:
+    "Optimizer steps in an epoch; the last may be a short one."
     return math.ceil(n / (batch*accumulation))
 
 # %% ../../nbs/08c_training.trainer.ipynb #0c4d78e7
@@ -75,7 +79,7 @@ def lr_factor(
 
 # %% ../../nbs/08c_training.trainer.ipynb #b88c1903
 def weight_kinds(
-    model: nn.Module
+    model: nn.Module # what training works on
 ) -> dict[str, list[tuple[str, nn.Parameter]]]: # kind -> (name, parameter) pairs
     "Trainable weights: hidden (inner matrices), outer (head, convolutions), plain (norms, biases, embeddings)."
     embeddings = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
@@ -91,7 +95,7 @@ def weight_kinds(
 
 # %% ../../nbs/08c_training.trainer.ipynb #873a5ebf
 def make_optimizers(
-    model: nn.Module,
+    model: nn.Module,    # what training works on
     cfg: TrainingSection # learning_rate, weight_decay, betas, optimizer
 ) -> list[torch.optim.Optimizer]:
     "AdamW for all weights, or Muon for the hidden matrices and AdamW for the rest."
@@ -173,7 +177,9 @@ class FitResult:
     rows: list[dict] # of metrics.jsonl
     agent: Path|None # the trained adapter's folder, if finished
 
-def check_hooks(hooks: tuple):
+def check_hooks(
+    hooks: tuple # objects with methods named as in EVENTS
+):
     "Raise ValueError if a hook has a method that looks like an event and isn't one."
     for hook in hooks:
         wrong = [n for n in dir(hook) if n.startswith(("before_", "after_")) and n not in EVENTS]
@@ -213,13 +219,17 @@ class Trainer:
     def _sizes(self): return (self.config.training.per_device_train_batch_size,
                               self.config.training.gradient_accumulation_steps)
 
-    def call(self, event: str):
+    def call(self,
+        event: str # one of EVENTS
+    ):
         "Tell every hook."
         for hook in self.hooks: getattr(hook, event, lambda trainer: None)(self)
 
 # %% ../../nbs/08c_training.trainer.ipynb #cee3a33f
 @patch
-def prepare(self: Trainer, step: int) -> Window:
+def prepare(self: Trainer,
+    step: int # optimizer step, from 0
+) -> Window:
     "The window of `step`, ready for the model."
     epoch, indices = window_indices(step, len(self.dataset), *self._sizes, self.config.training.seed)
     if hasattr(self.dataset, "set_epoch"): self.dataset.set_epoch(epoch)
@@ -236,7 +246,9 @@ def _prepare_batch(self: Trainer, idxs: list[int]) -> dict:
         raise
 
 @patch
-def train_step(self: Trainer, window: Window):
+def train_step(self: Trainer,
+    window: Window # from `prepare`
+):
     "One optimizer step on `window`."
     total = 0.
     for inputs in window.inputs:
@@ -266,7 +278,9 @@ def _check_finite(self: Trainer, window: Window):
                         f"{kept}. Lower training.learning_rate, or look at samples {window.indices}")
 
 # %% ../../nbs/08c_training.trainer.ipynb #12c3d6ca
-def bf16_here(device: torch.device) -> bool:
+def bf16_here(
+    device: torch.device # where the model runs
+) -> bool:
     "Whether bfloat16 pays on `device`: in hardware on this GPU or CPU."
     if device.type == "cuda": return torch.cuda.is_bf16_supported(including_emulation=False)
     if device.type != "cpu": return False
@@ -323,7 +337,9 @@ def state(self: Trainer) -> dict:
 
 # %% ../../nbs/08c_training.trainer.ipynb #c643eaa6
 @patch
-def restore(self: Trainer, folder: Path):
+def restore(self: Trainer,
+    folder: Path # a whole checkpoint
+) -> int:        # how many bytes of metrics.jsonl it knew
     "Put the state in the checkpoint `folder` back."
     load = lambda name: torch.load(folder/f"{name}.pt", map_location="cpu", weights_only=True)
     cursor = load("cursor")
@@ -342,7 +358,9 @@ def restore(self: Trainer, folder: Path):
 FREE_KEYS = ("output_dir", "logging", "data.workers", "training.prefetch")  # may differ on resuming: the bits don't
 
 @patch
-def open_run(self: Trainer, resume: bool):
+def open_run(self: Trainer,
+    resume: bool # whether the folder may hold a run
+):
     "Check the run's folder and write what the run is made from."
     self._check_writable()
     begun = any((self.out_dir/name).exists() for name in ("resolved.yaml", "agent")) or checkpoints(self.out_dir)
@@ -385,14 +403,19 @@ def _write_environment(self: Trainer):
 
 # %% ../../nbs/08c_training.trainer.ipynb #02d28583
 @patch
-def account(self: Trainer, window: Window, seconds: float):
-    "Count one step that took `seconds`."
+def account(self: Trainer,
+    window: Window, # what the step trained on
+    seconds: float  # how long it took
+):
+    "Count one step."
     c = self.cursor
     c.step, c.samples, c.seconds = c.step + 1, c.samples + sum(map(len, window.indices)), c.seconds + seconds
     c.loss_sum, c.tokens = c.loss_sum + self.loss*window.tokens, c.tokens + window.tokens
 
 @patch
-def write_row(self: Trainer, **row):
+def write_row(self: Trainer,
+    **row # figures by name
+):
     "Append `row` to metrics.jsonl."
     row = dict(step=self.cursor.step, epoch=self.cursor.step/steps_per_epoch(len(self.dataset), *self._sizes)) | row
     line = json.dumps(row, allow_nan=False, default=lambda o: o.item())
@@ -432,12 +455,16 @@ def _check_figures(self: Trainer):
     if bad: raise TrainingError(f"evaluate: {bad[0]} is {self.figures[bad[0]]}; a figure without a value is None")
 
 @patch
-def due(self: Trainer, every: int|None) -> bool:
+def due(self: Trainer,
+    every: int|None # steps between; None: only at the end
+) -> bool:
     "Whether something done `every` so many steps, and at the end, is to be done now."
     return self.cursor.step == self.total_steps or bool(every and self.cursor.step % every == 0)
 
 @contextmanager
-def interrupts(trainer: Trainer):
+def interrupts(
+    trainer: Trainer # whose run is on
+):
     "The first Ctrl-C asks the run to save and stop after its step; the second stops it at once."
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -451,13 +478,17 @@ def interrupts(trainer: Trainer):
     finally: signal.signal(signal.SIGINT, before or signal.SIG_DFL)
 
 # %% ../../nbs/08c_training.trainer.ipynb #37a2dbfc
-def out_of_memory(e: BaseException) -> bool:
+def out_of_memory(
+    e: BaseException # what was raised
+) -> bool:
     "Whether `e` says that memory ran out, on whichever device."
     said = any(words in str(e).lower() for words in ("out of memory", "can't allocate memory"))
     return said or isinstance(e, (MemoryError, torch.OutOfMemoryError))
 
 @contextmanager
-def memory_advice(trainer: Trainer):
+def memory_advice(
+    trainer: Trainer # whose batch did not fit
+):
     "Turn running out of memory into a TrainingError that says which knob to turn."
     try: yield
     except (MemoryError, RuntimeError) as e:
@@ -536,7 +567,10 @@ def rejoin(self: Trainer) -> int:
     return 0
 
 @contextmanager
-def running(trainer: Trainer, resume: bool):
+def running(
+    trainer: Trainer, # built
+    resume: bool      # whether to go on from a checkpoint
+):
     "Open metrics.jsonl, the prefetch thread and the bar, at the place where the run stands."
     size = trainer.rejoin() if resume else 0
     with open(trainer.out_dir/"metrics.jsonl", "ab") as trainer.metrics:

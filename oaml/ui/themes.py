@@ -68,7 +68,9 @@ class Theme:
     pad: int             # inside the card
     control: int         # height of text boxes and buttons
     width: int           # of the form's content
+    box_share: float     # width of a text box below its label, as a share of the form's
     labels: str          # "above" the field or "left" of it
+    align: str           # of headings, buttons and links: "left" or "center"
     card: str            # "flat", "outline" or "shadow"
     wide_button: bool    # the main button fills the row
     anchor: tuple[float, float]  # where the card sits in the free space, 0 (left, top) to 1 (right, bottom)
@@ -142,11 +144,13 @@ def theme_for(
     fam = FAMILIES[family or drawn]
     font = rng.choice(fam.fonts)
     size = next(s for s in range(rng.choice((10, 11, 11, 12)), 20) if cap_height(font, s) >= MIN_CAP)
-    above = rng.random() < .5
+    above = rng.random() < .35
     return Theme(
         family=family or drawn, seed=seed, font=font, size=size, heading=size + rng.randint(2, 4),
         bold_buttons=rng.random() < .5, **palette(rng, fam), radius=rng.randint(*fam.radius), stroke=1,
-        gap=rng.randint(3, 5) if above else rng.randint(4, 8), pad=rng.randint(5, 8) if above else rng.randint(6, 11),
-        control=size + (rng.randint(6, 8) if above else rng.randint(7, 11)),
-        width=rng.randint(120, 180) if above else rng.randint(176, 204), labels="above" if above else "left",
+        gap=rng.randint(2, 5) if above else rng.randint(2, 9), pad=rng.randint(4, 8) if above else rng.randint(4, 12),
+        control=size + (rng.randint(5, 8) if above else rng.randint(5, 11)),
+        width=rng.randint(116, 176) if above else rng.randint(148, 204), labels="above" if above else "left",
+        box_share=rng.uniform(.72, 1),
+        align=rng.choice(("left", "center")),
         card=rng.choice(fam.cards), wide_button=rng.random() < .5, anchor=(rng.random(), rng.random()))

@@ -81,8 +81,9 @@ def place_column(children, x: int, y: int, width: int, theme: Theme, gap: int) -
     "Children from the top down, `gap` apart."
     out = []
     for c in children:
-        out.append(place(c, x, y, width, theme))
-        y = out[-1].box[3] + gap
+        p = place(c, x, y, width, theme)
+        out.append(shift(p, max(0, (width - p.box[2] + x)//2), 0) if theme.align == "center" else p)
+        y = p.box[3] + gap
     return tuple(out)
 
 def place_row(w: Widget, x: int, y: int, width: int, theme: Theme) -> Placed:
@@ -100,7 +101,8 @@ def place_field(w: Widget, x: int, y: int, width: int, theme: Theme) -> Placed:
     label, box = w.children
     lw, lh = natural_size(label, theme, width)
     if theme.labels == "above":
-        return group(w, (Placed(label, (x, y, x+lw, y+lh)), Placed(box, (x, y+lh+1, x+width, y+lh+1+theme.control))))
+        under, right = y + lh + 1, x + round(theme.box_share*width)
+        return group(w, (Placed(label, (x, y, x+lw, y+lh)), Placed(box, (x, under, right, under+theme.control))))
     top, split = y + (theme.control-lh)//2, x + max(lw + 6, width*2//5)
     return group(w, (Placed(label, (x, top, x+lw, top+lh)), Placed(box, (split, y, x+width, y+theme.control))))
 
@@ -125,11 +127,14 @@ def layout(
     theme: Theme,            # its lengths and fonts
     size: tuple[int, int],   # of the screen: width, height in pixels
 ) -> Placed:                 # role "window", filling the screen, the form's card inside
-    "Boxes for all of `root`. Raises ValueError if something does not fit the screen."
+    "Boxes for all of `root`, closer together if they must be. Raises ValueError if they do not fit the screen at all."
     inner = group(root, place_column(root.children, 0, 0, theme.width, theme, theme.gap))
     cw, ch = max(theme.width, inner.box[2]) + 2*theme.pad, inner.box[3] + 2*theme.pad  # long words widen the card
     free = [size[0]-cw-2*MARGIN, size[1]-ch-2*MARGIN]
-    if min(free) < 0: raise ValueError(f"the form is {cw}x{ch} pixels and does not fit a screen of {size[0]}x{size[1]}")
+    if min(free) < 0:
+        tight = replace(theme, gap=max(1, theme.gap-1), pad=max(3, theme.pad-1))
+        if tight == theme: raise ValueError(f"the form is {cw}x{ch} pixels and does not fit a screen of {size[0]}x{size[1]}")
+        return layout(root, tight, size)
     x, y = (MARGIN + round(a*f) for a, f in zip(theme.anchor, free))
     card = Placed(root, (x, y, x+cw, y+ch), tuple(shift(c, x+theme.pad, y+theme.pad) for c in inner.children))
     return Placed(Widget("window", children=(root,)), (0, 0, *size), (card,))
