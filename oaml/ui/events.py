@@ -4,76 +4,74 @@
 
 # %% auto #0
 __all__ = ['Event', 'Message', 'INSET', 'DOUBLE_MS', 'LONG_MS', 'PRESS_MS', 'SETTLE_MS', 'WAIT_MS', 'PointerMove', 'PointerDown',
-           'PointerUp', 'Wheel', 'KeyDown', 'Text', 'Tick', 'Pressed', 'Changed', 'UiState', 'splice', 'move_caret',
-           'edit', 'text_offset', 'caret_at', 'dispatch', 'id_at', 'focused', 'pointer_down', 'pointer_up',
-           'press_kind', 'type_text', 'key_down', 'move_focus', 'primary_id', 'compile_action']
+           'PointerUp', 'Wheel', 'KeyDown', 'Text', 'Tick', 'Pressed', 'Changed', 'UiState', 'edit', 'text_offset',
+           'dispatch', 'focused', 'compile_action']
 
 # %% ../../nbs/02c_ui.events.ipynb #3602aac2
 from dataclasses import dataclass, replace
 
 from ..schemas.sessions import Action
-from .themes import Theme, text_width, theme_for
-from .widgets import (FOCUSABLE, Placed, Widget, button, center, checkbox, field, find, form, hit, layout,
-                             shown_value, textbox)
+from .themes import Theme, text_width
+from .widgets import FOCUSABLE, Placed, find, hit, shown_value
 
 # %% ../../nbs/02c_ui.events.ipynb #8bd0bec2
 @dataclass(frozen=True)
 class PointerMove:
-    "The pointer is now at `x`, `y` (pixels)."
-    x: float
-    y: float
+    "The pointer moves."
+    x: float            # pixels from the left of the screen
+    y: float            # pixels from the top
 
 @dataclass(frozen=True)
 class PointerDown:
-    "A button ('left' or 'right') goes down at `x`, `y` (pixels)."
-    x: float
-    y: float
-    button: str="left"
+    "A button of the mouse goes down."
+    x: float            # pixels from the left
+    y: float            # pixels from the top
+    button: str="left"  # or "right"
 
 @dataclass(frozen=True)
 class PointerUp:
-    "The button comes up at `x`, `y` (pixels)."
-    x: float
-    y: float
-    button: str="left"
+    "The button comes up."
+    x: float            # pixels from the left
+    y: float            # pixels from the top
+    button: str="left"  # or "right"
 
 @dataclass(frozen=True)
 class Wheel:
-    "The wheel turns over `x`, `y` by `dx`, `dy` pixels (positive `dy` shows what is further down)."
-    x: float
-    y: float
-    dx: float
-    dy: float
+    "The wheel turns."
+    x: float            # where, pixels from the left
+    y: float            # where, pixels from the top
+    dx: float           # by how many pixels; positive shows what is further right
+    dy: float           # by how many pixels; positive shows what is further down
 
 @dataclass(frozen=True)
 class KeyDown:
-    "A key or a chord, such as Enter or ctrl+a."
-    key: str
+    "A key or a chord goes down."
+    key: str            # such as "Enter" or "ctrl+a"
 
 @dataclass(frozen=True)
 class Text:
     "Text from the keyboard or an input method."
-    text: str
+    text: str           # not empty, one line
 
 @dataclass(frozen=True)
 class Tick:
-    "Time passes, in milliseconds."
-    ms: int
+    "Time passes."
+    ms: int             # milliseconds
 
 Event = PointerMove|PointerDown|PointerUp|Wheel|KeyDown|Text|Tick
 
 # %% ../../nbs/02c_ui.events.ipynb #08e2111d
 @dataclass(frozen=True)
 class Pressed:
-    "The widget `id` was pressed: how is 'click', 'double', 'right' or 'long'."
-    id: str
-    how: str="click"
+    "A widget was pressed."
+    id: str             # the app's name for it
+    how: str="click"    # "click", "double", "right" or "long"
 
 @dataclass(frozen=True)
 class Changed:
-    "The text box `id` now holds `text`."
-    id: str
-    text: str
+    "A text box holds another text."
+    id: str             # the app's name for it
+    text: str           # all of its text now
 
 Message = Pressed|Changed|Tick
 
@@ -87,7 +85,7 @@ class UiState:
     pressed: str|None=None    # id that the pointer went down on
     clock: int=0              # milliseconds since the start
     down_at: int=0            # clock when the pointer went down
-    clicked: tuple[str|None, int]=(None, -10**6) # the last click: id and clock
+    clicked: tuple[str|None, int]=(None, -10**6) # the last click: id and clock; at the start, long ago
 
     @property
     def selection(self) -> tuple[int, int]:
@@ -95,12 +93,12 @@ class UiState:
         return min(self.caret, self.anchor), max(self.caret, self.anchor)
 
 # %% ../../nbs/02c_ui.events.ipynb #8c79e577
-def splice(ui: UiState, value: str, new: str) -> tuple[UiState, str]:
+def _splice(ui: UiState, value: str, new: str) -> tuple[UiState, str]:
     "Replace the selection (or insert at the caret) with `new`; gives the state and the new text."
     a, b = ui.selection
     return replace(ui, caret=a+len(new), anchor=a+len(new)), value[:a] + new + value[b:]
 
-def move_caret(ui: UiState, to: int, length: int, extend: bool) -> UiState:
+def _move_caret(ui: UiState, to: int, length: int, extend: bool) -> UiState:
     "Caret to `to` within a text of `length`, the anchor with it unless `extend`."
     to = max(0, min(to, length))
     return replace(ui, caret=to, anchor=ui.anchor if extend else to)
@@ -113,25 +111,30 @@ def edit(
     "What an editing key does. A key that means nothing here changes nothing."
     *mods, key = key.split("+") if key != "+" else [key]
     n, extend = len(value), "shift" in mods
-    if "ctrl" in mods or "meta" in mods: return (replace(ui, anchor=0, caret=n), value) if key.lower() == "a" else (ui, value)
+    if "ctrl" in mods or "meta" in mods:  # of the chords, only "select all" is known
+        return (replace(ui, anchor=0, caret=n), value) if key.lower() == "a" else (ui, value)
     if key in ("Backspace", "Delete") and ui.caret == ui.anchor:
         ui = replace(ui, anchor=max(0, min(n, ui.caret + (1 if key == "Delete" else -1))))
-    if key in ("Backspace", "Delete"): return splice(ui, value, "")
+    if key in ("Backspace", "Delete"): return _splice(ui, value, "")
     to = dict(Left=ui.caret-1, Right=ui.caret+1, Home=0, End=n).get(key)
-    if to is not None: return move_caret(ui, to, n, extend), value
+    if to is not None: return _move_caret(ui, to, n, extend), value
     if key == "Space": key = " "
-    return splice(ui, value, key) if len(key) == 1 and key.isprintable() else (ui, value)
+    return _splice(ui, value, key) if len(key) == 1 and key.isprintable() else (ui, value)
 
 # %% ../../nbs/02c_ui.events.ipynb #a6163828
 INSET = 4  # pixels between a text box's border and its text
 
-def text_offset(p: Placed, caret: int|None, theme: Theme) -> int:
-    "How many pixels the text of text box `p` is scrolled to the left."
+def text_offset(
+    p: Placed,       # a text box
+    caret: int|None, # characters before its caret; None without the focus
+    theme: Theme,    # its font
+) -> int:            # pixels
+    "How far the text of a text box is scrolled to the left."
     shown, room = shown_value(p.widget), p.box[2] - p.box[0] - 2*INSET - 2
     upto = text_width(shown[:caret], theme.font, theme.size) if caret is not None else 0
     return max(0, upto - room)
 
-def caret_at(p: Placed, x: float, caret: int|None, theme: Theme) -> int:
+def _caret_at(p: Placed, x: float, caret: int|None, theme: Theme) -> int:
     "The caret position nearest to the horizontal pixel `x` in text box `p`."
     shown, left = shown_value(p.widget), p.box[0] + INSET - text_offset(p, caret, theme)
     return min(range(len(shown)+1), key=lambda i: abs(left + text_width(shown[:i], theme.font, theme.size) - x))
@@ -148,71 +151,74 @@ def dispatch(
 ) -> tuple[UiState, tuple[Message, ...]]: # the interface after, and what the application hears
     "One event. Pure; never raises for any event on any screen."
     if isinstance(event, Tick): return replace(ui, clock=ui.clock+event.ms), (event,)
-    if isinstance(event, Wheel): return ui, ()
-    if isinstance(event, PointerMove): return replace(ui, hover=id_at(placed, event)), ()
-    if isinstance(event, PointerDown): return pointer_down(ui, placed, event, theme), ()
-    if isinstance(event, PointerUp): return pointer_up(ui, placed, event)
-    if isinstance(event, Text): return type_text(ui, placed, event.text)
-    return key_down(ui, placed, event.key)
+    if isinstance(event, Wheel): return ui, ()  # nothing scrolls yet
+    if isinstance(event, PointerMove): return replace(ui, hover=_id_at(placed, event)), ()
+    if isinstance(event, PointerDown): return _pointer_down(ui, placed, event, theme), ()
+    if isinstance(event, PointerUp): return _pointer_up(ui, placed, event)
+    if isinstance(event, Text): return _type_text(ui, placed, event.text)
+    return _key_down(ui, placed, event.key)
 
-def id_at(placed: Placed, event) -> str|None:
+def _id_at(placed: Placed, event: PointerMove|PointerDown|PointerUp) -> str|None:
     "Id of the enabled widget under a pointer event, or None."
     p = hit(placed, event.x, event.y)
     return p.widget.id if p and not p.widget.disabled else None
 
-def focused(ui: UiState, placed: Placed) -> Placed|None:
-    "The placed widget with the focus, or None."
+def focused(
+    ui: UiState,    # knows the id
+    placed: Placed, # the screen
+) -> Placed|None:   # None: nothing has it
+    "The placed widget with the keyboard focus."
     return next((p for p in placed.walk() if ui.focus and p.widget.id == ui.focus), None)
 
 # %% ../../nbs/02c_ui.events.ipynb #1ed231e8
-def pointer_down(ui: UiState, placed: Placed, event: PointerDown, theme: Theme) -> UiState:
+def _pointer_down(ui: UiState, placed: Placed, event: PointerDown, theme: Theme) -> UiState:
     "Press begins; focus goes to what is under the pointer (nowhere on empty ground), and the caret with it."
-    id = id_at(placed, event)
+    id = _id_at(placed, event)
     ui = replace(ui, hover=id, pressed=id, down_at=ui.clock)
     p = find(placed, id) if id else None
     if not p or p.widget.role not in FOCUSABLE: return replace(ui, focus=None, caret=0, anchor=0)
     if p.widget.role != "textbox": return replace(ui, focus=id, caret=0, anchor=0)
-    at = caret_at(p, event.x, ui.caret if ui.focus == id else None, theme)
+    at = _caret_at(p, event.x, ui.caret if ui.focus == id else None, theme)
     return replace(ui, focus=id, caret=at, anchor=at)
 
-def pointer_up(ui: UiState, placed: Placed, event: PointerUp) -> tuple[UiState, tuple[Message, ...]]:
+def _pointer_up(ui: UiState, placed: Placed, event: PointerUp) -> tuple[UiState, tuple[Message, ...]]:
     "Press ends; it counts if it ends where it began. A double click in a text box selects its text."
-    id, was = id_at(placed, event), ui.pressed
+    id, was = _id_at(placed, event), ui.pressed
     ui = replace(ui, pressed=None, hover=id)
     if not id or id != was: return ui, ()
-    how = press_kind(ui, id, event.button)
+    how = _press_kind(ui, id, event.button)
     p = find(placed, id)
     if how == "double" and p.widget.role == "textbox": ui = replace(ui, anchor=0, caret=len(p.widget.value))
     return replace(ui, clicked=(None if how == "double" else id, ui.clock)), (Pressed(id, how),)
 
-def press_kind(ui: UiState, id: str, button: str) -> str:
-    "click, double, right or long."
+def _press_kind(ui: UiState, id: str, button: str) -> str:
+    "How the press of `id` that ends now counts: click, double, right or long."
     if button == "right": return "right"
     if ui.clock - ui.down_at >= LONG_MS: return "long"
     return "double" if ui.clicked[0] == id and ui.clock - ui.clicked[1] <= DOUBLE_MS else "click"
 
 # %% ../../nbs/02c_ui.events.ipynb #7352781c
-def type_text(ui: UiState, placed: Placed, text: str) -> tuple[UiState, tuple[Message, ...]]:
+def _type_text(ui: UiState, placed: Placed, text: str) -> tuple[UiState, tuple[Message, ...]]:
     "Text goes to the focused text box; without one it is lost, as on a real screen."
     p = focused(ui, placed)
     if not p or p.widget.role != "textbox": return ui, ()
-    ui, value = splice(ui, p.widget.value, text)
+    ui, value = _splice(ui, p.widget.value, text)
     return ui, (Changed(p.widget.id, value),)
 
-def key_down(ui: UiState, placed: Placed, key: str) -> tuple[UiState, tuple[Message, ...]]:
+def _key_down(ui: UiState, placed: Placed, key: str) -> tuple[UiState, tuple[Message, ...]]:
     "Keys: Tab moves the focus, Enter and Space press, the rest edits."
-    if key in ("Tab", "shift+Tab"): return move_focus(ui, placed, -1 if key == "shift+Tab" else 1), ()
+    if key in ("Tab", "shift+Tab"): return _move_focus(ui, placed, -1 if key == "shift+Tab" else 1), ()
     p = focused(ui, placed)
     if not p: return ui, ()
     w = p.widget
     if key == "Enter" or (key == "Space" and w.role != "textbox"):
-        pressed = primary_id(placed) if w.role in ("textbox", "checkbox") and key == "Enter" else w.id
+        pressed = _primary_id(placed) if w.role in ("textbox", "checkbox") and key == "Enter" else w.id
         return ui, (Pressed(pressed),) if pressed else ()
     if w.role != "textbox": return ui, ()
     ui, value = edit(ui, w.value, key)
     return ui, (Changed(w.id, value),) if value != w.value else ()
 
-def move_focus(ui: UiState, placed: Placed, by: int) -> UiState:
+def _move_focus(ui: UiState, placed: Placed, by: int) -> UiState:
     "The focus `by` places further in reading order, around the end; a text box it enters is selected."
     order = [p.widget for p in placed.walk() if p.widget.id and p.widget.role in FOCUSABLE and not p.widget.disabled]
     if not order: return ui
@@ -220,7 +226,7 @@ def move_focus(ui: UiState, placed: Placed, by: int) -> UiState:
     at = (ids.index(ui.focus) + by if ui.focus in ids else (0 if by > 0 else -1)) % len(order)
     return replace(ui, focus=ids[at], anchor=0, caret=len(order[at].value))
 
-def primary_id(placed: Placed) -> str|None:
+def _primary_id(placed: Placed) -> str|None:
     "Id of the main button, or None."
     return next((p.widget.id for p in placed.walk() if p.widget.primary and not p.widget.disabled), None)
 
@@ -233,7 +239,8 @@ def compile_action(
 ) -> tuple[Event, ...]:     # what hands do; () for done, answer and failed
     "The events of an action on the virtual clock."
     def at(x, y): return x*size[0], y*size[1]
-    def press(p, button="left", ms=PRESS_MS): return PointerMove(*p), PointerDown(*p, button), Tick(ms), PointerUp(*p, button)
+    def press(p, button="left", ms=PRESS_MS):
+        return PointerMove(*p), PointerDown(*p, button), Tick(ms), PointerUp(*p, button)
     settle, t = (Tick(SETTLE_MS),), action.type
     if t in ("done", "answer", "failed"): return ()
     if t == "wait": return (Tick(WAIT_MS),)

@@ -4,20 +4,21 @@
 
 # %% auto #0
 __all__ = ['FONTS', 'Color', 'ALL_FONTS', 'FAMILIES', 'HELD_OUT_FAMILY', 'TRAIN_FAMILIES', 'MIN_CAP', 'load_font', 'text_width',
-           'cap_height', 'Theme', 'Family', 'hls', 'luminance', 'contrast', 'palette', 'theme_for']
+           'cap_height', 'Theme', 'Family', 'contrast', 'theme_for']
 
 # %% ../../nbs/02a_ui.themes.ipynb #d0c2a055
 import colorsys
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from random import Random
 
-from PIL import Image, ImageDraw, ImageFont
+from PIL import ImageFont
 
 # %% ../../nbs/02a_ui.themes.ipynb #12fca523
-FONTS = dict(Roboto="Roboto-Regular Roboto-Bold", OpenSans="OpenSans-Regular OpenSans-Bold", Lato="Lato-Regular Lato-Bold",
-             Liberation="LiberationSans-Regular LiberationSans-Bold", DejaVu="DejaVuSans DejaVuSans-Bold")
+FONTS = dict(  # family: its regular and its bold file
+    Roboto="Roboto-Regular Roboto-Bold", OpenSans="OpenSans-Regular OpenSans-Bold", Lato="Lato-Regular Lato-Bold",
+    Liberation="LiberationSans-Regular LiberationSans-Bold", DejaVu="DejaVuSans DejaVuSans-Bold")
 
 @lru_cache(maxsize=256)
 def load_font(
@@ -30,13 +31,22 @@ def load_font(
     return ImageFont.truetype(str(path), size, layout_engine=ImageFont.Layout.BASIC)
 
 @lru_cache(maxsize=65536)
-def text_width(text: str, family: str, size: int, bold: bool=False) -> int:
-    "Width of `text` in whole pixels, rounded up."
+def text_width(
+    text: str,        # the words, one line
+    family: str,      # a key of `FONTS`
+    size: int,        # pixels per em
+    bold: bool=False, # the bold cut
+) -> int:             # whole pixels, rounded up
+    "Width of `text` on a screen."
     return int(-(-load_font(family, size, bold).getlength(text)//1))
 
 @lru_cache(maxsize=256)
-def cap_height(family: str, size: int, bold: bool=False) -> int:
-    "Height of a capital H in whole pixels: the legibility of a size."
+def cap_height(
+    family: str,      # a key of `FONTS`
+    size: int,        # pixels per em
+    bold: bool=False, # the bold cut
+) -> int:             # whole pixels
+    "Height of a capital H: the legibility of a size."
     box = load_font(family, size, bold).getbbox("H")
     return box[3] - box[1]
 
@@ -100,34 +110,40 @@ HELD_OUT_FAMILY = "rosewood"
 TRAIN_FAMILIES = tuple(f for f in FAMILIES if f != HELD_OUT_FAMILY)
 
 # %% ../../nbs/02a_ui.themes.ipynb #34b15170
-def hls(hue: float, light: float, sat: float) -> Color:
+def _hls(hue: float, light: float, sat: float) -> Color:
     "RGB of a hue, lightness and saturation, each 0 to 1."
     return tuple(round(255*c) for c in colorsys.hls_to_rgb(hue%1, light, sat))
 
-def luminance(color: Color) -> float:
+def _luminance(color: Color) -> float:
     "Relative luminance of an sRGB colour, 0 to 1 (WCAG 2.2)."
     linear = [c/12.92 if c <= .03928 else ((c+.055)/1.055)**2.4 for c in (v/255 for v in color)]
     return .2126*linear[0] + .7152*linear[1] + .0722*linear[2]
 
-def contrast(a: Color, b: Color) -> float:
-    "Contrast ratio of two colours, 1 (the same) to 21 (black on white) (WCAG 2.2)."
-    hi, lo = sorted((luminance(a), luminance(b)), reverse=True)
+def contrast(
+    a: Color, # RGB, 0 to 255
+    b: Color, # RGB, 0 to 255
+) -> float:   # 1 (the same) to 21 (black on white)
+    "Contrast ratio of two colours (WCAG 2.2)."
+    hi, lo = sorted((_luminance(a), _luminance(b)), reverse=True)
     return (hi+.05)/(lo+.05)
 
-def palette(rng: Random, fam: Family) -> dict:
+def _palette(rng: Random, fam: Family) -> dict:
     "The colours of a theme of `fam`."
     hue = rng.uniform(*fam.hues)
-    def tone(light: float, sat: float=fam.tint): return hls(hue, light, sat)
+    def tone(light: float, sat: float=fam.tint): return _hls(hue, light, sat)
     if fam.dark:
         base = rng.uniform(.08, .14)
         accent = tone(rng.uniform(.66, .74), .75)
-        while contrast(accent, tone(.06)) < 4.6: accent = tuple(round(c + .08*(255-c)) for c in accent)  # violets look dark
+        while contrast(accent, tone(.06)) < 4.6:  # violets look dark
+            accent = tuple(round(c + .08*(255-c)) for c in accent)
         return dict(page=tone(base), surface=tone(base+.05), text=tone(.94), muted=tone(.72), border=tone(.46),
-                    field=tone(base-.03), accent=accent, on_accent=tone(.06), error=hls(.0, .74, .9), selection=tone(.27, .5))
+                    field=tone(base-.03), accent=accent, on_accent=tone(.06), error=_hls(.0, .74, .9),
+                    selection=tone(.27, .5))
     accent = tone(rng.uniform(.26, .36), .75)
     while contrast(accent, (255, 255, 255)) < 4.6: accent = tuple(round(.95*c) for c in accent)  # greens look light
     return dict(page=tone(rng.uniform(.90, .96)), surface=tone(.985), text=tone(.12), muted=tone(.36), border=tone(.58),
-                field=hls(0, 1, 0), accent=accent, on_accent=hls(0, 1, 0), error=hls(.0, .40, .8), selection=tone(.80, .7))
+                field=_hls(0, 1, 0), accent=accent, on_accent=_hls(0, 1, 0), error=_hls(.0, .40, .8),
+                selection=tone(.80, .7))
 
 # %% ../../nbs/02a_ui.themes.ipynb #f524a55d
 MIN_CAP = 7  # pixels: below this a capital letter loses its bars on a 256x192 screen
@@ -147,7 +163,7 @@ def theme_for(
     above = rng.random() < .35
     return Theme(
         family=family or drawn, seed=seed, font=font, size=size, heading=size + rng.randint(2, 4),
-        bold_buttons=rng.random() < .5, **palette(rng, fam), radius=rng.randint(*fam.radius), stroke=1,
+        bold_buttons=rng.random() < .5, **_palette(rng, fam), radius=rng.randint(*fam.radius), stroke=1,
         gap=rng.randint(2, 5) if above else rng.randint(2, 9), pad=rng.randint(4, 8) if above else rng.randint(4, 12),
         control=size + (rng.randint(5, 8) if above else rng.randint(5, 11)),
         width=rng.randint(116, 176) if above else rng.randint(148, 204), labels="above" if above else "left",

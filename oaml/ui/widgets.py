@@ -4,22 +4,26 @@
 
 # %% auto #0
 __all__ = ['FOCUSABLE', 'Box', 'TICK_GAP', 'MARGIN', 'DOT', 'Widget', 'heading', 'text', 'alert', 'button', 'link', 'checkbox',
-           'textbox', 'field', 'row', 'form', 'Placed', 'line_height', 'tick_size', 'natural_size', 'place_column',
-           'place_row', 'place_field', 'group', 'place', 'layout', 'shift', 'find', 'hit', 'center', 'Element',
+           'textbox', 'field', 'row', 'form', 'Placed', 'tick_size', 'layout', 'find', 'hit', 'center', 'Element',
            'shown_value', 'elements']
 
 # %% ../../nbs/02b_ui.widgets.ipynb #60ef7b19
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass, fields, replace
 
-from .themes import Theme, text_width, theme_for
+from .themes import Theme, text_width
 
 # %% ../../nbs/02b_ui.widgets.ipynb #a1a0032d
+def _brief(self) -> str:
+    "A dataclass without the fields that hold their defaults."
+    shown = [f"{f.name}={v!r}" for f in fields(self) if (v := getattr(self, f.name)) != f.default]
+    return f"{type(self).__name__}({', '.join(shown)})"
+
 @dataclass(frozen=True)
 class Widget:
     "A part of a screen. Equal trees are equal screens."
-    role: str                           # ARIA's word: "button", "textbox", "checkbox", "link", "heading", "alert", "label", ...
+    __repr__ = _brief
+    role: str                           # ARIA's word: "button", "textbox", "link", "heading", "alert", "label", ...
     id: str=""                          # the app's name for it; events come back under it; "" takes no events
     name: str=""                        # the accessible name: the words on or beside it
     value: str=""                       # text of a text box
@@ -31,20 +35,80 @@ class Widget:
 
 FOCUSABLE = ("textbox", "checkbox", "link", "button")  # roles that take the keyboard focus
 
-def heading(name: str, id: str="") -> Widget: return Widget("heading", id, name)
-def text(name: str, id: str="") -> Widget: return Widget("text", id, name)
-def alert(name: str, id: str="") -> Widget: return Widget("alert", id, name)
-def button(id: str, name: str, primary: bool=False, disabled: bool=False) -> Widget:
+# %% ../../nbs/02b_ui.widgets.ipynb #eb44b818
+def heading(
+    name: str,   # the words
+    id: str="",  # the app's name for it
+) -> Widget:
+    "The title of a form."
+    return Widget("heading", id, name)
+
+def text(
+    name: str,   # the words, one line
+    id: str="",  # the app's name for it
+) -> Widget:
+    "A line of plain text."
+    return Widget("text", id, name)
+
+def alert(
+    name: str,   # what went wrong
+    id: str="",  # the app's name for it
+) -> Widget:
+    "A line that says what went wrong."
+    return Widget("alert", id, name)
+
+# %% ../../nbs/02b_ui.widgets.ipynb #3a03aece
+def button(
+    id: str,              # the app's name for it
+    name: str,            # its caption
+    primary: bool=False,  # filled, and what Enter in a text box presses; one a form
+    disabled: bool=False, # shown grey, takes no events
+) -> Widget:
+    "A button."
     return Widget("button", id, name, primary=primary, disabled=disabled)
-def link(id: str, name: str) -> Widget: return Widget("link", id, name)
-def checkbox(id: str, name: str, checked: bool) -> Widget: return Widget("checkbox", id, name, checked=checked)
-def textbox(id: str, name: str, value: str="", masked: bool=False) -> Widget:
+
+def link(
+    id: str,              # the app's name for it
+    name: str,            # its words
+) -> Widget:
+    "Underlined words that are pressed like a button."
+    return Widget("link", id, name)
+
+def checkbox(
+    id: str,              # the app's name for it
+    name: str,            # the words to its right
+    checked: bool,        # ticked
+) -> Widget:
+    "A box to tick."
+    return Widget("checkbox", id, name, checked=checked)
+
+def textbox(
+    id: str,              # the app's name for it
+    name: str,            # of its label (see `field`)
+    value: str="",        # its text
+    masked: bool=False,   # shows dots
+) -> Widget:
+    "A text box of one line."
     return Widget("textbox", id, name, value, masked=masked)
-def field(box: Widget) -> Widget:
+
+# %% ../../nbs/02b_ui.widgets.ipynb #31b4dc8b
+def field(
+    box: Widget,       # a `textbox`
+) -> Widget:
     "A text box with its name beside or above it, as the theme has it."
     return Widget("group", children=(Widget("label", name=box.name), box))
-def row(*children: Widget) -> Widget: return Widget("row", children=children)
-def form(*children: Widget) -> Widget: return Widget("form", children=children)
+
+def row(
+    *children: Widget, # leaves, from the left
+) -> Widget:
+    "Widgets side by side."
+    return Widget("row", children=children)
+
+def form(
+    *children: Widget, # from the top
+) -> Widget:
+    "Widgets one below the other: the root of a screen."
+    return Widget("form", children=children)
 
 # %% ../../nbs/02b_ui.widgets.ipynb #85e9aef2
 Box = tuple[int, int, int, int]  # left, top, right, bottom in pixels; right and bottom are outside
@@ -64,59 +128,66 @@ class Placed:
 # %% ../../nbs/02b_ui.widgets.ipynb #c9751821
 TICK_GAP = 5  # pixels between a check box and its words
 
-def line_height(theme: Theme) -> int: return theme.size + 3
-def tick_size(theme: Theme) -> int: return theme.size + 1
+def tick_size(
+    theme: Theme, # its text size decides
+) -> int:         # pixels
+    "Side of a check box."
+    return theme.size + 1
 
-def natural_size(w: Widget, theme: Theme, width: int) -> tuple[int, int]:
+def _line_height(theme: Theme) -> int: return theme.size + 3
+
+def _natural_size(w: Widget, theme: Theme, width: int) -> tuple[int, int]:
     "Size of the leaf `w` in pixels, if it may be `width` wide."
     def words(bold=False, size=theme.size): return text_width(w.name, theme.font, size, bold)
     if w.role == "heading": return words(True, theme.heading) + 1, theme.heading + 4
     if w.role == "textbox": return width, theme.control
     if w.role == "button":
         return (width if w.primary and theme.wide_button else words(theme.bold_buttons) + theme.control), theme.control
-    if w.role == "checkbox": return tick_size(theme) + TICK_GAP + words() + 2, max(tick_size(theme), line_height(theme))
-    return words() + 1, line_height(theme)
+    if w.role == "checkbox":
+        return tick_size(theme) + TICK_GAP + words() + 2, max(tick_size(theme), _line_height(theme))
+    return words() + 1, _line_height(theme)
 
-def place_column(children, x: int, y: int, width: int, theme: Theme, gap: int) -> tuple[Placed, ...]:
+def _place_column(children, x: int, y: int, width: int, theme: Theme, gap: int) -> tuple[Placed, ...]:
     "Children from the top down, `gap` apart."
     out = []
     for c in children:
-        p = place(c, x, y, width, theme)
-        out.append(shift(p, max(0, (width - p.box[2] + x)//2), 0) if theme.align == "center" else p)
+        p = _place(c, x, y, width, theme)
+        out.append(_shift(p, max(0, (width - p.box[2] + x)//2), 0) if theme.align == "center" else p)
         y = p.box[3] + gap
     return tuple(out)
 
-def place_row(w: Widget, x: int, y: int, width: int, theme: Theme) -> Placed:
+def _place_row(w: Widget, x: int, y: int, width: int, theme: Theme) -> Placed:
     "Children side by side, centred on one line; one below the other where they do not fit."
-    sizes = [natural_size(c, theme, width) for c in w.children]
-    if sum(s[0] for s in sizes) + 8*(len(sizes)-1) > width: return group(w, place_column(w.children, x, y, width, theme, theme.gap))
+    sizes = [_natural_size(c, theme, width) for c in w.children]
+    if sum(s[0] for s in sizes) + 8*(len(sizes)-1) > width:
+        return _group(w, _place_column(w.children, x, y, width, theme, theme.gap))
     tall, out, cx = max(s[1] for s in sizes), [], x
     for c, (cw, ch) in zip(w.children, sizes):
         out.append(Placed(c, (cx, y+(tall-ch)//2, cx+cw, y+(tall-ch)//2+ch)))
         cx += cw + 8
-    return group(w, tuple(out))
+    return _group(w, tuple(out))
 
-def place_field(w: Widget, x: int, y: int, width: int, theme: Theme) -> Placed:
+def _place_field(w: Widget, x: int, y: int, width: int, theme: Theme) -> Placed:
     "A label and its text box: above, or left with the boxes of a form in one line."
     label, box = w.children
-    lw, lh = natural_size(label, theme, width)
+    lw, lh = _natural_size(label, theme, width)
     if theme.labels == "above":
         under, right = y + lh + 1, x + round(theme.box_share*width)
-        return group(w, (Placed(label, (x, y, x+lw, y+lh)), Placed(box, (x, under, right, under+theme.control))))
+        return _group(w, (Placed(label, (x, y, x+lw, y+lh)), Placed(box, (x, under, right, under+theme.control))))
     top, split = y + (theme.control-lh)//2, x + max(lw + 6, width*2//5)
-    return group(w, (Placed(label, (x, top, x+lw, top+lh)), Placed(box, (split, y, x+width, y+theme.control))))
+    return _group(w, (Placed(label, (x, top, x+lw, top+lh)), Placed(box, (split, y, x+width, y+theme.control))))
 
-def group(w: Widget, children: tuple[Placed, ...]) -> Placed:
+def _group(w: Widget, children: tuple[Placed, ...]) -> Placed:
     "A container as large as what is in it."
-    boxes = [c.box for c in children]
-    return Placed(w, (min(b[0] for b in boxes), min(b[1] for b in boxes), max(b[2] for b in boxes), max(b[3] for b in boxes)), children)
+    left, top, right, bottom = zip(*(c.box for c in children))
+    return Placed(w, (min(left), min(top), max(right), max(bottom)), children)
 
-def place(w: Widget, x: int, y: int, width: int, theme: Theme) -> Placed:
+def _place(w: Widget, x: int, y: int, width: int, theme: Theme) -> Placed:
     "Place `w` with its top left at `x`, `y`."
-    if w.role == "group": return place_field(w, x, y, width, theme)
-    if w.role == "row": return place_row(w, x, y, width, theme)
-    if w.role == "form": return group(w, place_column(w.children, x, y, width, theme, theme.gap))
-    cw, ch = natural_size(w, theme, width)
+    if w.role == "group": return _place_field(w, x, y, width, theme)
+    if w.role == "row": return _place_row(w, x, y, width, theme)
+    if w.role == "form": return _group(w, _place_column(w.children, x, y, width, theme, theme.gap))
+    cw, ch = _natural_size(w, theme, width)
     return Placed(w, (x, y, x+cw, y+ch))
 
 # %% ../../nbs/02b_ui.widgets.ipynb #6d5923a5
@@ -128,21 +199,22 @@ def layout(
     size: tuple[int, int],   # of the screen: width, height in pixels
 ) -> Placed:                 # role "window", filling the screen, the form's card inside
     "Boxes for all of `root`, closer together if they must be. Raises ValueError if they do not fit the screen at all."
-    inner = group(root, place_column(root.children, 0, 0, theme.width, theme, theme.gap))
+    inner = _group(root, _place_column(root.children, 0, 0, theme.width, theme, theme.gap))
     cw, ch = max(theme.width, inner.box[2]) + 2*theme.pad, inner.box[3] + 2*theme.pad  # long words widen the card
     free = [size[0]-cw-2*MARGIN, size[1]-ch-2*MARGIN]
     if min(free) < 0:
         tight = replace(theme, gap=max(1, theme.gap-1), pad=max(3, theme.pad-1))
-        if tight == theme: raise ValueError(f"the form is {cw}x{ch} pixels and does not fit a screen of {size[0]}x{size[1]}")
+        if tight == theme:
+            raise ValueError(f"the form is {cw}x{ch} pixels and does not fit a screen of {size[0]}x{size[1]}")
         return layout(root, tight, size)
     x, y = (MARGIN + round(a*f) for a, f in zip(theme.anchor, free))
-    card = Placed(root, (x, y, x+cw, y+ch), tuple(shift(c, x+theme.pad, y+theme.pad) for c in inner.children))
+    card = Placed(root, (x, y, x+cw, y+ch), tuple(_shift(c, x+theme.pad, y+theme.pad) for c in inner.children))
     return Placed(Widget("window", children=(root,)), (0, 0, *size), (card,))
 
-def shift(p: Placed, dx: int, dy: int) -> Placed:
+def _shift(p: Placed, dx: int, dy: int) -> Placed:
     "`p` moved by whole pixels."
     x0, y0, x1, y1 = p.box
-    return Placed(p.widget, (x0+dx, y0+dy, x1+dx, y1+dy), tuple(shift(c, dx, dy) for c in p.children))
+    return Placed(p.widget, (x0+dx, y0+dy, x1+dx, y1+dy), tuple(_shift(c, dx, dy) for c in p.children))
 
 # %% ../../nbs/02b_ui.widgets.ipynb #718ffd39
 def find(
@@ -152,24 +224,32 @@ def find(
     "The placed widget called `id`. Raises KeyError naming those there are."
     for p in placed.walk():
         if p.widget.id == id: return p
-    raise KeyError(f"no widget {id!r} on this screen; there are {', '.join(p.widget.id for p in placed.walk() if p.widget.id)}")
+    there = ", ".join(p.widget.id for p in placed.walk() if p.widget.id)
+    raise KeyError(f"no widget {id!r} on this screen; there are {there}")
 
-def hit(placed: Placed, x: float, y: float) -> Placed|None:
-    "The innermost widget with an id under the point (pixels), or None."
+def hit(
+    placed: Placed,  # a layout
+    x: float,        # pixels from the left
+    y: float,        # pixels from the top
+) -> Placed|None:    # None: nothing there that has an id
+    "The innermost widget with an id under a point."
     found = None
     for p in placed.walk():
         x0, y0, x1, y1 = p.box
         if p.widget.id and x0 <= x < x1 and y0 <= y < y1: found = p
     return found
 
-def center(box: Box) -> tuple[float, float]:
-    "Middle of a box, pixels."
+def center(
+    box: Box,                # pixels
+) -> tuple[float, float]:    # x, y
+    "Middle of a box."
     return (box[0]+box[2])/2, (box[1]+box[3])/2
 
 # %% ../../nbs/02b_ui.widgets.ipynb #e63ca492
 @dataclass(frozen=True)
 class Element:
     "One widget as the record has it."
+    __repr__ = _brief
     role: str                               # ARIA's word
     name: str                               # accessible name
     box: tuple[float, float, float, float]  # left, top, right, bottom, 0 to 1 of the screen
@@ -182,7 +262,9 @@ class Element:
 
 DOT = "\N{BULLET}"
 
-def shown_value(w: Widget) -> str:
+def shown_value(
+    w: Widget, # a text box
+) -> str:
     "The text of a text box as it is seen: dots if masked."
     return DOT*len(w.value) if w.masked else w.value
 
