@@ -97,11 +97,11 @@ def nano_tokenizer() -> PreTrainedTokenizerFast:
 
 # %% ../../nbs/07c_models.nano.ipynb #de57ddc2
 class NanoImageProcessor:
-    "Cuts screenshots into Qwen's patches, each image standardised by its own mean colour and deviation."
+    "Cuts screenshots into Qwen's patches, each image standardised by its own median colour and spread."
     def __init__(self,
         patch_size: int=16,       # pixels of a patch's side
         merge_size: int=2,        # patches of a visual token's side
-        std_floor: float=0.05,    # least deviation, of pixels in [0, 1]: a blank screen must not become noise
+        std_floor: float=0.05,    # least spread, of pixels in [0, 1]: a blank screen must not become noise
     ): self.patch_size, self.merge_size, self.std_floor = patch_size, merge_size, std_floor
 
     def __call__(self,
@@ -127,15 +127,18 @@ class NanoImageProcessor:
         planes = torch.from_numpy(images).permute(0, 3, 1, 2).contiguous()
         blocks = planes.view(n, c, h // (p*m), m, p, w // (p*m), m, p)  # image, colour, then block, patch, pixel down and across
         x = blocks.permute(0, 2, 5, 3, 6, 1, 4, 7).reshape(n, -1, c, p * p).to(torch.float32)
-        mean, std = self._statistics(x, h * w)
-        return x.sub_(mean[:, None, :, None]).div_(std[:, None, None, None]).view(-1, c * p * p)
+        x.sub_(self._middle(planes.view(n, c, -1))[:, None, :, None])
+        return x.div_(self._spread(x)[:, None, None, None]).view(-1, c * p * p)
 
-    def _statistics(self, x: Tensor, pixels: int) -> tuple[Tensor, Tensor]:
-        "Mean of each colour (images, 3) and deviation over all (images,), of values 0 to 255 in (images, patches, 3, n)."
-        mean = x.sum(-1).sum(1) / pixels
-        squares = torch.linalg.vector_norm(x, dim=-1).double().square().sum(1) / pixels
-        variance = (squares - mean.double().square()).mean(1).clamp_min(0)
-        return mean, variance.sqrt().clamp_min(255 * self.std_floor).float()
+    def _middle(self, planes: Tensor) -> Tensor:
+        "Each image's median colour, (images, 3): on most screens, that of the empty page."
+        half = planes.shape[-1] // 2
+        return torch.from_numpy(np.partition(planes.numpy(), half, axis=-1)[..., half]).float()
+
+    def _spread(self, x: Tensor) -> Tensor:
+        "Root mean square of each image in `x` (images, patches, 3, pixels), at least the floor."
+        squares = torch.linalg.vector_norm(x, dim=-1).square().flatten(1).sum(1) / x[0].numel()
+        return squares.sqrt().clamp_min(255 * self.std_floor)
 
     def save_pretrained(self, folder: str|Path):
         "Write preprocessor_config.json."

@@ -1,0 +1,30 @@
+"Every config file loads, and files that say the same thing stay the same."
+from pathlib import Path
+
+import pytest
+
+from oaml.scripts.demo import demo_config
+from oaml.training.config import load_config
+
+CONFIGS = Path(__file__).parents[1]/"configs"
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.iterdir()), ids=lambda p: p.name)
+def test_config_loads(path):
+    config = load_config(path)
+    assert config.output_dir.startswith("runs/")
+
+
+def test_the_demo_is_its_config_file():
+    assert load_config(CONFIGS/"login_nano.yaml") == demo_config()
+
+
+def test_yaml_and_json_say_the_same():
+    assert load_config(CONFIGS/"login_qwen3vl_2b_lora.yaml") == load_config(CONFIGS/"login_qwen3vl_2b_lora.json")
+
+
+def test_one_hour_config_trains_on_what_the_demo_trains_on():
+    demo, hour = demo_config(), load_config(CONFIGS/"login_nano_60min.yaml")
+    same = ("app", "themes", "path")
+    assert {k: getattr(demo.data, k) for k in same} == {k: getattr(hour.data, k) for k in same}
+    assert demo.prompt == hour.prompt and demo.model == hour.model
