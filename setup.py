@@ -15,7 +15,7 @@ extras["all"] = sorted({req for name, reqs in extras.items() if name != "dev" fo
 setup(
     version=cfg["version"], license="Apache-2.0", author=cfg["author"],
     author_email=cfg["author_email"], keywords=cfg["keywords"].split(),
-    packages=find_packages(include=["oaml", "oaml.*"]), include_package_data=True,
+    packages=[*find_packages(include=["oaml", "oaml.*"]), "oaml.ui.fonts"], include_package_data=True,  # fonts: data alone
     package_data={"oaml": ["ui/fonts/*", "**/*.yaml", "**/*.txt"]},
     install_requires=cfg["requirements"].split(), extras_require=extras,
     entry_points={"console_scripts": cfg["console_scripts"].split(), "nbdev": [f"{cfg['lib_path']}={cfg['lib_path']}._modidx:d"]},

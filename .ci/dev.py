@@ -32,7 +32,7 @@ def find_python():
     "A Python that oaml supports: this one, or the first of `PYTHONS` on PATH."
     if "%d.%d" % sys.version_info[:2] in PYTHONS: return sys.executable
     found = [path for v in PYTHONS for path in [shutil.which(f"python{v}")] if path]
-    if not found: sys.exit(f"oaml needs Python {' or '.join(PYTHONS)}; this is {sys.version.split()[0]}, and PATH has no other.")
+    if not found: sys.exit(f"oaml needs Python {' or '.join(PYTHONS)}, and PATH has none; this is {sys.version.split()[0]}")
     return found[0]
 
 
@@ -73,7 +73,7 @@ def output_md(output):
     data = output.get("data", {})
     if "text/markdown" in data: return relink("".join(data["text/markdown"])).strip()
     if any(kind.startswith("image/") for kind in data):
-        sys.exit("nbs/index.ipynb: a cell's output is a picture. Save it under nbs/images/ and show it with ![...](images/...)")
+        sys.exit("nbs/index.ipynb: a cell's output is a picture. Save it in nbs/images/, show it with ![...](images/...)")
     text = "".join(output.get("text") or data.get("text/plain") or "").rstrip()
     return f"```\n{text}\n```" if text else ""
 

@@ -98,8 +98,9 @@ def oaml_screens(size: tuple[int, int]) -> float:
 def screens() -> list[Row]:
     "The same count of PNGs at the sizes each makes by default, and at openadapt-ml's size."
     beside = f"{OPENADAPT}'s generator, 800x600, scripted frames"
-    return [Row("login screens, recorded, PNGs written (256x192)", "screens/s", beside, lambda: oaml_screens((256, 192)), openadapt_screens),
-            Row("the same, 800x608", "screens/s", beside, lambda: oaml_screens((800, 608)), openadapt_screens)]
+    what, unit = "login screens, recorded, PNGs written", "screens/s"
+    return [Row(f"{what} ({w}x{h})", unit, beside, lambda size=(w, h): oaml_screens(size), openadapt_screens)
+            for w, h in ((256, 192), (800, 608))]
 
 
 # (b) Episodes, against the device without gymnasium around it
@@ -110,10 +111,10 @@ def play(reset: Callable, device, perform: Callable) -> float:
     start = time.perf_counter()
     for seed in range(EPISODES):
         reset(seed)
-        action = None
-        while action is None or action.type != "done":
-            action = acceptable_targets(device)[0].action
-            perform(action)
+        done = []
+        while not done or done[-1].type != "done":
+            done.append(acceptable_targets(device, done)[0].action)
+            perform(done[-1])
     return EPISODES / (time.perf_counter() - start)
 
 
@@ -164,9 +165,9 @@ def oaml_training(data: list[dict], bf16: bool) -> float:
     "Samples per second of oaml's trainer."
     from oaml.training.config import TrainingConfig
     from oaml.training.trainer import Trainer
-    clock, training = StepTimes(), dict(max_steps=STEPS, per_device_train_batch_size=BATCH, gradient_accumulation_steps=1, bf16=bf16)
-    with tempfile.TemporaryDirectory() as d:
-        Trainer(nano(), data, TrainingConfig(training=training), d, hooks=[clock], progress=False).fit()
+    clock, knobs = StepTimes(), dict(per_device_train_batch_size=BATCH, gradient_accumulation_steps=1)
+    config = TrainingConfig(training=dict(max_steps=STEPS, bf16=bf16, **knobs))
+    with tempfile.TemporaryDirectory() as d: Trainer(nano(), data, config, d, hooks=[clock], progress=False).fit()
     return clock.rate()
 
 
@@ -178,8 +179,9 @@ def library_training(data: list[dict], bf16: bool, make_model: Callable) -> floa
         def on_step_end(self, *args, **kw): clock.after_step(None)
     with tempfile.TemporaryDirectory() as d:
         args = transformers.TrainingArguments(
-            d, max_steps=STEPS, per_device_train_batch_size=BATCH, learning_rate=2e-4, optim="adamw_torch_fused", bf16=bf16,
-            use_cpu=True, report_to="none", save_strategy="no", logging_strategy="no", disable_tqdm=True, remove_unused_columns=False)
+            d, max_steps=STEPS, per_device_train_batch_size=BATCH, learning_rate=2e-4, optim="adamw_torch_fused",
+            bf16=bf16, use_cpu=True, report_to="none", save_strategy="no", logging_strategy="no", disable_tqdm=True,
+            remove_unused_columns=False)
         trainer = transformers.Trainer(make_model(adapter), args, adapter.prepare_inputs, data, callbacks=[Clock()])
         trainer.remove_callback(transformers.PrinterCallback)
         trainer.train()
@@ -197,8 +199,9 @@ def training() -> list[Row]:
     data = NextActionDataset(episodes_on_disk(tempfile.mkdtemp()), PromptFormat(precision=2))
     bf16 = bf16_here(torch.device("cpu"))
     what, ours = f"training nano, batch {BATCH}, {'bfloat16' if bf16 else 'float32'}", lambda: oaml_training(data, bf16)
-    return [Row(what, "samples/s", "transformers' Trainer, transformers' Qwen3-VL class", ours, lambda: library_training(data, bf16, plain)),
-            Row("the same", "samples/s", "transformers' Trainer, oaml's faster nano", ours, lambda: library_training(data, bf16, lambda a: a.model))]
+    models = {"transformers' Qwen3-VL class": plain, "oaml's faster nano": lambda adapter: adapter.model}
+    return [Row(what, "samples/s", f"transformers' Trainer, {name}", ours, lambda m=make: library_training(data, bf16, m))
+            for name, make in models.items()]
 
 
 # (d) Acting, against plain `generate`
@@ -218,19 +221,21 @@ def latency() -> list[Row]:
     from oaml.runtime.policy import AgentPolicy
     from oaml.schemas.actions import parse_response
     adapter, fmt = nano(), PromptFormat(precision=2)
-    policy, model, processor = AgentPolicy(adapter, fmt=fmt, max_new_tokens=ANSWER), plain(adapter).eval(), adapter.processor
+    policy = AgentPolicy(adapter, fmt=fmt, max_new_tokens=ANSWER)
+    model, processor = plain(adapter).eval(), adapter.processor
     steps = [(e, s) for e in episodes_on_disk(tempfile.mkdtemp()) for s in e.steps][:CALLS]
-    screens = [(s.observation.image(), e.goal) for e, s in steps]
+    screens, pad = [(s.observation.image(), e.goal) for e, s in steps], processor.tokenizer.pad_token_id
 
     @torch.no_grad()
     def library(image, goal):
         chat = as_chat(dict(images=[image], messages=prompt_messages(goal, None, fmt)))
         text = processor.apply_chat_template(chat, add_generation_prompt=True)
         inputs = processor(images=[np.asarray(image)], text=[text])
-        ids = model.generate(**inputs, max_new_tokens=ANSWER, do_sample=False, pad_token_id=processor.tokenizer.pad_token_id)
+        ids = model.generate(**inputs, max_new_tokens=ANSWER, do_sample=False, pad_token_id=pad)
         return parse_response(processor.tokenizer.decode(ids[0, inputs["input_ids"].shape[1]:], skip_special_tokens=True))
 
-    return [Row(f"nano's next action, one screen at a time, {ANSWER} tokens", "actions/s", "transformers' Qwen3-VL class and `generate`",
+    return [Row(f"nano's next action, one screen at a time, {ANSWER} tokens", "actions/s",
+                "transformers' Qwen3-VL class and `generate`",
                 lambda: calls(policy.predict_action, screens), lambda: calls(library, screens))]
 
 
@@ -257,7 +262,7 @@ def main():
     args = parser.parse_args()
     if unknown := set(args.rows) - set(ROWS): parser.error(f"no such row: {', '.join(unknown)}; there are {', '.join(ROWS)}")
     about = machine()
-    head = "| work | unit | oaml | the other | ratio (median) | least to most | the other is |\n|---|---|---|---|---|---|---|"
+    head = "| work | unit | oaml | the other | ratio (median) | least to most | the other is |\n" + "|---"*7 + "|"
     print(about, head, sep="\n\n", flush=True)
     lines = []
     for name in args.rows or ROWS:
@@ -265,7 +270,7 @@ def main():
             lines.append(table_line(row, args.turns))
             print(lines[-1], flush=True)
     if args.rows: return
-    text = (f"# Benchmarks\nWritten by `python bench/run.py`, {args.turns} turns of each side after a warm-up, taken by turns. "
+    text = (f"# Benchmarks\nWritten by `python bench/run.py`: after a warm-up, {args.turns} turns of each side, alternating. "
             f"A ratio above 1 means that oaml is faster.\n\n{about}\n\n" + "\n".join([head, *lines]) + "\n")
     (HERE/"results.md").write_text(text, encoding="utf-8")
 

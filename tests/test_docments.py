@@ -31,7 +31,8 @@ def undocumented_params(func, notes, skip):
     for x, default in [*zip(reversed(positional), reversed(a.defaults)), *zip(a.kwonlyargs, a.kw_defaults)]:
         if default: ends[x.arg] = default.end_lineno
     last_on_line = {line: name for name, line in ends.items()}  # a comment belongs to the last parameter on its line
-    documented = lambda x: (ends[x.arg] in notes and last_on_line[ends[x.arg]] == x.arg
+    documented = lambda x: ("help=" in ast.unparse(x.annotation or ast.Name(""))  # an option of the command line
+                            or ends[x.arg] in notes and last_on_line[ends[x.arg]] == x.arg
                             or notes.get(x.lineno - 1, ("", False))[1])
     return [x.arg for x in args if x.arg not in skip and not documented(x)]
 
@@ -83,6 +84,7 @@ def test_the_package_is_documented():
     ('class A:\n    "Is."\n    def __init__(self, a): pass\n    def _g(self, x): pass', ["A.__init__: no comment on `a`"]),
     ('@dataclass(frozen=True)\nclass A:\n    "Is."\n    a: int # what\n    b: int = 0', ["A: no comment on the field `b`"]),
     ('class A(BaseModel):\n    "Is."\n    a: int = Field(0, description="what")', []),
+    ('def f(a: Annotated[int, Option(help="what")]=0): "Does."', []),
     ('def _private(a): pass', []),
 ])
 def test_the_checker(source, expected): assert missing(source) == expected

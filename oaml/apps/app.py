@@ -179,7 +179,8 @@ def split_of(
     "The split a seed belongs to. Raises ValueError outside of all."
     for name, (lo, hi) in SPLITS.items():
         if lo <= seed < hi: return name
-    raise ValueError(f"seed: {seed} is in no split; " + ", ".join(f"{k} is {lo} to {hi-1}" for k, (lo, hi) in SPLITS.items()))
+    there = ", ".join(f"{name} is {lo} to {hi-1}" for name, (lo, hi) in SPLITS.items())
+    raise ValueError(f"seed: {seed} is in no split; {there}")
 
 def split_seeds(
     split: str,   # a key of `SPLITS`
@@ -200,10 +201,12 @@ def require_split(
 ):
     "Raise ValueError if a seed is not of an `allowed` split."
     for s in seeds:
-        if (split := split_of(s)) not in allowed: raise ValueError(f"seed {s} is of the {split} split and must not be in {what}")
+        if (split := split_of(s)) not in allowed:
+            raise ValueError(f"seed {s} is of the {split} split and must not be in {what}")
 
 # %% ../../nbs/03a_apps.app.ipynb #d1f072dc
-CARELESS_TYPES = ("click", "click", "click", "type", "key_press", "double_click", "scroll", "drag", "wait", "move", "long_press")
+CARELESS_TYPES = ("click", "click", "click", "type", "key_press", "double_click", "scroll", "drag", "wait", "move",
+                  "long_press")  # clicks most often
 CARELESS_KEYS = ("Tab", "Enter", "Space", "Backspace", "Delete", "Left", "Home", "ctrl+a", "shift+Tab")
 CARELESS_CHARS = "abcxyz019 é'\""
 

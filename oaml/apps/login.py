@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['CONSONANTS', 'VOWELS', 'DIGITS', 'MARKS', 'WORDINGS', 'REMEMBER_WORDINGS', 'TAILS', 'TITLES', 'KEPT', 'make_username',
-           'make_password', 'login_goal', 'LoginState', 'login_form', 'login_view', 'login_update', 'attempt',
-           'is_right', 'fill', 'login_plan', 'Login']
+           'make_password', 'login_goal', 'LoginState', 'login_view', 'login_update', 'login_plan', 'Login']
 
 # %% ../../nbs/03b_apps.login.ipynb #e99ec160
 from dataclasses import dataclass, replace
@@ -14,13 +13,16 @@ from random import Random
 from .app import ClickOn, Finish, Goal, Intent, PressKey, TypeText
 from ..schemas.sessions import Action
 from ..ui.events import Changed, Message, Pressed
-from ..ui.widgets import DOT, Element, Widget, alert, button, checkbox, field, form, heading, link, row, text, textbox
+from ..ui.widgets import (DOT, Element, Widget, alert, button, checkbox, field, form, heading, link, row, text,
+                             textbox)
 
 # %% ../../nbs/03b_apps.login.ipynb #cbb17e12
 CONSONANTS, VOWELS, DIGITS, MARKS = "bcdfghjklmnprstvwz", "aeiou", "0123456789", "!@#$%&*?-_"
 
-def make_username(rng: Random) -> str:
-    "Four to nine characters, such as `kilo`, `bera42` or `su.nova`."
+def make_username(
+    rng: Random, # decides
+) -> str:        # 4 to 7 characters
+    "A name such as `kilo`, `bera42` or `su.nova`."
     def syllables(n): return "".join(rng.choice(CONSONANTS) + rng.choice(VOWELS) for _ in range(n))
     kind = rng.randrange(4)
     if kind == 0: return syllables(2) + rng.choice(("", "n", "s", "x"))
@@ -28,8 +30,10 @@ def make_username(rng: Random) -> str:
     if kind == 2: return syllables(1) + rng.choice("._") + syllables(2)
     return syllables(3)
 
-def make_password(rng: Random) -> str:
-    "Five to nine characters from letters, digits and marks; no quotes or backslashes, which would hide it in a goal."
+def make_password(
+    rng: Random, # decides
+) -> str:        # 5 to 9 characters
+    "Letters, digits and marks; no quotes or backslashes, which would hide it in a goal."
     alphabet = CONSONANTS + VOWELS + CONSONANTS.upper() + DIGITS + MARKS
     return "".join(rng.choice(alphabet) for _ in range(rng.randint(5, 9)))
 
@@ -46,11 +50,14 @@ REMEMBER_WORDINGS = (
     " Check Remember Me.", " Turn on Remember Me first.", " Keep Remember Me checked.", " Ask it to remember me.",
 )
 
-def login_goal(rng: Random) -> Goal:
+def login_goal(
+    rng: Random, # decides
+) -> Goal:
     "A goal of the family `login` or, as often, `login_remember`."
     u, p, remember = make_username(rng), make_password(rng), rng.random() < .5
     said = rng.choice(WORDINGS).format(u=u, p=p) + (rng.choice(REMEMBER_WORDINGS) if remember else "")
-    return Goal(said, "login_remember" if remember else "login", (("username", u), ("password", p), ("remember", remember)))
+    facts = (("username", u), ("password", p), ("remember", remember))
+    return Goal(said, "login_remember" if remember else "login", facts)
 
 # %% ../../nbs/03b_apps.login.ipynb #2cdcde95
 @dataclass(frozen=True)
@@ -59,69 +66,82 @@ class LoginState:
     task: Goal               # what the user wants; only these credentials are right
     title: str               # heading of the form
     order: tuple[str, str]   # which field comes first
-    tail: tuple[tuple[str, ...], ...] # rows below the fields
+    tail: tuple[tuple[str, ...], ...] # rows below the fields, a member of `TAILS`
     page: str="form"         # "form", "home" or "reset"
     username: str=""         # typed so far
     password: str=""         # typed so far
     remember: bool=False     # the check box
     failed: bool=False       # the last attempt was refused and nothing was edited since
 
-TAILS = ((("remember",), ("login", "forgot")), (("remember", "forgot"), ("login",)), (("login", "remember"), ("forgot",)),
-         (("forgot",), ("remember",), ("login",)), (("login",), ("remember",), ("forgot",)), (("forgot", "login"), ("remember",)),
+TAILS = ((("remember",), ("login", "forgot")), (("remember", "forgot"), ("login",)),
+         (("login", "remember"), ("forgot",)), (("forgot",), ("remember",), ("login",)),
+         (("login",), ("remember",), ("forgot",)), (("forgot", "login"), ("remember",)),
          (("remember", "login"), ("forgot",)))
 TITLES = ("Sign in", "Log in", "Welcome back", "Your account", "Members")
 KEPT = {True: "You stay signed in.", False: "Signed out on exit."}
 
-def login_form(s: LoginState) -> Widget:
+def _login_form(s: LoginState) -> Widget:
     "The page with the fields. A refused attempt says so until something is edited."
-    boxes = dict(username=textbox("username", "Username", s.username), password=textbox("password", "Password", s.password, masked=True))
+    boxes = dict(username=textbox("username", "Username", s.username),
+                 password=textbox("password", "Password", s.password, masked=True))
     rest = dict(remember=checkbox("remember", "Remember Me", s.remember), login=button("login", "Login", primary=True),
                 forgot=link("forgot", "Forgot Password?"))
     return form(alert("Wrong login, try again.", "error") if s.failed else heading(s.title),
                 *(field(boxes[k]) for k in s.order), *(row(*(rest[k] for k in line)) for line in s.tail))
 
-def login_view(s: LoginState) -> Widget:
-    "The page of `s.page`."
-    if s.page == "form": return login_form(s)
-    if s.page == "reset": return form(heading("Reset password"), text("Ask your admin for help."), link("back", "Back to login"))
-    return form(heading("Welcome"), text(f"Signed in as {s.username}", "who"), text(KEPT[s.remember], "kept"), button("signout", "Sign out"))
+def login_view(
+    s: LoginState, # what to show
+) -> Widget:       # a form
+    "The page that `s` is on."
+    if s.page == "form": return _login_form(s)
+    if s.page == "reset":
+        return form(heading("Reset password"), text("Ask your admin for help."), link("back", "Back to login"))
+    return form(heading("Welcome"), text(f"Signed in as {s.username}", "who"), text(KEPT[s.remember], "kept"),
+                button("signout", "Sign out"))
 
-# %% ../../nbs/03b_apps.login.ipynb #ef6a9d8a
-def login_update(s: LoginState, m: Message) -> LoginState:
+# %% ../../nbs/03b_apps.login.ipynb #79304981
+def login_update(
+    s: LoginState, # before
+    m: Message,    # what happened
+) -> LoginState:   # after
     "The state after a message."
     if isinstance(m, Changed): return replace(s, **{m.id: m.text}, failed=False)
     if not isinstance(m, Pressed) or m.how not in ("click", "double", "long"): return s
     if m.id == "remember": return replace(s, remember=not s.remember)
-    if m.id == "login": return attempt(s)
+    if m.id == "login": return _attempt(s)
     if m.id == "forgot": return replace(s, page="reset")
     if m.id == "back": return replace(s, page="form")
     if m.id == "signout": return replace(s, page="form", username="", password="", remember=False)
     return s
 
-def attempt(s: LoginState) -> LoginState:
+def _attempt(s: LoginState) -> LoginState:
     "Login pressed: home with the right credentials, an error otherwise."
     right = (s.username, s.password) == (s.task["username"], s.task["password"])
     return replace(s, page="home", failed=False) if right else replace(s, failed=True)
 
 # %% ../../nbs/03b_apps.login.ipynb #268e17d9
-def is_right(e: Element, goal: Goal, refused: bool) -> bool:
+def _is_right(e: Element, goal: Goal, refused: bool) -> bool:
     "Does the text box `e` show what the goal wants? After a refusal no password is trusted."
     want = goal[e.id]
     return e.value == DOT*len(want) and not refused if e.id == "password" else e.value == want
 
-def fill(e: Element, goal: Goal) -> Intent:
+def _fill(e: Element, goal: Goal) -> Intent:
     "The next act on the focused text box `e`: select what is wrong, else type."
     return PressKey("ctrl+a") if e.value and not e.selected else TypeText(goal[e.id])
 
-def login_plan(seen: tuple[Element, ...], goal: Goal, history: list[Action]) -> list[Intent]:
-    "Every acceptable next intent, preferred first."
+def login_plan(
+    seen: tuple[Element, ...], # what is on the screen
+    goal: Goal,                # what the user wants
+    history: list[Action],     # not needed: the screen tells all
+) -> list[Intent]:             # the preferred one first
+    "Every acceptable next intent."
     by = {e.id: e for e in seen if e.id}
     if "signout" in by:
         right = by["who"].name == f"Signed in as {goal['username']}" and by["kept"].name == KEPT[goal["remember"]]
         return [Finish()] if right else [ClickOn("signout")]
     if "back" in by: return [ClickOn("back")]
-    wrong = [e for e in seen if e.role == "textbox" and not is_right(e, goal, "error" in by)]
-    acts = [fill(e, goal) for e in wrong if e.focused] or [ClickOn(e.id) for e in wrong]
+    wrong = [e for e in seen if e.role == "textbox" and not _is_right(e, goal, "error" in by)]
+    acts = [_fill(e, goal) for e in wrong if e.focused] or [ClickOn(e.id) for e in wrong]
     if by["remember"].checked != goal["remember"]: acts.append(ClickOn("remember"))
     if acts: return acts
     typing = any(by[k].focused for k in ("username", "password", "remember", "login"))
@@ -131,14 +151,24 @@ def login_plan(seen: tuple[Element, ...], goal: Goal, history: list[Action]) -> 
 class Login:
     "The login screen. Goal families: `login`, `login_remember`."
     name, families, step_budget = "login", ("login", "login_remember"), 20
+    view, update, plan = staticmethod(login_view), staticmethod(login_update), staticmethod(login_plan)
 
-    def start(self, rng: Random) -> LoginState:
+    def start(self,
+        rng: Random,       # decides everything
+    ) -> LoginState:
+        "Empty fields, in an order and with a goal of the seed's."
         order = ("username", "password") if rng.random() < .5 else ("password", "username")
         return LoginState(login_goal(rng), rng.choice(TITLES), order, rng.choice(TAILS))
-    def view(self, state: LoginState) -> Widget: return login_view(state)
-    def update(self, state: LoginState, message: Message) -> LoginState: return login_update(state, message)
-    def goal(self, state: LoginState) -> Goal: return state.task
-    def solved(self, start: LoginState, state: LoginState) -> bool:
+
+    def goal(self,
+        state: LoginState, # any state of the episode
+    ) -> Goal:
+        "What the user wants."
+        return state.task
+
+    def solved(self,
+        start: LoginState, # the first state
+        state: LoginState, # the state now
+    ) -> bool:
+        "Signed in, with *Remember Me* as the goal has it. Nothing else can change here."
         return state.page == "home" and state.remember == state.task["remember"]
-    def plan(self, seen: tuple[Element, ...], goal: Goal, history: list[Action]) -> list[Intent]:
-        return login_plan(seen, goal, history)

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SYSTEM_PROMPT', 'GOAL_PREFIX', 'HISTORY_PREFIX', 'SCREEN_SENTENCE', 'ASK_ACTION', 'ASK_THOUGHT', 'NO_ACTIONS',
-           'PromptFormat', 'user_text', 'history_text', 'prompt_messages', 'answer_text']
+           'PromptFormat', 'user_text', 'prompt_messages', 'answer_text']
 
 # %% ../../nbs/06a_datasets.prompts.ipynb #8b10063f
 from dataclasses import asdict, dataclass
@@ -26,8 +26,8 @@ class PromptFormat:
         if self.history < 0: raise ValueError(f"history: {self.history} is negative; use 0 for no history")
 
     def check_same(self,
-        other: "PromptFormat|dict", # the format of the data or of the checkpoint
-        what: str="the checkpoint"  # what `other` belongs to, for the message
+        other: "PromptFormat|dict",  # the format of the data or of the checkpoint
+        what: str="the checkpoint",  # what `other` belongs to, for the message
     ):
         "Raise ValueError naming the fields in which `other` differs."
         theirs = other if isinstance(other, dict) else asdict(other)
@@ -55,10 +55,10 @@ def user_text(
     "The user's turn for `goal`: goal, the last `fmt.history` actions of `history`, the screen, the question."
     if not goal.strip(): raise ValueError("goal: is empty; say in words what the user wants")
     text = GOAL_PREFIX + goal
-    if fmt.history: text += HISTORY_PREFIX + history_text(history, fmt)
+    if fmt.history: text += HISTORY_PREFIX + _history_text(history, fmt)
     return text + SCREEN_SENTENCE + (ASK_THOUGHT if fmt.thought else ASK_ACTION)
 
-def history_text(history: list[Action]|None, fmt: PromptFormat) -> str:
+def _history_text(history: list[Action]|None, fmt: PromptFormat) -> str:
     "The last `fmt.history` actions as DSL text, joined by '; '; 'none' at the start. A failed action shows as FAILED."
     last = (history or [])[-fmt.history:]
     said = ["FAILED" if a.type == "failed" else format_action(a, fmt.precision, fmt.dsl_version) for a in last]

@@ -42,7 +42,9 @@ class AppDevice:
         self.seed, self.effect = seed, False
         return self.frame()
 
-    def perform(self, action: Action) -> Frame:
+    def perform(self,
+        action: Action, # what the agent said
+    ) -> Frame:
         "Carry out `action`; `self.effect` says whether anything on the screen changed."
         before = self.seen
         self.screen = act(self.stage, self.screen, action)
@@ -55,7 +57,8 @@ class AppDevice:
         self.seen = self.stage.elements(self.screen)
         return Frame(np.asarray(self.stage.render(self.screen)), self.seen, self.screen.ui.clock)
 
-    def close(self) -> None: pass
+    def close(self) -> None:
+        "Nothing is held."
 
     @property
     def goal(self) -> Goal:
@@ -64,7 +67,9 @@ class AppDevice:
     def solved(self) -> bool:
         "Are the wanted changes made, and no others?"
         return self.app.solved(self.start.app, self.screen.app)
-    def plan(self, history: list[Action]=()) -> list[Intent]:
+    def plan(self,
+        history: list[Action]=(), # actions so far
+    ) -> list[Intent]:            # the preferred one first
         "Every acceptable next intent on what is seen."
         return self.app.plan(self.seen, self.goal, list(history))
     def state_hash(self) -> str:

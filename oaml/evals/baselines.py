@@ -33,109 +33,147 @@ class View:
 
 class Agent(Protocol):
     "Anything that chooses actions."
-    name: str
-    def act(self, views: list[View]) -> list[Action]:
-        "An action for each view."
+    name: str  # in tables
+    def act(self,
+        views: list[View],  # of as many episodes
+    ) -> list[Action]:      # one for each
+        "The next action in each episode."
+
+class _OneByOne:
+    "An agent that answers one view at a time, by `_choose`."
+    def act(self, views: list[View]) -> list[Action]: return [self._choose(v) for v in views]
 
 # %% ../../nbs/10a_evals.baselines.ipynb #7e527a62
-class DoNothing:
+class DoNothing(_OneByOne):
     "Says that it is done."
     name = "do-nothing"
-    def act(self, views: list[View]) -> list[Action]: return [Action("done")]*len(views)
+    def _choose(self, view: View) -> Action: return Action("done")
 
-class RandomAgent:
+class RandomAgent(_OneByOne):
     "Clicks, types and presses keys anywhere; DONE one time in ten. The same views get the same acts."
     name = "random"
-    def __init__(self, seed: int=0): self.seed = seed
-    def act(self, views: list[View]) -> list[Action]: return [self.one(v) for v in views]
-    def one(self, view: View) -> Action:
+    def __init__(self,
+        seed: int=0, # of its choices
+    ): self.seed = seed
+
+    def _choose(self, view: View) -> Action:
         rng = Random(f"{self.seed}:{view.goal}:{len(view.history)}")
         return Action("done") if rng.random() < .1 else random_action(rng, ())
 
-class Oracle:
-    "Follows the application's own plan. Needs a live device."
+class Oracle(_OneByOne):
+    "Follows the application's own plan. Needs a live device in the view."
     name = "oracle"
-    def __init__(self, precision: int=3): self.precision = precision
-    def act(self, views: list[View]) -> list[Action]:
-        return [acceptable_targets(v.device, v.history, self.precision)[0].action for v in views]
+    def __init__(self,
+        precision: int=3, # decimals of coordinates, 1 to 6
+    ): self.precision = precision
 
+    def _choose(self, view: View) -> Action:
+        return acceptable_targets(view.device, view.history, self.precision)[0].action
+
+# %% ../../nbs/10a_evals.baselines.ipynb #b462c2d7
 class PolicyAgent:
     "A trained policy."
-    def __init__(self, policy: AgentPolicy, name: str): self.policy, self.name = policy, name
-    def act(self, views: list[View]) -> list[Action]:
-        told = self.policy.predict_actions([v.image for v in views], [v.goal for v in views], [v.history for v in views])
+    def __init__(self,
+        policy: AgentPolicy, # predicts
+        name: str,           # in tables
+    ): self.policy, self.name = policy, name
+
+    def act(self,
+        views: list[View],  # answered in one batch
+    ) -> list[Action]:      # one for each
+        "What the policy predicts."
+        images, goals, histories = zip(*((v.image, v.goal, v.history) for v in views))
+        told = self.policy.predict_actions(list(images), list(goals), list(histories))
         return [action for action, _ in told]
 
 # %% ../../nbs/10a_evals.baselines.ipynb #8a47f4ee
 QUOTED = re.compile(r"'([^']*)'")
 
-def goal_template(goal: str) -> str:
+def goal_template(
+    goal: str, # the words of a goal
+) -> str:
     "The words of `goal` with what stands in quotes blanked."
     return QUOTED.sub("'_'", goal)
 
-def text_slot(text: str, goal: str) -> int|str:
-    "Which quoted part of `goal` the typed `text` is (its number); the text itself if it is none."
+def text_slot(
+    text: str, # typed
+    goal: str, # the words of the goal it was typed for
+) -> int|str:  # the number of the quoted part of `goal` that it is; the text itself if it is none
+    "Where in the goal a typed text comes from."
     parts = QUOTED.findall(goal)
     return parts.index(text) if text in parts else text
 
-def fill_slot(slot: int|str, goal: str) -> str:
-    "The inverse of `text_slot` for another goal of the same template."
+def fill_slot(
+    slot: int|str, # from `text_slot`
+    goal: str,     # another goal of the same template
+) -> str:          # "?" if `goal` has no such part
+    "The text to type for another goal."
     parts = QUOTED.findall(goal)
     return (parts[slot] if slot < len(parts) else "?") if isinstance(slot, int) else slot
 
 # %% ../../nbs/10a_evals.baselines.ipynb #083b8d8b
-class Memoriser:
-    "The script of the most similar goal template, with median coordinates. Sees no image."
+def _line(action: Action, goal: str) -> tuple:
+    "An action without its coordinates: a line of a script."
+    return action.type, text_slot(action.text, goal) if action.text else None, action.key, action.dx, action.dy
+
+class Memoriser(_OneByOne):
+    "The script of the same goal template, with median coordinates. Sees no image."
     name = "memoriser"
-    def __init__(self, episodes: list[Episode]): # for training, undisturbed ones
+    def __init__(self,
+        episodes: list[Episode], # for training; disturbed ones are left out. ValueError if no other is there
+    ):
         scripts, points = defaultdict(Counter), defaultdict(list)
         for e in episodes:
             if (e.meta or {}).get("recovery"): continue
             key = goal_template(e.goal)
-            script = tuple(self.line(s.action, e.goal) for s in e.steps)
+            script = tuple(_line(s.action, e.goal) for s in e.steps)
             scripts[key][script] += 1
             for k, s in enumerate(e.steps): points[script, k].append(s.action)
         if not scripts: raise ValueError("memoriser: no undisturbed episode to remember")
         self.scripts = {k: c.most_common(1)[0][0] for k, c in scripts.items()}
         self.default = Counter(self.scripts.values()).most_common(1)[0][0]
-        self.points = {k: {f: median(getattr(a, f) for a in v) for f in ("x", "y", "x2", "y2") if getattr(v[0], f) is not None}
-                       for k, v in points.items()}
+        self.points = {k: self._middle(v) for k, v in points.items()}
 
     @staticmethod
-    def line(action: Action, goal: str) -> tuple:
-        "An action without its coordinates."
-        return action.type, text_slot(action.text, goal) if action.text else None, action.key, action.dx, action.dy
+    def _middle(actions: list[Action]) -> dict[str, float]:
+        "The median of each coordinate that the actions (of one type) have."
+        has = [f for f in ("x", "y", "x2", "y2") if getattr(actions[0], f) is not None]
+        return {f: median(getattr(a, f) for a in actions) for f in has}
 
-    def act(self, views: list[View]) -> list[Action]: return [self.one(v) for v in views]
-    def one(self, view: View) -> Action:
+    def _choose(self, view: View) -> Action:
         script, k = self.scripts.get(goal_template(view.goal), self.default), len(view.history)
         if k >= len(script): return Action("done")
         kind, slot, key, dx, dy = script[k]
-        return Action(kind, text=None if slot is None else fill_slot(slot, view.goal), key=key, dx=dx, dy=dy, **self.points[script, k])
+        text = None if slot is None else fill_slot(slot, view.goal)
+        return Action(kind, text=text, key=key, dx=dx, dy=dy, **self.points[script, k])
 
 # %% ../../nbs/10a_evals.baselines.ipynb #7b04d0a4
 THUMB = (32, 24)  # columns and rows of a thumbnail
 
-def thumbnail(image: np.ndarray) -> np.ndarray:
-    "A screen as 768 grey means of blocks, each 0 to 1 (sides that do not divide are cut)."
+def thumbnail(
+    image: np.ndarray, # uint8, height x width x 3, at least 24 x 32
+) -> np.ndarray:       # 768 numbers, 0 to 1, row by row
+    "A screen as the grey means of its blocks (sides that do not divide are cut)."
     h, w = image.shape[0]//THUMB[1]*THUMB[1], image.shape[1]//THUMB[0]*THUMB[0]
     blocks = image[:h, :w].mean(2).reshape(THUMB[1], h//THUMB[1], THUMB[0], w//THUMB[0])
     return (blocks.mean((1, 3))/255).astype(np.float32).ravel()
 
-class NearestScreen:
+# %% ../../nbs/10a_evals.baselines.ipynb #07b60e35
+class NearestScreen(_OneByOne):
     "The action of the most similar training screen with the same goal template, its text taken from this goal."
     name = "nearest"
-    def __init__(self, episodes: list[Episode]): # for training
+    def __init__(self,
+        episodes: list[Episode], # for training, with their screens
+    ):
         kept = defaultdict(list)
         for e in episodes:
             for s in e.steps:
-                row = thumbnail(np.asarray(s.observation.image())), Memoriser.line(s.action, e.goal)[1], s.action
+                row = thumbnail(np.asarray(s.observation.image())), _line(s.action, e.goal)[1], s.action
                 kept[goal_template(e.goal)].append(row)
                 kept[None].append(row)  # for a template never seen
         self.rows = {k: ([r[1:] for r in v], np.stack([r[0] for r in v])) for k, v in kept.items()}
 
-    def act(self, views: list[View]) -> list[Action]: return [self.one(v) for v in views]
-    def one(self, view: View) -> Action:
+    def _choose(self, view: View) -> Action:
         key = goal_template(view.goal)
         acts, thumbs = self.rows[key if key in self.rows else None]
         slot, action = acts[int(((thumbs - thumbnail(view.image))**2).sum(1).argmin())]

@@ -97,7 +97,7 @@ def nano_tokenizer() -> PreTrainedTokenizerFast:
 
 # %% ../../nbs/07c_models.nano.ipynb #de57ddc2
 class NanoImageProcessor:
-    "Cuts screenshots into Qwen's patches, each image standardised by its own median colour and spread."
+    "Cuts screenshots into Qwen's patches, each image standardised by its own mean colour and spread."
     def __init__(self,
         patch_size: int=16,       # pixels of a patch's side
         merge_size: int=2,        # patches of a visual token's side
@@ -127,16 +127,15 @@ class NanoImageProcessor:
         planes = torch.from_numpy(images).permute(0, 3, 1, 2).contiguous()
         blocks = planes.view(n, c, h // (p*m), m, p, w // (p*m), m, p)  # image, colour, then block, patch, pixel down and across
         x = blocks.permute(0, 2, 5, 3, 6, 1, 4, 7).reshape(n, -1, c, p * p).to(torch.float32)
-        x.sub_(self._middle(planes.view(n, c, -1))[:, None, :, None])
+        x.sub_(self._middle(x)[:, None, :, None])
         return x.div_(self._spread(x)[:, None, None, None]).view(-1, c * p * p)
 
-    def _middle(self, planes: Tensor) -> Tensor:
-        "Each image's median colour, (images, 3): on most screens, that of the empty page."
-        half = planes.shape[-1] // 2
-        return torch.from_numpy(np.partition(planes.numpy(), half, axis=-1)[..., half]).float()
+    def _middle(self, x: Tensor) -> Tensor:
+        "Each image's mean colour, (images, 3), of `x` (images, patches, 3, pixels)."
+        return x.mean(-1).mean(1)
 
     def _spread(self, x: Tensor) -> Tensor:
-        "Root mean square of each image in `x` (images, patches, 3, pixels), at least the floor."
+        "Root mean square of each image in `x`, at least the floor: (images,)."
         squares = torch.linalg.vector_norm(x, dim=-1).square().flatten(1).sum(1) / x[0].numel()
         return squares.sqrt().clamp_min(255 * self.std_floor)
 

@@ -25,13 +25,15 @@ class AgentPolicy:
     def __init__(self,
         adapter: BaseVLMAdapter,       # the model; its `prompt_format` says how it was asked in training
         device=None,                   # move the model there; None leaves it (seed document 1, section 10)
-        fmt: PromptFormat|None=None,   # how text is written; None takes the adapter's; another than the adapter's is refused
+        fmt: PromptFormat|None=None,   # how text is written; None takes the adapter's, another is refused
         max_new_tokens: int=64,        # longest answer
     ):
         trained = adapter.prompt_format
         if fmt is None: fmt = PromptFormat(**trained) if trained else PromptFormat()
         elif trained: fmt.check_same(trained)
-        if device is not None: adapter.model.to(device); adapter.device = device
+        if device is not None:
+            adapter.model.to(device)
+            adapter.device = device
         self.adapter, self.fmt, self.max_new_tokens = adapter, fmt, max_new_tokens
 
     def predict_action(self,
@@ -44,21 +46,22 @@ class AgentPolicy:
         return self.predict_actions([image], [goal], [history], think)[0]
 
     def predict_actions(self,
-        images: list[Picture],                      # screens
-        goals: list[str],                           # one for each
+        images: list[Picture],                        # screens
+        goals: list[str],                             # one for each
         histories: list[list[Action]|None]|None=None, # one for each, or None
-        think: bool=False,                          # ask for thoughts
-    ) -> list[tuple[Action, str|None]]:             # in the same order
+        think: bool=False,                            # ask for thoughts
+    ) -> list[tuple[Action, str|None]]:               # in the same order
         "`predict_action` for many screens at once: one pass through the model."
         fmt = self.fmt if not think else PromptFormat(**asdict(self.fmt) | dict(thought=True))
         histories = histories or [None]*len(images)
-        samples = [dict(images=[i], messages=prompt_messages(g, h, fmt)) for i, g, h in zip(images, goals, histories, strict=True)]
+        samples = [dict(images=[i], messages=prompt_messages(g, h, fmt))
+                   for i, g, h in zip(images, goals, histories, strict=True)]
         return [parse_response(t, fmt.dsl_version) for t in self.adapter.generate_batch(samples, self.max_new_tokens)]
 
 # %% ../../nbs/09a_runtime.policy.ipynb #a10186c7
 def load_policy(
     folder: str|os.PathLike,  # a saved agent: what training leaves in `agent`, or any adapter folder
-    device=None,              # None: the best there is
+    device=None,              # where the model runs; None: the best there is
 ) -> AgentPolicy:
     "The policy of a saved agent. Raises FileNotFoundError or ValueError that name the folder or the file."
     from oaml.models.qwen_vl import QwenVLAdapter
