@@ -4,12 +4,12 @@
 
 # %% auto #0
 __all__ = ['ROLES', 'IGNORED', 'CHECKPOINT_VERSION', 'CARD', 'get_default_device', 'load_image', 'check_sample',
-           'assistant_labels', 'label_html', 'write_card', 'read_card', 'BaseVLMAdapter', 'check_adapter',
-           'check_losses', 'check_answers', 'check_saving']
+           'assistant_labels', 'label_html', 'write_card', 'read_card', 'BaseVLMAdapter', 'check_adapter']
 
 # %% ../../nbs/07a_models.base_adapter.ipynb #32377626
 import html
 import json
+import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -60,7 +60,8 @@ def check_sample(
     roles = [m["role"] for m in sample["messages"]]
     if "user" not in roles: raise ValueError(f"{where}.messages: has no user turn")
     wanted = "assistant" if answered else "user"
-    if roles[-1] != wanted: raise ValueError(f"{where}.messages: the last turn is the {roles[-1]}'s, not the {wanted}'s")
+    if roles[-1] != wanted:
+        raise ValueError(f"{where}.messages: the last turn is the {roles[-1]}'s, not the {wanted}'s")
     return sample
 
 def _check_message(m: dict, control: list[str], where: str):
@@ -68,7 +69,7 @@ def _check_message(m: dict, control: list[str], where: str):
     if m.get("role") not in ROLES: raise ValueError(f"{where}.role: {m.get('role')!r} is none of {', '.join(ROLES)}")
     if not isinstance(m.get("content"), str): raise ValueError(f"{where}.content: is not a text")
     if bad := [s for s in control if s in m["content"]]:
-        raise ValueError(f"{where}.content: contains the control token {bad[0]}, which would open or end a turn; remove it")
+        raise ValueError(f"{where}.content: contains the control token {bad[0]}, which opens or ends turns; remove it")
 
 # %% ../../nbs/07a_models.base_adapter.ipynb #24ea634a
 IGNORED = -100  # the label that cross entropy skips, PyTorch's own convention
@@ -122,10 +123,12 @@ def write_card(
     **fields,          # what else to remember: adapter, base_model, kind, prompt_format
 ):
     "Write the card that says which oaml, schema and adapter made the checkpoint in `folder`."
-    card = dict(checkpoint_version=CHECKPOINT_VERSION, oaml_version=__version__, schema_version=SCHEMA_VERSION, **fields)
-    (Path(folder)/CARD).write_text(json.dumps(card, indent=2))
+    versions = dict(checkpoint_version=CHECKPOINT_VERSION, oaml_version=__version__, schema_version=SCHEMA_VERSION)
+    (Path(folder)/CARD).write_text(json.dumps(versions | fields, indent=2))
 
-def read_card(folder: str|Path) -> dict:
+def read_card(
+    folder: str|Path,  # of the checkpoint
+) -> dict:             # its fields
     "The card of the checkpoint in `folder`. Another checkpoint or schema version is an error that names both."
     path = Path(folder)/CARD
     if not path.exists(): raise FileNotFoundError(f"{path}: missing; {folder} is not a checkpoint that oaml saved")
@@ -138,7 +141,7 @@ def read_card(folder: str|Path) -> dict:
 
 # %% ../../nbs/07a_models.base_adapter.ipynb #68a46bba
 class BaseVLMAdapter:
-    "Wraps a `model` and its `processor` (seed document 1, 8.2). Stateless: what training remembers lives in the trainer."
+    "Wraps a `model` and its `processor` (seed document 1, 8.2). Stateless: training state lives in the trainer."
     def __init__(self,
         model: nn.Module,                # the vision-language model
         processor,                       # turns chats and images into tensors
@@ -170,20 +173,30 @@ class BaseVLMAdapter:
         "The greedy answer to each sample."
         raise NotImplementedError(f"{type(self).__name__}.generate_batch")
 
-    def save(self, folder: str|Path):
+    def save(self,
+        folder: str|Path,  # made if it isn't there
+    ):
         "Write weights, processor and card to `folder`."
         raise NotImplementedError(f"{type(self).__name__}.save")
 
     @classmethod
-    def load(cls, folder: str|Path, device=None) -> "BaseVLMAdapter":
+    def load(cls,
+        folder: str|Path,  # what `save` wrote
+        device=None,       # None: `get_default_device()`
+    ) -> "BaseVLMAdapter":
         "The adapter that `save` wrote to `folder`."
         raise NotImplementedError(f"{cls.__name__}.load")
 
-    def generate(self, sample: dict, max_new_tokens: int=64) -> str:
+    def generate(self,
+        sample: dict,            # ends with the user's turn
+        max_new_tokens: int=64,  # where an answer without end is cut
+    ) -> str:                    # the assistant's text
         "The greedy answer to `sample`."
         return self.generate_batch([sample], max_new_tokens)[0]
 
-    def count_supervised(self, inputs: dict[str, Tensor]) -> int:
+    def count_supervised(self,
+        inputs: dict[str, Tensor],  # from `prepare_inputs`
+    ) -> int:
         "How many tokens of `inputs` carry loss. A row's first token has nothing before it, so it never does."
         return int((inputs["labels"][:, 1:] != IGNORED).sum())
 
@@ -207,11 +220,11 @@ def check_adapter(
     tolerance: float=1e-4,    # relative difference of losses that counts as equal
 ):
     "Hold `adapter` to the interface. Raises AssertionError that says what is broken."
-    check_losses(adapter, batch, tolerance)
-    check_answers(adapter, [dict(s, messages=s["messages"][:-1]) for s in batch])
-    check_saving(adapter, batch)
+    _check_losses(adapter, batch, tolerance)
+    _check_answers(adapter, [dict(s, messages=s["messages"][:-1]) for s in batch])
+    _check_saving(adapter, batch)
 
-def check_losses(adapter: BaseVLMAdapter, batch: list[dict], tolerance: float=1e-4):
+def _check_losses(adapter: BaseVLMAdapter, batch: list[dict], tolerance: float=1e-4):
     "Losses are sums over supervised tokens, whatever is batched together."
     close = lambda a, b: abs(float(a) - float(b)) <= tolerance * max(abs(float(a)), 1e-8)
     whole, parts = adapter.prepare_inputs(batch), [adapter.prepare_inputs([s]) for s in batch]
@@ -221,13 +234,14 @@ def check_losses(adapter: BaseVLMAdapter, batch: list[dict], tolerance: float=1e
         loss = adapter.compute_loss(whole)
         assert loss.dtype == torch.float32 and loss.ndim == 0 and torch.isfinite(loss), f"the loss is {loss}"
         assert close(loss, adapter.compute_loss(whole, n)), "num_items is not what the sum is divided by"
-        assert close(loss, sum(adapter.compute_loss(p, n) for p in parts)), "a batch's loss is not the sum of its samples'"
+        alone = sum(adapter.compute_loss(p, n) for p in parts)
+        assert close(loss, alone), "a batch's loss is not the sum of its samples'"
     full = adapter.prepare_inputs(batch, labels="full")
     padding = full["attention_mask"] == 0
     assert (full["labels"][~padding] == full["input_ids"][~padding]).all(), "labels='full' misses tokens"
     assert (full["labels"][padding] == IGNORED).all(), "labels='full' supervises padding"
 
-def check_answers(adapter: BaseVLMAdapter, batch: list[dict], max_new_tokens: int=8):
+def _check_answers(adapter: BaseVLMAdapter, batch: list[dict], max_new_tokens: int=8):
     "Answers don't depend on the batch or the mode, and asking leaves no trace."
     for training in (True, False):
         adapter.model.train(training)
@@ -235,14 +249,14 @@ def check_answers(adapter: BaseVLMAdapter, batch: list[dict], max_new_tokens: in
         assert said == [adapter.generate(s, max_new_tokens) for s in batch], "a batch answers unlike its samples alone"
         assert adapter.model.training == training, "generate left the model in another mode"
 
-def check_saving(adapter: BaseVLMAdapter, batch: list[dict]):
+def _check_saving(adapter: BaseVLMAdapter, batch: list[dict]):
     "What was saved comes back equal."
-    import tempfile
     inputs = adapter.prepare_inputs(batch)
     with tempfile.TemporaryDirectory() as folder, adapter.evaluating():
         adapter.save(folder)
         again = type(adapter).load(folder, device=adapter.device)
         again.model.eval()
-        assert torch.equal(adapter.compute_loss(inputs), again.compute_loss(inputs)), "weights changed on the way to disk"
+        same = torch.equal(adapter.compute_loss(inputs), again.compute_loss(inputs))
+        assert same, "weights changed on the way to disk"
     assert again.prompt_format == adapter.prompt_format, "prompt_format was lost on the way to disk"
     assert len(again.trainable_parameters()) == len(adapter.trainable_parameters()), "other weights are trainable now"

@@ -41,19 +41,20 @@ COORDINATES = tuple(f"{i/100:.2f}" for i in range(101))
 # %% ../../nbs/07c_models.nano.ipynb #3de22548
 WORDS = """
     a about accept account add address alarm all an and answer apply archive as at back blue bookmark box brightness
-    browser button by calendar cancel change chat check checkbox choose city clear click close cell code color column
-    confirm contact copy country create dark date day default delete desktop dialog disable display down download drag
-    drop edit email empty enable enter every family favorite field file files find first folder font for form forward
-    from full go green hello help hidden home hour icon image in inbox into is it item items key label language large last left light
-    like line link list log login long mail make me medium menu message minute mode month move name never new next
-    night no none not note notes notifications off ok on one only open option or order other out page paint password paste
-    forgot keep checked ask phone photo pick place play please press previous price print product profile programmatically quantity read red remember
-    remove rename reply report reset result right row save screen scroll search second section see select send set
-    setting settings show sign size slider small sort sound start state status step stop street submit subscribe
-    switch tab table task test text that the them theme then third this three time title to toggle top trash tree turn
-    two type under until up update use user username using value video view volume wait week wifi window with word
-    write year yes yellow you your zip zoom
-    Enter Tab Escape Backspace Delete Left Right Up Down PageUp PageDown Home End Space ctrl shift alt meta BACK HOME
+    browser button by calendar cancel change chat check checkbox choose city clear click close cell code color
+    column confirm contact copy country create dark date day default delete desktop dialog disable display down
+    download drag drop edit email empty enable enter every family favorite field file files find first folder font
+    for form forward from full go green hello help hidden home hour icon image in inbox into is it item items key
+    label language large last left light like line link list log login long mail make me medium menu message minute
+    mode month move name never new next night no none not note notes notifications off ok on one only open option or
+    order other out page paint password paste forgot keep checked ask phone photo pick place play please press
+    previous price print product profile programmatically quantity read red remember remove rename reply report
+    reset result right row save screen scroll search second section see select send set setting settings show sign
+    size slider small sort sound start state status step stop street submit subscribe switch tab table task test
+    text that the them theme then third this three time title to toggle top trash tree turn two type under until up
+    update use user username using value video view volume wait week wifi window with word write year yes yellow you
+    your zip zoom Enter Tab Escape Backspace Delete Left Right Up Down PageUp PageDown Home End Space ctrl shift alt
+    meta BACK HOME
 """.split()
 
 def _everywhere(words: list[str]) -> list[str]:
@@ -118,14 +119,14 @@ class NanoImageProcessor:
         "[1, patches down, patches across]."
         (height, width), side = image.shape[:2], self.patch_size * self.merge_size
         if height % side or width % side:
-            raise ValueError(f"image of {width}x{height}: nano reads screens whose sides are multiples of {side} pixels")
+            raise ValueError(f"image of {width}x{height}: nano reads screens with sides that are multiples of {side}")
         return [1, height // self.patch_size, width // self.patch_size]
 
     def _patches(self, images: np.ndarray) -> Tensor:
         "uint8 (images, height, width, 3) to (patches of all images, 3*patch*patch)."
         p, m, (n, h, w, c) = self.patch_size, self.merge_size, images.shape
         planes = torch.from_numpy(images).permute(0, 3, 1, 2).contiguous()
-        blocks = planes.view(n, c, h // (p*m), m, p, w // (p*m), m, p)  # image, colour, then block, patch, pixel down and across
+        blocks = planes.view(n, c, h // (p*m), m, p, w // (p*m), m, p)  # down: block, patch, pixel; across: the same
         x = blocks.permute(0, 2, 5, 3, 6, 1, 4, 7).reshape(n, -1, c, p * p).to(torch.float32)
         x.sub_(self._middle(x)[:, None, :, None])
         return x.div_(self._spread(x)[:, None, None, None]).view(-1, c * p * p)
@@ -139,12 +140,16 @@ class NanoImageProcessor:
         squares = torch.linalg.vector_norm(x, dim=-1).square().flatten(1).sum(1) / x[0].numel()
         return squares.sqrt().clamp_min(255 * self.std_floor)
 
-    def save_pretrained(self, folder: str|Path):
+    def save_pretrained(self,
+        folder: str|Path,  # must be there
+    ):
         "Write preprocessor_config.json."
         (Path(folder)/"preprocessor_config.json").write_text(json.dumps(vars(self), indent=2))
 
     @classmethod
-    def from_pretrained(cls, folder: str|Path) -> "NanoImageProcessor":
+    def from_pretrained(cls,
+        folder: str|Path,  # what `save_pretrained` wrote to
+    ) -> "NanoImageProcessor":
         "The processor that `save_pretrained` wrote."
         return cls(**json.loads((Path(folder)/"preprocessor_config.json").read_text()))
 
@@ -170,8 +175,10 @@ def nano_config(
 
 # %% ../../nbs/07c_models.nano.ipynb #af17e17d
 @torch.no_grad()
-def fan_in_init(model: nn.Module):
-    "Draw each matrix of `model` with deviation 1/sqrt(inputs), so that outputs vary as inputs do. Biases 0, embeddings 1."
+def fan_in_init(
+    model: nn.Module,  # changed in place
+):
+    "Draw matrices with deviation 1/sqrt(inputs), so that outputs vary as inputs do. Biases 0, embeddings 1."
     for module in model.modules():
         if isinstance(module, (nn.Linear, nn.Conv3d)):
             module.weight.normal_(0, module.weight[0].numel() ** -.5)
@@ -228,7 +235,7 @@ def attend(
     q: Tensor,                 # (batch, heads, queries, size)
     k: Tensor,                 # (batch, heads, keys, size)
     v: Tensor,                 # (batch, heads, keys, size)
-    mask: Tensor|None=None,    # added to the scores, 0 to see and -inf not to; broadcasts to (batch, heads, queries, keys)
+    mask: Tensor|None=None,    # added to the scores (batch, heads, queries, keys): 0 to see, -inf not to
 ) -> Tensor:                   # (batch, queries, heads*size)
     "Attention in its plain form: two matrix products and a softmax over the whole batch."
     scores = (q * q.shape[-1] ** -.5) @ k.transpose(-1, -2)
@@ -243,7 +250,11 @@ def turn(
     cos, sin = angles
     return x * cos + x.roll(x.shape[-1] // 2, -1) * sin
 
-def turns(cos: Tensor, sin: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def turns(
+    cos: Tensor,         # (..., tokens, size), the library's: both halves equal
+    sin: Tensor,         # likewise
+    dtype: torch.dtype,  # of what is to be turned
+) -> tuple[Tensor, Tensor]:
     "Cosines and sines as `turn` wants them: the first half of the sines negated, so that a roll replaces slicing."
     half = sin.shape[-1] // 2
     return cos.to(dtype), torch.cat((-sin[..., :half], sin[..., half:]), -1).to(dtype)
@@ -280,7 +291,9 @@ def _vision_attention(attn: nn.Module, x: Tensor, angles: tuple[Tensor, Tensor])
     q, k = turn(parts[:2], angles)
     return attn.proj(attend(q, k, parts[2]))
 
-def low(x: Tensor) -> Tensor:
+def low(
+    x: Tensor,  # any, float32
+) -> Tensor:
     "`x` in autocast's precision if that is on: then the residual stream moves half the bytes."
     return x.to(torch.get_autocast_dtype(x.device.type)) if torch.is_autocast_enabled(x.device.type) else x
 
@@ -296,7 +309,11 @@ class KVCache:
         shape = batch, text.config.num_key_value_heads, room, text.config.head_dim
         self.used, self.layers = 0, [(like.new_empty(shape), like.new_empty(shape)) for _ in text.layers]
 
-    def add(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    def add(self,
+        layer: int,  # whose
+        k: Tensor,   # (batch, heads, new tokens, size)
+        v: Tensor,   # likewise
+    ) -> tuple[Tensor, Tensor]:
         "Store `k` and `v` behind what is there; all keys and values so far."
         end = self.used + k.shape[2]
         for store, new in zip(self.layers[layer], (k, v)): store[:, :, self.used:end] = new
@@ -323,7 +340,7 @@ def text_states(
     if cache is not None: cache.used += places.shape[-1]
     return fast_norm(x, text.norm)
 
-def _text_layer(layer: nn.Module, i: int, x: Tensor, angles, mask: Tensor, rows: Tensor|None, cache: KVCache|None) -> Tensor:
+def _text_layer(layer: nn.Module, i: int, x: Tensor, angles, mask: Tensor, rows: Tensor|None, cache: KVCache|None):
     "One decoder layer, its output at the columns `rows`."
     attn, y = layer.self_attn, fast_norm(x, layer.input_layernorm)
     heads = lambda z: z.unflatten(-1, (-1, attn.head_dim))
@@ -353,7 +370,14 @@ def keep_freed_memory():
 # %% ../../nbs/07c_models.nano.ipynb #3e0853d4
 class NanoAdapter(QwenVLAdapter):
     "Qwen's adapter with a shorter way through the model for equal-sized screens."
-    def __init__(self, model, processor, device=None, prompt_format=None, base_model="nano", seed=0):
+    def __init__(self,
+        model,                           # from `build_nano` or `load_nano`
+        processor,                       # likewise
+        device: torch.device|None=None,  # None: `get_default_device()`
+        prompt_format: dict|None=None,   # how prompts were written in training
+        base_model: str="nano",          # what the card says
+        seed: int=0,                     # of the weights
+    ):
         super().__init__(model, processor, device, prompt_format, base_model, seed)
         if self.device.type == "cpu": keep_freed_memory()
 
@@ -366,7 +390,7 @@ class NanoAdapter(QwenVLAdapter):
         return slice(int(columns[0]), int(columns[-1]) + 1)
 
     def _places(self, inputs: dict[str, Tensor], image: slice) -> Tensor:
-        "(3, 1, tokens) positions: text counts on, a visual token has its row and column, text goes on behind the larger."
+        "(3, 1, tokens) positions: text counts on, visual tokens have row and column, text goes on behind the larger."
         down, across = (inputs["image_grid_thw"][0, 1:] // self.qwen.config.vision_config.spatial_merge_size).tolist()
         places = torch.arange(inputs["input_ids"].shape[1], device=self.device).repeat(3, 1)
         spot = torch.arange(down * across, device=self.device)
@@ -405,8 +429,8 @@ class NanoAdapter(QwenVLAdapter):
         hidden[..., :tokens].masked_fill_(inputs["attention_mask"][:, None, None] == 0, float("-inf"))
         return self._write(state, next_place, hidden, cache, max_new_tokens)
 
-    def _write(self, state: Tensor, place: Tensor, hidden: Tensor, cache: KVCache, max_new_tokens: int) -> list[list[int]]:
-        "Token after token until every chat has ended. `state` (batch, 1, size) precedes the first, whose `place` is (3, batch, 1)."
+    def _write(self, state: Tensor, place: Tensor, hidden: Tensor, cache: KVCache, max_new_tokens: int):
+        "Token after token until all chats have ended. `state` (batch, 1, size) gives the first, which stands at `place`."
         text, stops, said = self.qwen.model.language_model, torch.tensor(self.stops, device=self.device), []
         done = torch.zeros(len(state), dtype=torch.bool, device=self.device)
         for step in range(max_new_tokens):

@@ -18,8 +18,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from oaml.models.base_adapter import (
-    CARD, IGNORED, BaseVLMAdapter, assistant_labels, check_sample, get_default_device, label_html, load_image, read_card,
-    write_card)
+    CARD, IGNORED, BaseVLMAdapter, assistant_labels, check_sample, get_default_device, label_html, load_image,
+    read_card, write_card)
 
 # %% ../../nbs/07b_models.qwen_vl.ipynb #745db196
 class ImageTextProcessor:
@@ -31,7 +31,11 @@ class ImageTextProcessor:
         tokenizer,        # has a chat template and Qwen's control tokens
     ): self.image_processor, self.tokenizer = image_processor, tokenizer
 
-    def apply_chat_template(self, messages: list[dict], add_generation_prompt: bool=False, tokenize: bool=False) -> str:
+    def apply_chat_template(self,
+        messages: list[dict],               # from `as_chat`
+        add_generation_prompt: bool=False,  # end with the assistant's header
+        tokenize: bool=False,               # as transformers' processors have it; only False is known here
+    ) -> str:
         "`messages` as text, one image token standing for each image."
         return self.tokenizer.apply_chat_template(messages, add_generation_prompt=add_generation_prompt, tokenize=False)
 
@@ -57,7 +61,9 @@ class ImageTextProcessor:
         first, *rest = text.split(self.image_token)
         return first + "".join(self.image_token * next(counts) + part for part in rest)
 
-    def save_pretrained(self, folder: str|Path):
+    def save_pretrained(self,
+        folder: str|Path,  # must be there
+    ):
         "Write the image processor's and the tokenizer's files."
         self.image_processor.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
@@ -103,7 +109,8 @@ def choose_4bit(
         raise ValueError(f"load_in_4bit=True: 4-bit weights need bitsandbytes on CUDA, this device is {device.type}; "
                          "pass load_in_4bit=False")
     if asked and not works:
-        raise ValueError("load_in_4bit=True: bitsandbytes is not installed; pip install 'oaml[qlora]', or pass load_in_4bit=False")
+        raise ValueError("load_in_4bit=True: bitsandbytes is not installed; pip install 'oaml[qlora]', "
+                         "or pass load_in_4bit=False")
     return works and from_hub if asked is None else asked
 
 def nf4_config():
@@ -135,10 +142,13 @@ def lora_modules(
     "The modules of `model` that carry a low-rank adapter."
     return [name.removeprefix("base_model.model.") for name, m in model.named_modules() if hasattr(m, "lora_A")]
 
-def check_lora(model, targets):
+def check_lora(
+    model,    # peft's
+    targets,  # list of names; a string is a pattern, which peft checks itself
+):
     "Refuse `targets` of which one matched no module of `model`."
     found = lora_modules(model)
-    names = [] if isinstance(targets, str) else targets or []  # a string is a pattern, peft checks that itself
+    names = [] if isinstance(targets, str) else targets or []
     missing = [t for t in names if not any(f".{n}".endswith(f".{t}") for n in found)]
     if missing: raise ValueError(f"lora target_modules: {missing} match no module; adapters are on {found[:3]} ...")
 
@@ -194,8 +204,10 @@ class QwenVLAdapter(BaseVLMAdapter):
 def _encode(self: QwenVLAdapter, samples: list[dict], answered: bool, side: str="right") -> dict[str, Tensor]:
     "Samples as tensors on the CPU, padded on the `side`. Unless `answered`, chats end with the assistant's header."
     for i, s in enumerate(samples): check_sample(s, self.control, f"batch[{i}]", answered)
-    text = [self.processor.apply_chat_template(as_chat(s), tokenize=False, add_generation_prompt=not answered) for s in samples]
-    images = [load_image(x, f"batch[{i}].images[{j}]") for i, s in enumerate(samples) for j, x in enumerate(s["images"])]
+    text = [self.processor.apply_chat_template(as_chat(s), tokenize=False, add_generation_prompt=not answered)
+            for s in samples]
+    images = [load_image(x, f"batch[{i}].images[{j}]")
+              for i, s in enumerate(samples) for j, x in enumerate(s["images"])]
     inputs = dict(self.processor(images=images, text=text, padding=True, padding_side=side, return_tensors="pt"))
     self._check(inputs)
     return inputs
@@ -316,7 +328,9 @@ def _base(cls: QwenVLAdapter, name: str, load_in_4bit: bool|None, device: torch.
 
 # %% ../../nbs/07b_models.qwen_vl.ipynb #27ed7a4c
 @patch
-def save(self: QwenVLAdapter, folder: str|Path):
+def save(self: QwenVLAdapter,
+    folder: str|Path,  # made if it isn't there
+):
     "Write weights (of a LoRA model the adapter's alone), processor and card to `folder`."
     Path(folder).mkdir(parents=True, exist_ok=True)
     self.model.save_pretrained(folder)

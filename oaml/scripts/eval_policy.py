@@ -30,13 +30,18 @@ def eval_policy(
     if out is not None: write_results(rows, out)
     return rows
 
-def check_writable(path: str|os.PathLike):
+def check_writable(
+    path: str|os.PathLike, # a file to be written later; its folder is made
+):
     "Raise OSError naming the folder of the file `path` before work is lost."
     folder = Path(path).resolve().parent
     try: folder.mkdir(parents=True, exist_ok=True)
     except OSError as e: raise OSError(f"out: {folder} cannot be made ({e.strerror})") from None
     if not os.access(folder, os.W_OK): raise OSError(f"out: {folder} cannot be written")
 
-def write_results(rows: list[dict], path: str|os.PathLike):
+def write_results(
+    rows: list[dict],      # results rows
+    path: str|os.PathLike, # a JSON file, replaced
+):
     "The rows as JSON, whole or not at all."
     write_atomic(Path(path), json.dumps(rows, indent=1).encode())
