@@ -58,7 +58,6 @@ def test_corrupt_image(broken_png):
     refused(Observation(broken_png).image, "broken.png", "cannot be read as an image", error=ValueError)
 
 
-@pytest.mark.xfail(reason="models.base_adapter.load_image decodes the picture outside of its try")
 def test_corrupt_image_for_a_model(broken_png, agent):
     refused(lambda: policy(agent).predict_action(broken_png, "Log in."), "broken.png", "cannot read", error=ValueError)
 

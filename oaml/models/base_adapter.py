@@ -36,7 +36,7 @@ def load_image(
 ) -> np.ndarray:         # uint8 (height, width, 3)
     "The pixels of `item` in RGB."
     if isinstance(item, (str, Path)):
-        try: item = Image.open(item)
+        try: item = Image.open(item).convert("RGB")  # decoding, too, may fail
         except (OSError, UnidentifiedImageError) as e: raise ValueError(f"{where}: cannot read {item}: {e}") from e
     pixels = np.asarray(item.convert("RGB") if isinstance(item, Image.Image) else item)
     if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3:
