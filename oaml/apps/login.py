@@ -115,15 +115,16 @@ def login_update(
     return s
 
 def _attempt(s: LoginState) -> LoginState:
-    "Login pressed: home with the right credentials, an error otherwise."
-    right = (s.username, s.password) == (s.task["username"], s.task["password"])
-    return replace(s, page="home", failed=False) if right else replace(s, failed=True)
+    "Login pressed: home with the right credentials, an error otherwise. Blanks around the name, unseen, don't count."
+    name = s.username.strip()
+    right = (name, s.password) == (s.task["username"], s.task["password"])
+    return replace(s, page="home", username=name, failed=False) if right else replace(s, failed=True)
 
 # %% ../../nbs/03b_apps.login.ipynb #268e17d9
 def _is_right(e: Element, goal: Goal, refused: bool) -> bool:
     "Does the text box `e` show what the goal wants? After a refusal no password is trusted."
     want = goal[e.id]
-    return e.value == DOT*len(want) and not refused if e.id == "password" else e.value == want
+    return e.value == DOT*len(want) and not refused if e.id == "password" else e.value.strip() == want
 
 def _fill(e: Element, goal: Goal) -> Intent:
     "The next act on the focused text box `e`: select what is wrong, else type."
