@@ -78,7 +78,8 @@ COLUMNS = ("agent", "episodes", *COLUMN_NOTES)
 STYLE = """body{font:15px/1.5 system-ui,sans-serif;color:#20242a;max-width:1120px;margin:2em auto;padding:0 1em}
 h1{font-size:1.6em}h2{margin-top:2em;border-bottom:1px solid #c5ccd5}h3{margin:1.5em 0 0;font-size:1em}
 img{max-width:100%}pre{background:#f4f6f8;padding:1em;overflow:auto}dt{font-weight:600}dd{margin:0 0 .4em 1.5em}
-table{border-collapse:collapse}td,th{padding:.25em .6em}"""
+table{border-collapse:collapse;font-size:13px}td,th{padding:.25em .6em;white-space:nowrap}
+th{white-space:normal;max-width:6em;vertical-align:bottom}"""
 
 def _strips_html(suite: Suite, report: Report, n: int) -> str:
     "Up to `n` successes and `n` failures of an agent on one application."
@@ -106,7 +107,7 @@ def report_html(
     curve = embedded(_figure_image(run_plot(metrics)), "loss over training steps") if metrics else ""
     return (f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(title)}</title><style>{STYLE}</style>'
             f"<h1>{escape(title)}</h1><h2>Results on {escape(suite.name)}</h2>"
-            f"{results_html(total_rows(rows), COLUMNS)}<ul>{lines}</ul>"
+            f"{results_html(total_rows(rows), COLUMNS).replace('_', '_<wbr>')}<ul>{lines}</ul>"  # names may break there
             f"<details><summary>What the columns divide by</summary>{_notes_html()}</details>"
             f"<h2>Training</h2>{curve}<dl>{said}</dl>{''.join(_strips_html(suite, r, strips) for r in reports[-1])}"
             f"<h2>Config</h2><pre>{escape(config)}</pre></html>")
