@@ -10,14 +10,14 @@ __all__ = ['SUITES', 'ROW', 'AGENTS', 'KNOWN_SESSIONS', 'Suite', 'load_suite', '
 import os
 import tempfile
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..apps.app import split_seeds
 from ..apps.catalog import load_app
 from ..envs.app_device import SCREEN_SIZE, AppDevice
 from .baselines import Agent, DoNothing, Memoriser, NearestScreen, Oracle, PolicyAgent, RandomAgent
-from .closed_loop import Outcome, run_episodes, success_ratio, summarise
+from .closed_loop import Outcome, run_episodes, summarise
 from .trajectory_matching import Scores, predict_steps
 from ..ingest.synthetic import generate_synthetic_sessions, record_episode
 from ..runtime.policy import load_policy

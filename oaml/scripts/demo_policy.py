@@ -9,9 +9,7 @@ __all__ = ['predict']
 import os
 from pathlib import Path
 
-from PIL import Image
-
-from ..evals.baselines import Agent, View
+from ..evals.baselines import View
 from ..evals.suites import load_agent, load_suite
 from ..schemas.sessions import Action, Observation
 from ..viz.screens import draw_action

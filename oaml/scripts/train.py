@@ -14,7 +14,7 @@ from pathlib import Path
 from ..datasets.next_action import NextActionDataset
 from ..datasets.prompts import PromptFormat
 from ..ingest.store import load_manifest, load_sessions, sha256
-from ..ingest.synthetic import generate_synthetic_sessions, session_seeds
+from ..ingest.synthetic import generate_synthetic_sessions
 from ..schemas.sessions import Episode
 from ..training.config import DataSection, TrainingConfig, load_config
 from ..ui.themes import FAMILIES, HELD_OUT_FAMILY
