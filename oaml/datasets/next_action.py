@@ -62,6 +62,7 @@ def extra_turns(
     n: int,             # how many further questions
     rng: Random,        # which
     fmt: PromptFormat,  # how text is written
+    weight: float=1.0,  # of an answer's tokens in the loss, against 1 for the episode's own
 ) -> list[dict]:        # chat messages: user, assistant, user, assistant, ...
     "Up to `n` questions and answers: one about a text to type if there is one, the rest about places."
     seen, typed = (step.observation.meta or {}).get("elements", []), _typed_texts(episode)
@@ -72,7 +73,7 @@ def extra_turns(
     rng.shuffle(asked)
     return [turn for said, action in asked for turn in (
         dict(role="user", content=GOAL_PREFIX + said + ASK_ACTION),
-        dict(role="assistant", content=answer_text(action, None, fmt)))]
+        dict(role="assistant", content=answer_text(action, None, fmt), weight=weight))]
 
 # %% ../../nbs/06b_datasets.next_action.ipynb #f46937c2
 class NextActionDataset(Sequence):
@@ -82,11 +83,12 @@ class NextActionDataset(Sequence):
         fmt: PromptFormat=PromptFormat(),  # how text is written; saved with the run and the checkpoint
         questions: int=0,                  # further questions a screen, drawn anew for each step from `seed`
         seed: int=0,                       # of the questions
+        weight: float=1.0,                 # of their answers' tokens in the loss, against 1 for the episode's own
     ):
         if questions < 0: raise ValueError(f"questions: {questions} is negative")
         if questions and fmt.thought:
             raise ValueError("questions: further turns have no thought; use questions=0 with thought=True")
-        self.episodes, self.fmt, self.questions, self.seed = episodes, fmt, questions, seed
+        self.episodes, self.fmt, self.questions, self.seed, self.weight = episodes, fmt, questions, seed, weight
         self.index = [(i, k) for i, e in enumerate(episodes) for k in range(len(e.steps))]
 
     def __len__(self) -> int: return len(self.index)
@@ -98,7 +100,7 @@ class NextActionDataset(Sequence):
         sample = step_sample(self.episodes[i], k, self.fmt)
         if self.questions:
             e, rng = self.episodes[i], Random(f"{self.seed}:{n}")
-            sample["messages"] += extra_turns(e, e.steps[k], self.questions, rng, self.fmt)
+            sample["messages"] += extra_turns(e, e.steps[k], self.questions, rng, self.fmt, self.weight)
         return sample
 
     def __repr__(self) -> str:

@@ -4,11 +4,13 @@
 
 # %% auto #0
 __all__ = ['ROLES', 'IGNORED', 'CHECKPOINT_VERSION', 'CARD', 'get_default_device', 'load_image', 'check_sample',
-           'assistant_labels', 'label_html', 'write_card', 'read_card', 'BaseVLMAdapter', 'check_adapter']
+           'assistant_labels', 'turn_weights', 'label_html', 'write_card', 'read_card', 'BaseVLMAdapter',
+           'check_adapter']
 
 # %% ../../nbs/07a_models.base_adapter.ipynb #32377626
 import html
 import json
+import math
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +21,7 @@ from PIL import Image, UnidentifiedImageError
 try: import torch
 except ImportError as e: raise ImportError("oaml.models needs PyTorch: pip install 'oaml[train]'") from e
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from .. import __version__
 from ..schemas.sessions import SCHEMA_VERSION
@@ -68,6 +71,9 @@ def _check_message(m: dict, control: list[str], where: str):
     "Refuse a message that isn't a known role with a plain text."
     if m.get("role") not in ROLES: raise ValueError(f"{where}.role: {m.get('role')!r} is none of {', '.join(ROLES)}")
     if not isinstance(m.get("content"), str): raise ValueError(f"{where}.content: is not a text")
+    weight = m.get("weight", 1)
+    if m["role"] != "assistant" and "weight" in m or not (isinstance(weight, (int, float)) and 0 <= weight < math.inf):
+        raise ValueError(f"{where}.weight: {weight!r}; an assistant's turn may have one, a number from 0 up")
     if bad := [s for s in control if s in m["content"]]:
         raise ValueError(f"{where}.content: contains the control token {bad[0]}, which opens or ends turns; remove it")
 
@@ -89,6 +95,17 @@ def assistant_labels(
                              "the chat template writes another header than the tokenizer reads")
         for a, b in spans: labels[row, a:b] = input_ids[row, a:b]
     return labels
+
+def turn_weights(
+    labels: Tensor,              # (batch, tokens) from `assistant_labels`
+    weights: list[list[float]],  # of each row's assistant turns, in order
+) -> Tensor:                     # (batch, tokens) float32: the turn's weight inside assistant turns, 1 elsewhere
+    "How much each token counts in the loss."
+    inside = labels != IGNORED
+    turn = (inside & ~F.pad(inside, (1, 0))[:, :-1]).cumsum(1) - 1
+    table = torch.ones(len(weights), max(map(len, weights)))
+    for row, given in zip(table, weights): row[:len(given)] = torch.tensor(given)
+    return torch.where(inside, table.gather(1, turn.clamp_min(0)), 1)
 
 def _spans(ids: list[int], header: list[int], end: int) -> list[tuple[int, int]]:
     "(start, stop) of each span behind `header`, its `end` included."
@@ -161,9 +178,9 @@ class BaseVLMAdapter:
 
     def compute_loss(self,
         inputs: dict[str, Tensor],  # from `prepare_inputs`
-        num_items: int|None=None,   # divisor; None: the supervised tokens of `inputs`
+        num_items: float|None=None, # divisor; None: `count_supervised(inputs)`
     ) -> Tensor:                    # float32 scalar
-        "Sum of the supervised tokens' losses over `num_items`."
+        "Sum of the supervised tokens' losses, each times its weight, over `num_items`."
         raise NotImplementedError(f"{type(self).__name__}.compute_loss")
 
     def generate_batch(self,
@@ -196,9 +213,10 @@ class BaseVLMAdapter:
 
     def count_supervised(self,
         inputs: dict[str, Tensor],  # from `prepare_inputs`
-    ) -> int:
-        "How many tokens of `inputs` carry loss. A row's first token has nothing before it, so it never does."
-        return int((inputs["labels"][:, 1:] != IGNORED).sum())
+    ) -> float:
+        "How many tokens of `inputs` carry loss, each times its weight. A row's first has nothing before it: never."
+        if "weights" not in inputs: return int((inputs["labels"][:, 1:] != IGNORED).sum())
+        return float(inputs["weights"][:, 1:][inputs["labels"][:, 1:] != IGNORED].sum())
 
     def trainable_parameters(self) -> list[nn.Parameter]:
         "The parameters that training changes."

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['PAD', 'END', 'SPECIAL_TOKENS', 'HEADERS', 'SENTENCES', 'POINTING', 'DSL', 'COORDINATES', 'WORDS', 'PIECES',
            'MAX_LENGTH', 'CHAT_TEMPLATE', 'nano_tokenizer', 'NanoImageProcessor', 'nano_config', 'fan_in_init',
-           'build_nano', 'load_nano', 'fast_norm', 'attend', 'turn', 'turns', 'vision_features', 'low', 'KVCache',
-           'text_states', 'keep_freed_memory', 'NanoAdapter']
+           'wave_rows', 'ordered_init', 'build_nano', 'load_nano', 'fast_norm', 'attend', 'turn', 'turns',
+           'vision_features', 'low', 'KVCache', 'text_states', 'keep_freed_memory', 'NanoAdapter']
 
 # %% ../../nbs/07c_models.nano.ipynb #ff639b62
 import ctypes
@@ -185,6 +185,31 @@ def fan_in_init(
             if module.bias is not None: module.bias.zero_()
         elif isinstance(module, nn.Embedding): module.weight.normal_(0, 1)
 
+# %% ../../nbs/07c_models.nano.ipynb #2f381a48
+def wave_rows(
+    numbers: Tensor,  # (n,), between 0 and 1
+    size: int,        # of a row
+    reach: float,     # numbers much closer than this have nearly the same row, much farther ones nothing in common
+) -> Tensor:          # (n, size) of deviation 1, drawn from PyTorch's global generator
+    "A random row for each number, alike for neighbours."
+    waves, shifts = torch.randn(size) / reach, torch.rand(size) * 2*torch.pi
+    return 2**.5 * (numbers[:, None]*waves + shifts).cos()
+
+@torch.no_grad()
+def ordered_init(
+    model: nn.Module,        # changed in place
+    coordinates: list[int],  # ids of the tokens "0.00" to "1.00"
+):
+    "Draw the rows of coordinates (as input, as output) and of the vision tower's places so that neighbours are alike."
+    numbers, body, visual = torch.linspace(0, 1, len(coordinates)), model.model.language_model, model.model.visual
+    size, side, width = body.config.hidden_size, visual.num_grid_per_side, visual.config.hidden_size
+    body.embed_tokens.weight[coordinates] = wave_rows(numbers, size, .08)
+    model.lm_head.weight[coordinates] = wave_rows(numbers, size, .08) / size**.5
+    down, across = (wave_rows(torch.linspace(0, 1, side), width // 2, .15) for _ in "yx")
+    places = torch.cat((down[:, None].expand(-1, side, -1), across[None].expand(side, -1, -1)), -1)
+    visual.pos_embed.weight.copy_(places.flatten(0, 1))
+
+# %% ../../nbs/07c_models.nano.ipynb #cfcf04d5
 def build_nano(
     seed: int=0,  # of the weights
 ):                # model, processor
@@ -194,6 +219,7 @@ def build_nano(
         torch.manual_seed(seed)
         model = Qwen3VLForConditionalGeneration._from_config(nano_config(tokenizer), attn_implementation="eager")
         fan_in_init(model)
+        ordered_init(model, tokenizer.convert_tokens_to_ids(list(COORDINATES)))
     return model, ImageTextProcessor(NanoImageProcessor(), tokenizer)
 
 def load_nano(

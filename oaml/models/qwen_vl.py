@@ -17,9 +17,9 @@ from fastcore.basics import patch
 from torch import Tensor
 from torch.nn import functional as F
 
-from oaml.models.base_adapter import (
+from .base_adapter import (
     CARD, IGNORED, BaseVLMAdapter, assistant_labels, check_sample, get_default_device, label_html, load_image,
-    read_card, write_card)
+    read_card, turn_weights, write_card)
 
 # %% ../../nbs/07b_models.qwen_vl.ipynb #745db196
 class ImageTextProcessor:
@@ -236,11 +236,11 @@ def prepare_inputs(self: QwenVLAdapter,
     "Tensors for `compute_loss`."
     inputs = self._encode(batch, answered=True)
     ids = inputs["input_ids"]
-    if labels == "assistant":
-        turns = [sum(m["role"] == "assistant" for m in s["messages"]) for s in batch]
-        inputs["labels"] = assistant_labels(ids, self.header, self.end, turns)
-    elif labels == "full": inputs["labels"] = ids.masked_fill(inputs["attention_mask"] == 0, IGNORED)
-    else: raise ValueError(f"labels: {labels!r} is neither 'assistant' nor 'full'")
+    if labels not in ("assistant", "full"): raise ValueError(f"labels: {labels!r} is neither 'assistant' nor 'full'")
+    weights = [[m.get("weight", 1) for m in s["messages"] if m["role"] == "assistant"] for s in batch]
+    answers = assistant_labels(ids, self.header, self.end, list(map(len, weights)))
+    inputs["labels"] = answers if labels == "assistant" else ids.masked_fill(inputs["attention_mask"] == 0, IGNORED)
+    if any(w != 1 for given in weights for w in given): inputs["weights"] = turn_weights(answers, weights)
     return self._to_device(inputs)
 
 @patch
@@ -257,15 +257,16 @@ def label_html(self: QwenVLAdapter,
 @patch
 def compute_loss(self: QwenVLAdapter,
     inputs: dict[str, Tensor],  # from `prepare_inputs`
-    num_items: int|None=None,   # divisor; None: the supervised tokens of `inputs`
+    num_items: float|None=None, # divisor; None: `count_supervised(inputs)`
 ) -> Tensor:                    # float32 scalar
-    "Sum of the supervised tokens' cross entropies over `num_items`."
+    "Sum of the supervised tokens' cross entropies, each times its weight, over `num_items`."
+    if num_items is None: num_items = self.count_supervised(inputs)
     inputs = dict(inputs)
-    labels = inputs.pop("labels")[:, 1:]
+    labels, weights = inputs.pop("labels")[:, 1:], inputs.pop("weights", None)
     keep = labels != IGNORED
     logits = self.qwen.lm_head(self._states(inputs, keep)).float()
-    total = F.cross_entropy(logits, labels[keep], reduction="sum")
-    return total / (keep.sum() if num_items is None else num_items)
+    if weights is None: return F.cross_entropy(logits, labels[keep], reduction="sum") / num_items
+    return (F.cross_entropy(logits, labels[keep], reduction="none") @ weights[:, 1:][keep]) / num_items
 
 @patch
 def _states(self: QwenVLAdapter, inputs: dict[str, Tensor], keep: Tensor) -> Tensor:

@@ -118,7 +118,7 @@ class Window:
     epoch: int                # from 0
     indices: list[list[int]]  # samples of each micro-batch
     inputs: list[dict]        # prepared tensors of each micro-batch
-    tokens: int               # supervised tokens over all of them
+    tokens: float             # supervised tokens over all of them, each times its weight
 
 class Prefetch:
     "Windows in order, each prepared while the one before is computed. Raises TrainingError on impure data sets."
@@ -166,7 +166,7 @@ class Cursor:
     seconds: float=0.     # time spent in training steps
     # since the last row of metrics:
     loss_sum: float=0.    # loss times supervised tokens
-    tokens: int=0         # supervised tokens
+    tokens: float=0       # supervised tokens times their weights
     since: tuple=(0, 0.)  # samples and seconds at that row
 
 @dataclass
