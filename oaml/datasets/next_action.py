@@ -62,18 +62,18 @@ def extra_turns(
     n: int,             # how many further questions
     rng: Random,        # which
     fmt: PromptFormat,  # how text is written
-    weight: float=1.0,  # of an answer's tokens in the loss, against 1 for the episode's own
+    weight: float=1.0,  # of an answer about a place in the loss; other answers have 1
 ) -> list[dict]:        # chat messages: user, assistant, user, assistant, ...
     "Up to `n` questions and answers: one about a text to type if there is one, the rest about places."
     seen, typed = (step.observation.meta or {}).get("elements", []), _typed_texts(episode)
     known = [e for e in seen if e["role"] in ROLE_WORDS and not e.get("disabled")]
-    asked = [_fill_question(*rng.choice(sorted(typed.items())), rng)] if typed and n else []
+    asked = [(*_fill_question(*rng.choice(sorted(typed.items())), rng), 1)] if typed and n else []
     places = rng.sample(known, min(n-len(asked), len(known)))
-    asked += [_where_question(e, rng, fmt.precision) for e in places]
+    asked += [(*_where_question(e, rng, fmt.precision), weight) for e in places]
     rng.shuffle(asked)
-    return [turn for said, action in asked for turn in (
+    return [turn for said, action, counts in asked for turn in (
         dict(role="user", content=GOAL_PREFIX + said + ASK_ACTION),
-        dict(role="assistant", content=answer_text(action, None, fmt), weight=weight))]
+        dict(role="assistant", content=answer_text(action, None, fmt), weight=counts))]
 
 # %% ../../nbs/06b_datasets.next_action.ipynb #f46937c2
 class NextActionDataset(Sequence):
@@ -83,7 +83,7 @@ class NextActionDataset(Sequence):
         fmt: PromptFormat=PromptFormat(),  # how text is written; saved with the run and the checkpoint
         questions: int=0,                  # further questions a screen, drawn anew for each step from `seed`
         seed: int=0,                       # of the questions
-        weight: float=1.0,                 # of their answers' tokens in the loss, against 1 for the episode's own
+        weight: float=1.0,                 # of their answers about places in the loss; other answers have 1
     ):
         if questions < 0: raise ValueError(f"questions: {questions} is negative")
         if questions and fmt.thought:

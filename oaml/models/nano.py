@@ -125,20 +125,21 @@ class NanoImageProcessor:
     def _patches(self, images: np.ndarray) -> Tensor:
         "uint8 (images, height, width, 3) to (patches of all images, 3*patch*patch)."
         p, m, (n, h, w, c) = self.patch_size, self.merge_size, images.shape
-        planes = torch.from_numpy(images).permute(0, 3, 1, 2).contiguous()
-        blocks = planes.view(n, c, h // (p*m), m, p, w // (p*m), m, p)  # down: block, patch, pixel; across: the same
-        x = blocks.permute(0, 2, 5, 3, 6, 1, 4, 7).reshape(n, -1, c, p * p).to(torch.float32)
-        x.sub_(self._middle(x)[:, None, :, None])
-        return x.div_(self._spread(x)[:, None, None, None]).view(-1, c * p * p)
+        planes = np.ascontiguousarray(images.transpose(0, 3, 1, 2))
+        blocks = planes.reshape(n, c, h // (p*m), m, p, w // (p*m), m, p)  # down: block, patch, pixel; across: the same
+        x = np.ascontiguousarray(blocks.transpose(0, 2, 5, 3, 6, 1, 4, 7)).reshape(n, -1, c, p * p).astype(np.float32)
+        x -= self._middle(x)[:, None, :, None]
+        x /= self._spread(x)[:, None, None, None]
+        return torch.from_numpy(x.reshape(-1, c * p * p))
 
-    def _middle(self, x: Tensor) -> Tensor:
+    def _middle(self, x: np.ndarray) -> np.ndarray:
         "Each image's mean colour, (images, 3), of `x` (images, patches, 3, pixels)."
         return x.mean(-1).mean(1)
 
-    def _spread(self, x: Tensor) -> Tensor:
+    def _spread(self, x: np.ndarray) -> np.ndarray:
         "Root mean square of each image in `x`, at least the floor: (images,)."
-        squares = torch.linalg.vector_norm(x, dim=-1).square().flatten(1).sum(1) / x[0].numel()
-        return squares.sqrt().clamp_min(255 * self.std_floor)
+        flat = x.reshape(len(x), -1)
+        return np.maximum(np.sqrt(np.einsum("ix,ix->i", flat, flat) / flat.shape[1]), 255 * self.std_floor)
 
     def save_pretrained(self,
         folder: str|Path,  # must be there

@@ -22,9 +22,9 @@ from ..viz.plots import results_table
 DEMO = dict(
     output_dir="runs/demo",
     model=dict(model_name="nano"),
-    data=dict(app="login", sessions=2500, recovery=.1, questions=4),
+    data=dict(app="login", sessions=2500, questions=4, place_weight=.4),
     prompt=dict(precision=2),
-    training=dict(max_steps=1300, per_device_train_batch_size=32, optimizer="muon",
+    training=dict(max_steps=1000, per_device_train_batch_size=32, gradient_accumulation_steps=1, optimizer="muon",
                   learning_rate=.003, warmup_ratio=.03, weight_decay=.02, betas=(.9, .98)),
     logging=dict(logging_steps=10, save_steps=60, save_total_limit=2, eval_steps=None, eval_episodes=0))
 

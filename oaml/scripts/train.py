@@ -90,7 +90,7 @@ def train(
                                             config.model.load_in_4bit, seed=config.training.seed)
     if adapter.prompt_format: fmt.check_same(adapter.prompt_format, "the saved agent")
     adapter.prompt_format = asdict(fmt)
-    dataset = NextActionDataset(episodes, fmt, config.data.questions, config.data.seed, config.data.question_weight)
+    dataset = NextActionDataset(episodes, fmt, config.data.questions, config.data.seed, config.data.place_weight)
     trainer = Trainer(adapter, dataset, config, evaluate=make_evaluate(config, fmt), data_manifest=manifest, progress=progress)
     return trainer.fit(resume=resume)
 
