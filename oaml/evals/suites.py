@@ -75,11 +75,12 @@ class Report:
         return scores
 
 def _run_app(agents: list[Agent], suite: Suite, app: str, seeds: Iterable[int], progress: bool=False) -> list[Report]:
-    "A report for each agent: acting, and on the oracle's screens of the same seeds, which are kept no longer than this takes."
+    "A report for each agent: acting, and on the oracle's screens of the same seeds, kept no longer than this takes."
     with tempfile.TemporaryDirectory(prefix="oaml-eval-") as folder:
         device = suite.device(app)
         episodes = [record_episode(device, s, Path(folder)) for s in seeds]
-        predicted = [_oracle_steps(episodes) if a.name == "oracle" else predict_steps(a, episodes, progress) for a in agents]
+        predicted = [_oracle_steps(episodes) if a.name == "oracle" else predict_steps(a, episodes, progress)
+                     for a in agents]
     return [Report(app, run_episodes(a, lambda: suite.device(app), seeds, progress), episodes, p)
             for a, p in zip(agents, predicted)]
 
@@ -97,17 +98,19 @@ def _report_row(report: Report, family: str, **names) -> dict:
     part = report.of(family)
     s = part.scores()
     row = dict(names, app=report.app, goal_family=family, **summarise(part.outcomes), type_accuracy=s.type.value,
-               click_in_box=s.click.value, text_accuracy=s.text.value, step_accuracy=s.step.value, episode_accuracy=s.episode.value)
+               click_in_box=s.click.value, text_accuracy=s.text.value, step_accuracy=s.step.value,
+               episode_accuracy=s.episode.value)
     return {k: row[k] for k in ROW}
 
 def _mean_row(rows: list[dict]) -> dict:
-    "The mean over applications of their `all` rows. Counts add up; a figure that some row lacks is the mean of the others."
+    "The mean over applications of their `all` rows. Counts add up; a figure that some row lacks is the others' mean."
     def mean(k):
         values = [r[k] for r in rows if r[k] is not None]
         return sum(values)/len(values) if values else None
     summed = {k: sum(r[k] for r in rows) for k in ("episodes", "n_presatisfied")}
     fixed = dict(app="mean", goal_family="all", success_ci=rows[0]["success_ci"] if len(rows) == 1 else None)
-    return {k: fixed[k] if k in fixed else summed[k] if k in summed else rows[0][k] if isinstance(rows[0][k], str) else mean(k) for k in ROW}
+    same = {k: v for k, v in rows[0].items() if isinstance(v, str)} | summed | fixed
+    return {k: same[k] if k in same else mean(k) for k in ROW}
 
 def _suite_rows(suite: Suite, split: str, agent_name: str, reports: list[Report]) -> list[dict]:
     "A row for each application and goal family, one for each application (`all`), one for the mean."
@@ -131,7 +134,8 @@ def evaluate_suite(
     if episodes < 1: raise ValueError(f"episodes: {episodes} is fewer than 1")
     seeds = split_seeds(split, episodes, first)
     reports = list(zip(*(_run_app(agents, suite, app, seeds, progress) for app in suite.apps)))
-    return [r for a, mine in zip(agents, reports) for r in _suite_rows(suite, split, a.name, mine)], [list(r) for r in reports]
+    rows = [r for a, mine in zip(agents, reports) for r in _suite_rows(suite, split, a.name, mine)]
+    return rows, [list(r) for r in reports]
 
 def total_rows(
     rows: list[dict], # results rows
@@ -161,9 +165,12 @@ def load_agent(
     simple = {"oracle": Oracle, "do-nothing": DoNothing, "random": RandomAgent}
     if name in simple: return simple[name]()
     if name in ("memoriser", "nearest"):
-        return (Memoriser if name == "memoriser" else NearestScreen)(training_episodes(suite) if episodes is None else episodes)
+        known = training_episodes(suite) if episodes is None else episodes
+        return (Memoriser if name == "memoriser" else NearestScreen)(known)
     if name == "nano" and not Path(name).exists():
-        raise ValueError("agent: no trained 'nano' is shipped yet; train one with `oaml train configs/login_nano.yaml` and pass its agent folder")
+        raise ValueError("agent: no trained 'nano' is shipped yet; train one with `oaml train configs/login_nano.yaml` "
+                         "and pass its agent folder")
     if not Path(name).is_dir():
         raise FileNotFoundError(f"agent: {name!r} is neither one of {', '.join(AGENTS)} nor a folder")
-    return PolicyAgent(load_policy(name), Path(name).resolve().parent.name if Path(name).name == "agent" else Path(name).name)
+    folder = Path(name).resolve()
+    return PolicyAgent(load_policy(name), folder.parent.name if folder.name == "agent" else folder.name)

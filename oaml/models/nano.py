@@ -53,7 +53,7 @@ WORDS = """
     size slider small sort sound start state status step stop street submit subscribe switch tab table task test
     text that the them theme then third this three time title to toggle top trash tree turn two type under until up
     update use user username using value video view volume wait week wifi window with word write year yes yellow you
-    your zip zoom Enter Tab Escape Backspace Delete Left Right Up Down PageUp PageDown Home End Space ctrl shift alt
+    your zip zoom what filled focused Enter Tab Escape Backspace Delete Left Right Up Down PageUp PageDown Home End Space ctrl shift alt
     meta BACK HOME
 """.split()
 
@@ -457,7 +457,7 @@ class NanoAdapter(QwenVLAdapter):
         return self._write(state, next_place, hidden, cache, max_new_tokens)
 
     def _write(self, state: Tensor, place: Tensor, hidden: Tensor, cache: KVCache, max_new_tokens: int):
-        "Token after token until all chats have ended. `state` (batch, 1, size) gives the first, which stands at `place`."
+        "Token after token until all chats have ended. `state` (batch, 1, size) gives the first, which is at `place`."
         text, stops, said = self.qwen.model.language_model, torch.tensor(self.stops, device=self.device), []
         done = torch.zeros(len(state), dtype=torch.bool, device=self.device)
         for step in range(max_new_tokens):

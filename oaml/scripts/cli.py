@@ -14,8 +14,8 @@ import typer
 import oaml
 
 # %% ../../nbs/14g_scripts.cli.ipynb #f53b135b
-app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode="markdown", pretty_exceptions_enable=False,
-                  context_settings=dict(help_option_names=["-h", "--help"]))
+app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode="markdown",
+                  pretty_exceptions_enable=False, context_settings=dict(help_option_names=["-h", "--help"]))
 
 def _version(wanted: bool):
     if wanted:
@@ -23,7 +23,9 @@ def _version(wanted: bool):
         raise typer.Exit()
 
 @app.callback()
-def oaml_command(version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Say the version.")]=False):
+def oaml_command(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Say the version.")]=False,
+):
     """Train small agents that act on screens, and see how well they do.
 
     Start with `oaml demo`: it makes login screens, trains a model of a few megabytes on this computer, lets it act on
@@ -68,7 +70,7 @@ def synth(
 @app.command()
 def train(
     config: Annotated[str, typer.Argument(help="YAML or JSON file, such as configs/login_nano.yaml.")],
-    set: Annotated[list[str], typer.Option("--set", help="Change a key: section.key=value. May be given more than once.")]=[],
+    set: Annotated[list[str], typer.Option("--set", help="Change a key: section.key=value. May be given repeatedly.")]=[],
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in output_dir, bit for bit.")]=False,
 ):
     """**Train** a model as a config says; leaves the run, with its agent, in the config's `output_dir`.
@@ -84,7 +86,8 @@ def train(
 @app.command("eval")
 def eval_(
     suite: Annotated[str, typer.Option(help="What on: login-v1, login-v1-ood.")]="login-v1",
-    agent: Annotated[str, typer.Option(help="oracle, do-nothing, random, memoriser, nearest, nano, or the folder of a trained agent.")]="oracle",
+    agent: Annotated[str, typer.Option(help="oracle, do-nothing, random, memoriser, nearest, nano, or the folder of a "
+                                            "trained agent.")]="oracle",
     episodes: Annotated[int, typer.Option(help="Episodes for each application.")]=100,
     split: Annotated[str, typer.Option(help="test, or validation while you develop.")]="test",
     first_seed: Annotated[int, typer.Option(help="Which seed of the split comes first, counted from 0.")]=0,
@@ -97,7 +100,8 @@ def eval_(
     from oaml.evals.suites import total_rows
     from oaml.scripts.eval_policy import eval_policy
     from oaml.viz.plots import results_table
-    rows = _mendable(eval_policy, suite=suite, agent=agent, episodes=episodes, split=split, first_seed=first_seed, out=out)
+    rows = _mendable(eval_policy, suite=suite, agent=agent, episodes=episodes, split=split, first_seed=first_seed,
+                     out=out)
     typer.echo(results_table(total_rows(rows)) + f"\n\n{len(rows)} rows in {out}")
 
 # %% ../../nbs/14g_scripts.cli.ipynb #c067ef48
@@ -110,7 +114,7 @@ def predict(
 ):
     """**Ask** an agent for the next action on one screenshot; prints it as text.
 
-    Example: `oaml predict --agent runs/demo/agent --image screen.png --goal "Log in with username 'ada' and password 'x1'."`
+    Example: `oaml predict --agent runs/demo/agent --image screen.png --goal "Log in as 'ada' with password 'x1'."`
     """
     from oaml.scripts.demo_policy import predict as ask
     action = _mendable(ask, agent=agent, image=image, goal=goal, draw=draw)

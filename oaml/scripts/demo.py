@@ -59,8 +59,8 @@ def demo(
         return []
     with _Timed("acting on unseen seeds", times, said): rows, reports, suite = _measure(out, known, episodes, progress)
     write_results(rows, out/"results.json")
-    facts = dict(machine=f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
-                 data=manifest) | {"seconds in this command": {k: round(v) for k, v in times.items()}}
+    machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+    facts = {"machine": machine, "data": manifest, "seconds in this command": {k: round(v) for k, v in times.items()}}
     page = report_html("oaml demo: the login screen", suite, rows, reports, result.rows, config_text(config), facts)
     (out/"report.html").write_text(page, encoding="utf-8")
     said(results_table(total_rows(rows)))

@@ -16,7 +16,7 @@ from ..ingest.store import write_atomic
 # %% ../../nbs/14c_scripts.eval_policy.ipynb #5f1c89b9
 def eval_policy(
     suite: str="login-v1",         # a name of `oaml.evals.suites.SUITES`
-    agent: str="oracle",           # oracle, do-nothing, random, memoriser, nearest, nano, or the folder of a trained agent
+    agent: str="oracle",           # oracle, do-nothing, random, memoriser, nearest, nano, or a trained agent's folder
     episodes: int=100,             # for each application
     split: str="test",             # test, or validation while developing
     first_seed: int=0,             # which seed of the split comes first, from 0

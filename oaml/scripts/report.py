@@ -26,7 +26,8 @@ def embedded(
     "An <img> with the picture inside it."
     buffer = io.BytesIO()
     image.save(buffer, "PNG", optimize=True)
-    return f'<img alt="{escape(alt, quote=True)}" src="data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}">'
+    data = base64.b64encode(buffer.getvalue()).decode()
+    return f'<img alt="{escape(alt, quote=True)}" src="data:image/png;base64,{data}">'
 
 def _figure_image(figure) -> Image.Image:
     "A matplotlib figure as a picture; the figure is closed."
@@ -49,12 +50,13 @@ def _episode_html(device: AppDevice, outcome: Outcome) -> str:
 
 # %% ../../nbs/14e_scripts.report.ipynb #73d3f2d7
 COLUMN_NOTES = dict(
-    success="episodes that ended with DONE on a reached goal, of those not satisfied at the start; with Wilson's 95% interval",
+    success="episodes that ended with DONE on a reached goal, of those not satisfied at the start; "
+            "with Wilson's 95% interval",
     reached="episodes in which the goal held at some moment",
     steps_ratio="actions in successful episodes, to the oracle's",
     invalid_actions="actions that could not be understood, of all actions",
     type_accuracy="recorded steps on which the action's type is an acceptable one",
-    click_in_box="recorded clicks answered by a click in an acceptable box (an answer that is no click counts as a miss)",
+    click_in_box="recorded clicks answered by a click in an acceptable box (an answer that is no click is a miss)",
     text_accuracy="recorded typing answered with exactly that text",
     step_accuracy="recorded steps answered by an acceptable act",
     episode_accuracy="recorded episodes with every step right")
@@ -70,7 +72,8 @@ def _intervals(names: list[str], reports: list[list[Report]]) -> list[str]:
         for r in mine:
             s = r.scores().step
             lo, hi = s.interval
-            out.append(f"{name} on {r.app}: {s.value:.1%} of {s.tries} recorded steps right (95% interval {lo:.1%} to {hi:.1%})")
+            out.append(f"{name} on {r.app}: {s.value:.1%} of {s.tries} recorded steps right "
+                       f"(95% interval {lo:.1%} to {hi:.1%})")
     return out
 
 # %% ../../nbs/14e_scripts.report.ipynb #37ec8596

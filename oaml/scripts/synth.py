@@ -35,8 +35,9 @@ def synth(
 ) -> list[Session]:
     "Make sessions in `out`, with `contact_sheet.png`. A folder that holds other sessions is refused."
     out = Path(out)
-    if (out/"manifest.json").exists(): raise ValueError(f"{out}: already holds sessions; choose another folder or delete it")
-    made = generate_synthetic_sessions(sessions, seed, out, app=app, recovery=recovery, precision=precision, workers=workers,
-                                       progress=progress)
+    if (out/"manifest.json").exists():
+        raise ValueError(f"{out}: already holds sessions; choose another folder or delete it")
+    made = generate_synthetic_sessions(sessions, seed, out, app=app, recovery=recovery, precision=precision,
+                                       workers=workers, progress=progress)
     if made: contact_sheet(made).save(out/"contact_sheet.png")
     return made

@@ -25,8 +25,10 @@ def theme_family(
 ) -> str|None:   # for the generator
     "None for 'train'; a family by name. The held-out family is refused: it is for measuring."
     if themes == "train": return None
-    if themes not in FAMILIES: raise ValueError(f"data.themes: {themes!r} is neither 'train' nor one of {', '.join(FAMILIES)}")
-    if themes == HELD_OUT_FAMILY: raise ValueError(f"data.themes: {themes!r} is held out for measuring and is never trained on")
+    if themes not in FAMILIES:
+        raise ValueError(f"data.themes: {themes!r} is neither 'train' nor one of {', '.join(FAMILIES)}")
+    if themes == HELD_OUT_FAMILY:
+        raise ValueError(f"data.themes: {themes!r} is held out for measuring and is never trained on")
     return themes
 
 def _generator_settings(data: DataSection, precision: int) -> dict:
@@ -65,9 +67,10 @@ def make_evaluate(config: TrainingConfig, fmt: PromptFormat):
     from oaml.evals.closed_loop import run_episodes, summarise
     from oaml.runtime.policy import AgentPolicy
     seeds = split_seeds("validation", config.logging.eval_episodes)
+    device = lambda: AppDevice(config.data.app, family=theme_family(config.data.themes))
     def evaluate(adapter, step: int) -> dict:
         agent = PolicyAgent(AgentPolicy(adapter, fmt=fmt, max_new_tokens=32), "validation")
-        row = summarise(run_episodes(agent, lambda: AppDevice(config.data.app, family=theme_family(config.data.themes)), seeds))
+        row = summarise(run_episodes(agent, device, seeds))
         return {k: row[k] for k in ("success", "reached", "steps_ratio", "invalid_actions")}
     return evaluate
 
@@ -91,7 +94,8 @@ def train(
     if adapter.prompt_format: fmt.check_same(adapter.prompt_format, "the saved agent")
     adapter.prompt_format = asdict(fmt)
     dataset = NextActionDataset(episodes, fmt, config.data.questions, config.data.seed, config.data.place_weight)
-    trainer = Trainer(adapter, dataset, config, evaluate=make_evaluate(config, fmt), data_manifest=manifest, progress=progress)
+    trainer = Trainer(adapter, dataset, config, evaluate=make_evaluate(config, fmt), data_manifest=manifest,
+                      progress=progress)
     return trainer.fit(resume=resume)
 
 def _set_threads(n: int):
