@@ -19,6 +19,7 @@ from random import Random
 from tqdm.auto import tqdm
 
 from ..apps.app import random_action, require_split, split_seeds
+from ..apps.catalog import load_app
 from ..envs.app_device import SCREEN_SIZE, AppDevice
 from ..envs.device import Frame, save_observation
 from ..envs.oracle import acceptable_targets
@@ -130,6 +131,7 @@ def generate_synthetic_sessions(
     if split == "test":
         raise ValueError("split: test seeds are for measuring; data is made from 'train' or 'validation'")
     if not 0 <= recovery <= 1: raise ValueError(f"recovery: {recovery} is not a share between 0 and 1")
+    load_app(app)  # an unknown one is an error before anything is written
     seeds = session_seeds(num_sessions, seed, split)
     folder = Path(output_dir) if output_dir is not None else Path(tempfile.mkdtemp(prefix="oaml-"))
     (folder/"screens").mkdir(parents=True, exist_ok=True)

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['PAD', 'END', 'SPECIAL_TOKENS', 'HEADERS', 'SENTENCES', 'POINTING', 'DSL', 'COORDINATES', 'WORDS', 'PIECES',
-           'MAX_LENGTH', 'CHAT_TEMPLATE', 'nano_tokenizer', 'NanoImageProcessor', 'nano_config', 'fan_in_init',
-           'wave_rows', 'ordered_init', 'build_nano', 'load_nano', 'fast_norm', 'attend', 'turn', 'turns',
-           'vision_features', 'low', 'KVCache', 'text_states', 'keep_freed_memory', 'NanoAdapter']
+           'MAX_LENGTH', 'CHAT_TEMPLATE', 'EDGE_GAIN', 'MAPS', 'nano_tokenizer', 'NanoImageProcessor', 'nano_config',
+           'fan_in_init', 'wave_rows', 'ordered_init', 'copying_init', 'build_nano', 'load_nano', 'fast_norm', 'attend',
+           'turn', 'turns', 'vision_features', 'low', 'KVCache', 'text_states', 'keep_freed_memory', 'NanoAdapter']
 
 # %% ../../nbs/07c_models.nano.ipynb #ff639b62
 import ctypes
@@ -25,7 +25,7 @@ from transformers.vision_utils import get_vision_interpolation_indices_and_weigh
 
 from ..datasets.prompts import (
     ASK_ACTION, ASK_THOUGHT, GOAL_PREFIX, HISTORY_PREFIX, SCREEN_SENTENCE, SYSTEM_PROMPT)
-from .qwen_vl import ImageTextProcessor, QwenVLAdapter
+from .qwen_vl import ImageTextProcessor, QwenVLAdapter, no_bars
 
 # %% ../../nbs/07c_models.nano.ipynb #15c4dbbb
 PAD, END = "<|endoftext|>", "<|im_end|>"
@@ -35,7 +35,7 @@ SENTENCES = (SYSTEM_PROMPT, SCREEN_SENTENCE + ASK_ACTION, SCREEN_SENTENCE + ASK_
              ASK_THOUGHT, GOAL_PREFIX, HISTORY_PREFIX, "Thought: ", "\nAction: ")
 POINTING = ("CLICK", "DOUBLE_CLICK", "RIGHT_CLICK", "LONG_PRESS", "MOVE", "DRAG", "SCROLL")
 DSL = (*(f"{name}(x=" for name in POINTING), "TYPE(text=", "ANSWER(text=", "KEY(key=", "WAIT()", "DONE()",
-       ", y=", ", x2=", ", y2=", ", dx=", ", dy=", "; ")
+       ", x=", ", y=", ", x2=", ", y2=", ", dx=", ", dy=", "; ")
 COORDINATES = tuple(f"{i/100:.2f}" for i in range(101))
 
 # %% ../../nbs/07c_models.nano.ipynb #3de22548
@@ -53,8 +53,8 @@ WORDS = """
     size slider small sort sound start state status step stop street submit subscribe switch tab table task test
     text that the them theme then third this three time title to toggle top trash tree turn two type under until up
     update use user username using value video view volume wait week wifi window with word write year yes yellow you
-    your zip zoom what filled focused Enter Tab Escape Backspace Delete Left Right Up Down PageUp PageDown Home End Space ctrl shift alt
-    meta BACK HOME
+    your zip zoom what filled focused Enter Tab Escape Backspace Delete Left Right Up Down PageUp PageDown Home End
+    Space ctrl shift alt meta BACK HOME
 """.split()
 
 def _everywhere(words: list[str]) -> list[str]:
@@ -97,49 +97,72 @@ def nano_tokenizer() -> PreTrainedTokenizerFast:
         clean_up_tokenization_spaces=False, model_max_length=MAX_LENGTH, chat_template=CHAT_TEMPLATE)
 
 # %% ../../nbs/07c_models.nano.ipynb #de57ddc2
+EDGE_GAIN = 4       # edges are thin: averaged over a cell they are small beside colours
+MAPS = 3 + 8        # of colours, of edges
+
 class NanoImageProcessor:
-    "Cuts screenshots into Qwen's patches, each image standardised by its own mean colour and spread."
+    "Turns screenshots into maps of colours and edges, standardised image by image, and cuts these as Qwen cuts pixels."
     def __init__(self,
-        patch_size: int=16,       # pixels of a patch's side
+        patch_size: int=4,        # cells of a patch's side
         merge_size: int=2,        # patches of a visual token's side
+        cell_size: int=4,         # pixels of a cell's side
         std_floor: float=0.05,    # least spread, of pixels in [0, 1]: a blank screen must not become noise
-    ): self.patch_size, self.merge_size, self.std_floor = patch_size, merge_size, std_floor
+    ): self.patch_size, self.merge_size, self.cell_size, self.std_floor = patch_size, merge_size, cell_size, std_floor
 
     def __call__(self,
         images: list[np.ndarray],  # uint8 (height, width, 3)
         return_tensors: str="pt",  # PyTorch's; here because other image processors take it
-    ) -> dict[str, Tensor]:        # pixel_values (patches of all images, 3*patch*patch), image_grid_thw (images, 3)
+    ) -> dict[str, Tensor]:        # pixel_values (patches of all images, MAPS*patch*patch), image_grid_thw (images, 3)
         "The images' patches, row by row of 2x2 blocks, so that the patches of a visual token are neighbours."
         grids = [self._grid(image) for image in images]
         groups = [images] if len(set(map(tuple, grids))) == 1 else [[image] for image in images]
-        parts = [self._patches(np.stack(group)) for group in groups]
+        parts = [self._patches(self.maps(np.stack(group))) for group in groups]
         return dict(pixel_values=parts[0] if len(parts) == 1 else torch.cat(parts), image_grid_thw=torch.tensor(grids))
 
     def _grid(self, image: np.ndarray) -> list[int]:
         "[1, patches down, patches across]."
-        (height, width), side = image.shape[:2], self.patch_size * self.merge_size
+        (height, width), pixels = image.shape[:2], self.patch_size * self.cell_size
+        side = pixels * self.merge_size
         if height % side or width % side:
             raise ValueError(f"image of {width}x{height}: nano reads screens with sides that are multiples of {side}")
-        return [1, height // self.patch_size, width // self.patch_size]
+        return [1, height // pixels, width // pixels]
 
-    def _patches(self, images: np.ndarray) -> Tensor:
-        "uint8 (images, height, width, 3) to (patches of all images, 3*patch*patch)."
-        p, m, (n, h, w, c) = self.patch_size, self.merge_size, images.shape
-        planes = np.ascontiguousarray(images.transpose(0, 3, 1, 2))
-        blocks = planes.reshape(n, c, h // (p*m), m, p, w // (p*m), m, p)  # down: block, patch, pixel; across: the same
-        x = np.ascontiguousarray(blocks.transpose(0, 2, 5, 3, 6, 1, 4, 7)).reshape(n, -1, c, p * p).astype(np.float32)
-        x -= self._middle(x)[:, None, :, None]
-        x /= self._spread(x)[:, None, None, None]
-        return torch.from_numpy(x.reshape(-1, c * p * p))
+    def maps(self,
+        images: np.ndarray,  # uint8 (images, height, width, 3)
+    ) -> np.ndarray:         # float32 (images, MAPS, height/cell, width/cell)
+        "Colours, then edges: brightness that rises to the right, left, down, up, and along the diagonals."
+        x = images.astype(np.float32)
+        x -= self._middle(x)[:, None, None]
+        spread = self._spread(x)[:, None, None]
+        colours = [c / spread for c in np.moveaxis(self._cells(x), -1, 0)]
+        grey = np.pad(x @ np.full(3, 1/3, np.float32), ((0, 0), (1, 1), (1, 1)), mode="edge")
+        right, down = grey[:, 1:-1, 2:] - grey[:, 1:-1, :-2], grey[:, 2:, 1:-1] - grey[:, :-2, 1:-1]
+        edges = []
+        for slope, scale in ((right, 1), (down, 1), (right + down, .5**.5), (right - down, .5**.5)):
+            rising = self._cells(np.maximum(slope, 0))
+            edges += [e * (EDGE_GAIN * scale / 2 / spread) for e in (rising, rising - self._cells(slope))]
+        return np.stack(colours + edges, 1)
 
     def _middle(self, x: np.ndarray) -> np.ndarray:
-        "Each image's mean colour, (images, 3), of `x` (images, patches, 3, pixels)."
-        return x.mean(-1).mean(1)
+        "Each image's mean colour, (images, 3), of `x` (images, height, width, 3)."
+        return self._cells(x).mean((1, 2))
 
     def _spread(self, x: np.ndarray) -> np.ndarray:
         "Root mean square of each image in `x`, at least the floor: (images,)."
         flat = x.reshape(len(x), -1)
         return np.maximum(np.sqrt(np.einsum("ix,ix->i", flat, flat) / flat.shape[1]), 255 * self.std_floor)
+
+    def _cells(self, x: np.ndarray) -> np.ndarray:
+        "Means over cells, (images, height/cell, width/cell, ...), of `x` (images, height, width, ...)."
+        (n, h, w, *rest), c = x.shape, self.cell_size
+        rows = x.reshape(n, h // c, c, -1).sum(2)
+        return rows.reshape(n, h // c, w // c, c, *rest).sum(3) / c**2
+
+    def _patches(self, maps: np.ndarray) -> Tensor:
+        "(patches of all images, MAPS*patch*patch)."
+        p, m, (n, c, h, w) = self.patch_size, self.merge_size, maps.shape
+        blocks = maps.reshape(n, c, h // (p*m), m, p, w // (p*m), m, p)  # down: block, patch, cell; across: the same
+        return torch.from_numpy(np.ascontiguousarray(blocks.transpose(0, 2, 5, 3, 6, 1, 4, 7)).reshape(-1, c * p * p))
 
     def save_pretrained(self,
         folder: str|Path,  # must be there
@@ -157,16 +180,16 @@ class NanoImageProcessor:
 # %% ../../nbs/07c_models.nano.ipynb #931e03b5
 def nano_config(
     tokenizer: PreTrainedTokenizerFast,  # gives the vocabulary's size and the control tokens' ids
-) -> Qwen3VLConfig:                      # about 2.5 million weights
+) -> Qwen3VLConfig:                      # about 2.4 million weights
     "Qwen3-VL's architecture, very small."
     ids = {s: tokenizer.convert_tokens_to_ids(s) for s in SPECIAL_TOKENS}
     text = dict(
         vocab_size=len(tokenizer), hidden_size=160, intermediate_size=384, num_hidden_layers=4, num_attention_heads=5,
-        num_key_value_heads=5, head_dim=32, max_position_embeddings=MAX_LENGTH, pad_token_id=ids[PAD],
-        bos_token_id=None, eos_token_id=ids[END],
+        num_key_value_heads=5, head_dim=32, attention_bias=True, max_position_embeddings=MAX_LENGTH,
+        pad_token_id=ids[PAD], bos_token_id=None, eos_token_id=ids[END],
         rope_parameters=dict(rope_type="default", rope_theta=10000.0, mrope_section=[6, 5, 5], mrope_interleaved=True))
     vision = dict(
-        depth=3, hidden_size=96, num_heads=3, intermediate_size=384, hidden_act="gelu", patch_size=16,
+        depth=3, hidden_size=96, num_heads=3, intermediate_size=384, hidden_act="gelu", patch_size=4, in_channels=MAPS,
         temporal_patch_size=1, spatial_merge_size=2, out_hidden_size=160, num_position_embeddings=256,
         deepstack_visual_indexes=[0])
     return Qwen3VLConfig(
@@ -201,16 +224,51 @@ def ordered_init(
     model: nn.Module,        # changed in place
     coordinates: list[int],  # ids of the tokens "0.00" to "1.00"
 ):
-    "Draw the rows of coordinates (as input, as output) and of the vision tower's places so that neighbours are alike."
+    "Draw the rows of coordinates and of the vision tower's places so that neighbours are alike."
     numbers, body, visual = torch.linspace(0, 1, len(coordinates)), model.model.language_model, model.model.visual
     size, side, width = body.config.hidden_size, visual.num_grid_per_side, visual.config.hidden_size
     body.embed_tokens.weight[coordinates] = wave_rows(numbers, size, .08)
-    model.lm_head.weight[coordinates] = wave_rows(numbers, size, .08) / size**.5
     down, across = (wave_rows(torch.linspace(0, 1, side), width // 2, .15) for _ in "yx")
     places = torch.cat((down[:, None].expand(-1, side, -1), across[None].expand(side, -1, -1)), -1)
     visual.pos_embed.weight.copy_(places.flatten(0, 1))
 
 # %% ../../nbs/07c_models.nano.ipynb #cfcf04d5
+@torch.no_grad()
+def copying_init(
+    model: nn.Module,       # changed in place
+    heads: int=2,           # of a layer that take part
+    searching=(1, 2),       # layers that search
+):
+    "Give the text tower induction heads: layer 0 notes the token before, the `searching` layers find notes and copy."
+    text = model.model.language_model
+    size, head, turning = text.config.hidden_size, text.config.head_dim, text.rotary_emb.inv_freq
+    speaking = torch.linalg.qr(torch.randn(size, size))[0]
+    model.lm_head.weight.copy_(text.embed_tokens.weight @ speaking / size**.5)
+    noting = text.layers[0].self_attn
+    for rows in (slice(i*head, (i + 1)*head) for i in range(heads)):
+        _look_back(noting, rows, turning)
+        for i in searching: _search(text.layers[i].self_attn, rows, noting, turning, speaking)
+    for i in (0, *searching): text.layers[i].self_attn.q_norm.weight.fill_(2)  # sharper than chance
+
+def _look_back(attn: nn.Module, rows: slice, turning: Tensor):
+    "Let the head at `rows` look at the token before, whatever it is, and note it loudly."
+    key = torch.zeros_like(turning)
+    key[:4] = torch.tensor((.5, .35, .2, .1)).sqrt() * len(turning)**.5  # how much each of the fastest pairs has to say
+    attn.k_proj.bias[rows] = torch.cat((key, 0*key))
+    attn.q_proj.bias[rows] = torch.cat((key * turning.cos(), -key * turning.sin()))
+    for proj in (attn.q_proj, attn.k_proj): proj.weight[rows] *= .05
+    attn.v_proj.weight[rows] *= 2
+
+def _search(attn: nn.Module, rows: slice, noting: nn.Module, turning: Tensor, speaking: Tensor):
+    "Let the head at `rows` find the places whose note, made by `noting`, is the present token, and say what is there."
+    slow = (turning < .006).repeat(2)
+    mix = torch.zeros(len(slow), len(slow))
+    mix[slow] = torch.linalg.qr(torch.randn_like(mix))[0][:slow.sum()]
+    attn.q_proj.weight[rows] = .1*attn.q_proj.weight[rows] + mix @ noting.v_proj.weight[rows]
+    attn.k_proj.weight[rows] = .1*attn.k_proj.weight[rows] + mix @ noting.o_proj.weight[:, rows].T
+    attn.o_proj.weight[:, rows] = (attn.v_proj.weight[rows] @ speaking).T
+
+# %% ../../nbs/07c_models.nano.ipynb #9fcb5daa
 def build_nano(
     seed: int=0,  # of the weights
 ):                # model, processor
@@ -221,13 +279,15 @@ def build_nano(
         model = Qwen3VLForConditionalGeneration._from_config(nano_config(tokenizer), attn_implementation="eager")
         fan_in_init(model)
         ordered_init(model, tokenizer.convert_tokens_to_ids(list(COORDINATES)))
+        copying_init(model)
     return model, ImageTextProcessor(NanoImageProcessor(), tokenizer)
 
 def load_nano(
     folder: str|Path,  # that an adapter saved to
 ):                     # model, processor
     "The nano in `folder`."
-    model = Qwen3VLForConditionalGeneration.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32)
+    how = dict(attn_implementation="eager", dtype=torch.float32)
+    with no_bars(): model = Qwen3VLForConditionalGeneration.from_pretrained(folder, **how)
     tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
     return model, ImageTextProcessor(NanoImageProcessor.from_pretrained(folder), tokenizer)
 

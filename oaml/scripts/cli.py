@@ -24,7 +24,8 @@ def _version(wanted: bool):
 
 @app.callback()
 def oaml_command(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Say the version.")]=False,
+    version: Annotated[bool, typer.Option(
+        "--version", callback=_version, is_eager=True, help="Say the version.")]=False,
 ):
     """Train small agents that act on screens, and see how well they do.
 
@@ -70,7 +71,8 @@ def synth(
 @app.command()
 def train(
     config: Annotated[str, typer.Argument(help="YAML or JSON file, such as configs/login_nano.yaml.")],
-    set: Annotated[list[str], typer.Option("--set", help="Change a key: section.key=value. May be given repeatedly.")]=[],
+    set: Annotated[list[str], typer.Option(
+        "--set", help="Change a key: section.key=value. May be given repeatedly.")]=[],
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in output_dir, bit for bit.")]=False,
 ):
     """**Train** a model as a config says; leaves the run, with its agent, in the config's `output_dir`.
@@ -97,12 +99,12 @@ def eval_(
 
     Example: `oaml eval --suite login-v1 --agent runs/demo/agent --episodes 100 --out results.json`.
     """
-    from oaml.evals.suites import total_rows
+    from oaml.evals.suites import TOTALS, total_rows
     from oaml.scripts.eval_policy import eval_policy
     from oaml.viz.plots import results_table
     rows = _mendable(eval_policy, suite=suite, agent=agent, episodes=episodes, split=split, first_seed=first_seed,
                      out=out)
-    typer.echo(results_table(total_rows(rows)) + f"\n\n{len(rows)} rows in {out}")
+    typer.echo(results_table(total_rows(rows), TOTALS) + f"\n\n{len(rows)} rows in {out}")
 
 # %% ../../nbs/14g_scripts.cli.ipynb #c067ef48
 @app.command()

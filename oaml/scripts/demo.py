@@ -11,7 +11,7 @@ import platform
 import time
 from pathlib import Path
 
-from ..evals.suites import evaluate_suite, load_agent, load_suite, total_rows
+from ..evals.suites import TOTALS, evaluate_suite, load_agent, load_suite, total_rows
 from .eval_policy import write_results
 from .report import report_html
 from .train import train, training_data
@@ -22,9 +22,9 @@ from ..viz.plots import results_table
 DEMO = dict(
     output_dir="runs/demo",
     model=dict(model_name="nano"),
-    data=dict(app="login", sessions=2500, questions=4, place_weight=.4),
+    data=dict(app="login", sessions=3200, questions=3, place_weight=.4),
     prompt=dict(precision=2),
-    training=dict(max_steps=1000, per_device_train_batch_size=32, gradient_accumulation_steps=1, optimizer="muon",
+    training=dict(max_steps=800, per_device_train_batch_size=32, gradient_accumulation_steps=1, optimizer="muon",
                   learning_rate=.003, warmup_ratio=.03, weight_decay=.02, betas=(.9, .98)),
     logging=dict(logging_steps=10, save_steps=60, save_total_limit=2, eval_steps=None, eval_episodes=0))
 
@@ -63,7 +63,7 @@ def demo(
     facts = {"machine": machine, "data": manifest, "seconds in this command": {k: round(v) for k, v in times.items()}}
     page = report_html("oaml demo: the login screen", suite, rows, reports, result.rows, config_text(config), facts)
     (out/"report.html").write_text(page, encoding="utf-8")
-    said(results_table(total_rows(rows)))
+    said(results_table(total_rows(rows), TOTALS))
     said(f"\nReport: {(out/'report.html').resolve()}")
     return rows
 
