@@ -13,6 +13,7 @@ from random import Random
 from .prompts import ASK_ACTION, GOAL_PREFIX, PromptFormat, answer_text, prompt_messages
 from ..schemas.actions import round_action
 from ..schemas.sessions import Action, Episode, Step
+from ..ui.widgets import DOT
 
 # %% ../../nbs/06b_datasets.next_action.ipynb #4a3f121c
 def step_sample(
@@ -50,10 +51,14 @@ def _where_question(element: dict, rng: Random, precision: int) -> tuple[str, Ac
     "A question about a widget, and the click that answers it."
     return rng.choice(ASK_WHERE).format(element["name"], ROLE_WORDS[element["role"]]), _middle(element, precision)
 
+def _filling(value: str|None) -> str:
+    "What is seen of a text box's text."
+    return "empty" if not value else "dots" if set(value) == {DOT} else "filled"
+
 def _described(element: dict, precision: int) -> str:
     "A widget in words: name, what it is, how it stands, where its middle is."
     said, at = [element["name"], ROLE_WORDS[element["role"]]], _middle(element, precision)
-    if element["role"] == "textbox": said.append("filled" if element.get("value") else "empty")
+    if element["role"] == "textbox": said.append(_filling(element.get("value")))
     if element["role"] == "checkbox": said.append("on" if element.get("checked") else "off")
     if element.get("focused"): said.append("focused")
     return f"{' '.join(said)}, x={at.x:.{precision}f}, y={at.y:.{precision}f}"
@@ -79,9 +84,9 @@ def extra_turns(
     n: int,             # how many further questions
     rng: Random,        # which
     fmt: PromptFormat,  # how text is written
-    place_weight: float=1.0, # how much an answer that is a place counts in the loss; other answers count 1
+    place_weight: float=1.0, # how much an answer with places in it counts in the loss; other answers count 1
 ) -> list[dict]:        # chat messages: user, assistant, user, assistant, ...
-    "Up to `n` questions and answers: what is on the screen (asked last), what to type if anything is, where widgets are."
+    "Up to `n` questions and answers: what is on the screen (asked last), what to type if anything, where widgets are."
     seen, typed = (step.observation.meta or {}).get("elements", []), _typed_texts(episode)
     known = [e for e in seen if e["role"] in ROLE_WORDS and not e.get("disabled")]
     if not n or not known: return []
@@ -92,7 +97,7 @@ def extra_turns(
     return [turn for said, action in asked for turn in (
         dict(role="user", content=GOAL_PREFIX + said + ASK_ACTION),
         dict(role="assistant", content=answer_text(action, None, fmt),
-             weight=place_weight if action.type == "click" else 1))]
+             weight=1 if action.type == "type" else place_weight))]
 
 # %% ../../nbs/06b_datasets.next_action.ipynb #f46937c2
 class NextActionDataset(Sequence):
@@ -102,7 +107,7 @@ class NextActionDataset(Sequence):
         fmt: PromptFormat=PromptFormat(),  # how text is written; saved with the run and the checkpoint
         questions: int=0,                  # further questions a screen, drawn anew for each step from `seed`
         seed: int=0,                       # of the questions
-        place_weight: float=1.0,           # how much their answers that are places count in the loss; others count 1
+        place_weight: float=1.0,           # how much their answers with places count in the loss; others count 1
     ):
         if questions < 0: raise ValueError(f"questions: {questions} is negative")
         if questions and fmt.thought:

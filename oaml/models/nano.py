@@ -53,7 +53,7 @@ WORDS = """
     size slider small sort sound start state status step stop street submit subscribe switch tab table task test
     text that the them theme then third this three time title to toggle top trash tree turn two type under until up
     update use user username using value video view volume wait week wifi window with word write year yes yellow you
-    your zip zoom what filled focused Enter Tab Escape Backspace Delete Left Right Up Down PageUp PageDown Home End
+    your zip zoom what filled dots focused Enter Tab Escape Backspace Delete Left Right Up Down PageUp PageDown Home End
     Space ctrl shift alt meta BACK HOME
 """.split()
 

@@ -57,7 +57,7 @@ class DataSection(Section):
     seed: Seed = Field(0, description="first seed of the generated sessions")
     recovery: Share = Field(0.0, description="share of episodes that wander off and find back")
     questions: Natural = Field(0, description="further questions asked about each screen in the same conversation")
-    place_weight: Share = Field(1.0, description="weight in the loss of their answers that are places; others have 1")
+    place_weight: Share = Field(1.0, description="weight in the loss of their answers with places; others have 1")
     themes: str = Field("train", min_length=1, description="theme family; train = all but the held-out one")
     workers: Natural = Field(0, description="processes that generate sessions; 0 = one a core")
     path: str|None = Field(None, description="folder of existing sessions, used instead of generated ones")
