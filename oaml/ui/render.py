@@ -10,7 +10,7 @@ from PIL import Image, ImageDraw
 
 from .events import INSET, UiState, text_offset
 from .themes import Color, Theme, load_font, text_width
-from .widgets import GRID, Placed, shown_value, tick_room, tick_size
+from .widgets import TICK_GAP, Placed, shown_value, tick_size
 
 # %% ../../nbs/02d_ui.render.ipynb #47c60a19
 def _mix(a: Color, b: Color, t: float) -> Color:
@@ -65,8 +65,8 @@ def _draw_button(draw, image, p: Placed, ui: UiState, theme: Theme):
     elif ui.hover == w.id: fill = _mix(fill, theme.text, .12)
     draw.rounded_rectangle((x0, y0, x1-1, y1-1), theme.radius, fill=fill, outline=None if w.primary else theme.border)
     if ui.focus == w.id: _focus_ring(draw, p.box, theme)
-    indent = (x1 - x0 - text_width(w.name, theme.font, theme.size, theme.bold_buttons))//2
-    _put_text(draw, x0 + indent//GRID*GRID, p.box, w.name, theme, ink, theme.bold_buttons)
+    x = (x0 + x1 - text_width(w.name, theme.font, theme.size, theme.bold_buttons))//2
+    _put_text(draw, x, p.box, w.name, theme, ink, theme.bold_buttons)
 
 def _draw_checkbox(draw, image, p: Placed, ui: UiState, theme: Theme):
     "A box, a tick if checked, its words."
@@ -78,7 +78,7 @@ def _draw_checkbox(draw, image, p: Placed, ui: UiState, theme: Theme):
     if on:
         draw.line([(x0+.22*s, top+.5*s), (x0+.42*s, top+.7*s), (x0+.78*s, top+.26*s)], fill=theme.on_accent, width=2)
     if ui.focus == p.widget.id: _focus_ring(draw, (x0, top, x0+s, top+s), theme)
-    _put_text(draw, x0+tick_room(theme), p.box, p.widget.name, theme, theme.text)
+    _put_text(draw, x0+s+TICK_GAP, p.box, p.widget.name, theme, theme.text)
 
 def _draw_words(draw, image, p: Placed, ui: UiState, theme: Theme):
     "Headings, labels, links, alerts and plain text."
