@@ -141,7 +141,7 @@ def login_plan(
         right = by["who"].name == f"Signed in as {goal['username']}" and by["kept"].name == KEPT[goal["remember"]]
         return [Finish()] if right else [ClickOn("signout")]
     if "back" in by: return [ClickOn("back")]
-    wrong = [e for e in seen if e.role == "textbox" and not _is_right(e, goal, "error" in by)]  # from the top down
+    wrong = [by[k] for k in ("username", "password") if not _is_right(by[k], goal, "error" in by)]
     acts = [_fill(e, goal) for e in wrong if e.focused] or [ClickOn(e.id) for e in wrong]
     if by["remember"].checked != goal["remember"]: acts.append(ClickOn("remember"))
     if acts: return acts

@@ -64,9 +64,8 @@ def _described(element: dict, precision: int) -> str:
     return f"{' '.join(said)}, x={at.x:.{precision}f}, y={at.y:.{precision}f}"
 
 def _screen_question(known: list[dict], precision: int) -> tuple[str, Action]:
-    "A question about all widgets, and the answer, from the top down."
-    from_top = sorted(known, key=lambda e: (e["box"][1] + e["box"][3], e["box"][0]))
-    return ASK_SCREEN, Action("answer", text="; ".join(_described(e, precision) for e in from_top))
+    "A question about all widgets, and the answer, in the record's reading order."
+    return ASK_SCREEN, Action("answer", text="; ".join(_described(e, precision) for e in known))
 
 def _typed_texts(episode: Episode) -> dict[str, str]:
     "What the episode types where: the name of a text box to its text."

@@ -237,7 +237,7 @@ def ordered_init(
 def copying_init(
     model: nn.Module,       # changed in place
     heads: int=2,           # of a layer that take part
-    searching=(1, 2),       # layers that search
+    searching: tuple[int, ...]=(1, 2),  # layers that search
 ):
     "Give the text tower induction heads: layer 0 notes the token before, the `searching` layers find notes and copy."
     text = model.model.language_model
