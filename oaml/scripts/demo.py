@@ -22,11 +22,11 @@ from ..viz.plots import results_table
 DEMO = dict(
     output_dir="runs/demo",
     model=dict(model_name="nano"),
-    data=dict(app="login", sessions=3200, questions=3, place_weight=.4),
+    data=dict(app="login", sessions=4000, questions=3, place_weight=.4),
     prompt=dict(precision=2),
-    training=dict(max_steps=800, per_device_train_batch_size=32, gradient_accumulation_steps=1, optimizer="muon",
+    training=dict(max_steps=1400, per_device_train_batch_size=16, gradient_accumulation_steps=1, optimizer="muon",
                   learning_rate=.003, warmup_ratio=.03, weight_decay=.02, betas=(.9, .98)),
-    logging=dict(logging_steps=10, save_steps=60, save_total_limit=2, eval_steps=None, eval_episodes=0))
+    logging=dict(logging_steps=20, save_steps=100, save_total_limit=2, eval_steps=None, eval_episodes=0))
 
 def demo_config(
     out: str|os.PathLike="runs/demo", # the run's folder
