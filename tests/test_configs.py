@@ -27,4 +27,4 @@ def test_one_hour_config_trains_on_what_the_demo_trains_on():
     demo, hour = demo_config(), load_config(CONFIGS/"login_nano_60min.yaml")
     same = ("app", "themes", "path")
     assert {k: getattr(demo.data, k) for k in same} == {k: getattr(hour.data, k) for k in same}
-    assert demo.prompt == hour.prompt and demo.model == hour.model
+    assert demo.prompt.precision == hour.prompt.precision and demo.model == hour.model

@@ -23,8 +23,8 @@ DEMO = dict(
     output_dir="runs/demo",
     model=dict(model_name="nano"),
     data=dict(app="login", sessions=4000, questions=3, place_weight=.4),
-    prompt=dict(precision=2),
-    training=dict(max_steps=1400, per_device_train_batch_size=16, gradient_accumulation_steps=1, optimizer="muon",
+    prompt=dict(precision=2, history=2),
+    training=dict(max_steps=1300, per_device_train_batch_size=16, gradient_accumulation_steps=1, optimizer="muon",
                   learning_rate=.003, warmup_ratio=.03, weight_decay=.02, betas=(.9, .98)),
     logging=dict(logging_steps=20, save_steps=100, save_total_limit=2, eval_steps=None, eval_episodes=0))
 
