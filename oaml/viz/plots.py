@@ -44,7 +44,7 @@ def _axes(ax, width: float=5.5, height: float=3.):
     ax.spines[["top", "right"]].set_visible(False)
     ax.grid(axis="y", color="#e6e9ee")
     ax.set_axisbelow(True)
-    ax.xaxis.get_major_locator().set_params(integer=True)  # steps and percents
+    ax.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)  # steps and percents
     return ax
 
 def loss_curve(
