@@ -1,5 +1,6 @@
 "README.md says what nbs/index.ipynb says, and the repository's scripts and workflows agree with each other."
 import importlib.util
+import json
 import re
 import shutil
 from pathlib import Path
@@ -19,6 +20,14 @@ def shows(kind, text): return {"output_type": "execute_result", "data": {kind: t
 
 def test_readme_is_in_sync():
     assert (ROOT/"README.md").read_text(encoding="utf-8") == dev.readme_text(), "run `python .ci/dev.py readme`"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT/"nbs").glob("*.ipynb")), ids=lambda p: p.stem)
+def test_no_notebook_stores_widgets_that_it_does_not_show(path):
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    outputs = [o for cell in notebook["cells"] for o in cell.get("outputs", [])]
+    shown = any("application/vnd.jupyter.widget-view+json" in o.get("data", {}) for o in outputs)
+    assert shown or "widgets" not in notebook["metadata"], "a progress bar's state: delete metadata.widgets"
 
 
 def test_readme_links_lead_somewhere():
