@@ -13,8 +13,8 @@ from random import Random
 from .app import ClickOn, Finish, Goal, Intent, PressKey, TypeText
 from ..schemas.sessions import Action
 from ..ui.events import Changed, Message, Pressed
-from ..ui.widgets import (DOT, Element, Widget, alert, button, checkbox, field, form, heading, link, row, text,
-                             textbox)
+from ..ui.layout import DOT, Element
+from ..ui.widgets import Widget, alert, button, checkbox, field, form, heading, link, row, text, textbox
 
 # %% ../../nbs/03b_apps.login.ipynb #cbb17e12
 CONSONANTS, VOWELS, DIGITS, MARKS = "bcdfghjklmnprstvwz", "aeiou", "0123456789", "!@#$%&*?-_"
@@ -51,10 +51,12 @@ REMEMBER_WORDINGS = (
 )
 
 def login_goal(
-    rng: Random, # decides
+    rng: Random,           # decides
+    family: str|None=None, # `login` or `login_remember`; None: either, as often
 ) -> Goal:
-    "A goal of the family `login` or, as often, `login_remember`."
+    "A goal of the family `login` or `login_remember`."
     u, p, remember = make_username(rng), make_password(rng), rng.random() < .5
+    if family: remember = family == "login_remember"
     said = rng.choice(WORDINGS).format(u=u, p=p) + (rng.choice(REMEMBER_WORDINGS) if remember else "")
     facts = (("username", u), ("password", p), ("remember", remember))
     return Goal(said, "login_remember" if remember else "login", facts)
@@ -155,11 +157,12 @@ class Login:
     view, update, plan = staticmethod(login_view), staticmethod(login_update), staticmethod(login_plan)
 
     def start(self,
-        rng: Random,       # decides everything
+        rng: Random,           # decides everything
+        family: str|None=None, # `login` or `login_remember`; None: either
     ) -> LoginState:
         "Empty fields, in an order and with a goal of the seed's."
         order = ("username", "password") if rng.random() < .5 else ("password", "username")
-        return LoginState(login_goal(rng), rng.choice(TITLES), order, rng.choice(TAILS))
+        return LoginState(login_goal(rng, family), rng.choice(TITLES), order, rng.choice(TAILS))
 
     def goal(self,
         state: LoginState, # any state of the episode

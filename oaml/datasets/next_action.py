@@ -13,7 +13,7 @@ from random import Random
 from .prompts import ASK_ACTION, GOAL_PREFIX, PromptFormat, answer_text, prompt_messages
 from ..schemas.actions import round_action
 from ..schemas.sessions import Action, Episode, Step
-from ..ui.widgets import DOT
+from ..ui.layout import DOT
 
 # %% ../../nbs/06b_datasets.next_action.ipynb #4a3f121c
 def step_sample(

@@ -14,7 +14,7 @@ from ..apps.app import App, Goal, Intent, Screen, Stage, act, digest, split_of
 from ..apps.catalog import load_app
 from .device import Frame
 from ..schemas.sessions import Action
-from ..ui.themes import theme_for
+from ..ui.themes import form_of, theme_for
 
 # %% ../../nbs/04b_envs.app_device.ipynb #05826f52
 SCREEN_SIZE = (256, 192) # of the small model's suites, pixels; multiples of 32 fit whole patches
@@ -26,10 +26,14 @@ class AppDevice:
         size: tuple[int, int]=SCREEN_SIZE,       # screen width and height, pixels, multiples of 32
         family: str|None=None,                   # theme family; None draws one of the training families by seed
         vary: bool=True,                         # a look by seed; False gives every episode the look of seed 0
+        goals: tuple[str, ...]|None=None,        # goal families, taken in turn by seed; None: the application draws
     ):
         if size[0] % 32 or size[1] % 32: raise ValueError(f"size: {size[0]}x{size[1]} is not a multiple of 32 each way")
         self.app, self.size = load_app(app) if isinstance(app, str) else app, tuple(size)
-        self.family, self.vary = family, vary
+        self.family, self.vary, self.goals = family, vary, goals
+        if unknown := set(goals or ()) - set(self.app.families):
+            raise ValueError(f"goals: {self.app.name} has no {', '.join(sorted(unknown))}; it has "
+                             f"{', '.join(self.app.families)}")
         self.seed: int|None = None  # of the episode; None before the first reset
 
     def reset(self,
@@ -37,8 +41,10 @@ class AppDevice:
     ) -> Frame:
         "Begin the episode of `seed`."
         split_of(seed)
-        self.stage = Stage(self.app, theme_for(seed if self.vary else 0, self.family), self.size)
-        self.start = self.screen = Screen(self.app.start(Random(f"{self.app.name}:{seed}")))
+        theme = theme_for(seed if self.vary else 0, self.family, form_of(self.size))
+        self.stage = Stage(self.app, theme, self.size)
+        family = self.goals[seed % len(self.goals)] if self.goals else None
+        self.start = self.screen = Screen(self.app.start(Random(f"{self.app.name}:{seed}"), family))
         self.seed, self.effect = seed, False
         return self.frame()
 

@@ -16,7 +16,7 @@ import numpy as np
 from PIL import Image
 
 from ..schemas.sessions import Action, Observation
-from ..ui.widgets import Element
+from ..ui.layout import Element
 
 # %% ../../nbs/04a_envs.device.ipynb #bc0f9cfd
 @dataclass(frozen=True, eq=False)

@@ -20,19 +20,27 @@ from ..schemas.sessions import Action, Episode, Step, Target
 POINTING = ("click", "double_click", "right_click", "long_press", "move")  # a place inside a box is what counts
 TYPING = ("type", "answer")                                               # the exact text is what counts
 
-def _inside(x: float|None, y: float|None, box: tuple) -> bool:
+def _inside(x: float|None, y: float|None, box: tuple|None) -> bool:
     "Is the point (0 to 1) in the box (left, top, right, bottom)? No point is in no box."
-    return x is not None and y is not None and box[0] <= x < box[2] and box[1] <= y < box[3]
+    return box is not None and x is not None and y is not None and box[0] <= x < box[2] and box[1] <= y < box[3]
 
 def matches(
     action: Action, # predicted
     target: Target, # one acceptable act
 ) -> bool:
-    "Is `action` this act? Same type, and: a point inside the box, the same text, the same key."
+    "Is `action` this act? Same type, and: points inside the boxes, the same text, key, or way to scroll."
     want = target.action
     if action.type != want.type: return False
     if want.type in POINTING: return _inside(action.x, action.y, target.box)
+    if want.type == "drag": return _inside(action.x, action.y, target.box) and _inside(action.x2, action.y2,
+                                                                                       target.to_box)
+    if want.type == "scroll": return _inside(action.x, action.y, target.box) and _way(action) == _way(want)
     return action == want
+
+def _way(scroll: Action) -> str:
+    "Where a scroll mostly goes: what counts, for how far is a matter of taste."
+    across = abs(scroll.dx) > abs(scroll.dy)
+    return ("right" if scroll.dx > 0 else "left") if across else ("down" if scroll.dy > 0 else "up")
 
 # %% ../../nbs/10b_evals.trajectory_matching.ipynb #fcff789f
 def acceptable(

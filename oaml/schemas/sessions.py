@@ -260,15 +260,17 @@ class Target:
     box: tuple[Fraction, Fraction, Fraction, Fraction]|None=None # left, top, right, bottom of what is at x, y; 0 to 1
     role: Text|None=None       # role of that widget, such as "button"
     name: Text|None=None       # its accessible name, such as "Log in"
+    to_box: tuple[Fraction, Fraction, Fraction, Fraction]|None=None # of what a drag ends on
 
     @model_validator(mode="after")
     def _check(self):
-        if self.box is None: return self
-        x0, y0, x1, y1 = self.box
-        if not (x0 < x1 and y0 < y1): raise _wrong(f"{self.box} is empty; it is (left, top, right, bottom)", "box")
         a = self.action
-        if a.x is not None and not (x0 <= a.x <= x1 and y0 <= a.y <= y1):
-            raise _wrong(f"{self.box} does not hold the action's point ({a.x}, {a.y})", "box")
+        for field, x, y in (("box", a.x, a.y), ("to_box", a.x2, a.y2)):
+            if (box := getattr(self, field)) is None: continue
+            x0, y0, x1, y1 = box
+            if not (x0 < x1 and y0 < y1): raise _wrong(f"{box} is empty; it is (left, top, right, bottom)", field)
+            if x is not None and not (x0 <= x <= x1 and y0 <= y <= y1):
+                raise _wrong(f"{box} does not hold the action's point ({x}, {y})", field)
         return self
 
 # %% ../../nbs/00a_schemas.sessions.ipynb #09f051fa
