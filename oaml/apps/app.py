@@ -169,7 +169,7 @@ def tell(
     seen: tuple[Element, ...], # what is on the screen
     text: str,                 # the answer
 ) -> list[Intent]:
-    "Give an answer to the user; it then stands at the bottom of the screen, and that is all."
+    "Give an answer to the user; it then stands at the top of the screen, and that is all."
     return [Finish()] if named(seen, f"Answer: {text}", "status") else [Reply(text)]
 
 # %% ../../nbs/03b_apps.app.ipynb #52911d9c

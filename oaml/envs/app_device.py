@@ -37,7 +37,8 @@ class AppDevice:
         self.seed: int|None = None  # of the episode; None before the first reset
 
     def reset(self,
-        seed: int, # of the episode, 0 to 2,999,999 (`oaml.apps.app.SPLITS`)
+        seed: int,       # of the episode, 0 to 2,999,999 (`oaml.apps.app.SPLITS`)
+        draw: bool=True, # False: the frame's image is empty, which is faster
     ) -> Frame:
         "Begin the episode of `seed`."
         split_of(seed)
@@ -46,22 +47,26 @@ class AppDevice:
         family = self.goals[seed % len(self.goals)] if self.goals else None
         self.start = self.screen = Screen(self.app.start(Random(f"{self.app.name}:{seed}"), family))
         self.seed, self.effect = seed, False
-        return self.frame()
+        return self.frame(draw)
 
     def perform(self,
-        action: Action, # what the agent said
+        action: Action,  # what the agent said
+        draw: bool=True, # False: the frame's image is empty, which is faster
     ) -> Frame:
         "Carry out `action`; `self.effect` says whether anything on the screen changed."
         before = self.seen
         self.screen = act(self.stage, self.screen, action)
-        frame = self.frame()
+        frame = self.frame(draw)
         self.effect = before != self.seen
         return frame
 
-    def frame(self) -> Frame:
+    def frame(self,
+        draw: bool=True, # False: the frame's image is empty, which is faster
+    ) -> Frame:
         "The screen as it is now."
         self.seen = self.stage.elements(self.screen)
-        return Frame(np.asarray(self.stage.render(self.screen)), self.seen, self.screen.ui.clock)
+        image = np.asarray(self.stage.render(self.screen)) if draw else np.zeros((0, 0, 3), np.uint8)
+        return Frame(image, self.seen, self.screen.ui.clock)
 
     def close(self) -> None:
         "Nothing is held."

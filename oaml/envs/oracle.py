@@ -78,5 +78,5 @@ def play_oracle(
     for _ in range(budget or device.app.step_budget):
         done.append(acceptable_targets(device, done, precision)[0].action)
         if done[-1].type == "done": break
-        device.perform(done[-1])
+        device.perform(done[-1], draw=False)
     return done

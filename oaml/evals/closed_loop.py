@@ -45,7 +45,7 @@ class Outcome:
 class _Run:
     "One device in the middle of an episode."
     def __init__(self, device: AppDevice, seed: int):
-        device.reset(seed)
+        device.reset(seed, draw=False)
         before = device.solved()
         steps = len(play_oracle(device))
         self.device, self.frame = device, device.reset(seed)

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..apps.app import split_seeds
-from ..apps.catalog import load_app
+from ..apps.catalog import HELD_OUT_APP, TRAIN_APPS, load_app
+from ..apps.phone import PHONE_SIZE
 from ..envs.app_device import SCREEN_SIZE, AppDevice
 from .baselines import Agent, DoNothing, Memoriser, NearestScreen, Oracle, PolicyAgent, RandomAgent
 from .closed_loop import Outcome, run_episodes, summarise
@@ -32,16 +33,25 @@ class Suite:
     apps: tuple[str, ...]                 # applications
     size: tuple[int, int]=SCREEN_SIZE     # screen, pixels
     family: str|None=None                 # theme family; None: the training families by seed
+    variant: str=""                       # how each is wrapped, such as "@phone" (see `load_app`)
+    held_out: tuple[str, ...]=()          # of `apps`: never trained on; shown in the training families' looks
+    even: bool=True                       # goal families in turn by seed; False: as the application draws them
 
     def device(self,
         app: str, # one of `apps`
     ) -> AppDevice:
         "A device for one of the suite's applications."
-        return AppDevice(app, self.size, self.family)
+        app, look = load_app(app + self.variant), None if app in self.held_out else self.family
+        return AppDevice(app, self.size, look, goals=app.families if self.even else None)
 
 SUITES = {s.name: s for s in (
-    Suite("login-v1", ("login",)),
-    Suite("login-v1-ood", ("login",), family=HELD_OUT_FAMILY), # a look no training seed draws
+    Suite("login-v1", ("login",), even=False),
+    Suite("login-v1-ood", ("login",), family=HELD_OUT_FAMILY, even=False), # a look no training seed draws
+    Suite("synthetic-v1", TRAIN_APPS),
+    Suite("synthetic-v1-ood", (*TRAIN_APPS, HELD_OUT_APP), family=HELD_OUT_FAMILY, held_out=(HELD_OUT_APP,)),
+    Suite("synthetic-v1-robust", TRAIN_APPS, variant="@perturbed"),
+    Suite("synthetic-v1-mobile", TRAIN_APPS, PHONE_SIZE, variant="@phone"),
+    Suite("grounding-v1", ("procedural",)),
 )}
 
 def load_suite(
@@ -155,9 +165,9 @@ def training_episodes(
     n: int=KNOWN_SESSIONS,  # sessions for each application
     progress: bool=False,   # show a bar
 ) -> list[Episode]:
-    "Undisturbed training episodes of every application of `suite`, for the copying baselines."
-    return [s.episodes[0] for app in suite.apps
-            for s in generate_synthetic_sessions(n, seed=0, app=app, size=suite.size, progress=progress)]
+    "Undisturbed training episodes of every application of `suite` that may be trained on, for the copying baselines."
+    return [s.episodes[0] for app in suite.apps if app not in suite.held_out for s in
+            generate_synthetic_sessions(n, seed=0, app=app+suite.variant, size=suite.size, progress=progress)]
 
 def load_agent(
     name: str,                           # one of `AGENTS`, or the folder of a trained agent

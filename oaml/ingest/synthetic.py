@@ -19,7 +19,7 @@ from random import Random
 from tqdm.auto import tqdm
 
 from ..apps.app import random_action, require_split, split_seeds
-from ..apps.catalog import load_app
+from ..apps.catalog import HELD_OUT_APP, load_app
 from ..envs.app_device import SCREEN_SIZE, AppDevice
 from ..envs.device import Frame, save_observation
 from ..envs.oracle import acceptable_targets
@@ -52,7 +52,7 @@ def disturb(
     for _ in range(rng.randint(1, most)):
         action = acceptable_targets(device)[0].action if rng.random() < .5 else _careless_act(device, rng)
         if action.type == "done": break
-        device.perform(action)
+        device.perform(action, draw=False)
     return device.frame()
 
 def record_episode(
@@ -118,7 +118,7 @@ def generate_synthetic_sessions(
     seed: int|None=None,                        # the first session's seed, the others follow; None draws one
     output_dir: str|os.PathLike|None=None,      # where screens, sessions and manifest go; None makes a temporary folder
     jitter: bool=True,                          # a look by seed; False gives all the same look
-    app: str="login",                           # a name of `oaml.apps.catalog.APPS`
+    app: str="login",                           # a name for `oaml.apps.catalog.load_app`
     family: str|None=None,                      # theme family; None draws a training family by seed
     size: tuple[int, int]=SCREEN_SIZE,          # screen width and height, pixels
     recovery: float=0.,                         # share of episodes that begin disturbed, 0 to 1
@@ -126,10 +126,14 @@ def generate_synthetic_sessions(
     workers: int|None=None,                     # processes; None: one a core for 200 sessions and more
     split: str="train",                         # where seeds come from: "train" or "validation"
     progress: bool=True,                        # show a bar
+    held_out: bool=False,                       # yes, the held-out application: what is trained on it measures nothing
 ) -> list[Session]:
     "Oracle sessions in a synthetic application, on disk and in memory. Test seeds are refused (seed document 1, 6.4)."
     if split == "test":
         raise ValueError("split: test seeds are for measuring; data is made from 'train' or 'validation'")
+    if app.split("@")[0] == HELD_OUT_APP and not held_out:
+        raise ValueError(f"app: {HELD_OUT_APP} is held out, to measure on an application never trained on; "
+                         "held_out=True makes data all the same")
     if not 0 <= recovery <= 1: raise ValueError(f"recovery: {recovery} is not a share between 0 and 1")
     load_app(app)  # an unknown one is an error before anything is written
     seeds = session_seeds(num_sessions, seed, split)

@@ -10,6 +10,7 @@ import json
 import os
 from pathlib import Path
 
+from ..evals.manifests import check_manifest
 from ..evals.suites import evaluate_suite, load_agent, load_suite
 from ..ingest.store import write_atomic
 
@@ -23,9 +24,10 @@ def eval_policy(
     out: str|os.PathLike|None=None, # results file; None writes none
     progress: bool=True,           # show bars
 ) -> list[dict]:                   # results rows
-    "Measure an agent, acting and on recorded steps."
+    "Measure an agent, acting and on recorded steps. Raises ValueError if the suite is not what its manifest says."
     if out is not None: check_writable(out)
     suite = load_suite(suite)
+    if split == "test": check_manifest(suite)
     rows, _ = evaluate_suite(load_agent(agent, suite), suite, episodes, split, first_seed, progress)
     if out is not None: write_results(rows, out)
     return rows

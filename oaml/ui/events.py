@@ -205,7 +205,8 @@ def _pointer_down(ui: UiState, placed: Placed, event: PointerDown, theme: Theme)
     ui = replace(ui, hover=id, pressed=id, down_at=ui.clock, at=at, origin=at, tip=None)
     p = find(placed, id) if id else None
     if p and p.widget.role in ("menuitem", "option"): return ui  # the focus stays with what opened the menu
-    if ui.popup: return replace(ui, popup=None, pressed=None, origin=None)  # anything else closes the menu, no more
+    if ui.popup and id not in ("sys.back", "sys.home"):
+        return replace(ui, popup=None, pressed=None, origin=None)  # anything else closes the menu, no more
     if not p or p.widget.role not in FOCUSABLE: return replace(ui, focus=None, caret=0, anchor=0)
     if p.widget.role == "gridcell": return _select_all(replace(ui, focus=id), p.widget)
     if p.widget.role != "textbox": return replace(ui, focus=id, caret=0, anchor=0)
@@ -234,6 +235,8 @@ def _drag_end(ui, placed, was: str|None, id: str|None, origin, theme) -> tuple[U
 
 def _press(ui: UiState, placed: Placed, id: str, button: str) -> tuple[UiState, tuple[Message, ...]]:
     "What a press of `id` does: open a menu, choose from it, or tell the application."
+    if id == "sys.back": return _key_down(ui, placed, "BACK")
+    if id == "sys.home": return replace(ui, popup=None), (Keyed("HOME"),)
     how, p = _press_kind(ui, id, button), find(placed, id)
     w = p.widget
     if w.role == "option": return _choose(ui, placed, w)
@@ -270,7 +273,7 @@ def _keyboard(ui: UiState, placed: Placed) -> Placed|None:
 
 def _key_down(ui: UiState, placed: Placed, key: str) -> tuple[UiState, tuple[Message, ...]]:
     "One key, for whoever it is for."
-    if ui.popup: return _menu_key(ui, placed, key)
+    if ui.popup and key != "HOME": return _menu_key(ui, placed, key)
     if key in ("Tab", "shift+Tab"): return _move_focus(ui, placed, -1 if key == "shift+Tab" else 1), ()
     if key in ("Escape", "BACK"):
         back = _flagged(placed, "cancel")

@@ -98,16 +98,18 @@ def _draw_combobox(draw, image, p: Placed, ui: UiState, theme: Theme):
 def _draw_button(draw, image, p: Placed, ui: UiState, theme: Theme):
     "Filled with the accent if primary; darker while pressed, grey if disabled."
     w, (x0, y0, x1, y1) = p.widget, p.box
-    fill, ink = (theme.accent, theme.on_accent) if w.primary else (_mix(theme.surface, theme.text, .08), theme.text)
+    lit, bold = w.primary or w.selected, theme.bold_buttons or w.strong
+    fill, ink = (theme.accent, theme.on_accent) if lit else (_mix(theme.surface, theme.text, .08), theme.text)
     if w.disabled: fill, ink = _mix(theme.surface, theme.border, .25), _mix(theme.surface, theme.muted, .6)
     elif ui.pressed == w.id: fill = _mix(fill, theme.text, .35)
     elif ui.hover == w.id: fill = _mix(fill, theme.text, .12)
     draw.rounded_rectangle((x0, y0, x1-1, y1-1), theme.radius, fill=fill, outline=None if w.primary else theme.border)
     if ui.focus == w.id: _focus_ring(draw, p.box, theme)
     icon = icon_size(theme) + TICK_GAP if w.icon else 0
-    x = (x0 + x1 - icon - text_width(w.name, theme.font, theme.size, theme.bold_buttons))//2
+    x = (x0 + x1 - icon - text_width(w.name, theme.font, theme.size, bold))//2
     if icon: _put_icon(image, x, p.box, w.icon, theme, ink)
-    _put_text(image, x + icon, p.box, w.name, theme, ink, theme.bold_buttons)
+    _put_text(image, x + icon, p.box, w.name, theme, ink, bold)
+    if w.value: draw.ellipse((x1-7, y0+2, x1-4, y0+5), fill=ink if lit else theme.accent)  # a day's dot
 
 def _draw_tool(draw, image, p: Placed, ui: UiState, theme: Theme):
     "An icon; a ground behind it only while it is touched."
@@ -141,7 +143,8 @@ def _draw_words(draw, image, p: Placed, ui: UiState, theme: Theme):
     color = dict(link=theme.accent, alert=theme.error, label=theme.muted).get(role, theme.text)
     size = theme.heading if role == "heading" else theme.size
     _put_text(image, x0, p.box, p.widget.name, theme, color, role == "heading" or p.widget.strong, size)
-    if role == "link": draw.line((x0, y1-2, x1-2, y1-2), fill=_mix(theme.surface, theme.accent, .6))
+    under = (y0 + y1 + theme.size + 3)//2 - 2
+    if role == "link": draw.line((x0, under, x1-2, under), fill=_mix(theme.surface, theme.accent, .6))
     if role == "link" and ui.focus == p.widget.id: _focus_ring(draw, p.box, theme)
 
 # %% ../../nbs/02f_ui.render.ipynb #1588c7c1
@@ -290,8 +293,14 @@ def _draw_popup(draw, image, p: Placed, theme: Theme):
     draw.rectangle((x0+2, y0+2, x1+1, y1+1), fill=_mix(theme.surface, (0, 0, 0), .35))
     draw.rectangle((x0, y0, x1-1, y1-1), fill=theme.surface, outline=theme.border)
 
+def _draw_system_bar(draw, image, p: Placed, theme: Theme):
+    "The bar at the bottom of a phone."
+    x0, y0, x1, y1 = p.box
+    draw.rectangle((x0, y0, x1-1, y1-1), fill=_mix(theme.surface, theme.text, .1))
+
 GROUND = dict(form=_draw_card, application=_draw_window, dialog=_draw_dialog, titlebar=_draw_titlebar,
-              toolbar=_draw_bar, tablist=_draw_bar, navigation=_draw_side, menu=_draw_popup, listbox=_draw_popup)
+              toolbar=_draw_bar, tablist=_draw_bar, navigation=_draw_side, menu=_draw_popup, listbox=_draw_popup,
+              contentinfo=_draw_system_bar)
 
 # %% ../../nbs/02f_ui.render.ipynb #bfbf0b7e
 def _draw(image: Image.Image, p: Placed, ui: UiState, theme: Theme):

@@ -214,9 +214,12 @@ def day(
     selected: bool=False, # the chosen one
     disabled: bool=False, # shown grey, takes no events
     strong: bool=False,   # bold (today)
+    dot: bool=False,      # a dot in its corner: something is on
+    drop: bool=False,     # takes what is dropped on it
 ) -> Widget:
-    "A small button in a `grid`, as wide as its column."
-    return Widget("button" if id else "text", id, name, selected=selected, disabled=disabled, strong=strong)
+    "A small button in a `grid`, as wide as its column. The record has a dot as its value."
+    return Widget("button" if id else "text", id, name, "\N{BULLET}"*dot, selected=selected, disabled=disabled,
+                  strong=strong, drop=drop)
 
 # %% ../../nbs/02b_ui.widgets.ipynb #31b4dc8b
 def field(
@@ -337,7 +340,7 @@ class UiState:
     popup: str|None=None      # id of the widget whose menu or list is open
     popup_at: tuple[int, int]|None=None    # where the pointer opened it; None: under the widget
     tip: str|None=None        # id of the widget whose tip is shown
-    said: str=""              # the last answer to the user, shown at the bottom
+    said: str=""              # the last answer to the user, shown at the top
 
     @property
     def selection(self) -> tuple[int, int]:
