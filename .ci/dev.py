@@ -158,7 +158,7 @@ def test(*args):
     # Two notebooks at a time, one thread each: more threads than cores slow all of them down.
     threads = os.environ.get("OMP_NUM_THREADS", "1")
     run(tool("nbdev_test"), "--n_workers", "2", OMP_NUM_THREADS=threads, PYTHONUTF8="1")
-    run(tool("python"), "-m", "pytest", *args)
+    run(tool("python"), "-m", "pytest", *(args or ("-n", "2")), OMP_NUM_THREADS=threads)
 
 
 def clean():

@@ -18,8 +18,8 @@ from .words import pick_words
 from ..schemas.sessions import Action
 from ..ui.events import Changed, Message, Moved, Pressed, Said
 from ..ui.layout import Element
-from ..ui.widgets import (Widget, actions, bar, button, day, dialog, field, grid, item, listing, menuitem, over, panel,
-                             paragraph, row, scroll, text, textbox, tool, window)
+from ..ui.widgets import (Widget, actions, bar, button, day, dialog, field, grid, item, listing, menuitem, over,
+                             panel, paragraph, row, scroll, text, textbox, tool, window)
 
 # %% ../../nbs/03k_apps.calendar.ipynb #7364376c
 MONTHS = ("January February March April May June July August September October November December").split()
@@ -63,8 +63,9 @@ WORDINGS = dict(
            "Make a booking: '{first}' '{date}', '{second}' '{date2}'."),
     weekday=("Set '{field}' to the '{nth}' and book.", "Book with '{field}' on the '{nth}'.",
              "Choose the '{nth}' for '{field}', then book."),
-    nights=("Make '{field}' '{nights} days' after '{base}' and book.", "Set '{field}' to '{nights} days' after '{base}', "
-            "then book.", "Book with '{field}' '{nights} days' later than '{base}'."),
+    nights=("Make '{field}' '{nights} days' after '{base}' and book.",
+            "Set '{field}' to '{nights} days' after '{base}', then book.",
+            "Book with '{field}' '{nights} days' later than '{base}'."),
     add=("Add '{title}' on '{date}'.", "Put '{title}' into the planner on '{date}'.",
          "Make an appointment '{title}' for '{date}'."),
     today=("Add '{title}' for {when}.", "Put '{title}' into the planner for {when}.", "Note '{title}' for {when}."),
@@ -111,10 +112,12 @@ class CalendarState:
 
 ICONS = dict(last=("left", "Last month"), next=("right", "Next month"), last_year=("back", "Last year"),
              next_year=("forward", "Next year"), today=("calendar", "Today"), before=("left", "Day before"),
-             after=("right", "Day after"), add=("add", "New appointment"))
-MONTH_BARS = (("last_year", "last", "label", "next", "next_year", "today"), ("label", "last", "next", "today", "last_year",
-              "next_year"), ("today", "label", "last_year", "last", "next", "next_year"), ("last", "next", "label",
-              "last_year", "next_year", "today"), ("last", "label", "next", "today", "last_year", "next_year"))
+             after=("right", "Day after"), add=("add", "New appointment"), close=("close", "Close"),
+             back=("up", "Month"))
+MONTH_BARS = tuple(order.split() for order in (  # tools from the left; the label takes the room that is left
+    "last_year last label next next_year today", "label last next today last_year next_year",
+    "today label last_year last next next_year", "last next label last_year next_year today",
+    "last label next today last_year next_year"))
 
 # %% ../../nbs/03k_apps.calendar.ipynb #9879ed41
 def _days(s: CalendarState, dates: list[date], chosen: str, in_month: int=0) -> Widget:
@@ -127,28 +130,32 @@ def _days(s: CalendarState, dates: list[date], chosen: str, in_month: int=0) -> 
                    not in_month)
     return grid(7, *head, *map(place, dates))
 
-def _tool(name: str, label: str) -> Widget:
-    "A tool of a bar; `label` takes the place that is left."
-    return text(label, "label", grow=True) if name == "label" else tool(name, ICONS[name][1], *ICONS[name][:1],
-                                                                       tip=ICONS[name][1])
+def _tool(name: str) -> Widget:
+    "A tool of a bar."
+    icon, words = ICONS[name]
+    return tool(name, words, icon, tip=words, cancel=name in ("close", "back"))
 
 def _notice(s: CalendarState) -> tuple[Widget, ...]:
     "The last change, how many there are, and a way back; nothing before the first."
     if not s.log: return ()
     (what, when, _), n = s.log[-1], len(s.log)
-    return (bar(text(what, "what", grow=True)),
-            bar(text(f"{n} change" + "s"*(n > 1), "count", grow=True), text(when, "when"), tool("undo", "Undo", "undo")))
+    count = text(f"{n} change" + "s"*(n > 1), "count", grow=True)
+    return bar(text(what, "what", grow=True)), bar(count, text(when, "when"), tool("undo", "Undo", "undo"))
 
 def _month_page(s: CalendarState) -> Widget:
     "A month; for the form a picker."
     shown = date.fromisoformat(s.month)
     weeks = MonthCalendar(s.first).monthdatescalendar(shown.year, shown.month)
-    dates = dict(s.data) if s.field else {}
-    tools = [tool("close", "Close", "close", cancel=True) if s.field and t == "today" else _tool(t, s.field or s.title)
-             for t in s.tools]
-    about = (bar(text(f"{s.base} {short_date(date.fromisoformat(dates[s.base]))}", "base")),) if s.field else _notice(s)
+    label = text(f"{MONTHS[shown.month-1][:3]} {shown.year}", "shown", grow=True)
+    dates, swap = (dict(s.data), dict(today="close")) if s.field else ({}, {})
+    tools = (label if t == "label" else _tool(swap.get(t, t)) for t in s.tools)
     days = _days(s, sum(weeks, []), dates.get(s.field, s.day), shown.month)
-    return window(f"{MONTHS[shown.month-1]} {shown.year}", *about, bar(*tools), scroll("month", days))
+    return window(s.title, *(_about(s) if s.field else _notice(s)), bar(*tools), scroll("month", days))
+
+def _about(s: CalendarState) -> tuple[Widget, ...]:
+    "Which date is picked, and the first one of the form."
+    base = date.fromisoformat(dict(s.data)[s.base])
+    return (bar(text(s.field, "field", strong=True, grow=True), text(f"from {short_date(base)}", "base")),)
 
 # %% ../../nbs/03k_apps.calendar.ipynb #19655bfc
 def _day_words(s: CalendarState) -> tuple[str, str]:
@@ -167,10 +174,10 @@ def _day_page(s: CalendarState) -> Widget:
     d = date.fromisoformat(s.day)
     begin = d - timedelta((d.weekday() - s.first) % 7)
     rows = sorted((time, k, title) for k, (on, time, title) in enumerate(s.data) if on == s.day)
-    back = tool("back", "Month", "up", tip="Month", cancel=True)
-    return window(" ".join(_day_words(s)), *_notice(s), bar(back, *(_tool(t, s.title) for t in s.day_tools)),
-                  _days(s, [begin + timedelta(k) for k in range(7)], s.day),
-                  scroll("list", listing(*(_appointment(k, time, title) for time, k, title in rows))))
+    who, when = _day_words(s)
+    listed = (item("", who, when, selected=True), *(_appointment(k, time, title) for time, k, title in rows))
+    return window(s.title, *_notice(s), bar(_tool("back"), *map(_tool, s.day_tools)),
+                  _days(s, [begin + timedelta(k) for k in range(7)], s.day), scroll("list", listing(*listed)))
 
 def _trip_page(s: CalendarState) -> Widget:
     "The booking form."
@@ -180,7 +187,8 @@ def _trip_page(s: CalendarState) -> Widget:
     book = button("book", "Cancel booking" if s.booked else "Book", primary=True, disabled=n <= 0)
     state = f"{'Booked' if s.booked else 'Not booked'}, {n} day{'s'*(n != 1)}" if n > 0 else "Check the dates"
     rows = (item(f"row:{k}", k, short_date(date.fromisoformat(v)), icon="calendar") for k, v in s.data)
-    return window(s.title, *_notice(s), panel(listing(*rows), text(state, "state"), actions(book, button("help", "Help"))))
+    rest = text(state, "state"), actions(book, button("help", "Help"))
+    return window(s.title, *_notice(s), panel(listing(*rows), *rest))
 
 def _ends(s: CalendarState) -> tuple[str, str]:
     "Labels of the first and the last day of the booking."
@@ -277,7 +285,8 @@ def _start_planner(rng: Random, family: str, today: date, first: int) -> dict:
     before = after if already else before
     shown = _shift(rng, d).replace(day=1) if rng.random() < .8 else d.replace(day=1)
     return dict(task=calendar_goal(rng, family, **facts), title=rng.choice(("Planner", "Diary", "Agenda", "Dates")),
-                page=rng.choice(("month", "month", "day")), month=str(shown), day=str(shown + timedelta(rng.randrange(28))),
+                page=rng.choice(("month", "month", "day")), month=str(shown),
+                day=str(shown + timedelta(rng.randrange(28))),
                 data=tuple(rng.sample(before, len(before))), wanted=tuple(after),
                 reply=others[0][2] if family == "read" else "")
 
@@ -289,8 +298,8 @@ def calendar_start(
     family = family or rng.choice(tuple(WORDINGS))
     today, first = date(2024, 1, 1) + timedelta(rng.randrange(2500)), rng.choice((0, 6))
     rest = _start_trip(rng, family, today) if family in TRIP_KINDS else _start_planner(rng, family, today, first)
-    return CalendarState(today=str(today), first=first, tools=rng.choice(MONTH_BARS),
-                         day_tools=tuple(rng.sample(("label", "before", "after", "today", "add"), 5)), **rest)
+    return CalendarState(today=str(today), first=first, tools=tuple(rng.choice(MONTH_BARS)),
+                         day_tools=tuple(rng.sample(("before", "after", "today", "add"), 4)), **rest)
 
 # %% ../../nbs/03k_apps.calendar.ipynb #165c7372
 def _commit(s: CalendarState, what: str, when: str, data: tuple) -> CalendarState:
@@ -312,7 +321,7 @@ def _go(s: CalendarState, iso: str, days: int=0) -> CalendarState:
 def _choose_day(s: CalendarState, iso: str) -> CalendarState:
     "A day was pressed: picked, or opened."
     if not s.field: return _go(s, iso)
-    done = _commit(s, s.field, iso, tuple((k, iso if k == s.field else v) for k, v in s.data))
+    done = _commit(s, f"Changed {s.field}", iso, tuple((k, iso if k == s.field else v) for k, v in s.data))
     return replace(done, page="trip", field="")
 
 def _pick(s: CalendarState, label: str) -> CalendarState:
@@ -371,8 +380,8 @@ def _changes(seen: tuple[Element, ...]) -> tuple[int, str, str]:
 
 def _find_day(seen: tuple[Element, ...], d: date) -> list[Intent]:
     "In the month grid: turn to the month of `d`, then press the day."
-    month, year = next(e.name for e in seen if e.role == "heading").split()
-    ahead = 12*(d.year - int(year)) + d.month-1 - MONTHS.index(month)
+    shown = read_date("1 " + next(e.name for e in seen if e.id == "shown"))
+    ahead = 12*(d.year - shown.year) + d.month - shown.month
     way, year_way = ("next", "next_year") if ahead > 0 else ("last", "last_year")
     if abs(ahead) > 6: return [ClickOn(year_way)] + [ClickOn(way)]*(abs(ahead) >= 12)
     if ahead: return [ClickOn(way)]
@@ -382,12 +391,18 @@ def _find_day(seen: tuple[Element, ...], d: date) -> list[Intent]:
     if region.value not in ("", "100" if down else "0"): return [ScrollIn("month", down)]
     return [ClickOn(days[min(days, key=lambda n: abs(n - d.day))].id)]  # it is covered: go by way of a day near it
 
+def _head(seen: tuple[Element, ...]) -> tuple[str, str]:
+    "On a day's page *Today*, *Tomorrow* or the weekday, and the date; empty if that is scrolled away."
+    e = next((e for e in seen if e.role == "listitem" and not e.id), None)
+    return (e.name, e.value) if e else ("", "")
+
 def _find_page(seen: tuple[Element, ...], d: date) -> list[Intent]:
     "In the planner: the next act on the way to the page of the day `d`; none if it is this one."
     by = {e.id: e for e in seen}
     if "back" not in by: return _find_day(seen, d)
-    here = read_date(next(e.name for e in seen if e.role == "heading").split(" ", 1)[1])
-    ahead = (d - here).days
+    who, here = _head(seen)
+    if not who: return [PressKey("Home")]
+    ahead = (d - read_date(here)).days
     if not ahead: return []
     strip = named(seen, str(d.day), "button") if abs(ahead) < 7 else None
     if strip: return [ClickOn(strip.id)] + [ClickOn("after" if ahead > 0 else "before")]*(abs(ahead) == 1)
@@ -405,9 +420,8 @@ def _trip_wanted(goal: Goal, base: date) -> dict[str, date]:
 def _plan_picker(seen: tuple[Element, ...], goal: Goal) -> list[Intent]:
     "The picker of the form: the day, or away from here."
     by = {e.id: e.name for e in seen}
-    base = read_date(" ".join(by["base"].split()[-3:]))
-    wanted = _trip_wanted(goal, base)
-    return _find_day(seen, wanted[by["label"]]) if by["label"] in wanted else [ClickOn("close")]
+    wanted = _trip_wanted(goal, read_date(by["base"].removeprefix("from ")))
+    return _find_day(seen, wanted[by["field"]]) if by["field"] in wanted else [ClickOn("close"), PressKey("Escape")]
 
 def _plan_trip(seen: tuple[Element, ...], goal: Goal) -> list[Intent]:
     "The form: undo what is not wanted, set what is, book."
@@ -417,7 +431,8 @@ def _plan_trip(seen: tuple[Element, ...], goal: Goal) -> list[Intent]:
     wanted = {k: short_date(d) for k, d in _trip_wanted(goal, base).items()}
     wrong = [rows[k] for k in wanted if rows[k].value != wanted[k]]
     n, what, when = _changes(seen)
-    if n and (wanted.get(what) != when or n > len(wanted) - len(wrong)): return [ClickOn("undo")]
+    unasked = wanted.get(what.removeprefix("Changed ")) != when or n > len(wanted) - len(wrong)
+    if n and unasked: return [ClickOn("undo")]
     if wrong: return [ClickOn(e.id) for e in wrong]
     state = next(e.name for e in seen if e.id == "state")
     return [Finish()] if state.startswith("Booked") else [ClickOn("book")]
@@ -444,9 +459,9 @@ def _plan_new(seen: tuple[Element, ...], goal: Goal) -> list[Intent]:
 
 def _plan_today(seen: tuple[Element, ...], goal: Goal) -> list[Intent]:
     "To the page of today or tomorrow; none if it is this one."
-    shown = next(e.name for e in seen if e.role == "heading").split()[0].lower()
+    shown = _head(seen)[0].lower()
     if shown == goal["when"]: return []
-    return [ClickOn("after")] if shown == "today" else [ClickOn("today")]
+    return [ClickOn("after")] if shown == "today" else [ClickOn("before" if shown == "tomorrow" else "today")]
 
 def _on_page(seen: tuple[Element, ...], goal: Goal, title: str) -> list[Intent]:
     "On the page of the goal's day: what is to be done there."
@@ -472,8 +487,7 @@ def _plan_planner(seen: tuple[Element, ...], goal: Goal) -> list[Intent]:
     if n and (n > 1 or what != f"{verb} {title}"): return [ClickOn("undo")]
     if family == "today":
         if go := _plan_today(seen, goal): return go
-        here = next(e.name for e in seen if e.role == "heading").split(" ", 1)[1]
-        if n: return [Finish()] if when == here else [ClickOn("undo")]
+        if n: return [Finish()] if when == _head(seen)[1] else [ClickOn("undo")]
         return _on_page(seen, goal, title)
     if n: return [Finish()] if when == short_date(read_date(goal[fact])) else [ClickOn("undo")]
     if family == "read": return _plan_read(seen, goal)

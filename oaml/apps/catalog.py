@@ -7,14 +7,24 @@ __all__ = ['APPS', 'HELD_OUT_APP', 'TRAIN_APPS', 'WRAPPERS', 'load_app']
 
 # %% ../../nbs/03z_apps.catalog.ipynb #9ea6b763
 from .app import App
+from .browser import Browser
+from .calendar import Calendar
+from .contacts import Contacts
+from .document import Document
+from .files import Files
 from .login import Login
+from .mail import Mail
 from .perturb import Perturb
 from .phone import Phone
 from .procedural import Procedural
+from .registration import Registration
+from .settings import Settings
+from .sheet import Sheet
 
 # %% ../../nbs/03z_apps.catalog.ipynb #246f5c55
 APPS: dict[str, type[App]] = dict(
-    login=Login, procedural=Procedural)
+    login=Login, settings=Settings, browser=Browser, registration=Registration, mail=Mail, files=Files,
+    contacts=Contacts, document=Document, sheet=Sheet, calendar=Calendar, procedural=Procedural)
 HELD_OUT_APP = "calendar"
 TRAIN_APPS = tuple(a for a in APPS if a not in (HELD_OUT_APP, "procedural"))
 WRAPPERS = dict(phone=Phone, perturbed=Perturb)  # what may stand behind an @

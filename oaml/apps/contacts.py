@@ -172,32 +172,36 @@ def _shown(s: ContactsState) -> list[Person]:
 
 def _list_page(s: ContactsState) -> Widget:
     "Tabs and rows."
-    there, first = _shown(s), textbox("search", "Search", s.search, grow=True)
-    if not s.searchable: first = text("A to Z", grow=True)
-    tools = _tools(s) | dict(search=first)
+    there, tools = _shown(s), {k: (w,) for k, w in _tools(s).items()}
+    tools["search"] = ((text("Find"), textbox("search", "Search", s.search, grow=True)) if s.searchable
+                       else (text("A to Z", grow=True),))
     rows = [item(p.id, shown_name(p.name, s.surname_first), p.city if s.cities else "", "star" if p.star else "user")
             for p in there]
-    body = [listing(*rows), text(f"{len(rows)} contacts")] if not s.wait else [spinner("Loading contacts")]
-    return window(s.title, bar(*(tools[k] for k in s.tools)), *_banner(s),
+    count = f"{len(rows)} contact{'s'*(len(rows) != 1)}"
+    body = [spinner("Loading contacts")] if s.wait else [listing(*rows), text(count)]
+    return window(s.title, bar(*(w for k in s.tools for w in tools[k])), *_banner(s),
                   tabs(*(tab(f"tab-{g}", TAB_NAMES[g], g == s.tab) for g in s.groups)), scroll("people", *body))
 
 def _person(s: ContactsState) -> Person:
     "The one on the card."
     return next(p for p in s.people if p.id == s.open)
 
+def _doings(s: ContactsState, p: Person) -> list[Widget]:
+    "What can be done with `p`, as buttons or as icons (the star is then a switch below)."
+    names = dict(edit=("Edit", "edit"), trash=("Delete", "trash"), restore=("Restore", "refresh"),
+                 star=("Unstar" if p.star else "Star", "star"))
+    can = ("restore",) if p.gone else s.doings
+    return [button(k, names[k][0]) if s.words else tool(k, *names[k]) for k in can if s.words or k != "star"]
+
 def _card_page(s: ContactsState) -> Widget:
     "What is known of a person, and what can be done with them."
     p, tools = _person(s), _tools(s)
-    known = [item("", k.capitalize(), getattr(p, k)) for k in s.facts]
-    doings = ["restore"] if p.gone else [k for k in s.doings if s.words or k != "star"]
-    names = dict(edit=("Edit", "edit"), trash=("Delete", "trash"), restore=("Restore", "refresh"),
-                 star=("Unstar" if p.star else "Star", "star"))
-    back = tool("back", "Back", "back", cancel=True)
-    if s.words: return window(p.name, bar(back, *(tools[k] for k in s.tools if k in tools)), *_banner(s),
-                              scroll("card", listing(*known), row(*(button(k, names[k][0]) for k in doings))))
-    star = [] if p.gone else [switch("star", "Favourite", p.star)]
-    return window(p.name, bar(back, *(tool(k, *names[k]) for k in doings), *(tools[k] for k in s.tools if k in tools)),
-                  *_banner(s), scroll("card", listing(*known, *star)))
+    known, doings = [item("", k.capitalize(), getattr(p, k)) for k in s.facts], _doings(s, p)
+    if not s.words and not p.gone: known.append(switch("star", "Favourite", p.star))
+    return window(s.title, bar(tool("back", "Back", "back", cancel=True), *([] if s.words else doings),
+                               *(tools[k] for k in s.tools if k in tools)),
+                  bar(text(p.name, "whose", strong=True, grow=True)), *_banner(s),
+                  scroll("card", listing(*known), *([row(*doings)] if s.words else [])))
 
 def _dialog(s: ContactsState) -> Widget|None:
     "The open dialog."
@@ -296,8 +300,7 @@ def _list_plan(seen: tuple[Element, ...], by: dict[str, Element], goal: Goal, na
 def _card_plan(seen: tuple[Element, ...], by: dict[str, Element], goal: Goal, names: list[str]) -> list[Intent]:
     "The next act on a person's page."
     def press(id: str) -> list[Intent]: return [ClickOn(id)] if id in by else look_further(seen, "card")
-    whose = next(e.name for e in seen if e.role == "heading")
-    if whose not in names: return [ClickOn("back"), PressKey("Escape")]
+    if by["whose"].name not in names: return [ClickOn("back"), PressKey("Escape")]
     if goal.family in ("delete", "restore"):
         return press("trash" if goal.family == "delete" else "restore")
     if goal.family in ("star", "both"):
@@ -338,7 +341,7 @@ def contacts_plan(
 
 # %% ../../nbs/03i_apps.contacts.ipynb #b4b05e82
 class Contacts:
-    "An address book. Goal families: `phone`, `lives` (answered), `star`, `both`, `delete`, `restore`, `number`, `moved`."
+    "An address book, longer than the screen. Goal families are the keys of `WORDINGS`."
     name, families, step_budget = "contacts", tuple(WORDINGS), 36
     view, update, plan = staticmethod(contacts_view), staticmethod(contacts_update), staticmethod(contacts_plan)
 
@@ -359,7 +362,7 @@ class Contacts:
             task, people, people, rng.choice(TITLES), order("search", "undo", "help"), order("edit", "trash", "star"),
             order("mobile", "office", "city"), order("all", "star", "gone"), rng.random() < .4, cities,
             rng.random() < .6 or family == "lives" and not cities, rng.random() < .4, rng.random() < .6,
-            tab=rng.choice(("all", "all", "star", "gone")), wait=rng.choice((0, 0, 0, 1200)))
+            tab=rng.choice(("all", "all", "star", "gone")), wait=rng.choice((0, 0, 0, 0, 800, 1600)))
 
     def goal(self,
         state: ContactsState, # any state of the episode
@@ -382,7 +385,8 @@ class Contacts:
 def _ready(p: Person, goal: Goal, done: bool) -> Person:
     "`p` as the goal wants it, or, if not `done`, as it must not be yet."
     if p.name not in goal["names"]: return p
-    return replace(p, **dict(goal["wanted"])) if done else replace(p, star=p.star and goal.family not in ("star", "both"))
+    if done: return replace(p, **dict(goal["wanted"]))
+    return replace(p, star=p.star and goal.family not in ("star", "both"))
 
 def _settle_in(rng: Random, people: tuple[Person, ...], city: str) -> tuple[Person, ...]:
     "One of `people` lives in `city`."

@@ -4,10 +4,8 @@
 
 # %% auto #0
 __all__ = ['KINDS', 'PAPERS', 'UNITS', 'LINES', 'PLACES', 'SORTS', 'WORDINGS', 'HINTS', 'ASKING', 'DRAWS', 'HOLDS', 'CAN_HOLD',
-           'SOME', 'ANY', 'VERBS', 'MENU_VERBS', 'ACTS', 'Entry', 'kilobytes', 'make_entries', 'file_icon',
-           'FilesState', 'entry', 'place_name', 'rows_shown', 'make_goal', 'files_start', 'undo_words', 'files_view',
-           'edit_entry', 'add_entry', 'files_update', 'files_wanted', 'files_answer', 'files_solved', 'wanted_words',
-           'files_plan', 'Files']
+           'ANY', 'SOME', 'VERBS', 'MENU_VERBS', 'ACTS', 'Entry', 'make_entries', 'FilesState', 'files_start',
+           'files_view', 'files_update', 'files_wanted', 'files_answer', 'files_solved', 'files_plan', 'Files']
 
 # %% ../../nbs/03h_apps.files.ipynb #84f3d3c1
 from dataclasses import dataclass, replace
@@ -41,9 +39,7 @@ KINDS = dict(  # the ending of a name: words for the kind, icon
 PAPERS = ("txt", "pdf")  # endings of files that have something to read
 UNITS = dict(KB=1, MB=1000)
 
-def kilobytes(
-    size: str, # such as "340 KB" or "2.4 MB"
-) -> float:
+def _kilobytes(size: str) -> float:
     "A size as a number."
     number, unit = size.split()
     return float(number)*UNITS[unit]
@@ -51,8 +47,8 @@ def kilobytes(
 # %% ../../nbs/03h_apps.files.ipynb #92937b89
 LINES = dict(  # what can stand in a file, and how it is drawn
     Code=lambda r: f"{r.randint(1000, 9999)}", Phone=lambda r: f"555-{r.randint(1000, 9999)}",
-    Total=lambda r: f"${r.randint(10, 999)}.{r.randint(10, 99)}", Seat=lambda r: f"{r.randint(1, 60)}{r.choice('ABCDEF')}",
-    Room=lambda r: f"{r.randint(100, 999)}", Contact=lambda r: make_person(r, 4),
+    Total=lambda r: f"${r.randint(10, 999)}.{r.randint(10, 99)}", Room=lambda r: f"{r.randint(100, 999)}",
+    Seat=lambda r: f"{r.randint(1, 60)}{r.choice('ABCDEF')}", Contact=lambda r: make_person(r, 4),
     Date=lambda r: f"{r.randint(1, 28)} {r.choice('Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec'.split())}")
 PLACES = dict(home="Home", all="All files", trash="Trash")
 
@@ -75,12 +71,13 @@ def make_entries(
     folders: int, # how many
     files: int,   # how many; the first few have similar names
     trashed: int, # how many of the files are in the trash
+    home: int=2,  # how many times more of them are in Home than in a folder
 ) -> tuple[Entry, ...]: # in no order; no name and no size twice
     "Folders and files, spread evenly over Home and the folders, some of them thrown away."
     keys = rng.sample(range(1, folders+files+1), folders+files)
     rows = [Entry(k, n) for k, n in zip(keys, _folder_names(rng, folders))]
     sizes = [f"{n/10} MB" if n % 2 else f"{n} KB" for n in rng.sample(range(11, 99), files)]
-    places = rng.sample([0, *keys[:folders]]*(files//(folders+1) + 1), files)
+    places = rng.sample([*[0]*home, *keys[:folders]]*(files//(folders+home) + 1), files)
     gone = set(rng.sample(range(files), trashed))
     for i, name in enumerate(_file_names(rng, files)):
         rows.append(Entry(keys[folders+i], name, sizes[i], places[i], i in gone, _lines(rng, name)))
@@ -91,9 +88,7 @@ def _lines(rng: Random, name: str) -> tuple[tuple[str, str], ...]:
     labels = rng.sample(list(LINES), rng.randint(2, 3)) if name.endswith(PAPERS) else ()
     return tuple((label, LINES[label](rng)) for label in labels)
 
-def file_icon(
-    e: Entry, # a file or folder
-) -> str:     # a key of `oaml.ui.icons.ICONS`
+def _file_icon(e: Entry) -> str:
     "The icon of its kind."
     return KINDS[e.ending][1] if e.ending in KINDS else "file" if e.size else "folder"
 
@@ -123,31 +118,23 @@ class FilesState:
 
 SORTS = ("Name", "Size", "Kind")
 
-def entry(
-    s: FilesState, # where to look
-    key: int,      # of a file or folder
-) -> Entry|None:   # None: there is none, or key is 0
+def _entry(s: FilesState, key: int) -> Entry|None:
     "The entry called `key`."
     return next((e for e in s.entries if e.key == key), None)
 
-def place_name(
-    s: FilesState, # knows the folders
-    key: int,      # of a folder; 0: Home
-) -> str:
+def _place_name(s: FilesState, key: int) -> str:
     "How the place is called."
-    e = entry(s, key)
+    e = _entry(s, key)
     return e.name if e else PLACES["home"]
 
-def rows_shown(
-    s: FilesState, # decides the place and the order
-) -> list[Entry]:
+def _rows_shown(s: FilesState) -> list[Entry]:
     "What the current place lists: folders first, then in the order that was asked for."
     def here(e):
-        up = entry(s, e.place)
+        up = _entry(s, e.place)
         if s.tab == "trash": return e.trash
         if s.tab == "all": return e.size and (e.trash or not (up and up.trash))
         return not e.trash and e.place == s.folder
-    order = dict(Name=lambda e: e.name, Size=lambda e: -kilobytes(e.size) if e.size else 0,
+    order = dict(Name=lambda e: e.name, Size=lambda e: -_kilobytes(e.size) if e.size else 0,
                  Kind=lambda e: (e.ending, e.name))
     return sorted(filter(here, s.entries), key=lambda e: (bool(e.size), order[s.sort](e) if e.size else e.name))
 
@@ -158,23 +145,21 @@ WORDINGS = dict(
           "Keep '{file}' where it is, and a copy of it in '{to}'."),
     rename=("Rename '{file}' to '{new}'.", "Change the name of '{file}' to '{new}'.", "Call '{file}' '{new}' instead."),
     delete=("Delete '{file}'.", "Move '{file}' to the trash.", "Get rid of '{file}'."),
-    restore=("Restore '{file}'.", "Get '{file}' back if it is in the trash.", "'{file}' must not be in the trash. Restore it."),
-    create=("Create a folder named '{new}'.", "Make a new folder in Home, called '{new}'.", "Add a folder '{new}' to Home."),
+    restore=("Restore '{file}'.", "Get '{file}' back if it is in the trash.",
+             "'{file}' must not be in the trash. Restore it."),
+    create=("Create a folder named '{new}'.", "Make a new folder in Home, called '{new}'.",
+            "Add a folder '{new}' to Home."),
     find=("In which folder is '{file}'? Answer its name.", "Where is '{file}'? Answer the name of the folder.",
           "Find '{file}' and answer which folder it is in."),
     read=("What is the '{label}' of '{file}'? Answer it.", "Open '{file}' and answer its '{label}'.",
           "Look into '{file}': answer what it gives as '{label}'."),
-    largest=("Which file in '{folder}' is the {which}? Answer its name.", "Answer the name of the {which} file in '{folder}'.",
+    largest=("Which file in '{folder}' is the {which}? Answer its name.",
+             "Answer the name of the {which} file in '{folder}'.",
              "Find the {which} file in '{folder}' and answer its name."))
 HINTS = (" It is in {where}.", " You find it in {where}.", " Look in {where}.")
 ASKING = ("find", "read", "largest")  # families that end with an answer
 
-def make_goal(
-    rng: Random, # decides the words
-    family: str, # a key of `WORDINGS`
-    where: str="", # the place that the words tell; "": they don't
-    **facts: str,  # what the words state
-) -> Goal:
+def _make_goal(rng: Random, family: str, where: str="", **facts: str) -> Goal:
     "A goal in one of its wordings."
     said = rng.choice(WORDINGS[family]).format(**facts)
     hint = rng.choice(HINTS).format(where=where if where == "Home" else f"'{where}'") if where else ""
@@ -186,7 +171,7 @@ def _goal_moved(rng: Random, family: str, files: list[Entry], folders: list[Entr
     e = rng.choice([f for f in files if not f.trash])
     to = next((f for f in folders if f.key == e.place), None) if holds else rng.choice(
         [f for f in (*folders, None) if (f.key if f else 0) != e.place])
-    return make_goal(rng, family, _hint(rng, e, folders, holds), file=e.name, to=to.name if to else PLACES["home"])
+    return _make_goal(rng, family, _hint(rng, e, folders, holds), file=e.name, to=to.name if to else PLACES["home"])
 
 def _hint(rng: Random, e: Entry, folders: list[Entry], holds: bool) -> str:
     "The place of `e`, for half of the goals and for all that are about folders; none where it holds."
@@ -198,33 +183,36 @@ def _goal_named(rng: Random, family: str, files: list[Entry], folders: list[Entr
     e = rng.choice([f for f in files if not f.trash] if holds or rng.random() < .75 else folders)
     taken = {f.name.partition(".")[0].lower() for f in (*files, *folders)}
     fresh = next(w for w in pick_words(rng, 40, 4) if w not in taken and w not in PLACES)
-    if family == "create": return make_goal(rng, family, new=rng.choice(folders).name if holds else fresh.capitalize())
+    if family == "create": return _make_goal(rng, family, new=rng.choice(folders).name if holds else fresh.capitalize())
     new = f"{fresh}.{e.ending}" if e.size else fresh.capitalize()
-    return make_goal(rng, family, _hint(rng, e, folders, holds), file=new if holds else e.name,
+    return _make_goal(rng, family, _hint(rng, e, folders, holds), file=new if holds else e.name,
                      new=e.name if holds else new)
 
 def _goal_kept(rng: Random, family: str, files: list[Entry], folders: list[Entry], holds: bool) -> Goal:
     "Delete something, a folder one time in four, or restore a file."
     gone = (family == "restore") != holds
     e = rng.choice([f for f in files if f.trash] if gone else [f for f in files if not f.trash])
-    if family == "restore": return make_goal(rng, family, file=e.name)
+    if family == "restore": return _make_goal(rng, family, file=e.name)
     if not holds and rng.random() < .25: e = rng.choice(folders)
-    return make_goal(rng, family, _hint(rng, e, folders, holds), file=e.name)
+    return _make_goal(rng, family, _hint(rng, e, folders, holds), file=e.name)
 
 def _goal_asked(rng: Random, family: str, files: list[Entry], folders: list[Entry], holds: bool) -> Goal:
     "A question about a file that is in a folder, or about a folder."
     e = rng.choice([f for f in files if not f.trash and f.place])
     up = next(f for f in folders if f.key == e.place)
-    if family == "find": return make_goal(rng, family, file=e.name)
-    if family == "largest": return make_goal(rng, family, folder=up.name, which=rng.choice(("largest", "smallest")))
-    return make_goal(rng, family, _hint(rng, e, folders, False), file=e.name, label=rng.choice([*dict(e.lines), "Size"]))
+    if family == "find": return _make_goal(rng, family, file=e.name)
+    if family == "largest":
+        up = max(folders, key=lambda f: sum(e.place == f.key and not e.trash for e in files))
+        return _make_goal(rng, family, folder=up.name, which=rng.choice(("largest", "smallest")))
+    label = rng.choice([*dict(e.lines), "Size"])
+    return _make_goal(rng, family, _hint(rng, e, folders, False), file=e.name, label=label)
 
 DRAWS = dict(move=_goal_moved, copy=_goal_moved, rename=_goal_named, delete=_goal_kept, restore=_goal_kept,
              create=_goal_named, find=_goal_asked, read=_goal_asked, largest=_goal_asked)
 HOLDS = .1                                      # share of starts where the goal holds already
 CAN_HOLD = ("move", "rename", "delete", "restore", "create") # families where that can be
-SOME = dict(create=(2, 3, 6, 9), largest=(2, 2, 12, 15)) # fewest and most folders, fewest and most files; else
-ANY = (3, 4, 8, 11)
+ANY = (3, 4, 9, 12, 2)                          # fewest and most folders, fewest and most files, `home`
+SOME = dict(create=(2, 3, 6, 9, 2), largest=(2, 2, 16, 20, 1)) # the same for families that need it otherwise
 
 def files_start(
     rng: Random,           # decides everything
@@ -232,23 +220,23 @@ def files_start(
 ) -> FilesState:
     "A desk, what is wanted of it, and how the application is arranged."
     family = family or rng.choice(list(WORDINGS))
-    a, b, c, d = SOME.get(family, ANY)
-    entries = make_entries(rng, rng.randint(a, b), rng.randint(c, d), rng.randint(2, 3))
+    a, b, c, d, home = SOME.get(family, ANY)
+    holds = family in CAN_HOLD and rng.random() < HOLDS
+    trashed = rng.randint(3, 6) if family == "restore" and not holds else rng.randint(2, 3)
+    entries = make_entries(rng, rng.randint(a, b), rng.randint(c, d), trashed, home)
     files, folders = [e for e in entries if e.size], [e for e in entries if not e.size]
-    task = DRAWS[family](rng, family, files, folders, family in CAN_HOLD and rng.random() < HOLDS)
+    task = DRAWS[family](rng, family, files, folders, holds)
     def mixed(*words): return tuple(rng.sample(words, len(words)))
-    return FilesState(task, entries, mixed("back", "new", "undo", "help", "sort"), mixed(*list(VERBS)[1:]), mixed(*PLACES),
-                      (rng.choice(("back", "left", "up")), rng.choice(("add", "folder")), rng.choice(("help", "info"))),
-                      rng.random() < .5, rng.choice(("home", "home", "home", "all", "trash")),
+    icons = rng.choice(("back", "left", "up")), rng.choice(("add", "folder")), rng.choice(("help", "info"))
+    return FilesState(task, entries, mixed("back", "new", "undo", "help", "sort"), mixed(*list(VERBS)[1:]),
+                      mixed(*PLACES), icons, rng.random() < .5, rng.choice(("home", "home", "home", "all", "trash")),
                       sort=rng.choice(("Name", "Name", "Kind")))
 
 VERBS = dict(open="Open", cut="Cut", copy="Copy", rename="Rename", delete="Delete", restore="Restore",
              erase="Delete forever") # what menus offer
 
 # %% ../../nbs/03h_apps.files.ipynb #99ba26da
-def undo_words(
-    s: FilesState, # knows what was done
-) -> str:
+def _undo_words(s: FilesState) -> str:
     "What the line under the tools says."
     return "Nothing to undo" if not s.past else s.past[-1][0] if len(s.past) == 1 else f"{len(s.past)} changes"
 
@@ -269,43 +257,46 @@ def _menu(s: FilesState, e: Entry) -> tuple[Widget, ...]:
     shown = [v for v in ("open", *s.verbs) if v in can]
     return (menuitem(f"{e.key}.name", e.name, disabled=True), *(menuitem(f"{e.key}.{v}", VERBS[v]) for v in shown))
 
+def _items(n: int) -> str: return f"{n} item" if n == 1 else f"{n} items"
+
 def _row(s: FilesState, e: Entry) -> Widget:
     "A file or folder in a list. In a place of its own it has a size, elsewhere the place it belongs to."
     inside = sum(c.place == e.key and not c.trash for c in s.entries)
-    last = f"{inside} item{'s'*(inside != 1)}" if s.tab == "home" and not e.size else e.size
-    if s.tab != "home": last = PLACES["trash"] if e.trash and s.tab == "all" else place_name(s, e.place)
-    return item(str(e.key), e.name, last, file_icon(e), e.key == s.selected, menu=_menu(s, e), drag=not e.trash,
+    last = _items(inside) if s.tab == "home" and not e.size else e.size
+    if s.tab != "home": last = PLACES["trash"] if e.trash and s.tab == "all" else _place_name(s, e.place)
+    return item(str(e.key), e.name, last, _file_icon(e), e.key == s.selected, menu=_menu(s, e), drag=not e.trash,
                 drop=not e.size and not e.trash)
 
 def _page(s: FilesState) -> Widget:
     "The rows of a place, or what stands in the open file. The last one sums up."
-    e = entry(s, s.doc)
+    e = _entry(s, s.doc)
     if not e:
-        rows = rows_shown(s)
-        return scroll(f"in-{s.tab}{s.folder}", listing(*(_row(s, r) for r in rows), item("", f"{len(rows)} items")))
-    where = PLACES["trash"] if e.trash else place_name(s, e.place)
-    lines = (*e.lines, ("Size", e.size), ("Folder", where))
-    return scroll(f"doc-{e.key}", listing(*(item("", *line) for line in lines), item("", KINDS.get(e.ending, ("File",))[0])))
+        rows = _rows_shown(s)
+        return scroll(f"in-{s.tab}{s.folder}", listing(*(_row(s, r) for r in rows), item("", _items(len(rows)))))
+    where = PLACES["trash"] if e.trash else _place_name(s, e.place)
+    lines = (*e.lines, ("Size", e.size), ("Folder", where), (KINDS.get(e.ending, ("File",))[0],))
+    return scroll(f"doc-{e.key}", listing(*(item("", *line) for line in lines)))
 
 def _dialog(s: FilesState) -> Widget|None:
     "What is asked or said; None: nothing."
     buttons = actions(button("ok", "OK", primary=True), button("cancel", "Cancel", cancel=True))
-    if s.note: return dialog("Not done", paragraph(s.note), actions(button("close", "Close", primary=True, cancel=True)))
+    close = actions(button("close", "Close", primary=True, cancel=True))
+    if s.note: return dialog("Not done", paragraph(s.note), close)
     if s.ask == "new": return dialog("New folder", field(textbox("name", "Name", s.name)), buttons)
     if s.ask == "rename":
-        return dialog("Rename", text(entry(s, s.asked).name, "old"), field(textbox("name", "Name", s.name)), buttons)
+        return dialog("Rename", text(_entry(s, s.asked).name, "old"), field(textbox("name", "Name", s.name)), buttons)
     if s.ask == "help":
-        return dialog("Help", paragraph("Drag a file onto a folder to move it. Right-click for more."),
-                      actions(button("close", "Close", primary=True, cancel=True)))
+        return dialog("Help", paragraph("Drag a file onto a folder to move it. Every row has a menu."), close)
 
 def files_view(
     s: FilesState, # what to show
 ) -> Widget:       # a window, with a dialog over it or not
     "The page that `s` is on."
-    here = entry(s, s.doc) or entry(s, s.folder)
-    said, tools = bar(text(undo_words(s), "said", grow=True)), _toolbar(s)
-    tabs = nav(*(replace(tab(p, PLACES[p], p == s.tab and not here), drop=p != "all") for p in s.places))
-    waits = [bar(text(f"{s.clip[0]} {entry(s, s.clip[1]).name}", "clip", strong=True, grow=True),
+    here = _entry(s, s.doc) or _entry(s, s.folder)
+    said, tools = bar(text(_undo_words(s), "said", grow=True)), _toolbar(s)
+    tabs = nav(*(replace(tab(p, PLACES[p], p == s.tab and not here), drop=p != "all") for p in s.places),
+               *([tab("here", here.name, True)] if here else ()))
+    waits = [bar(text(f"{s.clip[0]} {_entry(s, s.clip[1]).name}", "clip", strong=True, grow=True),
                  tool("paste", "Paste", "check", disabled=bool(s.doc) or s.tab != "home"),
                  tool("drop", "Cancel", "close"))] if s.clip else []
     page = window(here.name if here else PLACES[s.tab], *((said, tools) if s.says_first else (tools, said)), *waits,
@@ -313,18 +304,11 @@ def files_view(
     return over(page, _dialog(s))
 
 # %% ../../nbs/03h_apps.files.ipynb #55f8c5c6
-def edit_entry(
-    entries: tuple[Entry, ...], # all
-    key: int,                   # of the one to change
-    **changes,                  # fields of `Entry`
-) -> tuple[Entry, ...]:
+def _edit_entry(entries: tuple[Entry, ...], key: int, **changes) -> tuple[Entry, ...]:
     "`entries` with one of them changed."
     return tuple(replace(e, **changes) if e.key == key else e for e in entries)
 
-def add_entry(
-    entries: tuple[Entry, ...], # all
-    e: Entry,                   # to add; its key is not used
-) -> tuple[Entry, ...]:
+def _add_entry(entries: tuple[Entry, ...], e: Entry) -> tuple[Entry, ...]:
     "`entries` and one more, with the next free key."
     return (*entries, replace(e, key=max((o.key for o in entries), default=0) + 1))
 
@@ -348,31 +332,32 @@ def _undo(s: FilesState) -> FilesState:
 
 def _put(s: FilesState, e: Entry, place: int, kind: str="Move") -> FilesState:
     "A file, or a copy of it, into a place."
-    done = f"{dict(Move='Moved', Copy='Copied')[kind]} {e.name} to {place_name(s, place)}"
-    if kind == "Copy": return _change(s, done, add_entry(s.entries, replace(e, place=place)))
-    return _change(s, done, edit_entry(s.entries, e.key, place=place))
+    done = f"{dict(Move='Moved', Copy='Copied')[kind]} {e.name} to {_place_name(s, place)}"
+    if kind == "Copy": return _change(s, done, _add_entry(s.entries, replace(e, place=place)))
+    return _change(s, done, _edit_entry(s.entries, e.key, place=place))
 
 def _do(s: FilesState, verb: str, e: Entry) -> FilesState:
     "What an entry of a menu does to `e`."
-    up = entry(s, e.place)
+    up = _entry(s, e.place)
     if verb == "open":
         return replace(s, doc=e.key) if e.size else s if e.trash else replace(s, tab="home", folder=e.key, selected=0)
     if verb == "restore":
-        return _change(s, f"Restored {e.name}", edit_entry(s.entries, e.key, trash=False,
+        return _change(s, f"Restored {e.name}", _edit_entry(s.entries, e.key, trash=False,
                                                            place=e.place if up and not up.trash else 0))
-    if verb == "erase": return _change(s, f"Erased {e.name}", tuple(o for o in s.entries if e.key not in (o.key, o.place)))
+    if verb == "erase":
+        return _change(s, f"Erased {e.name}", tuple(o for o in s.entries if e.key not in (o.key, o.place)))
     if e.trash: return s
     if verb in ("cut", "copy"): return replace(s, clip=("Move" if verb == "cut" else "Copy", e.key)) if e.size else s
     if verb == "rename": return replace(s, ask="rename", asked=e.key, name=e.name)
-    return _change(s, f"Deleted {e.name}", edit_entry(s.entries, e.key, trash=True))
+    return _change(s, f"Deleted {e.name}", _edit_entry(s.entries, e.key, trash=True))
 
 def _confirm(s: FilesState) -> FilesState:
     "OK in a dialog. Without a name nothing happens."
     name = s.name.strip()
     if not name: return s
-    if s.ask == "new": return _change(s, f"Created {name}", add_entry(s.entries, Entry(0, name)))
-    e = entry(s, s.asked)
-    return _change(s, f"{e.name} is now {name}", edit_entry(s.entries, e.key, name=name))
+    if s.ask == "new": return _change(s, f"Created {name}", _add_entry(s.entries, Entry(0, name)))
+    e = _entry(s, s.asked)
+    return _change(s, f"{e.name} is now {name}", _edit_entry(s.entries, e.key, name=name))
 
 def _press(s: FilesState, id: str) -> FilesState:
     "A tool, a place, or a button of a dialog."
@@ -381,7 +366,7 @@ def _press(s: FilesState, id: str) -> FilesState:
     if id == "new": return replace(s, ask="new", name="New folder")
     if id == "help": return replace(s, ask="help")
     if id == "undo": return _undo(s)
-    if id == "paste": return _put(replace(s, clip=None), entry(s, s.clip[1]), s.folder, s.clip[0])
+    if id == "paste": return _put(replace(s, clip=None), _entry(s, s.clip[1]), s.folder, s.clip[0])
     if id == "drop": return replace(s, clip=None)
     if id == "ok": return _confirm(s)
     return replace(s, ask="", note="") if id in ("cancel", "close") else s
@@ -407,13 +392,13 @@ def files_update(
     "The state after a message."
     if isinstance(m, Said): return replace(s, answer=m.text)
     if isinstance(m, Changed): return replace(s, **{m.id: m.text})
-    if isinstance(m, Keyed): return _key(s, m.key, entry(s, int(m.id)) if m.id.isdigit() else None)
-    if isinstance(m, Moved): return _drop(s, entry(s, int(m.id)), m.target)
+    if isinstance(m, Keyed): return _key(s, m.key, _entry(s, int(m.id)) if m.id.isdigit() else None)
+    if isinstance(m, Moved): return _drop(s, _entry(s, int(m.id)), m.target)
     if not isinstance(m, Pressed) or m.how == "right": return s
     key, _, verb = m.id.partition(".")
-    if verb: return _do(s, verb, entry(s, int(key)))
+    if verb: return _do(s, verb, _entry(s, int(key)))
     if not key.isdigit(): return _press(s, m.id)
-    return _do(s, "open", entry(s, int(key))) if m.how == "double" else replace(s, selected=int(key))
+    return _do(s, "open", _entry(s, int(key))) if m.how == "double" else replace(s, selected=int(key))
 
 # %% ../../nbs/03h_apps.files.ipynb #5a12af1d
 def files_wanted(
@@ -422,24 +407,24 @@ def files_wanted(
     "The entries that the goal asks for."
     goal, family, old = start.task, start.task.family, start.entries
     by = {e.name: e for e in old}
-    if family == "create": return old if goal["new"] in by else add_entry(old, Entry(0, goal["new"]))
+    if family == "create": return old if goal["new"] in by else _add_entry(old, Entry(0, goal["new"]))
     e = by.get(dict(goal.facts).get("file"))
     if e is None or family in ASKING: return old
-    if family == "rename": return edit_entry(old, e.key, name=goal["new"])
-    if family in ("delete", "restore"): return edit_entry(old, e.key, trash=family == "delete")
+    if family == "rename": return _edit_entry(old, e.key, name=goal["new"])
+    if family in ("delete", "restore"): return _edit_entry(old, e.key, trash=family == "delete")
     place = by[goal["to"]].key if goal["to"] in by else 0
-    return edit_entry(old, e.key, place=place) if family == "move" else add_entry(old, replace(e, place=place))
+    return _edit_entry(old, e.key, place=place) if family == "move" else _add_entry(old, replace(e, place=place))
 
 def files_answer(
     start: FilesState, # the first state
 ) -> str:              # "" if nothing is asked
     "The right answer."
     goal, by = start.task, {e.name: e for e in start.entries}
-    if goal.family == "find": return place_name(start, by[goal["file"]].place)
+    if goal.family == "find": return _place_name(start, by[goal["file"]].place)
     if goal.family == "read": return dict((*by[goal["file"]].lines, ("Size", by[goal["file"]].size)))[goal["label"]]
     if goal.family != "largest": return ""
     inside = [e for e in start.entries if e.place == by[goal["folder"]].key and not e.trash]
-    return (max if goal["which"] == "largest" else min)(inside, key=lambda e: kilobytes(e.size)).name
+    return (max if goal["which"] == "largest" else min)(inside, key=lambda e: _kilobytes(e.size)).name
 
 def files_solved(
     start: FilesState, # the first state
@@ -450,9 +435,7 @@ def files_solved(
     return s.entries == files_wanted(start) and not (s.ask or s.note or s.clip) and right
 
 # %% ../../nbs/03h_apps.files.ipynb #6194d92e
-def wanted_words(
-    goal: Goal, # what the user wants
-) -> str:       # "" for questions
+def _wanted_words(goal: Goal) -> str:
     "What the line under the tools says when the goal is reached."
     said = dict(move="Moved {file} to {to}", copy="Copied {file} to {to}", rename="{file} is now {new}",
                 delete="Deleted {file}", restore="Restored {file}", create="Created {new}")
@@ -466,13 +449,23 @@ def files_plan(
     "Every acceptable next intent."
     by = {e.id: e for e in seen if e.id}
     if any(e.role == "menuitem" for e in seen): return _in_menu(seen, goal)
-    if any(e.role == "option" for e in seen) and goal.family != "largest": return [PressKey("Escape")]
+    if any(e.role == "option" for e in seen):
+        return choose(seen, "sort", "Size") if goal.family == "largest" else _away(by)
     if "close" in by: return [ClickOn("close")]
     if "name" in by: return _in_dialog(by, goal)
-    place, said = next(e.name for e in seen if e.role == "heading"), by["said"].name if "said" in by else ""
+    place, said = next(e.name for e in seen if e.role == "tab" and e.selected), by["said"].name if "said" in by else ""
     if said in ("", "Nothing to undo"): return _with_clip(seen, by, place, goal) or ACTS[goal.family](seen, place, goal)
-    if said != wanted_words(goal): return [ClickOn("undo"), PressKey("ctrl+z")]
+    if said != _wanted_words(goal): return [ClickOn("undo"), PressKey("ctrl+z")]
     return [ClickOn("drop")] if "drop" in by else [Finish()]
+
+def _away(by: dict[str, Element]) -> list[Intent]:
+    "Close the menu or the list: Escape, or Back where a phone has it."
+    return [ClickOn("sys.back"), PressKey("BACK")] if "sys.back" in by else [PressKey("Escape")]
+
+def _ask(seen, row: Element) -> list[Intent]:
+    "Open the menu of a row, with a long press on a phone."
+    phone = any(e.id == "sys.back" for e in seen)
+    return [ClickOn(row.id, "long" if phone else "right")]
 
 MENU_VERBS = dict(move="Cut", copy="Copy", rename="Rename", delete="Delete", restore="Restore", read="Open")
 
@@ -481,12 +474,12 @@ def _in_menu(seen, goal: Goal) -> list[Intent]:
     owner, facts = next(e.name for e in seen if e.role == "menuitem"), dict(goal.facts)
     verb = MENU_VERBS.get(goal.family) if owner == facts.get("file") else None
     e = named(seen, verb, "menuitem") if verb else None
-    return [ClickOn(e.id)] if e else [PressKey("Escape")]
+    return [ClickOn(e.id)] if e else _away({e.id: e for e in seen})
 
 def _in_dialog(by: dict[str, Element], goal: Goal) -> list[Intent]:
     "A dialog asks for a name: give it, if it is the one that is wanted."
     about = by["old"].name == dict(goal.facts).get("file") if "old" in by else True
-    if goal.family != ("rename" if "old" in by else "create") or not about: return [ClickOn("cancel"), PressKey("Escape")]
+    if goal.family != ("rename" if "old" in by else "create") or not about: return [ClickOn("cancel")]
     return fill(by["name"], goal["new"]) or [ClickOn("ok"), PressKey("Enter")]
 
 def _with_clip(seen, by: dict[str, Element], place: str, goal: Goal) -> list[Intent]:
@@ -504,8 +497,11 @@ def _go(seen, place: str, to: str) -> list[Intent]:
     "To a place: by its tab, or through Home into a folder."
     tabs = {name: id for id, name in PLACES.items()}
     if to in tabs: return [ClickOn(tabs[to])]
-    row = named(seen, to, "listitem") if place == "Home" else None
-    return [ClickOn(row.id, "double")] if row else _further(seen) if place == "Home" else [ClickOn("home")]
+    if place != "Home": return [ClickOn("home")]
+    row, first = named(seen, to, "listitem"), next(e for e in seen if e.role == "listitem")
+    if row: return [ClickOn(row.id, "double")]
+    above = "." in first.name or first.name > to  # folders come first, by name
+    return [PressKey("Home")] if above else _further(seen)
 
 def _seek(seen, place: str, where: str) -> list[Intent]:
     "What is wanted is not in sight: to its place, or to where all files are; there, look further."
@@ -520,26 +516,27 @@ def _placed_plan(seen, place: str, goal: Goal) -> list[Intent]:
     if goal.family == "move" and goal["to"] in (place, row.value): return [Finish()]
     to = named(seen, goal["to"], "listitem") or named(seen, goal["to"], "tab")
     drag = [DragTo(row.id, to.id)] if to and goal.family == "move" else []
-    return drag + [ClickOn(row.id, "right")]
+    return drag + _ask(seen, row)
 
 def _renamed_plan(seen, place: str, goal: Goal) -> list[Intent]:
     "Rename by the menu, or by F2 where it has the focus. The new name in sight: it is called so already."
     row = named(seen, goal["file"], "listitem")
     if named(seen, goal["new"], "listitem"): return [Finish()]
     if not row: return _seek(seen, place, goal["where"])
-    return [ClickOn(row.id, "right")] + [PressKey("F2")]*row.focused
+    return _ask(seen, row) + [PressKey("F2")]*row.focused
 
 def _deleted_plan(seen, place: str, goal: Goal) -> list[Intent]:
-    "Delete by the menu, by dragging to the trash, or by the key where it has the focus."
+    "Delete by the menu, by dragging to the trash (first, if the goal speaks of it), or by the key."
     row = named(seen, goal["file"], "listitem")
     if not row: return _seek(seen, place, goal["where"])
     if "Trash" in (place, row.value): return [Finish()]
-    return [ClickOn(row.id, "right"), DragTo(row.id, "trash")] + [PressKey("Delete")]*row.focused
+    ways = _ask(seen, row) + [DragTo(row.id, "trash")]
+    return ways[::-1 if "trash" in goal.text else 1] + [PressKey("Delete")]*row.focused
 
 def _restored_plan(seen, place: str, goal: Goal) -> list[Intent]:
     "Restore by the menu. A trash that shows all it has and not the file: it was never there."
     row, region = named(seen, goal["file"], "listitem"), next(e for e in seen if e.role == "region")
-    if row: return [ClickOn(row.id, "right") if "Trash" in (place, row.value) else Finish()]
+    if row: return _ask(seen, row) if "Trash" in (place, row.value) else [Finish()]
     return [Finish()] if place == "Trash" and not region.value else _seek(seen, place, "Trash")
 
 def _created_plan(seen, place: str, goal: Goal) -> list[Intent]:
@@ -558,7 +555,7 @@ def _read_plan(seen, place: str, goal: Goal) -> list[Intent]:
     "Open the file and say what stands there."
     line, row = named(seen, goal["label"], "listitem"), named(seen, goal["file"], "listitem")
     if place == goal["file"]: return tell(seen, line.value) if line else _further(seen)
-    return [ClickOn(row.id, "double"), ClickOn(row.id, "right")] if row else _seek(seen, place, goal["where"])
+    return [ClickOn(row.id, "double"), *_ask(seen, row)] if row else _seek(seen, place, goal["where"])
 
 def _largest_plan(seen, place: str, goal: Goal) -> list[Intent]:
     "Compare, if all are in sight; otherwise sort by size and go to the top or the end."
@@ -566,7 +563,7 @@ def _largest_plan(seen, place: str, goal: Goal) -> list[Intent]:
     rows, region = [e for e in seen if e.role == "listitem" and e.id], next(e for e in seen if e.role == "region")
     first = goal["which"] == "largest"
     sorting = choose(seen, "sort", "Size")
-    if not region.value: return tell(seen, (max if first else min)(rows, key=lambda e: kilobytes(e.value)).name)
+    if not region.value: return tell(seen, (max if first else min)(rows, key=lambda e: _kilobytes(e.value)).name)
     if sorting: return sorting
     if region.value == ("0" if first else "100"): return tell(seen, rows[0 if first else -1].name)
     return [PressKey("Home" if first else "End")]
@@ -577,7 +574,7 @@ ACTS = dict(move=_placed_plan, copy=_placed_plan, rename=_renamed_plan, delete=_
 # %% ../../nbs/03h_apps.files.ipynb #d70f1e6b
 class Files:
     "A file manager. Goal families: those of `WORDINGS`."
-    name, families, step_budget = "files", tuple(WORDINGS), 32
+    name, families, step_budget = "files", tuple(WORDINGS), 24
     start, view, update = staticmethod(files_start), staticmethod(files_view), staticmethod(files_update)
     solved, plan = staticmethod(files_solved), staticmethod(files_plan)
 

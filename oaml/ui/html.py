@@ -23,7 +23,7 @@ from .widgets import EDITABLE, FOCUSABLE, UiState
 
 # %% ../../nbs/02g_ui.html.ipynb #eafdc35d
 ARIA_ROLES = dict(text="paragraph", label="caption", region="group", titlebar="banner", navigation="tablist",
-                  **dict.fromkeys(("group", "flow", "actions", "panel", "split"), "")) # where ours differ; "": none
+                  **dict.fromkeys(("group", "flow", "actions", "panel", "split", "paragraph"), ""))  # where ours differ
 UNNAMED = ("text", "label", "heading", "alert", "status", "tooltip") # their words are inside, so they need no label
 
 def aria_role(
@@ -90,13 +90,13 @@ def _in_combobox(p: Placed, ui: UiState, theme: Theme, w: int, h: int) -> str:
     return _words(p.widget.value, INSET, theme, kind) + _icon("down", w-icon_size(theme)-3, h, theme, "icon muted")
 
 def _in_button(p: Placed, ui: UiState, theme: Theme, w: int, h: int) -> str:
-    "Icon and caption in the middle."
+    "Icon and caption in the middle; a day's dot."
     wi = p.widget
     if wi.bare: return _icon(wi.icon, (w-icon_size(theme))//2, h, theme)
-    icon = icon_size(theme) + TICK_GAP if wi.icon else 0
-    x = (w - icon - text_width(wi.name, theme.font, theme.size, theme.bold_buttons))//2
-    words = _words(wi.name, x+icon, theme, bold=theme.bold_buttons)
-    return _icon(wi.icon, x, h, theme) + words if icon else words
+    icon, bold = icon_size(theme) + TICK_GAP if wi.icon else 0, theme.bold_buttons or wi.strong
+    x = (w - icon - text_width(wi.name, theme.font, theme.size, bold))//2
+    words = _words(wi.name, x+icon, theme, bold=bold)
+    return (_icon(wi.icon, x, h, theme) if icon else "") + words + (_box("note", w-7, 2, 4, 4) if wi.value else "")
 
 def _in_tick(p: Placed, ui: UiState, theme: Theme, w: int, h: int) -> str:
     "A box with a tick or a ring with a dot, and words."
@@ -174,6 +174,7 @@ def _attributes(p: Placed, ui: UiState) -> dict[str, str]:
     if w.role == "dialog": a["aria-modal"] = "true"
     if w.role == "heading": a["aria-level"] = "1"
     if w.role == "region": a["data-value"] = _scrolled(p)
+    elif w.value and w.role not in (*EDITABLE, "combobox", "listitem"): a["data-value"] = w.value  # these show theirs
     if w.role in FOCUSABLE and w.id: a["tabindex"] = "-1"  # Tab is ours
     if w.role in EDITABLE: a["contenteditable"] = "plaintext-only"
     if w.role in EDITABLE and ui.focus == w.id: a |= {"data-caret": str(ui.caret), "data-anchor": str(ui.anchor)}
@@ -235,7 +236,8 @@ html,body{margin:0;overflow:hidden}
 
 .form,.dialog{background:var(--surface);border-radius:var(--card)}
 .shadow .form{--a:color-mix(in srgb,var(--text) 18%,var(--page));--b:color-mix(in srgb,var(--text) 10%,var(--page));
-  --c:color-mix(in srgb,var(--text) 5%,var(--page));box-shadow:0 1px 0 var(--a),0 1px 0 1px var(--b),0 1px 0 2px var(--c)}
+  --c:color-mix(in srgb,var(--text) 5%,var(--page));
+  box-shadow:0 1px 0 var(--a),0 1px 0 1px var(--b),0 1px 0 2px var(--c)}
 .outline .form,.dialog{--e:color-mix(in srgb,var(--border) 70%,var(--surface));box-shadow:var(--edge) var(--e)}
 .dialog{box-shadow:var(--edge) var(--e),0 1px 0 #0003,0 1px 0 1px #0002,0 1px 0 2px #0001}
 .dim{inset:0;background:rgb(0 0 0/.35)}
@@ -254,12 +256,13 @@ html,body{margin:0;overflow:hidden}
 .textbox.focus,.combobox.focus,.combobox.open{box-shadow:var(--edge) var(--accent),var(--ring)}
 .button{--fill:var(--lit);--ink:var(--text);background:var(--fill);color:var(--ink);border-radius:var(--radius);
   box-shadow:var(--edge) var(--border)}
-.button.primary{--fill:var(--accent);--ink:var(--on-accent);box-shadow:none}
+.button:is(.primary,.chosen){--fill:var(--accent);--ink:var(--on-accent)} .button.primary{box-shadow:none}
 .button.hover{background:color-mix(in srgb,var(--text) 12%,var(--fill))}
 .button.pressed{background:color-mix(in srgb,var(--text) 35%,var(--fill))}
 .button[aria-disabled]{--fill:color-mix(in srgb,var(--border) 25%,var(--surface));
   --ink:color-mix(in srgb,var(--muted) 60%,var(--surface))}
 .button.focus{box-shadow:var(--edge) var(--border),var(--ring)} .button.primary.focus{box-shadow:var(--ring)}
+.note{background:var(--accent);border-radius:50%} :is(.primary,.chosen)>.note{background:var(--ink)}
 .button.bare{background:none;box-shadow:none;--ink:var(--text)}
 .button.bare[aria-disabled]{--ink:color-mix(in srgb,var(--text) 35%,var(--surface))}
 .button.bare::before{content:"";position:absolute;inset:1px 0;border-radius:var(--radius)}
@@ -291,7 +294,8 @@ html,body{margin:0;overflow:hidden}
 .alert{color:var(--error)}
 .wheel{border:2px solid color-mix(in srgb,var(--border) 50%,var(--surface));border-right-color:var(--accent);
   border-radius:50%}
-.tooltip,.status{border-radius:min(var(--radius),4px);background:color-mix(in srgb,var(--surface) 12%,var(--text));color:var(--surface)}
+.tooltip,.status{border-radius:min(var(--radius),4px);background:color-mix(in srgb,var(--surface) 12%,var(--text));
+  color:var(--surface)}
 .carried{background:var(--selection);box-shadow:var(--edge) var(--accent);border-radius:2px;pointer-events:none}
 """
 

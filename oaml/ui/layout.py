@@ -164,7 +164,7 @@ class _Layout:
 
     def place(self, w: Widget, x: int, y: int, width: int, height: int|None=None) -> Placed:
         "Place `w` with its top left at `x`, `y`."
-        special = getattr(self, f"place_{w.role}", None)
+        special = getattr(self, f"_place_{w.role}", None)
         return special(w, x, y, width, height) if special else self.leaf(w, x, y, width)
 
     def leaf(self, w: Widget, x: int, y: int, width: int) -> Placed:
@@ -219,20 +219,20 @@ def _too_small(children, width: int, height: int) -> str:
 
 # %% ../../nbs/02c_ui.layout.ipynb #b92cdc58
 @patch
-def place_flow(self:_Layout, w, x, y, width, height):
+def _place_flow(self:_Layout, w, x, y, width, height):
     "Side by side; one below the other where they do not fit."
     side = self.line(w.children, x, y, width)
-    return _group(w, side or self.centred(w.children, x, y, width))
+    return _group(w, side or self._centred(w.children, x, y, width))
 
 @patch
-def centred(self:_Layout, children, x, y, width):
+def _centred(self:_Layout, children, x, y, width):
     "One below the other, each in the middle if the theme is so (and a card, not a window)."
     out = self.column(children, x, y, width, None, self.theme.gap)
     if self.cut or self.theme.align != "center": return out
     return tuple(_shift(p, max(0, (width - p.box[2] + x)//2), 0) for p in out)
 
 @patch
-def place_group(self:_Layout, w, x, y, width, height):
+def _place_group(self:_Layout, w, x, y, width, height):
     "A label and its box: above, or left with the boxes of a form in one line."
     label, box = w.children
     theme = self.theme
@@ -240,17 +240,17 @@ def place_group(self:_Layout, w, x, y, width, height):
     lw, lh = _natural_size(label, theme, width)
     if theme.labels == "above":
         under, right = y + lh + 1, x + round(theme.box_share*width)
-        return _group(w, (Placed(label, (x, y, x+lw, y+lh)), self.box(box, (x, under, right, under+theme.control))))
+        return _group(w, (Placed(label, (x, y, x+lw, y+lh)), self._box(box, (x, under, right, under+theme.control))))
     top, split = y + (theme.control-lh)//2, x + max(lw + 6, width*2//5)
-    return _group(w, (Placed(label, (x, top, x+lw, top+lh)), self.box(box, (split, y, x+width, y+theme.control))))
+    return _group(w, (Placed(label, (x, top, x+lw, top+lh)), self._box(box, (split, y, x+width, y+theme.control))))
 
 @patch
-def box(self:_Layout, w, box):
+def _box(self:_Layout, w, box):
     "The text or combo box of a field."
     return Placed(_fitted(w, self.theme, box[2]-box[0]) if self.cut else w, box)
 
 @patch
-def place_actions(self:_Layout, w, x, y, width, height):
+def _place_actions(self:_Layout, w, x, y, width, height):
     "Buttons in the theme's order and place."
     theme = replace(self.theme, wide_button=False)
     main_first = sorted(w.children, key=lambda c: not c.primary)
@@ -262,7 +262,7 @@ def place_actions(self:_Layout, w, x, y, width, height):
     return _group(w, tuple(_shift(p, dx, 0) for p in side))
 
 @patch
-def place_paragraph(self:_Layout, w, x, y, width, height):
+def _place_paragraph(self:_Layout, w, x, y, width, height):
     "Lines of text."
     theme = self.theme
     tall = _line_height(theme) + 1
@@ -273,21 +273,21 @@ def place_paragraph(self:_Layout, w, x, y, width, height):
 
 # %% ../../nbs/02c_ui.layout.ipynb #0fe19550
 @patch
-def place_toolbar(self:_Layout, w, x, y, width, height):
+def _place_toolbar(self:_Layout, w, x, y, width, height):
     "A bar of tools."
-    side = self.line(w.children, x+3, y+2, width-6, 3)
+    side = _Layout(replace(self.theme, wide_button=False), self.ui).line(w.children, x+3, y+2, width-6, 3)
     if not side: raise ValueError(_too_small(w.children, width, self.theme.row))
     bottom = max(p.box[3] for p in side) + 2
     return Placed(w, (x, y, x+width, bottom), side)
 
 @patch
-def place_tablist(self:_Layout, w, x, y, width, height):
+def _place_tablist(self:_Layout, w, x, y, width, height):
     "Tabs side by side."
     inside = self.lines(w.children, x+3, y+2, width-6, 1)
     return Placed(w, (x, y, x+width, max(p.box[3] for p in inside)), inside)
 
 @patch
-def place_navigation(self:_Layout, w, x, y, width, height):
+def _place_navigation(self:_Layout, w, x, y, width, height):
     "Places to go, one below the other."
     rows, cy = [], y + 3
     for c in w.children:
@@ -298,21 +298,21 @@ def place_navigation(self:_Layout, w, x, y, width, height):
     return Placed(w, (x, y, x+width, y+(height or cy-y)), tuple(rows))
 
 @patch
-def place_split(self:_Layout, w, x, y, width, height):
+def _place_split(self:_Layout, w, x, y, width, height):
     "Navigation at a side or on top, and what it leads to."
     side, main = w.children
     if self.theme.nav == "top":
-        top = self.place_tablist(side, x, y, width, None)
+        top = self._place_tablist(side, x, y, width, None)
         used = top.box[3] - y
         return Placed(w, (x, y, x+width, y+height), (top, self.place(main, x, y+used, width, height-used)))
     wide = min(max(_natural_size(c, self.theme, width)[0] for c in side.children) + 6, width*2//5)
     left = self.theme.nav == "left"
-    beside = self.place_navigation(side, x if left else x+width-wide, y, wide, height)
+    beside = self._place_navigation(side, x if left else x+width-wide, y, wide, height)
     inside = self.place(main, x+wide if left else x, y, width-wide, height)
     return Placed(w, (x, y, x+width, y+height), (beside, inside))
 
 @patch
-def place_panel(self:_Layout, w, x, y, width, height):
+def _place_panel(self:_Layout, w, x, y, width, height):
     "A padded column."
     pad = min(self.theme.pad, 8) if self.theme.form == "small" else self.theme.pad
     room = None if height is None else height - 2*pad
@@ -320,13 +320,18 @@ def place_panel(self:_Layout, w, x, y, width, height):
     return Placed(w, (x, y, x+width, y+height if height else inside[-1].box[3]+pad), inside)
 
 @patch
-def place_list(self:_Layout, w, x, y, width, height):
-    "Rows without gaps."
+def _place_list(self:_Layout, w, x, y, width, height):
+    "Rows without gaps. Widgets side by side (`row`) stand in as far as the words of the other rows."
     if not w.children: return Placed(w, (x, y, x+width, y))
-    return _group(w, self.column(w.children, x, y, width, None, 0))
+    out, down = [], y
+    for c in w.children:
+        pad = ITEM_PAD if c.role in ("flow", "text") else 0
+        out.append(_shift(self.place(c, x+pad, 0, width-2*pad), 0, down + min(pad, 2)))
+        down = out[-1].box[3] + min(pad, 2)
+    return _group(w, tuple(out))
 
 @patch
-def place_grid(self:_Layout, w, x, y, width, height):
+def _place_grid(self:_Layout, w, x, y, width, height):
     "Cells in columns of one width, words in the middle of theirs."
     out, tall = [], self.theme.row
     edges = [x + width*k//w.columns for k in range(w.columns+1)]
@@ -338,7 +343,7 @@ def place_grid(self:_Layout, w, x, y, width, height):
     return _group(w, tuple(out))
 
 @patch
-def place_region(self:_Layout, w, x, y, width, height):
+def _place_region(self:_Layout, w, x, y, width, height):
     "A part that scrolls: everything in it moves up by its offset and shows only inside."
     lists = all(c.role in ("list", "grid") for c in w.children)
     pad = 0 if lists else min(self.theme.pad, 8)
@@ -358,21 +363,21 @@ def _clipped(p: Placed, clip: Box) -> Placed|None:
 MARGIN = 4  # pixels kept free around a card or dialog
 
 @patch
-def place_form(self:_Layout, w, size):
+def _place_form(self:_Layout, w, size):
     "A card as large as its form, closer together if it must be."
     theme = self.theme
-    inner = _group(w, _Layout(theme, self.ui, cut=False).centred(w.children, 0, 0, theme.width))
+    inner = _group(w, _Layout(theme, self.ui, cut=False)._centred(w.children, 0, 0, theme.width))
     cw, ch = max(theme.width, inner.box[2]) + 2*theme.pad, inner.box[3] + 2*theme.pad  # long words widen the card
     free = [size[0]-cw-2*MARGIN, size[1]-ch-2*MARGIN]
     if min(free) < 0:
         tight = _tighter(theme)
-        if tight: return _Layout(tight, self.ui).place_form(w, size)
+        if tight: return _Layout(tight, self.ui)._place_form(w, size)
         raise ValueError(f"the form is {cw}x{ch} pixels and does not fit a screen of {size[0]}x{size[1]}")
     x, y = (MARGIN + round(a*f) for a, f in zip(w.frame or theme.anchor, free))
     return Placed(w, (x, y, x+cw, y+ch), tuple(_shift(c, x+theme.pad, y+theme.pad) for c in inner.children))
 
 @patch
-def place_application(self:_Layout, w, size):
+def _place_application(self:_Layout, w, size):
     "A title bar, and the children in what is left of the frame, closer together if they must be."
     x0, y0, x1, y1 = (round(f*s) for f, s in zip(w.frame or self.theme.frame, (*size, *size)))
     head = Widget("heading", name=w.name)
@@ -382,12 +387,12 @@ def place_application(self:_Layout, w, size):
     try: rest = self.column(w.children, x0, y0+tall, x1-x0, y1-y0-tall, 0)
     except ValueError:
         tight = _tighter(self.theme)
-        if tight: return _Layout(tight, self.ui).place_application(w, size)
+        if tight: return _Layout(tight, self.ui)._place_application(w, size)
         raise
     return Placed(w, (x0, y0, x1, y1), (title, *rest))
 
 @patch
-def place_dialog(self:_Layout, w, size):
+def _place_dialog(self:_Layout, w, size):
     "A heading and the children, in a frame as wide as a card."
     theme = self.theme
     width = min(theme.width, size[0] - 2*(MARGIN + theme.pad))
@@ -396,7 +401,7 @@ def place_dialog(self:_Layout, w, size):
     free = [size[0]-cw-2*MARGIN, size[1]-ch-2*MARGIN]
     if min(free) < 0:
         tight = _tighter(theme)
-        if tight: return _Layout(tight, self.ui).place_dialog(w, size)
+        if tight: return _Layout(tight, self.ui)._place_dialog(w, size)
         raise ValueError(f"the dialog {w.name!r} is {cw}x{ch} pixels; the screen is {size[0]}x{size[1]}")
     x, y = (MARGIN + round((.2 + .6*a)*f) for a, f in zip(theme.anchor, free))
     return Placed(w, (x, y, x+cw, y+ch), tuple(_shift(c, x+theme.pad, y+theme.pad) for c in inner))
@@ -446,10 +451,11 @@ def layout(
     "Boxes for all of `root`, closer together if they must be. Raises ValueError if they do not fit the screen at all."
     place, parts = _Layout(theme, ui), root.children if root.role == "layers" else (root,)
     system, free = _system_bar(theme, size)
-    layers = tuple(getattr(place, f"place_{w.role}")(w, free) for w in parts)
+    layers = tuple(getattr(place, f"_place_{w.role}")(w, free) for w in parts)
     top = Placed(Widget("screen", children=(root,)), (0, 0, *size), layers[-1:])
     popup = _popup(theme, ui, top, free)
-    return replace(top, children=layers + ((popup,) if popup else ()) + system + tuple(_notes(theme, ui, top, free)))
+    notes = tuple(_notes(theme, ui, top, free))
+    return replace(top, children=layers + notes + ((popup,) if popup else ()) + system)  # a menu covers the notes
 
 def _system_bar(theme: Theme, size: tuple[int, int]) -> tuple[tuple[Placed, ...], tuple[int, int]]:
     "A phone's bar with Back and Home (elsewhere there is none), and the size that is left above."
