@@ -252,8 +252,7 @@ def digest(
     value: Any, # a dataclass of plain values, or a plain value
 ) -> str:       # sixteen hex digits
     "SHA-256 of `value` as sorted JSON, shortened."
-    plain = asdict(value) if hasattr(value, "__dataclass_fields__") else value
-    return hashlib.sha256(json.dumps(plain, sort_keys=True, default=asdict).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=vars).encode()).hexdigest()[:16]
 
 # %% ../../nbs/03b_apps.app.ipynb #7291a9da
 SPLITS = dict(train=(0, 1_000_000), validation=(1_000_000, 2_000_000), test=(2_000_000, 3_000_000))

@@ -7,7 +7,7 @@ __all__ = ['LABELS', 'BLURBS', 'DELAYS', 'MONTHS', 'SITES', 'PAGES_EACH', 'WORDI
            'UNSTARRED', 'LOADING', 'FAILED', 'SECTIONS', 'OFFERS', 'PRESSES', 'CLOSES', 'KEYS', 'Seen', 'Widgets',
            'NOTICES', 'PLANS', 'IN_SETTINGS', 'Page', 'make_fact', 'make_host', 'make_web', 'Profile', 'BrowserState',
            'and_list', 'browser_goal', 'browser_start', 'browser_view', 'browser_update', 'browser_plan',
-           'wanted_profile', 'Browser']
+           'wanted_profile', 'wanted_answer', 'Browser']
 
 # %% ../../nbs/03e_apps.browser.ipynb #a34992c1
 import re
@@ -207,7 +207,7 @@ def _on_a_page(rng: Random, s: BrowserState, family: str, met: bool) -> tuple[di
     k = rng.choice([k for k in range(len(s.web)) if k % PAGES_EACH and k != s.trail[s.at]])
     if met: s = replace(_visited(s, k), section="")
     facts = dict(site=s.web[k - k % PAGES_EACH].address, title=s.web[k].title)
-    if family == "read": facts |= dict(label=(fact := rng.choice(s.web[k].facts))[0], value=fact[1])
+    if family == "read": facts |= dict(label=rng.choice(s.web[k].facts)[0])
     others = set(s.profile.bookmarks) - {k}
     if family == "bookmark": s = _with(s, bookmarks=tuple(sorted(others | {k} if met else others)))
     return facts, s
@@ -220,8 +220,7 @@ def _aim(rng: Random, s: BrowserState, family: str, met: bool) -> tuple[dict, Br
     "The facts of a goal, and `s` so that it makes sense (and, if `met`, holds already and is seen to)."
     if family in ("visit", "bookmark", "read"): return _on_a_page(rng, s, family, met)
     if family == "owner":
-        k = rng.randrange(SITES)*PAGES_EACH
-        return dict(site=s.web[k].address, owner=s.web[k].owner), s
+        return dict(site=s.web[rng.randrange(SITES)*PAGES_EACH].address), s
     if family == "history":
         k = s.trail[s.at] if met else rng.choice([k for k in s.trail if k != s.trail[s.at]])
         return dict(title=s.web[k].title), replace(s, section="") if met else s
@@ -617,6 +616,14 @@ def wanted_profile(
     if family == "home_page": return replace(was, home=facts["home"])
     return replace(was, empty=tuple(sorted(facts["kinds"]))) if family == "clear_data" else was
 
+def wanted_answer(
+    start: BrowserState, # the first state of a goal that asks something
+) -> str:                # such as "555 0132" or "Kira Moss"
+    "What must be answered."
+    facts = dict(start.task.facts)
+    if "label" not in facts: return next(p.owner for p in start.web if p.address == facts["site"])
+    return next(dict(p.facts)[facts["label"]] for p in start.web if p.title == facts["title"])
+
 class Browser:
     "A browser. Goal families: the keys of `WORDINGS`."
     name, families, step_budget = "browser", tuple(WORDINGS), 38
@@ -636,7 +643,7 @@ class Browser:
         "The wanted profile, and the page or the answer that the goal is about."
         facts, family = dict(start.task.facts), start.task.family
         if state.profile != wanted_profile(start) or state.dialog: return False
-        if family in ("read", "owner"): return state.answer == facts["value" if family == "read" else "owner"]
+        if family in ("read", "owner"): return state.answer == wanted_answer(start)
         if family not in ("visit", "history"): return True
         shown = not (state.section or state.missing or state.failed or state.loading)
         return shown and state.page.title == facts["title"]

@@ -176,13 +176,16 @@ class _Layout:
 
     def column(self, children, x: int, y: int, width: int, height: int|None, gap: int) -> tuple[Placed, ...]:
         "Children from the top down, `gap` apart; those that grow share what is left of `height`."
-        fixed = [None if c.grow and height is not None else self.place(c, x, 0, width) for c in children]
-        tall = [p.box[3] if p else 0 for p in fixed]
-        growing = sum(p is None for p in fixed)
-        room = (height or 0) - sum(tall) - gap*(len(children)-1)
-        if growing and room < growing*2*self.theme.row: raise ValueError(_too_small(children, width, height))
-        if height is not None and room < 0: raise ValueError(_too_small(children, width, height))
         out = []
+        if height is None:
+            for c in children:
+                out.append(self.place(c, x, y, width))
+                y = out[-1].box[3] + gap
+            return tuple(out)
+        fixed = [None if c.grow else self.place(c, x, 0, width) for c in children]
+        growing = sum(p is None for p in fixed)
+        room = height - sum(p.box[3] for p in fixed if p) - gap*(len(children)-1)
+        if room < growing*2*self.theme.row: raise ValueError(_too_small(children, width, height))
         for c, p in zip(children, fixed):
             out.append(_shift(p, 0, y) if p else self.place(c, x, y, width, room//growing))
             y = out[-1].box[3] + gap
