@@ -254,7 +254,8 @@ def read_sections(
 ) -> list[tuple[int, str, Element]]:    # number and title of its section; 0 and "" where that cannot be seen
     "The elements of the page, each with the section it stands in."
     start = next(k for k, e in enumerate(seen) if e.id == "page")
-    inside = [e for e in seen[start+1:] if e.role != "status"]
+    top, bottom = seen[start].box[1::2]
+    inside = [e for e in seen[start+1:] if top <= e.box[1] < bottom]
     heads = [_numbered(e.name)[0] for e in inside if e.role == "heading"]
     at, out = (max(0, heads[0] - 1) if heads else 0, ""), []
     for k, e in enumerate(inside):
