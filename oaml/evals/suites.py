@@ -166,8 +166,11 @@ def training_episodes(
     progress: bool=False,   # show a bar
 ) -> list[Episode]:
     "Undisturbed training episodes of every application of `suite` that may be trained on, for the copying baselines."
-    return [s.episodes[0] for app in suite.apps if app not in suite.held_out for s in
-            generate_synthetic_sessions(n, seed=0, app=app+suite.variant, size=suite.size, progress=progress)]
+    def sessions(app):
+        goals = load_app(app).families if suite.even else None
+        return generate_synthetic_sessions(n, seed=0, app=app+suite.variant, size=suite.size, goals=goals,
+                                           progress=progress)
+    return [s.episodes[0] for app in suite.apps if app not in suite.held_out for s in sessions(app)]
 
 def load_agent(
     name: str,                           # one of `AGENTS`, or the folder of a trained agent

@@ -19,7 +19,7 @@ from random import Random
 from tqdm.auto import tqdm
 
 from ..apps.app import random_action, require_split, split_seeds
-from ..apps.catalog import HELD_OUT_APP, load_app
+from ..apps.catalog import HELD_OUT_APP
 from ..envs.app_device import SCREEN_SIZE, AppDevice
 from ..envs.device import Frame, save_observation
 from ..envs.oracle import acceptable_targets
@@ -82,11 +82,11 @@ def record_episode(
 # %% ../../nbs/05b_ingest.synthetic.ipynb #1d94cd0e
 def _make_session(
     seed: int, app: str, screens: Path, family: str|None, vary: bool, size: tuple[int, int], recovery: float,
-    precision: int,
+    precision: int, goals: tuple[str, ...]|None=None,
 ) -> Session:
     "One session: the episode of `seed`, disturbed with probability `recovery`."
     hurt = Random(f"recovery:{seed}").random() < recovery
-    episode = record_episode(AppDevice(app, size, family, vary), seed, screens, hurt, precision)
+    episode = record_episode(AppDevice(app, size, family, vary, goals), seed, screens, hurt, precision)
     return Session(f"{app}-{seed:07d}", [episode], dict(app=app, seed=seed))
 
 def _worker_pool(workers: int) -> ProcessPoolExecutor:
@@ -126,6 +126,7 @@ def generate_synthetic_sessions(
     workers: int|None=None,                     # processes; None: one a core for 200 sessions and more
     split: str="train",                         # where seeds come from: "train" or "validation"
     progress: bool=True,                        # show a bar
+    goals: tuple[str, ...]|None=None,           # goal families, in turn by seed; None: as the application draws them
     held_out: bool=False,                       # yes, the held-out application: what is trained on it measures nothing
 ) -> list[Session]:
     "Oracle sessions in a synthetic application, on disk and in memory. Test seeds are refused (seed document 1, 6.4)."
@@ -135,12 +136,13 @@ def generate_synthetic_sessions(
         raise ValueError(f"app: {HELD_OUT_APP} is held out, to measure on an application never trained on; "
                          "held_out=True makes data all the same")
     if not 0 <= recovery <= 1: raise ValueError(f"recovery: {recovery} is not a share between 0 and 1")
-    load_app(app)  # an unknown one is an error before anything is written
+    AppDevice(app, goals=goals)  # an unknown one is an error before anything is written
     seeds = session_seeds(num_sessions, seed, split)
     folder = Path(output_dir) if output_dir is not None else Path(tempfile.mkdtemp(prefix="oaml-"))
     (folder/"screens").mkdir(parents=True, exist_ok=True)
     if workers is None: workers = os.cpu_count() or 1 if num_sessions >= 200 else 1
     how = dict(app=app, family=family, vary=jitter, size=tuple(size), recovery=recovery, precision=precision)
+    if goals: how["goals"] = tuple(goals)
     made = _make_sessions(seeds, workers, screens=folder/"screens", **how)
     sessions = list(tqdm(made, total=num_sessions, desc=f"{app} sessions", unit="session", disable=not progress))
     first_seed = seeds[0] if len(seeds) else None
