@@ -31,7 +31,9 @@ class Entry:
     lines: tuple[tuple[str, str], ...]=() # what stands in it: labels and values
 
     @property
-    def ending(self) -> str: return self.name.rpartition(".")[2] if self.size else ""
+    def ending(self) -> str:
+        "What stands after the dot; nothing for a folder."
+        return self.name.rpartition(".")[2] if self.size else ""
 
 KINDS = dict(  # the ending of a name: words for the kind, icon
     txt=("Text file", "file"), pdf=("Document", "file"), csv=("Table", "chart"), jpg=("Photo", "image"),

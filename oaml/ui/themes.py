@@ -163,12 +163,19 @@ def form_of(
     "The form of a device with such a screen."
     return "phone" if size[1] > size[0] else "desktop" if size[0] >= 640 else "small"
 
+def _desk_frame(theme: Theme) -> tuple[float, float, float, float]:
+    "A window that covers two thirds of a desktop or more, somewhere on it."
+    across, down = theme.anchor
+    wide, tall = .62 + .23*down, .72 + .2*across
+    x, y = across*(1-wide), down*(1-tall)
+    return x, y, x+wide, y+tall
+
 def _fit_form(theme: Theme, form: str) -> Theme:
     "`theme` for another device: all lengths times a factor, and on a phone rows and controls for thumbs."
-    k = dict(phone=1.1, desktop=1.45)[form]
+    k = dict(phone=1.1, desktop=1.6)[form]
     lengths = {f: round(k*getattr(theme, f)) for f in ("size", "heading", "gap", "pad", "control", "width", "row",
                                                        "radius")}
-    if form == "desktop": return replace(theme, form=form, **lengths)
+    if form == "desktop": return replace(theme, form=form, frame=_desk_frame(theme), **lengths)
     rows = dict(control=max(THUMB, lengths["control"]), row=max(THUMB, lengths["row"]))
     return replace(theme, form=form, **lengths | rows | dict(width=168, frame=(0., 0., 1., 1.), nav="top",
                                                             labels="above", box_share=1.))
