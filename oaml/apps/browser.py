@@ -14,8 +14,8 @@ import re
 from dataclasses import dataclass, replace
 from random import Random
 
-from .app import (ClickOn, Finish, Goal, HoverOn, Intent, PressKey, ScrollIn, Wait, busy, fill, look_further,
-                           named, tell)
+from .app import (ClickOn, Finish, Goal, HoverOn, Intent, PressKey, ScrollIn, Wait, busy, clear_tip, fill,
+                           look_further, named, tell)
 from .words import make_person, pick_words
 from ..schemas.sessions import Action
 from ..ui.events import Changed, Keyed, Message, Pressed, Said, Tick
@@ -598,7 +598,9 @@ def browser_plan(
     "Every acceptable next intent."
     by = {e.id: e for e in seen if e.id}
     if busy(seen) or named(seen, LOADING, "tab"): return [Wait()]  # a tip may hide the wheel
-    first = _plan_menu(seen, goal) or _plan_dialog(by, goal) or _plan_notice(seen, by, goal)
+    asked = goal.family == "owner" and any(e.role == "tooltip" and e.name.startswith("Owner: ") for e in seen)
+    first = (_plan_menu(seen, goal) or _plan_dialog(by, goal) or ([] if asked else clear_tip(seen))
+             or _plan_notice(seen, by, goal))
     if first: return first
     if "leave" in by and goal.family not in IN_SETTINGS: return [ClickOn("leave"), PressKey("Escape")]
     if "leave" not in by and "address" not in by: return [HoverOn(_region(seen))]

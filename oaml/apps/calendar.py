@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from random import Random
 
-from .app import (ClickOn, DragTo, Finish, Goal, Intent, PressKey, ScrollIn, fill, look_further, named, tell)
+from .app import (ClickOn, DragTo, Finish, Goal, Intent, PressKey, ScrollIn, clear_tip, fill, look_further,
+                           named, tell)
 from .words import pick_words
 from ..schemas.sessions import Action
 from ..ui.events import Changed, Message, Moved, Pressed, Said
@@ -503,7 +504,7 @@ def calendar_plan(
     ids = {e.id for e in seen}
     if "title" in ids: return _plan_new(seen, goal)
     if "cancel" in ids: return [ClickOn("cancel"), PressKey("Escape")]
-    return (_plan_trip if goal.family in TRIP_KINDS else _plan_planner)(seen, goal)
+    return clear_tip(seen) or (_plan_trip if goal.family in TRIP_KINDS else _plan_planner)(seen, goal)
 
 # %% ../../nbs/03k_apps.calendar.ipynb #94f0deb3
 class Calendar:

@@ -37,6 +37,7 @@ def load_app(
     if base not in APPS: raise ValueError(f"app: {base!r} is unknown; there are {', '.join(APPS)}")
     if unknown := [w for w in around if w not in WRAPPERS]:
         raise ValueError(f"app: {name!r} has an unknown wrapper {unknown[0]!r}; there are {', '.join(WRAPPERS)}")
+    if len(set(around)) < len(around): raise ValueError(f"app: {name!r} has a wrapper twice")
     app = APPS[base]()
     for w in around: app = WRAPPERS[w](app)
     return app

@@ -11,7 +11,8 @@ __all__ = ['CITIES', 'WORDINGS', 'ALREADY', 'TITLES', 'TAB_NAMES', 'Person', 'ma
 from dataclasses import dataclass, replace
 from random import Random
 
-from .app import ClickOn, Finish, Goal, Intent, PressKey, ScrollIn, TypeText, busy, fill, look_further, tell
+from .app import (ClickOn, Finish, Goal, Intent, PressKey, ScrollIn, TypeText, busy, clear_tip, fill,
+                           look_further, tell)
 from .words import pick_words
 from ..schemas.sessions import Action
 from ..ui.events import Changed, Message, Pressed, Said, Tick
@@ -331,7 +332,7 @@ def contacts_plan(
 ) -> list[Intent]:             # the preferred one first
     "Every acceptable next intent."
     by = {e.id: e for e in seen if e.id}
-    first = _dialog_plan(seen, by, goal) or busy(seen)
+    first = _dialog_plan(seen, by, goal) or busy(seen) or clear_tip(seen)
     if first: return first
     aims, changed = _aims(goal), [e.name for e in seen if e.id.startswith("change")]
     if set(changed) - set(aims.values()): return [ClickOn("undo")]  # something else was changed

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, replace
 from random import Random
 
-from .app import ClickOn, Finish, Goal, Intent, PressKey, ScrollIn, busy, look_further, tell
+from .app import ClickOn, Finish, Goal, Intent, PressKey, ScrollIn, busy, clear_tip, look_further, tell
 from .words import pick_words
 from ..schemas.sessions import Action
 from ..ui.events import Message, Pressed, Said, Tick
@@ -326,7 +326,7 @@ def document_plan(
     "Every acceptable next intent."
     by = {e.id: e for e in seen if e.id}
     if "close" in by: return [ClickOn("close"), PressKey("Escape")]
-    if busy(seen): return busy(seen)
+    if busy(seen) or clear_tip(seen): return busy(seen) or clear_tip(seen)
     verb = dict(tick="Ticked ", both="Ticked ", mark="Marked ").get(goal.family)
     changed, places = [e.name for e in seen if e.id.startswith("change")], list(goal["places"])
     done = [p for p in places if verb and any(c.startswith(verb) and _is_at(p, *_numbered(c)) for c in changed)]

@@ -57,8 +57,8 @@ MORE_WORDINGS = dict(  # goal family: ways to say it
             "Change to the account '{u}'; its password is '{p}'."),
     name_only=("Enter '{u}' as the username and leave it at that.", "Put '{u}' into Username, but don't log in.",
                "The username must be '{u}', everything else empty."),
-    forgot=("Show how to reset a forgotten password.", "Go to the page for a forgotten password.",
-            "I forgot my password: open the page that helps."))
+    forgot=("I forgot the password of '{u}': ask for a new one.", "Ask for a new password for '{u}'.",
+            "Have the password of the account '{u}' reset."))
 FIRST_FAMILIES = ("login", "login_remember")  # the first chapter: all that `start` draws when no family is asked for
 
 def login_goal(
@@ -82,11 +82,12 @@ class LoginState:
     title: str               # heading of the form
     order: tuple[str, str]   # which field comes first
     tail: tuple[tuple[str, ...], ...] # rows below the fields, a member of `TAILS`
-    page: str="form"         # "form", "home" or "reset"
+    page: str="form"         # "form", "home", "reset" or "sent"
     username: str=""         # typed so far
     password: str=""         # typed so far
     remember: bool=False     # the check box
     failed: bool=False       # the last attempt was refused and nothing was edited since
+    account: str=""          # whose password is to be reset
 
 TAILS = ((("remember",), ("login", "forgot")), (("remember", "forgot"), ("login",)),
          (("login", "remember"), ("forgot",)), (("forgot",), ("remember",), ("login",)),
@@ -109,6 +110,11 @@ def login_view(
 ) -> Widget:       # a form
     "The page that `s` is on."
     if s.page == "form": return _login_form(s)
+    if s.page == "sent":
+        return form(heading("Check your mail"), text(f"Sent to {s.account}", "sent"), link("back", "Back to login"))
+    if s.page == "reset" and s.task.family == "forgot":
+        return form(heading("Reset password"), field(textbox("account", "Username", s.account)),
+                    row(button("send", "Send", primary=True), link("back", "Back to login")))
     if s.page == "reset":
         return form(heading("Reset password"), text("Ask your admin for help."), link("back", "Back to login"))
     return form(heading("Welcome"), text(f"Signed in as {s.username}", "who"), text(KEPT[s.remember], "kept"),
@@ -126,6 +132,7 @@ def login_update(
     if m.id == "login": return _attempt(s)
     if m.id == "forgot": return replace(s, page="reset")
     if m.id == "back": return replace(s, page="form")
+    if m.id == "send": return replace(s, page="sent", account=s.account.strip())
     if m.id == "signout": return replace(s, page="form", username="", password="", remember=False)
     return s
 
@@ -152,7 +159,7 @@ def login_plan(
 ) -> list[Intent]:             # the preferred one first
     "Every acceptable next intent."
     by = {e.id: e for e in seen if e.id}
-    if goal.family == "forgot": return [Finish()] if "back" in by else [ClickOn("signout" if "signout" in by else "forgot")]
+    if goal.family == "forgot": return _forgot_plan(by, goal)
     if goal.family == "name_only" and "login" in by: return _name_only_plan(by, goal)
     if "signout" in by:
         right = by["who"].name == f"Signed in as {goal['username']}" and by["kept"].name == KEPT[goal["remember"]]
@@ -164,6 +171,12 @@ def login_plan(
     if acts: return acts
     typing = any(by[k].focused for k in ("username", "password", "remember", "login"))
     return [ClickOn("login")] + [PressKey("Enter")]*typing
+
+def _forgot_plan(by: dict[str, Element], goal: Goal) -> list[Intent]:
+    "To the page for a forgotten password, the name in its box, and send."
+    if "sent" in by: return [Finish()] if by["sent"].name == f"Sent to {goal['username']}" else [ClickOn("back")]
+    if "account" not in by: return [ClickOn("signout" if "signout" in by else "forgot")]
+    return fill(by["account"], goal["username"]) or [ClickOn("send")] + [PressKey("Enter")]*by["account"].focused
 
 def _name_only_plan(by: dict[str, Element], goal: Goal) -> list[Intent]:
     "The name in its box, nothing in the other, no tick."
@@ -188,7 +201,7 @@ class Login:
         if family == "forget": return replace(s, remember=rng.random() < .7)
         if family == "switch": return replace(s, page="home", username=s.task["username"] if lucky else some)
         if family == "name_only": return replace(s, username=rng.choice(("", some, s.task["username"])))
-        return replace(s, page="reset") if family == "forgot" and lucky else s
+        return replace(s, page="sent", account=s.task["username"]) if family == "forgot" and lucky else s
 
     def goal(self,
         state: LoginState, # any state of the episode
@@ -202,7 +215,7 @@ class Login:
     ) -> bool:
         "Is the right page shown, with what the goal wants on it?"
         family, there = state.task.family, state.page == "home"
-        if family == "forgot": return state.page == "reset"
+        if family == "forgot": return (state.page, state.account) == ("sent", state.task["username"])
         if family == "name_only":
             wanted = (state.task["username"], "", False)
             return state.page == "form" and (state.username, state.password, state.remember) == wanted

@@ -13,7 +13,7 @@ from typing import Any
 from .app import App, ClickOn, Goal, Intent, PressKey, busy
 from .words import pick_words
 from ..schemas.sessions import Action
-from ..ui.events import Changed, Message, Pressed, Tick
+from ..ui.events import Changed, Message, Pressed, Said, Tick
 from ..ui.layout import Element
 from ..ui.themes import Theme, theme_for
 from ..ui.widgets import EDITABLE, Widget, actions, button, dialog, over, paragraph, spinner
@@ -77,6 +77,7 @@ class Perturb:
         app: App,                                # what to perturb
         kinds: tuple[str, ...]=tuple(KINDS),     # what may happen; one is drawn for each episode
     ):
+        if not kinds: raise ValueError(f"kinds: none given; there are {', '.join(KINDS)}")
         if unknown := set(kinds) - set(KINDS):
             raise ValueError(f"kinds: {', '.join(sorted(unknown))} is not among {', '.join(KINDS)}")
         self.app, self.kinds = app, kinds
@@ -127,9 +128,9 @@ class Perturb:
     ) -> Perturbed:
         "Time brings what is due; a message goes to the pop-up, waits, or goes to the application."
         if isinstance(m, Tick): return self._tick(s, m)
-        if s.waiting: return s
         if isinstance(m, Pressed) and m.id.startswith("popup."):
             return replace(s, page="more" if m.id == "popup.more" and s.page == "ad" else "")
+        if (s.waiting or s.page) and not isinstance(m, Said): return s  # a dialog is over it; words to the user pass
         inner = self.app.update(s.inner, m)
         if s.kind != "slow" or not isinstance(m, Pressed) or inner == s.inner: return replace(s, inner=inner)
         s = replace(s, heard=s.heard+1)
@@ -137,10 +138,10 @@ class Perturb:
         return replace(s, waiting=m, left=1000 + s.seed % 1500) if slow else replace(s, inner=inner)
 
     def _tick(self, s: Perturbed, m: Tick) -> Perturbed:
-        "Time passes for the application, until what happens, and until a slow answer."
-        s = replace(s, inner=self.app.update(s.inner, m))
+        "Time passes until a slow answer (the application stands still), for the application, and until what happens."
         if s.waiting and s.left > m.ms: return replace(s, left=s.left-m.ms)
         if s.waiting: return replace(s, waiting=None, left=0, inner=self.app.update(s.inner, s.waiting))
+        s = replace(s, inner=self.app.update(s.inner, m))
         if not s.at: return s
         s = replace(s, at=max(0, s.at-m.ms))
         return replace(s, page="ad") if s.kind == "popup" and not s.at else s

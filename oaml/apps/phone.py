@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-from .app import App, ClickOn, Goal, Intent
+from .app import App, ClickOn, Goal, Intent, PressKey
 from ..schemas.sessions import Action
 from ..ui.events import Keyed, Message, Pressed
 from ..ui.layout import Element
@@ -96,5 +96,6 @@ class Phone:
     ) -> list[Intent]:
         "Open the application if it is not; else its own plan."
         if any(e.id == f"open.{self.title}" for e in seen): return [ClickOn(f"open.{self.title}")]
-        elsewhere = any(e.name == "Nothing here yet" for e in seen)
-        return [ClickOn("sys.home"), ClickOn("sys.back")] if elsewhere else self.app.plan(seen, goal, history)
+        if not any(e.name == "Nothing here yet" for e in seen): return self.app.plan(seen, goal, history)
+        there = [ClickOn(e.id) for e in seen if e.id in ("sys.home", "sys.back")]  # a landscape screen has no such bar
+        return there[::-1] + [PressKey("HOME"), PressKey("BACK")]

@@ -110,8 +110,13 @@ HOW = dict(click=("Pressed", "Click", "Press"), double=("Opened", "Double-click"
 FAMILIES = dict(button="buttons", icon="tools", menu="menus", switch="switches", tick="checks", type="fields",
                 choose="choice", tab="tabs", row="rows", read="table")  # goal family: the kind of part it is about
 
+def _other(rng: Random, options: tuple[str, ...], now: str) -> str:
+    "One of `options`; nine times in ten not the one that is chosen now."
+    return rng.choice([o for o in options if o != now] if rng.random() < .9 else [now])
+
 def _goal_words(family: str, n: str, rng: Random, word: str, p: Part) -> tuple[list[str], dict]:
     "Ways to say the goal about `n`, and its facts."
+    now = dict(zip(p.names, p.values)).get(n, "")
     if family == "button": return [f"Click the '{n}' button.", f"Press '{n}'."], dict(last=f"Pressed {n}")
     if family == "icon": return [f"Press the {n} icon.", f"Click the tool with the {n} icon."], dict(last=f"Pressed {n}")
     if family == "row":
@@ -122,13 +127,13 @@ def _goal_words(family: str, n: str, rng: Random, word: str, p: Part) -> tuple[l
         return [f"Open the menu next to '{n}' and choose '{o}'.", f"Choose '{o}' from the menu of '{n}'."], dict(
             last=f"Pressed {n}: {o}", option=o)
     if family in ("switch", "tick"):
-        on = rng.random() < .5
+        on = _other(rng, ("on", ""), now) == "on"
         said = (("Turn on", "Switch on") if on else ("Turn off", "Switch off")) if family == "switch" else (
             ("Tick", "Check") if on else ("Untick", "Uncheck"))
         return [f"{say} '{n}'." for say in said], dict(value="on" if on else "")
     if family == "type": return [f"Type '{word}' into the field '{n}'.", f"'{n}' must be '{word}'."], dict(value=word)
     if family == "choose":
-        o = rng.choice(p.options)
+        o = _other(rng, p.options, now)
         return [f"Set '{n}' to '{o}'.", f"Choose '{o}' for '{n}'."], dict(value=o)
     if family == "tab": return [f"Show the tab '{n}'.", f"Go to '{n}'."], dict(value=n)
     return [f"What stands next to '{n}'? Answer it.", f"Answer the number of '{n}'."], dict()
@@ -140,7 +145,7 @@ def procedural_goal(
 ) -> Goal:
     "A goal about one widget of a screen."
     part = next(p for p in make_parts(seed, FAMILIES[family])[1] if p.kind == FAMILIES[family])
-    n = rng.choice(part.names)
+    n = _other(rng, part.names, part.names[0]) if family == "tab" else rng.choice(part.names)
     ways, facts = _goal_words(family, n, rng, pick_words(rng, 1)[0], part)
     return Goal(rng.choice(ways), family, tuple(dict(name=n, first=part.names[0], **facts).items()))
 

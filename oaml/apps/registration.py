@@ -160,8 +160,8 @@ def registration_view(
     return over(page, dialog("Help", tips, actions(button("close", "Close", cancel=True))) if s.help else None)
 
 # %% ../../nbs/03f_apps.registration.ipynb #e40b37a2
-MOVES = dict(draft=dict(page="draft"), help=dict(help=True), close=dict(help=False), login=dict(page="login"),
-             back=dict(page="form"), edit=dict(page="form"))  # what a press changes
+MOVES = dict(help=dict(help=True), close=dict(help=False), login=dict(page="login"), back=dict(page="form"),
+             edit=dict(page="form"))  # what a press changes
 
 def registration_update(
     s: RegistrationState, # before
@@ -174,11 +174,16 @@ def registration_update(
     if not isinstance(m, Pressed) or m.how not in ("click", "double", "long"): return s
     if m.id in CHECKS: return _put(s, m.id, NO if dict(s.values)[m.id] == YES else YES)
     if m.id == "submit": return replace(s, page="busy", left=s.latency, error="")
+    if m.id == "draft": return replace(s, page="draft", values=_stripped(s))
     return replace(s, **MOVES.get(m.id, {}))
 
 def _put(s: RegistrationState, id: str, value: str) -> RegistrationState:
     "Another value in a field."
     return replace(s, values=tuple((k, value if k == id else v) for k, v in s.values))
+
+def _stripped(s: RegistrationState) -> tuple[tuple[str, str], ...]:
+    "What the fields hold, without blanks around it: unseen, they don't count."
+    return tuple((k, v.strip()) for k, v in s.values)
 
 def _wait(s: RegistrationState, ms: int) -> RegistrationState:
     "Time passes; the server answers in the end."
@@ -186,8 +191,8 @@ def _wait(s: RegistrationState, ms: int) -> RegistrationState:
     return replace(s, left=s.left-ms) if s.left > ms else _answer(replace(s, left=0))
 
 def _answer(s: RegistrationState) -> RegistrationState:
-    "The server's answer: registered, or what is wrong. Blanks around a value, unseen, don't count."
-    values = tuple((k, v.strip()) for k, v in s.values)
+    "The server's answer: registered, or what is wrong."
+    values = _stripped(s)
     error = next((f"Fill in {LABELS[k]}." for k, v in values if v in ("", UNSET) and wanted(s.task, k)), "")
     error = error or next((f"{LABELS[k]} needs an @." for k, v in values if LIKE.get(k, k) == "workmail" and v
                            and "@" not in v), "")
@@ -219,7 +224,8 @@ def _mend_form(seen: tuple[Element, ...], goal: Goal) -> list[Intent]:
     "What to do on the part of the form in sight, from the top; empty if all is right there."
     boxes = [e for e in seen if e.id and e.role in FOCUSABLE]
     acts = {e.id: _mend(e, _want(seen, goal, e.id)) for e in boxes if e.role in ("textbox", "combobox", "checkbox")}
-    if "show" in acts and acts["show"]: acts["pw"] = []  # first things first
+    typed = next((e.value for e in boxes if e.id == "pw"), "")
+    if acts.get("show") and typed: acts["pw"] = []  # dots: first see what they are
     now = next((acts[e.id] for e in boxes if e.focused and e.role == "textbox" and acts[e.id]), None)
     if now: return now
     tab = [PressKey("Tab") for a, b in zip(boxes, boxes[1:]) if a.focused and b.role == "textbox" and acts[b.id]]

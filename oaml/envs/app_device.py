@@ -28,7 +28,7 @@ class AppDevice:
         vary: bool=True,                         # a look by seed; False gives every episode the look of seed 0
         goals: tuple[str, ...]|None=None,        # goal families, taken in turn by seed; None: the application draws
     ):
-        if size[0] % 32 or size[1] % 32: raise ValueError(f"size: {size[0]}x{size[1]} is not a multiple of 32 each way")
+        if size[0] % 32 or size[1] % 32 or min(size) < 32: raise ValueError(f"size: {size[0]}x{size[1]} is not a multiple of 32 each way")
         self.app, self.size = load_app(app) if isinstance(app, str) else app, tuple(size)
         self.family, self.vary, self.goals = family, vary, goals
         if unknown := set(goals or ()) - set(self.app.families):

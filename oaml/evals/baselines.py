@@ -163,8 +163,9 @@ class NearestScreen(_OneByOne):
     "The action of the most similar training screen with the same goal template, its text taken from this goal."
     name = "nearest"
     def __init__(self,
-        episodes: list[Episode], # for training, with their screens
+        episodes: list[Episode], # for training, with their screens. ValueError if there is none
     ):
+        if not episodes: raise ValueError("nearest: no episode to remember")
         kept = defaultdict(list)
         for e in episodes:
             for s in e.steps:

@@ -13,7 +13,7 @@ from random import Random
 
 from tqdm.auto import tqdm
 
-from ..apps.app import App, check_app, split_seeds
+from ..apps.app import ANY_KEYS, ANY_TYPES, App, check_app, random_action, split_seeds
 from ..apps.catalog import load_app
 from ..envs.app_device import SCREEN_SIZE, AppDevice
 from ..envs.oracle import play_oracle
@@ -24,6 +24,11 @@ from ..schemas.sessions import Episode
 from ..ui.themes import FAMILIES
 
 # %% ../../nbs/10f_evals.conformance.ipynb #5fcabc0f
+def _disturb(device: AppDevice, rng: Random):
+    "What `disturb` does, then up to four acts of any kind: words to the user, right clicks, chords."
+    disturb(device, rng)
+    for _ in range(rng.randrange(5)): device.perform(random_action(rng, device.seen, ANY_TYPES, ANY_KEYS), draw=False)
+
 def check_oracle(
     app: App|str,                        # an application or its name
     seeds: Iterable[int]=range(20),      # of the episodes
@@ -40,7 +45,7 @@ def check_oracle(
             device = AppDevice(app, size, look, goals=(goal,))
             for seed in seeds:
                 device.reset(seed, draw=False)
-                if disturbed: disturb(device, Random(f"disturb:{seed}"))
+                if disturbed: _disturb(device, Random(f"disturb:{seed}"))
                 actions = play_oracle(device, precision)
                 assert device.solved() and actions[-1].type == "done", (
                     f"{app.name}, {goal}: the oracle does not solve seed {seed} in the look {look}; {actions}")

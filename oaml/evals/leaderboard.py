@@ -29,6 +29,8 @@ def load_results(
     needed = {"suite", "app", "goal_family", "split", "agent", "success"}
     if not isinstance(rows, list) or any(not isinstance(r, dict) or not needed <= set(r) for r in rows):
         raise ValueError(f"{path}: not a list of results rows, each with {', '.join(sorted(needed))}")
+    if {r["agent"] for r in rows} != {r["agent"] for r in rows if r["app"] == "mean" and "episodes" in r}:
+        raise ValueError(f"{path}: an agent has no row for the mean of the applications; was the file cut?")
     return rows
 
 def _board_rows(rows: list[dict]) -> dict[tuple, dict]:

@@ -152,9 +152,10 @@ TOTALS = ("app", "agent", "episodes", "success", "reached", "steps_ratio", "clic
 
 def total_rows(
     rows: list[dict], # results rows
-) -> list[dict]:      # those with goal_family "all" of an application
-    "The rows over all goal families of each application: what a short table shows."
-    return [r for r in rows if r["goal_family"] == "all" and r["app"] != "mean"]
+) -> list[dict]:      # those with goal_family "all"
+    "The rows over all goal families of each application, and their mean if there are several: for a short table."
+    several = len({r["app"] for r in rows}) > 2
+    return [r for r in rows if r["goal_family"] == "all" and (several or r["app"] != "mean")]
 
 # %% ../../nbs/10d_evals.suites.ipynb #96235a47
 AGENTS = ("oracle", "do-nothing", "random", "memoriser", "nearest", "nano")

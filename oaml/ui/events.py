@@ -8,6 +8,7 @@ __all__ = ['Event', 'Message', 'INSET', 'DOUBLE_MS', 'LONG_MS', 'ARROWS', 'PRESS
            'Keyed', 'edit', 'text_offset', 'dispatch', 'focused', 'scroll_by', 'compile_action']
 
 # %% ../../nbs/02d_ui.events.ipynb #3602aac2
+from bisect import bisect_left
 from dataclasses import dataclass, replace
 
 from ..schemas.sessions import Action
@@ -138,7 +139,9 @@ def text_offset(
 def _caret_at(p: Placed, x: float, caret: int|None, theme: Theme) -> int:
     "The caret position nearest to the horizontal pixel `x` in text box `p`."
     shown, left = shown_value(p.widget), p.box[0] + INSET - text_offset(p, caret, theme)
-    return min(range(len(shown)+1), key=lambda i: abs(left + text_width(shown[:i], theme.font, theme.size) - x))
+    def edge(i): return left + text_width(shown[:i], theme.font, theme.size)
+    after = min(bisect_left(range(len(shown)+1), x, key=edge), len(shown))  # edges rise, so a long text costs little
+    return min((i for i in (after-1, after) if i >= 0), key=lambda i: abs(edge(i) - x))
 
 # %% ../../nbs/02d_ui.events.ipynb #f2d75f0b
 DOUBLE_MS = 400  # two clicks within this are a double click

@@ -354,13 +354,15 @@ def _place_region(self:_Layout, w, x, y, width, height):
     extent = (inside[-1].box[3] - y + pad) if inside else 0
     if height is None: height = extent
     box, offset = (x, y, x+width, y+height), min(dict(self.ui.scroll).get(w.id, 0), max(0, extent-height))
-    inside = tuple(c for p in inside if (c := _clipped(_shift(p, 0, -offset), box)))
+    inside = tuple(c for p in inside if (c := _scrolled_up(p, offset, box)))
     return Placed(w, box, inside, None, extent, offset)
 
-def _clipped(p: Placed, clip: Box) -> Placed|None:
-    "`p` as seen through `clip`; None if nothing of it shows."
-    if p.box[3] <= clip[1] or p.box[1] >= clip[3]: return None
-    return replace(p, clip=clip, children=tuple(c for q in p.children if (c := _clipped(q, clip))))
+def _scrolled_up(p: Placed, by: int, clip: Box) -> Placed|None:
+    "`p` moved up by pixels and seen through `clip`; None if nothing of it shows."
+    x0, y0, x1, y1 = p.box
+    if y1 - by <= clip[1] or y0 - by >= clip[3]: return None
+    inside = tuple(c for q in p.children if (c := _scrolled_up(q, by, clip)))
+    return Placed(p.widget, (x0, y0-by, x1, y1-by), inside, clip, p.extent, p.offset)
 
 # %% ../../nbs/02c_ui.layout.ipynb #8c877f43
 MARGIN = 4  # pixels kept free around a card or dialog
@@ -441,8 +443,9 @@ def _notes(theme: Theme, ui: UiState, screen: Placed, size: tuple[int, int]) -> 
     "The tip of what the pointer rests on, and the last answer."
     p = next((p for p in screen.walk() if p.widget.id == ui.tip), None) if ui.tip else None
     if p and p.widget.tip:
-        under = p.box[3] + 3 if p.box[3] + theme.size + 8 < size[1] else p.box[1] - theme.size - 8
-        yield _note(Widget("tooltip", name=p.widget.tip), p.box[0], under, theme, size)
+        above = p.box[1] - _line_height(theme) - 4  # over the title bar, if it is for a tool: that hides least
+        at = above if above >= 0 else p.box[3] + 3
+        yield _note(Widget("tooltip", name=p.widget.tip), p.box[0], at, theme, size)
     if ui.said: yield _note(Widget("status", name=f"Answer: {ui.said}"), size[0], 0, theme, size)  # on the title bar
 
 def layout(

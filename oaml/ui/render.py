@@ -305,23 +305,23 @@ GROUND = dict(form=_draw_card, application=_draw_window, dialog=_draw_dialog, ti
               contentinfo=_draw_system_bar)
 
 # %% ../../nbs/02f_ui.render.ipynb #bfbf0b7e
-def _draw(image: Image.Image, p: Placed, ui: UiState, theme: Theme):
+def _draw(draw: ImageDraw.ImageDraw, image: Image.Image, p: Placed, ui: UiState, theme: Theme):
     "`p` and everything in it."
-    draw, role = ImageDraw.Draw(image), p.widget.role
+    role = p.widget.role
     if role in GROUND: GROUND[role](draw, image, p, theme)
     if role in DRAW: DRAW[role](draw, image, p, ui, theme)
-    if role == "region": return _draw_region(image, p, ui, theme)
-    for c in p.children if role != "titlebar" else (): _draw(image, c, ui, theme)
+    if role == "region": return _draw_region(draw, image, p, ui, theme)
+    for c in p.children if role != "titlebar" else (): _draw(draw, image, c, ui, theme)
 
-def _draw_region(image: Image.Image, p: Placed, ui: UiState, theme: Theme):
+def _draw_region(draw: ImageDraw.ImageDraw, image: Image.Image, p: Placed, ui: UiState, theme: Theme):
     "What shows of a region, and its scroll bar. What its children paint above and below it is put back."
     x0, y0, x1, y1 = p.box
     top, bottom = min((c.box[1] for c in p.children), default=y0), max((c.box[3] for c in p.children), default=y1)
     strips = [(x0, max(0, top-4), x1, y0), (x0, y1, x1, min(image.height, bottom+4))]
     keep = [(box, image.crop(box)) for box in strips if box[3] > box[1]]
-    for c in p.children: _draw(image, c, ui, theme)
+    for c in p.children: _draw(draw, image, c, ui, theme)
     for box, part in keep: image.paste(part, box[:2])
-    if p.extent > y1 - y0: _draw_scrollbar(ImageDraw.Draw(image), p, theme)
+    if p.extent > y1 - y0: _draw_scrollbar(draw, p, theme)
 
 def _draw_scrollbar(draw: ImageDraw.ImageDraw, p: Placed, theme: Theme):
     "A thumb as long as the part that shows."
@@ -348,6 +348,7 @@ def render(
 ) -> Image.Image:    # RGB, of the screen's size
     "The screen as pixels. Equal arguments give equal bytes under the pinned Pillow."
     image = Image.new("RGB", placed.box[2:], theme.page)
-    for layer in placed.children: _draw(image, layer, ui, theme)
+    draw = ImageDraw.Draw(image)
+    for layer in placed.children: _draw(draw, image, layer, ui, theme)
     if ui.dragging: _draw_drag(image, placed, ui, theme)
     return image
