@@ -5,6 +5,7 @@ import time
 import pytest
 
 from oaml.apps.catalog import APPS
+from oaml.apps.phone import PHONE_SIZE
 from oaml.envs.app_device import AppDevice
 from oaml.envs.html_page import Chromium, HtmlStage, check_faces, missing_browser
 from oaml.schemas.sessions import Action
@@ -17,9 +18,11 @@ def chromium():
     with Chromium() as c: yield c
 
 
-@pytest.mark.parametrize("size", [(256, 192), (192, 320)], ids="{0[0]}x{0[1]}".format)
+@pytest.mark.parametrize("wrapper", ["", "@phone", "@perturbed"])
 @pytest.mark.parametrize("app", APPS)
-def test_both_faces_agree(app, size, chromium): assert check_faces(app, chromium, range(2), size) > 0
+def test_both_faces_agree(app, wrapper, chromium):
+    "bench/worlds.py compares 20 seeds of each."
+    assert check_faces(app + wrapper, chromium, range(2), PHONE_SIZE if wrapper == "@phone" else (256, 192)) > 0
 
 
 @pytest.mark.parametrize("markup", ["<script>window.hurt = 1</script>", '"><img src=x onerror="window.hurt = 1">',

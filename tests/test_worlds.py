@@ -8,8 +8,10 @@ import pytest
 
 from oaml.apps.app import check_app, split_seeds
 from oaml.apps.catalog import APPS, HELD_OUT_APP, TRAIN_APPS, load_app
-from oaml.apps.phone import PHONE_SIZE
+from oaml.apps.perturb import Perturb
+from oaml.apps.phone import PHONE_SIZE, Phone
 from oaml.envs.app_device import AppDevice
+from oaml.envs.html_page import Chromium, check_faces, missing_browser
 from oaml.envs.oracle import acceptable_targets, play_oracle
 from oaml.evals.conformance import check_baselines, check_conformance, check_oracle, examine
 from oaml.evals.manifests import check_manifest
@@ -129,5 +131,11 @@ def test_the_tutorials_application_passes_the_examination():
     names = {}
     exec(code[0], names)
     exec(app, names)
-    check_conformance(names["Thermostat"](), seeds=4)
-    for s in range(4): check_app(names["Thermostat"](), s, 200)
+    thermostat = names["Thermostat"]()
+    check_conformance(thermostat, seeds=4)
+    for s in range(4): check_app(thermostat, s, 200)
+    for wrapped, size in ((Phone(thermostat), PHONE_SIZE), (Perturb(thermostat), (256, 192))):
+        check_app(wrapped, 1, 60, size)
+        check_oracle(wrapped, range(6), ("daylight",), size, disturbed=True)
+    if not missing_browser():
+        with Chromium() as chromium: assert check_faces(thermostat, chromium, range(2)) > 0

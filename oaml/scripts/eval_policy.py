@@ -10,6 +10,7 @@ import json
 import os
 from pathlib import Path
 
+from ..apps.app import split_seeds
 from ..evals.manifests import check_manifest
 from ..evals.suites import evaluate_suite, load_agent, load_suite
 from ..ingest.store import write_atomic
@@ -26,7 +27,9 @@ def eval_policy(
 ) -> list[dict]:                   # results rows
     "Measure an agent, acting and on recorded steps. Raises ValueError if the suite is not what its manifest says."
     if out is not None: check_writable(out)
-    suite = load_suite(suite)
+    if split not in ("test", "validation"): raise ValueError(f"split: {split!r} is neither test nor validation")
+    if episodes < 1: raise ValueError(f"episodes: {episodes} is fewer than 1")
+    suite, _ = load_suite(suite), split_seeds(split, episodes, first_seed)
     if split == "test": check_manifest(suite)
     rows, _ = evaluate_suite(load_agent(agent, suite), suite, episodes, split, first_seed, progress)
     if out is not None: write_results(rows, out)
