@@ -82,6 +82,7 @@ class Perturb:
             raise ValueError(f"kinds: {', '.join(sorted(unknown))} is not among {', '.join(KINDS)}")
         self.app, self.kinds = app, kinds
         self.name, self.families, self.step_budget = app.name, app.families, app.step_budget + 14
+        if hasattr(app, "size"): self.size = app.size
 
     def start(self,
         rng: Random,            # decides; the application's start is the same as without a wrapper

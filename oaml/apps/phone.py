@@ -31,6 +31,7 @@ class OnPhone:
 
 class Phone:
     "Any application, on a phone with a launcher. Goals, seeds and success are the application's own."
+    size = PHONE_SIZE  # of the screen, unless another is asked for
     def __init__(self,
         app: App, # what to put on the phone
     ):

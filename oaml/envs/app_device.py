@@ -23,13 +23,15 @@ class AppDevice:
     "An in-process device that runs a synthetic application."
     def __init__(self,
         app: App|str,                            # an application or its name
-        size: tuple[int, int]=SCREEN_SIZE,       # screen width and height, pixels, multiples of 32
+        size: tuple[int, int]|None=None,         # screen width and height, pixels, multiples of 32; None: the app's own
         family: str|None=None,                   # theme family; None draws one of the training families by seed
         vary: bool=True,                         # a look by seed; False gives every episode the look of seed 0
         goals: tuple[str, ...]|None=None,        # goal families, taken in turn by seed; None: the application draws
     ):
+        self.app = load_app(app) if isinstance(app, str) else app
+        size = size or getattr(self.app, "size", SCREEN_SIZE)  # only a phone has its own
         if size[0] % 32 or size[1] % 32 or min(size) < 32: raise ValueError(f"size: {size[0]}x{size[1]} is not a multiple of 32 each way")
-        self.app, self.size = load_app(app) if isinstance(app, str) else app, tuple(size)
+        self.size = tuple(size)
         self.family, self.vary, self.goals = family, vary, goals
         if unknown := set(goals or ()) - set(self.app.families):
             raise ValueError(f"goals: {self.app.name} has no {', '.join(sorted(unknown))}; it has "

@@ -15,7 +15,7 @@ from gymnasium import spaces
 
 from ..apps.app import App, split_seeds
 from ..apps.catalog import APPS
-from .app_device import SCREEN_SIZE, AppDevice
+from .app_device import AppDevice
 from ..schemas.actions import parse_action
 from ..schemas.sessions import Action
 
@@ -60,7 +60,7 @@ class AppEnv(gym.Env):
 
     def __init__(self,
         app: App|str="login",               # an application or its name
-        size: tuple[int, int]=SCREEN_SIZE,  # screen width and height, pixels, multiples of 32
+        size: tuple[int, int]|None=None,    # screen width and height, pixels, multiples of 32; None: the app's own
         family: str|None=None,              # theme family; None: by seed
         step_budget: int|None=None,         # actions before truncation; None is the application's own
         render_mode: str|None=None,         # "rgb_array" or None
@@ -69,7 +69,7 @@ class AppEnv(gym.Env):
             raise ValueError(f"render_mode: {render_mode!r} is not one of {', '.join(self.metadata['render_modes'])}")
         self.device, self.render_mode = AppDevice(app, size, family), render_mode
         self.step_budget = step_budget or self.device.app.step_budget
-        self.observation_space = spaces.Dict(screen=spaces.Box(0, 255, (size[1], size[0], 3), np.uint8),
+        self.observation_space = spaces.Dict(screen=spaces.Box(0, 255, (*self.device.size[::-1], 3), np.uint8),
                                              goal=spaces.Text(500, min_length=1, charset=CHARS))
         self.action_space = action_space()
 

@@ -20,7 +20,7 @@ from tqdm.auto import tqdm
 
 from ..apps.app import random_action, require_split, split_seeds
 from ..apps.catalog import HELD_OUT_APP
-from ..envs.app_device import SCREEN_SIZE, AppDevice
+from ..envs.app_device import AppDevice
 from ..envs.device import Frame, save_observation
 from ..envs.oracle import acceptable_targets
 from .store import save_sessions
@@ -120,7 +120,7 @@ def generate_synthetic_sessions(
     jitter: bool=True,                          # a look by seed; False gives all the same look
     app: str="login",                           # a name for `oaml.apps.catalog.load_app`
     family: str|None=None,                      # theme family; None draws a training family by seed
-    size: tuple[int, int]=SCREEN_SIZE,          # screen width and height, pixels
+    size: tuple[int, int]|None=None,            # screen width and height, pixels; None: the application's own
     recovery: float=0.,                         # share of episodes that begin disturbed, 0 to 1
     precision: int=3,                           # decimals of coordinates
     workers: int|None=None,                     # processes; None: one a core for 200 sessions and more
@@ -136,12 +136,12 @@ def generate_synthetic_sessions(
         raise ValueError(f"app: {HELD_OUT_APP} is held out, to measure on an application never trained on; "
                          "held_out=True makes data all the same")
     if not 0 <= recovery <= 1: raise ValueError(f"recovery: {recovery} is not a share between 0 and 1")
-    AppDevice(app, goals=goals)  # an unknown one is an error before anything is written
+    size = AppDevice(app, size, goals=goals).size  # what is unknown is an error before anything is written
     seeds = session_seeds(num_sessions, seed, split)
     folder = Path(output_dir) if output_dir is not None else Path(tempfile.mkdtemp(prefix="oaml-"))
     (folder/"screens").mkdir(parents=True, exist_ok=True)
     if workers is None: workers = os.cpu_count() or 1 if num_sessions >= 200 else 1
-    how = dict(app=app, family=family, vary=jitter, size=tuple(size), recovery=recovery, precision=precision)
+    how = dict(app=app, family=family, vary=jitter, size=size, recovery=recovery, precision=precision)
     if goals: how["goals"] = tuple(goals)
     made = _make_sessions(seeds, workers, screens=folder/"screens", **how)
     sessions = list(tqdm(made, total=num_sessions, desc=f"{app} sessions", unit="session", disable=not progress))
