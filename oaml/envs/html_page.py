@@ -326,6 +326,7 @@ def _acts(device: AppDevice, rng: Random, careless: int) -> Iterator[Action]:
         action = acceptable_targets(device)[0].action
         if action.type == "done": break
         yield action
+    assert device.solved(), f"{device.app.name}, seed {device.seed}: the oracle does not get there"  # nor does the page
     for _ in range(careless): yield random_action(rng, device.seen, ANY_TYPES)
 
 def check_faces(
@@ -336,7 +337,7 @@ def check_faces(
     look: str|None=None,               # theme family; None: by seed
     careless: int=10,                  # random actions after the oracle's
 ) -> int:                              # actions compared
-    "Raise AssertionError naming the first difference between the Pillow face and the page."
+    "Raise AssertionError naming the first difference between the Pillow face and the page, or a goal not reached."
     app, done = load_app(app) if isinstance(app, str) else app, 0
     device = AppDevice(app, size, look, goals=app.families)
     for seed in seeds:
