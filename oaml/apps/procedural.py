@@ -34,9 +34,9 @@ class Part:
 def _make_part(kind: str, rng: Random, word) -> Part:
     "A part of `kind`; `word` gives a word that is not on the screen yet."
     def words(lo, hi): return tuple(word() for _ in range(rng.randint(lo, hi)))
-    if kind == "tools": return Part(kind, tuple(rng.sample(sorted(ICONS), rng.randint(3, 6))))
-    names = words(*dict(buttons=(2, 3), tabs=(2, 4), fields=(1, 2), choice=(1, 1), menus=(2, 3), table=(6, 6)).get(
-        kind, (2, 4)))
+    if kind == "tools": return Part(kind, tuple(rng.sample(sorted(ICONS), rng.randint(4, 6))))
+    names = words(*dict(buttons=(2, 4), tabs=(2, 4), fields=(1, 2), choice=(1, 1), menus=(2, 4), table=(6, 6)).get(
+        kind, (3, 5)))
     if kind == "fields": return Part(kind, names, tuple(rng.choice(("", word())) for _ in names))
     if kind == "table": return Part(kind, names, tuple(str(rng.randint(10, 9999)) for _ in names))
     if kind in ("switches", "checks"): return Part(kind, names, tuple(rng.choice(("on", "")) for _ in names))
@@ -51,8 +51,8 @@ def make_parts(
 ) -> tuple[str, tuple[Part, ...]]: # title, and parts from the top
     "The widgets of a screen."
     rng = Random(f"parts:{seed}")
-    word = iter([w.capitalize() for w in pick_words(rng, 60)]).__next__
-    kinds = rng.sample([k for k in PARTS if k != wanted], rng.randint(2, 4)) + [wanted]
+    word = iter([w.capitalize() for w in pick_words(rng, 90)]).__next__
+    kinds = rng.sample([k for k in PARTS if k != wanted], rng.randint(4, 6)) + [wanted]
     rng.shuffle(kinds)
     return word(), tuple(_make_part(k, rng, word) for k in kinds)
 
