@@ -21,7 +21,7 @@ from oaml.envs.oracle import play_oracle
 from oaml.evals.conformance import check_baselines, check_oracle, examine
 from oaml.ui.layout import layout
 from oaml.ui.render import render
-from oaml.ui.themes import FAMILIES, form_of, theme_for
+from oaml.ui.themes import FAMILIES
 from oaml.viz.plots import results_table
 
 HERE = Path(__file__).parent

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['Intent', 'SPLITS', 'CARELESS_TYPES', 'CARELESS_KEYS', 'CARELESS_CHARS', 'ANY_TYPES', 'ANY_KEYS', 'Goal', 'ClickOn',
-           'TypeText', 'PressKey', 'HoverOn', 'DragTo', 'ScrollIn', 'Wait', 'Reply', 'Finish', 'App', 'named', 'fill',
-           'choose', 'busy', 'clear_tip', 'look_further', 'tell', 'Screen', 'Stage', 'advance', 'act', 'digest',
-           'split_of', 'split_seeds', 'require_split', 'random_action', 'check_app']
+           'TypeText', 'PressKey', 'HoverOn', 'DragTo', 'ScrollIn', 'Wait', 'Reply', 'Finish', 'App', 'TaskApp',
+           'named', 'fill', 'choose', 'busy', 'clear_tip', 'look_further', 'tell', 'Screen', 'Stage', 'advance', 'act',
+           'digest', 'split_of', 'split_seeds', 'require_split', 'random_action', 'check_app']
 
 # %% ../../nbs/03b_apps.app.ipynb #559b001d
 import hashlib
@@ -120,6 +120,15 @@ class App(Protocol):
         history: list[Action],     # what was done so far
     ) -> list[Intent]:             # the preferred one first, never empty
         "Every acceptable next intent. From any reachable screen it leads to the goal."
+
+# %% ../../nbs/03b_apps.app.ipynb #8385c573
+class TaskApp:
+    "An application whose states hold the goal as `task`."
+    def goal(self,
+        state: Any,   # any state of the episode
+    ) -> Goal:
+        "What the user wants."
+        return state.task
 
 # %% ../../nbs/03b_apps.app.ipynb #04dfc853
 def named(

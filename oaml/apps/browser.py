@@ -14,8 +14,8 @@ import re
 from dataclasses import dataclass, replace
 from random import Random
 
-from .app import (ClickOn, Finish, Goal, HoverOn, Intent, PressKey, ScrollIn, Wait, busy, clear_tip, fill,
-                           look_further, named, tell)
+from .app import (ClickOn, Finish, Goal, HoverOn, Intent, PressKey, ScrollIn, TaskApp, Wait, busy, clear_tip,
+                           fill, look_further, named, tell)
 from .words import make_person, pick_words
 from ..schemas.sessions import Action
 from ..ui.events import Changed, Keyed, Message, Pressed, Said, Tick
@@ -626,17 +626,11 @@ def wanted_answer(
     if "label" not in facts: return next(p.owner for p in start.web if p.address == facts["site"])
     return next(dict(p.facts)[facts["label"]] for p in start.web if p.title == facts["title"])
 
-class Browser:
+class Browser(TaskApp):
     "A browser. Goal families: the keys of `WORDINGS`."
     name, families, step_budget = "browser", tuple(WORDINGS), 38
     start, view, update = staticmethod(browser_start), staticmethod(browser_view), staticmethod(browser_update)
     plan = staticmethod(browser_plan)
-
-    def goal(self,
-        state: BrowserState, # any state of the episode
-    ) -> Goal:
-        "What the user wants."
-        return state.task
 
     def solved(self,
         start: BrowserState, # the first state

@@ -11,7 +11,8 @@ __all__ = ['KINDS', 'PAPERS', 'UNITS', 'LINES', 'PLACES', 'SORTS', 'WORDINGS', '
 from dataclasses import dataclass, replace
 from random import Random
 
-from .app import (ClickOn, DragTo, Finish, Goal, Intent, PressKey, choose, fill, look_further, named, tell)
+from .app import (ClickOn, DragTo, Finish, Goal, Intent, PressKey, TaskApp, choose, fill, look_further,
+                           named, tell)
 from .words import make_person, pick_words
 from ..schemas.sessions import Action
 from ..ui.events import Changed, Keyed, Message, Moved, Pressed, Said
@@ -574,14 +575,8 @@ ACTS = dict(move=_placed_plan, copy=_placed_plan, rename=_renamed_plan, delete=_
             create=_created_plan, find=_found_plan, read=_read_plan, largest=_largest_plan)
 
 # %% ../../nbs/03h_apps.files.ipynb #d70f1e6b
-class Files:
+class Files(TaskApp):
     "A file manager. Goal families: those of `WORDINGS`."
     name, families, step_budget = "files", tuple(WORDINGS), 24
     start, view, update = staticmethod(files_start), staticmethod(files_view), staticmethod(files_update)
     solved, plan = staticmethod(files_solved), staticmethod(files_plan)
-
-    def goal(self,
-        state: FilesState, # any state of the episode
-    ) -> Goal:
-        "What the user wants."
-        return state.task

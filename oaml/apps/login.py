@@ -11,7 +11,7 @@ __all__ = ['CONSONANTS', 'VOWELS', 'DIGITS', 'MARKS', 'WORDINGS', 'REMEMBER_WORD
 from dataclasses import dataclass, replace
 from random import Random
 
-from .app import ClickOn, Finish, Goal, Intent, PressKey, TypeText, fill
+from .app import ClickOn, Finish, Goal, Intent, PressKey, TaskApp, TypeText, fill
 from ..schemas.sessions import Action
 from ..ui.events import Changed, Message, Pressed
 from ..ui.layout import DOT, Element
@@ -185,7 +185,7 @@ def _name_only_plan(by: dict[str, Element], goal: Goal) -> list[Intent]:
     return acts or [Finish()]
 
 # %% ../../nbs/03c_apps.login.ipynb #083aa14d
-class Login:
+class Login(TaskApp):
     "The login screen. Its first families are `FIRST_FAMILIES`."
     name, families, step_budget = "login", (*FIRST_FAMILIES, *MORE_WORDINGS), 20
     view, update, plan = staticmethod(login_view), staticmethod(login_update), staticmethod(login_plan)
@@ -202,12 +202,6 @@ class Login:
         if family == "switch": return replace(s, page="home", username=s.task["username"] if lucky else some)
         if family == "name_only": return replace(s, username=rng.choice(("", some, s.task["username"])))
         return replace(s, page="sent", account=s.task["username"]) if family == "forgot" and lucky else s
-
-    def goal(self,
-        state: LoginState, # any state of the episode
-    ) -> Goal:
-        "What the user wants."
-        return state.task
 
     def solved(self,
         start: LoginState, # the first state

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from random import Random
 
-from .app import (ClickOn, Finish, Goal, Intent, PressKey, ScrollIn, busy, fill, look_further, tell)
+from .app import ClickOn, Finish, Goal, Intent, PressKey, ScrollIn, TaskApp, busy, fill, look_further, tell
 from .words import pick_words
 from ..schemas.sessions import Action
 from ..ui.events import Changed, Message, Pressed, Said, Tick
@@ -532,7 +532,7 @@ def _first_draft(rng: Random, task: Goal) -> tuple[str, str, str]|None:
     return (known.get("to", "") if rng.random() < .5 else make_people(rng, 1)[0],
             known.get("about", "") if rng.random() < .5 else make_subjects(rng, 1)[0], "")
 
-class Mail:
+class Mail(TaskApp):
     "A mail client. Goal families: the keys of `TASKS`, and `write`."
     name, families, step_budget = "mail", (*TASKS, "write"), 30
     view, update, plan = staticmethod(mail_view), staticmethod(mail_update), staticmethod(mail_plan)
@@ -550,12 +550,6 @@ class Mail:
                       _shuffled(rng, "new", "find", "help"), rng.choice(ORDERS), rng.random() < .5,
                       rng.choice((0, 0, 900, 1800)), folder, finding=rng.random() < .5, draft=_first_draft(rng, task))
         return _open(s, rng.choice(_rows(s))) if rng.random() < .15 else s
-
-    def goal(self,
-        state: MailState, # any state of the episode
-    ) -> Goal:
-        "What the user wants."
-        return state.task
 
     def solved(self,
         start: MailState, # the first state

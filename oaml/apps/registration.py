@@ -11,7 +11,7 @@ __all__ = ['TEXTS', 'LIKE', 'CHOICES', 'CHECKS', 'LABELS', 'YES', 'NO', 'UNSET',
 from dataclasses import dataclass, replace
 from random import Random
 
-from .app import ClickOn, Finish, Goal, Intent, PressKey, ScrollIn, busy, fill, tell
+from .app import ClickOn, Finish, Goal, Intent, PressKey, ScrollIn, TaskApp, busy, fill, tell
 from .words import make_title, pick_words
 from ..schemas.sessions import Action
 from ..ui.events import Changed, Message, Pressed, Said, Tick
@@ -339,7 +339,7 @@ def _finished(s: RegistrationState) -> RegistrationState:
     values = tuple((k, v if want[k] is None else want[k]) for k, v in s.values)
     return replace(s, values=values, refused=refused, page="draft" if s.task.family == "draft" else "done")
 
-class Registration:
+class Registration(TaskApp):
     "A sign-up form. Goal families: the keys of `WORDINGS`."
     name, families, step_budget = "registration", tuple(WORDINGS), 30
     view, update = staticmethod(registration_view), staticmethod(registration_update)
@@ -352,12 +352,6 @@ class Registration:
         "A form; in one of ten cases already sent or saved as wanted."
         s = _draw_form(rng, family or rng.choice(self.families))
         return _finished(s) if rng.random() < .1 and s.task.family not in ("number", "offer") else s
-
-    def goal(self,
-        state: RegistrationState, # any state of the episode
-    ) -> Goal:
-        "What the user wants."
-        return state.task
 
     def solved(self,
         start: RegistrationState, # the first state

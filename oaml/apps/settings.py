@@ -11,7 +11,7 @@ __all__ = ['SWITCHES', 'PERCENT', 'POINTS', 'MINUTES', 'HOURS', 'LANGUAGES', 'CO
 from dataclasses import dataclass, replace
 from random import Random
 
-from .app import (ClickOn, Finish, Goal, Intent, PressKey, busy, choose, fill, look_further, tell)
+from .app import ClickOn, Finish, Goal, Intent, PressKey, TaskApp, busy, choose, fill, look_further, tell
 from .words import pick_words
 from ..schemas.sessions import Action
 from ..ui.events import Changed, Keyed, Message, Pressed, Said, Tick
@@ -419,7 +419,7 @@ def settings_plan(
     return _in_window(seen, by, goal) if "status" in by else _at_home(seen, goal)
 
 # %% ../../nbs/03d_apps.settings.ipynb #7b81517b
-class Settings:
+class Settings(TaskApp):
     "A settings window. Goal families: those of `WORDINGS`."
     name, families, step_budget = "settings", tuple(WORDINGS), 30
     view, update, plan = staticmethod(settings_view), staticmethod(settings_update), staticmethod(settings_plan)
@@ -430,12 +430,6 @@ class Settings:
     ) -> SettingsState:
         "A program with its settings, and a goal."
         return settings_start(rng, family or rng.choice(self.families))
-
-    def goal(self,
-        state: SettingsState, # any state of the episode
-    ) -> Goal:
-        "What the user wants."
-        return state.task
 
     def solved(self,
         start: SettingsState, # the first state

@@ -16,7 +16,7 @@ from itertools import groupby
 
 from .events import INSET, text_offset
 from .icons import icon_svg
-from .layout import (ITEM_PAD, SCROLLBAR, TICK_GAP, Box, Placed, _scrolled, active, icon_size, shown_value,
+from .layout import (ITEM_PAD, SCROLLBAR, TICK_GAP, Placed, _scrolled, active, icon_size, shown_value,
                             switch_width, tick_size)
 from .themes import FONTS, Theme, load_font, text_width
 from .widgets import EDITABLE, FOCUSABLE, UiState

@@ -12,8 +12,7 @@ from PIL import Image, ImageDraw
 
 from .events import INSET, text_offset
 from .icons import icon_mask
-from .layout import (ITEM_PAD, SCROLLBAR, TICK_GAP, Box, Placed, find, icon_size, shown_value, switch_width,
-                            tick_size)
+from .layout import (ITEM_PAD, SCROLLBAR, TICK_GAP, Placed, icon_size, shown_value, switch_width, tick_size)
 from .themes import Color, Theme, load_font, text_width
 from .widgets import UiState
 
@@ -160,7 +159,7 @@ def _ground(draw, p: Placed, ui: UiState, theme: Theme, chosen: bool) -> Color:
 
 def _draw_listitem(draw, image, p: Placed, ui: UiState, theme: Theme):
     "Icon, words, second words at the end, and a line below."
-    w, (x0, y0, x1, y1) = p.widget, p.box
+    w, (x0, _, x1, y1) = p.widget, p.box
     _ground(draw, p, ui, theme, w.selected or ui.popup == w.id)
     draw.line((x0, y1-1, x1-1, y1-1), fill=_mix(theme.surface, theme.border, .35))
     x = x0 + ITEM_PAD
