@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from random import Random
 
-from .app import (ClickOn, DragTo, Finish, Goal, Intent, PressKey, ScrollIn, clear_tip, fill, look_further,
-                           named, tell)
+from .app import (ClickOn, DragTo, Finish, Goal, Intent, PressKey, ScrollIn, TaskApp, clear_tip, fill,
+                           look_further, named, tell)
 from .words import pick_words
 from ..schemas.sessions import Action
 from ..ui.events import Changed, Message, Moved, Pressed, Said
@@ -507,17 +507,11 @@ def calendar_plan(
     return clear_tip(seen) or (_plan_trip if goal.family in TRIP_KINDS else _plan_planner)(seen, goal)
 
 # %% ../../nbs/03k_apps.calendar.ipynb #94f0deb3
-class Calendar:
+class Calendar(TaskApp):
     "A booking form with a date picker, and a planner. Goal families: the keys of `WORDINGS`."
     name, families, step_budget = "calendar", tuple(WORDINGS), 36
     start, view, update, plan = (staticmethod(f) for f in (calendar_start, calendar_view, calendar_update,
                                                            calendar_plan))
-
-    def goal(self,
-        state: CalendarState, # any state of the episode
-    ) -> Goal:
-        "What the user wants."
-        return state.task
 
     def solved(self,
         start: CalendarState, # the first state

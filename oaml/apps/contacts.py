@@ -11,8 +11,8 @@ __all__ = ['CITIES', 'WORDINGS', 'ALREADY', 'TITLES', 'TAB_NAMES', 'Person', 'ma
 from dataclasses import dataclass, replace
 from random import Random
 
-from .app import (ClickOn, Finish, Goal, Intent, PressKey, ScrollIn, TypeText, busy, clear_tip, fill,
-                           look_further, tell)
+from .app import (ClickOn, Finish, Goal, Intent, PressKey, ScrollIn, TaskApp, TypeText, busy, clear_tip,
+                           fill, look_further, tell)
 from .words import pick_words
 from ..schemas.sessions import Action
 from ..ui.events import Changed, Message, Pressed, Said, Tick
@@ -341,7 +341,7 @@ def contacts_plan(
     return (_card_plan if "back" in by else _list_plan)(seen, by, goal, names)
 
 # %% ../../nbs/03i_apps.contacts.ipynb #b4b05e82
-class Contacts:
+class Contacts(TaskApp):
     "An address book, longer than the screen. Goal families are the keys of `WORDINGS`."
     name, families, step_budget = "contacts", tuple(WORDINGS), 36
     view, update, plan = staticmethod(contacts_view), staticmethod(contacts_update), staticmethod(contacts_plan)
@@ -364,12 +364,6 @@ class Contacts:
             order("mobile", "office", "city"), order("all", "star", "gone"), rng.random() < .4, cities,
             rng.random() < .6 or family == "lives" and not cities, rng.random() < .4, rng.random() < .6,
             tab=rng.choice(("all", "all", "star", "gone")), wait=rng.choice((0, 0, 0, 0, 800, 1600)))
-
-    def goal(self,
-        state: ContactsState, # any state of the episode
-    ) -> Goal:
-        "What the user wants."
-        return state.task
 
     def solved(self,
         start: ContactsState, # the first state

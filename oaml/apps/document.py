@@ -12,7 +12,8 @@ import re
 from dataclasses import dataclass, replace
 from random import Random
 
-from .app import ClickOn, Finish, Goal, Intent, PressKey, ScrollIn, busy, clear_tip, look_further, tell
+from .app import (ClickOn, Finish, Goal, Intent, PressKey, ScrollIn, TaskApp, busy, clear_tip, look_further,
+                           tell)
 from .words import pick_words
 from ..schemas.sessions import Action
 from ..ui.events import Message, Pressed, Said, Tick
@@ -339,7 +340,7 @@ def document_plan(
     return _read_on(seen, goal, [p for p in places if p not in done])
 
 # %% ../../nbs/03j_apps.document.ipynb #1c5f3c79
-class Document:
+class Document(TaskApp):
     "A long document. Goal families are the keys of `WORDINGS`; the first four are answered."
     name, families, step_budget = "document", tuple(WORDINGS), 44
     view, update, plan = staticmethod(document_view), staticmethod(document_update), staticmethod(document_plan)
@@ -360,12 +361,6 @@ class Document:
             tuple(rng.choice(labels) for labels in LABELS), rng.random() < .5,
             tuple(rng.sample(("terms", "news", "note"), 3)), rng.choice((0, 0, 900)),
             wait=rng.choice((0, 0, 0, 0, 800, 1600)))
-
-    def goal(self,
-        state: DocumentState, # any state of the episode
-    ) -> Goal:
-        "What the user wants."
-        return state.task
 
     def solved(self,
         start: DocumentState, # the first state

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from random import Random
 
-from .app import ClickOn, Finish, Goal, Intent, PressKey, choose, fill, look_further, tell
+from .app import ClickOn, Finish, Goal, Intent, PressKey, TaskApp, choose, fill, look_further, tell
 from .words import pick_words
 from ..schemas.sessions import Action
 from ..ui.events import Changed, Message, Pressed, Said
@@ -222,7 +222,7 @@ def _read_plan(seen: tuple[Element, ...], goal: Goal) -> list[Intent]:
     return tell(seen, seen[at+1].name)
 
 # %% ../../nbs/03o_apps.procedural.ipynb #8ad375df
-class Procedural:
+class Procedural(TaskApp):
     "Random widgets and a goal about one of them."
     name, families, step_budget = "procedural", tuple(FAMILIES), 16
     view, update, plan = staticmethod(procedural_view), staticmethod(procedural_update), staticmethod(procedural_plan)
@@ -234,12 +234,6 @@ class Procedural:
         "A screen as it comes."
         family, seed = family or rng.choice(self.families), rng.randrange(10**9)
         return ProceduralState(seed, FAMILIES[family], procedural_goal(seed, family, rng))
-
-    def goal(self,
-        state: ProceduralState, # any state of the episode
-    ) -> Goal:
-        "What the user wants."
-        return state.task
 
     def solved(self,
         start: ProceduralState, # the first state

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from random import Random
 
-from .app import ClickOn, Finish, Goal, Intent, PressKey, fill, named, tell
+from .app import ClickOn, Finish, Goal, Intent, PressKey, TaskApp, fill, named, tell
 from .words import word_list
 from ..schemas.sessions import Action
 from ..ui.events import Changed, Keyed, Message, Pressed, Said
@@ -369,16 +369,10 @@ def sheet_plan(
     return dict(most=_answer, key_done=_mark_done).get(goal.family, _set_cells)(seen, goal)
 
 # %% ../../nbs/03l_apps.sheet.ipynb #ba72413a
-class Sheet:
+class Sheet(TaskApp):
     "A table of cells. Goal families: the keys of `WORDINGS`; those that begin with `key_` are worked by keys alone."
     name, families, step_budget = "sheet", tuple(WORDINGS), 30
     start, view, update, plan = (staticmethod(f) for f in (sheet_start, sheet_view, sheet_update, sheet_plan))
-
-    def goal(self,
-        state: SheetState, # any state of the episode
-    ) -> Goal:
-        "What the user wants."
-        return state.task
 
     def solved(self,
         start: SheetState, # the first state

@@ -17,13 +17,11 @@ from dataclasses import asdict, replace
 from random import Random
 from typing import Any
 
-import numpy as np
 from PIL import Image
 
 from ..apps.app import ANY_TYPES, App, Screen, Stage, advance, random_action
 from ..apps.catalog import load_app
 from .app_device import SCREEN_SIZE, AppDevice
-from .device import Frame
 from .oracle import acceptable_targets
 from ..schemas.sessions import DEVICE_BUTTONS, MODIFIERS, Action
 from ..ui.events import (Event, KeyDown, PointerDown, PointerMove, PointerUp, Said, Text, Tick, Wheel,

@@ -12,7 +12,7 @@ from importlib.metadata import version
 from importlib.resources import files
 
 from ..apps.app import digest, split_seeds
-from .suites import SUITES, Suite, load_suite
+from .suites import Suite
 
 # %% ../../nbs/10e_evals.manifests.ipynb #9d71b9ea
 MANIFEST_EPISODES = 100  # test episodes of each application

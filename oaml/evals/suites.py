@@ -7,7 +7,6 @@ __all__ = ['SUITES', 'ROW', 'TOTALS', 'AGENTS', 'KNOWN_SESSIONS', 'Suite', 'load
            'training_episodes', 'load_agent']
 
 # %% ../../nbs/10d_evals.suites.ipynb #e9ba47c9
-import os
 import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass, field
