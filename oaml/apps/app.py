@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['Intent', 'SPLITS', 'CARELESS_TYPES', 'CARELESS_KEYS', 'CARELESS_CHARS', 'ANY_TYPES', 'ANY_KEYS', 'Goal', 'ClickOn',
            'TypeText', 'PressKey', 'HoverOn', 'DragTo', 'ScrollIn', 'Wait', 'Reply', 'Finish', 'App', 'TaskApp',
-           'named', 'fill', 'choose', 'busy', 'clear_tip', 'look_further', 'tell', 'Screen', 'Stage', 'advance', 'act',
-           'digest', 'split_of', 'split_seeds', 'require_split', 'random_action', 'check_app']
+           'named', 'fill', 'choose', 'busy', 'clear_tip', 'look_further', 'tell', 'Screen', 'Stage', 'hear', 'advance',
+           'act', 'digest', 'split_of', 'split_seeds', 'require_split', 'random_action', 'check_app']
 
 # %% ../../nbs/03b_apps.app.ipynb #559b001d
 import hashlib
@@ -232,17 +232,25 @@ class Stage:
         return render(self.placed(screen), screen.ui, self.look(screen))
 
 # %% ../../nbs/03b_apps.app.ipynb #6dc956bc
+def hear(
+    stage: Stage,   # the application, its look and size
+    screen: Screen, # before
+    event: Event,   # what happened
+) -> tuple[Screen, tuple[Message, ...]]: # after, and what the application heard
+    "One event: the interface first, then the application for each message, then a focus that is gone is dropped."
+    ui, messages = dispatch(screen.ui, stage.placed(screen), event, stage.look(screen))
+    state = screen.app
+    for m in messages: state = stage.app.update(state, m)
+    if state == screen.app: return Screen(screen.app, ui), messages
+    return Screen(state, _settle(ui, stage.placed(Screen(state, ui)))), messages
+
 def advance(
     stage: Stage,   # the application, its look and size
     screen: Screen, # before
     event: Event,   # what happened
 ) -> Screen:        # after
-    "One event: the interface first, then the application for each message, then a focus that is gone is dropped."
-    ui, messages = dispatch(screen.ui, stage.placed(screen), event, stage.look(screen))
-    state = screen.app
-    for m in messages: state = stage.app.update(state, m)
-    if state == screen.app: return Screen(screen.app, ui)
-    return Screen(state, _settle(ui, stage.placed(Screen(state, ui))))
+    "One event, for whoever does not ask what was heard."
+    return hear(stage, screen, event)[0]
 
 def _settle(ui: UiState, placed: Placed) -> UiState:
     "`ui` on a screen that changed under it: focus and caret only on what is still there."

@@ -53,7 +53,7 @@ def disturb(
         action = acceptable_targets(device)[0].action if rng.random() < .5 else _careless_act(device, rng)
         if action.type == "done": break
         device.perform(action, draw=False)
-    return device.frame()
+    return device.look()
 
 def record_episode(
     device: AppDevice,     # any in-process device
