@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['Box', 'ELLIPSIS', 'TICK_GAP', 'ITEM_PAD', 'SCROLLBAR', 'MARGIN', 'SYSTEM_BAR', 'POPUPS', 'DOT', 'SEEN_SHARE',
            'Placed', 'elide', 'wrap', 'tick_size', 'icon_size', 'switch_width', 'layout', 'active', 'find', 'hit',
-           'center', 'Element', 'shown_value', 'elements']
+           'center', 'Element', 'shown_value', 'showing', 'elements']
 
 # %% ../../nbs/02c_ui.layout.ipynb #270f4276
 from collections.abc import Iterator
@@ -550,21 +550,29 @@ def _scrolled(p: Placed) -> str:
     room = p.extent - (p.box[3] - p.box[1])
     return str(100*p.offset//room) if room > 0 else ""
 
-def elements(
-    screen: Placed,        # a layout
-    ui: UiState=UiState(), # focus and selection
-) -> tuple[Element, ...]:
-    "What can be seen and touched, in reading order; of the containers only the regions that scroll."
-    width, height = screen.box[2:]
+def showing(
+    screen: Placed,    # a layout
+) -> list[Placed]:     # in reading order
+    "The widgets that can be seen and touched; of the containers only the regions that scroll."
     out, layers = [], active(screen)
     for i, layer in enumerate(layers):
         covers = [p.box for p in layers[i+1:]]
         for p in layer.walk():
-            w = p.widget
-            if (p.children or w.children or w.role == "list") and w.role != "region" or not _shows(p, covers): continue
-            on, (x0, y0, x1, y1) = bool(w.id) and w.id == ui.focus, p.seen
-            value = _scrolled(p) if w.role == "region" else shown_value(w)
-            chosen = w.selected or on and w.role in EDITABLE and bool(w.value) and ui.selection == (0, len(w.value))
-            out.append(Element(w.role, w.name, (x0/width, y0/height, x1/width, y1/height), w.id, value, w.checked,
-                               w.disabled, on, chosen))
-    return tuple(out)
+            holds = p.children or p.widget.children or p.widget.role == "list"
+            if not (holds and p.widget.role != "region") and _shows(p, covers): out.append(p)
+    return out
+
+def elements(
+    screen: Placed,        # a layout
+    ui: UiState=UiState(), # focus and selection
+) -> tuple[Element, ...]:
+    "What can be seen and touched, as the record has it."
+    width, height = screen.box[2:]
+    def one(p):
+        w, (x0, y0, x1, y1) = p.widget, p.seen
+        on = bool(w.id) and w.id == ui.focus
+        value = _scrolled(p) if w.role == "region" else shown_value(w)
+        chosen = w.selected or on and w.role in EDITABLE and bool(w.value) and ui.selection == (0, len(w.value))
+        box = x0/width, y0/height, x1/width, y1/height
+        return Element(w.role, w.name, box, w.id, value, w.checked, w.disabled, on, chosen)
+    return tuple(one(p) for p in showing(screen))
