@@ -17,7 +17,7 @@ setup(
     author_email=cfg["author_email"], keywords=cfg["keywords"].split(),
     packages=[*find_packages(include=["oaml", "oaml.*"]), "oaml.ui.fonts", "oaml.apps.wordlists"],  # the last two: data alone
     include_package_data=True,
-    package_data={"oaml": ["ui/fonts/*", "apps/wordlists/*", "evals/manifests/*", "**/*.yaml", "**/*.txt"]},
+    package_data={"oaml": ["ui/fonts/*", "apps/wordlists/*", "evals/manifests/*", "envs/task_files/*", "**/*.yaml", "**/*.txt"]},
     install_requires=cfg["requirements"].split(), extras_require=extras,
     entry_points={"console_scripts": cfg["console_scripts"].split(), "nbdev": [f"{cfg['lib_path']}={cfg['lib_path']}._modidx:d"]},
     long_description=(here/"README.md").read_text(encoding="utf-8") if (here/"README.md").exists() else cfg["description"],

@@ -147,8 +147,9 @@ def manage(self: AppDevice,
 ) -> str:       # nothing to tell
     "Prepare the device. Raises DeviceError for what a synthetic screen cannot do."
     name = type(call).__name__
-    if isinstance(call, Tap): self.feed(_tap_events(call))
-    elif isinstance(call, PressButton): self.feed([KeyDown(call.button)])
+    if isinstance(call, Tap|PressButton):
+        for event in _tap_events(call) if isinstance(call, Tap) else [KeyDown(call.button)]: self._advance(event)
+        self.seen = self.read_elements()
     elif isinstance(call, Rotate):
         if call.orientation: raise DeviceError("Rotate: a synthetic screen stays upright; leave the step out or use PORTRAIT_0")
     elif isinstance(call, ForceStop|ClearCache|StartActivity): self._start_or_stop(call)
