@@ -7,6 +7,7 @@ __all__ = ['SCREEN_SIZE', 'NOTHING', 'STOPPED_GREY', 'HARMLESS', 'AppDevice', 'p
 
 # %% ../../nbs/04b_envs.app_device.ipynb #a7f33475
 from collections.abc import Iterable
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -75,10 +76,14 @@ class AppDevice:
         return frame
 
     def _advance(self, event: Event):
-        "One event. An application that is not running hears none."
-        if not self.running: return
+        "One event. An application that is not running hears none, but time passes."
+        if not self.running: return self._pass_time(event)
         self.screen, messages = hear(self.stage, self.screen, event)
         self._log += [f"I/{self.app.name}: {m}" for m in messages if not isinstance(m, Tick)]
+
+    def _pass_time(self, event: Event):
+        "The clock goes on while the application is stopped."
+        if isinstance(event, Tick): self.screen = _at(self.screen, self.screen.ui.clock + event.ms)
 
     def look(self,
         draw: bool=True, # False: the frame's image is empty, which is faster
@@ -115,6 +120,10 @@ class AppDevice:
     def state_hash(self) -> str:
         "Of the application's and the interface's state."
         return digest(self.screen)
+
+def _at(screen: Screen, clock: int) -> Screen:
+    "The same screen at another time, milliseconds."
+    return replace(screen, ui=replace(screen.ui, clock=clock))
 
 NOTHING = np.zeros((0, 0, 3), np.uint8)  # the image of a frame that was not drawn
 STOPPED_GREY = 96
@@ -161,7 +170,7 @@ def _start_or_stop(self: AppDevice, call: ForceStop|ClearCache|StartActivity):
     "Stopped, it shows nothing; cleared, it is as the episode began; started, it is in front."
     package = call.full_activity.split("/")[0] if isinstance(call, StartActivity) else call.package_name
     if not self.installed(package): raise DeviceError(f"{package}: this device has {package_of(self.app)} and no other")
-    if isinstance(call, ClearCache): self.screen = self.start
+    if isinstance(call, ClearCache): self.screen = _at(self.start, self.screen.ui.clock)
     else: self.running = isinstance(call, StartActivity)
     self.seen = self.read_elements()
 

@@ -6,7 +6,8 @@
 __all__ = ['Call', 'Frame', 'save_observation', 'Device', 'DeviceError', 'InstallApk', 'UninstallPackage', 'StartActivity',
            'StartIntent', 'StartRandomActivity', 'ForceStop', 'ClearCache', 'ForceStopRandomActivity',
            'ClearCacheRandomActivity', 'GrantPermissions', 'DisableAnimations', 'Tap', 'PressButton', 'Rotate',
-           'StartAccessibilityService', 'StartScreenPinning', 'ShellCommand', 'AdbCommand', 'TaskDevice']
+           'StartAccessibilityService', 'StartScreenPinning', 'ShellCommand', 'AdbCommand', 'full_activity',
+           'TaskDevice']
 
 # %% ../../nbs/04a_envs.device.ipynb #01bb5923
 import hashlib
@@ -186,6 +187,13 @@ class AdbCommand:
 Call = (InstallApk|UninstallPackage|StartActivity|StartIntent|StartRandomActivity|ForceStop|ClearCache|
         ForceStopRandomActivity|ClearCacheRandomActivity|GrantPermissions|DisableAnimations|Tap|PressButton|Rotate|
         StartAccessibilityService|StartScreenPinning|ShellCommand|AdbCommand)
+
+def full_activity(
+    name: str, # "package/.Class" or "package/package.Class"
+) -> str:      # the latter
+    "An activity's name in full: Android lets `package/.Main` stand for `package/package.Main`."
+    package, _, kind = name.partition("/")
+    return f"{package}/{package}{kind}" if kind.startswith(".") else name
 
 # %% ../../nbs/04a_envs.device.ipynb #185c316c
 class TaskDevice(Device, Protocol):

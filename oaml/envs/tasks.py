@@ -172,7 +172,7 @@ class EventSlots:
     "What the events are for."
     score_listener: EventNode|None=None        # a score; its change is paid
     reward_listener: EventNode|None=None       # a reward
-    episode_end_listener: EventNode|None=None  # the end, where y is true
+    episode_end_listener: EventNode|None=None  # the end, unless y is None
     extra_listener: EventNode|None=None        # a dict of extra information
     json_extra_listener: EventNode|None=None   # the same, as JSON
     instruction_listener: EventNode|None=None  # what the agent is told: a text, or a list of them

@@ -8,6 +8,7 @@ __all__ = ['MIN_TEXT_PX', 'TextModel', 'IconModel', 'NoTextModel', 'NoIconModel'
            'SeedTextModel', 'SeedIconModel', 'as_seed_text_model']
 
 # %% ../../nbs/04j_envs.vision.ipynb #f76b6585
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
@@ -119,7 +120,11 @@ class _Truth:
     "What a synthetic device shows, read off its layout."
     def __init__(self,
         device: AppDevice, # whose screen; its present one is read
-    ): self.device = device
+    ):
+        if not isinstance(device, AppDevice):
+            raise TypeError(f"device: a {type(device).__name__} has no layout to read; give it the synthetic device that is "
+                            "behind it (such as phone.device), or use TreeTextModel, OcrTextModel or TemplateIconModel")
+        self.device = device
 
     def _placed(self) -> list[Placed]:
         "The widgets that show now."
@@ -305,9 +310,14 @@ def _matches(self: TemplateIconModel, image: np.ndarray, target: np.ndarray) -> 
     return any(self._likeness_map(image, p).max(initial=0.) >= self.least for p in parts)
 
 # %% ../../nbs/04j_envs.vision.ipynb #1d2a8353
+def _torch():
+    "PyTorch, which whoever has a model of the seed's kind has imported. Raises RuntimeError if not."
+    if "torch" not in sys.modules: raise RuntimeError("a model of the seed's kind takes PyTorch's tensors: import torch first")
+    return sys.modules["torch"]
+
 def _tensors(frame: Frame, boxes: np.ndarray) -> tuple[Any, list]:
     "The screen as 3 x height x width float32 (0 to 255) and each box as a (1, 4) float32 tensor."
-    import torch
+    torch = _torch()
     screen = torch.from_numpy(frame.image.transpose(2, 0, 1).astype(np.float32))
     return screen, [torch.tensor(b, dtype=torch.float32).reshape(1, 4) for b in as_boxes(boxes)]
 
@@ -337,7 +347,7 @@ class SeedIconModel:
         return list(self.model.icon_recognizer(*_tensors(frame, boxes)))
     def match_icons(self, frame: Frame, targets: list, candidates: list) -> list[list[bool]]:
         "What its `icon_matcher` says, target by target: their numbers of candidates may differ."
-        import torch
+        torch = _torch()
         def one(target, boxes):
             told = torch.from_numpy(target.transpose(2, 0, 1).astype(np.float32))
             screen = _tensors(frame, [])[0]
