@@ -7,6 +7,8 @@ __all__ = []
 
 # %% ../../nbs/04z_envs.ipynb #e9c92d77
 from .env import register_apps
+from .miniwob import register_miniwob
 
 # %% ../../nbs/04z_envs.ipynb #844c43bf
 register_apps()
+register_miniwob()

@@ -1,0 +1,365 @@
+"""Every device under one examination, one task through every interface, and what a notebook cannot show of the latter.
+
+The notebooks 04r to 04u explain the interfaces and 00c the dialects; here they meet every device that this machine
+has, dm_env's own test, invented acts, and clients that misbehave.
+"""
+import json
+import socket
+import threading
+import time
+from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import oaml.envs
+from oaml.apps.app import random_action
+from oaml.envs.app_device import AppDevice
+from oaml.envs.oracle import acceptable_targets
+from oaml.schemas.dialects import BOMBS, DIALECTS, DialectError, check_dialect
+from oaml.schemas.sessions import Action
+from oaml.ui.events import compile_action
+
+pytest.importorskip("dm_env", reason='pip install "oaml[mobile]"')
+pytest.importorskip("lxml.cssselect", reason='pip install "oaml[mobile]"')
+from oaml.envs.checks import INTERFACES, check_device, check_interfaces
+from oaml.envs.dm import DmEnv, Vocabulary
+from oaml.envs.openenv import GoalEnv, serve_openenv
+from oaml.envs.task_env import TaskEnv
+from oaml.envs.tasks import load_task
+from oaml.envs.vision import TreeTextModel
+from oaml.envs.wrappers import ActionReader, Recorder
+from oaml.ingest.store import load_sessions
+
+LOGIN = load_task(Path(oaml.envs.__file__).parent/"task_files"/"login.textproto")
+GOALS = dict(goals=("login",))
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    "One browser for all tests; None if it cannot be had, with the reason."
+    from oaml.envs.chromium import Chromium, missing_browser
+    missing = missing_browser()
+    running = None if missing else Chromium()
+    yield running, missing
+    if running: running.close()
+
+
+def browser(chromium):
+    "The browser, or a skip that says what is missing."
+    if chromium[1]: pytest.skip(chromium[1])
+    return chromium[0]
+
+
+@contextmanager
+def app(chromium):
+    yield lambda: AppDevice("login", **GOALS)
+
+
+@contextmanager
+def phone_app(chromium):
+    yield lambda: AppDevice("login@phone", **GOALS)
+
+
+@contextmanager
+def remote(chromium):
+    pytest.importorskip("httpx", reason='pip install "oaml[serve]"')
+    pytest.importorskip("uvicorn", reason='pip install "oaml[serve]"')
+    from oaml.envs.remote import RemoteDevice
+    from oaml.envs.serve import serve_device
+    with serve_device(lambda: AppDevice("login", **GOALS)) as served: yield lambda: RemoteDevice(served.url)
+
+
+@contextmanager
+def html(chromium):
+    from oaml.envs.html_page import HtmlDevice
+    yield lambda: HtmlDevice("login", chromium=browser(chromium), **GOALS)
+
+
+def page_of(seed):
+    "A page with a field, a button and a number by chance."
+    return f"<h1>Page {seed}</h1><input><button onclick='this.textContent += Math.random()'>Go {seed}</button>"
+
+
+@contextmanager
+def page(chromium):
+    from oaml.envs.chromium import PageDevice
+    yield lambda: PageDevice(html=page_of, chromium=browser(chromium))
+
+
+@contextmanager
+def miniwob(chromium):
+    pytest.importorskip("miniwob", reason='pip install "oaml[browser]"')
+    from oaml.envs.miniwob import MiniwobDevice
+    yield lambda: MiniwobDevice("click-button", chromium=browser(chromium))
+
+
+@contextmanager
+def android(chromium):
+    from oaml.envs.fake_android import fake_phone, missing_adb
+    if missing := missing_adb(): pytest.skip(missing)
+    from oaml.envs.android import AndroidDevice
+    with fake_phone("login", **GOALS) as phone: yield lambda: AndroidDevice(**phone.attached)
+
+
+# Promises that a device does not keep yet; whoever mends one takes it out.
+OWES = {app: ("before_a_reset", "closes"), phone_app: ("before_a_reset", "closes"),
+        html: ("before_a_reset", "closes", "bears_anything"), page: ("closes",), miniwob: ("closes",),
+        android: ("closes",)}
+
+
+@pytest.mark.parametrize("kind", [app, phone_app, remote, html, page, miniwob, android], ids=lambda k: k.__name__)
+def test_device_keeps_its_promises(kind, chromium):
+    seeds, steps = ((0, 1, 2), 8) if kind in (app, phone_app) else ((0, 1), 3)
+    with kind(chromium) as make: check_device(make, seeds, steps, skip=OWES.get(kind, ()))
+
+
+def oracle_acts(size, seed):
+    "What the login application's oracle does on a screen of this size, to the goal."
+    device, acts = AppDevice("login", size, **GOALS), []
+    device.reset(seed)
+    while not device.solved():
+        acts.append(acceptable_targets(device)[0].action)
+        device.perform(acts[-1])
+    return acts
+
+
+@pytest.mark.parametrize("kind", [app, remote, html, android], ids=lambda k: k.__name__)
+def test_interfaces_agree_on_every_device(kind, chromium):
+    with kind(chromium) as make:
+        device = make()
+        size = device.size
+        device.close()
+        rewards = check_interfaces(lambda: TaskEnv(make(), LOGIN, TreeTextModel()), 11, oracle_acts(size, 11))
+    assert set(rewards) == set(INTERFACES) and set(map(tuple, rewards.values())) == {(0, 1, 0, 0, 4)}
+
+
+def login_env(): return TaskEnv(AppDevice("login", **GOALS), LOGIN, TreeTextModel())
+
+
+def test_interfaces_agree_on_careless_acts():
+    for seed in range(4):
+        device, acts = AppDevice("login", **GOALS), []
+        device.reset(seed)
+        for _ in range(15):
+            acts.append(random_action(Random(f"{seed}:{len(acts)}"), device.seen))
+            device.perform(acts[-1])
+        check_interfaces(login_env, seed, acts + [Action("done")])
+
+
+# dm_env's own examination
+
+def login_dm(**kw):
+    "The login task under dm_env, with tokens."
+    return DmEnv(login_env(), ["al", "##ice", "bob"], **kw)
+
+
+def test_dm_env_own_checks():
+    from absl.testing import absltest
+    from dm_env import test_utils
+
+    class Examined(test_utils.EnvironmentTestMixin, absltest.TestCase):
+        def make_object_under_test(self): return login_dm(with_view_hierarchy=True)
+        def assertValidStep(self, step):
+            if step.first():  # the seed adds up rewards from the first step on, where dm_env has None
+                self.assertEqual((step.reward, step.discount), (0., None))
+                step = step._replace(reward=None)
+            super().assertValidStep(step)
+    result = absltest.unittest.TestResult()
+    absltest.unittest.defaultTestLoader.loadTestsFromTestCase(Examined).run(result)
+    assert result.testsRun == 4 and result.wasSuccessful(), result.errors + result.failures
+
+
+words = st.lists(st.text("abcé", min_size=1, max_size=9), min_size=1, max_size=6)
+
+
+@settings(max_examples=200, deadline=None)
+@given(words, st.data(), st.sampled_from([("", "##"), ("Ġ", ""), ("<", ">")]))
+def test_pieces_make_the_text_again(said, data, marks):
+    pieces = []
+    for word in said:
+        cuts = sorted(data.draw(st.sets(st.integers(1, len(word)-1), max_size=3))) if len(word) > 1 else []
+        parts = [word[a:b] for a, b in zip([0, *cuts], [*cuts, len(word)])]
+        pieces += [marks[k > 0] + part for k, part in enumerate(parts)]
+    vocabulary, typed = Vocabulary(tuple(pieces), *marks), ""
+    for k in range(len(pieces)): typed += "".join(e.text for e in vocabulary.events(k, bool(typed)))
+    assert typed == " ".join(said)
+
+
+# What is recorded of touches is what happened
+
+fractions = st.integers(0, 63).map(lambda k: (k+.5)/64)
+kinds = st.sampled_from(["tap", "tap", "text", "hold", "drag"])
+gestures = st.lists(st.tuples(kinds, st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=8)
+
+
+def middle_of(device, k):
+    "The middle of one of what is on the screen."
+    x0, y0, x1, y1 = device.seen[k % len(device.seen)].box
+    return dict(action_type=0, touch_position=np.array([(x0+x1)/2, (y0+y1)/2]))
+
+
+@settings(max_examples=25, deadline=None)
+@given(gestures, st.integers(0, 20))
+def test_recorded_touches_replay_to_the_same_state(tmp_path_factory, drawn, seed):
+    folder = tmp_path_factory.mktemp("recorded")
+    patient = replace(LOGIN, max_num_steps=0, expected_app_screen=None, event_slots=type(LOGIN.event_slots)())
+    device = AppDevice("login", **GOALS)
+    env = Recorder(DmEnv(TaskEnv(device, patient, TreeTextModel()), ["al", "##ice"]), folder)
+    env.reset_to(seed)
+    lift, wait, token = dict(action_type=1), dict(action_type=2), dict(action_type=3, input_token=0)
+    for kind, k, to in drawn:
+        down = middle_of(device, k)
+        steps = dict(tap=[down, lift], hold=[down, *[wait]*14, lift], text=[token, token],
+                     drag=[down, middle_of(device, to), lift])[kind]
+        for step in steps + [wait]*8: env.step(step)
+    env.close()
+    episode, = load_sessions(folder)[0].episodes
+    again = AppDevice("login", **GOALS)
+    TaskEnv(again, patient, TreeTextModel()).reset(seed)
+    for step in episode.steps: again.perform(step.action)
+    assert again.screen.app == device.screen.app
+
+
+presses = st.sampled_from(["click", "long_press", "double_click"])
+plain = st.one_of(st.builds(lambda t, x, y: Action(t, x, y), presses, fractions, fractions),
+                  st.builds(lambda t: Action("type", text=t), st.text("abcé ", min_size=1).filter(str.strip)),
+                  st.sampled_from([Action("key_press", key="Enter"), Action("wait")]))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(plain, max_size=6))
+def test_reader_undoes_the_compiler(actions):
+    reader, size = ActionReader((640, 320)), (640, 320)
+    for action in actions: reader.read(None, compile_action(action, size)), reader.finish()
+    reader.finish()
+    got = [a for _, a in reader.acts]
+    assert [a.type for a in got] == [a.type for a in actions]
+    assert all(abs(a.x - b.x) < 1e-9 and abs(a.y - b.y) < 1e-9 for a, b in zip(got, actions) if b.x is not None)
+    assert [a.text for a in got] == [a.text for a in actions]
+
+
+# Dialects
+
+places, shifts = st.floats(0, 1), st.floats(-1, 1)
+texts = st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp", "Mn", "Mc"]), min_size=1)
+acts = st.one_of(
+    st.builds(lambda t, x, y: Action(t, x, y), st.sampled_from(["click", "right_click", "move"]), places, places),
+    st.builds(lambda x, y, x2, y2: Action("drag", x, y, x2=x2, y2=y2), places, places, places, places),
+    st.builds(lambda x, y, dx, dy: Action("scroll", x, y, dx=dx, dy=dy), places, places, shifts, shifts))
+
+
+@pytest.mark.parametrize("dialect", DIALECTS.values(), ids=str)
+@pytest.mark.parametrize("size", [(160, 210), (1280, 720), (333, 777)])
+def test_dialects_conform(dialect, size):
+    check_dialect(dialect, size)
+
+
+@settings(max_examples=300, deadline=None)
+@given(acts, st.tuples(st.integers(32, 4000), st.integers(32, 4000)))
+def test_browsergym_is_exact_to_a_hundredth_of_a_pixel(action, size):
+    dialect = DIALECTS["browsergym"]
+    text = dialect.format(action, size)
+    back, = dialect.parse(text, size)
+    assert back.type == action.type and dialect.format(back, size) == text
+    for field, n in zip(("x", "y", "x2", "y2", "dx", "dy"), (*size, *size, *size)):
+        if (wanted := getattr(action, field)) is not None: assert abs(getattr(back, field) - wanted)*n <= .00501
+
+
+def storable(text):
+    "Can an action carry this text?"
+    try: return bool(Action("type", text=text))
+    except ValueError: return False
+
+
+@settings(max_examples=300, deadline=None)
+@given(texts.filter(storable))
+def test_texts_survive_browsergym(text):
+    for action in (Action("type", text=text), Action("answer", text=text)):
+        assert DIALECTS["browsergym"].parse(DIALECTS["browsergym"].format(action, (100, 100)), (100, 100)) == [action]
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.text() | st.text("mouse_click(123.,'\")\n#{}[]:e-", max_size=60), st.sampled_from(list(DIALECTS.values())))
+def test_any_text_is_actions_or_a_refusal(text, dialect):
+    try: assert all(isinstance(a, Action) for a in dialect.parse(text, (640, 480)))
+    except DialectError as e: assert str(e)
+
+
+def test_bombs_take_no_time():
+    began = time.monotonic()
+    for dialect in DIALECTS.values():
+        for bomb in BOMBS:
+            with pytest.raises(DialectError): dialect.parse(bomb, (640, 480))
+    assert time.monotonic() - began < 5
+
+
+# OpenEnv's clients
+
+def goal_env(): return GoalEnv(AppDevice("login"))
+
+
+def talk(ws, kind, **data):
+    "One message and its answer."
+    ws.send(json.dumps(dict(type=kind, data=data)))
+    return json.loads(ws.recv())
+
+
+@pytest.fixture
+def connect():
+    pytest.importorskip("fastapi", reason='pip install "oaml[serve]"')
+    return pytest.importorskip("websockets.sync.client", reason='pip install "oaml[serve]"').connect
+
+
+def test_openenv_clients_are_apart(connect):
+    def play(url, seed):
+        with connect(url) as ws:
+            first = talk(ws, "reset", seed=seed)["data"]["observation"]["screen"]
+            for _ in range(3): talk(ws, "step", type="click", x=.5, y=.5)
+            return first, talk(ws, "state")["data"]
+    with serve_openenv(goal_env, max_sessions=8) as url, ThreadPoolExecutor(8) as pool:
+        got = list(pool.map(lambda s: play(url.replace("http", "ws") + "/ws", s), range(8)))
+    assert len({screen for screen, _ in got}) == 8
+    assert [(s["seed"], s["step_count"]) for _, s in got] == [(k, 3) for k in range(8)]
+
+
+def test_openenv_bears_bad_clients(connect):
+    with serve_openenv(goal_env, max_sessions=2) as url:
+        ws_url = url.replace("http", "ws") + "/ws"
+        with connect(ws_url) as a, connect(ws_url) as b, connect(ws_url) as c:
+            assert json.loads(c.recv())["data"]["code"] == "CAPACITY_REACHED"
+            a.send(b"\x00\xff")
+            assert json.loads(a.recv())["data"]["code"] == "INVALID_JSON"
+            assert talk(a, "step", type="wait")["data"]["code"] == "EXECUTION_ERROR"  # no reset yet
+            assert talk(a, "reset", seed=5)["type"] == "observation"
+            b.send("x" * 2**21)  # too large: only this connection ends
+            with pytest.raises(Exception): b.recv(timeout=5)
+            assert talk(a, "state")["data"]["seed"] == 5
+        port = int(url.rsplit(":", 1)[1])
+        with socket.create_connection(("127.0.0.1", port)) as raw: raw.send(b"GET /ws HTTP/1.1\r\n")
+        for _ in range(50):  # those who left made room
+            with connect(ws_url) as ws:
+                if talk(ws, "reset", seed=1)["type"] == "observation": break
+            time.sleep(.1)
+        else: pytest.fail("no room again")
+    assert not [t for t in threading.enumerate() if t.name == "openenv-server"]
+
+
+def test_openenv_over_plain_routes_is_the_same_episode(connect):
+    httpx = pytest.importorskip("httpx")
+    acts = [dict(type="click", x=.5, y=.5), dict(type="wait"), dict(type="done")]
+    with serve_openenv(goal_env) as url:
+        with connect(url.replace("http", "ws") + "/ws") as ws:
+            by_socket = [talk(ws, "reset", seed=3)["data"]] + [talk(ws, "step", **a)["data"] for a in acts]
+        with httpx.Client(base_url=url, trust_env=False) as client:
+            by_route = [client.post("/reset", json=dict(seed=3)).json()]
+            by_route += [client.post("/step", json=dict(action=a)).json() for a in acts]
+            assert client.post("/step", json=dict(action=acts[0])).status_code == 500  # the episode has ended
+            assert client.get("/schema").json()["action"]["title"] == "Action"
+    assert by_socket == by_route and by_route[-1]["done"]
