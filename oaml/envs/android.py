@@ -298,6 +298,7 @@ class AndroidDevice:
         self._mark, self._since, self._zero = None, 0., 0.          # of the log, when; uptime as the episode began
         self._random: str|None = None                               # what StartRandomActivity started
         self._old_keyboard: str|None = None                         # to bring back
+        self.closed = False
         self._connect()
 
     def _connect(self):
@@ -316,7 +317,7 @@ class AndroidDevice:
         if self._old_keyboard and self.wire:
             try: self.shell(f"ime set {quote(self._old_keyboard)}")
             except DeviceError: pass  # the phone is gone, and its keyboard with it
-        self.wire = None
+        self.wire, self.closed = None, True
 
 # %% ../../nbs/04n_envs.android.ipynb #d67212c0
 LONGEST = 32_000 # bytes of a line; adb takes twice as many
@@ -424,6 +425,7 @@ def reset(self: AndroidDevice,
 ) -> Frame:
     "Find the phone again, begin log and clock anew. What else a new episode needs, its task prepares."
     with self._lock:
+        if self.closed: raise self._error("this device was closed")
         self._connect()
         lines = ["input motionevent CANCEL 0 0"]*self._down + [f"setprop {SEED_PROPERTY} {int(seed)}"]
         self.seed, self._down = seed, False

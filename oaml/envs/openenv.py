@@ -10,7 +10,6 @@ __all__ = ['MAX_MESSAGE', 'STATUS', 'GRACE', 'GoalEnv', 'Observed', 'EpisodeStat
 import asyncio
 import base64
 import json
-import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +19,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from .app_device import AppDevice
+from .serve import listen_on
 from .task_env import TaskEnv, TaskStep
 from .tasks import Task
 from ..schemas.sessions import Action, from_dict, json_schema
@@ -334,7 +334,7 @@ def serve_openenv(
     except ImportError as e: raise ImportError(f'{e.name} is missing: pip install "oaml[serve]"') from None
     config = uvicorn.Config(openenv_app(make, name, max_sessions), host, port, log_level="warning",
                             ws_max_size=MAX_MESSAGE, timeout_graceful_shutdown=GRACE)
-    server, listening = uvicorn.Server(config), socket.create_server((host, port))
+    server, listening = uvicorn.Server(config), listen_on(host, port)
     thread = threading.Thread(target=server.run, args=([listening],), daemon=True, name="openenv-server")
     thread.start()
     try: yield f"http://{host}:{listening.getsockname()[1]}"

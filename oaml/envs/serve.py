@@ -8,7 +8,8 @@ __all__ = ['KINDS', 'STRICT', 'Side', 'REQUESTS', 'SHELLS', 'FRAME_TYPE', 'LINES
            'ReceivedFrame', 'encode_frame', 'decode_frame', 'to_wire', 'Launch', 'Restart', 'Act', 'Keyevents',
            'Observ', 'Feed', 'Elements', 'Manage', 'Installed', 'Activity', 'Hierarchy', 'Worker', 'Reply', 'Refused',
            'Session', 'DaemonConfig', 'make_config', 'load_config', 'Daemon', 'missing_serve', 'need_serve',
-           'daemon_app', 'DaemonServer', 'Served', 'serve_device', 'screen_size', 'how_to_connect', 'run_daemon']
+           'daemon_app', 'listen_on', 'DaemonServer', 'Served', 'serve_device', 'screen_size', 'how_to_connect',
+           'run_daemon']
 
 # %% ../../nbs/04p_envs.serve.ipynb #8b6cc8ef
 import asyncio
@@ -708,7 +709,10 @@ async def _logs(daemon: Daemon, request, id: str):
     return StreamingResponse(_follow(daemon, session, int(since)), media_type="text/event-stream")
 
 # %% ../../nbs/04p_envs.serve.ipynb #119f8b7a
-def _listen(host: str, port: int) -> socket.socket:
+def listen_on(
+    host: str,        # name or number of this machine
+    port: int,        # 0: any free one
+) -> socket.socket:
     "A socket that listens. Raises OSError that says what to do."
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # or asyncio leaves Nagle's delay on
@@ -731,7 +735,7 @@ class DaemonServer:
         import uvicorn
         self.daemon = Daemon(config, make)
         self.app = daemon_app(self.daemon)
-        self.socket = _listen(config.host, config.port)
+        self.socket = listen_on(config.host, config.port)
         self.server = uvicorn.Server(uvicorn.Config(self.app, log_level="warning", access_log=False, lifespan="on",
                                                     timeout_graceful_shutdown=int(GRACE)))
         self.daemon.ending = lambda: self.server.should_exit
