@@ -278,6 +278,7 @@ def choose_phone(
 # %% ../../nbs/04n_envs.android.ipynb #060f59e7
 class AndroidDevice:
     "An Android phone or emulator on adb. Raises DeviceError when it is not there, or goes."
+    keeps_setup = True  # a reset leaves it as it is: what a task has set up stays
     def __init__(self,
         serial: str|None=None,        # of `adb devices`; None: $ANDROID_SERIAL, or the only one
         adb: str|None=None,           # path of the program; None: the one that adbutils finds

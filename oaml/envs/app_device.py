@@ -16,7 +16,8 @@ from fastcore.basics import patch
 from ..apps.app import App, Goal, Intent, Screen, Stage, digest, hear, split_of
 from ..apps.catalog import load_app
 from .device import (Call, ClearCache, DeviceError, DisableAnimations, ForceStop, Frame, GrantPermissions,
-                              PressButton, Rotate, StartActivity, StartAccessibilityService, StartScreenPinning, Tap)
+                              PressButton, Rotate, StartActivity, StartAccessibilityService, StartScreenPinning, Tap,
+                              full_activity)
 from ..schemas.sessions import Action
 from ..ui.events import PRESS_MS, Event, KeyDown, PointerDown, PointerMove, PointerUp, Tick, compile_action
 from ..ui.layout import Element
@@ -165,14 +166,17 @@ def manage(self: AppDevice,
     call: Call, # what to do
 ) -> str:       # nothing to tell
     "Prepare the device. Raises DeviceError for what a synthetic screen cannot do."
-    name = type(call).__name__
+    self._require_episode()
+    if isinstance(call, Tap) and not (0 <= call.x < self.size[0] and 0 <= call.y < self.size[1]):
+        raise DeviceError(f"{call}: the screen is {self.size[0]}x{self.size[1]} pixels")
     if isinstance(call, Tap|PressButton):
         for event in _tap_events(call) if isinstance(call, Tap) else [KeyDown(call.button)]: self._advance(event)
         self.seen = self.read_elements()
     elif isinstance(call, Rotate):
         if call.orientation: raise DeviceError("Rotate: a synthetic screen stays upright; leave the step out or use PORTRAIT_0")
     elif isinstance(call, ForceStop|ClearCache|StartActivity): self._start_or_stop(call)
-    elif not isinstance(call, HARMLESS): raise DeviceError(f"{name}: a synthetic device has no shell and no installer")
+    elif not isinstance(call, HARMLESS): raise DeviceError(f"{type(call).__name__}: a synthetic device cannot do this: it has one application, built in, "
+                                                          "and no shell")
     return ""
 
 @patch
@@ -180,6 +184,9 @@ def _start_or_stop(self: AppDevice, call: ForceStop|ClearCache|StartActivity):
     "Stopped, it shows nothing; cleared, it is as the episode began; started, it is in front."
     package = call.full_activity.split("/")[0] if isinstance(call, StartActivity) else call.package_name
     if not self.installed(package): raise DeviceError(f"{package}: this device has {package_of(self.app)} and no other")
+    main = f"{package}/.Main"
+    if isinstance(call, StartActivity) and full_activity(call.full_activity) != full_activity(main):
+        raise DeviceError(f"{call.full_activity}: the one activity is {main}")
     if isinstance(call, ClearCache): self.screen = _at(self.start, self.screen.ui.clock)
     else: self.running = isinstance(call, StartActivity)
     self.seen = self.read_elements()

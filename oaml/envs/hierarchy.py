@@ -114,7 +114,8 @@ def node_property(
     name: str,  # of an attribute, or left, top, right, bottom
 ) -> str|None:  # None: the node does not say
     "What a node says under a name; sides are in pixels. Raises ValueError for bounds that are none."
-    return str(bounds_of(node)[SIDES.index(name)]) if name in SIDES else node.get(name)
+    if name not in SIDES or "bounds" not in node.attrib: return node.get(name)
+    return str(bounds_of(node)[SIDES.index(name)])
 
 # %% ../../nbs/04g_envs.hierarchy.ipynb #3d2dbb66
 ROLE_ENDS = (("EditText", "textbox"), ("AutoCompleteTextView", "textbox"), ("CheckedTextView", "option"),

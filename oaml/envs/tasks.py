@@ -658,6 +658,7 @@ def _parse_text(text: str, source: str) -> Any:
 def _parse_json(text: str, source: str) -> Any:
     "A protobuf message from JSON. Raises TaskError."
     from google.protobuf import json_format
+    if not text.lstrip().startswith("{"): raise TaskError(["a task in JSON is an object: {\"id\": ...}"], source)
     try: return json_format.Parse(text, _message_class()())
     except json_format.ParseError as e: raise TaskError([_explained(str(e))], source) from None
     except RecursionError: raise TaskError(["nested too deeply"], source) from None
