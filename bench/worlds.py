@@ -104,7 +104,8 @@ def speed(pool):
 
 def faces(pool):
     "Oracle episodes, each with ten careless acts after it, in lockstep in Pillow and in Chromium."
-    from oaml.envs.html_page import Chromium, check_faces
+    from oaml.envs.chromium import Chromium
+    from oaml.envs.html_page import check_faces
     rows = []
     with Chromium() as chromium:
         for app in APPS:

@@ -11,7 +11,8 @@ from oaml.apps.catalog import APPS, HELD_OUT_APP, TRAIN_APPS, load_app
 from oaml.apps.perturb import Perturb
 from oaml.apps.phone import PHONE_SIZE, Phone
 from oaml.envs.app_device import AppDevice
-from oaml.envs.html_page import Chromium, check_faces, missing_browser
+from oaml.envs.chromium import Chromium, missing_browser
+from oaml.envs.html_page import check_faces
 from oaml.envs.oracle import acceptable_targets, play_oracle
 from oaml.evals.conformance import check_baselines, check_conformance, check_oracle, examine
 from oaml.evals.manifests import check_manifest

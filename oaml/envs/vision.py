@@ -58,15 +58,39 @@ class IconModel(Protocol):
 # %% ../../nbs/04j_envs.vision.ipynb #646c4a29
 class NoTextModel:
     "Finds no text."
-    def detect_text(self, frame: Frame, boxes: np.ndarray) -> list[list[str]]: return [[] for _ in boxes]
-    def recognize_text(self, frame: Frame, boxes: np.ndarray) -> list[str]: return ["" for _ in boxes]
+    def detect_text(self,
+        frame: Frame,      # the screen
+        boxes: np.ndarray, # n x 4, pixels
+    ) -> list[list[str]]:  # for each box nothing
+        "No text in any box."
+        return [[] for _ in boxes]
+    def recognize_text(self,
+        frame: Frame,      # the screen
+        boxes: np.ndarray, # n x 4, pixels
+    ) -> list[str]:        # for each box ""
+        "No text in any box."
+        return ["" for _ in boxes]
 
 class NoIconModel:
     "Finds no icon."
-    def detect_icons(self, frame: Frame, boxes: np.ndarray) -> tuple[list[np.ndarray], list[list[str]]]:
+    def detect_icons(self,
+        frame: Frame,      # the screen
+        boxes: np.ndarray, # n x 4, pixels
+    ) -> tuple[list[np.ndarray], list[list[str]]]: # for each box no boxes, no classes
+        "No icon in any box."
         return [np.zeros((0, 4)) for _ in boxes], [[] for _ in boxes]
-    def recognize_icons(self, frame: Frame, boxes: np.ndarray) -> list[str]: return ["" for _ in boxes]
-    def match_icons(self, frame: Frame, targets: list, candidates: list) -> list[list[bool]]:
+    def recognize_icons(self,
+        frame: Frame,      # the screen
+        boxes: np.ndarray, # n x 4, pixels
+    ) -> list[str]:        # for each box ""
+        "No icon in any box."
+        return ["" for _ in boxes]
+    def match_icons(self,
+        frame: Frame,                 # the screen
+        targets: list[np.ndarray],    # pictures
+        candidates: list[np.ndarray], # for each target k x 4 boxes, pixels
+    ) -> list[list[bool]]:            # for each target k times False
+        "No match anywhere."
         return [[False]*len(c) for c in candidates]
 
 # %% ../../nbs/04j_envs.vision.ipynb #83a21a08
@@ -133,11 +157,17 @@ class _Truth:
 
 class _TextList:
     "Texts with their places, however they were come by: `_texts(frame)` gives boxes (k x 4) and words."
-    def detect_text(self, frame: Frame, boxes: np.ndarray) -> list[list[str]]:
+    def detect_text(self,
+        frame: Frame,      # the screen
+        boxes: np.ndarray, # n x 4, pixels
+    ) -> list[list[str]]:  # for each box its texts
         "All texts whose middle is in each box."
         places, words = self._texts(frame)
         return [[w for w, there in zip(words, _inside(b, places)) if there] for b in as_boxes(boxes)]
-    def recognize_text(self, frame: Frame, boxes: np.ndarray) -> list[str]:
+    def recognize_text(self,
+        frame: Frame,      # the screen
+        boxes: np.ndarray, # n x 4, pixels
+    ) -> list[str]:        # for each box; "" for none
         "The text whose place shares most with each box."
         places, words = self._texts(frame)
         return [_best(b, places, words) for b in as_boxes(boxes)]
@@ -167,18 +197,28 @@ class TruthIconModel(_Truth):
     def _icons(self) -> tuple[np.ndarray, list[str]]:
         return _listed((p.seen, p.widget.icon) for p in self._placed() if p.widget.icon)
 
-    def detect_icons(self, frame: Frame, boxes: np.ndarray) -> tuple[list[np.ndarray], list[list[str]]]:
+    def detect_icons(self,
+        frame: Frame,      # the screen
+        boxes: np.ndarray, # n x 4, pixels
+    ) -> tuple[list[np.ndarray], list[list[str]]]: # for each box k x 4 boxes and k classes
         "The widgets with an icon whose middle is in each box."
         places, names = self._icons()
         there = [_inside(b, places) for b in as_boxes(boxes)]
         return [places[t] for t in there], [[n for n, yes in zip(names, t) if yes] for t in there]
 
-    def recognize_icons(self, frame: Frame, boxes: np.ndarray) -> list[str]:
+    def recognize_icons(self,
+        frame: Frame,      # the screen
+        boxes: np.ndarray, # n x 4, pixels
+    ) -> list[str]:        # for each box; "" for none
         "The icon of the widget that shares most with each box."
         places, names = self._icons()
         return [_best(b, places, names) for b in as_boxes(boxes)]
 
-    def match_icons(self, frame: Frame, targets: list, candidates: list) -> list[list[bool]]:
+    def match_icons(self,
+        frame: Frame,                 # the screen
+        targets: list[np.ndarray],    # pictures, uint8 height x width x 3
+        candidates: list[np.ndarray], # for each target k x 4 boxes, pixels
+    ) -> list[list[bool]]:            # for each target k answers
         "Is the picture, pixel for pixel, anywhere in the candidate's box?"
         pairs = zip(map(as_picture, targets), candidates, strict=True)
         return [[_holds(crop(frame.image, b), t) for b in as_boxes(c)] for t, c in pairs]
@@ -222,11 +262,17 @@ class OcrTextModel:
         size = tuple(max(1, round(s*by)) for s in image.shape[1::-1])
         return np.asarray(Image.fromarray(image).resize(size, Image.Resampling.BICUBIC))[..., ::-1]
 
-    def detect_text(self, frame: Frame, boxes: np.ndarray) -> list[list[str]]:
+    def detect_text(self,
+        frame: Frame,      # the screen
+        boxes: np.ndarray, # n x 4, pixels
+    ) -> list[list[str]]:  # for each box its texts
         "Every line of text found in each box."
         return [self._read(crop(frame.image, b), frame, True) for b in as_boxes(boxes)]
 
-    def recognize_text(self, frame: Frame, boxes: np.ndarray) -> list[str]:
+    def recognize_text(self,
+        frame: Frame,      # the screen
+        boxes: np.ndarray, # n x 4, pixels
+    ) -> list[str]:        # for each box; "" for none
         "Each box read as one line."
         return [" ".join(self._read(crop(frame.image, b), frame, False)) for b in as_boxes(boxes)]
 
@@ -340,10 +386,16 @@ class SeedTextModel:
     def __init__(self,
         model: Any, # has `text_detector(screen, bboxes)` and `text_recognizer(screen, bboxes)`
     ): self.model = model
-    def detect_text(self, frame: Frame, boxes: np.ndarray) -> list[list[str]]:
+    def detect_text(self,
+        frame: Frame,      # the screen
+        boxes: np.ndarray, # n x 4, pixels
+    ) -> list[list[str]]:  # for each box its texts
         "What its `text_detector` says."
         return [list(found) for found in self.model.text_detector(*_tensors(frame, boxes))]
-    def recognize_text(self, frame: Frame, boxes: np.ndarray) -> list[str]:
+    def recognize_text(self,
+        frame: Frame,      # the screen
+        boxes: np.ndarray, # n x 4, pixels
+    ) -> list[str]:        # for each box; "" for none
         "What its `text_recognizer` says."
         return list(self.model.text_recognizer(*_tensors(frame, boxes)))
 
@@ -352,14 +404,24 @@ class SeedIconModel:
     def __init__(self,
         model: Any, # has `icon_detector`, `icon_recognizer` and `icon_matcher`
     ): self.model = model
-    def detect_icons(self, frame: Frame, boxes: np.ndarray) -> tuple[list[np.ndarray], list[list[str]]]:
+    def detect_icons(self,
+        frame: Frame,      # the screen
+        boxes: np.ndarray, # n x 4, pixels
+    ) -> tuple[list[np.ndarray], list[list[str]]]: # for each box k x 4 boxes and k classes
         "What its `icon_detector` says."
         places, names = self.model.icon_detector(*_tensors(frame, boxes))
         return [np.asarray(p, float).reshape(-1, 4) for p in places], [list(n) for n in names]
-    def recognize_icons(self, frame: Frame, boxes: np.ndarray) -> list[str]:
+    def recognize_icons(self,
+        frame: Frame,      # the screen
+        boxes: np.ndarray, # n x 4, pixels
+    ) -> list[str]:        # for each box; "" for none
         "What its `icon_recognizer` says."
         return list(self.model.icon_recognizer(*_tensors(frame, boxes)))
-    def match_icons(self, frame: Frame, targets: list, candidates: list) -> list[list[bool]]:
+    def match_icons(self,
+        frame: Frame,                 # the screen
+        targets: list[np.ndarray],    # pictures, uint8 height x width x 3
+        candidates: list[np.ndarray], # for each target k x 4 boxes, pixels
+    ) -> list[list[bool]]:            # for each target k answers
         "What its `icon_matcher` says, target by target: their numbers of candidates may differ."
         torch = _torch()
         def one(target, boxes):

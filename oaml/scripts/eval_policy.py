@@ -8,32 +8,46 @@ __all__ = ['eval_policy', 'check_writable', 'write_results']
 # %% ../../nbs/14c_scripts.eval_policy.ipynb #fbc915fe
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..apps.app import split_seeds
 from ..evals.manifests import check_manifest
-from ..evals.suites import evaluate_suite, load_agent, load_suite
+from ..evals.miniwob import MINIWOB_SUITE, evaluate_miniwob, miniwob_agent
+from ..evals.suites import SUITES, evaluate_suite, load_agent, load_suite
 from ..ingest.store import write_atomic
 
 # %% ../../nbs/14c_scripts.eval_policy.ipynb #5f1c89b9
 def eval_policy(
-    suite: str="login-v1",         # a name of `oaml.evals.suites.SUITES`
+    suite: str="login-v1",         # a name of `oaml.evals.suites.SUITES`, or "miniwob-v1" ("miniwob" for short)
     agent: str="oracle",           # oracle, do-nothing, random, memoriser, nearest, nano, or a trained agent's folder
     episodes: int=100,             # for each application
     split: str="test",             # test, or validation while developing
     first_seed: int=0,             # which seed of the split comes first, from 0
     out: str|os.PathLike|None=None, # results file; None writes none
     progress: bool=True,           # show bars
+    tasks: Sequence[str]|None=None, # of MiniWoB++, such as ["click-test"]; None: all 125
+    scale: float=1,                # of MiniWoB++'s screens: 1 (160x210), 1.6, 2, 3 or 4
 ) -> list[dict]:                   # results rows
     "Measure an agent, acting and on recorded steps. Raises ValueError if the suite is not what its manifest says."
     if out is not None: check_writable(out)
     if split not in ("test", "validation"): raise ValueError(f"split: {split!r} is neither test nor validation")
     if episodes < 1: raise ValueError(f"episodes: {episodes} is fewer than 1")
-    suite, _ = load_suite(suite), split_seeds(split, episodes, first_seed)
-    if split == "test": check_manifest(suite)
-    rows, _ = evaluate_suite(load_agent(agent, suite), suite, episodes, split, first_seed, progress)
+    split_seeds(split, episodes, first_seed)  # raises
+    if suite in (MINIWOB_SUITE, "miniwob"):
+        rows, _ = evaluate_miniwob(miniwob_agent(agent), tasks, episodes, split, first_seed, scale, progress)
+    elif tasks is not None: raise ValueError(f"tasks: only {MINIWOB_SUITE} has tasks to choose from, not {suite}")
+    else: rows = _on_synthetic(suite, agent, episodes, split, first_seed, progress)
     if out is not None: write_results(rows, out)
     return rows
+
+def _on_synthetic(suite: str, agent: str, episodes: int, split: str, first_seed: int, progress: bool) -> list[dict]:
+    "Rows of a suite of our own applications."
+    there = (*SUITES, MINIWOB_SUITE)
+    if suite not in there: raise ValueError(f"suite: {suite!r} is unknown; there are {', '.join(there)}")
+    suite = load_suite(suite)
+    if split == "test": check_manifest(suite)
+    return evaluate_suite(load_agent(agent, suite), suite, episodes, split, first_seed, progress)[0]
 
 def check_writable(
     path: str|os.PathLike, # a file to be written later; its folder is made

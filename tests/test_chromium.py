@@ -1,0 +1,431 @@
+"What a notebook cannot show of a browser: processes that end, faults, threads, asyncio, and equal bytes from two browsers."
+import asyncio
+import http.server
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from oaml.apps.app import random_action
+from oaml.envs.chromium import CLOCK, Chromium, Page, PageDevice, PagePool, missing_browser
+from oaml.envs.device import DeviceError, ForceStop, InstallApk, PressButton, StartActivity, StartIntent, Tap
+from oaml.schemas.sessions import Action
+from oaml.ui.events import KeyDown, PointerDown, PointerMove, PointerUp, Text, Tick, Wheel
+
+pytestmark = pytest.mark.skipif(bool(missing_browser()), reason=str(missing_browser()))
+
+COUNT = "<!doctype html><body style='margin:0'><button style='width:80px;height:40px' onclick='this.textContent=++n'>0</button><script>n=0</script>"
+MOVING = """<!doctype html><style>@keyframes turn {to {transform: rotate(360deg)}}
+#a {width: 40px; height: 40px; background: teal; animation: turn 3s infinite} #b {transition: opacity .8s; opacity: .2}</style>
+<div id=a></div><button id=b onclick="b.style.opacity = 1; say()">Go</button><input id=i><p id=p></p><script>
+function say() { setTimeout(() => p.textContent += Math.random().toFixed(3) + ' ' + Date.now() % 10000 + ' ', 300) }
+i.oninput = say; let n = 0; requestAnimationFrame(function f(t) { b.style.marginLeft = (n++ % 50) + 'px'; requestAnimationFrame(f) })
+</script>"""
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    with Chromium() as c: yield c
+
+
+@pytest.fixture
+def page(chromium):
+    with Page(chromium, (320, 200)) as p: yield p
+
+
+def click(x, y): return [PointerMove(x, y), PointerDown(x, y), Tick(60), PointerUp(x, y)]
+
+
+def group(pid):
+    "Processes of the group `pid` that run (a dead one whose parent has not asked is none)."
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try: state, _, pgid = stat.read_text().rsplit(")", 1)[1].split()[:3]
+        except OSError: continue
+        if int(pgid) == pid and state != "Z": found.append(int(stat.parent.name))
+    return found
+
+
+def gone(pid, seconds=10):
+    "Is nothing left of the group, within some seconds?"
+    end = time.monotonic() + seconds
+    while group(pid) and time.monotonic() < end: time.sleep(.05)
+    return not group(pid)
+
+
+# -- processes
+
+needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are counted in /proc, which this system lacks")
+
+
+@needs_proc
+def test_nothing_is_left_after_close():
+    c = Chromium()
+    pid, folder = c._process.pid, c._process.folder
+    Page(c)
+    assert len(group(pid)) > 3
+    c.close(), c.close()
+    assert gone(pid) and not Path(folder).exists()
+    with pytest.raises(DeviceError, match="closed"): c.send("Browser.getVersion")
+
+
+@needs_proc
+@pytest.mark.parametrize("end", ["pass", "raise SystemExit(3)", "os.kill(os.getpid(), 9)", "1/0"])
+def test_nothing_is_left_when_python_ends(end):
+    code = f"import os\nfrom oaml.envs.chromium import *\nc = Chromium()\nPage(c)\nprint(c._process.pid, flush=True)\n{end}"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert gone(int(told.stdout)), told.stderr
+
+
+@needs_proc
+def test_nothing_is_left_of_a_browser_that_does_not_start(monkeypatch, tmp_path):
+    before = {p.parent.name for p in Path("/proc").glob("[0-9]*/stat")}
+    with pytest.raises(DeviceError, match="did not answer Browser.getVersion within 0.001 s"): Chromium(patience=.001)
+    script = tmp_path/"chromium"
+    script.write_text("#!/bin/sh\necho no display here >&2\nexit 7\n")
+    script.chmod(0o755)
+    monkeypatch.setenv("CHROMIUM", str(script))
+    with pytest.raises(DeviceError, match="exited with 7, and the last it said was 'no display here'"): Chromium()
+    end = time.monotonic() + 10
+    def ours():
+        "Browsers that this process has started and not taken leave of."
+        new = [p for p in Path("/proc").glob("[0-9]*/stat") if p.parent.name not in before]
+        rows = []
+        for p in new:
+            try: rows.append(p.read_text().rsplit(")", 1))
+            except OSError: continue
+        return [r for r in rows if "chrom" in r[0] and int(r[1].split()[1]) == os.getpid()]
+    while ours() and time.monotonic() < end: time.sleep(.05)
+    assert not ours()
+
+
+@needs_proc
+def test_a_fork_neither_uses_nor_ends_it():
+    with Chromium() as c:
+        page = Page(c)
+        child = os.fork()
+        if child == 0:
+            try: page.evaluate("1")
+            except DeviceError as e: os._exit(5 if "forked" in str(e) else 6)
+            os._exit(7)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 5
+        assert page.evaluate("1 + 1") == 2
+
+
+# -- faults
+
+def test_killed_in_mid_episode():
+    device = PageDevice(html=COUNT)
+    frame = device.reset(0)
+    os.killpg(device.chromium._process.pid, signal.SIGKILL)
+    with pytest.raises(DeviceError, match=r"killed by signal 9 \(SIGKILL\); call restart"): device.perform(Action("click", x=.1, y=.1))
+    with pytest.raises(DeviceError, match="Chromium is gone"): device.look()
+    again = device.reset(0)
+    assert again.screen_hash() == frame.screen_hash()
+    assert again.log == ("W/chromium: the page or its browser was gone and has been started again",)
+    assert device.perform(Action("click", x=.1, y=.1)).log == ()
+    device.close(), device.close()
+
+
+def test_killed_while_a_call_waits():
+    with Chromium() as c:
+        page = Page(c)
+        threading.Timer(.3, lambda: os.killpg(c._process.pid, signal.SIGKILL)).start()
+        begin = time.monotonic()
+        with pytest.raises(DeviceError, match="gone"): page.evaluate("new Promise(() => {})")
+        assert time.monotonic() - begin < 5 and not page.alive and not c.alive
+        c.restart()
+        with pytest.raises(DeviceError, match="page's browser was closed or restarted"): page.evaluate("1")
+        with Page(c) as other: assert other.evaluate("2") == 2
+
+
+def test_a_pages_crash_leaves_the_others(chromium):
+    one, other = Page(chromium), Page(chromium)
+    one.post("Page.crash")
+    with pytest.raises(DeviceError, match="crashed"):
+        for _ in range(100): one.evaluate("1")
+    assert other.evaluate("1") == 1 and not one.alive
+    one.close(), other.close()
+
+
+def test_a_page_that_hangs_is_given_up_and_replaced():
+    with Chromium() as c:
+        device = PageDevice(html="<button style='width:80px;height:40px' onclick='while (seed) {}'>x</button><script>seed = 1</script>", chromium=c)
+        device.reset(0)
+        c.patience = 1.
+        with pytest.raises(DeviceError, match="within 1 s"): device.perform(Action("click", x=.1, y=.1))
+        c.patience = 30.
+        assert device.reset(0).log[0].startswith("W/chromium: the page")
+
+
+def test_nothing_hangs_on_a_server_that_does_not_answer():
+    with http.server.HTTPServer(("127.0.0.1", 0), None) as mute, Chromium() as c:  # it never accepts
+        page, c.patience = Page(c), 1.
+        with pytest.raises(DeviceError, match="within 1 s|did not load"): page.goto(f"http://127.0.0.1:{mute.server_port}/")
+
+
+def test_unreachable_and_malformed(page):
+    for url in ("http://127.0.0.1:9/", "file:///no/such", "no scheme"):
+        with pytest.raises(DeviceError, match="ERR_|invalid URL"): page.goto(url)
+    page.set_content(COUNT)
+    assert page.evaluate("n") == 0
+    with pytest.raises(DeviceError, match="threw Error: no"): page.evaluate("async () => { throw Error('no') }")
+    with pytest.raises(DeviceError, match="SyntaxError"): page.evaluate("1 +")
+    with pytest.raises(DeviceError, match="wasn't found"): page.send("Page.noSuchMethod")
+
+
+# -- threads, asyncio
+
+def test_from_many_threads(chromium):
+    with ThreadPoolExecutor(8) as threads, Page(chromium) as a, Page(chromium) as b:
+        asked = [threads.submit((a, b)[k % 2].evaluate, "k => k * k", k) for k in range(200)]
+        assert [f.result() for f in asked] == [k*k for k in range(200)]
+
+
+def test_from_asyncio(page):
+    async def both():
+        page.set_content(COUNT)  # also directly, beside a running loop
+        shot = asyncio.to_thread(page.screenshot)
+        told = asyncio.wrap_future(page.post("Runtime.evaluate", expression="6*7"))
+        ticked = asyncio.sleep(0, "the loop runs")
+        return await asyncio.gather(shot, told, ticked)
+    shot, told, ticked = asyncio.run(both())
+    assert shot.shape == (200, 320, 3) and told["result"]["value"] == 42 and ticked
+
+
+def test_two_pages_of_a_browser_know_nothing_of_each_other(chromium, tmp_path):
+    (tmp_path/"a.html").write_text("<input id=i autofocus onfocus='f = 1'>")
+    pages = [Page(chromium) for _ in range(2)]
+    for k, p in enumerate(pages):
+        p.goto((tmp_path/"a.html").as_uri())
+        p.evaluate("k => { localStorage.k ??= k; i.focus() }", k)
+        p.feed([Text("ab")])
+    assert [p.evaluate("[localStorage.k, i.value, document.hasFocus()]") for p in pages] == [["0", "ab", True], ["1", "ab", True]]
+    for p in pages: p.close()
+
+
+def test_links_that_lead_nowhere(chromium, tmp_path):
+    (tmp_path/"a.bin").write_bytes(bytes(9))
+    (tmp_path/"a.html").write_text("<body style='margin:0'>" + "".join(
+        f"<a href='{url}' style='display:block;height:20px' target='{t}'>x</a>" for url, t in
+        (("mailto:a@b.c", ""), ("javascript:void 0", ""), ("a.bin", ""), ("#here", ""), ("a.html?new", "_blank"))))
+    device = PageDevice((tmp_path/"a.html").as_uri(), chromium=chromium)
+    device.reset(0)
+    logs = [device.feed([*click(3, 10 + 20*k), Tick(500)]).log for k in range(5)]
+    assert device.page.evaluate("location.search + document.readyState") == "complete" and device.page.alive
+    assert "a new window was asked for and is not shown" in logs[-1][0]
+    device.close()
+
+
+# -- equal bytes
+
+def episode(device, seed, n=12):
+    "Hashes of the frames of an episode with random acts."
+    rng, frames = Random(seed), [device.reset(seed)]
+    for _ in range(n): frames.append(device.perform(random_action(rng, device.read_elements())))
+    return [(f.screen_hash(), f.clock, f.log, f.elements) for f in frames]
+
+
+def test_two_browsers_and_a_pool_give_the_same_bytes(chromium):
+    one = PageDevice(html=MOVING, chromium=chromium, tree=True)
+    alone = [episode(one, s) for s in (1, 2)]
+    assert episode(one, 1) == alone[0]
+    one.close()
+    with PagePool(2, lambda c: PageDevice(html=MOVING, chromium=c, tree=True)) as pool:
+        assert pool.map(episode, (1, 2)) == alone
+    assert alone[0] != alone[1]
+
+
+def test_a_caret_does_not_blink(page):
+    page.set_content("<input id=i value=text>")
+    page.evaluate("i.focus()")
+    shots = []
+    for _ in range(5):
+        shots.append(page.screenshot().tobytes())
+        time.sleep(.25)
+    assert len(set(shots)) == 1
+
+
+# -- hands
+
+def test_typing_is_what_a_keyboard_does(page):
+    page.set_content("<input id=i><script>h = []; for (const t of ['keydown', 'keyup']) addEventListener(t, e => h.push([t, e.key, e.code, e.keyCode, e.shiftKey, e.ctrlKey]))</script>")
+    page.evaluate("i.focus()")
+    every = "".join(map(chr, range(32, 127)))
+    page.feed([Text(every + "é😀ß")])
+    assert page.evaluate("i.value") == every + "é😀ß"
+    page.feed([KeyDown("ctrl+a"), KeyDown("Backspace"), Text("aB"), KeyDown("shift+Left"), KeyDown("Delete")])
+    assert page.evaluate("i.value") == "a"
+    page.evaluate("h.length = 0")
+    page.feed([Text("A"), KeyDown("ctrl++")])
+    assert page.evaluate("h") == [
+        ["keydown", "A", "KeyA", 65, True, False], ["keyup", "A", "KeyA", 65, True, False],
+        ["keydown", "Control", "ControlLeft", 17, False, True], ["keydown", "+", "Equal", 187, True, True],
+        ["keyup", "+", "Equal", 187, True, True], ["keyup", "Control", "ControlLeft", 17, False, False]]
+
+
+def test_every_key_has_its_name(page):
+    from oaml.schemas.sessions import KEYS
+    page.set_content("<script>h = []; addEventListener('keydown', e => { h.push(e.key); e.preventDefault() })</script>")
+    page.feed([KeyDown(k) for k in KEYS])
+    dom = dict(Space=" ", Left="ArrowLeft", Right="ArrowRight", Up="ArrowUp", Down="ArrowDown")
+    assert page.evaluate("h") == [dom.get(k, k) for k in KEYS]
+
+
+def test_clicks_of_each_kind(page):
+    page.set_content("""<body style='margin:0'><button id=b style='width:99px;height:50px'>b</button><script>h = []
+        for (const t of ['click', 'dblclick', 'contextmenu']) b.addEventListener(t, e => { h.push(t + e.detail); e.preventDefault() })</script>""")
+    page.feed([*click(20, 20), Tick(60), *click(20, 20)])
+    page.time += 1000
+    page.feed([*click(20, 20), Tick(60), *click(60, 20)])
+    page.feed([PointerDown(20, 20, "right"), PointerUp(20, 20, "right")])
+    assert page.evaluate("h") == ["click1", "click2", "dblclick2", "click1", "click1", "contextmenu0"]
+
+
+def test_the_wheel_and_hover(page):
+    page.set_content("<style>body{margin:0}#r{height:90px;overflow:auto}#r:hover{background:red}p{height:400px;margin:0}</style><div id=r><p></div>")
+    page.feed([PointerMove(20, 20), Wheel(20, 20, 0, 70)])
+    assert page.evaluate("r.scrollTop") == 70 and page.screenshot()[5, 5].tolist() == [255, 0, 0]
+    page.hands_off()
+    assert page.screenshot()[5, 5].tolist() == [255, 255, 255]
+
+
+def test_what_html_drags(page):
+    page.set_content("""<style>body{margin:0}div{position:absolute;width:60px;height:60px}</style><div draggable=true id=a></div>
+        <div id=b style='left:150px'></div><script>a.ondragstart = e => e.dataTransfer.setData('text', 'x')
+        b.ondragover = e => e.preventDefault(); h = []; b.ondrop = e => h.push(e.dataTransfer.getData('text')); b.onclick = () => h.push('click')</script>""")
+    page.feed([PointerMove(20, 20), PointerDown(20, 20), PointerMove(170, 20), PointerUp(170, 20), *click(170, 20)])
+    assert page.evaluate("h") == ["x", "click"]
+
+
+def test_a_list_that_drops_down_is_within_reach(page):
+    page.set_content("<body style='margin:0'><select id=s><option>One<option>Two<option>Three</select>")
+    page.feed(click(20, 8))
+    boxes = {e.name: e.box for e in page.tree() if e.role == "option"}
+    x0, y0, x1, y1 = boxes["Two"]
+    page.feed(click((x0+x1)/2*320, (y0+y1)/2*200))
+    assert page.evaluate("s.value") == "Two" and page.tree()[0].value == "Two"
+
+
+# -- time
+
+def test_the_clock(page):
+    page.hold_time(5)
+    page.set_content("""<script>h = []; const t0 = performance.now(), put = what => () => h.push([what, performance.now() - t0])
+        setTimeout(put('b'), 20); setTimeout(put('a'), 10); const i = setInterval(put('i'), 30); setTimeout(() => clearInterval(i), 100)
+        const gone = setTimeout(put('no'), 5); clearTimeout(gone); Promise.resolve().then(put('p'))
+        setTimeout(() => Promise.resolve().then(put('q')), 15); setTimeout("h.push(['text', 0])", 16); requestAnimationFrame(put('f'))
+        setTimeout(() => { throw Error('in a timer') }, 40)</script>""")
+    time.sleep(.1)
+    assert page.evaluate("h.length") == 1  # only what was promised
+    page.tick(200)
+    h = page.evaluate("h")
+    assert [w for w, _ in h] == ["p", "a", "q", "text", "f", "b", "i", "i", "i"] and [t for w, t in h if w == "i"] == [30, 60, 90]
+    assert page.console == ["E/console: Error: in a timer"]
+    page.tick(10_000)
+    assert page.evaluate("[h.length, Date.now(), new Date().getFullYear(), typeof Date(), new Date(0).getTime(), new Date() instanceof Date]") == [
+        9, 1577836810200, 2020, "string", 0, True]
+
+
+def test_frames_of_the_same_site_keep_the_same_time(page):
+    page.hold_time()
+    page.set_content("<iframe srcdoc='<script>n = 0; setInterval(() => n++, 100)</script>'></iframe><iframe src='data:text/html,x'></iframe>")
+    page.tick(1000)
+    assert page.evaluate("frames[0].n") == 10
+
+
+def test_the_clock_is_installed_once(page):
+    page.hold_time(1), page.hold_time(2)
+    page.set_content("<p>")
+    first = page.evaluate("Math.random()")
+    page.evaluate(f"({CLOCK})(7, 0, 16)")
+    page.hold_time(2), page.set_content("<p>")
+    assert page.evaluate("Math.random()") == first
+
+
+def test_answers_of_the_network_are_waited_for(chromium):
+    class Slow(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            if self.path == "/slow": time.sleep(.3)
+            self.send_response(200), self.send_header("content-type", "text/html"), self.end_headers()
+            self.wfile.write(b"later" if self.path == "/slow" else b"<body style='margin:0'><button id=b style='width:99px;height:40px' onclick="
+                             b"'fetch(\"/slow\").then(r => r.text()).then(t => b.textContent = t)'>now</button><a href=/two>two</a>")
+        def log_message(self, *_): pass
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Slow) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        device = PageDevice(f"http://127.0.0.1:{server.server_port}/", chromium=chromium)
+        device.reset(0)
+        device.perform(Action("click", x=.1, y=.05))
+        assert device.page.evaluate("b.textContent") == "later" and device.clock == 500 + 560
+        link = next(e.box for e in device.read_elements() if e.role == "link")
+        device.perform(Action("click", x=(link[0]+link[2])/2, y=(link[1]+link[3])/2))
+        assert device.page.evaluate("location.pathname") == "/two"
+        device.perform(Action("key_press", key="BACK"))
+        assert device.page.evaluate("location.pathname") == "/"
+        device.perform(Action("key_press", key="BACK"))  # the first
+        assert device.page.evaluate("location.pathname") == "/"
+        device.close()
+        server.shutdown()
+
+
+def test_the_real_clock_and_a_condition(chromium):
+    html = "<body style='margin:0'><button id=b style='width:99px;height:40px' onclick='setTimeout(() => b.textContent = 2, 700)'>1</button>"
+    real = PageDevice(html=html, own_time=False, until="b.textContent == 2 || !clicked", chromium=chromium)
+    real.html += "<script>clicked = false; b.addEventListener('click', () => clicked = true)</script>"
+    real.reset(0)
+    begin = time.monotonic()
+    real.perform(Action("click", x=.1, y=.05))
+    assert real.page.evaluate("b.textContent") == "2" and .6 < time.monotonic() - begin < 4
+    begin = time.monotonic()
+    real.perform(Action("wait"))
+    assert time.monotonic() - begin >= 1
+    real.close()
+
+
+# -- the device
+
+def test_a_tasks_calls(chromium, tmp_path):
+    (tmp_path/"two.html").write_text("<p>two")
+    device = PageDevice(html=COUNT, chromium=chromium)
+    with pytest.raises(DeviceError, match="no episode yet"): device.perform(Action("wait"))
+    device.reset(0)
+    device.manage(Tap(20, 20))
+    assert device.page.evaluate("n") == 1
+    device.manage(StartIntent((tmp_path/"two.html").as_uri()))
+    assert device.page.evaluate("document.body.textContent") == "two"
+    device.manage(PressButton("HOME"))
+    assert device.page.evaluate("n") == 0
+    device.manage(ForceStop("app.oaml.page"))
+    assert (device.activity(), device.read_elements()) == ("", ())
+    device.manage(StartActivity("app.oaml.page/.Main"))
+    assert device.activity() == "app.oaml.page/.Main" and device.installed("app.oaml.page")
+    with pytest.raises(DeviceError, match="no shell and no installer"): device.manage(InstallApk("x.apk"))
+    with pytest.raises(DeviceError, match="this device has app.oaml.page and no other"): device.manage(ForceStop("a.b"))
+    assert device.perform(Action("answer", text="four")).log == ("I/answer: four",)
+    device.close()
+    with pytest.raises(ValueError, match="either a url or html"): PageDevice()
+
+
+def test_nothing_stored_outlives_an_episode(chromium, tmp_path):
+    (tmp_path/"a.html").write_text("<p id=p></p><script>p.textContent = localStorage.n = +(localStorage.n ?? 0) + 1</script>")
+    device = PageDevice((tmp_path/"a.html").as_uri(), chromium=chromium)
+    hashes = {device.reset(s).screen_hash() for s in range(3)}
+    assert len(hashes) == 1 and device.page.evaluate("p.textContent") == "1"
+    device.close()
+
+
+def test_scale(chromium):
+    device = PageDevice(html=COUNT, size=(160, 80), scale=2, chromium=chromium)
+    assert device.reset(0).size == device.size == (320, 160)
+    device.feed(click(140, 70))  # pixels of the picture: within 80x40 of the page
+    assert device.page.evaluate("n") == 1
+    device.feed(click(170, 70))
+    assert device.page.evaluate("n") == 1
+    device.close()

@@ -1,0 +1,138 @@
+"MiniWoB++ pages: the same bytes whatever came before, no success for what is wrong, and a browser that dies."
+import os
+import signal
+import subprocess
+import sys
+from importlib.util import find_spec
+from math import cos, pi, sin
+from random import Random
+
+import gymnasium as gym
+import pytest
+
+from oaml.apps.app import random_action
+from oaml.envs.chromium import Chromium, missing_browser
+from oaml.envs.device import DeviceError, ForceStop, StartActivity, StartIntent
+from oaml.envs.miniwob import ALL_TASKS, LEFT_OVER, MiniwobDevice, register_miniwob
+from oaml.schemas.sessions import Action
+from oaml.ui.events import PointerDown, PointerMove, PointerUp, Tick
+
+pytestmark = pytest.mark.skipif(bool(missing_browser()) or not find_spec("miniwob"),
+                                reason="needs Chromium and the package miniwob")
+EVERY = 1 if os.environ.get("OAML_ALL_TASKS") else 6  # all tasks take minutes
+
+@pytest.fixture(scope="module")
+def chromium():
+    with Chromium() as browser: yield browser
+
+def episode(device, seed, acts=3):
+    "Hashes of the screens of an episode of random acts on what is seen, and what came of it."
+    rng, hashes = Random(f"{device.task}:{seed}"), [device.reset(seed).screen_hash()]
+    for _ in range(acts):
+        action = random_action(rng, [e for e in device.read_elements() if e.box[1] > .22])
+        hashes.append(device.perform(action).screen_hash())
+    return hashes, device.goal, device.raw_reward
+
+@pytest.mark.parametrize("task", ALL_TASKS[::EVERY])
+def test_the_same_bytes_whatever_came_before(chromium, task):
+    used, fresh = (MiniwobDevice(task, chromium=chromium) for _ in range(2))
+    first = [episode(used, seed) for seed in (1, 2)]
+    assert episode(fresh, 2) == first[1]
+    assert episode(used, 1) == first[0]
+    used.close(), fresh.close()
+
+CLICK = "document.getElementById('subbtn').click()"
+QUERY = "const query = document.getElementById('query').textContent;"
+
+@pytest.mark.parametrize("task, js", [
+    ("generate-number", """() => {
+        for (let k = 1; !/even/.test(document.getElementById('query').textContent); k++) {
+          Math.seedrandom(k); core.startEpisodeReal() }
+        document.getElementById('submit').click() }"""),
+    ("stock-market", f"""() => {{ {QUERY}
+        document.getElementById('stock-price').textContent = '$' + parseFloat(query.split('$')[1])
+        document.getElementById('buy').click() }}"""),
+    ("use-autocomplete", f"""() => {{ {QUERY}
+        document.getElementById('tags').value = query.match(/"[^"]*"/g).map(w => w.slice(1, -1)).join('zz')
+        {CLICK} }}"""),
+    ("daily-calendar", f"""() => {{ {QUERY}
+        const [, from, half] = query.match(/between (\\d+)(AM|PM)/)
+        const amount = query.match(/a ([\\d.]+) (min|hour)/), length = amount[2] == 'min' ? amount[1]/30 : amount[1]*2
+        const start = 2*(from % 12 + 12*(half == 'PM')) - 1, at = k => document.getElementById('hh-' + k)
+        const tell = (e, type) => e.dispatchEvent(new MouseEvent(type, {{bubbles: true}}))
+        tell(at(start), 'mousedown'); tell(at(start + length - 1), 'mousemove')
+        tell(document.getElementById('newEvent'), 'mouseup')
+        document.getElementById('event-name').value = query.match(/"([^"]*)"/)[1]
+        document.querySelector('.create').click() }}"""),
+])
+def test_what_is_paid_by_mistake_is_no_success(chromium, task, js):
+    device = MiniwobDevice(task, chromium=chromium)
+    device.reset(1), device.page.evaluate(js), device.feed([Tick(16)])
+    assert (device.ended, device.raw_reward, device.success) == (True, 1, False)
+    device.close()
+
+def test_a_file_without_the_ending_is_no_success(chromium):
+    device = MiniwobDevice("terminal", chromium=chromium)
+    seed = next(s for s in range(20) if device.reset(s) and "extension ." in device.goal)
+    device.perform(Action("wait"))
+    name = "x" + device.goal.rpartition(".")[2]
+    device.page.evaluate("name => { currentFiles.push(name) }", name)
+    device.perform(Action("type", text=f"rm {name}")), device.perform(Action("key_press", key="Enter"))
+    assert (seed, device.ended, device.raw_reward, device.success) == (seed, True, 1, False)
+    device.close()
+
+def drawn(device, points):
+    "Draw a line through points of the page, and submit."
+    begin, *on = points
+    device.feed([PointerMove(*begin), PointerDown(*begin), *(PointerMove(*p) for p in on), PointerUp(*on[-1])])
+    button = next(e for e in device.read_elements() if e.name == "Submit").box
+    device.perform(Action("click", x=(button[0]+button[2])/2, y=(button[1]+button[3])/2))
+    return device.raw_reward, device.success
+
+def test_a_circle_goes_around_its_centre(chromium):
+    device = MiniwobDevice("draw-circle", chromium=chromium)
+    def centre():
+        device.reset(1)
+        return device.page.evaluate("(({x, y}) => [x + 4, y + 4])(document.getElementById('circ').getBoundingClientRect())")
+    x, y = centre()
+    a, b = -1 if x > 80 else 1, -1 if y > 110 else 1  # a line beside the centre, where there is room
+    assert drawn(device, [(x + a*(32+k), y + b*(32-k)) for k in (-11, 11)]) == (1, False)
+    centre()
+    assert drawn(device, [(x + 22*cos(a*pi/18), y + 22*sin(a*pi/18)) for a in range(37)]) == (1, True)
+    device.close()
+
+def test_a_killed_browser_says_so_and_comes_back():
+    device = MiniwobDevice("click-checkboxes")
+    before = device.reset(5).screen_hash()
+    os.killpg(device.chromium._process.pid, signal.SIGKILL)
+    with pytest.raises(DeviceError, match="gone"):
+        for _ in range(2): device.perform(Action("wait"))
+    assert device.reset(5).screen_hash() == before
+    device.close()
+
+def test_tasks_can_prepare_it(chromium):
+    device = MiniwobDevice("click-button", chromium=chromium)
+    before = device.reset(2).screen_hash()
+    device.manage(ForceStop("app.oaml.miniwob"))
+    assert device.activity() == "" and device.perform(Action("click", x=.1, y=.4)).screen_hash() != before
+    device.manage(StartActivity("app.oaml.miniwob/.click-button"))
+    assert device.activity() == "app.oaml.miniwob/.click-button" and device.look().screen_hash() == before
+    with pytest.raises(DeviceError, match="no other page"): device.manage(StartIntent("https://example.org"))
+    for key in ("BACK", "HOME"): assert device.perform(Action("key_press", key=key)).screen_hash() == before
+    device.close()
+
+def test_registering_opens_and_imports_nothing():
+    program = """
+import sys
+from oaml.envs.miniwob import register_miniwob, ALL_TASKS
+register_miniwob()
+import gymnasium
+assert sum(id.startswith("oaml/miniwob.") for id in gymnasium.registry) == len(ALL_TASKS)
+print([m for m in ("playwright", "selenium", "miniwob", "torch") if m in sys.modules])"""
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert said.stdout.strip() == "[]", said.stderr
+
+def test_unknown_ids_and_left_overs():
+    register_miniwob()
+    with pytest.raises(gym.error.NameNotFound): gym.make("oaml/miniwob.click-buton-v1")
+    assert set(LEFT_OVER) < set(ALL_TASKS)

@@ -1,0 +1,138 @@
+"""The oracles of MiniWoB++ use nothing that the screen hides: in a real Chromium, word by word."""
+from random import Random
+
+import pytest
+
+from oaml.envs.chromium import Chromium, missing_browser
+from oaml.envs.miniwob import ALL_TASKS, MiniwobDevice, html_folder
+from oaml.envs.miniwob_oracles import NO_ORACLE, ORACLES, SEE, Seen, miniwob_targets, plan
+from oaml.schemas.sessions import Action
+
+try: html_folder()
+except ImportError as e: pytest.skip(str(e), allow_module_level=True)
+if missing_browser(): pytest.skip(missing_browser(), allow_module_level=True)
+
+# Words of the page, shown or not, and what fields hold; `oamlChange(k)` changes one of them, or changes it back.
+COLLECT = r"""() => {
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT), things = []
+  const other = text => text.replace(/[a-zA-Z]/g, c => 'xX'.includes(c) ? 'y' : 'x').replace(/\d/g, d => (+d + 1)%10)
+  for (let t; t = walker.nextNode();) {
+    if (t.parentNode.closest('script, style, #reward-display, #sync-task-cover')) continue
+    for (const m of t.data.matchAll(/\S+/g)) things.push({t, from: m.index, was: m[0], is: other(m[0])})
+  }
+  for (const e of document.querySelectorAll('input:not([type=checkbox]):not([type=radio]), textarea'))
+    if (e.value) things.push({e, was: e.value, is: e.value.slice(0, -1) + other(e.value.slice(-1))})
+  window.oamlChange = k => {
+    const w = things[k]
+    if (w.e) w.e.value = w.is
+    else w.t.data = w.t.data.slice(0, w.from) + w.is + w.t.data.slice(w.from + w.was.length)
+    ;[w.was, w.is] = [w.is, w.was]
+  }
+  return things.length
+}"""
+MARKS = """() => document.querySelectorAll('*').forEach(e => [...e.attributes].forEach(
+  a => a.name.startsWith('data-') && e.setAttribute(a.name, 'x')))"""
+TASKS = {"click-tab-2": 1, "find-greatest": 0, "book-flight-nodelay": 0, "email-inbox": 3, "social-media-some": 0,
+         "navigate-tree": 8, "click-collapsible-2": 1, "copy-paste": 0, "scroll-text": 0, "order-food": 0,
+         "login-user": 0, "click-scroll-list": 0, "daily-calendar": 0, "phone-book": 1, "click-menu": 1,
+         "use-autocomplete": 1}
+
+
+HIDDEN = {}  # by task: things that were changed and did not show
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    with Chromium() as browser: yield browser
+
+
+def hidden_words(device, rng, most):
+    "How many of `most` changed things could not be seen; what cannot be seen must not be told either."
+    told, screen, hidden = device.page.evaluate(SEE), device.look().screen_hash(), 0
+    things = device.page.evaluate(COLLECT)
+    for k in rng.sample(range(things), min(most, things)):
+        device.page.evaluate(f"oamlChange({k})")
+        if device.look().screen_hash() == screen:
+            assert device.page.evaluate(SEE) == told
+            hidden += 1
+        device.page.evaluate(f"oamlChange({k})")
+    return hidden
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_what_is_hidden_is_not_told(task, chromium):
+    device, rng, acts, hidden = MiniwobDevice(task, chromium=chromium), Random(task), [], 0
+    device.reset(TASKS[task])
+    while not device.ended and len(acts) < 40:
+        if len(acts) % 4 == 0: hidden += hidden_words(device, rng, 10)
+        acts.append(miniwob_targets(device, acts)[0].action)
+        device.perform(acts[-1])
+    assert device.success
+    HIDDEN[task] = hidden
+    device.close()
+
+
+def test_there_was_much_to_tell():
+    assert sum(HIDDEN.values()) > 50 and sum(n > 0 for n in HIDDEN.values()) > 8
+
+
+@pytest.mark.parametrize("task", ["phone-book", "find-greatest", "daily-calendar", "social-media", "grid-coordinate"])
+def test_marks_that_only_the_page_reads_are_not_told(task, chromium):
+    device = MiniwobDevice(task, chromium=chromium)
+    device.reset(2)
+    told = device.page.evaluate(SEE)
+    device.page.evaluate(MARKS)
+    assert device.page.evaluate(SEE) == told
+    device.close()
+
+
+def test_a_plan_is_a_function_of_what_is_seen(chromium):
+    "The same snapshot, words and acts give the same targets, whatever was asked in between; every act fits its box."
+    told = {}
+    for task in sorted(ORACLES)[::6]:
+        device = MiniwobDevice(task, chromium=chromium)
+        device.reset(7)
+        raw = device.page.evaluate(SEE)
+        told[task] = raw, device.goal, plan(task, Seen(raw, device.goal))
+        device.close()
+    for task, (raw, goal, targets) in reversed(told.items()): assert plan(task, Seen(raw, goal)) == targets
+
+
+def test_equal_screens_words_and_acts_give_equal_plans(chromium):
+    "Where episodes differ only in what is hidden, they are told apart only once it has shown."
+    for task in ("find-greatest", "guess-number", "hot-cold", "simon-says"):
+        device, told, again = MiniwobDevice(task, chromium=chromium), {}, 0
+        for seed in range(8):
+            screen, acts = device.reset(seed), []
+            while not device.ended:
+                key, targets = (screen.screen_hash(), device.goal, tuple(acts)), miniwob_targets(device, acts)
+                again += key in told
+                assert told.setdefault(key, targets) == targets
+                acts.append(targets[0].action)
+                screen = device.perform(acts[-1])
+        assert again >= 7
+        device.close()
+
+
+CLUMSY = ["login-user", "enter-password", "read-table-2", "guess-number", "choose-date", "form-sequence"]
+
+
+@pytest.mark.parametrize("task", CLUMSY)
+def test_it_recovers_from_a_clumsy_hand(task, chromium):
+    "Wrong text in a field, a click beside everything, a second click: the oracle still gets there."
+    device = MiniwobDevice(task, chromium=chromium)
+    device.reset(5)
+    acts = []
+    def do(action):
+        acts.append(action)
+        device.perform(action)
+    do(miniwob_targets(device)[0].action)
+    do(Action("type", text="8" if task == "guess-number" else "zz"))
+    do(Action("click", x=.97, y=.1))
+    while not device.ended and len(acts) < 40: do(miniwob_targets(device, acts)[0].action)
+    assert device.success
+    device.close()
+
+
+def test_every_task_has_an_oracle_or_a_reason():
+    assert {*ORACLES} | {*NO_ORACLE} == {*ALL_TASKS} and not {*ORACLES} & {*NO_ORACLE}
