@@ -137,6 +137,7 @@ LEFT_OVER = {
     "drag-cube": "the cube keeps turning",
     "form-sequence": "the slider and its handle as they were",
     "form-sequence-3": "the list as it was opened",
+    "hot-cold": "the box for the answer lacks the blanks it had at first, which a double click selects",
     "moving-items": "the animation library's own timer, which the last episode left running",
     "scroll-text": "the text box's scroll bar, and what it was resized to",
     "scroll-text-2": "the text box's scroll bar, and what it was resized to",

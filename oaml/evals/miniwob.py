@@ -17,7 +17,7 @@ from ..envs.chromium import Chromium, missing_browser
 from ..envs.miniwob import TASKS, MiniwobDevice, known_task, step_budget
 from ..envs.miniwob_oracles import ORACLES, MiniwobOracle
 from .baselines import Agent, View
-from .suites import ROW, _mean_row, load_agent
+from .suites import ROW, mean_row, load_agent
 from .trajectory_matching import Ratio
 from ..schemas.sessions import Action
 
@@ -122,7 +122,7 @@ def evaluate_miniwob(
         runs = {task: pages.play(agent, task, seeds) if _plays(agent, task) else [] for task in bar}
     names = dict(suite=MINIWOB_SUITE, split=split, agent=agent.name)
     rows = [_task_row(task, mine, **names) for task, mine in runs.items()]
-    return rows + [_mean_row(rows)], runs
+    return rows + [mean_row(rows)], runs
 
 def _plays(agent: Agent, task: str) -> bool:
     "Can it play the task at all? Only the oracle may say no."
