@@ -11,11 +11,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 
+import numpy as np
 import pytest
+from gymnasium.vector import AutoresetMode
 
 from oaml.apps.app import random_action
 from oaml.envs.chromium import CLOCK, Chromium, Page, PageDevice, PagePool, missing_browser
 from oaml.envs.device import DeviceError, ForceStop, InstallApk, PressButton, StartActivity, StartIntent, Tap
+from oaml.envs.html_page import HtmlEnv
+from oaml.envs.vector import PagedVectorEnv, batch_actions, make_vector
 from oaml.schemas.sessions import Action
 from oaml.ui.events import KeyDown, PointerDown, PointerMove, PointerUp, Text, Tick, Wheel
 
@@ -363,7 +367,7 @@ def test_answers_of_the_network_are_waited_for(chromium):
         device = PageDevice(f"http://127.0.0.1:{server.server_port}/", chromium=chromium)
         device.reset(0)
         device.perform(Action("click", x=.1, y=.05))
-        assert device.page.evaluate("b.textContent") == "later" and device.clock == 500 + 560
+        assert device.page.evaluate("b.textContent") == "later" and device.clock == 560
         link = next(e.box for e in device.read_elements() if e.role == "link")
         device.perform(Action("click", x=(link[0]+link[2])/2, y=(link[1]+link[3])/2))
         assert device.page.evaluate("location.pathname") == "/two"
@@ -394,7 +398,8 @@ def test_the_real_clock_and_a_condition(chromium):
 def test_a_tasks_calls(chromium, tmp_path):
     (tmp_path/"two.html").write_text("<p>two")
     device = PageDevice(html=COUNT, chromium=chromium)
-    with pytest.raises(DeviceError, match="no episode yet"): device.perform(Action("wait"))
+    for early in (lambda: device.perform(Action("wait")), device.look, device.read_elements, lambda: device.manage(Tap(1, 1))):
+        with pytest.raises(DeviceError, match="no episode yet"): early()
     device.reset(0)
     device.manage(Tap(20, 20))
     assert device.page.evaluate("n") == 1
@@ -429,3 +434,49 @@ def test_scale(chromium):
     device.feed(click(170, 70))
     assert device.page.evaluate("n") == 1
     device.close()
+
+
+# -- vectors
+
+def played(env, n=7):
+    "What a vector of two tells while one says DONE and both run into a budget of three."
+    told = [env.reset(seed=2_000_000)]
+    for k in range(n): told.append(env.step(batch_actions(["DONE()" if k == 1 else "WAIT()", "CLICK(x=0.5, y=0.5)"])))
+    rows = [([g for g in t[0]["goal"]], [list(map(float, v)) for v in t[1:-1]], t[-1]["seed"].tolist(), sorted(t[-1])) for t in told]
+    env.close()
+    return rows
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+def test_a_vector_of_pages_tells_what_gymnasiums_own_does(mode):
+    pages = PagedVectorEnv(lambda c: HtmlEnv("login", step_budget=3, chromium=c), 2, split="test", autoreset_mode=mode)
+    own = make_vector("oaml/Login-v1", 2, processes=False, split="test", autoreset_mode=mode, step_budget=3)
+    assert played(pages) == played(own)
+
+
+def test_a_mask_resets_only_some():
+    pages = PagedVectorEnv(lambda c: HtmlEnv("login", chromium=c), 2, autoreset_mode=AutoresetMode.DISABLED)
+    before = pages.reset(seed=4)[0]
+    pages.step(batch_actions(["DONE()", "WAIT()"]))
+    after, info = pages.reset(options=dict(reset_mask=np.array([True, False])))
+    assert after["goal"][1] == before["goal"][1] and after["goal"][0] != before["goal"][0] and info["seed"][0] == 6
+    pages.close()
+
+
+def test_a_vector_of_pages_outlives_its_browser():
+    pages = PagedVectorEnv(lambda c: HtmlEnv("login", chromium=c), 2)
+    first = pages.reset(seed=0)[0]["screen"]
+    os.killpg(pages.pool.browsers[0]._process.pid, signal.SIGKILL)
+    with pytest.raises(DeviceError, match="gone"): pages.step(batch_actions(["CLICK(x=0.5, y=0.5)"]*2))
+    assert (pages.reset(seed=0)[0]["screen"] == first).all()
+    pages.close(), pages.close()
+
+
+def test_a_pool_that_cannot_be_made_leaves_nothing():
+    made = []
+    def make(chromium):
+        made.append(chromium)
+        if len(made) == 2: raise OSError("no more")
+        return PageDevice(html=COUNT, chromium=chromium)
+    with pytest.raises(OSError, match="no more"): PagePool(3, make, browsers=2)
+    assert not any(c.alive for c in made)

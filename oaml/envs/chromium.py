@@ -119,8 +119,8 @@ class _Wire:
 # %% ../../nbs/04e_envs.chromium.ipynb #58e3b85a
 FLAGS = """--headless --remote-debugging-pipe --no-first-run --no-default-browser-check --no-startup-window
     --disable-gpu --disable-quic --disable-background-networking --disable-component-update --disable-sync
-    --disable-extensions --disable-default-apps --disable-breakpad --disable-back-forward-cache --mute-audio --password-store=basic
-    --use-mock-keychain --lang=en-US --force-color-profile=srgb --font-render-hinting=none --disable-lcd-text
+    --disable-extensions --disable-default-apps --disable-breakpad --disable-back-forward-cache --mute-audio
+    --password-store=basic --use-mock-keychain --lang=en-US --force-color-profile=srgb --font-render-hinting=none --disable-lcd-text
     --force-prefers-reduced-motion --disable-smooth-scrolling --disable-partial-raster --disable-frame-rate-limit
     --disable-gpu-vsync --disable-background-timer-throttling --disable-backgrounding-occluded-windows
     --disable-renderer-backgrounding --disable-hang-monitor --allow-pre-commit-input""".split()
@@ -283,7 +283,9 @@ DRESS = """style => {
   document.adoptedStyleSheets = [...document.adoptedStyleSheets, sheet]
 }"""
 
-NOTE_DRAGS = """(window.oamlNote = () => addEventListener('dragstart', e => { window.oamlDrag = e }, true))()""" # for `feed`
+NOTE_DRAGS = """(window.oamlNote = () => {  // for `feed`
+  addEventListener('dragstart', e => { window.oamlDrag = e }, true)
+})()"""
 
 class Page:
     "A page of a browser, with storage of its own."
@@ -364,7 +366,8 @@ class Page:
         "Give the page back, a dead one too. Closing twice does nothing."
         self._why_dead = "this page is closed"
         if not self.chromium._listeners.pop(self.session, None) or self._wire is not self.chromium._wire: return
-        if self.chromium.alive: self.chromium.send("Target.disposeBrowserContext", browserContextId=self._context)
+        with suppress(DeviceError):  # a browser that is gone has no pages either
+            self.chromium.send("Target.disposeBrowserContext", browserContextId=self._context)
 
     def __enter__(self): return self
     def __exit__(self, *_): self.close()
@@ -442,6 +445,13 @@ def say(self: Page,
 ):
     "A line of the log that a device gives with its next frame."
     self.console.append(f"{level}/{tag}: {' '.join(words.split())}")
+
+@patch
+def take_log(self: Page) -> tuple[str, ...]: # lines
+    "What was said since the last time."
+    lines = tuple(self.console)
+    del self.console[:len(lines)]  # more may have come meanwhile
+    return lines
 
 # %% ../../nbs/04e_envs.chromium.ipynb #be782194
 QUIET_S = 2. # seconds for what may never come: an answer of the network, a document that a link leads to
@@ -913,6 +923,7 @@ class PageDevice:
     ):
         if bool(url) == bool(html): raise ValueError("PageDevice: give either a url or html")
         self.url, self.html, self.scale, self.with_tree, self.own_time = url, html, scale, tree, own_time
+        self.clock = 0
         self.page_size, self.size = tuple(size), tuple(round(v*scale) for v in size)
         self.condition, self.package, self.seed, self.page = until, package, None, None
         self.chromium, self._owned = chromium or Chromium(), chromium is None
@@ -922,17 +933,19 @@ class PageDevice:
     ) -> Frame:
         "Open the page afresh. If the browser or the page died it is started again, and the log says so."
         if not (self.page and self.page.alive): self._open()
-        self.seed, self.clock, self.running = seed, 0, True
+        self.seed, self.running = seed, True
         if self.own_time: self.page.hold_time(seed)
         self.page.hands_off()
         self.page.forget()
         self._load()
+        self.clock = 0
         self.page.send("Page.resetNavigationHistory")
         return self.look()
 
     def _open(self):
         "A page; a browser first, if it is gone."
-        died = self.page is not None
+        died = self.page
+        if died: died.close()
         self.chromium.revive()
         self.page = Page(self.chromium, self.page_size, self.scale)
         if died: self.page.console.append(REOPENED)
@@ -958,12 +971,16 @@ class PageDevice:
 
     def _do(self, events: Iterable[Event]):
         "Events, without a look at what came of them."
-        if self.page is None: raise DeviceError("this device has no episode yet: call reset(seed) first")
+        self._begun()
         for kind, group in groupby(events, _kind):
             for event in group if kind != "hand" else ():
                 if kind == "time": self._pass(event.ms)
                 else: self._press_button(event.key)
             if kind == "hand": self.page.feed([self._unscaled(e) for e in group])
+
+    def _begun(self):
+        "Raise DeviceError before the first reset."
+        if self.page is None: raise DeviceError("this device has no episode yet: call reset(seed) first")
 
     def _unscaled(self, event: Event) -> Event:
         "An event in CSS pixels."
@@ -987,12 +1004,13 @@ class PageDevice:
 
     def look(self) -> Frame:
         "The page as it is now, with what it logged since the last frame."
+        self._begun()
         image, elements = self.page.screenshot(), self.page.tree() if self.with_tree else ()
-        log, self.page.console = tuple(self.page.console), []
-        return Frame(image, elements, self.clock, log)
+        return Frame(image, elements, self.clock, self.page.take_log())
 
     def read_elements(self) -> tuple[Element, ...]:
         "What can be seen on the page now."
+        self._begun()
         return self.page.tree()
 
     def close(self) -> None:
@@ -1015,6 +1033,7 @@ def manage(self: PageDevice,
 ) -> str:       # nothing to tell
     "Prepare the device. Raises DeviceError for what a page cannot do."
     name = type(call).__name__
+    self._begun()
     if isinstance(call, Tap): self._do(_tap_events(call))
     elif isinstance(call, PressButton): self._press_button(call.button)
     elif isinstance(call, StartIntent): self.page.goto(call.data_uri), self._pass(SETTLE_MS)

@@ -54,11 +54,22 @@ FONT = """async ([css, family]) => {
 }"""
 
 SHOW = """body => {
-  document.body.innerHTML = body
+  const become = (old, now) => {  // only what differs is touched, so only that is drawn again
+    if (old.isEqualNode(now)) return
+    if (old.nodeType != Node.ELEMENT_NODE || old.nodeName != now.nodeName) return old.replaceWith(now)
+    for (const {name} of [...old.attributes]) if (!now.hasAttribute(name)) old.removeAttribute(name)
+    for (const {name, value} of now.attributes) if (old.getAttribute(name) != value) old.setAttribute(name, value)
+    const inside = [...now.childNodes]
+    while (old.childNodes.length > inside.length) old.lastChild.remove()
+    inside.forEach((kid, k) => old.childNodes[k] ? become(old.childNodes[k], kid) : old.append(kid))
+  }
+  const page = document.createElement('body')
+  page.innerHTML = body
+  become(document.body, page)
   const on = document.querySelector('.layer:not([inert]) .focus')
-  if (!on) return
-  on.focus({preventScroll: true})
-  if (!('caret' in on.dataset)) return
+  if (on) on.focus({preventScroll: true})
+  else document.activeElement.blur()
+  if (!on || !('caret' in on.dataset)) return getSelection().removeAllRanges()
   const value = on.querySelector('.value'), text = value.firstChild, chars = [...value.textContent]
   const unit = k => chars.slice(0, k).join('').length  // Python counts characters, the DOM halves of some
   if (text) getSelection().setBaseAndExtent(text, unit(+on.dataset.anchor), text, unit(+on.dataset.caret))
@@ -227,6 +238,7 @@ class HtmlDevice(AppDevice):
         "Begin the episode of `seed`. If the browser or the page died it is started again, and the log says so."
         died = self._html and not self._html.page.alive
         if died or not self._html:
+            if died: self._html.page.close()
             self.chromium.revive()
             self._html = HtmlStage(Page(self.chromium, self.size))
         self._html.rest()
@@ -235,7 +247,7 @@ class HtmlDevice(AppDevice):
         return replace(frame, log=(REOPENED, *frame.log)) if died else frame
 
     def _advance(self, event: Event):
-        "One event. What a mouse does is done when time passes, a key comes or someone looks: fewer trips to the browser."
+        "One event. What a mouse does waits until time passes, a key comes or someone looks: that saves trips."
         if not self.running: return
         again = isinstance(event, PointerMove) and self._hands and isinstance(self._hands[-1], PointerMove)
         if again or not isinstance(event, MOUSE): self._act()
