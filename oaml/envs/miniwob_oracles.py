@@ -36,7 +36,9 @@ SEE = r"""() => {
 
   function free(e, [x0, y0, x1, y1]) {  // a point where a click reaches e: its middle, or else far from what covers it
     const middle = [(x0 + x1)/2, (y0 + y1)/2], n = 9, ok = [], bad = []
-    if (hit(e, ...middle) || getComputedStyle(e).fill == 'none') return [...middle, 0]
+    const [a, b] = [Math.min(1, (x1 - x0)/4), Math.min(1, (y1 - y0)/4)]  // a hand is not sure of the last pixel
+    const sure = [[0, 0], [a, 0], [-a, 0], [0, b], [0, -b]].every(([u, v]) => hit(e, middle[0] + u, middle[1] + v))
+    if (sure || getComputedStyle(e).fill == 'none') return [...middle, 0]
     for (let i = .5; i < n; i++) for (let j = .5; j < n; j++) {
       const p = [x0 + i*(x1 - x0)/n, y0 + j*(y1 - y0)/n];
       (hit(e, ...p) ? ok : bad).push(p)
@@ -980,7 +982,8 @@ def _slide(s, track, value, want, ends):
     "The next act that brings a slider from `value` to `want`; `ends` are those that it may have. None if it is there."
     if value == want: return None
     handle, (x0, y0, x1, y1) = s.one("span.ui-slider-handle", under=track), track.box
-    if abs(value-want) <= 3: return s.key("Right" if want > value else "Left") if handle.on else s.click(handle)
+    near = 8 if handle.on else 3  # a pixel may be worth several numbers; then only keys get there
+    if abs(value-want) <= near: return s.key("Right" if want > value else "Left") if handle.on else s.click(handle)
     x, y = middle(handle)
     upright = y1-y0 > x1-x0
     share = (y1-y)/(y1-y0) if upright else (x-x0)/(x1-x0)
@@ -1072,8 +1075,8 @@ def _drag_item(s):
 def _sort_numbers(s):
     items = s.all("li")
     numbers = [int(s.text(n)) for n in items]
-    wrong = [(numbers.index(n), to) for to, n in enumerate(sorted(numbers)) if numbers[to] != n]
-    return _drop(s, items, *wrong[0]) if wrong else s.submit()
+    to = next((k for k, n in enumerate(sorted(numbers)) if numbers[k] != n), None)  # those before it are right
+    return s.submit() if to is None else _drop(s, items, numbers.index(sorted(numbers)[to], to), to)
 
 def _mark_text(s, words):
     "Drag from before the first word to behind the last."
