@@ -15,7 +15,8 @@ extras["all"] = sorted({req for name, reqs in extras.items() if name != "dev" fo
 setup(
     version=cfg["version"], license="Apache-2.0", author=cfg["author"],
     author_email=cfg["author_email"], keywords=cfg["keywords"].split(),
-    packages=[*find_packages(include=["oaml", "oaml.*"]), "oaml.ui.fonts", "oaml.apps.wordlists"],  # the last two: data alone
+    packages=[*find_packages(include=["oaml", "oaml.*"]), "oaml.ui.fonts", "oaml.apps.wordlists", "oaml.evals.manifests",
+              "oaml.envs.task_files"],  # the last four: data alone
     include_package_data=True,
     package_data={"oaml": ["ui/fonts/*", "apps/wordlists/*", "evals/manifests/*", "envs/task_files/*", "**/*.yaml", "**/*.txt"]},
     install_requires=cfg["requirements"].split(), extras_require=extras,

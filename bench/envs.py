@@ -14,7 +14,6 @@ from random import Random
 from oaml.envs.android import AndroidDevice
 from oaml.envs.app_device import AppDevice
 from oaml.envs.fake_android import fake_phone
-from oaml.envs.html_page import HtmlDevice
 from oaml.envs.miniwob import MiniwobDevice
 from oaml.envs.remote import RemoteDevice
 from oaml.envs.serve import serve_device
@@ -55,14 +54,11 @@ def app():
 
 
 def chromium():
-    "The same in Chromium."
-    import envs_chromium
-    for name in ("login", "mail"):
-        for tree in (False, True):
-            device = HtmlDevice(name, SIZE, tree=tree)
-            try: yield row("chromium", f"{name} 192x320{', tree each step' if tree else ''}", rate(device, 200))
-            finally: device.close()
-    for what, found in envs_chromium.measure(): yield row("chromium", what, found)
+    "Pages of Chromium; bench/envs_chromium.py has the actions."
+    from envs_chromium import rows
+    for r in rows(2.):
+        more = [f"{r['pages']} pages"]*(r["pages"] > 1) + ["tree each step"]*r["tree"]
+        yield row("chromium", ", ".join([r["what"], *more]), r["steps_per_second"])
 
 
 def phone():
