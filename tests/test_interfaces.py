@@ -109,9 +109,7 @@ def android(chromium):
 
 
 # Promises that a device does not keep yet; whoever mends one takes it out.
-OWES = {app: ("before_a_reset", "closes"), phone_app: ("before_a_reset", "closes"),
-        html: ("before_a_reset", "closes", "bears_anything"), page: ("closes",), miniwob: ("closes",),
-        android: ("closes",)}
+OWES = {html: ("bears_anything", "closes"), page: ("closes",)}
 
 
 @pytest.mark.parametrize("kind", [app, phone_app, remote, html, page, miniwob, android], ids=lambda k: k.__name__)
