@@ -1,9 +1,10 @@
 """Steps a second of every kind of device: `python bench/envs.py [PART ...]`, results in bench/envs.md.
 
-Parts: `app` (in this process, with and without drawing, and over processes), `chromium` (one page and pools), `phone`
-(the real adb, our fake phone), `remote` (a daemon on this machine), `miniwob` (ours). For the peers' figures beside the
-last, see bench/envs_peers.py; what it prints goes into bench/envs_peers.json, a line each, and from there into the table.
-Every device does the same clicks. Run on an idle machine: `app` first and last tell how even it was."""
+Without a part all of them; `table` only writes the table again. Parts: `app` (in this process, with and without
+drawing), `chromium` (one page and pools), `phone` (the real adb, our fake phone), `remote` (a daemon on this machine),
+`miniwob` (ours). For the peers' figures beside the last, see bench/envs_peers.py; what it prints goes into
+bench/envs_peers.json, a line each, and from there into the table. Every device does the same clicks. Run on an idle
+machine."""
 import json
 import sys
 import time
@@ -112,11 +113,12 @@ PARTS = dict(app=app, chromium=chromium, phone=phone, remote=remote, miniwob=min
 def main(names):
     path = HERE/"envs.json"
     kept = json.loads(path.read_text()) if path.exists() else {}
-    for name in names or PARTS: kept[name] = list(PARTS[name]())
+    for name in names:
+        if name != "table": kept[name] = list(PARTS[name]())
     path.write_text(json.dumps(kept, indent=1))
     rows = [r for name in PARTS for r in kept.get(name, [])]
     (HERE/"envs.md").write_text("# Steps a second\n\n" + __doc__.split("\n\n", 1)[1].replace("\n", " ").strip() + "\n\n"
                                 + results_table(rows + peers(rows)) + "\n")
 
 
-if __name__ == "__main__": main(sys.argv[1:])
+if __name__ == "__main__": main(sys.argv[1:] or PARTS)

@@ -108,14 +108,10 @@ def android(chromium):
     with fake_phone("login", **GOALS) as phone: yield lambda: AndroidDevice(**phone.attached)
 
 
-# Promises that a device does not keep yet; whoever mends one takes it out.
-OWES = {html: ("bears_anything", "closes"), page: ("closes",), miniwob: ("closes",)}
-
-
 @pytest.mark.parametrize("kind", [app, phone_app, remote, html, page, miniwob, android], ids=lambda k: k.__name__)
 def test_device_keeps_its_promises(kind, chromium):
     seeds, steps = ((0, 1, 2), 8) if kind in (app, phone_app) else ((0, 1), 3)
-    with kind(chromium) as make: check_device(make, seeds, steps, skip=OWES.get(kind, ()))
+    with kind(chromium) as make: check_device(make, seeds, steps)
 
 
 def oracle_acts(size, seed):

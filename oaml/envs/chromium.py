@@ -34,7 +34,7 @@ import numpy as np
 from fastcore.basics import patch
 from PIL import Image
 
-from .app_device import HARMLESS
+from .app_device import CLOSED, HARMLESS
 from .device import (Call, ClearCache, Device, DeviceError, ForceStop, Frame, PressButton, Rotate,
                               StartActivity, StartIntent, Tap)
 from ..schemas.sessions import DEVICE_BUTTONS, Action
@@ -925,7 +925,7 @@ class PageDevice:
         self.url, self.html, self.scale, self.with_tree, self.own_time = url, html, scale, tree, own_time
         self.clock = 0
         self.page_size, self.size = tuple(size), tuple(round(v*scale) for v in size)
-        self.condition, self.package, self.seed, self.page = until, package, None, None
+        self.condition, self.package, self.seed, self.page, self.closed = until, package, None, None, False
         self.chromium, self._owned = chromium or Chromium(), chromium is None
 
     def reset(self,
@@ -943,7 +943,8 @@ class PageDevice:
         return self.look()
 
     def _open(self):
-        "A page; a browser first, if it is gone."
+        "A page; a browser first, if it is gone. Raises DeviceError if this device was closed."
+        if self.closed: raise DeviceError(CLOSED)
         died = self.page
         if died: died.close()
         self.chromium.revive()
@@ -979,7 +980,8 @@ class PageDevice:
             if kind == "hand": self.page.feed([self._unscaled(e) for e in group])
 
     def _begun(self):
-        "Raise DeviceError before the first reset."
+        "Raise DeviceError before the first reset, and once it is closed."
+        if self.closed: raise DeviceError(CLOSED)
         if self.page is None: raise DeviceError("this device has no episode yet: call reset(seed) first")
 
     def _unscaled(self, event: Event) -> Event:
@@ -1014,7 +1016,8 @@ class PageDevice:
         return self.page.tree()
 
     def close(self) -> None:
-        "Give the page back, and the browser if it was this device's own."
+        "Give the page back, and the browser if it was this device's own. Closing twice does nothing."
+        self.closed = True
         if self.page: self.page.close()
         if self._owned: self.chromium.close()
 

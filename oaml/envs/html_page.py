@@ -10,12 +10,13 @@ __all__ = ['LISTEN', 'FONT', 'SHOW', 'PAGE_KEYS', 'OUR_KEYS', 'HEARD_AS', 'READ'
 # %% ../../nbs/04f_envs.html_page.ipynb #a24ada5d
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, replace
+from itertools import groupby
 from random import Random
 
 import numpy as np
 
 from ..apps.app import ANY_TYPES, App, Screen, Stage, random_action
-from .app_device import NOTHING, AppDevice
+from .app_device import CLOSED, NOTHING, AppDevice
 from .chromium import REOPENED, Chromium, Page
 from .device import DeviceError, Frame
 from .env import AppEnv
@@ -177,7 +178,7 @@ class HtmlStage:
     def __init__(self,
         page: Page, # is taken over
     ):
-        self.page, self._fonts, self._shown = page, set(), None
+        self.page, self._fonts, self._shown, self._pressed = page, set(), None, None
         page.set_content(f"<!doctype html><html lang='en'><title>oaml</title><style>{STYLE}</style><body>")
         page.evaluate(LISTEN)
 
@@ -199,21 +200,34 @@ class HtmlStage:
         events: list[Event], # of hands
     ) -> list[Event]:        # what the page heard of them
         "Do `events` with real input. Raises DeviceError if the page does not hear each of them."
-        for e in events:
-            if sent := without_key(e): self.page.evaluate(SEND, sent)
-        self.page.feed([e for e in events if not without_key(e)], keys=False)
+        told = [(e, without_key(e) or self._over_the_edge(e)) for e in events]
+        for by_hand, group in groupby(told, lambda t: t[1] is None):
+            if by_hand: self.page.feed([e for e, _ in group], keys=False)
+            else: self.page.evaluate(SEND, [sent for _, sent in group])
         raw = self.page.evaluate("oaml()")
         due = [HEARD_AS[type(e)] for e in events if type(e) in HEARD_AS]
         came = [e["type"] for e in raw if e["type"] != "text"]
         if due != came: raise DeviceError(f"the page heard {came} after {events}")
         return [from_dom(e) for e in raw]
 
+    def _over_the_edge(self, event: Event) -> dict|None:
+        "What the page is told of a pointer outside it, where a browser hears only the end of a drag from inside."
+        if not isinstance(event, MOUSE): return None
+        inside = all(0 <= v < side for v, side in zip((event.x, event.y), self.page.size))
+        if isinstance(event, PointerDown): self._pressed = "inside" if inside else "outside"
+        by_hand = self._pressed == "inside" or inside and not self._pressed
+        if isinstance(event, PointerUp): self._pressed = None
+        if by_hand: return None
+        return asdict(event) | dict(type=HEARD_AS[type(event)], button=2*(getattr(event, "button", "left") == "right"))
+
     def rest(self):
         "Hands off. What was heard and not asked for is forgotten."
         self.page.hands_off()
         self.page.evaluate("oaml()")
+        self._pressed = None
 
-SEND = "e => { dispatchEvent(new CustomEvent('oaml', {detail: e, cancelable: true})) }"
+SEND = "all => { for (const detail of all) dispatchEvent(new CustomEvent('oaml', {detail, cancelable: true})) }"
+MOUSE = PointerMove|PointerDown|PointerUp|Wheel
 
 # %% ../../nbs/04f_envs.html_page.ipynb #b38bd041
 class HtmlDevice(AppDevice):
@@ -236,6 +250,7 @@ class HtmlDevice(AppDevice):
         draw: bool=True, # False: the frame's image is empty, which is faster
     ) -> Frame:
         "Begin the episode of `seed`. If the browser or the page died it is started again, and the log says so."
+        if self.closed: raise DeviceError(CLOSED)
         died = self._html and not self._html.page.alive
         if died or not self._html:
             if died: self._html.page.close()
@@ -265,7 +280,7 @@ class HtmlDevice(AppDevice):
         draw: bool=True, # False: the frame's image is empty, which is faster
     ) -> Frame:
         "The screen as it is now; grey while the application is stopped."
-        self._act()
+        self._require_episode()._act()
         self.seen = self.read_elements() if self.with_tree else super().read_elements()
         log, self._log = tuple(self._log), []
         return Frame(self._picture() if draw else NOTHING, self.seen, self.screen.ui.clock, log)
@@ -284,11 +299,10 @@ class HtmlDevice(AppDevice):
         return read_page(self._html.page)
 
     def close(self) -> None:
-        "Give the page back, and the browser if it was this device's own."
+        "Give the page back, and the browser if it was this device's own. Closing twice does nothing."
+        super().close()
         if self._html: self._html.page.close()
         if self._owned: self.chromium.close()
-
-MOUSE = PointerMove|PointerDown|PointerUp|Wheel
 
 # %% ../../nbs/04f_envs.html_page.ipynb #329d7eaf
 class HtmlEnv(AppEnv):

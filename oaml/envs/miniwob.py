@@ -298,7 +298,7 @@ def activity(self: MiniwobDevice) -> str:
 @patch
 def _do(self: MiniwobDevice, events: Iterable[Event]):
     "Events, without a look at what came of them."
-    if self.page is None: raise DeviceError("this device has no episode yet: call reset(seed) first")
+    self._begun()
     if self.ended or not self.running: return
     for ticks, group in groupby(events, lambda e: isinstance(e, Tick)):
         if ticks: self._pass(sum(e.ms for e in group))
