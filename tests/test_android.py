@@ -18,7 +18,7 @@ from oaml.apps.catalog import APPS
 from oaml.apps.phone import PHONE_SIZE
 from oaml.envs import android
 from oaml.envs.app_device import AppDevice
-from oaml.envs.device import DeviceError, Rotate
+from oaml.envs.device import DeviceError, Rotate, StartActivity, StartRandomActivity
 from oaml.envs.fake_android import AdbServer, FakePhone, Plug, fake_apk, fake_phone, parse_line, unquote
 from oaml.envs.hierarchy import as_android, missing_lxml
 from oaml.envs.oracle import acceptable_targets
@@ -286,8 +286,43 @@ def test_an_application_that_does_not_fit_stays_upright():
             if phone.size[0] > phone.size[1]: raise ValueError("too small")
             return fit(state)
         phone.device.app.view = only_upright
-        assert "keeps the screen turned by 0" in device.manage(Rotate(1))
+        with pytest.raises(DeviceError, match="keeps the screen turned by 0, not 1"): device.manage(Rotate(1))
         assert device.look().size == PHONE_SIZE
+
+
+def test_a_phone_that_turns_slowly_is_waited_for():
+    with fake_phone("login") as phone:
+        device = android.AndroidDevice(**phone.attached)
+        device.reset(0)
+        run, asked = phone.run, []
+        def slow(line):
+            asked.append("dumpsys display" in line)
+            if sum(asked) < 3: line = line.replace("user_rotation", "user_rotation_to_be")
+            elif asked.count(True) == 3: run("settings put system user_rotation 1")
+            return run(line)
+        phone.run = slow
+        assert device.manage(Rotate(1)) == "" and device.size == PHONE_SIZE[::-1] and sum(asked) == 3
+
+
+OWNED = "setprop debug.oaml.owned 1"
+
+
+@pytest.mark.parametrize("words", [f"; {OWNED}", f"$({OWNED})", f"`{OWNED}`", f"\n{OWNED}\n", f"& {OWNED}"])
+def test_an_argument_is_no_command(words):
+    with fake_phone("login") as phone:
+        device = android.AndroidDevice(**phone.attached)
+        device.reset(0)
+        device.manage(StartActivity(f"{phone.package}/.Main", ("--es", "m", words)))
+        assert device.shell("getprop debug.oaml.owned").strip() == ""
+
+
+def test_a_random_activity_is_waited_for_as_long_as_its_task_says():
+    with fake_phone("login") as phone:
+        device = android.AndroidDevice(**phone.attached)
+        device.reset(0)
+        start = StartRandomActivity((f"{phone.package}/.Main",), timeout_sec=.3)
+        with phone.lock, pytest.raises(DeviceError, match="no answer within 0.3 s"): device.manage(start)
+        assert device.timeout == 60 and "Starting" in device.manage(start)
 
 
 def test_a_command_that_is_too_long():

@@ -6,7 +6,7 @@
 __all__ = ['KEYBOARD', 'GET_KEYBOARD', 'PERCENT_S', 'KEY_NAMES', 'SIGN_NAMES', 'CHORDS_SINCE', 'FINGERS_SINCE', 'SWIPE_MS',
            'EDGE', 'CANNOT', 'FINGER', 'LOG_LINE', 'LINES_LOST', 'VIEWPORT', 'NOT_THE_SCREEN', 'FRAME', 'CONNECT_S',
            'ATTACH', 'STATES', 'LONGEST', 'FAILED', 'LOG_TRIES', 'DUMP_TRIES', 'BEFORE_S', 'SEED_PROPERTY', 'DUMP',
-           'ANIMATIONS', 'OTHER_CALLS', 'RESUMED', 'type_commands', 'key_commands', 'scroll_commands',
+           'ANIMATIONS', 'TURN_TRIES', 'OTHER_CALLS', 'RESUMED', 'type_commands', 'key_commands', 'scroll_commands',
            'action_commands', 'event_commands', 'lines_between', 'viewport_of', 'find_adb', 'missing_adb', 'run_adb',
            'choose_phone', 'AndroidDevice', 'call_commands']
 
@@ -14,6 +14,7 @@ __all__ = ['KEYBOARD', 'GET_KEYBOARD', 'PERCENT_S', 'KEY_NAMES', 'SIGN_NAMES', '
 import io
 import os
 import re
+import shlex
 import socket
 import subprocess
 import threading
@@ -495,19 +496,20 @@ def read_elements(self: AndroidDevice) -> tuple[Element, ...]:
 def call_commands(
     call: Call, # that the shell can do alone
 ) -> list[str]: # none for a call that it cannot
-    "The lines of a management call."
+    "The lines of a management call. Raises DeviceError for words that no shell could read, or a button there is not."
     match call:
         case ForceStop(name): return [f"am force-stop {quote(name)}"]
         case ClearCache(name): return [f"pm clear {quote(name)}"]
         case GrantPermissions(name, wanted): return [f"pm grant {quote(name)} {quote(p)}" for p in wanted]
-        case StartActivity(name, more, flag):  # `more` comes with the shell's own quotes
-            return [" ".join(("am start -W -S -n", quote(name), *(("-f", quote(flag)) if flag else ()), *more))]
+        case StartActivity(name, more, flag):
+            return [f"am start -W -S {shlex.join(('-n', name, *(('-f', flag) if flag else ()), *_words(more)))}"]
         case StartIntent(uri, action, name):
             told = (("-a", action), ("-d", uri), ("-p", name))
             return ["am start -W " + " ".join(f"{k} {quote(v)}" for k, v in told if v)]
         case DisableAnimations(): return [f"settings put global {scale} 0" for scale in ANIMATIONS]
         case Tap(x, y): return [f"input tap {x} {y}"]
-        case PressButton(button): return key_commands(button)
+        case PressButton("HOME"|"BACK" as button): return key_commands(button)
+        case PressButton(button): raise DeviceError(f"PressButton: {button!r} is neither HOME nor BACK")
         case StartAccessibilityService(name):
             return [f"settings put secure {k} {quote(v)}" for k, v in (("enabled_accessibility_services", name),
                                                                       ("accessibility_enabled", "1"))]
@@ -515,7 +517,12 @@ def call_commands(
 
 ANIMATIONS = "window_animation_scale", "transition_animation_scale", "animator_duration_scale"
 
-# %% ../../nbs/04n_envs.android.ipynb #f94d705e
+def _words(arguments: tuple[str, ...]) -> list[str]:
+    "The words that a shell reads in `arguments`, without what else it would do with them."
+    try: return shlex.split(" ".join(arguments))
+    except ValueError as e: raise DeviceError(f"extra_args: {' '.join(arguments)!r}: {e}") from None
+
+# %% ../../nbs/04n_envs.android.ipynb #6bd12d09
 @patch
 def manage(self: AndroidDevice,
     call: Call, # what to do
@@ -542,9 +549,11 @@ def _uninstall(device: AndroidDevice, call: UninstallPackage) -> str:
     return device._order(f"pm uninstall {quote(call.package_name)}")
 
 def _start_random(device: AndroidDevice, call: StartRandomActivity) -> str:
-    "One of several, by the episode's seed."
+    "One of several, by the episode's seed; an error if it is not there in time."
     device._random = Random(f"activity:{device.seed}").choice(call.activity_list)
-    return device.manage(StartActivity(device._random, call.extra_args))
+    usual, device.timeout = device.timeout, call.timeout_sec or device.timeout
+    try: return device.manage(StartActivity(device._random, call.extra_args))
+    finally: device.timeout = usual
 
 def _end_random(device: AndroidDevice, call: ForceStopRandomActivity|ClearCacheRandomActivity) -> str:
     "Of what was started last; nothing if that is nothing."
@@ -558,12 +567,16 @@ def _pin(device: AndroidDevice, call: StartScreenPinning) -> str:
         if full_activity(name) == wanted: return device._order(f"am task lock {number}")
     raise DeviceError(f"StartScreenPinning: {call.full_activity} is not running; start it first")
 
+TURN_TRIES = 4 # times `settle`; a slow phone is still turning after the first
+
 def _rotate(device: AndroidDevice, call: Rotate) -> str:
-    "Turn the screen and keep the sensor from turning it back. An application may refuse."
-    turn = ("settings put system accelerometer_rotation 0", f"settings put system user_rotation {call.orientation}")
-    device._order(*turn, *_pause(1000*device.settle))
-    device.size, turned = viewport_of(device.shell("dumpsys display"))
-    return "" if turned == call.orientation else f"what is in front keeps the screen turned by {turned}"
+    "Turn the screen and keep the sensor from turning it back. Raises DeviceError if what is in front stays as it was."
+    put = "settings put system"
+    device._order(f"{put} accelerometer_rotation 0", f"{put} user_rotation {call.orientation}")
+    for _ in range(TURN_TRIES):
+        device.size, turned = viewport_of(device.shell("; ".join([*_pause(1000*device.settle), "dumpsys display"])))
+        if turned == call.orientation: return ""
+    raise DeviceError(f"Rotate: what is in front keeps the screen turned by {turned}, not {call.orientation}")
 
 def _adb(device: AndroidDevice, call: AdbCommand) -> str:
     "The program itself, for this phone."
