@@ -25,12 +25,14 @@ from hypothesis import given, settings, strategies as st
 from oaml.apps.app import ANY_TYPES, random_action
 from oaml.envs.app_device import AppDevice
 from oaml.envs.chromium import missing_browser
-from oaml.envs.device import DeviceError, Frame, Rotate
+from oaml.envs.device import DeviceError, Frame, InstallApk, Rotate, StartActivity
 from oaml.envs.fake_android import fake_phone, missing_adb
 from oaml.envs.oracle import play_oracle
 from oaml.envs.remote import Gone, NoAnswer, RemoteDevice
-from oaml.envs.serve import REQUESTS, View, decode_frame, encode_frame, open_device, serve_device
+from oaml.envs.serve import REQUESTS, serve_device
+from oaml.envs.wire import View, decode_frame, encode_frame, open_device
 from oaml.schemas.sessions import Action
+from oaml.ui.events import Tick
 from oaml.ui.layout import Element
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="signals and process groups of POSIX")
@@ -169,6 +171,9 @@ def test_a_phone_through_a_daemon():
             with serve_device(spec, options=options) as served, RemoteDevice(served.url, timeout=30) as remote:
                 shown = [remote.reset(3), remote.perform(Action("click", x=.5, y=.6))]
                 upright, hierarchy = remote.size, remote.hierarchy()
+                with pytest.raises(DeviceError, match="none of its files"): remote.manage(InstallApk("/etc/passwd"))
+                remote.manage(StartActivity(f"{phone.package}/.Main", ("; setprop debug.oaml.owned 1",)))
+                assert phone.run("getprop debug.oaml.owned")[0] in ([], [(1, b"\n")])
                 remote.manage(Rotate(1))
                 return [f.screen_hash() for f in shown], upright, hierarchy, remote.look().orientation, remote.size
     hashes, upright, hierarchy, orientation, size = played()
@@ -253,7 +258,7 @@ class Forgetful(RemoteDevice):
         while True:
             try: return super().perform(action)
             except NoAnswer: self._number, self._lost = self._number + 1, None
-            except DeviceError: self._number -= 1  # 409: the request had been lost, its number was not used
+            except Gone: self._number, self._lost = self._number - 1, None  # the request was lost, its number is free
 
 
 def test_a_client_without_numbers_acts_twice():
@@ -307,6 +312,38 @@ def test_a_retry_waits_for_the_first_attempt():
         threading.Timer(1, devices[0].go.set).start()
         remote.perform(Action("wait"))
         assert devices[0].done == [("reset", 0), Action("wait")]
+
+
+class Between:
+    "Between a client and its daemon: the next request to `route` arrives, but its answer is replaced by `answer`."
+    def __init__(self, client, route, answer):
+        self.post, self.route, self.answer, client._http.post = client._http.post, route, answer, self
+    def __call__(self, url, **kw):
+        told = self.post(url, **kw)
+        if not url.endswith(self.route) or self.answer is None: return told
+        answer, self.answer = self.answer, None
+        return answer
+
+
+def test_an_error_of_something_in_between_is_asked_again():
+    make, devices = made(Counted)
+    with serve_device(make) as served, RemoteDevice(served.url) as remote:
+        remote.reset(0)
+        for status in (500, 502, 503, 504):
+            Between(remote, "/act", httpx.Response(status, text="upstream timed out"))
+            remote.perform(Action("wait"))
+        assert devices[0].done == [("reset", 0)] + [Action("wait")]*4
+
+
+@pytest.mark.parametrize("status, error", [(200, NoAnswer), (409, Gone)])
+def test_an_answer_without_a_number_ends_the_episode_and_no_more(status, error):
+    with serve_device("app:login", max_sessions=1) as served, RemoteDevice(served.url, wait=5) as remote:
+        remote.reset(0)
+        Between(remote, "/act", httpx.Response(status, json={}))
+        with pytest.raises(error, match="without a number|out of step"): remote.perform(Action("wait"))
+        with pytest.raises(DeviceError, match=r"reset\(\) begins a new episode"): remote.look()
+        remote.reset(0)
+        assert remote.perform(Action("wait")).clock == 1000
 
 
 # Failures are told, and survived
@@ -370,10 +407,40 @@ def test_a_device_that_breaks_says_so():
 
 
 def test_a_device_that_cannot_be_made_frees_its_place():
-    with serve_device("app:logn", max_sessions=1) as served:
+    with serve_device(lambda: AppDevice("logn"), max_sessions=1) as served:
         for _ in range(2):
             with pytest.raises(ValueError, match="'logn' is unknown"): RemoteDevice(served.url)
         assert waited(lambda: health(served.url)["sessions"] == 0)
+
+
+def test_a_place_that_was_told_too_late_is_given_back(monkeypatch):
+    post = httpx.Client.post
+    def late(client, url, **kw):
+        told = post(client, url, **kw)
+        if url.endswith("/init"): raise httpx.ReadTimeout("late")
+        return told
+    with serve_device("app:login", max_sessions=1) as served:
+        monkeypatch.setattr(httpx.Client, "post", late)
+        with pytest.raises(NoAnswer): RemoteDevice(served.url, timeout=.2)
+        monkeypatch.undo()
+        RemoteDevice(served.url).close()
+
+
+class Slow(Counted):
+    "A device on which ticks take their time, and being prepared too."
+    def feed(self, events):
+        time.sleep(sum(e.ms for e in events)/1000)
+        return super().feed(events)
+    def manage(self, call):
+        time.sleep(1.5)
+        return ""
+
+
+def test_what_takes_long_is_waited_for():
+    with serve_device(Slow) as served, RemoteDevice(served.url, timeout=.2, retry=2) as remote:
+        remote.reset(0)
+        assert remote.feed([Tick(500), Tick(1000)]).clock == 1500
+        remote.manage(Rotate())
 
 
 def restarted(first, port):
@@ -419,9 +486,59 @@ def test_a_replay_that_shows_something_else_is_no_recovery():
             first.process.kill()
             first.process.wait()
             with serve_device("app:login", process=True, port=port, options=dict(family="rosewood")):
-                with pytest.raises(Gone, match=r"its replay differs after request 1 of 2 \(/restart\)"):
+                with pytest.raises(Gone, match=r"its replay differs at request 1 of 2 \(/restart\)"):
                     remote.perform(Action("wait"))
                 remote.reset(1)
+
+
+class Hiccup(Counted):
+    "A device, the second of which fails at its second action."
+    made = 0
+    def __init__(self):
+        super().__init__()
+        Hiccup.made += 1
+        self.left = 1 if Hiccup.made == 2 else 99
+    def perform(self, action):
+        self.left -= 1
+        if self.left < 0: raise DeviceError("a hiccup")
+        return super().perform(action)
+
+
+def end_session(remote):
+    "As the daemon does when a client is silent for too long."
+    numbered(remote.url, remote._session, "close", b"", 0)
+
+
+def test_a_replay_that_fails_leaves_no_half_episode():
+    Hiccup.made = 0
+    with serve_device(Hiccup) as served, RemoteDevice(served.url, recover="replay") as remote:
+        remote.reset(0), remote.perform(Action("wait")), remote.perform(Action("wait"))
+        end_session(remote)
+        with pytest.raises(Gone, match=r"its replay failed at request 3 of 3 \(/act\): a hiccup"):
+            remote.perform(Action("wait"))
+        with pytest.raises(DeviceError, match=r"reset\(\) begins a new episode"): remote.perform(Action("wait"))
+        remote.reset(0)
+        assert remote.perform(Action("wait")).clock == 1000
+
+
+def test_a_replay_that_finds_no_place_leaves_no_empty_episode():
+    with serve_device("app:login", max_sessions=1) as served, RemoteDevice(served.url, recover="replay") as remote:
+        remote.reset(0)
+        end_session(remote)
+        with RemoteDevice(served.url):
+            for why in ("503: all 1 devices are lent", r"503.*reset\(\) begins"):
+                with pytest.raises(DeviceError, match=why): remote.perform(Action("wait"))
+        remote.reset(0)
+
+
+def test_a_reset_that_is_refused_ends_no_episode():
+    with serve_device("app:login") as served, RemoteDevice(served.url, recover="replay") as remote:
+        remote.reset(0), remote.perform(Action("wait"))
+        with pytest.raises(ValueError, match="is in no split"): remote.reset(3_000_000)
+        end_session(remote)
+        assert remote.perform(Action("wait")).clock == 2000
+        end_session(remote)
+        assert remote.reset(1).clock == 0
 
 
 def test_a_silent_client_loses_its_device():
