@@ -37,14 +37,15 @@ class AppDevice:
     ):
         self.app = load_app(app) if isinstance(app, str) else app
         size = size or getattr(self.app, "size", SCREEN_SIZE)  # only a phone has its own
-        if size[0] % 32 or size[1] % 32 or min(size) < 32: raise ValueError(f"size: {size[0]}x{size[1]} is not a multiple of 32 each way")
+        if size[0] % 32 or size[1] % 32 or min(size) < 32:
+            raise ValueError(f"size: {size[0]}x{size[1]} is not a multiple of 32 each way")
         self.size = tuple(size)
         self.family, self.vary, self.goals = family, vary, goals
         if unknown := set(goals or ()) - set(self.app.families):
             raise ValueError(f"goals: {self.app.name} has no {', '.join(sorted(unknown))}; it has "
                              f"{', '.join(self.app.families)}")
         self.seed: int|None = None  # of the episode; None before the first reset
-        self.closed = False
+        self.running = self.closed = False
 
     def reset(self,
         seed: int,       # of the episode, 0 to 2,999,999 (`oaml.apps.app.SPLITS`)
@@ -103,7 +104,7 @@ class AppDevice:
 
     def read_elements(self) -> tuple[Element, ...]:
         "What is on the screen now."
-        return self.stage.elements(self.screen) if self.running else ()
+        return self.stage.elements(self.screen) if self._require_episode().running else ()
 
     def close(self) -> None:
         "Whoever uses it afterwards is told. Closing twice does nothing."
@@ -146,7 +147,7 @@ def package_of(
     "The name under which tasks know an application."
     return f"app.oaml.{app.name.split('@')[0]}"
 
-HARMLESS = GrantPermissions, DisableAnimations, StartScreenPinning, StartAccessibilityService  # so already, or not needed
+HARMLESS = GrantPermissions, DisableAnimations, StartScreenPinning, StartAccessibilityService # so already or not needed
 
 # %% ../../nbs/04b_envs.app_device.ipynb #95bf3ee1
 @patch
@@ -159,7 +160,7 @@ def installed(self: AppDevice,
 @patch
 def activity(self: AppDevice) -> str:
     "The application's own, while it runs."
-    return f"{package_of(self.app)}/.Main" if self.running else ""
+    return f"{package_of(self.app)}/.Main" if self._require_episode().running else ""
 
 @patch
 def manage(self: AppDevice,
@@ -173,10 +174,12 @@ def manage(self: AppDevice,
         for event in _tap_events(call) if isinstance(call, Tap) else [KeyDown(call.button)]: self._advance(event)
         self.seen = self.read_elements()
     elif isinstance(call, Rotate):
-        if call.orientation: raise DeviceError("Rotate: a synthetic screen stays upright; leave the step out or use PORTRAIT_0")
+        if call.orientation:
+            raise DeviceError("Rotate: a synthetic screen stays upright; leave the step out or use PORTRAIT_0")
     elif isinstance(call, ForceStop|ClearCache|StartActivity): self._start_or_stop(call)
-    elif not isinstance(call, HARMLESS): raise DeviceError(f"{type(call).__name__}: a synthetic device cannot do this: it has one application, built in, "
-                                                          "and no shell")
+    elif not isinstance(call, HARMLESS):
+        raise DeviceError(f"{type(call).__name__}: a synthetic device cannot do this: it has one application, built "
+                          "in, and no shell")
     return ""
 
 @patch
