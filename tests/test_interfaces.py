@@ -15,6 +15,7 @@ from random import Random
 
 import numpy as np
 import pytest
+from gymnasium.error import ResetNeeded
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -31,10 +32,11 @@ pytest.importorskip("lxml.cssselect", reason='pip install "oaml[mobile]"')
 from oaml.envs.checks import INTERFACES, check_device, check_interfaces
 from oaml.envs.dm import DmEnv, Vocabulary
 from oaml.envs.openenv import GoalEnv, serve_openenv
-from oaml.envs.task_env import TaskEnv
-from oaml.envs.tasks import load_task
+from oaml.envs.task_env import TaskEnv, TaskFailure
+from oaml.envs.tasks import AppScreen, EventNode, EventSlots, EventSource, ResponseEvent, load_task
 from oaml.envs.vision import TreeTextModel
-from oaml.envs.wrappers import ActionReader, Recorder
+from oaml.envs.wrappers import (ActionReader, BaseWrapper, DiscreteAction, GymInterface, Recorder, TapAction, TextAction,
+                                VhIo)
 from oaml.ingest.store import load_sessions
 
 LOGIN = load_task(Path(oaml.envs.__file__).parent/"task_files"/"login.textproto")
@@ -221,8 +223,10 @@ def test_recorded_touches_replay_to_the_same_state(tmp_path_factory, drawn, seed
     assert again.screen.app == device.screen.app
 
 
-presses = st.sampled_from(["click", "long_press", "double_click"])
+presses = st.sampled_from(["click", "right_click", "long_press", "double_click"])
 plain = st.one_of(st.builds(lambda t, x, y: Action(t, x, y), presses, fractions, fractions),
+                  st.builds(lambda x, y, d: Action("scroll", x, y, dx=0., dy=d), fractions, fractions, fractions),
+                  st.builds(lambda t: Action("answer", text=t), st.text("abcé ", min_size=1)),
                   st.builds(lambda t: Action("type", text=t), st.text("abcé ", min_size=1).filter(str.strip)),
                   st.sampled_from([Action("key_press", key="Enter"), Action("wait")]))
 
@@ -237,6 +241,76 @@ def test_reader_undoes_the_compiler(actions):
     assert [a.type for a in got] == [a.type for a in actions]
     assert all(abs(a.x - b.x) < 1e-9 and abs(a.y - b.y) < 1e-9 for a, b in zip(got, actions) if b.x is not None)
     assert [a.text for a in got] == [a.text for a in actions]
+
+
+def test_recorder_of_whole_acts_and_their_responses(tmp_path):
+    env = TapAction(Recorder(DmEnv(login_env()), tmp_path))
+    env.reset_to(11)
+    for _ in range(2): env.step(dict(action_type=1, touch_position=(.5, .5), response="hi"))
+    env.close()
+    episode, = load_sessions(tmp_path)[0].episodes
+    assert [s.action for s in episode.steps] == [Action("click", .5, .5), Action("answer", text="hi")]*2
+    assert not any(s.action.raw for s in episode.steps)
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_recorder_of_an_episode_that_its_first_screen_ends(tmp_path, by_hand):
+    at_once = replace(LOGIN, expected_app_screen=AppScreen("app.oaml.mail/.Main"))
+    env = Recorder(DmEnv(TaskEnv(AppDevice("login", **GOALS), at_once, TreeTextModel())), tmp_path)
+    first = env.reset_to(11)
+    last = env.step(dict(action_type=0, touch_position=(.5, .5)) if by_hand else Action("wait"))
+    assert (first.last(), last.last(), last.discount, env.step("anything").first()) == (False, True, 1., True)
+    env.close()
+    assert [(e.steps, e.meta["ended"]) for e in env.episodes] == [([], "truncated"), ([], "left")]
+
+
+@pytest.mark.parametrize("wrap", [BaseWrapper, TapAction, TextAction, VhIo, DiscreteAction, Recorder])
+@pytest.mark.parametrize("fail", [lambda e: e.switch_task(5), lambda e: e.reset_to(3_000_000)], ids=["task", "seed"])
+def test_a_failed_reset_leaves_a_wrapper_whole(tmp_path, wrap, fail):
+    env = wrap(login_dm(with_view_hierarchy=True), *[tmp_path]*(wrap is Recorder))
+    env.reset_to(11)
+    with pytest.raises((IndexError, ValueError)): fail(env)
+    assert env.step("anything").first() and not env.step(Action("wait")).first()
+    env.close()
+
+
+# Whose fault it was
+
+def broken_task(): return TaskEnv(AppDevice("login", **GOALS), replace(LOGIN, event_sources=(
+    EventSource(ResponseEvent("(.+)"), 1),), event_slots=EventSlots(reward_listener=EventNode(
+        events=(1,), transformation=("y = float(x[0])",)))))
+
+
+def test_the_task_is_at_fault_not_the_agent():
+    said = dict(action_type=0, response="four")
+    for env, step in ((TapAction(DmEnv(broken_task())), said), (DmEnv(broken_task()), dict(action_type=2, response="four"))):
+        gym_env = GymInterface(env)
+        gym_env.reset(seed=1)
+        assert "action_type" in gym_env.step(dict(action_type=99))[4]["invalid"]
+        with pytest.raises(TaskFailure, match="task 'login': .*float"): gym_env.step(step)
+        with pytest.raises(ResetNeeded): gym_env.step(step)
+        gym_env.reset(seed=1)
+
+
+class Bent(BaseWrapper):
+    """Fails after the device has acted."""
+    def _process_timestep(self, timestep):
+        if not timestep.first(): raise ValueError("cannot show this")
+        return timestep
+
+
+def test_gymnasium_blames_no_agent_after_the_act():
+    env = GymInterface(Bent(login_dm()))
+    env.reset(seed=1)
+    with pytest.raises(ValueError, match="cannot show this"): env.step(dict(action_type=2))
+    assert env._raw.env.steps == 1
+
+
+def test_gymnasium_tells_an_end_at_the_first_screen():
+    at_once = replace(LOGIN, expected_app_screen=AppScreen("app.oaml.mail/.Main"))
+    env = GymInterface(DmEnv(TaskEnv(AppDevice("login", **GOALS), at_once, TreeTextModel())))
+    assert env.reset(seed=1)[1]["over"] and env.step(dict(action_type=2))[2:4] == (False, True)
+    with pytest.raises(ResetNeeded): env.step(dict(action_type=2))
 
 
 # Dialects
@@ -343,6 +417,25 @@ def test_openenv_bears_bad_clients(connect):
             time.sleep(.1)
         else: pytest.fail("no room again")
     assert not [t for t in threading.enumerate() if t.name == "openenv-server"]
+
+
+def test_openenv_turns_pages_of_other_sites_away(connect):
+    with serve_openenv(goal_env) as url:
+        ws_url = url.replace("http", "ws") + "/ws"
+        for stranger in (dict(origin="http://evil.example"), dict(origin="null"),
+                         dict(additional_headers=dict(Host="evil.example"))):
+            with pytest.raises(Exception, match="403|400|two Host"): connect(ws_url, **stranger).close()
+        with connect(ws_url, origin=url) as ws: assert talk(ws, "reset", seed=5)["type"] == "observation"
+
+
+def test_openenv_survives_what_is_asked_of_it(connect):
+    with serve_openenv(broken_task) as url, connect(url.replace("http", "ws") + "/ws") as ws:
+        for data in (dict(method="close"), dict(self=1), dict(hosted=1), dict(seed=3_000_000)):
+            assert talk(ws, "reset", **data)["data"]["code"] == "VALIDATION_ERROR"
+        assert talk(ws, "reset", seed=5)["type"] == "observation"
+        fault = talk(ws, "step", type="answer", text="four")["data"]  # the task's own, not the client's
+        assert fault["code"] == "EXECUTION_ERROR" and "float" in fault["message"]
+        assert talk(ws, "reset", seed=5)["type"] == "observation"
 
 
 def test_openenv_over_plain_routes_is_the_same_episode(connect):

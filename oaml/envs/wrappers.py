@@ -12,7 +12,7 @@ import enum
 import hashlib
 import json
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,13 +24,14 @@ from gymnasium import spaces
 from PIL import Image
 
 from .device import Frame, save_observation
-from .dm import FIELDS, ActionType, TreeSpec, dm_env, specs
+from .dm import FIELDS, RESPONSE, ActionType, TreeSpec, dm_env, position_in, specs, text_in, with_response
 from .env import CHARS
 from .hierarchy import from_xml
+from .task_env import TaskStep
 from ..schemas.dialects import DIALECTS
 from ..schemas.sessions import SCHEMA_VERSION, Action, Episode, Session, Step, to_json
-from ..ui.events import (DOUBLE_MS, LONG_MS, WAIT_MS, Event, KeyDown, PointerDown, PointerMove, PointerUp, Text,
-                            Tick)
+from ..ui.events import (DOUBLE_MS, LONG_MS, WAIT_MS, Event, KeyDown, PointerDown, PointerMove, PointerUp, Said,
+                            Text, Tick, Wheel)
 from ..ui.layout import Element
 from ..ui.widgets import DRAG_PX
 
@@ -40,7 +41,7 @@ class BaseWrapper(dm_env.Environment):
     def __init__(self,
         env: dm_env.Environment, # a `DmEnv`, or a wrapper of one
     ):
-        self._env, self._over, self._told = env, True, []
+        self._env, self._over = env, True
 
     def _reset_state(self):
         "Before an episode begins."
@@ -59,43 +60,47 @@ class BaseWrapper(dm_env.Environment):
 
     def reset(self) -> dm_env.TimeStep:
         "Begin the next episode."
-        self._reset_state()
-        return self._out(self._env.reset(), self._env.task_instructions())
+        return self._anew(self._env.reset)
     def reset_to(self,
         seed: int, # of the episode
     ) -> dm_env.TimeStep:
         "Begin the episode of a seed."
-        self._reset_state()
-        return self._out(self._env.reset_to(seed), self._env.task_instructions())
+        return self._anew(lambda: self._env.reset_to(seed))
     def switch_task(self,
         index: int, # from 0
     ) -> dm_env.TimeStep:
         "Go over to another task and begin an episode."
-        self._reset_state()
-        step = self._env.switch_task(index)
-        self._post_switch_task()
-        return self._out(step, self._env.task_instructions())
+        def begin():
+            step = self._env.switch_task(index)
+            self._post_switch_task()
+            return step
+        return self._anew(begin)
     def step(self,
         action: Any, # of this wrapper's action spec
     ) -> dm_env.TimeStep:
         "One step. After the last one it begins an episode instead."
         if self._over: return self.reset()
         actions = self._process_action(action)
-        return self._out(*self._run(actions if isinstance(actions, list) else [actions]))
+        return self._out(self._run(actions if isinstance(actions, list) else [actions]))
 
-    def _run(self, actions: list) -> tuple[dm_env.TimeStep, list[str]]:
-        "Several actions as one step, until the end: rewards and times add up. With all instructions that came."
-        reward, seconds, told = 0., 0., []
-        for action in actions:
-            step = self._env.step(action)
-            reward, seconds = reward + step.reward, seconds + step.observation["timedelta"]
-            told += self._env.task_instructions()
-            if step.last(): break
-        seen = step.observation | dict(timedelta=np.array(seconds, np.float64))
-        return step._replace(reward=reward, observation=seen), told
-    def _out(self, step: dm_env.TimeStep, told: list[str]) -> dm_env.TimeStep:
+    def _anew(self, begin: Callable[[], dm_env.TimeStep]) -> dm_env.TimeStep:
+        "Begin an episode. The last one is over, and if this fails the next step tries again."
+        self._over = True
+        self._reset_state()
+        return self._out(begin())
+    def _run(self, actions: list) -> dm_env.TimeStep:
+        "Several actions as one step, until the end: rewards and times add up, what was told is told together."
+        if not actions: raise ValueError(f"action: {type(self).__name__} makes no act of it; a WAIT is the least")
+        steps, told = [], []
+        while not steps or len(steps) < len(actions) and not steps[-1].last():
+            steps.append(self._env.step(actions[len(steps)]))
+            told.append(self.raw_env.told)
+        self.raw_env.told = _together(told)
+        seen = dict(timedelta=np.array(sum(s.observation["timedelta"] for s in steps), np.float64))
+        return steps[-1]._replace(reward=sum(s.reward for s in steps), observation=steps[-1].observation | seen)
+    def _out(self, step: dm_env.TimeStep) -> dm_env.TimeStep:
         "What the agent gets."
-        self._over, self._told = step.last(), told
+        self._over = step.last()
         return self._process_timestep(step)
 
     def observation_spec(self) -> dict[str, specs.Array]:
@@ -104,11 +109,6 @@ class BaseWrapper(dm_env.Environment):
     def action_spec(self) -> dict[str, specs.Array]:
         "Of what `_process_action` takes."
         return self._env.action_spec()
-    def task_instructions(self,
-        latest_only: bool=False, # one string, empty if there is none
-    ) -> list[str]|str:
-        "The instructions that came with the last step."
-        return (self._told or [""])[-1] if latest_only else list(self._told)
     @property
     def raw_env(self) -> dm_env.Environment:
         "The innermost environment."
@@ -120,6 +120,12 @@ class BaseWrapper(dm_env.Environment):
         if name == "_env": raise AttributeError(name)  # not made yet: no endless search
         return getattr(self._env, name)
 
+def _together(steps: list[TaskStep]) -> TaskStep:
+    "The last of several steps, with the instructions and extras of all."
+    names = dict.fromkeys(k for s in steps for k in s.extras)
+    return replace(steps[-1], told=sum((s.told for s in steps), ()),
+                   extras={k: [v for s in steps for v in s.extras.get(k, ())] for k in names})
+
 # %% ../../nbs/04s_envs.wrappers.ipynb #cbd3fd82
 class DiscreteAction(BaseWrapper):
     "One number for everything: touches on a grid, row by row, then LIFT, REPEAT and the tokens."
@@ -130,7 +136,8 @@ class DiscreteAction(BaseWrapper):
         super().__init__(env)
         _needs(env, ("touch_position",), "DiscreteAction")
         if min(action_grid) < 1: raise ValueError(f"action_grid: {action_grid} has no cell")
-        self.grid, self._low = tuple(action_grid), env.action_spec()["touch_position"].dtype
+        self.grid, self._dtype = tuple(action_grid), env.action_spec()["touch_position"].dtype
+        self._reset_state()
 
     def action_spec(self) -> dict[str, specs.Array]:
         "action_id and response."
@@ -139,16 +146,18 @@ class DiscreteAction(BaseWrapper):
         count = self.grid[0]*self.grid[1] + 2 + tokens
         return dict(action_id=specs.DiscreteArray(count, name="action_id"), response=inner["response"])
 
+    def _reset_state(self): self._at = np.zeros(2, self._dtype)  # where the finger was last
     def _process_action(self, action):
         if isinstance(action, Action): return action
         k = _one_of(action, "action_id", self.action_spec())
         rows, columns = self.grid
         rest = {f: v for f, v in action.items() if f == "response"}
         if k < rows*columns:
-            at = np.array([(k % columns + .5)/columns, (k // columns + .5)/rows], self._low)
-            return dict(action_type=ActionType.TOUCH, touch_position=at) | rest
+            self._at = np.array([(k % columns + .5)/columns, (k // columns + .5)/rows], self._dtype)
+            return dict(action_type=ActionType.TOUCH, touch_position=self._at) | rest
         k -= rows*columns
-        if k < 2: return dict(action_type=(ActionType.LIFT, ActionType.REPEAT)[k]) | rest
+        if k == 0: return dict(action_type=ActionType.LIFT, touch_position=self._at) | rest
+        if k == 1: return dict(action_type=ActionType.REPEAT) | rest
         return dict(action_type=ActionType.TEXT, input_token=k-2) | rest
 
 def _needs(env: dm_env.Environment, fields: Sequence[str], name: str):
@@ -227,26 +236,13 @@ class TapAction(BaseWrapper):
         kind = TapType(_one_of(action, "action_type", self.action_spec()))
         match kind:
             case TapType.NOTHING: acts = [Action("wait")]
-            case TapType.TAP: acts = [Action("click", *_place(action, "touch_position"))]
+            case TapType.TAP: acts = [Action("click", *position_in(action))]
             case TapType.SCROLL:
-                (x, y), (x2, y2) = (_place(action, k) for k in ("start_position", "end_position"))
+                (x, y), (x2, y2) = (position_in(action, k) for k in ("start_position", "end_position"))
                 acts = [Action("drag", x, y, x2=x2, y2=y2)]
             case TapType.TYPE: acts = _typed(action, self.enter_after_text)
             case TapType.GOBACK: acts = [Action("key_press", key="BACK")]
-        return acts + _answer(action)
-
-def _place(action: dict, field: str) -> tuple[float, float]:
-    "A position, 0 to 1. Raises ValueError."
-    value = np.asarray(action.get(field, np.nan))
-    if value.shape != (2,) or not ((value >= 0) & (value <= 1)).all():
-        raise ValueError(f"{field}: {action.get(field)!r} is not two numbers from 0 to 1")
-    return tuple(map(float, value))
-
-def _words(action: dict, field: str) -> str:
-    "A text in composed form; empty if there is none. Raises ValueError."
-    value = np.asarray(action.get(field, "")).item()
-    if not isinstance(value, str): raise ValueError(f"{field}: {value!r} is not a string")
-    return _composed(value)
+        return _telling(acts, action)
 
 def _composed(text: str) -> str:
     "The form in which texts are kept."
@@ -254,11 +250,11 @@ def _composed(text: str) -> str:
 
 def _typed(action: dict, enter: bool) -> list[Action]:
     "Typing the action's text."
-    return [Action("type", text=_words(action, "text"))] + [Action("key_press", key="Enter")]*enter
+    return [Action("type", text=_composed(text_in(action, "text")))] + [Action("key_press", key="Enter")]*enter
 
-def _answer(action: dict) -> list[Action]:
-    "Telling the user the action's response, if it has one."
-    return [Action("answer", text=said)] if (said := _words(action, "response")) else []
+def _telling(acts: list[Action], action: dict) -> list[Action]:
+    "The acts, the last of which tells the user the action's response, if it has one."
+    return acts[:-1] + [with_response(acts[-1], text_in(action))]
 
 # %% ../../nbs/04s_envs.wrappers.ipynb #141f221a
 class TextAction(BaseWrapper):
@@ -278,6 +274,8 @@ class TextAction(BaseWrapper):
     def _reset_state(self): self._pointer = None
     def _process_action(self, action):
         if isinstance(action, Action): return action
+        if isinstance(action, dict) and (unknown := next((k for k in action if k != "text"), None)):
+            raise ValueError(f"{unknown}: is no field of an action; there is text, which can say a response, too")
         text = action.get("text", "") if isinstance(action, dict) else action
         text = text.item() if isinstance(text, np.ndarray) and text.size == 1 else text
         if not isinstance(text, str): raise ValueError(f"text: {str(text)[:60]!r} is not a string")
@@ -357,7 +355,7 @@ class VhIo(BaseWrapper):
                 dx, dy = _SHIFTS[Direction(_one_of(action, "direction", spec))]
                 acts = [Action("scroll", .5, .5, dx=dx, dy=dy)]
             case VhType.GOBACK: acts = [Action("key_press", key="BACK")]
-        return acts + _answer(action)
+        return _telling(acts, action)
 
     def _click(self, k: int) -> Action:
         "A click in the middle of element `k`. Raises ValueError if there is none."
@@ -418,7 +416,7 @@ class GymInterface(gym.Env):
     ):
         if render_mode not in (None, *self.metadata["render_modes"]):
             raise ValueError(f"render_mode: {render_mode!r} is not one of {', '.join(self.metadata['render_modes'])}")
-        self.env, self.render_mode = env, render_mode
+        self.env, self.render_mode, self._raw = env, render_mode, getattr(env, "raw_env", env)
         self._set_spaces()
 
     def _set_spaces(self):
@@ -434,21 +432,22 @@ class GymInterface(gym.Env):
         super().reset(seed=seed)
         if unknown := set(options or {}) - {"task"}:
             raise ValueError(f"options: {', '.join(unknown)} is unknown; there is task")
-        raw = getattr(self.env, "raw_env", self.env)
-        if seed is not None: raw.seed = seed
+        if seed is not None: self._raw.seed = seed
         if not options: step = self.env.reset()
         else:
             step = self.env.switch_task(options["task"])
             self._set_spaces()
-        return self._seen(step), self._info(step, None)
+        return self._seen(step), self._info(step, None) | dict(reward=float(step.reward), over=self._raw.env.step.over)
 
     def step(self,
         action: dict|Action, # a member of the action space, or a whole gesture
     ) -> tuple[dict, float, bool, bool, dict]:
-        "One step."
-        why = None
+        "One step. Raises ResetNeeded before the first episode and after the end of one."
+        before, why = self._raw.env.step, None
+        if before is None or self.env._over: raise gym.error.ResetNeeded("there is no episode under way: call reset()")
         try: step = self.env.step(action)
         except ValueError as e:
+            if self._raw.env.step is not before: raise  # the device has acted
             why = str(e)
             step = self.env.step(Action("failed", raw=dict(reason=why)))
         ended = step.last() and step.discount == 0
@@ -460,14 +459,13 @@ class GymInterface(gym.Env):
                 for k, v in step.observation.items() if k in self.observation_space.spaces}
     def _info(self, step: dm_env.TimeStep, why: str|None) -> dict:
         "Command, new instructions, seed, extras, why the action was invalid, the view hierarchy as XML."
-        raw = getattr(self.env, "raw_env", self.env)
-        info = dict(command=self.env.command(), instructions=self.env.task_instructions(), seed=raw.seed-1,
-                    extras=raw.task_extras(), invalid=why)
+        info = dict(command=self.env.command(), instructions=self.env.task_instructions(), seed=self._raw.seed-1,
+                    extras=self.env.task_extras(), invalid=why)
         trees = {k: v for k, v in step.observation.items() if k not in self.observation_space.spaces}
         return info | {k: None if v is None else _xml(v) for k, v in trees.items()}
     def render(self) -> np.ndarray|None:
         "The device's screen (height x width x 3, uint8); None without a render mode, or before the first reset."
-        step = getattr(self.env, "raw_env", self.env).env.step
+        step = self._raw.env.step
         return step.frame.image if self.render_mode and step else None
     def close(self):
         "Close the environment and its device."
@@ -480,6 +478,7 @@ class _Press:
     frame: Frame                  # before it went down
     start: tuple[float, float]    # pixels
     end: tuple[float, float]      # pixels
+    button: str                   # "left" or "right"
     ms: int=0                     # since then
 
 class ActionReader:
@@ -489,6 +488,7 @@ class ActionReader:
     ):
         self.size, self.acts = size, []  # acts: what was read, as (frame before it, action)
         self._press, self._typed, self._idle, self._since = None, None, None, DOUBLE_MS + 1
+        self._later = []  # acts that came while a finger was down
 
     def read(self,
         frame: Frame,            # before the events
@@ -502,14 +502,22 @@ class ActionReader:
         action: Action,          # a whole one
     ):
         "An action that needs no reading."
-        self.finish()
-        self.acts.append((frame, action))
+        self._end_text()
+        (self._later if self._press else self.acts).append((frame, action))
 
     def finish(self):
         "What was begun is an act now: an unfinished text, a finger that is still down."
         if self._press: self._up(cut=True)
-        if self._typed: self.acts.append((self._typed[0], Action("type", text=_composed(self._typed[1]))))
-        self._typed, self._idle = None, None
+        self._end_text()
+
+    def _end_text(self):
+        "What was typed is an act now."
+        (frame, text), self._typed, self._idle = self._typed or (None, ""), None, None
+        if text: self.add(frame, Action("type", text=_composed(text)))
+
+    def _fraction(self, x: float, y: float) -> tuple[float, float]:
+        "Pixels as fractions of the screen."
+        return x/self.size[0], y/self.size[1]
 
 # %% ../../nbs/04s_envs.wrappers.ipynb #cdec3b72
 @patch
@@ -521,7 +529,7 @@ def _pointermove(self: ActionReader, frame: Frame, event: PointerMove):
 def _pointerdown(self: ActionReader, frame: Frame, event: PointerDown):
     "A press begins."
     self.finish()
-    self._press = _Press(frame, (event.x, event.y), (event.x, event.y))
+    self._press = _Press(frame, (event.x, event.y), (event.x, event.y), event.button)
 
 @patch
 def _pointerup(self: ActionReader, frame: Frame, event: PointerUp):
@@ -532,15 +540,17 @@ def _pointerup(self: ActionReader, frame: Frame, event: PointerUp):
 def _up(self: ActionReader, cut: bool=False):
     "What the press was. With `cut` the episode ended before the finger came up."
     p, last, self._press = self._press, self.acts[-1] if self.acts else None, None
-    (x, y), (x2, y2) = (tuple(v/n for v, n in zip(at, self.size)) for at in (p.start, p.end))
+    (x, y), (x2, y2) = self._fraction(*p.start), self._fraction(*p.end)
     raw, twice = dict(cut=True) if cut else None, self._since <= DOUBLE_MS and last and last[1].type == "click"
     self._since = 0
-    if _apart(p.start, p.end) > DRAG_PX: act = Action("drag", x, y, x2=x2, y2=y2, raw=raw)
+    if p.button == "right": act = Action("right_click", x, y, raw=raw)
+    elif _apart(p.start, p.end) > DRAG_PX: act = Action("drag", x, y, x2=x2, y2=y2, raw=raw)
     elif p.ms >= LONG_MS: act = Action("long_press", x, y, raw=raw)
     elif twice and _apart(p.start, (last[1].x*self.size[0], last[1].y*self.size[1])) <= DRAG_PX:
         p.frame, act, self._since = self.acts.pop()[0], Action("double_click", x, y, raw=raw), DOUBLE_MS + 1
     else: act = Action("click", x, y, raw=raw)
-    self.acts.append((p.frame, act))
+    self.acts += [(p.frame, act), *self._later]
+    self._later = []
 
 def _apart(a: tuple[float, float], b: tuple[float, float]) -> float:
     "How far two places are apart, pixels, the larger of both ways."
@@ -552,13 +562,15 @@ def _tick(self: ActionReader, frame: Frame, event: Tick):
     self._since += event.ms
     if self._press: self._press.ms += event.ms; return
     began, ms = self._idle or (frame, 0)
-    self._idle = began, ms + event.ms
-    if self._idle[1] >= WAIT_MS: self.add(began, Action("wait"))
+    ms += event.ms
+    while ms >= WAIT_MS:
+        self.add(began, Action("wait"))
+        began, ms = frame, ms - WAIT_MS
+    self._idle = began, ms
 
 @patch
 def _text(self: ActionReader, frame: Frame, event: Text):
     "Text is typed, or goes on."
-    if not self._typed: self.finish()
     began, text = self._typed or (frame, "")
     self._typed, self._idle = (began, text + event.text), None
 
@@ -566,6 +578,17 @@ def _text(self: ActionReader, frame: Frame, event: Text):
 def _keydown(self: ActionReader, frame: Frame, event: KeyDown):
     "A key."
     self.add(frame, Action("key_press", key=event.key))
+
+@patch
+def _wheel(self: ActionReader, frame: Frame, event: Wheel):
+    "The wheel turns."
+    (x, y), (dx, dy) = self._fraction(event.x, event.y), self._fraction(event.dx, event.dy)
+    self.add(frame, Action("scroll", x, y, dx=dx, dy=dy))
+
+@patch
+def _said(self: ActionReader, frame: Frame, event: Said):
+    "The agent tells the user something."
+    self.add(frame, Action("answer", text=event.text))
 
 # %% ../../nbs/04s_envs.wrappers.ipynb #bc565599
 class Recorder(BaseWrapper):
@@ -579,17 +602,20 @@ class Recorder(BaseWrapper):
         if extra := set(env.action_spec()) - set(FIELDS):
             raise TypeError(f"Recorder goes around the DmEnv itself; {type(env).__name__} has {', '.join(extra)}")
         self.folder, self.session, self.episodes, self._reader = Path(folder), session, [], None
+        self._seen: TaskStep|None = None  # the last one that could be observed
         if session in self._manifest()["sessions"]:
             raise FileExistsError(f"{self.folder}: has a session {session!r} already; give another name")
         (self.folder/"screens").mkdir(parents=True, exist_ok=True)
 
     def _reset_state(self): self._finish("left")
     def _process_action(self, action):
-        self._before, self._action = self.raw_env.env.step.frame, action
+        self._action = action
         return action
     def _process_timestep(self, timestep):
+        before, self._seen = self._seen, self.raw_env.env.step
         if timestep.first(): self._begin()
-        else: self._note(timestep)
+        elif before is not self._seen: self._read(before.frame)  # else the first screen was the end: nothing was done
+        self._note(timestep)
         return timestep
     def close(self):
         "Write what there is and close the wrapped environment."
@@ -605,16 +631,21 @@ def _begin(self: Recorder):
                       instructions=[])
 
 @patch
-def _note(self: Recorder, step: dm_env.TimeStep):
-    "One step of the episode: what was done, what it was worth, what was said."
+def _read(self: Recorder, frame: Frame):
+    "What was done, and what the user was told with it."
     raw, action = self.raw_env, self._action
-    clock = raw.env.step.frame.clock
-    if isinstance(action, Action): self._reader.add(self._before, action)
-    else:
-        self._reader.read(self._before, raw.fed)
-        for act in _answer(action): self._reader.add(self._before, act)
+    if isinstance(action, Action):
+        more = {k: v for k, v in (action.raw or {}).items() if k != RESPONSE}
+        self._reader.add(frame, replace(action, raw=more or None))
+    self._reader.read(frame, raw.fed)
+    if raw.said: self._reader.add(frame, Action("answer", text=_composed(raw.said)))
+
+@patch
+def _note(self: Recorder, step: dm_env.TimeStep):
+    "What a step of the episode was worth and what was said at it."
+    clock = self._seen.frame.clock
     if step.reward: self._meta["rewards"].append([clock, float(step.reward)])
-    self._meta["instructions"] += [[clock, said] for said in self._told]
+    self._meta["instructions"] += [[clock, said] for said in self.task_instructions()]
     if step.last(): self._finish("terminated" if step.discount == 0 else "truncated")
 
 @patch
@@ -625,7 +656,7 @@ def _finish(self: Recorder, how: str):
     reader.finish()
     screens, task = self.folder/"screens", raw.env.task
     steps = [Step(f.clock/1000, save_observation(f, screens), a) for f, a in reader.acts]
-    final = save_observation(raw.env.step.frame, screens)
+    final = save_observation(self._seen.frame, screens)
     meta = self._meta | dict(ended=how, final=final.meta["hash"])
     goal, id = "\n".join(task.command) or task.description or task.id, f"{task.id}-{meta['seed']}-{len(self.episodes)}"
     self.episodes.append(Episode(id, goal, steps, workflow_id=task.id, meta=meta))
