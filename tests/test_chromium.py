@@ -2,9 +2,11 @@
 import asyncio
 import http.server
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +20,7 @@ from gymnasium.vector import AutoresetMode
 from oaml.apps.app import random_action
 from oaml.envs.chromium import CLOCK, Chromium, Page, PageDevice, PagePool, missing_browser
 from oaml.envs.device import DeviceError, ForceStop, InstallApk, PressButton, StartActivity, StartIntent, Tap
-from oaml.envs.html_page import HtmlEnv
+from oaml.envs.html_page import HtmlDevice, HtmlEnv, check_faces
 from oaml.envs.vector import PagedVectorEnv, batch_actions, make_vector
 from oaml.schemas.sessions import Action
 from oaml.ui.events import KeyDown, PointerDown, PointerMove, PointerUp, Text, Tick, Wheel
@@ -123,7 +125,110 @@ def test_a_fork_neither_uses_nor_ends_it():
         assert page.evaluate("1 + 1") == 2
 
 
+@needs_proc
+def test_a_fork_closes_only_what_is_chromiums():
+    with Chromium() as c:
+        freed = c._process.read
+        os.killpg(c._process.pid, signal.SIGKILL)
+        while c.alive: time.sleep(.01)
+        with tempfile.TemporaryFile() as mine:
+            if mine.fileno() != freed: os.dup2(mine.fileno(), freed)  # whose number is now another file's
+            child = os.fork()
+            if child == 0:
+                try: os.fstat(freed)
+                except OSError: os._exit(1)
+                os._exit(0)
+            code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            if mine.fileno() != freed: os.close(freed)
+        assert code == 0
+
+
+def test_closing_waits_for_a_message_under_way():
+    c = Chromium()
+    process = c._process
+    with process.writing:
+        thread = threading.Thread(target=c.close)
+        thread.start()
+        thread.join(.5)
+        os.fstat(process.write)  # whoever writes still writes to Chromium
+    thread.join(10)
+    assert not process.fds
+
+
+@needs_proc
+def test_a_program_that_cannot_be_run_leaves_nothing(monkeypatch, tmp_path):
+    (tmp_path/"chromium").write_bytes(b"\x7fELF no program")
+    (tmp_path/"chromium").chmod(0o755)
+    monkeypatch.setenv("CHROMIUM", str(tmp_path/"chromium"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(RuntimeError, match="chromium cannot be run .*set CHROMIUM"): Chromium()
+    assert len(os.listdir("/proc/self/fd")) == before and os.listdir(tmp_path) == ["chromium"]
+
+
+@needs_proc
+def test_what_a_killed_process_leaves_is_swept():
+    folder = tempfile.mkdtemp()
+    def run(end):
+        code = f"import os\nfrom oaml.envs.chromium import *\nc = Chromium()\nprint(c._process.pid, flush=True)\n{end}"
+        told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=os.environ | dict(TMPDIR=folder))
+        assert gone(int(told.stdout)), told.stderr
+        return os.listdir(folder)
+    left = run("os.kill(os.getpid(), 9)")
+    assert len(left) == 1 and left[0].startswith("oaml-chromium-")  # and nothing of Chromium's own beside it
+    assert run("pass") == []
+    shutil.rmtree(folder)
+
+
 # -- faults
+
+def test_a_page_that_was_given_up_does_not_stop_the_others():
+    with Chromium() as c, Page(c) as other:
+        page, c.patience = Page(c), .5
+        page.set_content("<p>")
+        with pytest.raises(DeviceError, match="within 0.5 s"):
+            page.evaluate("() => { setTimeout(() => alert('late')); const end = Date.now() + 1500; while (Date.now() < end); }")
+        c.patience = 30.
+        time.sleep(2)
+        assert c.alive and other.evaluate("1 + 1") == 2
+
+
+def test_somebody_else_asked_how_it_ended():
+    with Chromium() as c:
+        pid = c._process.pid
+        c._process.writing.acquire()
+        reaper = threading.Thread(target=os.waitpid, args=(pid, 0))
+        reaper.start()
+        os.killpg(pid, signal.SIGKILL)
+        reaper.join()
+        c._process.writing.release()
+        while c.alive: time.sleep(.01)
+        with pytest.raises(DeviceError, match="Chromium is gone"): c.send("Browser.getVersion")
+        c.revive()
+        assert c.send("Browser.getVersion")
+
+
+def test_a_bug_in_a_listener_is_told_and_nobody_waits_for_ever(monkeypatch):
+    told = []
+    monkeypatch.setattr(threading, "excepthook", told.append)
+    with Chromium() as c:
+        page = Page(c)
+        c._listeners[page.session] = lambda method, params: 1/0
+        with pytest.raises(DeviceError, match="Chromium"): page.evaluate("console.log(1), new Promise(() => {})")
+        assert told[0].exc_type is ZeroDivisionError and not c.alive
+        c.revive()
+        with Page(c) as other: assert other.evaluate("1") == 1
+
+
+def test_a_clock_that_stands_still_is_told():
+    with Chromium() as c:
+        page = Page(c)
+        page.hold_time()
+        page.set_content("<p>")
+        c.patience = .5
+        with pytest.raises(DeviceError, match="its clock stands still until `tick` moves it"):
+            page.evaluate("new Promise(w => setTimeout(w, 10))")
+
 
 def test_killed_in_mid_episode():
     device = PageDevice(html=COUNT)
@@ -178,6 +283,7 @@ def test_nothing_hangs_on_a_server_that_does_not_answer():
 def test_unreachable_and_malformed(page):
     for url in ("http://127.0.0.1:9/", "file:///no/such", "no scheme"):
         with pytest.raises(DeviceError, match="ERR_|invalid URL"): page.goto(url)
+        assert page.still
     page.set_content(COUNT)
     assert page.evaluate("n") == 0
     with pytest.raises(DeviceError, match="threw Error: no"): page.evaluate("async () => { throw Error('no') }")
@@ -393,6 +499,20 @@ def test_the_real_clock_and_a_condition(chromium):
     real.close()
 
 
+# -- what is on it
+
+def test_a_tree_deeper_than_pythons_calls(page):
+    page.set_content("<div aria-label=x role=group>"*600 + "<button>deep</button>")
+    assert [e.name for e in page.tree()] == ["deep"]
+
+
+@pytest.mark.parametrize("color, seen", [("rgba(0, 0, 0, .01)", 1), ("oklch(.5 .1 20 / 0)", 1), ("color(srgb 0 0 0 / 0.3)", 1),
+                                         ("lab(50 0 0 / none)", 1), ("transparent", 1), ("oklch(.5 .1 20)", 0), ("rgba(0, 0, 0, .9)", 0), ("#fff", 0)])
+def test_what_can_be_seen_through_hides_nothing(page, color, seen):
+    page.set_content(f"<button>below</button><div style='position: fixed; inset: 0; background: {color}'></div>")
+    assert [e.name for e in page.tree()] == ["below"]*seen
+
+
 # -- the device
 
 def test_a_tasks_calls(chromium, tmp_path):
@@ -414,7 +534,19 @@ def test_a_tasks_calls(chromium, tmp_path):
     with pytest.raises(DeviceError, match="no shell and no installer"): device.manage(InstallApk("x.apk"))
     with pytest.raises(DeviceError, match="this device has app.oaml.page and no other"): device.manage(ForceStop("a.b"))
     assert device.perform(Action("answer", text="four")).log == ("I/answer: four",)
+    for at in (Tap(320, 10), Tap(-1, 10)):
+        with pytest.raises(DeviceError, match="the screen is 320x256 pixels"): device.manage(at)
+    with pytest.raises(DeviceError, match=r"Other: the one activity is app.oaml.page/.Main"): device.manage(StartActivity("app.oaml.page/.Other"))
+    device.manage(ForceStop("app.oaml.page"))
+    for key in ("HOME", "BACK"):
+        device.perform(Action("key_press", key=key))
+        assert (device.activity(), device.read_elements()) == ("", ())
+    device.manage(StartIntent((tmp_path/"two.html").as_uri()))
+    assert device.activity() == "app.oaml.page/.Main"
     device.close()
+    for scale in (0, -1, 1.3):
+        with pytest.raises(ValueError, match="no whole pixels"): PageDevice(html=COUNT, scale=scale, chromium=chromium)
+    assert PageDevice(html=COUNT, chromium=chromium).activity() == ""
     with pytest.raises(ValueError, match="either a url or html"): PageDevice()
 
 
@@ -424,6 +556,30 @@ def test_nothing_stored_outlives_an_episode(chromium, tmp_path):
     hashes = {device.reset(s).screen_hash() for s in range(3)}
     assert len(hashes) == 1 and device.page.evaluate("p.textContent") == "1"
     device.close()
+
+
+def test_nothing_else_outlives_an_episode(chromium):
+    asked = []
+    class Kept(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append(self.path)
+            self.send_response(200), self.send_header("cache-control", "max-age=9999"), self.send_header("content-type", "text/html"), self.end_headers()
+            self.wfile.write(b"told = [1]" if self.path == "/a.js" else b"<input id=i value=secret><script src=/a.js></script>"
+                             b"<script>addEventListener('copy', e => e.stopImmediatePropagation(), true); told.push(window.name)</script>")
+        def log_message(self, *_): pass
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Kept) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        device = PageDevice(f"http://127.0.0.1:{server.server_port}/", chromium=chromium)
+        for seed in range(2):
+            device.reset(seed)
+            assert device.page.evaluate("told") == [1, ""]
+            device.page.evaluate("() => { i.value = ''; i.focus() }")
+            device.feed([KeyDown("ctrl+v")])
+            assert device.page.evaluate("i.value") == ""
+            device.page.evaluate("() => { window.name = 'left'; i.value = 'secret'; i.select() }")
+            device.feed([KeyDown("ctrl+c")])
+        assert asked.count("/a.js") == 2
+        device.close(), server.shutdown()
 
 
 def test_scale(chromium):
@@ -480,3 +636,28 @@ def test_a_pool_that_cannot_be_made_leaves_nothing():
         return PageDevice(html=COUNT, chromium=chromium)
     with pytest.raises(OSError, match="no more"): PagePool(3, make, browsers=2)
     assert not any(c.alive for c in made)
+
+
+def test_a_pool_of_none_and_a_vector_of_what_is_no_environment():
+    for n, browsers in ((0, 1), (2, 0)):
+        with pytest.raises(ValueError, match="1 of each at least"): PagePool(n, lambda c: None, browsers)
+    made = []
+    def make(chromium):
+        made.append(chromium)
+        return PageDevice(html=COUNT, chromium=chromium)
+    with pytest.raises(TypeError, match="Env"): PagedVectorEnv(make, 2)
+    assert made and not any(c.alive for c in made)
+
+
+def test_too_few_actions_and_none_is_done():
+    with PagePool(2, lambda c: PageDevice(html=COUNT, chromium=c), browsers=1) as pool:
+        pool.reset([0, 1])
+        with pytest.raises(ValueError, match=r"not one for each: \[2, 1\]"): pool.perform([Action("click", x=.1, y=.1)])
+        assert [d.page.evaluate("n") for d in pool.devices] == [0, 0]
+
+
+def test_faces_that_differ_leave_no_page(chromium, monkeypatch):
+    monkeypatch.setattr(HtmlDevice, "perform", lambda self, action, draw=True: self.look(draw))
+    before = len(chromium._listeners)
+    with pytest.raises(AssertionError, match="login, seed 0"): check_faces("login", chromium, range(1))
+    assert len(chromium._listeners) == before

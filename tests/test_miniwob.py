@@ -13,7 +13,10 @@ import pytest
 from oaml.apps.app import random_action
 from oaml.envs.chromium import Chromium, missing_browser
 from oaml.envs.device import DeviceError, ForceStop, StartActivity, StartIntent
-from oaml.envs.miniwob import ALL_TASKS, LEFT_OVER, MiniwobDevice, register_miniwob
+from oaml.envs.miniwob import ALL_TASKS, FAIR, LEFT_OVER, MiniwobDevice, register_miniwob
+from oaml.envs.miniwob_oracles import MiniwobOracle
+from oaml.evals.baselines import RandomAgent
+from oaml.evals.miniwob import Pages
 from oaml.schemas.sessions import Action
 from oaml.ui.events import PointerDown, PointerMove, PointerUp, Tick
 
@@ -107,7 +110,55 @@ def test_a_killed_browser_says_so_and_comes_back():
     os.killpg(device.chromium._process.pid, signal.SIGKILL)
     with pytest.raises(DeviceError, match="gone"):
         for _ in range(2): device.perform(Action("wait"))
-    assert device.reset(5).screen_hash() == before
+    again = device.reset(5)
+    assert again.screen_hash() == before
+    assert again.log == ("W/chromium: the page or its browser was gone and has been started again",)
+    assert device.reset(5).log == ()
+    device.close()
+
+def test_a_browser_that_dies_costs_an_evaluation_nothing():
+    class Once(RandomAgent):
+        killed = False
+        def act(self, views):
+            if not self.killed and views[0].history: os.killpg(views[0].device.chromium._process.pid, signal.SIGKILL)
+            self.killed = self.killed or bool(views[0].history)
+            return super().act(views)
+    with Pages(2) as pages:
+        alone = [(r.actions, r.success) for r in pages.play(RandomAgent(), "click-checkboxes", range(3))]
+        with pytest.warns(UserWarning, match="seeds 0, 1 begin again: .*SIGKILL"):
+            runs = pages.play(Once(), "click-checkboxes", range(3))
+    assert [(r.actions, r.success) for r in runs] == alone
+    assert {r.frame for r in runs} == {None}  # an evaluation keeps no pictures
+
+def test_pages_side_by_side_do_not_paste_what_another_copied():
+    with Pages(2) as pages:
+        assert [r.success for r in pages.play(MiniwobOracle(), "copy-paste", range(4))] == [True]*4
+
+def test_what_was_copied_does_not_outlive_an_episode(chromium):
+    device = MiniwobDevice("enter-text", chromium=chromium)
+    box = "document.getElementById('tt')"
+    device.reset(1), device.page.evaluate(f"() => {{ {box}.value = 'secret'; {box}.select() }}")
+    device.perform(Action("key_press", key="ctrl+c"))
+    device.reset(1), device.page.evaluate(f"{box}.focus()")
+    device.perform(Action("key_press", key="ctrl+v"))
+    assert device.page.evaluate(f"{box}.value") == ""
+    device.close()
+
+def test_a_switch_waits_for_the_next_episode(chromium):
+    device = MiniwobDevice("click-test", chromium=chromium)
+    device.reset(1), device.switch("enter-text")
+    assert (device.task, device.activity()) == ("click-test", "app.oaml.miniwob/.click-test")
+    device.manage(ForceStop("app.oaml.miniwob")), device.manage(StartActivity("app.oaml.miniwob/.click-test"))
+    assert "button" in device.goal
+    device.reset(1)
+    assert device.task == "enter-text" and "text" in device.goal
+    device.close()
+
+def test_a_check_that_throws_is_no_success(chromium, monkeypatch):
+    monkeypatch.setitem(FAIR, "click-test", "() => { throw 1 }")
+    device = MiniwobDevice("click-test", chromium=chromium)
+    device.reset(1), device.page.evaluate("() => { try { core.endEpisode(1) } catch {} }"), device.feed([Tick(16)])
+    assert (device.ended, device.raw_reward, device.success) == (True, 1, False)
     device.close()
 
 def test_tasks_can_prepare_it(chromium):
@@ -117,6 +168,7 @@ def test_tasks_can_prepare_it(chromium):
     assert device.activity() == "" and device.perform(Action("click", x=.1, y=.4)).screen_hash() != before
     device.manage(StartActivity("app.oaml.miniwob/.click-button"))
     assert device.activity() == "app.oaml.miniwob/.click-button" and device.look().screen_hash() == before
+    with pytest.raises(DeviceError, match="the one activity is"): device.manage(StartActivity("app.oaml.miniwob/.click-link"))
     with pytest.raises(DeviceError, match="no other page"): device.manage(StartIntent("https://example.org"))
     for key in ("BACK", "HOME"): assert device.perform(Action("key_press", key=key)).screen_hash() == before
     device.close()

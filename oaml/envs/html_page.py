@@ -9,6 +9,7 @@ __all__ = ['LISTEN', 'FONT', 'SHOW', 'PAGE_KEYS', 'OUR_KEYS', 'HEARD_AS', 'READ'
 
 # %% ../../nbs/04f_envs.html_page.ipynb #a24ada5d
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import asdict, replace
 from itertools import groupby
 from random import Random
@@ -368,15 +369,14 @@ def check_faces(
     "Raise AssertionError naming the first difference between the Pillow face and the page, or a goal not reached."
     pillow, done = AppDevice(app, size, look), 0
     pillow.goals = pillow.app.families
-    page = HtmlDevice(app, size, look, goals=pillow.goals, tree=True, chromium=chromium)
-    for seed in seeds:
-        where = f"{pillow.app.name}, seed {seed}"
-        _same(pillow, page, pillow.reset(seed, draw=False), page.reset(seed, draw=False), f"{where}, at the start")
-        for action in _acts(pillow, Random(f"faces:{seed}"), careless):
-            frames = pillow.perform(action, draw=False), page.perform(action, draw=False)
-            _same(pillow, page, *frames, f"{where}, after {action}")
-            done += 1
-    page.close()
+    with closing(HtmlDevice(app, size, look, goals=pillow.goals, tree=True, chromium=chromium)) as page:
+        for seed in seeds:
+            where = f"{pillow.app.name}, seed {seed}"
+            _same(pillow, page, pillow.reset(seed, draw=False), page.reset(seed, draw=False), f"{where}, at the start")
+            for action in _acts(pillow, Random(f"faces:{seed}"), careless):
+                frames = pillow.perform(action, draw=False), page.perform(action, draw=False)
+                _same(pillow, page, *frames, f"{where}, after {action}")
+                done += 1
     return done
 
 def _same(pillow: AppDevice, page: HtmlDevice, a: Frame, b: Frame, where: str):

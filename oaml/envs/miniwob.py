@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['KINDS', 'TASKS', 'ALL_TASKS', 'BARE', 'PREPARE', 'BEGIN', 'STATE', 'LEFT_OVER', 'FRESH_AFTER', 'ENOUGH', 'FAIR',
            'AREA', 'SCALES', 'HOP', 'NEVER_S', 'BUDGETS', 'LONG', 'OTHER_CHARS', 'GOAL_LENGTH', 'known_task',
-           'html_folder', 'MiniwobDevice', 'step_budget', 'MiniwobEnv', 'register_miniwob']
+           'html_folder', 'missing_pages', 'MiniwobDevice', 'step_budget', 'MiniwobEnv', 'register_miniwob']
 
 # %% ../../nbs/04v_envs.miniwob.ipynb #ff71d86a
 import difflib
@@ -24,7 +24,7 @@ from fastcore.basics import patch
 from gymnasium import spaces
 
 from ..apps.app import split_of, split_seeds
-from .chromium import Chromium, PageDevice
+from .chromium import EMPTY_CLIPBOARD, REOPENED, Chromium, PageDevice, missing_browser
 from .device import Call, ClearCache, DeviceError, ForceStop, Frame, StartActivity, StartIntent
 from .env import CHARS, action_space, to_action
 from ..schemas.sessions import DEVICE_BUTTONS, Action
@@ -33,14 +33,16 @@ from ..ui.events import DOUBLE_MS, Event, KeyDown, PointerDown, PointerMove, Poi
 # %% ../../nbs/04v_envs.miniwob.ipynb #511c8837
 KINDS = dict(
     click="""buy-ticket click-button click-color click-dialog click-dialog-2 click-link click-shape click-tab
-        click-tab-2-easy click-tab-2-medium click-test click-test-2 click-test-transfer click-widget count-shape count-sides
-        email-inbox-delete email-inbox-important focus-text focus-text-2 grid-coordinate identify-shape unicode-test""",
+        click-tab-2-easy click-tab-2-medium click-test click-test-2 click-test-transfer click-widget count-shape
+        count-sides email-inbox-delete email-inbox-important focus-text focus-text-2 grid-coordinate identify-shape
+        unicode-test""",
     clicks="""ascending-numbers bisect-angle choose-date choose-date-easy choose-date-medium choose-date-nodelay
-        circle-center click-button-sequence click-checkboxes click-checkboxes-large click-checkboxes-soft click-checkboxes-transfer
-        click-collapsible click-collapsible-2 click-collapsible-2-nodelay click-collapsible-nodelay click-menu
-        click-menu-2 click-option click-pie click-pie-nodelay click-shades click-tab-2 click-tab-2-hard find-greatest
-        find-midpoint form-sequence-3 generate-number hot-cold navigate-tree number-checkboxes odd-or-even phone-book
-        right-angle stock-market tic-tac-toe use-colorwheel use-colorwheel-2 use-spinner""",
+        circle-center click-button-sequence click-checkboxes click-checkboxes-large click-checkboxes-soft
+        click-checkboxes-transfer click-collapsible click-collapsible-2 click-collapsible-2-nodelay
+        click-collapsible-nodelay click-menu click-menu-2 click-option click-pie click-pie-nodelay click-shades
+        click-tab-2 click-tab-2-hard find-greatest find-midpoint form-sequence-3 generate-number hot-cold navigate-tree
+        number-checkboxes odd-or-even phone-book right-angle stock-market tic-tac-toe use-colorwheel use-colorwheel-2
+        use-spinner""",
     type="""book-flight book-flight-nodelay email-inbox email-inbox-forward email-inbox-forward-nl
         email-inbox-forward-nl-turk email-inbox-nl-turk email-inbox-noscroll email-inbox-reply email-inbox-star-reply
         enter-date enter-password enter-text enter-text-2 enter-text-dynamic enter-time find-word form-sequence-2
@@ -49,8 +51,8 @@ KINDS = dict(
         visual-addition""",
     hand="""choose-list click-scroll-list copy-paste copy-paste-2 daily-calendar drag-box drag-circle drag-cube
         drag-items drag-items-grid drag-shapes drag-shapes-2 drag-single-shape drag-sort-numbers draw-circle draw-line
-        form-sequence highlight-text highlight-text-2 order-food resize-textarea scroll-text scroll-text-2 sign-agreement social-media
-        social-media-all social-media-some text-editor use-slider use-slider-2""",
+        form-sequence highlight-text highlight-text-2 order-food resize-textarea scroll-text scroll-text-2
+        sign-agreement social-media social-media-all social-media-some text-editor use-slider use-slider-2""",
     time="button-delay chase-circle moving-items simon-says")
 KINDS = {kind: tuple(names.split()) for kind, names in KINDS.items()}
 TASKS = tuple(sorted(t for kind in ("click", "clicks", "type", "hand") for t in KINDS[kind])) # as published
@@ -73,6 +75,10 @@ def html_folder() -> Path:
     if spec is None: raise ImportError('the pages of MiniWoB++ are missing: pip install "oaml[browser]"')
     return Path(spec.submodule_search_locations[0])/"html"
 
+def missing_pages() -> str|None:
+    "What has to be installed before a task can be opened, and how; None if nothing."
+    return missing_browser() or (None if find_spec("miniwob") else 'miniwob is missing: pip install "oaml[browser]"')
+
 # %% ../../nbs/04v_envs.miniwob.ipynb #beb8dbe2
 BARE = """document => {
   const style = document.createElement('style')
@@ -88,17 +94,21 @@ PREPARE = f"""async ([urls, fair]) => {{
   core.endEpisode = (...args) => {{
     const open = core.EP_TIMER !== null
     end(...args)
-    if (open) oamlWob.fair = fair ? Boolean((0, eval)(fair)()) : true
+    if (!open || !fair) return
+    oamlWob.fair = false  // also if the check throws
+    oamlWob.fair = Boolean((0, eval)(fair)())
   }}
   await Promise.all([...kept, ...document.images].map(i => i.decode().catch(() => {{}})))
   return oamlWob.seconds
 }}"""
 
 BEGIN = """async ([seed, seconds]) => {
+  const emptyClipboard = """ + EMPTY_CLIPBOARD + """
   const ids = setTimeout(() => {}, 0)
   for (let id = oamlWob.last + 1; id <= ids; id++) { clearTimeout(id); cancelAnimationFrame(id) }
   await oamlClock.tick(16 - performance.now() % 16)
   document.activeElement?.blur()
+  emptyClipboard()
   Object.assign(oamlWob, {fair: true, last: ids})
   core.EP_TIMER = null
   core.EPISODE_MAX_TIME = 1000*seconds
@@ -216,6 +226,7 @@ class MiniwobDevice(PageDevice):
         self.seconds, self.goal = seconds, ""
         self.ended, self.raw_reward, self.page_reward, self.fair = False, 0., 0., True
         self.switch(task)
+        self._take()
         super().__init__(url=self.url, size=AREA, scale=scale, tree=tree, chromium=chromium, package="app.oaml.miniwob")
         self._down, self._at = None, (0, 0)
 
@@ -223,18 +234,24 @@ class MiniwobDevice(PageDevice):
         task: str, # one of `ALL_TASKS`
     ):
         "Another task on the same page, from the next reset on."
-        self.task, self.file, self._episodes = known_task(task), html_folder()/f"miniwob/{task}.html", 0
+        self._next = known_task(task)
+
+    def _take(self):
+        "Become the task that was asked for last."
+        self.task, self.file, self._episodes = self._next, html_folder()/f"miniwob/{self._next}.html", 0
         self.url = self.file.as_uri()
 
     def reset(self,
         seed: int,  # of the episode, 0 to 2,999,999
     ) -> Frame:
-        "Begin the episode of `seed`; `goal` has its words. If the browser or the page died it is started again."
+        "Begin the episode of `seed`; `goal` has its words. A page that died is opened again, and the log says so."
         split_of(seed)
-        if not (self.page and self.page.alive): self._open_page()
+        died = self.page is not None and not self.page.alive
+        if died or not self.page: self._open_page()
+        if self._next != self.task: self._take()
         self.seed, self.clock, self.running = seed, 0, True
         self._load()
-        self.page.console.clear()
+        self.page.console[:] = [REOPENED]*died  # without what was said while loading: most episodes load nothing
         return self.look()
 
     def _open_page(self):
@@ -289,10 +306,10 @@ def success(self: MiniwobDevice) -> bool:
     "Has the page ended the episode and paid the most, and not by mistake?"
     return bool(self.ended and self.fair and self.raw_reward >= ENOUGH.get(self.task, 1))
 
-@patch
-def activity(self: MiniwobDevice) -> str:
-    "The task, while its page is open."
-    return f"{self.package}/.{self.task}" if self.running else ""
+@patch(as_prop=True)
+def main(self: MiniwobDevice) -> str:
+    "The task as an activity."
+    return f"{self.package}/.{self.task}"
 
 # %% ../../nbs/04v_envs.miniwob.ipynb #5b3b2afe
 @patch
@@ -350,7 +367,7 @@ class MiniwobEnv(gym.Env):
             raise ValueError(f"render_mode: {render_mode!r} is not one of {', '.join(self.metadata['render_modes'])}")
         if step_budget is not None and step_budget < 1: raise ValueError(f"step_budget: {step_budget} is fewer than 1")
         self.device, self.render_mode = MiniwobDevice(task, scale, chromium, seconds=seconds), render_mode
-        self.step_budget = step_budget or _budget(task)
+        self.step_budget, self.frame = step_budget or _budget(task), None
         self.observation_space = spaces.Dict(
             screen=spaces.Box(0, 255, (*self.device.size[::-1], 3), np.uint8),
             goal=spaces.Text(GOAL_LENGTH, min_length=1, charset=CHARS + OTHER_CHARS))
@@ -360,7 +377,8 @@ class MiniwobEnv(gym.Env):
         seed: int|None=None,          # of the episode (0 to 2,999,999); None draws a training seed
         options: dict|None=None,      # none are known
     ) -> tuple[dict, dict]:
-        "Begin an episode. The same seed gives the same episode, exactly."
+        "Begin an episode. The same seed gives the same episode, exactly. Raises ValueError for an option."
+        if options: raise ValueError(f"options: {', '.join(options)} unknown; there are none")
         super().reset(seed=seed)
         if seed is None: seed = int(self.np_random.integers(len(split_seeds("train", 1_000_000))))
         self.frame, self.steps = self.device.reset(seed), 0
@@ -390,7 +408,8 @@ class MiniwobEnv(gym.Env):
                     raw_reward=float(d.raw_reward))
 
     def render(self) -> np.ndarray|None:
-        "The screen (height x width x 3, uint8); None without a render mode."
+        "The screen (height x width x 3, uint8); None without a render mode. Raises ResetNeeded before the first reset."
+        if self.frame is None: raise gym.error.ResetNeeded("there is no screen yet: call reset first")
         return self.frame.image if self.render_mode == "rgb_array" else None
 
     def close(self) -> None:

@@ -6,15 +6,16 @@
 __all__ = ['PAGES', 'MINIWOB_SUITE', 'MINIWOB_AGENTS', 'MiniwobRun', 'Pages', 'evaluate_miniwob', 'miniwob_agent']
 
 # %% ../../nbs/10h_evals.miniwob.ipynb #5a3f5fee
+import warnings
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from tqdm.auto import tqdm
 
 from ..apps.app import split_seeds
-from ..envs.chromium import Chromium, missing_browser
-from ..envs.miniwob import TASKS, MiniwobDevice, known_task, step_budget
+from ..envs.chromium import PagePool, missing_browser
+from ..envs.device import DeviceError
+from ..envs.miniwob import TASKS, MiniwobDevice, html_folder, known_task, step_budget
 from ..envs.miniwob_oracles import ORACLES, MiniwobOracle
 from .baselines import Agent, View
 from .suites import ROW, mean_row, load_agent
@@ -48,45 +49,47 @@ class MiniwobRun:
         if action.type != "done": self.frame = self.device.perform(action)
         spent = len(self.actions) >= step_budget(self.device.task)
         self.success, self.over = self.device.success, self.device.ended or action.type == "done" or spent
+        if self.over: self.frame = None  # nobody looks again, and a whole evaluation has 12,500 of them
 
 # %% ../../nbs/10h_evals.miniwob.ipynb #dc46b872
 PAGES = 4 # that act at once
 
 class Pages:
-    "Pages of one browser, for MiniWoB++ tasks. Close it, or use it in a `with`."
+    "Pages for MiniWoB++ tasks, each in a browser of its own. Close it, or use it in a `with`."
     def __init__(self,
         n: int=PAGES,    # how many, each worked by a thread of its own
         scale: float=1,  # of the pictures, one of `oaml.envs.miniwob.SCALES`
     ):
-        self.chromium, self.threads = Chromium(), ThreadPoolExecutor(n, "miniwob")
-        try: self.devices = [MiniwobDevice(TASKS[0], scale, self.chromium) for _ in range(n)]
-        except ValueError:
-            self.close()
-            raise
+        html_folder()  # raises before a browser starts
+        self.pool = PagePool(n, lambda chromium: MiniwobDevice(TASKS[0], scale, chromium))
 
     def play(self,
         agent: Agent,         # acts
         task: str,            # one of `oaml.envs.miniwob.ALL_TASKS`
         seeds: Sequence[int], # of the episodes
     ) -> list[MiniwobRun]:    # in the order of `seeds`
-        "Every episode of `task` to its end."
-        for device in self.devices: device.switch(task)
-        runs, n = [], len(self.devices)
-        for k in range(0, len(seeds), n):
-            runs += self._together(agent, [MiniwobRun(d, s) for d, s in zip(self.devices, seeds[k:k+n])])
-        return runs
+        "Every episode of `task` to its end. Raises DeviceError if a browser dies twice in the same episodes."
+        for device in self.pool.devices: device.switch(task)
+        n = len(self.pool.devices)
+        return [run for k in range(0, len(seeds), n) for run in self._surely(agent, seeds[k:k+n])]
 
-    def _together(self, agent: Agent, runs: list[MiniwobRun]) -> list[MiniwobRun]:
+    def _surely(self, agent: Agent, seeds: Sequence[int]) -> list[MiniwobRun]:
+        "An episode on each page, and all of them once more if one is lost."
+        try: return self._together(agent, seeds)
+        except DeviceError as e: warnings.warn(f"the episodes of seeds {', '.join(map(str, seeds))} begin again: {e}")
+        return self._together(agent, seeds)
+
+    def _together(self, agent: Agent, seeds: Sequence[int]) -> list[MiniwobRun]:
         "Runs in lockstep, each on its page."
-        list(self.threads.map(MiniwobRun.begin, runs))
+        runs = [MiniwobRun(d, s) for d, s in zip(self.pool.devices, seeds)]
+        self.pool.each(MiniwobRun.begin, runs)
         while live := [r for r in runs if not r.over]:
-            list(self.threads.map(MiniwobRun.perform, live, agent.act([r.view() for r in live])))
+            self.pool.each(MiniwobRun.perform, live, agent.act([r.view() for r in live]))
         return runs
 
     def close(self):
-        "End the browser and the threads."
-        self.threads.shutdown()
-        self.chromium.close()
+        "End the browsers and the threads."
+        self.pool.close()
 
     def __enter__(self): return self
     def __exit__(self, *_): self.close()
@@ -99,7 +102,8 @@ def _task_row(task: str, runs: list[MiniwobRun], **names) -> dict:
     won = Ratio(sum(r.success for r in runs), len(runs))
     acts = [a for r in runs for a in r.actions]
     figures = dict(episodes=len(runs), success=won.value, success_ci=list(won.interval) if runs else None,
-                   reached=won.value, n_presatisfied=0, invalid_actions=Ratio(sum(a.type == "failed" for a in acts), len(acts)).value)
+                   reached=won.value, n_presatisfied=0,
+                   invalid_actions=Ratio(sum(a.type == "failed" for a in acts), len(acts)).value)
     return dict.fromkeys(ROW) | names | dict(app=task, goal_family="all") | figures
 
 def evaluate_miniwob(
@@ -122,7 +126,7 @@ def evaluate_miniwob(
         runs = {task: pages.play(agent, task, seeds) if _plays(agent, task) else [] for task in bar}
     names = dict(suite=MINIWOB_SUITE, split=split, agent=agent.name)
     rows = [_task_row(task, mine, **names) for task, mine in runs.items()]
-    return rows + [mean_row(rows)], runs
+    return rows + [mean_row(rows) | dict(tasks=sum(r["success"] is not None for r in rows))], runs
 
 def _plays(agent: Agent, task: str) -> bool:
     "Can it play the task at all? Only the oracle may say no."
