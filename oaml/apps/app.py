@@ -21,7 +21,7 @@ from PIL import Image
 from ..schemas.sessions import Action
 from ..ui.events import Event, Message, compile_action, dispatch, focused
 from ..ui.layout import Element, Placed, elements, layout
-from ..ui.render import render
+from ..ui.render import Writing, render
 from ..ui.themes import Theme, form_of, theme_for
 from ..ui.widgets import UiState, Widget
 
@@ -226,10 +226,11 @@ class Stage:
         return elements(self.placed(screen), screen.ui)
 
     def render(self,
-        screen: Screen, # what to draw
-    ) -> Image.Image:   # RGB
+        screen: Screen,             # what to draw
+        written: Writing|None=None, # is filled with what is written on it
+    ) -> Image.Image:               # RGB
         "The picture."
-        return render(self.placed(screen), screen.ui, self.look(screen))
+        return render(self.placed(screen), screen.ui, self.look(screen), written)
 
 # %% ../../nbs/03b_apps.app.ipynb #6dc956bc
 def hear(

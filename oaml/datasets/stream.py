@@ -4,13 +4,13 @@
 
 # %% auto #0
 __all__ = ['ROLE_WORDS', 'ASK_WHERE', 'ASK_BAND', 'ASK_AT', 'ASK_IN', 'LONGEST', 'QUESTIONS', 'SHARES', 'standing', 'told',
-           'screen_questions', 'Making', 'chat_sample', 'episode_samples', 'Source', 'Shape', 'default_sources',
-           'Stream']
+           'screen_questions', 'Making', 'walk_episode', 'pick', 'chat_sample', 'episode_samples', 'Source', 'Shape',
+           'default_sources', 'Stream']
 
 # %% ../../nbs/06c_datasets.stream.ipynb #cbe6049e
 import os
-from collections.abc import Iterable, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from multiprocessing import get_context
 from random import Random
@@ -127,8 +127,17 @@ class Making:
     slip: float=.08                  # chance of a careless act after each right one
     fmt: PromptFormat=PromptFormat(precision=2) # how goals, places and acts are written
 
-def _walk(device: AppDevice, rng: Random, how: Making) -> list[tuple]:
-    "(screen, elements, act) at each step of an episode."
+def walk_episode(
+    app: str,             # a name for `load_app`
+    seed: int,            # of the episode
+    how: Making,          # how noisy it is
+    rng: Random,          # the noise
+) -> tuple[AppDevice, list[tuple]]: # the device, and (screen, elements, right act) at each step
+    "An episode, with its noise, to its end."
+    device = AppDevice(app, how.size)
+    device.goals = device.app.families
+    device.reset(seed, draw=False)
+    if rng.random() < how.disturbed: disturb(device, rng)
     steps, history = [], []
     for _ in range(2*device.app.step_budget):
         action = acceptable_targets(device, history, how.fmt.precision)[0].action
@@ -137,7 +146,15 @@ def _walk(device: AppDevice, rng: Random, how: Making) -> list[tuple]:
         acts = [action] + [careless_act(device, rng)]*(rng.random() < how.slip)
         for act in acts: device.perform(act, draw=False)
         history += acts
-    return steps
+    return device, steps
+
+def pick(
+    steps: list,   # of an episode
+    n: int,        # how many are wanted
+    rng: Random,   # which
+) -> list:
+    "`n` of the steps; each at least once before any twice."
+    return rng.sample(steps, min(n, len(steps))) + rng.choices(steps, k=max(0, n - len(steps)))
 
 def chat_sample(
     image: np.ndarray,               # the screen, uint8 (height, width, 3)
@@ -159,13 +176,9 @@ def episode_samples(
 ) -> list[dict]:          # `how.picks` samples, in no order; some twice if the episode is shorter
     "Screens of one episode, each with its conversation. A pure function of its arguments."
     rng = Random(f"stream:{app}:{seed}")
-    device = AppDevice(app, how.size)
-    device.goals = device.app.families
-    device.reset(seed, draw=False)
-    if rng.random() < how.disturbed: disturb(device, rng)
-    steps, out = _walk(device, rng, how), []
-    picked = rng.sample(steps, min(how.picks, len(steps))) + rng.choices(steps, k=max(0, how.picks - len(steps)))
-    for screen, elements, action in picked:
+    device, steps = walk_episode(app, seed, how, rng)
+    out = []
+    for screen, elements, action in pick(steps, how.picks, rng):
         image = np.asarray(device.stage.render(screen))
         asked = screen_questions(elements, how.questions, rng, how.fmt)
         out.append(chat_sample(image, device.goal.text, action, asked, how))
@@ -198,7 +211,8 @@ class Stream(Sequence):
         sources: Sequence[Source]|None=None,    # None: `default_sources()`
         how: Making=Making(),                   # how samples are made; its size is the stream's to choose
         shapes: Sequence[Shape]=(Shape(),),     # kinds of screens
-        first_seed: int=0,                      # of the training split; each source counts on from it
+        first_seed: int=0,                      # of the training split; episodes count on from it
+        make: Callable=episode_samples,         # application, seed, `Making` -> `picks` samples; workers import it
         workers: int=0,                         # processes that make samples; 0: this one, when asked
     ):
         self.sources = tuple(sources or default_sources())
@@ -207,7 +221,7 @@ class Stream(Sequence):
         if length < 1 or batch < 1: raise ValueError(f"a stream of {length} samples in batches of {batch}: both from 1")
         self.length, self.batch, self.how, self.shapes, self.first_seed = length, batch, how, tuple(shapes), first_seed
         split_seeds("train", self._episodes(), first_seed)  # there must be so many
-        self.workers, self._pool, self._made = workers, None, {}
+        self.make, self.workers, self._pool, self._coming, self._made = make, workers, None, {}, {}
 
     def _episodes(self) -> int:
         "How many episodes the stream plays."
@@ -231,36 +245,42 @@ class Stream(Sequence):
     ):
         "Let the workers begin with the block of sample `i`."
         k = i // (self.batch*self.how.picks)
-        if not self.workers or k in self._made or i >= self.length: return
+        if not self.workers or k in self._coming or i >= self.length: return
         if not self._pool: self._pool = ProcessPoolExecutor(self.workers, get_context("spawn"), initializer=_be_modest)
-        self._made[k] = [self._pool.submit(episode_samples, *job) for job in self.block(k)]
+        self._coming[k] = [self._pool.submit(self.make, *job) for job in self.block(k)]
 
     def __getitem__(self, i: int) -> dict:
         "Sample `i`."
         if isinstance(i, slice): return [self[j] for j in range(*i.indices(len(self)))]
         if not -len(self) <= i < len(self): raise IndexError(f"sample {i} of {len(self)}")
-        k, (pick, n) = (i % len(self))//(self.batch*self.how.picks), self._place(i % len(self))
-        self.ahead(i)
-        for old in [b for b in self._made if b < k - 1]: del self._made[old]
-        made = self._made.setdefault(k, [None]*self.batch)
-        if made[n] is None: made[n] = episode_samples(*self.block(k)[n])
-        return (made[n].result() if isinstance(made[n], Future) else made[n])[pick]
+        k, place = divmod(i % len(self), self.batch*self.how.picks)
+        if k not in self._made:
+            self.ahead(i % len(self))
+            self.ahead((k + 1)*self.batch*self.how.picks)
+            coming = self._coming.pop(k, None)
+            samples = [s.result() for s in coming] if coming else [self.make(*job) for job in self.block(k)]
+            self._made = {k: self._batched(k, [s for episode in samples for s in episode])}
+        return self._made[k][place]
 
-    def _place(self, i: int) -> tuple[int, int]:
-        "Which screen of which episode of its block sample `i` is."
-        return divmod(i % (self.batch*self.how.picks), self.batch)
+    def _batched(self, k: int, samples: list[dict]) -> list[dict]:
+        "A block's samples, those of like length together, the batches in any order."
+        rng = Random(f"order:{self.first_seed}:{k}")
+        rng.shuffle(samples)
+        samples.sort(key=lambda s: sum(len(m["content"]) for m in s.get("messages", ())))
+        batches = [samples[i:i+self.batch] for i in range(0, len(samples), self.batch)]
+        return [s for batch in rng.sample(batches, len(batches)) for s in batch]
 
     def manifest(self) -> dict:
         "What decides the samples, as plain values: two streams with equal manifests are equal."
         how = asdict(self.how)
         del how["size"]
-        return dict(samples=self.length, batch=self.batch, first_seed=self.first_seed, episodes=self._episodes(),
+        return dict(made_by=self.make.__name__, samples=self.length, batch=self.batch, first_seed=self.first_seed, episodes=self._episodes(),
                     sources=[asdict(s) for s in self.sources], shapes=[asdict(s) for s in self.shapes], **how)
 
     def close(self):
         "End the workers."
         if self._pool: self._pool.shutdown(cancel_futures=True)
-        self._pool, self._made = None, {}
+        self._pool, self._coming = None, {}
 
     def __repr__(self) -> str:
         return f"Stream: {self.length} samples of {len(self.sources)} sources, {self.how.questions} further questions each"

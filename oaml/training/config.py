@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['Count', 'Natural', 'Seed', 'Positive', 'Share', 'Decay', 'Section', 'ModelSection', 'LoraSection', 'DataSection',
-           'PromptSection', 'TrainingSection', 'LoggingSection', 'ConfigError', 'dotted', 'TrainingConfig', 'complaint',
-           'unknown_key', 'members', 'section_of', 'key_names', 'ConfigLoader', 'read_yaml', 'read_json', 'key_line',
-           'parse_override', 'put', 'load_config', 'read_text', 'written', 'config_text', 'config_values',
-           'changed_keys', 'knobs', 'type_name']
+           'Kind', 'StreamSection', 'PromptSection', 'TrainingSection', 'LoggingSection', 'ConfigError', 'dotted',
+           'TrainingConfig', 'complaint', 'unknown_key', 'members', 'section_of', 'key_names', 'ConfigLoader',
+           'read_yaml', 'read_json', 'key_line', 'parse_override', 'put', 'load_config', 'read_text', 'written',
+           'config_text', 'config_values', 'changed_keys', 'knobs', 'type_name']
 
 # %% ../../nbs/08a_training.config.ipynb #dc44b725
 import difflib
@@ -61,6 +61,25 @@ class DataSection(Section):
     themes: str = Field("train", min_length=1, description="theme family; train = all but the held-out one")
     workers: Natural = Field(0, description="processes that generate sessions; 0 = one a core")
     path: str|None = Field(None, description="folder of existing sessions, used instead of generated ones")
+
+class Kind(Section):
+    "A kind of screen in a stream."
+    size: tuple[Count, Count] = Field((256, 192), strict=False, description="width and height, multiples of 32")
+    share: Positive = Field(1.0, description="of the batches, next to the other kinds'")
+    variant: str = Field("", description="how applications are wrapped, such as @phone")
+
+class StreamSection(Section):
+    "Samples made while they are used (see datasets.stream); `data` is not read then."
+    samples: Count = Field(100_000, description="how many")
+    seed: Seed = Field(0, description="first seed of the episodes")
+    sources: dict[str, Positive] = Field({}, description="applications and their shares; {} = all that are trained on")
+    kinds: list[Kind] = Field([Kind()], min_length=1, description="kinds of screens")
+    picks: Count = Field(4, description="screens kept of an episode")
+    questions: Natural = Field(4, description="further questions asked about each screen")
+    weight: Share = Field(0.5, description="weight in the loss of their answers; the next action's is 1")
+    disturbed: Share = Field(0.45, description="share of the episodes that begin disturbed")
+    slip: Share = Field(0.08, description="chance of a careless act after each right one")
+    workers: Natural = Field(1, description="processes that make samples; 0 = the one that trains")
 
 class PromptSection(Section):
     "How goals, history and actions are written; saved with the agent (see datasets.prompts)."
@@ -121,6 +140,7 @@ class TrainingConfig(Section):
     model: ModelSection = ModelSection()
     lora: LoraSection|None = None
     data: DataSection = DataSection()
+    stream: StreamSection|None = None
     prompt: PromptSection = PromptSection()
     training: TrainingSection = TrainingSection()
     logging: LoggingSection = LoggingSection()

@@ -50,10 +50,12 @@ def window_indices(
     batch: int,        # samples in a micro-batch
     accumulation: int, # micro-batches in a window
     seed: int=0,       # the run's seed
+    in_order: bool=False, # a stream: as it comes
 ) -> tuple[int, list[list[int]]]: # epoch, the indices of each micro-batch
     "The samples of one optimizer step."
     epoch, position = divmod(step, steps_per_epoch(n, batch, accumulation))
-    idxs = epoch_order(n, seed, epoch)[position*batch*accumulation:][:batch*accumulation].tolist()
+    order = range(n) if in_order else epoch_order(n, seed, epoch)
+    idxs = [int(i) for i in order[position*batch*accumulation:][:batch*accumulation]]
     return epoch, [idxs[i:i+batch] for i in range(0, len(idxs), batch)]
 
 def steps_per_epoch(
@@ -231,7 +233,8 @@ def prepare(self: Trainer,
     step: int # optimizer step, from 0
 ) -> Window:
     "The window of `step`, ready for the model."
-    epoch, indices = window_indices(step, len(self.dataset), *self._sizes, self.config.training.seed)
+    in_order = getattr(self.dataset, "in_order", False)
+    epoch, indices = window_indices(step, len(self.dataset), *self._sizes, self.config.training.seed, in_order)
     if hasattr(self.dataset, "set_epoch"): self.dataset.set_epoch(epoch)
     inputs = [self._prepare_batch(idxs) for idxs in indices]
     tokens = sum(self.adapter.count_supervised(x) for x in inputs)
@@ -355,7 +358,7 @@ def restore(self: Trainer,
     return cursor["metrics_bytes"]
 
 # %% ../../nbs/08c_training.trainer.ipynb #746c2c49
-FREE_KEYS = ("output_dir", "logging", "data.workers", "training.prefetch")  # may differ on resuming: the bits don't
+FREE_KEYS = ("output_dir", "logging", "data.workers", "stream.workers", "training.prefetch")  # may differ on resuming: the bits don't
 
 @patch
 def open_run(self: Trainer,

@@ -42,16 +42,27 @@ class Writing:
     "What is written on a screen, character by character; `render` fills it."
     glyphs: list[tuple[str, float, float]]=field(default_factory=list)  # each with the middle of its place, pixels
 
-    def write(self, words: str, x: float, y: float, widths: list[float]):
-        "Words from `x`, the middle of their capitals at `y`; how far each goes, from the first letter on."
+    def write(self,
+        words: str,           # on one line
+        x: float,             # where they begin, pixels
+        y: float,             # the middle of their line
+        widths: list[float],  # how far each character goes, from `x`
+    ):
+        "Note words; blanks are nothing."
         self.glyphs += [(c, x + (a+b)/2, y) for c, a, b in zip(words, [0, *widths], widths) if c != " "]
 
-    def hide(self, box: tuple):
+    def hide(self,
+        box: tuple, # left, top, right, bottom, pixels
+    ):
         "Something is drawn over `box`."
         self.glyphs = [g for g in self.glyphs if not _inside(g, box)]
 
-    def cut(self, since: int, box: tuple, shift: tuple=(0, 0)):
-        "What was written since there were `since` glyphs is moved by `shift`, and shows only in `box`."
+    def cut(self,
+        since: int,          # how many glyphs there were before
+        box: tuple,          # what has come since shows only in here
+        shift: tuple=(0, 0), # after it was moved so far
+    ):
+        "What was drawn apart is put in its place."
         moved = [(c, x+shift[0], y+shift[1]) for c, x, y in self.glyphs[since:]]
         self.glyphs[since:] = [g for g in moved if _inside(g, box)]
 
