@@ -5,7 +5,8 @@ import pytest
 
 from oaml.envs.chromium import Chromium, missing_browser
 from oaml.envs.miniwob import ALL_TASKS, MiniwobDevice, html_folder
-from oaml.envs.miniwob_oracles import NO_ORACLE, ORACLES, SEE, Seen, miniwob_targets, plan
+from oaml.envs.miniwob_oracles import NO_ORACLE, ORACLES, miniwob_targets, plan
+from oaml.envs.miniwob_sight import SEE, Seen
 from oaml.schemas.sessions import Action
 
 try: html_folder()
