@@ -197,6 +197,7 @@ class Shape:
     size: tuple[int, int]=SCREEN_SIZE   # width and height, pixels, multiples of 32
     share: float=1.                     # of all batches, next to the others' shares
     variant: str=""                     # how applications are wrapped there, such as "@phone"
+    sources: tuple[Source, ...]=()      # what is shown on it; (): the stream's sources
 
 def default_sources() -> tuple[Source, ...]:
     "Every application that may be trained on, and twice as many random screens as screens of any one of them."
@@ -216,7 +217,8 @@ class Stream(Sequence):
         workers: int=0,                         # processes that make samples; 0: this one, when asked
     ):
         self.sources = tuple(sources or default_sources())
-        if any(s.app.split("@")[0] == HELD_OUT_APP for s in self.sources):
+        shown = [*self.sources, *(s for shape in shapes for s in shape.sources)]
+        if any(s.app.split("@")[0] == HELD_OUT_APP for s in shown):
             raise ValueError(f"sources: {HELD_OUT_APP} is held out, to measure on an application never trained on")
         if length < 1 or batch < 1: raise ValueError(f"a stream of {length} samples in batches of {batch}: both from 1")
         self.length, self.batch, self.how, self.shapes, self.first_seed = length, batch, how, tuple(shapes), first_seed
@@ -235,7 +237,8 @@ class Stream(Sequence):
         "The episodes that block `k` shares."
         rng = Random(f"block:{self.first_seed}:{k}")
         shape = rng.choices(self.shapes, [s.share for s in self.shapes])[0]
-        chosen = rng.choices(self.sources, [s.share for s in self.sources], k=self.batch)
+        sources = shape.sources or self.sources
+        chosen = rng.choices(sources, [s.share for s in sources], k=self.batch)
         seeds = range(self.first_seed + k*self.batch, self.first_seed + (k + 1)*self.batch)
         how = replace(self.how, size=shape.size)
         return [(s.app + shape.variant, seed, how) for s, seed in zip(chosen, seeds)]

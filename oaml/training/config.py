@@ -67,6 +67,7 @@ class Kind(Section):
     size: tuple[Count, Count] = Field((256, 192), strict=False, description="width and height, multiples of 32")
     share: Positive = Field(1.0, description="of the batches, next to the other kinds'")
     variant: str = Field("", description="how applications are wrapped, such as @phone")
+    sources: dict[str, Positive] = Field({}, description="what is shown on it and shares; {} = the stream's sources")
 
 class StreamSection(Section):
     "Samples made while they are used (see datasets.stream); `data` is not read then."
