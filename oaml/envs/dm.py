@@ -23,7 +23,7 @@ from fastcore.meta import delegates
 
 from .device import TaskDevice
 from .hierarchy import hierarchy_of, parse_tree
-from .serve import open_device
+from .wire import open_device
 from .signals import Checks
 from .task_env import TaskEnv, TaskStep
 from .tasks import load_task, load_tasks

@@ -39,7 +39,7 @@ from pydantic.dataclasses import dataclass as checked
 
 from .device import AdbCommand, Call, DeviceError, Frame, InstallApk, ShellCommand, TaskDevice
 from .wire import (FRAME_TYPE, PORT, STRICT, View, device_maker, encode_frame, nearest, need_serve,
-                            open_device, plain_element, received, sendable, split_spec, to_json)
+                            plain_element, received, sendable, split_spec, to_json)
 from ..schemas.sessions import Action, SchemaError, from_json, key_problem, plain_errors
 from ..ui.events import Event, KeyDown
 

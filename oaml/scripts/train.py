@@ -84,7 +84,7 @@ def make_stream(
     shapes = [Shape(tuple(k.size), k.share, k.variant, _sources(k.sources)) for k in s.kinds]
     make = letter_samples if config.model.model_name == "retina" else episode_samples
     return Stream(s.samples, config.training.per_device_train_batch_size, stream_sources(config), how, shapes, s.seed,
-                  make, s.workers)
+                  make, s.workers, s.uses)
 
 # %% ../../nbs/14a_scripts.train.ipynb #27d5b8f6
 def make_evaluate(config: TrainingConfig, fmt: PromptFormat):

@@ -80,6 +80,7 @@ class StreamSection(Section):
     weight: Share = Field(0.5, description="weight in the loss of their answers; the next action's is 1")
     disturbed: Share = Field(0.45, description="share of the episodes that begin disturbed")
     slip: Share = Field(0.08, description="chance of a careless act after each right one")
+    uses: Count = Field(1, description="how often each sample comes")
     workers: Natural = Field(1, description="processes that make samples; 0 = the one that trains")
 
 class PromptSection(Section):
