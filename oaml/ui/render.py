@@ -6,7 +6,6 @@
 __all__ = ['DRAW', 'DIMMED', 'GROUND', 'NOTES', 'Writing', 'render']
 
 # %% ../../nbs/02f_ui.render.ipynb #27cc7e19
-from dataclasses import dataclass, field
 from functools import lru_cache
 
 from PIL import Image, ImageDraw
@@ -37,10 +36,10 @@ def _caps(family: str, size: int, bold: bool) -> int:
     "Top and bottom of capitals, added: twice the height of their middle."
     return sum(load_font(family, size, bold).getbbox("H")[1::2])
 
-@dataclass
 class Writing:
     "What is written on a screen, character by character; `render` fills it."
-    glyphs: list[tuple[str, float, float]]=field(default_factory=list)  # each with the middle of its place, pixels
+    def __init__(self):
+        self.glyphs: list[tuple[str, float, float]] = []  # each with the middle of its place, pixels
 
     def write(self,
         words: str,           # on one line
