@@ -82,7 +82,7 @@ def make_stream(
     s = config.stream
     how = Making(picks=s.picks, questions=s.questions, weight=s.weight, disturbed=s.disturbed, slip=s.slip, fmt=fmt)
     shapes = [Shape(tuple(k.size), k.share, k.variant, _sources(k.sources)) for k in s.kinds]
-    make = letter_samples if config.model.model_name == "retina" else episode_samples
+    make = letter_samples if s.lesson == "seeing" else episode_samples
     return Stream(s.samples, config.training.per_device_train_batch_size, stream_sources(config), how, shapes, s.seed,
                   make, s.workers, s.uses)
 
@@ -90,7 +90,7 @@ def make_stream(
 def make_evaluate(config: TrainingConfig, fmt: PromptFormat):
     "A function of (adapter, step) that plays `eval_episodes` validation episodes; None if there are none to play."
     if not config.logging.eval_episodes: return None
-    if config.stream: return (_letters_right if config.model.model_name == "retina" else _success_everywhere)(config, fmt)
+    if config.stream: return (_letters_right if config.stream.lesson == "seeing" else _success_everywhere)(config, fmt)
     from oaml.evals.baselines import PolicyAgent
     from oaml.evals.closed_loop import run_episodes, summarise
     from oaml.runtime.policy import AgentPolicy
@@ -119,11 +119,10 @@ def _success_everywhere(config: TrainingConfig, fmt: PromptFormat):
 
 def _letters_right(config: TrainingConfig, fmt: PromptFormat):
     "How many letters of `eval_episodes` validation episodes of each source are read right."
-    from oaml.models.retina import letter_accuracy
     seeds, kinds = split_seeds("validation", config.logging.eval_episodes), config.stream.kinds
     apps = {s.app: k.size for k in kinds for s in _sources(k.sources) or stream_sources(config)}
     def evaluate(adapter, step: int) -> dict:
-        right = {app: letter_accuracy(adapter.model, [x for k in seeds for x in letter_samples(app, k, Making(size))])
+        right = {app: adapter.letter_accuracy([x for k in seeds for x in letter_samples(app, k, Making(size))])
                  for app, size in apps.items()}
         return dict(letters=mean(right.values()), **{f"letters_{app}": v for app, v in right.items()})
     return evaluate
@@ -164,7 +163,9 @@ def load_learner(
                                             config.model.load_in_4bit, seed=config.training.seed)
     if adapter.prompt_format: fmt.check_same(adapter.prompt_format, "the saved agent")
     adapter.prompt_format = asdict(fmt)
-    return adapter
+    if not config.stream or config.stream.lesson == "acting": return adapter
+    from oaml.models.eye import EyeAdapter
+    return EyeAdapter(adapter, config.training.seed)
 
 def make_dataset(
     config: TrainingConfig, # its stream section, or else its data section

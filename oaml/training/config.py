@@ -71,6 +71,7 @@ class Kind(Section):
 
 class StreamSection(Section):
     "Samples made while they are used (see datasets.stream); `data` is not read then."
+    lesson: Literal["acting", "seeing"] = Field("acting", description="what is taught: conversations, or letters")
     samples: Count = Field(100_000, description="how many")
     seed: Seed = Field(0, description="first seed of the episodes")
     sources: dict[str, Positive] = Field({}, description="applications and their shares; {} = all that are trained on")
