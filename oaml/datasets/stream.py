@@ -33,7 +33,7 @@ ROLE_WORDS = dict(
     listitem="item", tab="tab", gridcell="cell", combobox="list", option="option", menuitem="entry", heading="title",
     text="text", label="label", alert="alert", status="note", progressbar="wait", tooltip="tip")
 ASK_WHERE = "Click '{0}'.", "Find '{0}'.", "Click the {1} '{0}'."
-ASK_BAND, ASK_AT, ASK_IN = "What is from y={} to y={}?", "What is at x={}, y={}?", "What is in '{}'?"
+ASK_BAND, ASK_AT, ASK_IN = "What is from y={} to y={}?", "What is at, x={}, y={}?", "What is in '{}'?"
 LONGEST = 60 # characters of a name that is asked for: longer ones are paragraphs
 
 def standing(

@@ -338,10 +338,12 @@ def attend(
     k: Tensor,                 # (batch, heads, keys, size)
     v: Tensor,                 # (batch, heads, keys, size)
     mask: Tensor|None=None,    # added to the scores (batch, heads, queries, keys): 0 to see, -inf not to
+    noted: list|None=None,     # is given the scores
 ) -> Tensor:                   # (batch, queries, heads*size)
     "Attention in its plain form: two matrix products and a softmax over the whole batch."
     scores = (q * q.shape[-1] ** -.5) @ k.transpose(-1, -2)
     if mask is not None: scores = scores + mask
+    if noted is not None: noted.append(scores)
     return (scores.softmax(-1) @ v).transpose(1, 2).flatten(2)
 
 def turn(
@@ -431,18 +433,21 @@ def text_states(
     first: int=0,               # column of the first visual token
     rows: Tensor|None=None,     # (batch, wanted) columns whose states are wanted; None: all
     cache: KVCache|None=None,   # filled along the way
+    noted: dict[int, list]|None=None, # by layer: is given its attention scores
 ) -> Tensor:                    # (batch, wanted or tokens, size) after the last norm
     "States after the last layer. There only the wanted columns ask: nobody reads the others' answers."
     angles = tuple(a[:, None] for a in turns(*text.rotary_emb(x, places), x.dtype))
     for i, layer in enumerate(text.layers):
-        x = _text_layer(layer, i, x, angles, mask, rows if i == len(text.layers) - 1 else None, cache)
+        last_rows = rows if i == len(text.layers) - 1 else None
+        x = _text_layer(layer, i, x, angles, mask, last_rows, cache, (noted or {}).get(i))
         if i < len(taps):
             last = first + taps[i].shape[1]
             x = torch.cat((x[:, :first], x[:, first:last] + taps[i], x[:, last:]), 1)
     if cache is not None: cache.used += places.shape[-1]
     return fast_norm(x, text.norm)
 
-def _text_layer(layer: nn.Module, i: int, x: Tensor, angles, mask: Tensor, rows: Tensor|None, cache: KVCache|None):
+def _text_layer(layer: nn.Module, i: int, x: Tensor, angles, mask: Tensor, rows: Tensor|None, cache: KVCache|None,
+                noted: list|None=None):
     "One decoder layer, its output at the columns `rows`."
     attn, y = layer.self_attn, fast_norm(x, layer.input_layernorm)
     heads = lambda z: z.unflatten(-1, (-1, attn.head_dim))
@@ -453,7 +458,7 @@ def _text_layer(layer: nn.Module, i: int, x: Tensor, angles, mask: Tensor, rows:
         x, y = _pick(x, rows), _pick(y, rows)
         angles, mask = [_pick(a[:, 0], rows)[:, None] for a in angles], _pick(mask[:, 0], rows)[:, None]
     q = turn(fast_norm(heads(attn.q_proj(y)), attn.q_norm).transpose(1, 2), angles)
-    x = x + attn.o_proj(attend(q, k, v, mask))
+    x = x + attn.o_proj(attend(q, k, v, mask, noted))
     return x + layer.mlp(fast_norm(x, layer.post_attention_layernorm))
 
 def _pick(x: Tensor, rows: Tensor) -> Tensor:
@@ -500,7 +505,8 @@ class NanoAdapter(QwenVLAdapter):
         places[:, image.stop:] += max(down, across) - down * across
         return places[:, None]
 
-    def _read(self, inputs: dict[str, Tensor], image: slice, rows: Tensor, cache: KVCache|None=None) -> Tensor:
+    def _read(self, inputs: dict[str, Tensor], image: slice, rows: Tensor, cache: KVCache|None=None,
+              noted: dict[int, list]|None=None) -> Tensor:
         "(batch, wanted, size) last states at the columns `rows` of right-padded chats."
         body = self.qwen.model
         seen, taps = vision_features(body.visual, inputs["pixel_values"], inputs["image_grid_thw"][0])
@@ -508,14 +514,18 @@ class NanoAdapter(QwenVLAdapter):
         x = torch.cat((x[:, :image.start], seen.to(x.dtype), x[:, image.stop:]), 1)
         mask = x.new_full((x.shape[1], x.shape[1]), float("-inf")).triu(1)[None, None]
         taps = [t.to(x.dtype) for t in taps]
-        return text_states(body.language_model, x, self._places(inputs, image), mask, taps, image.start, rows, cache)
+        return text_states(body.language_model, x, self._places(inputs, image), mask, taps, image.start, rows, cache,
+                           noted)
 
     def _states(self, inputs: dict[str, Tensor], keep: Tensor) -> Tensor:
         "(kept, size) last states where `keep` (batch, tokens - 1) is true."
         image = self._image_columns(inputs)
         if image is None: return QwenVLAdapter._states(self, inputs, keep)
+        return self._kept(inputs, image, keep)
+
+    def _kept(self, inputs: dict[str, Tensor], image: slice, keep: Tensor, noted: dict[int, list]|None=None) -> Tensor:
         rows = keep.int().argsort(dim=1, descending=True, stable=True)[:, :int(keep.sum(1).max())]
-        return self._read(inputs, image, rows)[keep.gather(1, rows)]
+        return self._read(inputs, image, rows, noted=noted)[keep.gather(1, rows)]
 
     def _complete(self, samples: list[dict], max_new_tokens: int) -> list[list[int]]:
         "The ids that follow each sample's chat."

@@ -163,6 +163,9 @@ def load_learner(
                                             config.model.load_in_4bit, seed=config.training.seed)
     if adapter.prompt_format: fmt.check_same(adapter.prompt_format, "the saved agent")
     adapter.prompt_format = asdict(fmt)
+    if config.training.pointing:
+        from oaml.models.pointing import PointingAdapter
+        adapter = PointingAdapter.of(adapter, config.training.pointing)
     if not config.stream or config.stream.lesson == "acting": return adapter
     from oaml.models.eye import EyeAdapter
     return EyeAdapter(adapter, config.training.seed)

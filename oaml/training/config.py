@@ -107,6 +107,7 @@ class TrainingSection(Section):
     betas: tuple[Decay, Decay] = Field((0.9, 0.999), strict=False, description="AdamW's two moving averages")
     bf16: bool|None = Field(None, description="bfloat16 autocast; null = where the processor has it in hardware")
     labels: Literal["assistant", "full"] = Field("assistant", description="which tokens carry loss")
+    pointing: float = Field(0.0, ge=0, description="weight of lessons in pointing (see models.pointing); nano only")
     prefetch: bool = Field(True, description="prepare the next batch in a thread while this one is computed")
     seed: Seed = Field(0, description="seed of the sample order, dropout and new weights")
     threads: Count|None = Field(None, description="CPU threads; null = torch's choice")
