@@ -9,7 +9,7 @@ from oaml.training.config import load_config
 CONFIGS = Path(__file__).parents[1]/"configs"
 
 
-@pytest.mark.parametrize("path", sorted(CONFIGS.iterdir()), ids=lambda p: p.name)
+@pytest.mark.parametrize("path", sorted(p for p in CONFIGS.rglob("*") if p.is_file()), ids=lambda p: p.name)
 def test_config_loads(path):
     config = load_config(path)
     assert config.output_dir.startswith("runs/")
