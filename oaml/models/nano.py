@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['PAD', 'END', 'SPECIAL_TOKENS', 'HEADERS', 'SENTENCES', 'POINTING', 'DSL', 'COORDINATES', 'WORDS', 'PIECES',
-           'MAX_LENGTH', 'CHAT_TEMPLATE', 'EDGE_GAIN', 'MAPS', 'RETINA_GAIN', 'nano_tokenizer', 'NanoImageProcessor',
-           'nano_config', 'fan_in_init', 'wave_rows', 'ordered_init', 'copying_init', 'build_nano', 'load_nano',
-           'fast_norm', 'attend', 'turn', 'turns', 'vision_features', 'low', 'KVCache', 'text_states',
-           'keep_freed_memory', 'NanoAdapter']
+           'MAX_LENGTH', 'CHAT_TEMPLATE', 'EDGE_GAIN', 'MAPS', 'RETINA_MAPS', 'RETINA_GAIN', 'nano_tokenizer',
+           'NanoImageProcessor', 'nano_config', 'fan_in_init', 'wave_rows', 'ordered_init', 'copying_init',
+           'build_nano', 'load_nano', 'fast_norm', 'attend', 'turn', 'turns', 'vision_features', 'low', 'KVCache',
+           'text_states', 'keep_freed_memory', 'NanoAdapter']
 
 # %% ../../nbs/07d_models.nano.ipynb #ff639b62
 import ctypes
@@ -28,6 +28,7 @@ from ..datasets.prompts import (
     ASK_ACTION, ASK_THOUGHT, GOAL_PREFIX, HISTORY_PREFIX, SCREEN_SENTENCE, SYSTEM_PROMPT)
 from ..datasets.letters import padded
 from .qwen_vl import ImageTextProcessor, QwenVLAdapter, no_bars
+from .retina import NAME as RETINA
 from .retina import Retina, load_retina, save_retina
 
 # %% ../../nbs/07d_models.nano.ipynb #15c4dbbb
@@ -101,20 +102,21 @@ def nano_tokenizer() -> PreTrainedTokenizerFast:
 
 # %% ../../nbs/07d_models.nano.ipynb #de57ddc2
 EDGE_GAIN = 4       # edges are thin: averaged over a cell they are small beside colours
-MAPS = 3 + 8 + 16   # of colours, of edges, of the retina
+MAPS = 3 + 8        # of colours, of edges
+RETINA_MAPS = 16    # of letters, a reader's
 RETINA_GAIN = .2    # brings what the retina sees to a spread of about 1
 
 class NanoImageProcessor:
-    "Turns screenshots into maps of colours, edges and letters, image by image, and cuts these as Qwen cuts pixels."
+    "Turns screenshots into maps of colours and edges, and of letters, image by image, and cuts these as Qwen cuts pixels."
     def __init__(self,
         patch_size: int=4,        # cells of a patch's side
         merge_size: int=2,        # patches of a visual token's side
         cell_size: int=4,         # pixels of a cell's side
         std_floor: float=0.05,    # least spread, of pixels in [0, 1]: a blank screen must not become noise
-        retina: Retina|None=None, # sees letters; None: the one that oaml ships
+        retina: Retina|None=None, # sees letters; None: no maps of them
     ):
         self.patch_size, self.merge_size, self.cell_size, self.std_floor = patch_size, merge_size, cell_size, std_floor
-        self.retina = retina or load_retina()
+        self.retina = retina
 
     def __call__(self,
         images: list[np.ndarray],  # uint8 (height, width, 3)
@@ -146,7 +148,8 @@ class NanoImageProcessor:
         for slope, scale in ((right, 1), (down, 1), (right + down, .5**.5), (right - down, .5**.5)):
             rising = self._cells(np.maximum(slope, 0))
             edges += [e * (EDGE_GAIN * scale / 2 / spread) for e in (rising, rising - self._cells(slope))]
-        return np.concatenate((np.stack(colours + edges, 1), self._letters(images)), 1)
+        seen = np.stack(colours + edges, 1)
+        return np.concatenate((seen, self._letters(images)), 1) if self.retina else seen
 
     def _letters(self, images: np.ndarray) -> np.ndarray:
         "What the retina sees, (images, features/2, height/4, width/4): the upper cell of a slot, the lower one."
@@ -179,10 +182,10 @@ class NanoImageProcessor:
     def save_pretrained(self,
         folder: str|Path,  # must be there
     ):
-        "Write preprocessor_config.json, and the retina's weights."
+        "Write preprocessor_config.json, and the retina's weights if there is one."
         plain = {k: v for k, v in vars(self).items() if k != "retina"}
         (Path(folder)/"preprocessor_config.json").write_text(json.dumps(plain, indent=2))
-        save_retina(self.retina, folder)
+        if self.retina: save_retina(self.retina, folder)
 
     @classmethod
     def from_pretrained(cls,
@@ -190,23 +193,25 @@ class NanoImageProcessor:
     ) -> "NanoImageProcessor":
         "The processor that `save_pretrained` wrote."
         plain = json.loads((Path(folder)/"preprocessor_config.json").read_text())
-        return cls(**plain, retina=load_retina(folder))
+        return cls(**plain, retina=load_retina(folder) if (Path(folder)/RETINA).exists() else None)
 
 # %% ../../nbs/07d_models.nano.ipynb #931e03b5
 def nano_config(
     tokenizer: PreTrainedTokenizerFast,  # gives the vocabulary's size and the control tokens' ids
-) -> Qwen3VLConfig:                      # about 3.6 million weights
+    reader: bool=False,                  # the larger sister
+) -> Qwen3VLConfig:                      # about 2.4 million weights; 3.6 for a reader
     "Qwen3-VL's architecture, very small."
     ids = {s: tokenizer.convert_tokens_to_ids(s) for s in SPECIAL_TOKENS}
+    size, inner, heads, seeing = (192, 512, 6, 128) if reader else (160, 384, 5, 96)
     text = dict(
-        vocab_size=len(tokenizer), hidden_size=192, intermediate_size=512, num_hidden_layers=4, num_attention_heads=6,
-        num_key_value_heads=6, head_dim=32, attention_bias=True, max_position_embeddings=MAX_LENGTH,
-        pad_token_id=ids[PAD], bos_token_id=None, eos_token_id=ids[END],
+        vocab_size=len(tokenizer), hidden_size=size, intermediate_size=inner, num_hidden_layers=4,
+        num_attention_heads=heads, num_key_value_heads=heads, head_dim=32, attention_bias=True,
+        max_position_embeddings=MAX_LENGTH, pad_token_id=ids[PAD], bos_token_id=None, eos_token_id=ids[END],
         rope_parameters=dict(rope_type="default", rope_theta=10000.0, mrope_section=[6, 5, 5], mrope_interleaved=True))
     vision = dict(
-        depth=3, hidden_size=128, num_heads=4, intermediate_size=384, hidden_act="gelu", patch_size=4, in_channels=MAPS,
-        temporal_patch_size=1, spatial_merge_size=2, out_hidden_size=192, num_position_embeddings=256,
-        deepstack_visual_indexes=[0])
+        depth=3, hidden_size=seeing, num_heads=seeing // 32, intermediate_size=384, hidden_act="gelu", patch_size=4,
+        in_channels=MAPS + RETINA_MAPS*reader, temporal_patch_size=1, spatial_merge_size=2, out_hidden_size=size,
+        num_position_embeddings=256, deepstack_visual_indexes=[0])
     return Qwen3VLConfig(
         text_config=text, vision_config=vision, image_token_id=ids["<|image_pad|>"],
         video_token_id=ids["<|video_pad|>"], vision_start_token_id=ids["<|vision_start|>"],
@@ -285,17 +290,18 @@ def _search(attn: nn.Module, rows: slice, noting: nn.Module, turning: Tensor, sp
 
 # %% ../../nbs/07d_models.nano.ipynb #9fcb5daa
 def build_nano(
-    seed: int=0,  # of the weights
-):                # model, processor
+    seed: int=0,       # of the weights
+    reader: bool=False, # the larger sister, with the retina that oaml ships
+):                     # model, processor
     "A new nano in float32 with random weights, and its processor."
     tokenizer = nano_tokenizer()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = Qwen3VLForConditionalGeneration._from_config(nano_config(tokenizer), attn_implementation="eager")
+        model = Qwen3VLForConditionalGeneration._from_config(nano_config(tokenizer, reader), attn_implementation="eager")
         fan_in_init(model)
         ordered_init(model, tokenizer.convert_tokens_to_ids(list(COORDINATES)))
         copying_init(model)
-    return model, ImageTextProcessor(NanoImageProcessor(), tokenizer)
+    return model, ImageTextProcessor(NanoImageProcessor(retina=load_retina() if reader else None), tokenizer)
 
 def load_nano(
     folder: str|Path,  # that an adapter saved to
