@@ -18,7 +18,8 @@ setup(
     packages=[*find_packages(include=["oaml", "oaml.*"]), "oaml.ui.fonts", "oaml.apps.wordlists", "oaml.evals.manifests",
               "oaml.envs.task_files"],  # the last four: data alone
     include_package_data=True,
-    package_data={"oaml": ["ui/fonts/*", "apps/wordlists/*", "evals/manifests/*", "envs/task_files/*", "**/*.yaml", "**/*.txt"]},
+    package_data={"oaml": ["ui/fonts/*", "apps/wordlists/*", "evals/manifests/*", "envs/task_files/*",
+                           "models/*.safetensors", "**/*.yaml", "**/*.txt"]},
     install_requires=cfg["requirements"].split(), extras_require=extras,
     entry_points={"console_scripts": cfg["console_scripts"].split(), "nbdev": [f"{cfg['lib_path']}={cfg['lib_path']}._modidx:d"]},
     long_description=(here/"README.md").read_text(encoding="utf-8") if (here/"README.md").exists() else cfg["description"],

@@ -57,6 +57,11 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel):
     assert wheel.stat().st_size < MAX_WHEEL_MB*1e6
 
 
+def test_weights_are_in_the_wheel(wheel):
+    weights = {p.relative_to(ROOT).as_posix() for p in (ROOT/"oaml").rglob("*.safetensors")}
+    assert weights and weights <= names(wheel)
+
+
 def test_fonts_and_licences_are_in_the_wheel(wheel):
     fonts = [p.name for p in (ROOT/"oaml/ui/fonts").glob("*")]
     assert fonts and {f"oaml/ui/fonts/{f}" for f in fonts} <= names(wheel)
