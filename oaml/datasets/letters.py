@@ -32,7 +32,9 @@ def letter_map(
     "What stands in each slot."
     out = np.full((size[1]//SLOT[1], size[0]//SLOT[0]), EMPTY, np.uint8)
     for x0, y0, x1, y1 in veiled:
-        out[max(0, int(y0//SLOT[1])):max(0, int(-(-y1//SLOT[1]))), max(0, int(x0//SLOT[0])):max(0, int(-(-x1//SLOT[0])))] = UNSURE
+        (left, right), (top, bottom) = ((max(0, int(a//s)), max(0, int(-(-b//s))))
+                                        for a, b, s in ((x0, x1, SLOT[0]), (y0, y1, SLOT[1])))
+        out[top:bottom, left:right] = UNSURE
     taken = set()
     for c, x, y in glyphs:
         at = int(y//SLOT[1]), int(x//SLOT[0])

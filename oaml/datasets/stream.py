@@ -20,6 +20,7 @@ import numpy as np
 
 from ..apps.app import split_seeds
 from ..apps.catalog import HELD_OUT_APP, TRAIN_APPS
+from .next_action import ROLE_WORDS as FORM_WORDS
 from .prompts import ASK_ACTION, GOAL_PREFIX, PromptFormat, answer_text, prompt_messages
 from ..envs.app_device import SCREEN_SIZE, AppDevice
 from ..envs.oracle import acceptable_targets
@@ -28,9 +29,8 @@ from ..schemas.sessions import Action
 from ..ui.layout import DOT, Element
 
 # %% ../../nbs/06c_datasets.stream.ipynb #21d54119
-ROLE_WORDS = dict(
-    textbox="field", button="button", link="link", checkbox="check box", radio="choice", switch="switch",
-    listitem="item", tab="tab", gridcell="cell", combobox="list", option="option", menuitem="entry", heading="title",
+ROLE_WORDS = FORM_WORDS | dict(
+    radio="choice", switch="switch", listitem="item", tab="tab", gridcell="cell", combobox="list", option="option", menuitem="entry", heading="title",
     text="text", label="label", alert="alert", status="note", progressbar="wait", tooltip="tip")
 ASK_WHERE = "Click '{0}'.", "Find '{0}'.", "Click the {1} '{0}'."
 ASK_BAND, ASK_AT, ASK_IN = "What is from y={} to y={}?", "What is at, x={}, y={}?", "What is in '{}'?"
@@ -235,7 +235,8 @@ class Stream(Sequence):
         self.length, self.batch, self.how, self.shapes, self.first_seed = length, batch, how, tuple(shapes), first_seed
         self.uses, self.per_block = uses, batch*how.picks
         split_seeds("train", self._episodes(), first_seed)  # there must be so many
-        self.make, self.workers, self._pool, self._coming, self._kept, self._now = make, workers, None, {}, {}, (None, [])
+        self.make, self.workers, self._pool = make, workers, None
+        self._coming, self._kept, self._now = {}, {}, (None, [])  # blocks under way, made ones, the one in use
 
     def _episodes(self) -> int:
         "How many episodes the stream plays."
@@ -305,7 +306,8 @@ class Stream(Sequence):
         "What decides the samples, as plain values: two streams with equal manifests are equal."
         how = asdict(self.how)
         del how["size"]
-        return dict(made_by=self.make.__name__, samples=self.length, uses=self.uses, batch=self.batch, first_seed=self.first_seed, episodes=self._episodes(),
+        return dict(made_by=self.make.__name__, samples=self.length, uses=self.uses, batch=self.batch,
+                    first_seed=self.first_seed, episodes=self._episodes(),
                     sources=[asdict(s) for s in self.sources], shapes=[asdict(s) for s in self.shapes], **how)
 
     def close(self):
@@ -314,7 +316,8 @@ class Stream(Sequence):
         self._pool, self._coming = None, {}
 
     def __repr__(self) -> str:
-        return f"Stream: {self.length} samples of {len(self.sources)} sources, {self.how.questions} further questions each"
+        more = f"{self.how.questions} further questions each"
+        return f"Stream: {self.length} samples of {len(self.sources)} sources, {more}"
 
 GROUP, AHEAD = 16, 2 # blocks that are gone through together; blocks that workers are ahead
 

@@ -51,7 +51,7 @@ def by_token(
 
 # %% ../../nbs/07e_models.eye.ipynb #b3226417
 class EyeAdapter(BaseVLMAdapter):
-    "Teaches a nano's vision tower. Samples are dict(image, letters) or dict(image, letters, parts), of one size a batch."
+    "Teaches a nano's vision tower. Samples are dict(image, letters) and perhaps parts, those of a batch alike."
     def __init__(self,
         nano: NanoAdapter, # whose vision tower learns; its text tower stays as it is
         seed: int=0,       # of the matrices that read off

@@ -107,7 +107,7 @@ RETINA_MAPS = 16    # of letters, a reader's
 RETINA_GAIN = .2    # brings what the retina sees to a spread of about 1
 
 class NanoImageProcessor:
-    "Turns screenshots into maps of colours and edges, and of letters, image by image, and cuts these as Qwen cuts pixels."
+    "Turns screenshots into maps of colours, edges and perhaps letters, and cuts these as Qwen cuts pixels."
     def __init__(self,
         patch_size: int=4,        # cells of a patch's side
         merge_size: int=2,        # patches of a visual token's side
@@ -297,7 +297,8 @@ def build_nano(
     tokenizer = nano_tokenizer()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = Qwen3VLForConditionalGeneration._from_config(nano_config(tokenizer, reader), attn_implementation="eager")
+        config = nano_config(tokenizer, reader)
+        model = Qwen3VLForConditionalGeneration._from_config(config, attn_implementation="eager")
         fan_in_init(model)
         ordered_init(model, tokenizer.convert_tokens_to_ids(list(COORDINATES)))
         copying_init(model)
@@ -527,11 +528,8 @@ class NanoAdapter(QwenVLAdapter):
         "(kept, size) last states where `keep` (batch, tokens - 1) is true."
         image = self._image_columns(inputs)
         if image is None: return QwenVLAdapter._states(self, inputs, keep)
-        return self._kept(inputs, image, keep)
-
-    def _kept(self, inputs: dict[str, Tensor], image: slice, keep: Tensor, noted: dict[int, list]|None=None) -> Tensor:
         rows = keep.int().argsort(dim=1, descending=True, stable=True)[:, :int(keep.sum(1).max())]
-        return self._read(inputs, image, rows, noted=noted)[keep.gather(1, rows)]
+        return self._read(inputs, image, rows)[keep.gather(1, rows)]
 
     def _complete(self, samples: list[dict], max_new_tokens: int) -> list[list[int]]:
         "The ids that follow each sample's chat."

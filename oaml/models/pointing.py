@@ -33,7 +33,7 @@ def pointed_at(
 # %% ../../nbs/07f_models.pointing.ipynb #2faaea3d
 class PointingAdapter(NanoAdapter):
     "A nano that is told where to look while it learns. Its losses hold the lesson; answers are a nano's."
-    weight = 0. # of the lesson, next to a token's loss
+    weight, _noted = 0., None # of the lesson, next to a token's loss; scores of the head, while a loss is computed
 
     @classmethod
     def of(cls,
@@ -41,7 +41,8 @@ class PointingAdapter(NanoAdapter):
         weight: float=.5,  # of the lesson: added to the mean loss of a token is so much of the mean loss of a point
     ) -> "PointingAdapter":
         "A learner with the weights of `nano`. Raises ValueError for any other model."
-        if type(nano) is not NanoAdapter: raise ValueError(f"training.pointing: {type(nano).__name__} is no plain nano")
+        if type(nano) is not NanoAdapter or nano.is_lora:
+            raise ValueError(f"training.pointing: {type(nano).__name__} is no plain nano; leave it and lora out")
         new = cls(nano.model, nano.processor, nano.device, nano.prompt_format, nano.base_model, nano.seed)
         new.weight, new.layer = weight, len(new.qwen.model.language_model.layers) - 2
         spell = new.tokenizer.decode
@@ -62,14 +63,16 @@ class PointingAdapter(NanoAdapter):
         inputs: dict[str, Tensor],  # from `prepare_inputs`
         num_items: float|None=None, # divisor; None: `count_supervised(inputs)`
     ) -> Tensor:                    # float32 scalar
-        "The tokens' losses over `num_items`, plus the lesson's in the same proportion."
+        "The tokens' losses over `num_items`, plus the lesson's in the same proportion. One screen size a batch."
         inputs = dict(inputs)
-        points, self._noted = inputs.pop("points"), {self.layer: []}
-        loss, tokens = super().compute_loss(inputs, num_items), self.count_supervised(inputs)
-        scores, image = self._noted.pop(self.layer), self._image_columns(inputs)
-        if not scores or not len(points): return loss
+        points, image = inputs.pop("points"), self._image_columns(inputs)
+        if image is None: raise ValueError("training.pointing: the screens of a batch must have one size")
+        self._noted = {self.layer: (scores := [])}
+        try: loss, tokens = super().compute_loss(inputs, num_items), self.count_supervised(inputs)
+        finally: self._noted = None
+        if not len(points): return loss
         row, column, right = points.T
         looks = scores[0][row, -1, column, image].float()
         return loss + self.weight * F.cross_entropy(looks, right) * tokens / (num_items or tokens)
 
-    def _kept(self, inputs, image, keep, noted=None): return super()._kept(inputs, image, keep, self._noted)
+    def _read(self, *args, **more): return super()._read(*args, noted=self._noted, **more)

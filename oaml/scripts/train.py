@@ -113,8 +113,9 @@ def _success_everywhere(config: TrainingConfig, fmt: PromptFormat):
     def evaluate(adapter, step: int) -> dict:
         agent = PolicyAgent(AgentPolicy(adapter, fmt=fmt, max_new_tokens=48), "validation")
         rows = {app: summarise(run_episodes(agent, lambda: device(app), seeds)) for app in apps}
-        return dict(success=mean(r["success"] for r in rows.values()), reached=mean(r["reached"] for r in rows.values()),
-                    **{f"success_{app}": r["success"] for app, r in rows.items()})
+        known = [r for r in rows.values() if r["success"] is not None]  # None: every goal was met at the start
+        figures = {k: mean(r[k] for r in known) if known else None for k in ("success", "reached")}
+        return figures | {f"success_{app}": r["success"] for app, r in rows.items()}
     return evaluate
 
 def _letters_right(config: TrainingConfig, fmt: PromptFormat):
