@@ -398,8 +398,10 @@ def test_clicks_of_each_kind(page):
 
 def test_the_wheel_and_hover(page):
     page.set_content("<style>body{margin:0}#r{height:90px;overflow:auto}#r:hover{background:red}p{height:400px;margin:0}</style><div id=r><p></div>")
-    page.feed([PointerMove(20, 20), Wheel(20, 20, 0, 70)])
-    assert page.evaluate("r.scrollTop") == 70 and page.screenshot()[5, 5].tolist() == [255, 0, 0]
+    for k in range(1, 5):  # a page hears of scrolling with its next frame, which on a busy machine is late
+        page.feed([PointerMove(20, 20), Wheel(20, 20, 0, 70)])
+        assert page.evaluate("r.scrollTop") == 70*k
+    assert page.screenshot()[5, 5].tolist() == [255, 0, 0]
     page.hands_off()
     assert page.screenshot()[5, 5].tolist() == [255, 255, 255]
 

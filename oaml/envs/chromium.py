@@ -601,10 +601,14 @@ def evaluate(self: Page,
 
 # %% ../../nbs/04e_envs.chromium.ipynb #a0c6a8c7
 @patch
+def draw(self: Page) -> bytes: # PNG
+    "Have a frame drawn, with all that was done before in it."
+    return base64.b64decode(self.send("Page.captureScreenshot", format="png", optimizeForSpeed=True)["data"])
+
+@patch
 def screenshot(self: Page) -> np.ndarray: # uint8, height x width x 3, `scale` times `size`
-    "What the page shows now: a frame is drawn for it, and what was done before is in it."
-    told = self.send("Page.captureScreenshot", format="png", optimizeForSpeed=True)
-    return np.asarray(Image.open(io.BytesIO(base64.b64decode(told["data"]))).convert("RGB"))
+    "What the page shows now."
+    return np.asarray(Image.open(io.BytesIO(self.draw())).convert("RGB"))
 
 # %% ../../nbs/04e_envs.chromium.ipynb #cf054131
 BITS = dict(alt=1, ctrl=2, meta=4, shift=8)
@@ -699,6 +703,7 @@ def feed(self: Page,
         if isinstance(event, Tick): self.tick(self._had(asked) or event.ms)
         elif self._drag and isinstance(event, PointerMove|PointerUp): self._had(asked), self._carry(event)
         else: asked += [self.post(m, **p) for m, p in self._messages(event, keys)]
+        if isinstance(event, Wheel): self._had(asked), self.draw()  # a page hears of scrolling with its next frame
         if isinstance(event, PointerMove) and self._held and not self._drag: self._had(asked), self._begin_drag(event)
     self._had(asked)
 
