@@ -104,11 +104,11 @@ PAGE_LETTERS = """([width, height]) => {
 }"""
 
 def padded(
-    image: np.ndarray, # uint8 (height, width, 3)
-    side: int=32,      # both sides become multiples of it
+    image: np.ndarray,             # uint8 (height, width, 3)
+    sides: tuple[int, int]=(32, 32), # height and width become multiples of these
 ) -> np.ndarray:
     "The image with its last row and column repeated: places keep their pixels."
-    down, across = (-n % side for n in image.shape[:2])
+    down, across = (-n % side for n, side in zip(image.shape, sides))
     return np.pad(image, ((0, down), (0, across), (0, 0)), mode="edge") if down or across else image
 
 def page_letters(

@@ -98,7 +98,7 @@ def _ask_in(seen: _Seen, rng: Random) -> tuple[str, Action]:
     return ASK_IN.format(e.name), Action("answer", text=standing(e).replace('"', "'"))
 
 QUESTIONS = dict(band=_ask_band, where=_ask_where, at=_ask_at, into=_ask_in)
-SHARES = dict(band=.25, where=.4, at=.2, into=.15) # of the questions
+SHARES = dict(band=.1, where=.65, at=.1, into=.15) # of the questions: finding is the hardest to learn
 
 def screen_questions(
     elements: Iterable[Element],      # of the screen, in reading order

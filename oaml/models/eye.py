@@ -22,11 +22,12 @@ from .retina import EMPTY_WEIGHT, letters_right
 class Sayings(nn.Module):
     "Reads letters, parts and states off visual tokens."
     def __init__(self,
-        size: int,        # of a visual token's features
-        token: int=32,    # pixels of its side
+        size: int,              # of a visual token's features
+        token: tuple[int, int], # height and width of what it shows, pixels
     ):
         super().__init__()
-        self.slots, self.squares = (token//SLOT[1], token//SLOT[0]), (token//PATCH, token//PATCH)
+        (high, wide), (slot_wide, slot_high) = token, SLOT
+        self.slots, self.squares = (high//slot_high, wide//slot_wide), (high//PATCH, wide//PATCH)
         slots, squares = np.prod(self.slots), np.prod(self.squares)
         self.letters = nn.Linear(size, int(slots)*(len(CHARS) + 1))
         self.parts = nn.Linear(size, int(squares)*(len(ROLES) + len(STATES)))
@@ -60,7 +61,8 @@ class EyeAdapter(BaseVLMAdapter):
         visual = nano.qwen.model.visual
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            said = [Sayings(visual.config.out_hidden_size) for _ in range(1 + len(visual.deepstack_visual_indexes))]
+            size, token = visual.config.out_hidden_size, self.processor.image_processor.token
+            said = [Sayings(size, token) for _ in range(1 + len(visual.deepstack_visual_indexes))]
         self.model = nn.ModuleDict(dict(visual=visual, said=nn.ModuleList(said))).to(self.device)
 
     @property

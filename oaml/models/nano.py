@@ -113,17 +113,24 @@ class NanoImageProcessor:
         merge_size: int=2,        # patches of a visual token's side
         cell_size: int=4,         # pixels of a cell's side
         std_floor: float=0.05,    # least spread, of pixels in [0, 1]: a blank screen must not become noise
+        fold: int=1,              # cells side by side that are folded into one
         retina: Retina|None=None, # sees letters; None: no maps of them
     ):
         self.patch_size, self.merge_size, self.cell_size, self.std_floor = patch_size, merge_size, cell_size, std_floor
-        self.retina = retina
+        self.fold, self.retina = fold, retina
+
+    @property
+    def token(self) -> tuple[int, int]:
+        "Height and width of what a visual token shows, pixels."
+        side = self.patch_size * self.cell_size * self.merge_size
+        return side, side * self.fold
 
     def __call__(self,
         images: list[np.ndarray],  # uint8 (height, width, 3)
         return_tensors: str="pt",  # PyTorch's; here because other image processors take it
-    ) -> dict[str, Tensor]:        # pixel_values (patches of all images, MAPS*patch*patch), image_grid_thw (images, 3)
-        "The images' patches, row by row of 2x2 blocks, so that the patches of a visual token are neighbours."
-        images = [padded(image, self.patch_size*self.cell_size*self.merge_size) for image in images]
+    ) -> dict[str, Tensor]:        # pixel_values (patches of all images, maps*patch*patch), image_grid_thw (images, 3)
+        "The images' patches, visual token by visual token in reading order."
+        images = [padded(image, self.token) for image in images]
         grids = [self._grid(image) for image in images]
         groups = [images] if len(set(map(tuple, grids))) == 1 else [[image] for image in images]
         parts = [self._patches(self.maps(np.stack(group))) for group in groups]
@@ -131,12 +138,11 @@ class NanoImageProcessor:
 
     def _grid(self, image: np.ndarray) -> list[int]:
         "[1, patches down, patches across]."
-        (height, width), pixels = image.shape[:2], self.patch_size * self.cell_size
-        return [1, height // pixels, width // pixels]
+        return [1, *(side // pixels * self.merge_size for side, pixels in zip(image.shape, self.token))]
 
     def maps(self,
         images: np.ndarray,  # uint8 (images, height, width, 3)
-    ) -> np.ndarray:         # float32 (images, MAPS, height/cell, width/cell)
+    ) -> np.ndarray:         # float32 (images, fold*MAPS or more, height/cell, width/cell/fold)
         "Colours; edges: brightness that rises to the right, left, down, up, and along the diagonals; the retina's."
         x = images.astype(np.float32)
         x -= self._middle(x)[:, None, None]
@@ -149,7 +155,12 @@ class NanoImageProcessor:
             rising = self._cells(np.maximum(slope, 0))
             edges += [e * (EDGE_GAIN * scale / 2 / spread) for e in (rising, rising - self._cells(slope))]
         seen = np.stack(colours + edges, 1)
-        return np.concatenate((seen, self._letters(images)), 1) if self.retina else seen
+        return self._folded(np.concatenate((seen, self._letters(images)), 1) if self.retina else seen)
+
+    def _folded(self, maps: np.ndarray) -> np.ndarray:
+        "Cells that stand side by side as one, with the maps of all of them."
+        n, c, h, w = maps.shape
+        return maps.reshape(n, c, h, -1, self.fold).transpose(0, 1, 4, 2, 3).reshape(n, c*self.fold, h, -1)
 
     def _letters(self, images: np.ndarray) -> np.ndarray:
         "What the retina sees, (images, features/2, height/4, width/4): the upper cell of a slot, the lower one."
@@ -174,7 +185,7 @@ class NanoImageProcessor:
         return rows.reshape(n, h // c, w // c, c, *rest).sum(3) / c**2
 
     def _patches(self, maps: np.ndarray) -> Tensor:
-        "(patches of all images, MAPS*patch*patch)."
+        "(patches of all images, maps*patch*patch)."
         p, m, (n, c, h, w) = self.patch_size, self.merge_size, maps.shape
         blocks = maps.reshape(n, c, h // (p*m), m, p, w // (p*m), m, p)  # down: block, patch, cell; across: the same
         return torch.from_numpy(np.ascontiguousarray(blocks.transpose(0, 2, 5, 3, 6, 1, 4, 7)).reshape(-1, c * p * p))
@@ -199,7 +210,7 @@ class NanoImageProcessor:
 def nano_config(
     tokenizer: PreTrainedTokenizerFast,  # gives the vocabulary's size and the control tokens' ids
     reader: bool=False,                  # the larger sister
-) -> Qwen3VLConfig:                      # about 2.4 million weights; 3.6 for a reader
+) -> Qwen3VLConfig:                      # about 2.4 million weights; READERSIZE for a reader
     "Qwen3-VL's architecture, very small."
     ids = {s: tokenizer.convert_tokens_to_ids(s) for s in SPECIAL_TOKENS}
     size, inner, heads, seeing = (192, 512, 6, 128) if reader else (160, 384, 5, 96)
@@ -210,8 +221,9 @@ def nano_config(
         rope_parameters=dict(rope_type="default", rope_theta=10000.0, mrope_section=[6, 5, 5], mrope_interleaved=True))
     vision = dict(
         depth=3, hidden_size=seeing, num_heads=seeing // 32, intermediate_size=384, hidden_act="gelu", patch_size=4,
-        in_channels=MAPS + RETINA_MAPS*reader, temporal_patch_size=1, spatial_merge_size=2, out_hidden_size=size,
-        num_position_embeddings=256, deepstack_visual_indexes=[0])
+        in_channels=2*(MAPS + RETINA_MAPS) if reader else MAPS, temporal_patch_size=1,
+        spatial_merge_size=1 if reader else 2, out_hidden_size=size, num_position_embeddings=256,
+        deepstack_visual_indexes=[0])
     return Qwen3VLConfig(
         text_config=text, vision_config=vision, image_token_id=ids["<|image_pad|>"],
         video_token_id=ids["<|video_pad|>"], vision_start_token_id=ids["<|vision_start|>"],
@@ -302,7 +314,8 @@ def build_nano(
         fan_in_init(model)
         ordered_init(model, tokenizer.convert_tokens_to_ids(list(COORDINATES)))
         copying_init(model)
-    return model, ImageTextProcessor(NanoImageProcessor(retina=load_retina() if reader else None), tokenizer)
+    seeing = dict(merge_size=1, fold=2, retina=load_retina()) if reader else {}
+    return model, ImageTextProcessor(NanoImageProcessor(**seeing), tokenizer)
 
 def load_nano(
     folder: str|Path,  # that an adapter saved to

@@ -19,15 +19,16 @@ def pointed_at(
     numbers: dict[int, float], # ids of coordinate tokens: what they say
     x_before: set[int],        # ids of tokens after which x stands
     y_before: set[int],        # ids of tokens after which y stands
-    merge: int=2,              # patches of a visual token's side
+    merge: int,                # patches of a visual token's side
 ) -> Tensor:                   # int64 (points, 3): row of the batch, column of the token that looks, visual token
     "Every place that the chats point at."
     ids, labels = inputs["input_ids"].tolist(), inputs["labels"].tolist()
     down, across = (inputs["image_grid_thw"][0, 1:] // merge).tolist()
     def cell(x, y): return min(int(y*down), down-1)*across + min(int(x*across), across-1)
-    points = [(row, j - 1 if said[j] != IGNORED else j + 2, cell(numbers[chat[j]], numbers[chat[j+2]]))
+    points = [(row, column, cell(numbers[chat[j]], numbers[chat[j+2]]))
               for row, (chat, said) in enumerate(zip(ids, labels)) for j in range(1, len(chat) - 2)
-              if chat[j] in numbers and chat[j-1] in x_before and chat[j+2] in numbers and chat[j+1] in y_before]
+              if chat[j] in numbers and chat[j-1] in x_before and chat[j+2] in numbers and chat[j+1] in y_before
+              for column in ((j - 1, j + 1) if said[j] != IGNORED else (j + 2,))]
     return torch.tensor(points, dtype=torch.int64).view(-1, 3)
 
 # %% ../../nbs/07f_models.pointing.ipynb #2faaea3d
@@ -57,7 +58,9 @@ class PointingAdapter(NanoAdapter):
     ) -> dict[str, Tensor]:      # a nano's, and points (n, 3)
         "Tensors for `compute_loss`."
         inputs = super().prepare_inputs(batch, labels)
-        return inputs | dict(points=pointed_at(inputs, self.numbers, self.x_before, self.y_before).to(self.device))
+        merge = self.qwen.config.vision_config.spatial_merge_size
+        points = pointed_at(inputs, self.numbers, self.x_before, self.y_before, merge)
+        return inputs | dict(points=points.to(self.device))
 
     def compute_loss(self,
         inputs: dict[str, Tensor],  # from `prepare_inputs`

@@ -80,7 +80,8 @@ def make_stream(
 ) -> Stream:
     "The stream that a config describes: conversations about screens, or for a retina letters."
     s = config.stream
-    how = Making(picks=s.picks, questions=s.questions, weight=s.weight, disturbed=s.disturbed, slip=s.slip, fmt=fmt)
+    same = ("picks", "questions", "longest", "weight", "disturbed", "slip")
+    how = Making(**{k: getattr(s, k) for k in same}, fmt=fmt)
     shapes = [Shape(tuple(k.size), k.share, k.variant, _sources(k.sources)) for k in s.kinds]
     make = letter_samples if s.lesson == "seeing" else episode_samples
     return Stream(s.samples, config.training.per_device_train_batch_size, stream_sources(config), how, shapes, s.seed,
@@ -164,6 +165,12 @@ def load_learner(
                                             config.model.load_in_4bit, seed=config.training.seed)
     if adapter.prompt_format: fmt.check_same(adapter.prompt_format, "the saved agent")
     adapter.prompt_format = asdict(fmt)
+    if config.model.retina:
+        from oaml.models.retina import load_retina
+        images = getattr(adapter.processor, "image_processor", None)
+        if not getattr(images, "retina", None):
+            raise ValueError(f"model.retina: {config.model.model_name} has none to be replaced; nano-reader has")
+        images.retina = load_retina(config.model.retina)
     if config.training.pointing:
         from oaml.models.pointing import PointingAdapter
         adapter = PointingAdapter.of(adapter, config.training.pointing)

@@ -37,6 +37,7 @@ class ModelSection(Section):
     "Which model learns."
     model_name: str = Field("nano", min_length=1, description="hub id, local folder (a saved agent too), or nano")
     load_in_4bit: bool|None = Field(None, description="QLoRA; null = only for hub models on CUDA with bitsandbytes")
+    retina: str|None = Field(None, description="folder of a trained retina for nano-reader; null = the one it has")
 
 class LoraSection(Section):
     "Low-rank adapters (https://arxiv.org/abs/2106.09685); `lora: null` trains every weight."
@@ -78,6 +79,7 @@ class StreamSection(Section):
     kinds: list[Kind] = Field([Kind()], min_length=1, description="kinds of screens")
     picks: Count = Field(4, description="screens kept of an episode")
     questions: Natural = Field(4, description="further questions asked about each screen")
+    longest: Natural = Field(500, description="characters of them and their answers; no more are asked beyond")
     weight: Share = Field(0.5, description="weight in the loss of their answers; the next action's is 1")
     disturbed: Share = Field(0.45, description="share of the episodes that begin disturbed")
     slip: Share = Field(0.08, description="chance of a careless act after each right one")
