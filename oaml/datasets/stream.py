@@ -5,15 +5,16 @@
 # %% auto #0
 __all__ = ['ROLE_WORDS', 'ASK_WHERE', 'ASK_BAND', 'ASK_AT', 'ASK_IN', 'LONGEST', 'QUESTIONS', 'SHARES', 'GROUP', 'AHEAD',
            'standing', 'told', 'screen_questions', 'Making', 'walk_episode', 'pick', 'fitting', 'chat_sample',
-           'episode_samples', 'Source', 'Shape', 'default_sources', 'Stream']
+           'episode_samples', 'Source', 'Shape', 'default_sources', 'Visit', 'save_visits', 'load_visits', 'Stream']
 
 # %% ../../nbs/06c_datasets.stream.ipynb #cbe6049e
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
-from multiprocessing import get_context
 from itertools import accumulate
+from multiprocessing import get_context
+from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -24,8 +25,9 @@ from .next_action import ROLE_WORDS as FORM_WORDS
 from .prompts import ASK_ACTION, GOAL_PREFIX, PromptFormat, answer_text, prompt_messages
 from ..envs.app_device import SCREEN_SIZE, AppDevice
 from ..envs.oracle import acceptable_targets
+from ..ingest.store import write_atomic
 from ..ingest.synthetic import careless_act, disturb
-from ..schemas.sessions import Action
+from ..schemas.sessions import Action, from_json, to_json
 from ..ui.layout import DOT, Element
 
 # %% ../../nbs/06c_datasets.stream.ipynb #21d54119
@@ -134,18 +136,20 @@ def walk_episode(
     seed: int,            # of the episode
     how: Making,          # how noisy it is
     rng: Random,          # the noise
+    did: Sequence[Action]=(), # what somebody did there: done again before the oracle goes on, and no noise
 ) -> tuple[AppDevice, list[tuple]]: # the device, and (screen, elements, right act) at each step
-    "An episode, with its noise, to its end."
+    "An episode to its end, with its noise."
     device = AppDevice(app, how.size)
     device.goals = device.app.families
     device.reset(seed, draw=False)
-    if rng.random() < how.disturbed: disturb(device, rng)
+    if not did and rng.random() < how.disturbed: disturb(device, rng)
     steps, history = [], []
-    for _ in range(2*device.app.step_budget):
+    for k in range(len(did) + 2*device.app.step_budget):
         action = acceptable_targets(device, history, how.fmt.precision)[0].action
         steps.append((device.screen, device.seen, action))
-        if action.type == "done": break
-        acts = [action] + [careless_act(device, rng)]*(rng.random() < how.slip)
+        if k < len(did): acts = [did[k]]
+        elif action.type == "done": break
+        else: acts = [action] + [careless_act(device, rng)]*(not did and rng.random() < how.slip)
         for act in acts: device.perform(act, draw=False)
         history += acts
     return device, steps
@@ -183,10 +187,11 @@ def episode_samples(
     app: str,             # a name for `load_app`
     seed: int,            # of the episode
     how: Making=Making(), # everything else
+    did: Sequence[Action]=(), # of a visit
 ) -> list[dict]:          # `how.picks` samples, in no order; some twice if the episode is shorter
     "Screens of one episode, each with its conversation. A pure function of its arguments."
     rng = Random(f"stream:{app}:{seed}")
-    device, steps = walk_episode(app, seed, how, rng)
+    device, steps = walk_episode(app, seed, how, rng, did)
     out = []
     for screen, elements, action in pick(steps, how.picks, rng):
         image = np.asarray(device.stage.render(screen))
@@ -213,6 +218,28 @@ def default_sources() -> tuple[Source, ...]:
     "Every application that may be trained on, and twice as many random screens as screens of any one of them."
     return (*map(Source, TRAIN_APPS), Source("procedural", 2.))
 
+@dataclass(frozen=True)
+class Visit:
+    "An episode that a policy played on a training seed."
+    app: str                            # a name for `load_app`, with its variant
+    size: tuple[int, int]               # of its screen, pixels
+    seed: int                           # of the episode
+    did: tuple[Action, ...]             # its acts, DONE included
+
+def save_visits(
+    visits: Iterable[Visit], # to be kept
+    path: str|os.PathLike,   # JSON lines, written anew
+):
+    "Write visits, one a line."
+    write_atomic(Path(path), "".join(to_json(v) + "\n" for v in visits).encode())
+
+def load_visits(
+    path: str|os.PathLike, # that `save_visits` wrote
+) -> tuple[Visit, ...]:
+    "The visits of a file. Raises FileNotFoundError, or SchemaError that names the line."
+    lines = Path(path).read_text(encoding="utf-8").splitlines()
+    return tuple(from_json(Visit, line, f"{path}, line {k}") for k, line in enumerate(lines, 1))
+
 class Stream(Sequence):
     "Samples of `sources`, made when they are asked for. Its order is part of it: a trainer takes it as it comes."
     in_order = True
@@ -226,6 +253,8 @@ class Stream(Sequence):
         make: Callable=episode_samples,         # application, seed, `Making` -> `picks` samples; workers import it
         workers: int=0,                         # processes that make samples; 0: this one, when asked
         uses: int=1,                            # how often each sample comes, within `GROUP` blocks
+        visits: Sequence[Visit]=(),             # to be gone through again, those of a batch's size and sources
+        visited: float=.5,                      # share of the episodes that are such, where there are any
     ):
         self.sources = tuple(sources or default_sources())
         shown = [*self.sources, *(s for shape in shapes for s in shape.sources)]
@@ -233,13 +262,18 @@ class Stream(Sequence):
             raise ValueError(f"sources: {HELD_OUT_APP} is held out, to measure on an application never trained on")
         if length < 1 or batch < 1: raise ValueError(f"a stream of {length} samples in batches of {batch}: both from 1")
         self.length, self.batch, self.how, self.shapes, self.first_seed = length, batch, how, tuple(shapes), first_seed
-        self.uses, self.per_block = uses, batch*how.picks
-        split_seeds("train", self._episodes(), first_seed)  # there must be so many
+        self.uses, self.per_block, self.visits, self.visited = uses, batch*how.picks, tuple(visits), visited
+        kinds = {(s.app + shape.variant, shape.size) for shape in self.shapes for s in shape.sources or self.sources}
+        for v in self.visits:
+            if (v.app, v.size) not in kinds: raise ValueError(f"visits: {v.app} at {v.size} is not in this stream")
+            split_seeds("train", 1, v.seed)
+        split_seeds("train", self.episodes, first_seed)  # there must be so many
         self.make, self.workers, self._pool = make, workers, None
         self._coming, self._kept, self._now = {}, {}, (None, [])  # blocks under way, made ones, the one in use
 
-    def _episodes(self) -> int:
-        "How many episodes the stream plays."
+    @property
+    def episodes(self) -> int:
+        "How many seeds it takes, from its first one on."
         return (1 + max(map(self._made_for, range(-(-self.length // self.per_block)))))*self.batch
 
     def __len__(self) -> int: return self.length
@@ -255,7 +289,7 @@ class Stream(Sequence):
 
     def block(self,
         k: int, # which block of `picks` batches
-    ) -> list[tuple[str, int, Making]]: # application, seed and how, for each episode
+    ) -> list[tuple]: # application, seed and how, for each episode, and perhaps what was done
         "The episodes that block `k` shares."
         rng = Random(f"block:{self.first_seed}:{k}")
         shape = rng.choices(self.shapes, [s.share for s in self.shapes])[0]
@@ -263,7 +297,9 @@ class Stream(Sequence):
         chosen = rng.choices(sources, [s.share for s in sources], k=self.batch)
         seeds = range(self.first_seed + k*self.batch, self.first_seed + (k + 1)*self.batch)
         how = replace(self.how, size=shape.size)
-        return [(s.app + shape.variant, seed, how) for s, seed in zip(chosen, seeds)]
+        jobs = [(s.app + shape.variant, seed, how) for s, seed in zip(chosen, seeds)]
+        known = [(v.app, v.seed, how, v.did) for v in self.visits if v.size == shape.size]
+        return [rng.choice(known) if known and rng.random() < self.visited else job for job in jobs]
 
     def ahead(self,
         i: int, # a sample that will be asked for soon
@@ -307,8 +343,9 @@ class Stream(Sequence):
         how = asdict(self.how)
         del how["size"]
         return dict(made_by=self.make.__name__, samples=self.length, uses=self.uses, batch=self.batch,
-                    first_seed=self.first_seed, episodes=self._episodes(),
-                    sources=[asdict(s) for s in self.sources], shapes=[asdict(s) for s in self.shapes], **how)
+                    first_seed=self.first_seed, episodes=self.episodes,
+                    sources=[asdict(s) for s in self.sources], shapes=[asdict(s) for s in self.shapes],
+                    visits=len(self.visits), **(dict(visited=self.visited) if self.visits else {}), **how)
 
     def close(self):
         "End the workers."

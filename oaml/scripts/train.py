@@ -18,7 +18,7 @@ from ..apps.catalog import load_app
 from ..datasets.letters import letter_samples
 from ..datasets.next_action import NextActionDataset
 from ..datasets.prompts import PromptFormat
-from ..datasets.stream import Making, Shape, Source, Stream, default_sources, episode_samples
+from ..datasets.stream import Making, Shape, Source, Stream, default_sources, episode_samples, load_visits
 from ..envs.app_device import AppDevice
 from ..ingest.store import load_manifest, load_sessions, sha256
 from ..ingest.synthetic import generate_synthetic_sessions
@@ -85,7 +85,7 @@ def make_stream(
     shapes = [Shape(tuple(k.size), k.share, k.variant, _sources(k.sources)) for k in s.kinds]
     make = letter_samples if s.lesson == "seeing" else episode_samples
     return Stream(s.samples, config.training.per_device_train_batch_size, stream_sources(config), how, shapes, s.seed,
-                  make, s.workers, s.uses)
+                  make, s.workers, s.uses, load_visits(s.visits) if s.visits else (), s.visited)
 
 # %% ../../nbs/14a_scripts.train.ipynb #27d5b8f6
 def make_evaluate(config: TrainingConfig, fmt: PromptFormat):

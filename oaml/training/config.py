@@ -84,6 +84,8 @@ class StreamSection(Section):
     disturbed: Share = Field(0.45, description="share of the episodes that begin disturbed")
     slip: Share = Field(0.08, description="chance of a careless act after each right one")
     uses: Count = Field(1, description="how often each sample comes")
+    visits: str|None = Field(None, description="file of a policy's episodes, to be gone through again (oaml dagger)")
+    visited: Share = Field(0.5, description="share of the episodes that are such")
     workers: Natural = Field(1, description="processes that make samples; 0 = the one that trains")
 
 class PromptSection(Section):
