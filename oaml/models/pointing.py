@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .base_adapter import IGNORED
+from .base_adapter import IGNORED, load_image
 from .nano import COORDINATES, NanoAdapter
 
 # %% ../../nbs/07f_models.pointing.ipynb #61beced9
@@ -19,12 +19,13 @@ def pointed_at(
     numbers: dict[int, float], # ids of coordinate tokens: what they say
     x_before: set[int],        # ids of tokens after which x stands
     y_before: set[int],        # ids of tokens after which y stands
-    merge: int,                # patches of a visual token's side
+    size: tuple[int, int],     # height and width of the screens, pixels
+    token: tuple[int, int],    # the same of what a visual token shows
 ) -> Tensor:                   # int64 (points, 3): row of the batch, column of the token that looks, visual token
     "Every place that the chats point at."
     ids, labels = inputs["input_ids"].tolist(), inputs["labels"].tolist()
-    down, across = (inputs["image_grid_thw"][0, 1:] // merge).tolist()
-    def cell(x, y): return min(int(y*down), down-1)*across + min(int(x*across), across-1)
+    (height, width), (high, wide) = size, token
+    def cell(x, y): return int(min(y*height, height-1)//high)*-(-width//wide) + int(min(x*width, width-1)//wide)
     points = [(row, column, cell(numbers[chat[j]], numbers[chat[j+2]]))
               for row, (chat, said) in enumerate(zip(ids, labels)) for j in range(1, len(chat) - 2)
               if chat[j] in numbers and chat[j-1] in x_before and chat[j+2] in numbers and chat[j+1] in y_before
@@ -53,23 +54,24 @@ class PointingAdapter(NanoAdapter):
         return new
 
     def prepare_inputs(self,
-        batch: list[dict],       # samples, each ending with an assistant turn
+        batch: list[dict],       # samples with arrays of one size, each ending with an assistant turn
         labels: str="assistant", # which tokens carry loss
     ) -> dict[str, Tensor]:      # a nano's, and points (n, 3)
-        "Tensors for `compute_loss`."
+        "Tensors for `compute_loss`. Raises ValueError for screens of several sizes."
         inputs = super().prepare_inputs(batch, labels)
-        merge = self.qwen.config.vision_config.spatial_merge_size
-        points = pointed_at(inputs, self.numbers, self.x_before, self.y_before, merge)
+        sizes = {load_image(image).shape[:2] for s in batch for image in s["images"]}
+        if len(sizes) > 1: raise ValueError("training.pointing: the screens of a batch must have one size")
+        token = self.processor.image_processor.token
+        points = pointed_at(inputs, self.numbers, self.x_before, self.y_before, sizes.pop(), token)
         return inputs | dict(points=points.to(self.device))
 
     def compute_loss(self,
         inputs: dict[str, Tensor],  # from `prepare_inputs`
         num_items: float|None=None, # divisor; None: `count_supervised(inputs)`
     ) -> Tensor:                    # float32 scalar
-        "The tokens' losses over `num_items`, plus the lesson's in the same proportion. One screen size a batch."
+        "The tokens' losses over `num_items`, plus the lesson's in the same proportion."
         inputs = dict(inputs)
         points, image = inputs.pop("points"), self._image_columns(inputs)
-        if image is None: raise ValueError("training.pointing: the screens of a batch must have one size")
         self._noted = {self.layer: (scores := [])}
         try: loss, tokens = super().compute_loss(inputs, num_items), self.count_supervised(inputs)
         finally: self._noted = None
