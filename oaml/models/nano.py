@@ -508,6 +508,10 @@ class NanoAdapter(QwenVLAdapter):
         super().__init__(model, processor, device, prompt_format, base_model, seed)
         if self.device.type == "cpu": keep_freed_memory()
 
+    def __setstate__(self, state: dict):
+        self.__dict__.update(state)
+        if self.device.type == "cpu": keep_freed_memory()  # in another process
+
     def _image_columns(self, inputs: dict[str, Tensor]) -> slice|None:
         "Where the image stands, if that is the same in every chat and all images have one size; else None."
         grids, is_image = inputs["image_grid_thw"], inputs["mm_token_type_ids"] == 1

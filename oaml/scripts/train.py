@@ -84,7 +84,8 @@ def make_stream(
     how = Making(**{k: getattr(s, k) for k in same}, fmt=fmt)
     shapes = [Shape(tuple(k.size), k.share, k.variant, _sources(k.sources)) for k in s.kinds]
     make = letter_samples if s.lesson == "seeing" else episode_samples
-    return Stream(s.samples, config.training.per_device_train_batch_size, stream_sources(config), how, shapes, s.seed,
+    window = config.training.per_device_train_batch_size * config.training.gradient_accumulation_steps
+    return Stream(s.samples, window, stream_sources(config), how, shapes, s.seed,
                   make, s.workers, s.uses, load_visits(s.visits) if s.visits else (), s.visited)
 
 # %% ../../nbs/14a_scripts.train.ipynb #27d5b8f6

@@ -114,7 +114,8 @@ class TrainingSection(Section):
     pointing: float = Field(0.0, ge=0, description="weight of lessons in pointing (see models.pointing); nano only")
     prefetch: bool = Field(True, description="prepare the next batch in a thread while this one is computed")
     seed: Seed = Field(0, description="seed of the sample order, dropout and new weights")
-    threads: Count|None = Field(None, description="CPU threads; null = torch's choice")
+    threads: Count|None = Field(None, description="CPU threads; null = torch's choice, or 1 of each process")
+    processes: Count = Field(1, description="CPU processes that share the forward passes of a step")
 
 # %% ../../nbs/08a_training.config.ipynb #4ecfb8a1
 class LoggingSection(Section):

@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -33,6 +33,7 @@ from .checkpoints import (TEMPORARY, TrainingError, atomic_folder, changing_stat
                                        read_metrics, rng_state, seed_all, set_rng_state, step_of, undisturbed,
                                        write_file)
 from .config import TrainingConfig, TrainingSection, changed_keys, config_text, load_config
+from .helpers import Helpers, gradients
 
 # %% ../../nbs/08c_training.trainer.ipynb #1229169c
 @lru_cache(maxsize=2)
@@ -253,24 +254,19 @@ def train_step(self: Trainer,
     window: Window # from `prepare`
 ):
     "One optimizer step on `window`."
+    mine = self.helpers.share(window.inputs, window.tokens, self.cursor.step) if self.helpers else window.inputs
     total = 0.
-    for inputs in window.inputs:
-        with self._autocast(): loss = self.adapter.compute_loss(inputs, num_items=window.tokens)
-        loss.backward()
-        total = total + loss.detach()
+    for inputs in mine:
+        total += gradients(self.adapter, [inputs], window.tokens, self.config.training.bf16)
         self.call("after_micro_batch")
+    if self.helpers: total += self.helpers.collect()
     norm = nn.utils.clip_grad_norm_(self.adapter.trainable_parameters(), self.config.training.max_grad_norm or math.inf)
-    self.loss, self.grad_norm, self.lr = float(total), float(norm), self.schedules[0].get_last_lr()[0]
+    self.loss, self.grad_norm, self.lr = total, float(norm), self.schedules[0].get_last_lr()[0]
     self._check_finite(window)
     for optimizer, schedule in zip(self.optimizers, self.schedules):
         optimizer.step()
         schedule.step()
         optimizer.zero_grad(set_to_none=True)
-
-@patch
-def _autocast(self: Trainer):
-    if not self.config.training.bf16: return nullcontext()
-    return torch.autocast(self.adapter.device.type, dtype=torch.bfloat16)
 
 @patch
 def _check_finite(self: Trainer, window: Window):
@@ -297,6 +293,7 @@ def build(self: Trainer):
     seed_all(cfg.seed)
     self.cursor, self.interrupted, self.settled, self.saved_at, self.figures = Cursor(), False, True, None, {}
     self.adapter.model.train()
+    self.helpers = None
     self.optimizers = make_optimizers(self.adapter.model, cfg)
     factor = lambda step: lr_factor(step, self.total_steps, cfg.warmup_ratio, cfg.lr_scheduler_type)
     self.schedules = [torch.optim.lr_scheduler.LambdaLR(o, factor) for o in self.optimizers]
@@ -508,7 +505,11 @@ def fit(self: Trainer,
     resume: bool=False # go on from the newest whole checkpoint of the folder, if there is one
 ) -> FitResult:
     "Train to the end, or to an interrupt. Raises TrainingError."
-    if self.config.training.threads: torch.set_num_threads(self.config.training.threads)
+    threads, processes = self.config.training.threads, self.config.training.processes
+    if threads or processes > 1: torch.set_num_threads(threads or 1)
+    if processes > self._sizes[1]:
+        raise TrainingError(f"training.processes: {processes} would share {self._sizes[1]} forward passes "
+                            "(gradient_accumulation_steps)")
     self.open_run(resume)
     agent = self.out_dir/"agent"
     if resume and agent.exists() and flaw(agent) is None:
@@ -584,9 +585,13 @@ def running(
         trainer.windows = Prefetch(trainer.prepare, start, total, trainer.config.training.prefetch)
         trainer.bar = tqdm(total=total, initial=start, unit="step",
                            disable=None if trainer.progress is None else not trainer.progress)
+        training = trainer.config.training
+        if training.processes > 1:
+            trainer.helpers = Helpers(trainer.adapter, training.processes - 1, training.bf16, training.threads or 1)
         try:
             trainer.call("before_fit")
             yield
         finally:
+            if trainer.helpers: trainer.helpers.close()
             trainer.windows.close()
             trainer.bar.close()
