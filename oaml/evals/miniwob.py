@@ -7,7 +7,7 @@ __all__ = ['PAGES', 'MINIWOB_SUITE', 'MINIWOB_AGENTS', 'MiniwobRun', 'Pages', 'e
 
 # %% ../../nbs/10h_evals.miniwob.ipynb #5a3f5fee
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tqdm.auto import tqdm
@@ -67,24 +67,25 @@ class Pages:
         agent: Agent,         # acts
         task: str,            # one of `oaml.envs.miniwob.ALL_TASKS`
         seeds: Sequence[int], # of the episodes
+        run: Callable=MiniwobRun, # device, seed -> what plays and notes them
     ) -> list[MiniwobRun]:    # in the order of `seeds`
         "Every episode of `task` to its end. Raises DeviceError if a browser dies twice in the same episodes."
         for device in self.pool.devices: device.switch(task)
         n = len(self.pool.devices)
-        return [run for k in range(0, len(seeds), n) for run in self._surely(agent, seeds[k:k+n])]
+        return [r for k in range(0, len(seeds), n) for r in self._surely(agent, seeds[k:k+n], run)]
 
-    def _surely(self, agent: Agent, seeds: Sequence[int]) -> list[MiniwobRun]:
+    def _surely(self, agent: Agent, seeds: Sequence[int], run: Callable) -> list[MiniwobRun]:
         "An episode on each page, and all of them once more if one is lost."
-        try: return self._together(agent, seeds)
+        try: return self._together(agent, seeds, run)
         except DeviceError as e: warnings.warn(f"the episodes of seeds {', '.join(map(str, seeds))} begin again: {e}")
-        return self._together(agent, seeds)
+        return self._together(agent, seeds, run)
 
-    def _together(self, agent: Agent, seeds: Sequence[int]) -> list[MiniwobRun]:
+    def _together(self, agent: Agent, seeds: Sequence[int], run: Callable) -> list[MiniwobRun]:
         "Runs in lockstep, each on its page."
-        runs = [MiniwobRun(d, s) for d, s in zip(self.pool.devices, seeds)]
-        self.pool.each(MiniwobRun.begin, runs)
+        runs = [run(d, s) for d, s in zip(self.pool.devices, seeds)]
+        self.pool.each(lambda r: r.begin(), runs)
         while live := [r for r in runs if not r.over]:
-            self.pool.each(MiniwobRun.perform, live, agent.act([r.view() for r in live]))
+            self.pool.each(lambda r, action: r.perform(action), live, agent.act([r.view() for r in live]))
         return runs
 
     def close(self):
