@@ -4,15 +4,16 @@
 
 # %% auto #0
 __all__ = ['PAD', 'END', 'SPECIAL_TOKENS', 'HEADERS', 'SENTENCES', 'POINTING', 'DSL', 'COORDINATES', 'WORDS', 'PIECES',
-           'MAX_LENGTH', 'CHAT_TEMPLATE', 'EDGE_GAIN', 'MAPS', 'RETINA_MAPS', 'RETINA_GAIN', 'nano_tokenizer',
+           'MAX_LENGTH', 'CHAT_TEMPLATE', 'EDGE_GAIN', 'MAPS', 'RETINA_MAPS', 'RETINA_GAIN', 'AHEAD', 'nano_tokenizer',
            'NanoImageProcessor', 'nano_config', 'fan_in_init', 'wave_rows', 'ordered_init', 'copying_init',
            'build_nano', 'load_nano', 'fast_norm', 'attend', 'turn', 'turns', 'vision_features', 'low', 'KVCache',
-           'text_states', 'keep_freed_memory', 'NanoAdapter']
+           'text_states', 'keep_freed_memory', 'Guesses', 'NanoAdapter']
 
 # %% ../../nbs/07d_models.nano.ipynb #ff639b62
 import ctypes
 import json
 import re
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -495,6 +496,40 @@ def keep_freed_memory():
     mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
 
 # %% ../../nbs/07d_models.nano.ipynb #3e0853d4
+AHEAD = 6 # tokens that are guessed at most
+
+class Guesses:
+    "What may follow in an answer."
+    def __init__(self,
+        tokenizer: PreTrainedTokenizerFast, # nano's
+        end: int,                           # the token that ends an answer
+    ):
+        ids = tokenizer.convert_tokens_to_ids
+        one = lambda text: tokenizer(text, add_special_tokens=False)["input_ids"]
+        spelt = {i: tokenizer.decode([i]) for i in range(len(tokenizer))}
+        self.numbers, close = set(ids(list(COORDINATES))), [*one(")"), end]
+        across = {i: re.search(r"[( ](d?)x(2?)=$", s) for i, s in spelt.items()}
+        self.after = {i: one(", {}y{}=".format(*m.groups())) for i, m in across.items() if m}
+        self.after |= {i: close for i, s in spelt.items() if re.search(r" d?y2?=$", s)}
+        self.whole = {i: [end] for i, s in spelt.items() if s.endswith("()")}
+        self.quote, self.marks, self.closed = set(one('"')), set(one("'")), [*one('"'), *close]
+
+    def __call__(self,
+        said: list[int], # of the answer so far
+        chat: list[int], # what it answers
+    ) -> list[int]:      # `AHEAD` at most
+        "What may come next."
+        before, last = said[-2] if len(said) > 1 else None, said[-1]
+        if last in self.numbers and before in self.after: return self.after[before]
+        if last in self.whole: return self.whole[last]
+        if len(said) < 2: return []
+        if last in self.quote: return self.closed[1:]
+        starts = [k for k in range(1, len(chat)) if chat[k] == last and (chat[k-1] == before or chat[k-1] in self.marks)]
+        found = next((chat[k+1:k+1+AHEAD] for k in starts), [])
+        ends = next((k for k, t in enumerate(found) if t in self.marks), None)
+        return found if ends is None else (found[:ends] + self.closed)[:AHEAD]
+
+# %% ../../nbs/07d_models.nano.ipynb #e3926567
 class NanoAdapter(QwenVLAdapter):
     "Qwen's adapter with a shorter way through the model for equal-sized screens."
     def __init__(self,
@@ -555,21 +590,34 @@ class NanoAdapter(QwenVLAdapter):
         if image is None: return QwenVLAdapter._complete(self, samples, max_new_tokens)
         text, lengths = self.qwen.model.language_model, inputs["attention_mask"].sum(1)
         batch, tokens = inputs["input_ids"].shape
-        cache = KVCache(text, batch, tokens + max_new_tokens, low(text.embed_tokens.weight))
+        room = tokens + max_new_tokens*(1 + AHEAD)
+        cache = KVCache(text, batch, room, low(text.embed_tokens.weight))
         state = self._read(inputs, image, lengths[:, None] - 1, cache)
         next_place = self._places(inputs, image)[:, :, -1:] - (tokens - lengths - 1)[:, None]
-        hidden = torch.zeros(batch, 1, 1, tokens + max_new_tokens, dtype=state.dtype, device=self.device)
+        hidden = torch.zeros(batch, 1, 1, room, dtype=state.dtype, device=self.device)
         hidden[..., :tokens].masked_fill_(inputs["attention_mask"][:, None, None] == 0, float("-inf"))
-        return self._write(state, next_place, hidden, cache, max_new_tokens)
+        said = [[first] for first in self.qwen.lm_head(state[:, -1]).argmax(-1).tolist()]
+        return self._write(said, inputs["input_ids"].tolist(), next_place, hidden, cache, max_new_tokens)
 
-    def _write(self, state: Tensor, place: Tensor, hidden: Tensor, cache: KVCache, max_new_tokens: int):
-        "Token after token until all chats have ended. `state` (batch, 1, size) gives the first, which is at `place`."
-        text, stops, said = self.qwen.model.language_model, torch.tensor(self.stops, device=self.device), []
-        done = torch.zeros(len(state), dtype=torch.bool, device=self.device)
-        for step in range(max_new_tokens):
-            said.append(self.qwen.lm_head(state[:, -1]).argmax(-1))
-            done |= torch.isin(said[-1], stops)
-            if done.all(): break
-            x = low(text.embed_tokens(said[-1][:, None]))
-            state = text_states(text, x, place + step, hidden[..., :cache.used + 1], cache=cache)
-        return torch.stack(said, 1).tolist()
+    def _write(self, said: list[list[int]], chats: list[list[int]], place: Tensor, hidden: Tensor, cache: KVCache,
+               most: int) -> list[list[int]]:
+        "Go on from each first token, which is at `place`, until all chats have ended."
+        text, guess = self.qwen.model.language_model, self._guess
+        over = lambda row: row[-1] in self.stops or len(row) >= most
+        while not all(map(over, said)):
+            guesses = [[] if over(row) else guess(row, chat) for row, chat in zip(said, chats)]
+            wide, used = 1 + max(map(len, guesses)), cache.used
+            fed = torch.tensor([[row[-1], *g, *[self.end]*(wide - 1 - len(g))] for row, g in zip(said, guesses)])
+            at = torch.tensor([[len(row) - 1] for row in said]) + torch.arange(wide)
+            seen = torch.cat((hidden[..., :used].expand(-1, -1, wide, -1),
+                              hidden.new_full((wide, wide), float("-inf")).triu(1).expand(len(said), 1, -1, -1)), -1)
+            x = low(text.embed_tokens(fed.to(self.device)))
+            state = text_states(text, x, place + at.to(self.device), seen, cache=cache)
+            for row, g, best, mask in zip(said, guesses, self.qwen.lm_head(state).argmax(-1).tolist(), hidden):
+                right = next((k for k, (a, b) in enumerate(zip(g, best)) if a != b), len(g))
+                mask[..., used + 1 + right:used + wide] = float("-inf")  # what was guessed wrong
+                if not over(row): row += best[:right + 1]
+        return [row[:most] for row in said]
+
+    @cached_property
+    def _guess(self) -> "Guesses": return Guesses(self.tokenizer, self.end)
