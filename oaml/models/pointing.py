@@ -77,7 +77,7 @@ class PointingAdapter(NanoAdapter):
         finally: self._noted = None
         if not len(points): return loss
         row, column, right = points.T
-        looks = scores[0][row, -1, column, image].float()
-        return loss + self.weight * F.cross_entropy(looks, right) * tokens / (num_items or tokens)
+        looks = scores[0][row, -1, column].float()  # at texts too: what it sees there would drown the rest
+        return loss + self.weight * F.cross_entropy(looks, image.start + right) * tokens / (num_items or tokens)
 
     def _read(self, *args, **more): return super()._read(*args, noted=self._noted, **more)
