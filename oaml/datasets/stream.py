@@ -265,7 +265,7 @@ class Source:
 @dataclass(frozen=True)
 class Shape:
     "A kind of screen that batches have."
-    size: tuple[int, int]=SCREEN_SIZE   # width and height, pixels, multiples of 32
+    size: tuple[int, int]=SCREEN_SIZE   # width and height, pixels
     share: float=1.                     # of all batches, next to the others' shares
     variant: str=""                     # how applications are wrapped there, such as "@phone"
     sources: tuple[Source, ...]=()      # what is shown on it; (): the stream's sources

@@ -65,7 +65,7 @@ class DataSection(Section):
 
 class Kind(Section):
     "A kind of screen in a stream."
-    size: tuple[Count, Count] = Field((256, 192), strict=False, description="width and height, multiples of 32")
+    size: tuple[Count, Count] = Field((256, 192), strict=False, description="width and height, pixels")
     share: Positive = Field(1.0, description="of the batches, next to the other kinds'")
     variant: str = Field("", description="how applications are wrapped, such as @phone")
     sources: dict[str, Positive] = Field({}, description="what is shown on it and shares; {} = the stream's sources")
