@@ -13,7 +13,7 @@ from random import Random
 
 import numpy as np
 
-from .stream import ROLE_WORDS, Making, pick, walk_episode
+from .stream import ROLE_WORDS, Making, aims_of, named_spots, pick, walk_episode
 from ..envs.app_device import AppDevice
 from ..ui.layout import DOT, Element
 from ..ui.render import Writing
@@ -70,12 +70,13 @@ def as_text(
 def letters_of(
     device: AppDevice, # in an episode
     screen=None,       # one of its screens; None: the one that it shows
-) -> dict:             # image: uint8 (height, width, 3); letters: from `letter_map`; parts: from `element_map`
-    "A screen, what is written on it, and what it is made of."
+) -> dict:             # image: uint8 (height, width, 3); letters: from `letter_map`; parts: from `element_map`; names
+    "A screen, what is written on it, and what it is made of. Names: each with the (x, y) where to point at what it names."
     screen, written = screen or device.screen, Writing()
-    image = device.stage.render(screen, written)
+    image, elements = device.stage.render(screen, written), device.stage.elements(screen)
     return dict(image=np.asarray(image), letters=letter_map(written.glyphs, device.size),
-                parts=element_map(device.stage.elements(screen), device.size))
+                parts=element_map(elements, device.size),
+                names=named_spots(elements, aims_of(elements, written.glyphs, device.size)))
 
 # %% ../../nbs/06d_datasets.letters.ipynb #56c8ae34
 PAGE_LETTERS = """([width, height]) => {

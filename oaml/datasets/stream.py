@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['ROLE_WORDS', 'ASK_WHERE', 'ASK_BAND', 'ASK_AT', 'ASK_IN', 'LONGEST', 'AIMED', 'GAP', 'QUESTIONS', 'SHARES',
-           'SESSIONS', 'GROUP', 'AHEAD', 'standing', 'aim', 'told', 'screen_questions', 'Making', 'walk_episode',
-           'aimed', 'pick', 'fitting', 'chat_sample', 'episode_samples', 'recorded_samples', 'Source', 'Shape',
-           'default_sources', 'Visit', 'save_visits', 'load_visits', 'Stream']
+           'SESSIONS', 'GROUP', 'AHEAD', 'standing', 'aims_of', 'told', 'named_spots', 'screen_questions', 'Making',
+           'walk_episode', 'aimed', 'pick', 'fitting', 'chat_sample', 'episode_samples', 'recorded_samples', 'Source',
+           'Shape', 'default_sources', 'Visit', 'save_visits', 'load_visits', 'Stream']
 
 # %% ../../nbs/06c_datasets.stream.ipynb #cbe6049e
 import os
@@ -36,8 +36,9 @@ from ..ui.render import Writing
 
 # %% ../../nbs/06c_datasets.stream.ipynb #21d54119
 ROLE_WORDS = FORM_WORDS | dict(
-    radio="choice", switch="switch", listitem="item", tab="tab", gridcell="cell", combobox="list", option="option", menuitem="entry", heading="title",
-    text="text", label="label", alert="alert", status="note", progressbar="wait", tooltip="tip")
+    radio="choice", switch="switch", listitem="item", tab="tab", gridcell="cell", combobox="list", option="option",
+    menuitem="entry", heading="title", text="text", label="label", alert="alert", status="note", progressbar="wait",
+    tooltip="tip")
 ASK_WHERE = "Click '{0}'.", "Find '{0}'.", "Click the {1} '{0}'."
 ASK_BAND, ASK_AT, ASK_IN = "What is from y={} to y={}?", "What is at, x={}, y={}?", "What is in '{}'?"
 LONGEST = 60 # characters of a name that is asked for: longer ones are paragraphs
@@ -57,18 +58,21 @@ AIMED = tuple("""button link checkbox radio switch tab listitem option menuitem 
     status""".split()) # roles of what may be pointed at anywhere
 GAP = 9                # pixels between letters' middles, beyond which other words begin
 
-def aim(
-    e: Element,                                 # of a screen
+def aims_of(
+    elements: Iterable[Element],                # of a screen
     glyphs: Iterable[tuple[str, float, float]], # what is written there, from `ui.render.Writing`: pixels
     size: tuple[int, int],                      # of the screen, pixels
-) -> tuple[float, float]: # 0 to 1
-    "Where to point: at an element's first words, or else its middle. A long row is empty there, as all others are."
-    x0, y0, x1, y1 = e.box
-    spots = sorted((y/size[1], x/size[0]) for _, x, y in glyphs)
-    within = [(y, x) for y, x in spots if x0 <= x <= x1 and y0 <= y <= y1] if e.role in AIMED else []
-    line = [x for y, x in within if y == within[0][0]]
-    end = next((k for k, (a, b) in enumerate(zip(line, line[1:]), 1) if b - a > GAP/size[0]), len(line))
-    return ((line[0] + line[end-1])/2, within[0][0]) if line else ((x0 + x1)/2, (y0 + y1)/2)
+) -> dict[tuple, tuple[float, float]]: # an element's box: where to point at it, 0 to 1; elsewhere it is the middle
+    "Where to point at what has words: at the first of them. A long row's middle is empty, as all others' are."
+    spots, aims = sorted((y/size[1], x/size[0]) for _, x, y in glyphs), {}
+    for e in elements:
+        x0, y0, x1, y1 = e.box
+        within = [(y, x) for y, x in spots if x0 <= x <= x1 and y0 <= y <= y1] if e.role in AIMED else []
+        if not within: continue
+        line = [x for y, x in within if y == within[0][0]]
+        end = next((k for k, (a, b) in enumerate(zip(line, line[1:]), 1) if b - a > GAP/size[0]), len(line))
+        aims[e.box] = (line[0] + line[end-1])/2, within[0][0]
+    return aims
 
 def told(
     e: Element, # of a screen
@@ -91,11 +95,22 @@ class _Seen:
         names = [e.name for e in known]
         return cls(known, tuple(e for e in known if e.name and names.count(e.name) == 1), digits, aims)
 
-    def at(self, e: Element) -> tuple[str, str]:
-        "Where to point at it, as text."
+    def spot(self, e: Element) -> tuple[float, float]:
+        "Where to point at it."
         x0, y0, x1, y1 = e.box
-        x, y = self.aims.get(e.box, ((x0 + x1)/2, (y0 + y1)/2))
-        return f"{x:.{self.digits}f}", f"{y:.{self.digits}f}"
+        return self.aims.get(e.box, ((x0 + x1)/2, (y0 + y1)/2))
+
+    def at(self, e: Element) -> tuple[str, str]:
+        "The same as text."
+        return tuple(f"{v:.{self.digits}f}" for v in self.spot(e))
+
+def named_spots(
+    elements: Iterable[Element], # of a screen
+    aims: dict,                  # from `aims_of`
+) -> list[tuple[str, tuple[float, float]]]: # name, (x, y)
+    "The elements that one name is enough for, and where to point at each."
+    seen = _Seen.of(elements, 2, aims)
+    return [(e.name, seen.spot(e)) for e in seen.unique]
 
 def _ask_band(seen: _Seen, rng: Random, most: int=6) -> tuple[str, Action]:
     "What stands in a band of the screen, from top to bottom."
@@ -183,7 +198,7 @@ def aimed(
     aims: dict,     # an element's box: where to point at it
 ) -> Action:
     "The target's act, at the words of what it is done to."
-    if target.box not in aims or target.action.x2 is not None: return target.action
+    if target.box not in aims or target.action.x is None or target.action.x2 is not None: return target.action
     x, y = aims[target.box]
     return replace(target.action, x=x, y=y)
 
@@ -230,7 +245,7 @@ def episode_samples(
     for screen, elements, target in pick(steps, how.picks, rng):
         written = Writing()
         image = np.asarray(device.stage.render(screen, written))
-        aims = {e.box: aim(e, written.glyphs, device.size) for e in elements if e.role in AIMED}
+        aims = aims_of(elements, written.glyphs, device.size)
         asked = fitting(screen_questions(elements, how.questions, rng, how.fmt, aims), how.longest)
         out.append(chat_sample(image, device.goal.text, aimed(target, aims), asked, how))
     return out

@@ -27,10 +27,11 @@ from transformers.vision_utils import get_vision_interpolation_indices_and_weigh
 
 from ..datasets.prompts import (
     ASK_ACTION, ASK_THOUGHT, GOAL_PREFIX, HISTORY_PREFIX, SCREEN_SENTENCE, SYSTEM_PROMPT)
-from ..datasets.letters import padded
+from ..datasets.letters import CHARS, padded
 from .qwen_vl import ImageTextProcessor, QwenVLAdapter, no_bars
 from .retina import NAME as RETINA
 from .retina import Retina, load_retina, save_retina
+from .spelling import spelling_init
 
 # %% ../../nbs/07d_models.nano.ipynb #15c4dbbb
 PAD, END = "<|endoftext|>", "<|im_end|>"
@@ -214,12 +215,14 @@ def nano_config(
 ) -> Qwen3VLConfig:                      # about 2.4 million weights; 3.0 for a reader
     "Qwen3-VL's architecture, very small."
     ids = {s: tokenizer.convert_tokens_to_ids(s) for s in SPECIAL_TOKENS}
-    size, inner, heads, seeing = (192, 512, 6, 128) if reader else (160, 384, 5, 96)
+    size, inner, heads, head, seeing = (192, 512, 4, 64, 128) if reader else (160, 384, 5, 32, 96)
+    turning = (1e8, [12, 10, 10]) if reader else (1e4, [6, 5, 5])  # a reader's slow pairs compare words far apart
     text = dict(
         vocab_size=len(tokenizer), hidden_size=size, intermediate_size=inner, num_hidden_layers=4,
-        num_attention_heads=heads, num_key_value_heads=heads, head_dim=32, attention_bias=True,
+        num_attention_heads=heads, num_key_value_heads=heads, head_dim=head, attention_bias=True,
         max_position_embeddings=MAX_LENGTH, pad_token_id=ids[PAD], bos_token_id=None, eos_token_id=ids[END],
-        rope_parameters=dict(rope_type="default", rope_theta=10000.0, mrope_section=[6, 5, 5], mrope_interleaved=True))
+        rope_parameters=dict(rope_type="default", rope_theta=turning[0], mrope_section=turning[1],
+                             mrope_interleaved=True))
     vision = dict(
         depth=3, hidden_size=seeing, num_heads=seeing // 32, intermediate_size=384, hidden_act="gelu", patch_size=4,
         in_channels=2*(MAPS + RETINA_MAPS) if reader else MAPS, temporal_patch_size=1,
@@ -314,9 +317,16 @@ def build_nano(
         model = Qwen3VLForConditionalGeneration._from_config(config, attn_implementation="eager")
         fan_in_init(model)
         ordered_init(model, tokenizer.convert_tokens_to_ids(list(COORDINATES)))
-        copying_init(model)
+        if reader: spelling_init(model, _spelt(tokenizer))
+        copying_init(model, searching=(2, 3) if reader else (1, 2))
     seeing = dict(merge_size=1, fold=2, retina=load_retina()) if reader else {}
     return model, ImageTextProcessor(NanoImageProcessor(**seeing), tokenizer)
+
+def _spelt(tokenizer: PreTrainedTokenizerFast) -> dict[int, str]:
+    "The tokens that are words or letters, by id."
+    words = {w.strip() for w in _everywhere(WORDS)} | set(CHARS)
+    said = {i: tokenizer.decode([i]).strip() for i in range(len(tokenizer))}
+    return {i: w for i, w in said.items() if w in words}
 
 def load_nano(
     folder: str|Path,  # that an adapter saved to

@@ -121,13 +121,19 @@ def _success_everywhere(config: TrainingConfig, fmt: PromptFormat):
     return evaluate
 
 def _letters_right(config: TrainingConfig, fmt: PromptFormat):
-    "How many letters of `eval_episodes` validation episodes of each source are read right."
+    "How many letters, and names where there are any, of `eval_episodes` validation episodes of each source are right."
     seeds, kinds = split_seeds("validation", config.logging.eval_episodes), config.stream.kinds
     apps = {s.app: k.size for k in kinds for s in _sources(k.sources) or stream_sources(config)}
     def evaluate(adapter, step: int) -> dict:
-        right = {app: adapter.letter_accuracy([x for k in seeds for x in letter_samples(app, k, Making(size))])
-                 for app, size in apps.items()}
-        return dict(letters=mean(right.values()), **{f"letters_{app}": v for app, v in right.items()})
+        figures = {}
+        for app, size in apps.items():
+            samples = [x for k in seeds for x in letter_samples(app, k, Making(size))]
+            figures[f"letters_{app}"] = adapter.letter_accuracy(samples)
+            if hasattr(adapter, "name_accuracy") and any(x.get("names") for x in samples):
+                figures[f"names_{app}"] = adapter.name_accuracy(samples)
+        means = {kind: mean(v for name, v in figures.items() if name.startswith(f"{kind}_"))
+                 for kind in dict.fromkeys(name.split("_")[0] for name in figures)}
+        return means | figures
     return evaluate
 
 # %% ../../nbs/14a_scripts.train.ipynb #021a11f0
