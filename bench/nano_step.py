@@ -39,7 +39,7 @@ def main():
     parser.add_argument("--profile", action="store_true", help="print where nano's step goes")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    nano = QwenVLAdapter.from_pretrained("nano", device="cpu")
+    nano = QwenVLAdapter.from_pretrained("nano-small", device="cpu")
     library = QwenVLAdapter(deepcopy(nano.model), nano.processor, "cpu")
     library.model.set_attn_implementation("sdpa")
     samples = [login_sample(i) for i in range(args.batch)]

@@ -140,7 +140,7 @@ def episodes_on_disk(folder: Path) -> list:
 def nano():
     "A fresh nano behind its adapter, on the CPU."
     from oaml.models.qwen_vl import QwenVLAdapter
-    return QwenVLAdapter.from_pretrained("nano", device="cpu", seed=0)
+    return QwenVLAdapter.from_pretrained("nano-small", device="cpu", seed=0)
 
 
 def plain(adapter):

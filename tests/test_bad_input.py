@@ -37,7 +37,7 @@ def agent(tmp_path_factory):
     pytest.importorskip("torch")
     from oaml.models.qwen_vl import QwenVLAdapter
     folder = tmp_path_factory.mktemp("agent")
-    QwenVLAdapter.from_pretrained("nano", device="cpu").save(folder)
+    QwenVLAdapter.from_pretrained("nano-small", device="cpu").save(folder)
     return folder
 
 
@@ -166,6 +166,6 @@ def test_prompt_format_of_another_checkpoint():
 def test_4bit_without_cuda():
     pytest.importorskip("torch")
     from oaml.models.qwen_vl import QwenVLAdapter
-    refused(lambda: QwenVLAdapter.from_pretrained("nano", load_in_4bit=True, device="cpu"),
+    refused(lambda: QwenVLAdapter.from_pretrained("nano-small", load_in_4bit=True, device="cpu"),
             "load_in_4bit=True", "CUDA", "pass load_in_4bit=False", error=ValueError)
     refused(lambda: load_config(overrides=["model.load_in_4bit=true"]), "lora", "4-bit", error=ConfigError)

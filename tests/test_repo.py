@@ -3,6 +3,7 @@ import importlib.util
 import json
 import re
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -85,3 +86,11 @@ def test_check_catches_a_planted_fault(tmp_path, monkeypatch):
     module.write_text(module.read_text(encoding="utf-8") + "# edited by hand\n", encoding="utf-8")
     found = {line.split(":")[0] for line in dev.out_of_sync()}
     assert {"nbs/index.ipynb", "oaml/ui/stale.py", "oaml/ui/themes.py"} <= found
+
+
+def test_nothing_large_or_accidental_is_tracked():
+    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True).stdout.split("\0")[:-1]
+    if not tracked: pytest.skip("not a git checkout")
+    assert not [name for name in tracked if name.startswith("nbs/runs/")]
+    large = {name for name in tracked if (ROOT/name).exists() and (ROOT/name).stat().st_size > 1e6}
+    assert large <= {"oaml/models/nano_weights/model.safetensors"}

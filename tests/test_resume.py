@@ -42,7 +42,7 @@ def run(out_dir, kill=None, watch=True, **training):
     torch.set_num_threads(1)
     resume = (Path(out_dir)/"resolved.yaml").exists()
     lora = dict(r=4, lora_dropout=.2, target_modules=["q_proj", "v_proj"])
-    adapter = QwenVLAdapter.from_pretrained("nano", lora_config=lora, device="cpu", seed=0)
+    adapter = QwenVLAdapter.from_pretrained("nano-small", lora_config=lora, device="cpu", seed=0)
     if list(Path(out_dir).glob("checkpoint-*")):  # a resumed run gets other new weights: nothing may come from them
         with torch.no_grad(): [p.normal_() for p in adapter.trainable_parameters()]
     config = TrainingConfig(

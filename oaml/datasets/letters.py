@@ -71,7 +71,7 @@ def letters_of(
     device: AppDevice, # in an episode
     screen=None,       # one of its screens; None: the one that it shows
 ) -> dict:             # image: uint8 (height, width, 3); letters: from `letter_map`; parts: from `element_map`; names
-    "A screen, what is written on it, and what it is made of. Names: each with the (x, y) where to point at what it names."
+    "A screen, what is written on it, and what it is made of. Names: each with the (x, y) to point at what it names."
     screen, written = screen or device.screen, Writing()
     image, elements = device.stage.render(screen, written), device.stage.elements(screen)
     return dict(image=np.asarray(image), letters=letter_map(written.glyphs, device.size),

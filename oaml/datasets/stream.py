@@ -28,7 +28,7 @@ from .prompts import ASK_ACTION, GOAL_PREFIX, PromptFormat, answer_text, prompt_
 from ..envs.app_device import SCREEN_SIZE, AppDevice
 from ..envs.device import recorded_elements
 from ..envs.oracle import acceptable_targets
-from ..ingest.store import load_sessions, write_atomic
+from ..ingest.store import load_sessions, sha256, write_atomic
 from ..ingest.synthetic import careless_act, disturb
 from ..schemas.sessions import Action, Target, from_json, to_json
 from ..ui.layout import DOT, Element
@@ -332,6 +332,7 @@ class Stream(Sequence):
         if any(s.app.split("@")[0] == HELD_OUT_APP for s in shown):
             raise ValueError(f"sources: {HELD_OUT_APP} is held out, to measure on an application never trained on")
         if length < 1 or batch < 1: raise ValueError(f"a stream of {length} samples in batches of {batch}: both from 1")
+        if visits and make is not episode_samples: raise ValueError("visits: only acting can be learnt from them")
         self.length, self.batch, self.how, self.shapes, self.first_seed = length, batch, how, tuple(shapes), first_seed
         self.uses, self.per_block, self.visits, self.visited = uses, batch*how.picks, tuple(visits), visited
         kinds = {(s.app + shape.variant, shape.size) for shape in self.shapes for s in shape.sources or self.sources}
@@ -411,12 +412,15 @@ class Stream(Sequence):
 
     def manifest(self) -> dict:
         "What decides the samples, as plain values: two streams with equal manifests are equal."
-        how = asdict(self.how)
+        how, shown = asdict(self.how), [*self.sources, *(s for shape in self.shapes for s in shape.sources)]
         del how["size"]
+        folders = {s.app: Path(s.app.removeprefix(SESSIONS)) for s in shown if s.app.startswith(SESSIONS)}
+        recorded = {app: sha256((folder/"manifest.json").read_bytes()) for app, folder in folders.items()}
+        visits = sha256("".join(map(to_json, self.visits)).encode()) if self.visits else None
         return dict(made_by=self.make.__name__, samples=self.length, uses=self.uses, batch=self.batch,
                     first_seed=self.first_seed, episodes=self.episodes,
                     sources=[asdict(s) for s in self.sources], shapes=[asdict(s) for s in self.shapes],
-                    visits=len(self.visits), **(dict(visited=self.visited) if self.visits else {}), **how)
+                    recorded=recorded, visits=visits, visited=self.visited if visits else None, **how)
 
     def close(self):
         "End the workers."
