@@ -185,9 +185,7 @@ def load_agent(
     if name in ("memoriser", "nearest"):
         known = training_episodes(suite) if episodes is None else episodes
         return (Memoriser if name == "memoriser" else NearestScreen)(known)
-    if name == "nano" and not Path(name).exists():
-        raise ValueError("agent: no trained 'nano' is shipped yet; train one with `oaml train configs/login_nano.yaml` "
-                         "and pass its agent folder")
+    if name == "nano" and not Path(name).exists(): return PolicyAgent(load_policy("nano"), "nano")
     if not Path(name).is_dir():
         raise FileNotFoundError(f"agent: {name!r} is neither one of {', '.join(AGENTS)} nor a folder")
     folder = Path(name).resolve()

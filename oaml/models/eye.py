@@ -36,8 +36,8 @@ class Sayings(nn.Module):
 
     def forward(self,
         x: Tensor, # (images, visual tokens, size)
-    ) -> dict[str, Tensor]: # letters (images, tokens, slots, letters), roles (images, tokens, squares, roles), states, places
-        "What is said, unnormalised. Places are y and x of the token's middle: (images, tokens, 2, hundredths)."
+    ) -> dict[str, Tensor]: # letters (images, tokens, slots, letters), roles and states by square, places
+        "What is said, unnormalised. Places are y and x, of the token or of what it names: (images, tokens, 2, hundredths)."
         cut = lambda said, n: said.view(*x.shape[:2], -1, n).float()
         parts = cut(self.parts(x), len(ROLES) + len(STATES))
         return dict(letters=cut(self.letters(x), len(CHARS) + 1), roles=parts[..., :len(ROLES)],
@@ -103,7 +103,8 @@ class EyeAdapter(BaseVLMAdapter):
         (down, across), (images, said, x, y) = grid, zip(*names)
         images, x, y = torch.tensor(images), torch.tensor(x), torch.tensor(y)
         tokens = (y*down).long().clamp(max=down - 1)*across + (x*across).long().clamp(max=across - 1)
-        inputs["codes"], inputs["named"] = torch.from_numpy(np.stack([code(n) for n in said])), torch.stack((images, tokens))
+        inputs["codes"] = torch.from_numpy(np.stack([code(name) for name in said]))
+        inputs["named"] = torch.stack((images, tokens))
         inputs["places"][images, tokens] = torch.stack((y, x), -1).mul(100).round().long()
 
     def count_supervised(self,

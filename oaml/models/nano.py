@@ -215,10 +215,10 @@ def nano_config(
 ) -> Qwen3VLConfig:                      # about 2.4 million weights; 3.0 for a reader
     "Qwen3-VL's architecture, very small."
     ids = {s: tokenizer.convert_tokens_to_ids(s) for s in SPECIAL_TOKENS}
-    size, inner, heads, head, seeing = (192, 512, 4, 64, 128) if reader else (160, 384, 5, 32, 96)
+    size, inner, depth, heads, head, seeing = (192, 512, 5, 4, 64, 128) if reader else (160, 384, 4, 5, 32, 96)
     turning = (1e8, [12, 10, 10]) if reader else (1e4, [6, 5, 5])  # a reader's slow pairs compare words far apart
     text = dict(
-        vocab_size=len(tokenizer), hidden_size=size, intermediate_size=inner, num_hidden_layers=4,
+        vocab_size=len(tokenizer), hidden_size=size, intermediate_size=inner, num_hidden_layers=depth,
         num_attention_heads=heads, num_key_value_heads=heads, head_dim=head, attention_bias=True,
         max_position_embeddings=MAX_LENGTH, pad_token_id=ids[PAD], bos_token_id=None, eos_token_id=ids[END],
         rope_parameters=dict(rope_type="default", rope_theta=turning[0], mrope_section=turning[1],
@@ -318,7 +318,7 @@ def build_nano(
         fan_in_init(model)
         ordered_init(model, tokenizer.convert_tokens_to_ids(list(COORDINATES)))
         if reader: spelling_init(model, _spelt(tokenizer))
-        copying_init(model, searching=(2, 3) if reader else (1, 2))
+        copying_init(model, searching=(3, 4) if reader else (1, 2))
     seeing = dict(merge_size=1, fold=2, retina=load_retina()) if reader else {}
     return model, ImageTextProcessor(NanoImageProcessor(**seeing), tokenizer)
 
@@ -534,7 +534,8 @@ class Guesses:
         if last in self.whole: return self.whole[last]
         if len(said) < 2: return []
         if last in self.quote: return self.closed[1:]
-        starts = [k for k in range(1, len(chat)) if chat[k] == last and (chat[k-1] == before or chat[k-1] in self.marks)]
+        starts = (k for k in range(1, len(chat))
+                  if chat[k] == last and (chat[k-1] == before or chat[k-1] in self.marks))
         found = next((chat[k+1:k+1+AHEAD] for k in starts), [])
         ends = next((k for k, t in enumerate(found) if t in self.marks), None)
         return found if ends is None else (found[:ends] + self.closed)[:AHEAD]

@@ -49,26 +49,35 @@ def code(
 # %% ../../nbs/07ca_models.spelling.ipynb #68039ff3
 @torch.no_grad()
 def spelling_init(
-    model: nn.Module,      # a Qwen3-VL, changed in place
-    texts: dict[int, str], # ids of the tokens that have a code: what they say
-    loud: float=1.5,       # what a carried code is multiplied by
+    model: nn.Module,         # a Qwen3-VL, changed in place
+    texts: dict[int, str],    # ids of the tokens that have a code: what they say
+    carrying: tuple=(0, 2),   # layers whose last head carries codes
+    matching: tuple=(1, 3),   # layers whose last head matches them
+    loud: float=1.5,          # what a carried code is multiplied by
 ):
-    "Let a model's tokens begin with their codes, carry codes in its first layers, and match them in the last but one."
+    "Let a model's tokens begin with their codes, and give it heads that carry codes and heads that match them."
     text = model.model.language_model
     rows, size = text.embed_tokens.weight, text.config.head_dim
     rows[:, :CODE] = 0
     rows[list(texts), :CODE] = torch.from_numpy(np.stack([code(said) for said in texts.values()]))
-    *first, match, _ = text.layers
-    own, seen = slice(0, CODE), slice(CODE, 2*CODE)
-    for layer in first:
+    for layer in text.layers[:max(matching)]:  # these write nothing over codes
         layer.self_attn.o_proj.weight[:2*CODE] = 0
         layer.mlp.down_proj.weight[:2*CODE] = 0
-        carry, units = layer.self_attn, torch.arange(CODE)
-        at = carry.v_proj.out_features - size + units
-        carry.v_proj.weight[at[0]:] = 0
-        carry.o_proj.weight[:, at[0]:] = 0
-        carry.v_proj.weight[at, units] = carry.o_proj.weight[units, at] = loud**.5
-    slow = text.rotary_emb.inv_freq.repeat(2).argsort()[:CODE].sort()[0]
-    for proj, part in ((match.self_attn.q_proj, own), (match.self_attn.k_proj, seen)):
+    for attn in (text.layers[i].self_attn for i in carrying): _carry(attn, size, loud**.5)
+    slow = text.rotary_emb.inv_freq.repeat(2).argsort(stable=True)[:CODE].sort()[0]
+    for attn in (text.layers[i].self_attn for i in matching): _match(attn, size, slow)
+
+def _carry(attn: nn.Module, size: int, loud: float):
+    "Let the last head's values be codes, and write them where codes are."
+    units = torch.arange(CODE)
+    rows = attn.v_proj.out_features - size + units
+    attn.v_proj.weight[-size:] = 0
+    attn.o_proj.weight[:, -size:] = 0
+    attn.v_proj.weight[rows, units] = attn.o_proj.weight[units, rows] = loud
+
+def _match(attn: nn.Module, size: int, slow: torch.Tensor):
+    "Let the last head ask with codes and answer with what is seen; `slow` are its numbers that hardly turn."
+    for proj, first in ((attn.q_proj, 0), (attn.k_proj, CODE)):
         proj.weight[-size:] *= .1
-        proj.weight[proj.out_features - size + slow, part] += torch.eye(CODE)
+        proj.weight[proj.out_features - size + slow, first + torch.arange(CODE)] += 1
+    attn.q_norm.weight.fill_(2)  # sharper than chance

@@ -60,9 +60,10 @@ class AgentPolicy:
 
 # %% ../../nbs/09a_runtime.policy.ipynb #a10186c7
 def load_policy(
-    folder: str|os.PathLike,  # a saved agent: what training leaves in `agent`, or any adapter folder
+    folder: str|os.PathLike,  # a saved agent: what training leaves in `agent`, or any adapter folder; or "nano"
     device=None,              # where the model runs; None: the best there is
 ) -> AgentPolicy:
     "The policy of a saved agent. Raises FileNotFoundError or ValueError that name the folder or the file."
     from oaml.models.qwen_vl import QwenVLAdapter
+    if folder == "nano": return AgentPolicy(QwenVLAdapter.from_pretrained("nano", device=device))
     return AgentPolicy(QwenVLAdapter.load(folder, device))

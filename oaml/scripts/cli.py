@@ -89,7 +89,7 @@ def train(
 # %% ../../nbs/14g_scripts.cli.ipynb #6fd8e366
 @app.command()
 def pretrain(
-    recipe: Annotated[str, typer.Argument(help="Folder of configs, one a stage, in the order of their names.")]="configs/nano",
+    recipe: Annotated[str, typer.Argument(help="Folder of configs, one a stage, ordered by name.")]="configs/nano",
     set: Annotated[list[str], typer.Option("--set", help="Change a key in every stage: section.key=value.")]=[],
 ):
     """Train in **stages**: nano's own recipe, or any folder of configs. Hours; the same command goes on with it.
@@ -102,19 +102,20 @@ def pretrain(
 
 @app.command()
 def dagger(
-    config: Annotated[str, typer.Argument(help="Config with a stream, such as configs/nano/2-finding.yaml.")],
+    config: Annotated[str, typer.Argument(help="Config with a stream, such as configs/nano/2-acting.yaml.")],
     rounds: Annotated[int, typer.Option(help="How often the policy acts and is then taught.")]=3,
     episodes: Annotated[int, typer.Option(help="Episodes of each application that it plays in a round.")]=20,
     set: Annotated[list[str], typer.Option("--set", help="Change a key: section.key=value.")]=[],
 ):
     """Let a policy **act**, and teach it what it should have done where it went. A stopped one goes on.
 
-    Example: `oaml dagger configs/nano/2-finding.yaml --set model.model_name=nano --set stream.samples=8000
+    Example: `oaml dagger configs/nano/2-acting.yaml --set model.model_name=nano --set stream.samples=8000
     --set output_dir=runs/dagger`.
     """
     from oaml.scripts.stages import dagger as run
     for row in _mendable(run, config=config, rounds=rounds, episodes=episodes, overrides=set):
-        typer.echo(f"round {row['round']}: success {row['success']:.1%}" if "success" in row else f"round {row['round']}")
+        known = row.get("success") is not None
+        typer.echo(f"round {row['round']}: " + (f"success {row['success']:.1%}" if known else "not measured"))
 
 # %% ../../nbs/14g_scripts.cli.ipynb #52ca9e33
 @app.command("eval")
@@ -226,7 +227,8 @@ def miniwob_eval(
     from oaml.scripts.miniwob import evaluate
     from oaml.viz.plots import results_table
     rows = _mendable(evaluate, agent=agent, episodes=episodes, split=split, first_seed=first_seed, out=out)
-    typer.echo(results_table(rows, ("app", "goal_family", "agent", "episodes", "success")) + f"\n\n{len(rows)} rows in {out}")
+    typer.echo(results_table(rows, ("app", "goal_family", "agent", "episodes", "success")))
+    typer.echo(f"\n{len(rows)} rows in {out}")
 
 @app.command("serve-device")
 def serve_device(

@@ -21,7 +21,7 @@ from ..viz.plots import results_table
 # %% ../../nbs/14f_scripts.demo.ipynb #02c115d3
 DEMO = dict(
     output_dir="runs/demo",
-    model=dict(model_name="nano"),
+    model=dict(model_name="nano-small"),
     data=dict(app="login", sessions=4000, questions=3, place_weight=.4),
     prompt=dict(precision=2, history=2),
     training=dict(max_steps=1300, per_device_train_batch_size=16, gradient_accumulation_steps=1, optimizer="muon",

@@ -8,7 +8,7 @@ __all__ = ['ONE_CLICK', 'CLICKS', 'TYPING', 'TRANSFER', 'TRAINED', 'GROUPS', 'De
 # %% ../../nbs/14ac_scripts.miniwob.ipynb #858dc3ee
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tqdm.auto import tqdm
@@ -47,15 +47,15 @@ class Demonstration(MiniwobRun):
         action: Action, # what the oracle does
     ):
         "Keep it, then carry it out."
-        frame = self.frame.__class__(self.frame.image, self.device.read_elements(), self.frame.clock)
+        frame = replace(self.frame, elements=self.device.read_elements())
         self.kept.append(Step(frame.clock/1000, save_observation(frame, self.folder), action))
         super().perform(action)
 
     def episode(self) -> Episode:
         "What it was."
         meta = dict(app="miniwob", task=self.device.task, seed=self.seed, size=list(self.device.size))
-        return Episode(f"{self.device.task}-{self.seed}", self.goal, self.kept, success=True, workflow_id=self.device.task,
-                       meta=meta)
+        return Episode(f"{self.device.task}-{self.seed}", self.goal, self.kept, success=True,
+                       workflow_id=self.device.task, meta=meta)
 
 def collect(
     out: str|os.PathLike,               # folder of sessions, one a task; must hold none

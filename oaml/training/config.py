@@ -35,9 +35,11 @@ Decay = Annotated[float, Field(ge=0, lt=1)]  # a moving average's decay
 # %% ../../nbs/08a_training.config.ipynb #42142f5d
 class ModelSection(Section):
     "Which model learns."
-    model_name: str = Field("nano", min_length=1, description="hub id, local folder (a saved agent too), or nano")
+    model_name: str = Field("nano-small", min_length=1,
+                            description="hub id, local folder (a saved agent too), nano, nano-new or nano-small")
     load_in_4bit: bool|None = Field(None, description="QLoRA; null = only for hub models on CUDA with bitsandbytes")
-    retina: str|None = Field(None, description="folder of a trained retina for nano-reader; null = the one it has")
+    retina: str|None = Field(None, description="folder of a trained retina for nano-new; null = the one it has")
+    eye: str|None = Field(None, description="folder of a nano whose vision tower and retina nano-new takes over")
 
 class LoraSection(Section):
     "Low-rank adapters (https://arxiv.org/abs/2106.09685); `lora: null` trains every weight."

@@ -21,14 +21,14 @@ def gradients(
     batches: list[dict], # of `prepare_inputs`
     tokens: float,       # supervised in the whole window
     bf16: bool,          # autocast?
-) -> float:              # the losses' sum
+) -> torch.Tensor:       # the losses' sum, float32
     "Compute the losses of `batches` and their gradients."
-    total = 0.
+    total = torch.zeros((), device=adapter.device)
     for inputs in batches:
         with torch.autocast(adapter.device.type, torch.bfloat16) if bf16 else nullcontext():
             loss = adapter.compute_loss(inputs, num_items=tokens)
         loss.backward()
-        total = total + float(loss.detach())
+        total += loss.detach()  # no waiting for a GPU
     return total
 
 class Helpers:
@@ -40,7 +40,7 @@ class Helpers:
         threads: int=1, # of each
     ):
         if adapter.device.type != "cpu":
-            raise TrainingError(f"training.processes: helpers work on processors, and this model is on {adapter.device}")
+            raise TrainingError(f"training.processes: helpers work on processors; this model is on {adapter.device}")
         adapter.model.share_memory()
         self.weights = adapter.trainable_parameters()
         self.grads = [torch.zeros(sum(p.numel() for p in self.weights)).share_memory_() for _ in range(n)]
@@ -61,8 +61,8 @@ class Helpers:
         n = len(self.pipes) + 1
         for k, pipe in enumerate(self.pipes, 1):
             plain = [{name: v.numpy() for name, v in inputs.items()} for inputs in batches[k::n]]
-            try: pipe.send((plain, tokens, seed*n + k))
-            except OSError: raise TrainingError(f"training.processes: helper {k} has died; go on with --resume") from None
+            try: pipe.send((plain, tokens, (seed*n + k) % 2**32))
+            except OSError: raise _dead(k) from None
         return batches[::n]
 
     def collect(self) -> float: # the helpers' losses
@@ -70,8 +70,7 @@ class Helpers:
         total = 0.
         for k, (pipe, grad) in enumerate(zip(self.pipes, self.grads), 1):
             try: loss, there = pipe.recv()
-            except (EOFError, OSError):
-                raise TrainingError(f"training.processes: helper {k} has died; go on with --resume") from None
+            except (EOFError, OSError): raise _dead(k) from None
             if isinstance(loss, str): raise TrainingError(f"training.processes: helper {k} failed:\n{loss}")
             total += loss
             for p, part, has in zip(self.weights, grad.split([p.numel() for p in self.weights]), there):
@@ -81,10 +80,14 @@ class Helpers:
     def close(self):
         "End the processes."
         for pipe in self.pipes: pipe.close()
-        for helper in self.helpers: helper.join(5) or helper.kill()
+        for helper in self.helpers:
+            helper.join(5)
+            if helper.is_alive(): helper.kill()
 
     def __enter__(self): return self
     def __exit__(self, *_): self.close()
+
+def _dead(k: int) -> TrainingError: return TrainingError(f"training.processes: helper {k} has died; go on with --resume")
 
 def _help(adapter, grads: torch.Tensor, pipe, bf16: bool, threads: int):
     "A helper's life: batches in, gradients out, until the trainer hangs up."
@@ -101,7 +104,7 @@ def _answer(adapter, weights, grads, batches, tokens: float, seed: int, bf16: bo
     "The losses' sum, and which weights have a gradient; the gradients are in `grads` then."
     seed_all(seed)
     batches = [{name: torch.from_numpy(v) for name, v in inputs.items()} for inputs in batches]
-    loss, there = gradients(adapter, batches, tokens, bf16), [p.grad is not None for p in weights]
+    loss, there = float(gradients(adapter, batches, tokens, bf16)), [p.grad is not None for p in weights]
     torch.cat([torch.zeros(p.numel()) if p.grad is None else p.grad.flatten() for p in weights], out=grads)
     for p in weights: p.grad = None
     return loss, there

@@ -254,14 +254,15 @@ def train_step(self: Trainer,
     window: Window # from `prepare`
 ):
     "One optimizer step on `window`."
-    mine = self.helpers.share(window.inputs, window.tokens, self.cursor.step) if self.helpers else window.inputs
+    cfg, mine = self.config.training, window.inputs
+    if self.helpers: mine = self.helpers.share(mine, window.tokens, cfg.seed + self.cursor.step)
     total = 0.
     for inputs in mine:
-        total += gradients(self.adapter, [inputs], window.tokens, self.config.training.bf16)
+        total += gradients(self.adapter, [inputs], window.tokens, cfg.bf16)
         self.call("after_micro_batch")
     if self.helpers: total += self.helpers.collect()
-    norm = nn.utils.clip_grad_norm_(self.adapter.trainable_parameters(), self.config.training.max_grad_norm or math.inf)
-    self.loss, self.grad_norm, self.lr = total, float(norm), self.schedules[0].get_last_lr()[0]
+    norm = nn.utils.clip_grad_norm_(self.adapter.trainable_parameters(), cfg.max_grad_norm or math.inf)
+    self.loss, self.grad_norm, self.lr = float(total), float(norm), self.schedules[0].get_last_lr()[0]
     self._check_finite(window)
     for optimizer, schedule in zip(self.optimizers, self.schedules):
         optimizer.step()
@@ -355,7 +356,7 @@ def restore(self: Trainer,
     return cursor["metrics_bytes"]
 
 # %% ../../nbs/08c_training.trainer.ipynb #746c2c49
-FREE_KEYS = ("output_dir", "logging", "data.workers", "stream.workers", "training.prefetch")  # may differ on resuming: the bits don't
+FREE_KEYS = ("output_dir", "logging", "data.workers", "stream.workers", "training.prefetch")  # the bits don't depend on them
 
 @patch
 def open_run(self: Trainer,
@@ -585,10 +586,10 @@ def running(
         trainer.windows = Prefetch(trainer.prepare, start, total, trainer.config.training.prefetch)
         trainer.bar = tqdm(total=total, initial=start, unit="step",
                            disable=None if trainer.progress is None else not trainer.progress)
-        training = trainer.config.training
-        if training.processes > 1:
-            trainer.helpers = Helpers(trainer.adapter, training.processes - 1, training.bf16, training.threads or 1)
         try:
+            cfg = trainer.config.training
+            if cfg.processes > 1:
+                trainer.helpers = Helpers(trainer.adapter, cfg.processes - 1, cfg.bf16, cfg.threads or 1)
             trainer.call("before_fit")
             yield
         finally:

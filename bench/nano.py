@@ -1,0 +1,57 @@
+"""What the nano that oaml ships can do: `python bench/nano.py [SUITE ...]`, results in bench/runs/nano.
+
+For each suite: nano beside the oracle, do-nothing, random, the memoriser and the nearest screen, 100 test episodes an
+application; and for synthetic-v1 what was wrong in the episodes that failed. Half an hour a suite on one core.
+"""
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+
+import torch
+
+from oaml.envs.oracle import acceptable_targets
+from oaml.evals.suites import AGENTS, evaluate_suite, load_agent, load_suite
+from oaml.evals.trajectory_matching import matches
+from oaml.scripts.eval_policy import write_results
+
+OUT = Path(__file__).parent/"runs/nano"
+SUITES = ("synthetic-v1", "synthetic-v1-ood", "synthetic-v1-mobile", "synthetic-v1-robust")
+
+
+def what_was_wrong(suite, app, outcome):
+    "The first act that no oracle would have done: what was wanted, and what was done instead."
+    device, history = suite.device(app), []
+    device.reset(outcome.seed, draw=False)
+    for action in outcome.actions:
+        wanted = acceptable_targets(device, history)
+        if not any(matches(action, t) for t in wanted):
+            kinds = sorted({t.action.type for t in wanted})
+            if action.type in kinds:
+                said = {"click": "clicked elsewhere", "type": "typed something else"}.get(action.type, "did it wrongly")
+            else: said = f"{action.type} instead"
+            return f"{'/'.join(kinds)} was due: {said}"
+        device.perform(action, draw=False)
+        history.append(action)
+    return "no time left" if outcome.actions[-1].type != "done" else "done, and a goal not met"
+
+
+def failures(suite, reports):
+    "How often each was the first mistake, by application."
+    return {r.app: dict(Counter(what_was_wrong(suite, r.app, o) for o in r.outcomes if not o.success).most_common())
+            for r in reports}
+
+
+def main(names):
+    torch.set_num_threads(1)
+    OUT.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        suite = load_suite(name)
+        rows, reports = evaluate_suite([load_agent(a, suite) for a in AGENTS], suite, progress=True)
+        write_results(rows, OUT/f"{name}.json")
+        if name == "synthetic-v1":
+            (OUT/"failures.json").write_text(json.dumps(failures(suite, reports[AGENTS.index("nano")]), indent=1))
+        print(name, {r["agent"]: r["success"] for r in rows if r["app"] == "mean"}, flush=True)
+
+
+if __name__ == "__main__": main(sys.argv[1:] or SUITES)
