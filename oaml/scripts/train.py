@@ -187,6 +187,7 @@ def load_learner(
             raise ValueError(f"model.retina: {config.model.model_name} has none to be replaced; nano-new has")
         images.retina = load_retina(config.model.retina)
     if config.model.eye: _take_eye(adapter, config.model.eye)
+    if config.training.freeze_vision: adapter.qwen.model.visual.requires_grad_(False)
     if config.training.pointing:
         from oaml.models.pointing import PointingAdapter
         adapter = PointingAdapter.of(adapter, config.training.pointing)

@@ -114,6 +114,7 @@ class TrainingSection(Section):
     bf16: bool|None = Field(None, description="bfloat16 autocast; null = where the processor has it in hardware")
     labels: Literal["assistant", "full"] = Field("assistant", description="which tokens carry loss")
     pointing: float = Field(0.0, ge=0, description="weight of lessons in pointing (see models.pointing); nano only")
+    freeze_vision: bool = Field(False, description="leave the vision tower as it is")
     prefetch: bool = Field(True, description="prepare the next batch in a thread while this one is computed")
     seed: Seed = Field(0, description="seed of the sample order, dropout and new weights")
     threads: Count|None = Field(None, description="CPU threads; null = torch's choice, or 1 of each process")
