@@ -37,7 +37,7 @@ class Sayings(nn.Module):
     def forward(self,
         x: Tensor, # (images, visual tokens, size)
     ) -> dict[str, Tensor]: # letters (images, tokens, slots, letters), roles and states by square, places
-        "What is said, unnormalised. Places are y and x, of the token or of what it names: (images, tokens, 2, hundredths)."
+        "What is said, unnormalised. Places, of a token or of what it names, are (images, tokens, y and x, hundredths)."
         cut = lambda said, n: said.view(*x.shape[:2], -1, n).float()
         parts = cut(self.parts(x), len(ROLES) + len(STATES))
         return dict(letters=cut(self.letters(x), len(CHARS) + 1), roles=parts[..., :len(ROLES)],

@@ -212,7 +212,7 @@ class NanoImageProcessor:
 def nano_config(
     tokenizer: PreTrainedTokenizerFast,  # gives the vocabulary's size and the control tokens' ids
     reader: bool=False,                  # the larger sister
-) -> Qwen3VLConfig:                      # about 2.4 million weights; 3.0 for a reader
+) -> Qwen3VLConfig:                      # about 2.4 million weights; 3.7 for a reader
     "Qwen3-VL's architecture, very small."
     ids = {s: tokenizer.convert_tokens_to_ids(s) for s in SPECIAL_TOKENS}
     size, inner, depth, heads, head, seeing = (192, 512, 5, 4, 64, 128) if reader else (160, 384, 4, 5, 32, 96)

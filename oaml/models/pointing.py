@@ -39,7 +39,7 @@ def asked_for(
     start: int,      # the token that begins a turn
     mark: int,       # the token of a quotation mark, '
 ) -> tuple[int, int]|None: # first column and the one behind the last
-    "Where the name stands that the answer's question quotes. None for a first answer, and for questions that quote more."
+    "Where the name is that an answer's question quotes. None for a first answer, and for questions that quote more."
     starts = [k for k in range(column) if ids[k] == start]
     if len(starts) < 4: return None  # system, goal, act, question
     marks = [k for k in range(starts[-2], starts[-1]) if ids[k] == mark]
@@ -78,7 +78,8 @@ class PointingAdapter(NanoAdapter):
         token = self.processor.image_processor.token
         points = pointed_at(inputs, self.numbers, self.x_before, self.y_before, sizes.pop(), token)
         chats = inputs["input_ids"].tolist()
-        found = ((k, asked_for(chats[row], column, self.start, self.mark)) for k, (row, column, _) in enumerate(points.tolist()))
+        found = ((k, asked_for(chats[row], column, self.start, self.mark))
+                 for k, (row, column, _) in enumerate(points.tolist()))
         names = torch.tensor([(k, *name) for k, name in found if name], dtype=torch.int64).view(-1, 3)
         return inputs | dict(points=points.to(self.device), names=names.to(self.device))
 
@@ -96,7 +97,8 @@ class PointingAdapter(NanoAdapter):
         row, column, right = points.T
         looks = scores[0][row, -1, column].float()  # at texts too: what it sees there would drown the rest
         lesson = F.cross_entropy(looks, image.start + right)
-        if len(names): lesson = lesson + self._not_at(earlier[0][row[names[:, 0]], -1, column[names[:, 0]]].float(), names)
+        at = names[:, 0]
+        if len(at): lesson = lesson + self._not_at(earlier[0][row[at], -1, column[at]].float(), names)
         return loss + self.weight * lesson * tokens / (num_items or tokens)
 
     def _not_at(self, scores: Tensor, names: Tensor) -> Tensor:

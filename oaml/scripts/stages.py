@@ -89,7 +89,8 @@ def dagger(
     What is finished is not done again. Raises what `train` raises, and ValueError.
     """
     if not isinstance(config, TrainingConfig): config = load_config(config, list(overrides))
-    if not config.stream or config.stream.lesson != "acting": raise ValueError("stream: DAgger needs one that is about acting")
+    if not config.stream or config.stream.lesson != "acting":
+        raise ValueError("stream: DAgger needs one that is about acting")
     fmt, out, table = PromptFormat(**config.prompt.model_dump()), Path(config.output_dir), []
     needed = make_stream(config, fmt).episodes
     if config.stream.seed + rounds*needed > first_seed:

@@ -87,7 +87,8 @@ class Helpers:
     def __enter__(self): return self
     def __exit__(self, *_): self.close()
 
-def _dead(k: int) -> TrainingError: return TrainingError(f"training.processes: helper {k} has died; go on with --resume")
+def _dead(k: int) -> TrainingError:
+    return TrainingError(f"training.processes: helper {k} has died; go on with --resume")
 
 def _help(adapter, grads: torch.Tensor, pipe, bf16: bool, threads: int):
     "A helper's life: batches in, gradients out, until the trainer hangs up."

@@ -356,7 +356,7 @@ def restore(self: Trainer,
     return cursor["metrics_bytes"]
 
 # %% ../../nbs/08c_training.trainer.ipynb #746c2c49
-FREE_KEYS = ("output_dir", "logging", "data.workers", "stream.workers", "training.prefetch")  # the bits don't depend on them
+FREE_KEYS = "output_dir", "logging", "data.workers", "stream.workers", "training.prefetch"  # do not decide the bits
 
 @patch
 def open_run(self: Trainer,
