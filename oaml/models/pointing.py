@@ -39,10 +39,10 @@ def asked_for(
     start: int,      # the token that begins a turn
     mark: int,       # the token of a quotation mark, '
 ) -> tuple[int, int]|None: # first column and the one behind the last
-    "Where the name is that an answer's question quotes. None for a first answer, and for questions that quote more."
+    "Where the name is that an answer's question quotes, or a first answer's thought. None if there are more, or none."
     starts = [k for k in range(column) if ids[k] == start]
-    if len(starts) < 4: return None  # system, goal, act, question
-    marks = [k for k in range(starts[-2], starts[-1]) if ids[k] == mark]
+    thinks = len(starts) < 4  # system, goal, act, question
+    marks = [k for k in (range(starts[-1], column) if thinks else range(starts[-2], starts[-1])) if ids[k] == mark]
     return (marks[0] + 1, marks[1]) if len(marks) == 2 else None
 
 # %% ../../nbs/07f_models.pointing.ipynb #9dc84b4d

@@ -26,7 +26,7 @@ class AgentPolicy:
         adapter: BaseVLMAdapter,       # the model; its `prompt_format` says how it was asked in training
         device=None,                   # move the model there; None leaves it (seed document 1, section 10)
         fmt: PromptFormat|None=None,   # how text is written; None takes the adapter's, another is refused
-        max_new_tokens: int=64,        # longest answer
+        max_new_tokens: int=96,        # longest answer, its thought included
     ):
         trained = adapter.prompt_format
         if fmt is None: fmt = PromptFormat(**trained) if trained else PromptFormat()

@@ -67,7 +67,7 @@ def go_out(
     from oaml.evals.baselines import PolicyAgent
     from oaml.evals.closed_loop import run_episodes
     from oaml.runtime.policy import AgentPolicy
-    agent = PolicyAgent(AgentPolicy(adapter, max_new_tokens=48), "visiting")
+    agent = PolicyAgent(AgentPolicy(adapter), "visiting")
     seeds = split_seeds("train", episodes, first_seed)
     def visits(app, size):
         outcomes = run_episodes(agent, lambda: AppDevice(app, size, goals=load_app(app).families), seeds, progress)

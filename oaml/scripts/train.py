@@ -107,7 +107,7 @@ def make_evaluate(config: TrainingConfig, fmt: PromptFormat):
     seeds = split_seeds("validation", config.logging.eval_episodes)
     device = lambda: AppDevice(config.data.app, family=theme_family(config.data.themes))
     def evaluate(adapter, step: int) -> dict:
-        agent = PolicyAgent(AgentPolicy(adapter, fmt=fmt, max_new_tokens=32), "validation")
+        agent = PolicyAgent(AgentPolicy(adapter, fmt=fmt), "validation")
         row = summarise(run_episodes(agent, device, seeds))
         return {k: row[k] for k in ("success", "reached", "steps_ratio", "invalid_actions")}
     return evaluate
@@ -121,7 +121,7 @@ def _success_everywhere(config: TrainingConfig, fmt: PromptFormat):
     apps = [s.app for s in playable(stream_sources(config))]
     def device(app): return AppDevice(app + kind.variant, kind.size, goals=load_app(app).families)
     def evaluate(adapter, step: int) -> dict:
-        agent = PolicyAgent(AgentPolicy(adapter, fmt=fmt, max_new_tokens=48), "validation")
+        agent = PolicyAgent(AgentPolicy(adapter, fmt=fmt), "validation")
         rows = {app: summarise(run_episodes(agent, lambda: device(app), seeds)) for app in apps}
         known = [r for r in rows.values() if r["success"] is not None]  # None: every goal was met at the start
         figures = {k: mean(r[k] for r in known) if known else None for k in ("success", "reached")}
@@ -178,7 +178,7 @@ def load_learner(
     from oaml.models.qwen_vl import QwenVLAdapter
     adapter = QwenVLAdapter.from_pretrained(config.model.model_name, config.lora.peft() if config.lora else None,
                                             config.model.load_in_4bit, seed=config.training.seed)
-    if adapter.prompt_format: fmt.check_same(adapter.prompt_format, "the saved agent")
+    if adapter.prompt_format and not config.model.reformat: fmt.check_same(adapter.prompt_format, "the saved agent")
     adapter.prompt_format = asdict(fmt)
     if config.model.retina:
         from oaml.models.retina import load_retina

@@ -40,6 +40,7 @@ class ModelSection(Section):
     load_in_4bit: bool|None = Field(None, description="QLoRA; null = only for hub models on CUDA with bitsandbytes")
     retina: str|None = Field(None, description="folder of a trained retina for nano-new; null = the one it has")
     eye: str|None = Field(None, description="folder of a nano whose vision tower and retina nano-new takes over")
+    reformat: bool = Field(False, description="learn another prompt format than the saved agent's; false = refuse")
 
 class LoraSection(Section):
     "Low-rank adapters (https://arxiv.org/abs/2106.09685); `lora: null` trains every weight."
