@@ -3,8 +3,8 @@
 For each suite: nano beside the oracle, do-nothing, random, the memoriser and the nearest screen, 100 test episodes an
 application; and for synthetic-v1 what was wrong in the episodes that failed. Half an hour a suite on one core.
 """
+import argparse
 import json
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -54,4 +54,9 @@ def main(names):
         print(name, {r["agent"]: r["success"] for r in rows if r["app"] == "mean"}, flush=True)
 
 
-if __name__ == "__main__": main(sys.argv[1:] or SUITES)
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("suites", nargs="*", metavar="SUITE", help=f"of {', '.join(SUITES)}; default: all")
+    named = parser.parse_args().suites
+    for name in named: load_suite(name)  # complain before the first hour, not after it
+    main(named or SUITES)

@@ -34,7 +34,7 @@ def broken_png(tmp_path):
 @pytest.fixture(scope="module")
 def agent(tmp_path_factory):
     "The folder of a saved agent that has learnt nothing."
-    pytest.importorskip("torch")
+    pytest.importorskip("torch", reason='pip install "oaml[train]"')
     from oaml.models.qwen_vl import QwenVLAdapter
     folder = tmp_path_factory.mktemp("agent")
     QwenVLAdapter.from_pretrained("nano-small", device="cpu").save(folder)
@@ -164,7 +164,7 @@ def test_prompt_format_of_another_checkpoint():
 # ---- what this machine can't do ----
 
 def test_4bit_without_cuda():
-    pytest.importorskip("torch")
+    pytest.importorskip("torch", reason='pip install "oaml[train]"')
     from oaml.models.qwen_vl import QwenVLAdapter
     refused(lambda: QwenVLAdapter.from_pretrained("nano-small", load_in_4bit=True, device="cpu"),
             "load_in_4bit=True", "CUDA", "pass load_in_4bit=False", error=ValueError)

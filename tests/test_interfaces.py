@@ -439,7 +439,7 @@ def test_openenv_survives_what_is_asked_of_it(connect):
 
 
 def test_openenv_over_plain_routes_is_the_same_episode(connect):
-    httpx = pytest.importorskip("httpx")
+    httpx = pytest.importorskip("httpx", reason='pip install "oaml[serve]"')
     acts = [dict(type="click", x=.5, y=.5), dict(type="wait"), dict(type="done")]
     with serve_openenv(goal_env) as url:
         with connect(url.replace("http", "ws") + "/ws") as ws:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("peft")
-if sys.platform == "win32": pytest.skip("SIGKILL is not there", allow_module_level=True)
+pytest.importorskip("torch", reason='pip install "oaml[train]"')
+pytest.importorskip("peft", reason='pip install "oaml[train]"')
+if sys.platform == "win32": pytest.skip("Windows has no SIGKILL, with which runs are killed here", allow_module_level=True)
 
 STEPS, SAVE, EVAL = 12, 3, 4
 LAST = f"checkpoint-{STEPS:06d}"

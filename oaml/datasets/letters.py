@@ -13,7 +13,7 @@ from random import Random
 
 import numpy as np
 
-from .stream import ROLE_WORDS, Making, aims_of, named_spots, pick, walk_episode
+from .stream import ROLE_WORDS, Making, aims_of, named_spots, pick, walk_enough
 from ..envs.app_device import AppDevice
 from ..ui.layout import DOT, Element
 from ..ui.render import Writing
@@ -148,5 +148,5 @@ def letter_samples(
     "Screens of an episode and what is written on them; for a `Stream`. A pure function of its arguments."
     rng = Random(f"letters:{app}:{seed}")
     if app == "miniwob": return _web_letters(seed, how, rng)
-    device, steps = walk_episode(app, seed, how, rng)
+    device, steps = walk_enough(app, seed, how, rng)
     return [letters_of(device, screen) for screen, *_ in pick(steps, how.picks, rng)]

@@ -4,9 +4,10 @@
 
 # %% auto #0
 __all__ = ['ROLE_WORDS', 'ASK_WHERE', 'ASK_BAND', 'ASK_AT', 'ASK_IN', 'LONGEST', 'AIMED', 'GAP', 'NO_ASPECT', 'OVER', 'QUESTIONS',
-           'SHARES', 'SESSIONS', 'GROUP', 'AHEAD', 'standing', 'aims_of', 'told', 'reason_of', 'named_spots',
-           'screen_questions', 'Making', 'walk_episode', 'aimed', 'pick', 'fitting', 'chat_sample', 'episode_samples',
-           'recorded_samples', 'Source', 'Shape', 'default_sources', 'Visit', 'save_visits', 'load_visits', 'Stream']
+           'SHARES', 'AGAIN', 'SESSIONS', 'GROUP', 'AHEAD', 'standing', 'aims_of', 'told', 'reason_of', 'named_spots',
+           'screen_questions', 'Making', 'walk_episode', 'walk_enough', 'aimed', 'pick', 'fitting', 'chat_sample',
+           'episode_samples', 'recorded_samples', 'Source', 'Shape', 'default_sources', 'Visit', 'save_visits',
+           'load_visits', 'Stream']
 
 # %% ../../nbs/06c_datasets.stream.ipynb #cbe6049e
 import os
@@ -74,6 +75,11 @@ def aims_of(
         aims[e.box] = (line[0] + line[end-1])/2, within[0][0]
     return aims
 
+def _spot(e: Element, aims: dict) -> tuple[float, float]:
+    "Where to point at `e`, 0 to 1."
+    x0, y0, x1, y1 = e.box
+    return aims.get(e.box, ((x0 + x1)/2, (y0 + y1)/2))
+
 def told(
     e: Element, # of a screen
 ) -> str:       # such as "field Username, empty"
@@ -87,15 +93,16 @@ OVER = dict(done="All is done", wait="It is busy")
 def reason_of(
     target: Target,              # what is right on a screen
     elements: Iterable[Element], # of the screen
-) -> str:                        # such as "'Username', field, empty focused"
+) -> tuple[str, Element|None]:   # such as "'Username', field, empty focused"; the element, if it is about one
     "What an act is done to, and how that stands; of an answer, what it is read from."
     act, found = target.action, lambda wanted: next(filter(wanted, elements), None)
-    if act.type in OVER: return OVER[act.type]
-    if act.type == "answer": e = found(lambda e: act.text in f"{e.name} {e.value}")
+    if act.type in OVER: return OVER[act.type], None
+    if act.type == "answer":
+        e = found(lambda e: act.text in (e.name, e.value)) or found(lambda e: act.text in f"{e.name} {e.value}")
     elif target.box: e = found(lambda e: (e.box, e.role, e.name) == (target.box, target.role, target.name))
     else: e = found(lambda e: e.focused)
-    if e is None: return NO_ASPECT
-    return ", ".join(filter(None, (e.name and f"'{e.name}'", ROLE_WORDS.get(e.role, e.role), standing(e))))
+    if e is None: return NO_ASPECT, None
+    return ", ".join(filter(None, (e.name and f"'{e.name}'", ROLE_WORDS.get(e.role, e.role), standing(e)))), e
 
 # %% ../../nbs/06c_datasets.stream.ipynb #d40820cd
 @dataclass(frozen=True)
@@ -114,8 +121,7 @@ class _Seen:
 
     def spot(self, e: Element) -> tuple[float, float]:
         "Where to point at it."
-        x0, y0, x1, y1 = e.box
-        return self.aims.get(e.box, ((x0 + x1)/2, (y0 + y1)/2))
+        return _spot(e, self.aims)
 
     def at(self, e: Element) -> tuple[str, str]:
         "The same as text."
@@ -154,7 +160,7 @@ def _ask_in(seen: _Seen, rng: Random) -> tuple[str, Action]:
     return ASK_IN.format(e.name), Action("answer", text=standing(e).replace('"', "'"))
 
 QUESTIONS = dict(band=_ask_band, where=_ask_where, at=_ask_at, into=_ask_in)
-SHARES = dict(band=.1, where=.65, at=.1, into=.15) # of the questions: finding is the hardest to learn
+SHARES = dict(band=.1, where=.45, at=.25, into=.2) # of the questions: finding and reading are the hardest to learn
 
 def screen_questions(
     elements: Iterable[Element],      # of the screen, in reading order
@@ -210,6 +216,22 @@ def walk_episode(
         history += acts
     return device, steps
 
+AGAIN = 3 # times that a short episode is played again, at most
+
+def walk_enough(
+    app: str,             # a name for `load_app`
+    seed: int,            # of the episode
+    how: Making,          # how noisy it is, and how many screens are wanted
+    rng: Random,          # the noise
+    did: Sequence[Action]=(), # what somebody did there
+) -> tuple[AppDevice, list[tuple]]: # as `walk_episode`
+    "An episode; if it has too few steps, also what comes before DONE in the same one begun disturbed, and again."
+    device, steps = walk_episode(app, seed, how, rng, did)
+    for _ in range(AGAIN):
+        if len(steps) >= how.picks: break
+        steps += walk_episode(app, seed, replace(how, disturbed=1.), rng)[1][:-1]
+    return device, steps
+
 def aimed(
     target: Target, # of an oracle
     aims: dict,     # an element's box: where to point at it
@@ -242,12 +264,14 @@ def chat_sample(
     questions: list[tuple[str, Action]]=(), # asked afterwards, with their answers
     how: Making=Making(),            # weight and format
     thought: str="",                 # before the action, if the format has one; answers to questions have none
+    look: tuple[float, float]|None=None, # where to look while it is thought: x, y, 0 to 1
 ) -> dict:                           # {"images": [array], "messages": [...]}
     "One screen's conversation: goal and action, then the questions."
     plain = replace(how.fmt, thought=False)
     turns = [(dict(role="user", content=GOAL_PREFIX + said + ASK_ACTION),
               dict(role="assistant", content=answer_text(a, None, plain), weight=how.weight)) for said, a in questions]
     first = dict(role="assistant", content=answer_text(action, thought, how.fmt), weight=1.)
+    if how.fmt.thought and look: first["look"] = look
     messages = [*prompt_messages(goal, [], how.fmt), first]
     return dict(images=[image], messages=messages + [m for turn in turns for m in turn])
 
@@ -260,15 +284,16 @@ def episode_samples(
     "Screens of one episode, each with its conversation. A pure function of its arguments."
     if app.startswith(SESSIONS): return recorded_samples(app, seed, how)
     rng = Random(f"stream:{app}:{seed}")
-    device, steps = walk_episode(app, seed, how, rng, did)
+    device, steps = walk_enough(app, seed, how, rng, did)
     out = []
     for screen, elements, target in pick(steps, how.picks, rng):
         written = Writing()
         image = np.asarray(device.stage.render(screen, written))
         aims = aims_of(elements, written.glyphs, device.size)
         asked = fitting(screen_questions(elements, how.questions, rng, how.fmt, aims), how.longest)
-        thought = reason_of(target, elements)
-        out.append(chat_sample(image, device.goal.text, aimed(target, aims), asked, how, thought))
+        thought, e = reason_of(target, elements)
+        look = _spot(e, aims) if e else None
+        out.append(chat_sample(image, device.goal.text, aimed(target, aims), asked, how, thought, look))
     return out
 
 # %% ../../nbs/06c_datasets.stream.ipynb #d0c9adfe

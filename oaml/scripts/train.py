@@ -187,7 +187,10 @@ def load_learner(
             raise ValueError(f"model.retina: {config.model.model_name} has none to be replaced; nano-new has")
         images.retina = load_retina(config.model.retina)
     if config.model.eye: _take_eye(adapter, config.model.eye)
-    if config.training.freeze_vision: adapter.qwen.model.visual.requires_grad_(False)
+    if config.training.freeze_vision:
+        if not hasattr(adapter.qwen.model, "visual"):
+            raise ValueError(f"training.freeze_vision: {config.model.model_name} has no vision tower to be frozen")
+        adapter.qwen.model.visual.requires_grad_(False)
     if config.training.pointing:
         from oaml.models.pointing import PointingAdapter
         adapter = PointingAdapter.of(adapter, config.training.pointing)
@@ -197,8 +200,11 @@ def load_learner(
 
 def _take_eye(adapter, folder: str):
     "Give the adapter's model the vision tower and the retina of a saved nano."
+    from oaml.models.nano import NanoAdapter
     from oaml.models.qwen_vl import QwenVLAdapter
     donor = QwenVLAdapter.from_pretrained(folder, device="cpu")
+    for a, name in ((adapter, adapter.base_model), (donor, folder)):
+        if not isinstance(a, NanoAdapter): raise ValueError(f"model.eye: {name} is no nano, and only nanos share eyes")
     try: adapter.qwen.model.visual.load_state_dict(donor.qwen.model.visual.state_dict())
     except RuntimeError as e: raise ValueError(f"model.eye: {folder} has another vision tower: {e}") from None
     adapter.processor.image_processor = donor.processor.image_processor
