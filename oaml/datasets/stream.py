@@ -4,13 +4,14 @@
 
 # %% auto #0
 __all__ = ['ROLE_WORDS', 'ASK_WHERE', 'ASK_BAND', 'ASK_AT', 'ASK_IN', 'LONGEST', 'AIMED', 'GAP', 'NO_ASPECT', 'OVER', 'QUESTIONS',
-           'SHARES', 'AGAIN', 'SESSIONS', 'GROUP', 'AHEAD', 'standing', 'aims_of', 'told', 'reason_of', 'named_spots',
-           'screen_questions', 'Making', 'walk_episode', 'walk_enough', 'aimed', 'pick', 'fitting', 'chat_sample',
-           'episode_samples', 'recorded_samples', 'Source', 'Shape', 'default_sources', 'Visit', 'save_visits',
-           'load_visits', 'Stream']
+           'SHARES', 'AGAIN', 'QUOTED', 'SESSIONS', 'GROUP', 'AHEAD', 'standing', 'aims_of', 'told', 'reason_of',
+           'named_spots', 'screen_questions', 'Making', 'walk_episode', 'walk_enough', 'aimed', 'pick', 'fitting',
+           'Wanted', 'chat_sample', 'other_goals', 'wanted_on', 'episode_samples', 'recorded_samples', 'Source',
+           'Shape', 'default_sources', 'Visit', 'save_visits', 'load_visits', 'Stream']
 
 # %% ../../nbs/06c_datasets.stream.ipynb #cbe6049e
 import os
+import re
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
@@ -22,13 +23,13 @@ from random import Random
 
 import numpy as np
 
-from ..apps.app import split_seeds
+from ..apps.app import Goal, split_seeds
 from ..apps.catalog import HELD_OUT_APP, TRAIN_APPS
 from .next_action import ROLE_WORDS as FORM_WORDS
-from .prompts import ASK_ACTION, GOAL_PREFIX, PromptFormat, answer_text, prompt_messages
+from .prompts import ASK_ACTION, GOAL_PREFIX, PromptFormat, answer_text, prompt_messages, user_text
 from ..envs.app_device import SCREEN_SIZE, AppDevice
 from ..envs.device import recorded_elements
-from ..envs.oracle import acceptable_targets
+from ..envs.oracle import acceptable_targets, intent_target
 from ..ingest.store import load_sessions, sha256, write_atomic
 from ..ingest.synthetic import careless_act, disturb
 from ..schemas.sessions import Action, Target, from_json, to_json
@@ -185,6 +186,7 @@ class Making:
     "How samples are made. Everything that decides them but source and seed."
     size: tuple[int, int]|None=None  # of the screen, pixels; None: the application's own
     picks: int=4                     # screens kept of an episode
+    goals: int=0                     # further goals on each screen, at most: others of the same world
     questions: int=4                 # further questions a screen, at most
     longest: int=500                 # characters of them and their answers, beyond which no more are asked
     weight: float=.5                 # of their answers in the loss; the next action's is 1
@@ -257,23 +259,59 @@ def fitting(
     used = list(accumulate(len(said) + len(a.text or "") for said, a in asked))
     return [qa for qa, n in zip(asked, used) if n <= longest]
 
+@dataclass(frozen=True)
+class Wanted:
+    "A goal, and what is right for it on a screen."
+    goal: str                              # what the user wants
+    action: Action                         # what to do now
+    thought: str=""                        # before the action, if the format has one
+    look: tuple[float, float]|None=None    # what the thought is about: x, y, 0 to 1
+
 def chat_sample(
     image: np.ndarray,               # the screen, uint8 (height, width, 3)
-    goal: str,                       # what the user wants
-    action: Action,                  # what to do now
-    questions: list[tuple[str, Action]]=(), # asked afterwards, with their answers
+    wanted: Sequence[Wanted],        # goals, one at least
+    questions: Iterable[tuple[str, Action]]=(), # asked afterwards, with their answers, which have no thoughts
     how: Making=Making(),            # weight and format
-    thought: str="",                 # before the action, if the format has one; answers to questions have none
-    look: tuple[float, float]|None=None, # where to look while it is thought: x, y, 0 to 1
 ) -> dict:                           # {"images": [array], "messages": [...]}
-    "One screen's conversation: goal and action, then the questions."
-    plain = replace(how.fmt, thought=False)
-    turns = [(dict(role="user", content=GOAL_PREFIX + said + ASK_ACTION),
-              dict(role="assistant", content=answer_text(a, None, plain), weight=how.weight)) for said, a in questions]
-    first = dict(role="assistant", content=answer_text(action, thought, how.fmt), weight=1.)
-    if how.fmt.thought and look: first["look"] = look
-    messages = [*prompt_messages(goal, [], how.fmt), first]
-    return dict(images=[image], messages=messages + [m for turn in turns for m in turn])
+    "One screen's conversation: goals and actions, then the questions."
+    def right(w):
+        looks = dict(look=w.look) if how.fmt.thought and w.look else {}
+        return dict(role="assistant", content=answer_text(w.action, w.thought, how.fmt), weight=1., **looks)
+    messages, plain = prompt_messages(wanted[0].goal, [], how.fmt), replace(how.fmt, thought=False)
+    messages.append(right(wanted[0]))
+    for w in wanted[1:]: messages += [dict(role="user", content=user_text(w.goal, [], how.fmt)), right(w)]
+    for said, a in questions:
+        messages += [dict(role="user", content=GOAL_PREFIX + said + ASK_ACTION),
+                     dict(role="assistant", content=answer_text(a, None, plain), weight=how.weight)]
+    return dict(images=[image], messages=messages)
+
+def other_goals(
+    device: AppDevice, # in an episode
+) -> list[Goal]:       # one of each other family at most
+    "What else could be wanted in this episode's world: what its seed gives for other families, if it is about the same."
+    app, own = device.app, device.goal
+    if app.name.startswith("procedural"): return []  # its seed alone says what is on the screen
+    def world(start, goal): return repr(start).replace(repr(goal), "")
+    here, found = world(device.start.app, own), []
+    for family in app.families:
+        start = app.start(Random(f"{app.name}:{device.seed}"), family)
+        goal = app.goal(start)
+        there = world(start, goal)
+        lost = [name for name in QUOTED.findall(goal.text) if name in there and name not in here]
+        if goal.text != own.text and not lost: found.append(goal)
+    return found
+
+QUOTED = re.compile(r"'([^']+)'")
+
+def wanted_on(
+    elements: tuple[Element, ...], # of a screen
+    goal: Goal,                    # what the user wants
+    target: Target,                # what is right
+    aims: dict,                    # from `aims_of`
+) -> Wanted:
+    "A goal with the reason for what is right."
+    thought, e = reason_of(target, elements)
+    return Wanted(goal.text, aimed(target, aims), thought, _spot(e, aims) if e else None)
 
 def episode_samples(
     app: str,             # a name for `load_app`
@@ -285,15 +323,18 @@ def episode_samples(
     if app.startswith(SESSIONS): return recorded_samples(app, seed, how)
     rng = Random(f"stream:{app}:{seed}")
     device, steps = walk_enough(app, seed, how, rng, did)
-    out = []
+    goals, out = other_goals(device) if how.goals else [], []
     for screen, elements, target in pick(steps, how.picks, rng):
         written = Writing()
         image = np.asarray(device.stage.render(screen, written))
         aims = aims_of(elements, written.glyphs, device.size)
         asked = fitting(screen_questions(elements, how.questions, rng, how.fmt, aims), how.longest)
-        thought, e = reason_of(target, elements)
-        look = _spot(e, aims) if e else None
-        out.append(chat_sample(image, device.goal.text, aimed(target, aims), asked, how, thought, look))
+        wanted = [wanted_on(elements, device.goal, target, aims)]
+        for goal in rng.sample(goals, min(how.goals, len(goals))):
+            try: right = intent_target(device.app.plan(elements, goal, [])[0], elements, how.fmt.precision)
+            except (ArithmeticError, AttributeError, LookupError, StopIteration, ValueError): continue  # another world's
+            wanted.append(wanted_on(elements, goal, right, aims))
+        out.append(chat_sample(image, wanted, asked, how))
     return out
 
 # %% ../../nbs/06c_datasets.stream.ipynb #d0c9adfe
@@ -313,7 +354,8 @@ def recorded_samples(
         if how.size and image.shape[1::-1] != tuple(how.size):
             raise ValueError(f"{folder}: {episode.id} has screens of {image.shape[1]}x{image.shape[0]}, not {how.size}")
         asked = screen_questions(recorded_elements(step.observation), how.questions, rng, how.fmt)
-        out.append(chat_sample(image, episode.goal, step.action, fitting(asked, how.longest), how, step.thought or ""))
+        wanted = Wanted(episode.goal, step.action, step.thought or "")
+        out.append(chat_sample(image, [wanted], fitting(asked, how.longest), how))
     return out
 
 # %% ../../nbs/06c_datasets.stream.ipynb #30106335

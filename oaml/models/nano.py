@@ -582,10 +582,13 @@ class NanoAdapter(QwenVLAdapter):
         seen, taps = vision_features(body.visual, inputs["pixel_values"], inputs["image_grid_thw"][0])
         x = low(body.language_model.embed_tokens(inputs["input_ids"]))
         x = torch.cat((x[:, :image.start], seen.to(x.dtype), x[:, image.stop:]), 1)
-        mask = x.new_full((x.shape[1], x.shape[1]), float("-inf")).triu(1)[None, None]
-        taps = [t.to(x.dtype) for t in taps]
+        taps, mask = [t.to(x.dtype) for t in taps], self._mask(inputs, image, x)
         return text_states(body.language_model, x, self._places(inputs, image), mask, taps, image.start, rows, cache,
                            noted)
+
+    def _mask(self, inputs: dict[str, Tensor], image: slice, x: Tensor) -> Tensor:
+        "(1, 1, tokens, tokens): each token sees itself and what stands before it."
+        return x.new_full((x.shape[1], x.shape[1]), float("-inf")).triu(1)[None, None]
 
     def _states(self, inputs: dict[str, Tensor], keep: Tensor) -> Tensor:
         "(kept, size) last states where `keep` (batch, tokens - 1) is true."

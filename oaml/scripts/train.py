@@ -88,7 +88,7 @@ def make_stream(
 ) -> Stream:
     "The stream that a config describes: conversations about screens, or for a retina letters."
     s = config.stream
-    same = ("picks", "questions", "longest", "weight", "disturbed", "slip")
+    same = ("picks", "goals", "questions", "longest", "weight", "disturbed", "slip")
     how = Making(**{k: getattr(s, k) for k in same}, fmt=fmt)
     shapes = [Shape(tuple(k.size), k.share, k.variant, _sources(k.sources)) for k in s.kinds]
     make = letter_samples if s.lesson == "seeing" else episode_samples
@@ -193,7 +193,7 @@ def load_learner(
         adapter.qwen.model.visual.requires_grad_(False)
     if config.training.pointing:
         from oaml.models.pointing import PointingAdapter
-        adapter = PointingAdapter.of(adapter, config.training.pointing)
+        adapter = PointingAdapter.of(adapter, config.training.pointing, config.training.turns_apart)
     if not config.stream or config.stream.lesson == "acting": return adapter
     from oaml.models.eye import EyeAdapter
     return EyeAdapter(adapter, config.training.seed)
