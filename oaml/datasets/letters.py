@@ -13,7 +13,8 @@ from random import Random
 
 import numpy as np
 
-from .stream import ROLE_WORDS, Making, aims_of, named_spots, pick, walk_enough
+from .questions import ROLE_WORDS, aims_of, named_spots
+from .stream import Making, pick, walk_enough
 from ..envs.app_device import AppDevice
 from ..ui.layout import DOT, Element
 from ..ui.render import Writing
