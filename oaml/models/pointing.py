@@ -15,7 +15,8 @@ from .nano import COORDINATES, NanoAdapter
 
 # %% ../../nbs/07f_models.pointing.ipynb #61beced9
 def cell_at(
-    x: float, y: float,     # a place, 0 to 1
+    x: float,               # of a place, 0 to 1
+    y: float,               # likewise
     size: tuple[int, int],  # height and width of the screen, pixels
     token: tuple[int, int], # the same of what a visual token shows
 ) -> int:
