@@ -409,7 +409,8 @@ def _confirm(s: BrowserState) -> BrowserState:
     return _change(replace(s, dialog="clearing", loading=s.clear_ms), empty=gone)
 
 def _save_home(s: BrowserState) -> BrowserState:
-    "What was typed becomes the home page."
+    "What was typed becomes the home page; nothing, if it has not been touched since the last time."
+    if s.home_draft is None: return s
     return _change(replace(s, home_draft=None), home=s.home_draft.strip())
 
 # %% ../../nbs/03e_apps.browser.ipynb #60d6dab5
