@@ -85,3 +85,16 @@ def test_light_modules_import_without_torch():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "[]"
+
+
+def test_the_shipped_nano_acts_without_torch():
+    code = """
+import sys
+sys.modules["torch"] = sys.modules["transformers"] = None  # an import of them raises
+from oaml.envs.app_device import AppDevice
+from oaml.runtime.policy import load_policy
+device = AppDevice("login")
+action, _ = load_policy("nano").predict_action(device.reset(1_000_000).image, device.goal.text)
+assert action.type != "failed", action.raw"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert not done.returncode, done.stderr

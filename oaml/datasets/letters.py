@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['CHARS', 'SLOT', 'EMPTY', 'UNSURE', 'NUMBER', 'PATCH', 'ROLES', 'STATES', 'PAGE_LETTERS', 'letter_map', 'element_map',
-           'as_text', 'letters_of', 'padded', 'page_letters', 'letter_samples']
+           'as_text', 'letters_of', 'page_letters', 'letter_samples']
 
 # %% ../../nbs/06d_datasets.letters.ipynb #1e626c40
 from collections.abc import Iterable
@@ -14,6 +14,7 @@ from random import Random
 import numpy as np
 
 from .questions import ROLE_WORDS, aims_of, named_spots
+from .samples import padded
 from .stream import Making, pick, walk_enough
 from ..envs.app_device import AppDevice
 from ..ui.layout import DOT, Element
@@ -104,14 +105,6 @@ PAGE_LETTERS = """([width, height]) => {
   }
   return [glyphs, veiled]
 }"""
-
-def padded(
-    image: np.ndarray,             # uint8 (height, width, 3)
-    sides: tuple[int, int]=(32, 32), # height and width become multiples of these
-) -> np.ndarray:
-    "The image with its last row and column repeated: places keep their pixels."
-    down, across = (-n % side for n, side in zip(image.shape, sides))
-    return np.pad(image, ((0, down), (0, across), (0, 0)), mode="edge") if down or across else image
 
 def page_letters(
     page,              # of Chromium, on which a device shows something

@@ -4,10 +4,9 @@
 
 # %% auto #0
 __all__ = ['PAD', 'END', 'SPECIAL_TOKENS', 'HEADERS', 'SENTENCES', 'POINTING', 'DSL', 'COORDINATES', 'WORDS', 'PIECES',
-           'MAX_LENGTH', 'CHAT_TEMPLATE', 'EDGE_GAIN', 'MAPS', 'RETINA_MAPS', 'RETINA_GAIN', 'AHEAD', 'nano_tokenizer',
-           'NanoImageProcessor', 'nano_config', 'fan_in_init', 'wave_rows', 'ordered_init', 'copying_init',
-           'build_nano', 'load_nano', 'fast_norm', 'attend', 'turn', 'turns', 'vision_features', 'low', 'KVCache',
-           'text_states', 'keep_freed_memory', 'Guesses', 'NanoAdapter']
+           'MAX_LENGTH', 'CHAT_TEMPLATE', 'AHEAD', 'nano_tokenizer', 'nano_config', 'fan_in_init', 'wave_rows',
+           'ordered_init', 'copying_init', 'build_nano', 'load_nano', 'fast_norm', 'attend', 'turn', 'turns',
+           'vision_features', 'low', 'KVCache', 'text_states', 'keep_freed_memory', 'Guesses', 'NanoAdapter']
 
 # %% ../../nbs/07d_models.nano.ipynb #ff639b62
 import ctypes
@@ -27,10 +26,10 @@ from transformers.vision_utils import get_vision_interpolation_indices_and_weigh
 
 from ..datasets.prompts import (
     ASK_ACTION, ASK_THOUGHT, GOAL_PREFIX, HISTORY_PREFIX, SCREEN_SENTENCE, SYSTEM_PROMPT)
-from ..datasets.letters import CHARS, padded
+from ..datasets.letters import CHARS
+from .maps import MAPS, RETINA_MAPS, NanoImageProcessor
 from .qwen_vl import ImageTextProcessor, QwenVLAdapter, no_bars
-from .retina import NAME as RETINA
-from .retina import Retina, load_retina, save_retina
+from .retina import load_retina
 from .spelling import spelling_init
 
 # %% ../../nbs/07d_models.nano.ipynb #15c4dbbb
@@ -101,112 +100,6 @@ def nano_tokenizer() -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(
         tokenizer_object=core, pad_token=PAD, eos_token=END, extra_special_tokens=list(SPECIAL_TOKENS[1:]),
         clean_up_tokenization_spaces=False, model_max_length=MAX_LENGTH, chat_template=CHAT_TEMPLATE)
-
-# %% ../../nbs/07d_models.nano.ipynb #de57ddc2
-EDGE_GAIN = 4       # edges are thin: averaged over a cell they are small beside colours
-MAPS = 3 + 8        # of colours, of edges
-RETINA_MAPS = 16    # of letters, a reader's
-RETINA_GAIN = .2    # brings what the retina sees to a spread of about 1
-
-class NanoImageProcessor:
-    "Turns screenshots into maps of colours, edges and perhaps letters, and cuts these as Qwen cuts pixels."
-    def __init__(self,
-        patch_size: int=4,        # cells of a patch's side
-        merge_size: int=2,        # patches of a visual token's side
-        cell_size: int=4,         # pixels of a cell's side
-        std_floor: float=0.05,    # least spread, of pixels in [0, 1]: a blank screen must not become noise
-        fold: int=1,              # cells side by side that are folded into one
-        retina: Retina|None=None, # sees letters; None: no maps of them
-    ):
-        self.patch_size, self.merge_size, self.cell_size, self.std_floor = patch_size, merge_size, cell_size, std_floor
-        self.fold, self.retina = fold, retina
-
-    @property
-    def token(self) -> tuple[int, int]:
-        "Height and width of what a visual token shows, pixels."
-        side = self.patch_size * self.cell_size * self.merge_size
-        return side, side * self.fold
-
-    def __call__(self,
-        images: list[np.ndarray],  # uint8 (height, width, 3)
-        return_tensors: str="pt",  # PyTorch's; here because other image processors take it
-    ) -> dict[str, Tensor]:        # pixel_values (patches of all images, maps*patch*patch), image_grid_thw (images, 3)
-        "The images' patches, visual token by visual token in reading order."
-        images = [padded(image, self.token) for image in images]
-        grids = [self._grid(image) for image in images]
-        groups = [images] if len(set(map(tuple, grids))) == 1 else [[image] for image in images]
-        parts = [self._patches(self.maps(np.stack(group))) for group in groups]
-        return dict(pixel_values=parts[0] if len(parts) == 1 else torch.cat(parts), image_grid_thw=torch.tensor(grids))
-
-    def _grid(self, image: np.ndarray) -> list[int]:
-        "[1, patches down, patches across]."
-        return [1, *(side // pixels * self.merge_size for side, pixels in zip(image.shape, self.token))]
-
-    def maps(self,
-        images: np.ndarray,  # uint8 (images, height, width, 3)
-    ) -> np.ndarray:         # float32 (images, fold*MAPS or more, height/cell, width/cell/fold)
-        "Colours; edges: brightness that rises to the right, left, down, up, and along the diagonals; the retina's."
-        x = images.astype(np.float32)
-        x -= self._middle(x)[:, None, None]
-        spread = self._spread(x)[:, None, None]
-        colours = [c / spread for c in np.moveaxis(self._cells(x), -1, 0)]
-        grey = np.pad(x @ np.full(3, 1/3, np.float32), ((0, 0), (1, 1), (1, 1)), mode="edge")
-        right, down = grey[:, 1:-1, 2:] - grey[:, 1:-1, :-2], grey[:, 2:, 1:-1] - grey[:, :-2, 1:-1]
-        edges = []
-        for slope, scale in ((right, 1), (down, 1), (right + down, .5**.5), (right - down, .5**.5)):
-            rising = self._cells(np.maximum(slope, 0))
-            edges += [e * (EDGE_GAIN * scale / 2 / spread) for e in (rising, rising - self._cells(slope))]
-        seen = np.stack(colours + edges, 1)
-        return self._folded(np.concatenate((seen, self._letters(images)), 1) if self.retina else seen)
-
-    def _folded(self, maps: np.ndarray) -> np.ndarray:
-        "Cells that stand side by side as one, with the maps of all of them."
-        n, c, h, w = maps.shape
-        return maps.reshape(n, c, h, -1, self.fold).transpose(0, 1, 4, 2, 3).reshape(n, c*self.fold, h, -1)
-
-    def _letters(self, images: np.ndarray) -> np.ndarray:
-        "What the retina sees, (images, features/2, height/4, width/4): the upper cell of a slot, the lower one."
-        seen = self.retina.look(images) * RETINA_GAIN
-        n, features, h, w = seen.shape
-        halves = seen.reshape(n, 2, features // 2, h, w).transpose(0, 2, 3, 1, 4)
-        return halves.reshape(n, features // 2, 2*h, w)
-
-    def _middle(self, x: np.ndarray) -> np.ndarray:
-        "Each image's mean colour, (images, 3), of `x` (images, height, width, 3)."
-        return self._cells(x).mean((1, 2))
-
-    def _spread(self, x: np.ndarray) -> np.ndarray:
-        "Root mean square of each image in `x`, at least the floor: (images,)."
-        flat = x.reshape(len(x), -1)
-        return np.maximum(np.sqrt(np.einsum("ix,ix->i", flat, flat) / flat.shape[1]), 255 * self.std_floor)
-
-    def _cells(self, x: np.ndarray) -> np.ndarray:
-        "Means over cells, (images, height/cell, width/cell, ...), of `x` (images, height, width, ...)."
-        (n, h, w, *rest), c = x.shape, self.cell_size
-        rows = x.reshape(n, h // c, c, -1).sum(2)
-        return rows.reshape(n, h // c, w // c, c, *rest).sum(3) / c**2
-
-    def _patches(self, maps: np.ndarray) -> Tensor:
-        "(patches of all images, maps*patch*patch)."
-        p, m, (n, c, h, w) = self.patch_size, self.merge_size, maps.shape
-        blocks = maps.reshape(n, c, h // (p*m), m, p, w // (p*m), m, p)  # down: block, patch, cell; across: the same
-        return torch.from_numpy(np.ascontiguousarray(blocks.transpose(0, 2, 5, 3, 6, 1, 4, 7)).reshape(-1, c * p * p))
-
-    def save_pretrained(self,
-        folder: str|Path,  # must be there
-    ):
-        "Write preprocessor_config.json, and the retina's weights if there is one."
-        plain = {k: v for k, v in vars(self).items() if k != "retina"}
-        (Path(folder)/"preprocessor_config.json").write_text(json.dumps(plain, indent=2))
-        if self.retina: save_retina(self.retina, folder)
-
-    @classmethod
-    def from_pretrained(cls,
-        folder: str|Path,  # what `save_pretrained` wrote to
-    ) -> "NanoImageProcessor":
-        "The processor that `save_pretrained` wrote."
-        plain = json.loads((Path(folder)/"preprocessor_config.json").read_text())
-        return cls(**plain, retina=load_retina(folder) if (Path(folder)/RETINA).exists() else None)
 
 # %% ../../nbs/07d_models.nano.ipynb #931e03b5
 def nano_config(

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .base_adapter import IGNORED, load_image
+from ..datasets.samples import load_image
+from .base_adapter import IGNORED
 from .nano import COORDINATES, NanoAdapter
 
 # %% ../../nbs/07f_models.pointing.ipynb #61beced9

@@ -4,12 +4,11 @@
 
 # %% auto #0
 __all__ = ['DEFAULT_LORA', 'DRAWN', 'NANOS', 'ImageTextProcessor', 'as_chat', 'load_processor', 'choose_4bit', 'nf4_config',
-           'attach_lora', 'lora_modules', 'check_lora', 'load_parts', 'QwenVLAdapter', 'shipped_nano', 'no_bars']
+           'attach_lora', 'lora_modules', 'check_lora', 'load_parts', 'QwenVLAdapter', 'no_bars']
 
 # %% ../../nbs/07b_models.qwen_vl.ipynb #7101c4b0
 import importlib.util
 import json
-from importlib.resources import files
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,9 +18,10 @@ from fastcore.basics import patch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ..datasets.samples import check_sample, load_image
 from .base_adapter import (
-    CARD, IGNORED, BaseVLMAdapter, assistant_labels, check_sample, get_default_device, label_html, load_image,
-    read_card, turn_weights, write_card)
+    IGNORED, BaseVLMAdapter, assistant_labels, get_default_device, label_html, turn_weights)
+from .cards import CARD, read_card, shipped_nano, write_card
 
 # %% ../../nbs/07b_models.qwen_vl.ipynb #745db196
 class ImageTextProcessor:
@@ -333,9 +333,7 @@ def _base(cls: QwenVLAdapter, name: str, load_in_4bit: bool|None, device: torch.
     from oaml.models.nano import NanoAdapter, build_nano
     return NanoAdapter(*build_nano(seed, reader=DRAWN[name]), device, base_model=name, seed=seed)
 
-def shipped_nano() -> Path: # a folder
-    "Where the trained nano is that comes with oaml."
-    return Path(str(files("oaml.models")/"nano_weights"))
+
 
 # %% ../../nbs/07b_models.qwen_vl.ipynb #0b2883b4
 @contextmanager

@@ -13,7 +13,9 @@ import numpy as np
 from PIL import Image
 
 from ..datasets.prompts import PromptFormat, prompt_messages
-from ..models.base_adapter import BaseVLMAdapter
+from ..models.cards import read_card, shipped_nano
+from ..models.light import LightNano, is_light
+from ..models.light import LightNano, is_light
 from ..schemas.actions import parse_response
 from ..schemas.sessions import Action
 
@@ -23,7 +25,7 @@ Picture = Image.Image|np.ndarray|str  # a PIL image, a uint8 height x width x 3 
 class AgentPolicy:
     "Predicts the next action with a trained adapter."
     def __init__(self,
-        adapter: BaseVLMAdapter,       # the model; its `prompt_format` says how it was asked in training
+        adapter,                       # the model: has `generate_batch`, and `prompt_format`, how it was asked in training
         device=None,                   # move the model there; None leaves it (seed document 1, section 10)
         fmt: PromptFormat|None=None,   # how text is written; None takes the adapter's, another is refused
         max_new_tokens: int=96,        # longest answer, its thought included
@@ -61,9 +63,10 @@ class AgentPolicy:
 # %% ../../nbs/09a_runtime.policy.ipynb #a10186c7
 def load_policy(
     folder: str|os.PathLike,  # a saved agent: what training leaves in `agent`, or any adapter folder; or "nano"
-    device=None,              # where the model runs; None: the best there is
+    device=None,              # where the model runs; None: the best there is, which for a nano is NumPy
 ) -> AgentPolicy:
     "The policy of a saved agent. Raises FileNotFoundError or ValueError that name the folder or the file."
+    folder = shipped_nano() if folder == "nano" else folder
+    if device is None and is_light(read_card(folder)): return AgentPolicy(LightNano.load(folder))
     from oaml.models.qwen_vl import QwenVLAdapter
-    if folder == "nano": return AgentPolicy(QwenVLAdapter.from_pretrained("nano", device=device))
     return AgentPolicy(QwenVLAdapter.load(folder, device))
