@@ -13,7 +13,7 @@ from random import Random
 
 import numpy as np
 
-from .questions import ROLE_WORDS, aims_of, named_spots
+from .questions import ROLE_WORDS, aims_of, kinds_seen, named_spots
 from .samples import padded
 from .stream import Making, pick, walk_enough
 from ..envs.app_device import AppDevice
@@ -72,13 +72,14 @@ def as_text(
 def letters_of(
     device: AppDevice, # in an episode
     screen=None,       # one of its screens; None: the one that it shows
-) -> dict:             # image: uint8 (height, width, 3); letters: from `letter_map`; parts: from `element_map`; names
-    "A screen, what is written on it, and what it is made of. Names: each with the (x, y) to point at what it names."
+) -> dict:             # image: uint8 (height, width, 3); letters: from `letter_map`; parts: from `element_map`; names, kinds
+    "A screen, what is written on it, and what it is made of. Names and kinds: each with the (x, y) to point there."
     screen, written = screen or device.screen, Writing()
     image, elements = device.stage.render(screen, written), device.stage.elements(screen)
+    aims = aims_of(elements, written.glyphs, device.size)
     return dict(image=np.asarray(image), letters=letter_map(written.glyphs, device.size),
                 parts=element_map(elements, device.size),
-                names=named_spots(elements, aims_of(elements, written.glyphs, device.size)))
+                names=named_spots(elements, aims), kinds=kinds_seen(elements, aims))
 
 # %% ../../nbs/06d_datasets.letters.ipynb #56c8ae34
 PAGE_LETTERS = """([width, height]) => {

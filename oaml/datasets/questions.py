@@ -4,11 +4,12 @@
 
 # %% auto #0
 __all__ = ['ROLE_WORDS', 'ASK_WHERE', 'ASK_BAND', 'ASK_AT', 'ASK_IN', 'LONGEST', 'AIMED', 'GAP', 'NO_ASPECT', 'OVER', 'QUESTIONS',
-           'SHARES', 'standing', 'aims_of', 'spot_of', 'told', 'reason_of', 'named_spots', 'screen_questions']
+           'SHARES', 'standing', 'aims_of', 'spot_of', 'told', 'reason_of', 'named_spots', 'kind_of', 'kinds_seen',
+           'screen_questions']
 
 # %% ../../nbs/06ba_datasets.questions.ipynb #606fa242
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from .next_action import ROLE_WORDS as FORM_WORDS
@@ -118,6 +119,20 @@ def named_spots(
     "The elements that one name is enough for, and where to point at each."
     seen = _Seen.of(elements, 2, aims)
     return [(e.name, seen.spot(e)) for e in seen.unique]
+
+def kind_of(
+    e: Element, # of a screen, with a role in `ROLE_WORDS`
+) -> str:       # such as "field filled focused"
+    "What an element is and how it stands, in words that many elements share: no text of its own."
+    own = e.value and e.role in ("textbox", "gridcell", "combobox") and set(e.value) != {DOT}
+    return f"{ROLE_WORDS[e.role]} {standing(replace(e, value='filled' if own else '' if e.role == 'listitem' else e.value))}".strip()
+
+def kinds_seen(
+    elements: Iterable[Element], # of a screen
+    aims: dict,                  # from `aims_of`
+) -> list[tuple[str, tuple[float, float]]]: # from `kind_of`, (x, y)
+    "What stands where one would point at it."
+    return [(kind_of(e), spot_of(e, aims)) for e in elements if e.role in ROLE_WORDS]
 
 def _ask_band(seen: _Seen, rng: Random, most: int=6) -> tuple[str, Action]:
     "What stands in a band of the screen, from top to bottom."

@@ -62,6 +62,13 @@ def token_places(
     return torch.cartesian_prod(down, across)
 
 # %% ../../nbs/07e_models.eye.ipynb #b3226417
+def _at_tokens(said: list[tuple], grid: list[int]) -> tuple[tuple[str], tuple[Tensor, Tensor], Tensor]:
+    "Of (image, text, x, y): the texts; images and visual tokens; y and x in hundredths of the screen, (n, 2)."
+    (down, across), (images, texts, x, y) = grid, zip(*said)
+    x, y = torch.tensor(x), torch.tensor(y)
+    tokens = (y*down).long().clamp(max=down - 1)*across + (x*across).long().clamp(max=across - 1)
+    return texts, (torch.tensor(images), tokens), torch.stack((y, x), -1).mul(100).round().long()
+
 SHARP = 16. # of names' matches, cosines: as sharp as the head that will look for them
 
 class EyeAdapter(BaseVLMAdapter):
@@ -86,7 +93,7 @@ class EyeAdapter(BaseVLMAdapter):
     def prepare_inputs(self,
         batch: list[dict],       # samples of one size
         labels: str="assistant", # as the trainer has it; there is only one way here
-    ) -> dict[str, Tensor]:      # pixel_values, image_grid_thw, letters (batch, tokens, slots), places, parts, names
+    ) -> dict[str, Tensor]:      # pixel_values, image_grid_thw, letters (batch, tokens, slots), places, parts, names...
         "Tensors for `compute_loss`."
         said = self.model["said"][0]
         inputs = self.processor.image_processor([s["image"] for s in batch])
@@ -94,18 +101,25 @@ class EyeAdapter(BaseVLMAdapter):
         grid, merge = inputs["image_grid_thw"][0], self.nano.qwen.config.vision_config.spatial_merge_size
         inputs["places"] = token_places(grid, merge).repeat(len(batch), 1, 1)
         if "parts" in batch[0]: inputs["parts"] = by_token(np.stack([s["parts"] for s in batch]), said.squares).long()
-        names = [(k, name, x, y) for k, s in enumerate(batch) for name, (x, y) in s.get("names", ()) if name.strip()]
+        names, kinds = ([(k, said, x, y) for k, s in enumerate(batch) for said, (x, y) in s.get(what, ()) if said.strip()]
+                        for what in ("names", "kinds"))
         if names: self._add_names(inputs, names, (grid[1:]//merge).tolist())
+        if kinds: self._add_kinds(inputs, kinds, (grid[1:]//merge).tolist())
         return {k: v.to(self.device) for k, v in inputs.items()}
 
     def _add_names(self, inputs: dict, names: list[tuple], grid: list[int]):
         "Codes of names (n, CODE), and the image and token (2, n) where each is; that token's place is the name's then."
-        (down, across), (images, said, x, y) = grid, zip(*names)
-        images, x, y = torch.tensor(images), torch.tensor(x), torch.tensor(y)
-        tokens = (y*down).long().clamp(max=down - 1)*across + (x*across).long().clamp(max=across - 1)
+        said, (images, tokens), places = _at_tokens(names, grid)
         inputs["codes"] = torch.from_numpy(np.stack([code(name) for name in said]))
         inputs["named"] = torch.stack((images, tokens))
-        inputs["places"][images, tokens] = torch.stack((y, x), -1).mul(100).round().long()
+        inputs["places"][images, tokens] = places
+
+    def _add_kinds(self, inputs: dict, kinds: list[tuple], grid: list[int]):
+        "Codes of the kinds there are (m, CODE); where there is one (2, n), and which it is (n)."
+        said, at, _ = _at_tokens(kinds, grid)
+        there = sorted(set(said))
+        inputs["kinds"] = torch.from_numpy(np.stack([code(kind) for kind in there]))
+        inputs["kind_at"], inputs["kind"] = torch.stack(at), torch.tensor([there.index(kind) for kind in said])
 
     def count_supervised(self,
         inputs: dict[str, Tensor], # from `prepare_inputs`
@@ -117,11 +131,12 @@ class EyeAdapter(BaseVLMAdapter):
         inputs: dict[str, Tensor],  # from `prepare_inputs`
         num_items: float|None=None, # divisor; None: how many images there are
     ) -> Tensor:                    # float32 scalar
-        """Mean losses of letters, parts, states and places, of the features and each tap, and of names, of their sum;
-        times images, over `num_items`."""
+        """Mean losses of letters, parts, states and places, of the features and each tap, and of names and kinds, of
+        their sum; times images, over `num_items`."""
         seen = self._look(inputs)
         loss = sum(self._lesson(said(x), inputs) for said, x in zip(self.model["said"], seen))
         if "codes" in inputs: loss = loss + F.cross_entropy(self._matches(seen, inputs), inputs["named"][1])
+        if "kinds" in inputs: loss = loss + F.cross_entropy(self._kinds(seen, inputs), inputs["kind"])
         return loss * self.count_supervised(inputs) / (num_items or self.count_supervised(inputs))
 
     def _look(self, inputs: dict[str, Tensor]) -> list[Tensor]:
@@ -133,6 +148,12 @@ class EyeAdapter(BaseVLMAdapter):
         "How well each name fits each token of its image, (names, tokens)."
         says = F.normalize(sum(seen)[..., CODE:2*CODE].float(), dim=-1)[inputs["named"][0]]
         return SHARP * (says @ F.normalize(inputs["codes"], dim=-1)[..., None])[..., 0]
+
+    def _kinds(self, seen: list[Tensor], inputs: dict[str, Tensor]) -> Tensor:
+        "How well each kind fits what stands at a token, (tokens, kinds)."
+        images, tokens = inputs["kind_at"]
+        says = F.normalize(sum(seen)[images, tokens, 2*CODE:3*CODE].float(), dim=-1)
+        return SHARP * says @ F.normalize(inputs["kinds"], dim=-1).T
 
     def _lesson(self, said: dict[str, Tensor], inputs: dict[str, Tensor]) -> Tensor:
         letters, right = said["letters"], inputs["letters"]
@@ -166,6 +187,17 @@ class EyeAdapter(BaseVLMAdapter):
         for k in range(0, len(samples), 32):
             inputs = self.prepare_inputs(samples[k:k+32])
             right.append(self._matches(self._look(inputs), inputs).argmax(-1) == inputs["named"][1])
+        return torch.cat(right).float().mean().item()
+
+    @torch.no_grad()
+    def kind_accuracy(self,
+        samples: list[dict], # of one size, with kinds
+    ) -> float:
+        "How many of the things that stand somewhere are known for what they are, among all kinds of their batch."
+        right = []
+        for k in range(0, len(samples), 32):
+            inputs = self.prepare_inputs(samples[k:k+32])
+            right.append(self._kinds(self._look(inputs), inputs).argmax(-1) == inputs["kind"])
         return torch.cat(right).float().mean().item()
 
     def save(self,

@@ -141,6 +141,7 @@ def _letters_right(config: TrainingConfig, fmt: PromptFormat):
             figures[f"letters_{app}"] = adapter.letter_accuracy(samples)
             if hasattr(adapter, "name_accuracy") and any(x.get("names") for x in samples):
                 figures[f"names_{app}"] = adapter.name_accuracy(samples)
+                figures[f"kinds_{app}"] = adapter.kind_accuracy(samples)
         means = {kind: mean(v for name, v in figures.items() if name.startswith(f"{kind}_"))
                  for kind in dict.fromkeys(name.split("_")[0] for name in figures)}
         return means | figures
