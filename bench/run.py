@@ -24,7 +24,7 @@ OPENADAPT = "openadapt-ml==0.17.0"
 SCREENS = 300       # screens a turn: a few seconds on the slower side
 EPISODES = 40       # episodes a turn
 BATCH, STEPS = 32, 12   # samples a training step; steps a turn, of which the first three warm up
-CALLS, ANSWER = 20, 8    # predictions a turn, tokens of each: a click and its end
+CALLS = 32          # predictions a turn
 
 
 @dataclass
@@ -206,37 +206,38 @@ def training() -> list[Row]:
 
 # (d) Acting, against plain `generate`
 
-def calls(predict: Callable, screens: list[tuple]) -> float:
-    "Calls of `predict` per second, one screen and goal at a time."
+def answers_rate(predict: Callable, screens: list[tuple], at_once: int) -> float:
+    "Answers of `predict` per second, so many screens and goals at a time."
     start = time.perf_counter()
-    for image, goal in screens: predict(image, goal)
+    for k in range(0, len(screens), at_once): predict(*map(list, zip(*screens[k:k+at_once])))
     return len(screens) / (time.perf_counter() - start)
 
 
 def latency() -> list[Row]:
-    "One screen at a time, the same weights and words, an answer's worth of tokens."
+    "The trained nano, whole answers, as it gives them: on NumPy, and in the transformers library's own class."
     import torch
-    from oaml.datasets.prompts import PromptFormat, prompt_messages
-    from oaml.models.qwen_vl import as_chat
-    from oaml.runtime.policy import AgentPolicy
-    from oaml.schemas.actions import parse_response
-    adapter, fmt = nano(), PromptFormat(precision=2)
-    policy = AgentPolicy(adapter, fmt=fmt, max_new_tokens=ANSWER)
-    model, processor = plain(adapter).eval(), adapter.processor
+    from oaml.datasets.prompts import prompt_messages
+    from oaml.models.cards import shipped_nano
+    from oaml.models.qwen_vl import QwenVLAdapter
+    from oaml.runtime.policy import load_policy
+    from transformers import Qwen3VLForConditionalGeneration
+    policy, adapter = load_policy("nano"), QwenVLAdapter.from_pretrained("nano", device="cpu")
+    model = Qwen3VLForConditionalGeneration.from_pretrained(shipped_nano(), dtype=torch.float32).eval()
     steps = [(e, s) for e in episodes_on_disk(tempfile.mkdtemp()) for s in e.steps][:CALLS]
-    screens, pad = [(s.observation.image(), e.goal) for e, s in steps], processor.tokenizer.pad_token_id
+    screens = [(s.observation.image(), e.goal) for e, s in steps]
 
     @torch.no_grad()
-    def library(image, goal):
-        chat = as_chat(dict(images=[image], messages=prompt_messages(goal, None, fmt)))
-        text = processor.apply_chat_template(chat, add_generation_prompt=True)
-        inputs = processor(images=[np.asarray(image)], text=[text])
-        ids = model.generate(**inputs, max_new_tokens=ANSWER, do_sample=False, pad_token_id=pad)
-        return parse_response(processor.tokenizer.decode(ids[0, inputs["input_ids"].shape[1]:], skip_special_tokens=True))
+    def library(images, goals):
+        samples = [dict(images=[i], messages=prompt_messages(g, None, policy.fmt)) for i, g in zip(images, goals)]
+        inputs = adapter._encode(samples, answered=False, side="left")
+        ids = model.generate(**inputs, max_new_tokens=policy.max_new_tokens, do_sample=False, eos_token_id=adapter.stops,
+                             pad_token_id=adapter.tokenizer.pad_token_id)
+        return [adapter._answer(row) for row in ids[:, inputs["input_ids"].shape[1]:].tolist()]
 
-    return [Row(f"nano's next action, one screen at a time, {ANSWER} tokens", "actions/s",
-                "transformers' Qwen3-VL class and `generate`",
-                lambda: calls(policy.predict_action, screens), lambda: calls(library, screens))]
+    return [Row(what, "actions/s", "transformers' Qwen3-VL class and `generate`",
+                lambda n=n: answers_rate(policy.predict_actions, screens, n),
+                lambda n=n: answers_rate(library, screens, n))
+            for what, n in (("nano's next action, one screen at a time", 1), (f"nano's next actions, {CALLS} at once", CALLS))]
 
 
 ROWS = dict(screens=screens, episodes=episodes, training=training, latency=latency)
