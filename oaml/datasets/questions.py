@@ -104,28 +104,24 @@ class _Seen:
         names = [e.name for e in known]
         return cls(known, tuple(e for e in known if e.name and names.count(e.name) == 1), digits, aims)
 
-    def spot(self, e: Element) -> tuple[float, float]:
-        "Where to point at it."
-        return spot_of(e, self.aims)
-
     def at(self, e: Element) -> tuple[str, str]:
-        "The same as text."
-        return tuple(f"{v:.{self.digits}f}" for v in self.spot(e))
+        "Where to point at it, as text."
+        return tuple(f"{v:.{self.digits}f}" for v in spot_of(e, self.aims))
 
 def named_spots(
     elements: Iterable[Element], # of a screen
     aims: dict,                  # from `aims_of`
 ) -> list[tuple[str, tuple[float, float]]]: # name, (x, y)
     "The elements that one name is enough for, and where to point at each."
-    seen = _Seen.of(elements, 2, aims)
-    return [(e.name, seen.spot(e)) for e in seen.unique]
+    return [(e.name, spot_of(e, aims)) for e in _Seen.of(elements, 2, aims).unique]
 
 def kind_of(
     e: Element, # of a screen, with a role in `ROLE_WORDS`
 ) -> str:       # such as "field filled focused"
     "What an element is and how it stands, in words that many elements share: no text of its own."
     own = e.value and e.role in ("textbox", "gridcell", "combobox") and set(e.value) != {DOT}
-    return f"{ROLE_WORDS[e.role]} {standing(replace(e, value='filled' if own else '' if e.role == 'listitem' else e.value))}".strip()
+    value = "filled" if own else "" if e.role == "listitem" else e.value
+    return f"{ROLE_WORDS[e.role]} {standing(replace(e, value=value))}".strip()
 
 def kinds_seen(
     elements: Iterable[Element], # of a screen

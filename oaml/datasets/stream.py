@@ -148,7 +148,7 @@ def other_goals(
     def world(start, goal): return repr(start).replace(repr(goal), "")
     here, found = world(device.start.app, own), []
     for family in app.families:
-        start = app.start(Random(f"{app.name}:{device.seed}"), family)
+        start = device.first_state(device.seed, family)
         goal = app.goal(start)
         there = world(start, goal)
         lost = [name for name in QUOTED.findall(goal.text) if name in there and name not in here]

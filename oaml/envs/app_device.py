@@ -9,6 +9,7 @@ __all__ = ['SCREEN_SIZE', 'CLOSED', 'NOTHING', 'STOPPED_GREY', 'HARMLESS', 'AppD
 from collections.abc import Iterable
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import numpy as np
 from fastcore.basics import patch
@@ -57,9 +58,16 @@ class AppDevice:
         theme = theme_for(seed if self.vary else 0, self.family, form_of(self.size))
         self.stage = Stage(self.app, theme, self.size)
         family = self.goals[seed % len(self.goals)] if self.goals else None
-        self.start = self.screen = Screen(self.app.start(Random(f"{self.app.name}:{seed}"), family))
+        self.start = self.screen = Screen(self.first_state(seed, family))
         self.seed, self.effect, self.running, self._log = seed, False, True, []
         return self.look(draw)
+
+    def first_state(self,
+        seed: int,               # of the episode
+        family: str|None=None,   # of its goal; None: the application draws one
+    ) -> Any:                    # the application's
+        "How the episode of `seed` begins, with a goal of any family."
+        return self.app.start(Random(f"{self.app.name}:{seed}"), family)
 
     def perform(self,
         action: Action,  # what the agent said

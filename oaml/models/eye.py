@@ -178,26 +178,25 @@ class EyeAdapter(BaseVLMAdapter):
         right = by_token(np.stack([s["letters"] for s in samples]), self.model["said"][0].slots).numpy()
         return letters_right(np.concatenate(read), [dict(letters=r) for r in right])
 
-    @torch.no_grad()
     def name_accuracy(self,
         samples: list[dict], # of one size, with names
     ) -> float:
         "How many of the names find their visual token."
-        right = []
-        for k in range(0, len(samples), 32):
-            inputs = self.prepare_inputs(samples[k:k+32])
-            right.append(self._matches(self._look(inputs), inputs).argmax(-1) == inputs["named"][1])
-        return torch.cat(right).float().mean().item()
+        return self._share_right(samples, self._matches, lambda inputs: inputs["named"][1])
 
-    @torch.no_grad()
     def kind_accuracy(self,
         samples: list[dict], # of one size, with kinds
     ) -> float:
         "How many of the things that stand somewhere are known for what they are, among all kinds of their batch."
+        return self._share_right(samples, self._kinds, lambda inputs: inputs["kind"])
+
+    @torch.no_grad()
+    def _share_right(self, samples: list[dict], fits, answers) -> float:
+        "How often what fits best, of seen and inputs, is the answer."
         right = []
         for k in range(0, len(samples), 32):
             inputs = self.prepare_inputs(samples[k:k+32])
-            right.append(self._kinds(self._look(inputs), inputs).argmax(-1) == inputs["kind"])
+            right.append(fits(self._look(inputs), inputs).argmax(-1) == answers(inputs))
         return torch.cat(right).float().mean().item()
 
     def save(self,

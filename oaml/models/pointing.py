@@ -117,9 +117,11 @@ class PointingAdapter(NanoAdapter):
         found = ((k, asked_for(chats[row], column, self.start, self.mark, self.thinks[0]))
                  for k, (row, column, _) in enumerate(points.tolist()) if said[row, column + 1])
         names = torch.tensor([(k, *name) for k, name in found if name], dtype=torch.int64).view(-1, 3)
-        thoughts = [[m for m in s["messages"] if m["content"].startswith("Thought: ")] for s in batch]
-        looks = [(row, column, cell_at(*m["look"], size, token)) for row, (chat, said) in enumerate(zip(chats, thoughts))
-                 for columns, m in zip(thoughts_in(chat, self.thinks), said, strict=True) if "look" in m
+        thoughts = [[m for m in s["messages"] if m["role"] == "assistant" and m["content"].startswith("Thought: ")]
+                    for s in batch]
+        answers = torch.where(said, inputs["input_ids"], -1).tolist()  # a goal, too, may say "Thought: "
+        looks = [(row, column, cell_at(*m["look"], size, token)) for row, (chat, of) in enumerate(zip(answers, thoughts))
+                 for columns, m in zip(thoughts_in(chat, self.thinks), of, strict=True) if "look" in m
                  for column in columns]
         lessons = dict(points=points, names=names, looks=torch.tensor(looks, dtype=torch.int64).view(-1, 3))
         return inputs | {name: v.to(self.device) for name, v in lessons.items()}
