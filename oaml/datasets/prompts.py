@@ -20,6 +20,7 @@ class PromptFormat:
     precision: int=3              # decimals of a coordinate, 1 to 6 (3 = Qwen's 0-1000 grid, 2 suits a 256x192 screen)
     history: int=0                # how many of the last actions are shown as text
     thought: bool=False           # answers are "Thought: ...\nAction: ..." instead of the action alone
+    goal_first: bool=False        # the goal stands before the screen, in the system's turn, not behind it
 
     def __post_init__(self):
         if not 1 <= self.precision <= 6: raise ValueError(f"precision: {self.precision} is outside 1 to 6 decimals")
@@ -30,7 +31,7 @@ class PromptFormat:
         what: str="the checkpoint",  # what `other` belongs to, for the message
     ):
         "Raise ValueError naming the fields in which `other` differs."
-        theirs = other if isinstance(other, dict) else asdict(other)
+        theirs = asdict(PromptFormat()) | (other if isinstance(other, dict) else asdict(other))
         diff = {k: (v, theirs.get(k)) for k, v in asdict(self).items() if theirs.get(k) != v}
         if diff:
             said = ", ".join(f"{k} is {a!r} here and {b!r} there" for k, (a, b) in diff.items())
@@ -71,7 +72,10 @@ def prompt_messages(
     fmt: PromptFormat=PromptFormat(),    # the text format
 ) -> list[dict]:                         # chat messages: system, user
     "The messages a model is asked with. The screenshot belongs to the user's turn, before its text."
-    return [dict(role="system", content=SYSTEM_PROMPT), dict(role="user", content=user_text(goal, history, fmt))]
+    said = user_text(goal, history, fmt)
+    before = said.rindex(SCREEN_SENTENCE) if fmt.goal_first else 0
+    return [dict(role="system", content=f"{SYSTEM_PROMPT}\n{said[:before]}".rstrip()),
+            dict(role="user", content=said[before:])]
 
 def answer_text(
     action: Action,                      # the right next action

@@ -23,7 +23,7 @@ import numpy as np
 
 from ..apps.app import Goal, split_seeds
 from ..apps.catalog import HELD_OUT_APP, TRAIN_APPS
-from .prompts import ASK_ACTION, GOAL_PREFIX, PromptFormat, answer_text, prompt_messages, user_text
+from .prompts import ASK_ACTION, GOAL_PREFIX, PromptFormat, answer_text, prompt_messages
 from .questions import aims_of, reason_of, screen_questions, spot_of
 from ..envs.app_device import SCREEN_SIZE, AppDevice
 from ..envs.device import recorded_elements
@@ -81,11 +81,11 @@ def walk_enough(
     rng: Random,          # the noise
     did: Sequence[Action]=(), # what somebody did there
 ) -> tuple[AppDevice, list[tuple]]: # as `walk_episode`
-    "An episode; if it has too few steps, also what comes before DONE in the same one begun disturbed, and again."
+    "An episode; if it has too few steps, also the same one begun disturbed, and again."
     device, steps = walk_episode(app, seed, how, rng, did)
     for _ in range(AGAIN):
         if len(steps) >= how.picks: break
-        steps += walk_episode(app, seed, replace(how, disturbed=1.), rng)[1][:-1]
+        steps += walk_episode(app, seed, replace(how, disturbed=1.), rng)[1]
     return device, steps
 
 def aimed(
@@ -127,16 +127,17 @@ def chat_sample(
     questions: Iterable[tuple[str, Action]]=(), # asked afterwards, with their answers, which have no thoughts
     how: Making=Making(),            # weight and format
 ) -> dict:                           # {"images": [array], "messages": [...]}
-    "One screen's conversation: goals and actions, then the questions."
-    def right(w):
+    "One screen's conversation: goals and actions, then the questions. If goals come first, a chat for each."
+    messages, plain = [], replace(how.fmt, thought=False)
+    for w in wanted:
+        system, user = prompt_messages(w.goal, [], how.fmt)
         looks = dict(look=w.look) if how.fmt.thought and w.look else {}
-        return dict(role="assistant", content=answer_text(w.action, w.thought, how.fmt), weight=1., **looks)
-    messages, plain = prompt_messages(wanted[0].goal, [], how.fmt), replace(how.fmt, thought=False)
-    messages.append(right(wanted[0]))
-    for w in wanted[1:]: messages += [dict(role="user", content=user_text(w.goal, [], how.fmt)), right(w)]
+        right = dict(role="assistant", content=answer_text(w.action, w.thought, how.fmt), weight=1., **looks)
+        messages += [system]*(how.fmt.goal_first or not messages) + [user, right]
     for said, a in questions:
-        messages += [dict(role="user", content=GOAL_PREFIX + said + ASK_ACTION),
-                     dict(role="assistant", content=answer_text(a, None, plain), weight=how.weight)]
+        asked = prompt_messages(said, [], plain)
+        if not how.fmt.goal_first: asked = [dict(role="user", content=GOAL_PREFIX + said + ASK_ACTION)]
+        messages += [*asked, dict(role="assistant", content=answer_text(a, None, plain), weight=how.weight)]
     return dict(images=[image], messages=messages)
 
 def other_goals(

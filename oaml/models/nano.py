@@ -354,7 +354,7 @@ def text_states(
     places: Tensor,             # (3, 1 or batch, tokens) positions: time, height, width
     mask: Tensor,               # added to attention scores, (1 or batch, 1, tokens, keys)
     taps: list[Tensor]=(),      # (batch, visual tokens, size) each, added after the first layers
-    first: int=0,               # column of the first visual token
+    visual: Tensor|None=None,   # (batch, tokens): is it a visual one?
     rows: Tensor|None=None,     # (batch, wanted) columns whose states are wanted; None: all
     cache: KVCache|None=None,   # filled along the way
     noted: dict[int, list]|None=None, # by layer: is given its attention scores
@@ -364,9 +364,7 @@ def text_states(
     for i, layer in enumerate(text.layers):
         last_rows = rows if i == len(text.layers) - 1 else None
         x = _text_layer(layer, i, x, angles, mask, last_rows, cache, (noted or {}).get(i))
-        if i < len(taps):
-            last = first + taps[i].shape[1]
-            x = torch.cat((x[:, :first], x[:, first:last] + taps[i], x[:, last:]), 1)
+        if i < len(taps): x = x + torch.zeros_like(x).masked_scatter(visual[..., None], taps[i])
     if cache is not None: cache.used += places.shape[-1]
     return fast_norm(x, text.norm)
 
@@ -451,56 +449,58 @@ class NanoAdapter(QwenVLAdapter):
         self.__dict__.update(state)
         if self.device.type == "cpu": keep_freed_memory()  # in another process
 
-    def _image_columns(self, inputs: dict[str, Tensor]) -> slice|None:
-        "Where the image stands, if that is the same in every chat and all images have one size; else None."
+    def _tensors(self, images: list, text: list[str], **how) -> dict[str, Tensor]:
+        "As the processor has them; but each array is looked at once, however many chats it is `shown` in."
+        own = {id(image): image for image in images}
+        alike = len({image.shape for image in images}) == 1 and len(images) == len(text) > len(own)
+        if self.is_lora or not alike: return super()._tensors(images, text, **how)
+        shown = [list(own).index(id(image)) for image in images]
+        return super()._tensors(list(own.values()), text, shown=shown, **how) | dict(shown=torch.tensor(shown))
+
+    def _image_starts(self, inputs: dict[str, Tensor]) -> Tensor|None:
+        "The column where each chat's image begins, if each has one and all have one size; else None."
         grids, is_image = inputs["image_grid_thw"], inputs["mm_token_type_ids"] == 1
-        if self.is_lora or len(grids) != len(is_image): return None
-        if (grids != grids[0]).any() or (is_image != is_image[0]).any(): return None
-        columns = is_image[0].nonzero()[:, 0]
-        return slice(int(columns[0]), int(columns[-1]) + 1)
+        if self.is_lora or len(grids) != len(is_image) or (grids != grids[0]).any(): return None
+        return is_image.int().argmax(1)
 
-    def _places(self, inputs: dict[str, Tensor], image: slice) -> Tensor:
-        "(3, 1, tokens) positions: text counts on, visual tokens have row and column, text goes on behind the larger."
+    def _places(self, inputs: dict[str, Tensor], starts: Tensor) -> Tensor:
+        "(3, batch, tokens) positions: text counts on, visual tokens have row and column, text goes on behind the larger."
         down, across = (inputs["image_grid_thw"][0, 1:] // self.qwen.config.vision_config.spatial_merge_size).tolist()
-        places = torch.arange(inputs["input_ids"].shape[1], device=self.device).repeat(3, 1)
-        spot = torch.arange(down * across, device=self.device)
-        places[:, image] = image.start + torch.stack((spot * 0, spot // across, spot % across))
-        places[:, image.stop:] += max(down, across) - down * across
-        return places[:, None]
+        column = torch.arange(inputs["input_ids"].shape[1], device=self.device)
+        spot = column - starts[:, None]
+        text = column + (spot >= down*across)*(max(down, across) - down*across)
+        seen = starts[:, None] + torch.stack((spot*0, spot // across, spot % across))
+        return torch.where((spot >= 0) & (spot < down*across), seen, text)
 
-    def _read(self, inputs: dict[str, Tensor], image: slice, rows: Tensor, cache: KVCache|None=None,
+    def _read(self, inputs: dict[str, Tensor], starts: Tensor, rows: Tensor, cache: KVCache|None=None,
               noted: dict[int, list]|None=None) -> Tensor:
         "(batch, wanted, size) last states at the columns `rows` of right-padded chats."
         body = self.qwen.model
         seen, taps = vision_features(body.visual, inputs["pixel_values"], inputs["image_grid_thw"][0])
-        x = low(body.language_model.embed_tokens(inputs["input_ids"]))
-        x = torch.cat((x[:, :image.start], seen.to(x.dtype), x[:, image.stop:]), 1)
-        taps, mask = [t.to(x.dtype) for t in taps], self._mask(inputs, image, x)
-        return text_states(body.language_model, x, self._places(inputs, image), mask, taps, image.start, rows, cache,
-                           noted)
-
-    def _mask(self, inputs: dict[str, Tensor], image: slice, x: Tensor) -> Tensor:
-        "(1, 1, tokens, tokens): each token sees itself and what stands before it."
-        return x.new_full((x.shape[1], x.shape[1]), float("-inf")).triu(1)[None, None]
+        x, visual = low(body.language_model.embed_tokens(inputs["input_ids"])), inputs["mm_token_type_ids"] == 1
+        seen, *taps = (t.to(x.dtype)[inputs["shown"]] if "shown" in inputs else t.to(x.dtype) for t in (seen, *taps))
+        x = x.masked_scatter(visual[..., None], seen)
+        mask = x.new_full((x.shape[1], x.shape[1]), float("-inf")).triu(1)[None, None]
+        return text_states(body.language_model, x, self._places(inputs, starts), mask, taps, visual, rows, cache, noted)
 
     def _states(self, inputs: dict[str, Tensor], keep: Tensor) -> Tensor:
         "(kept, size) last states where `keep` (batch, tokens - 1) is true."
-        image = self._image_columns(inputs)
-        if image is None: return QwenVLAdapter._states(self, inputs, keep)
+        starts = self._image_starts(inputs)
+        if starts is None: return QwenVLAdapter._states(self, inputs, keep)
         rows = keep.int().argsort(dim=1, descending=True, stable=True)[:, :int(keep.sum(1).max())]
-        return self._read(inputs, image, rows)[keep.gather(1, rows)]
+        return self._read(inputs, starts, rows)[keep.gather(1, rows)]
 
     def _complete(self, samples: list[dict], max_new_tokens: int) -> list[list[int]]:
         "The ids that follow each sample's chat."
         inputs = self._to_device(self._encode(samples, answered=False))
-        image = self._image_columns(inputs)
-        if image is None: return QwenVLAdapter._complete(self, samples, max_new_tokens)
+        starts = self._image_starts(inputs)
+        if starts is None: return QwenVLAdapter._complete(self, samples, max_new_tokens)
         text, lengths = self.qwen.model.language_model, inputs["attention_mask"].sum(1)
         batch, tokens = inputs["input_ids"].shape
         room = tokens + max_new_tokens*(1 + AHEAD)
         cache = KVCache(text, batch, room, low(text.embed_tokens.weight))
-        state = self._read(inputs, image, lengths[:, None] - 1, cache)
-        next_place = self._places(inputs, image)[:, :, -1:] - (tokens - lengths - 1)[:, None]
+        state = self._read(inputs, starts, lengths[:, None] - 1, cache)
+        next_place = self._places(inputs, starts)[:, :, -1:] - (tokens - lengths - 1)[:, None]
         hidden = torch.zeros(batch, 1, 1, room, dtype=state.dtype, device=self.device)
         hidden[..., :tokens].masked_fill_(inputs["attention_mask"][:, None, None] == 0, float("-inf"))
         said = [[first] for first in self.qwen.lm_head(state[:, -1]).argmax(-1).tolist()]

@@ -18,7 +18,7 @@ from fastcore.basics import patch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..datasets.samples import check_sample, load_image
+from ..datasets.samples import chats_of, check_sample, load_image
 from .base_adapter import (
     IGNORED, BaseVLMAdapter, assistant_labels, get_default_device, label_html, turn_weights)
 from .cards import CARD, read_card, shipped_nano, write_card
@@ -47,9 +47,11 @@ class ImageTextProcessor:
         padding: bool=True,         # to the longest chat
         padding_side: str="right",  # "left" puts all chats' ends in one column, as generation needs
         return_tensors: str="pt",   # PyTorch's
+        shown: list[int]|None=None, # which image each text has; None: the next ones, one for each image token
     ) -> dict[str, Tensor]:         # input_ids, attention_mask, mm_token_type_ids, pixel_values, image_grid_thw
         "Tensors for the model; each image token is repeated for each visual token of its image."
         pixels = self.image_processor(images, return_tensors=return_tensors)
+        if shown is not None: pixels["image_grid_thw"] = pixels["image_grid_thw"][shown]
         merge = self.image_processor.merge_size ** 2
         counts = iter((pixels["image_grid_thw"].prod(-1) // merge).tolist())
         chats = self.tokenizer([self._expand(t, counts) for t in text], padding=padding, padding_side=padding_side,
@@ -207,15 +209,20 @@ class QwenVLAdapter(BaseVLMAdapter):
 # %% ../../nbs/07b_models.qwen_vl.ipynb #4c65a8d0
 @patch
 def _encode(self: QwenVLAdapter, samples: list[dict], answered: bool, side: str="right") -> dict[str, Tensor]:
-    "Samples as tensors on the CPU, padded on the `side`. Unless `answered`, chats end with the assistant's header."
+    "Chats as tensors on the CPU, padded on the `side`. Unless `answered`, they end with the assistant's header."
     for i, s in enumerate(samples): check_sample(s, self.control, f"batch[{i}]", answered)
     text = [self.processor.apply_chat_template(as_chat(s), tokenize=False, add_generation_prompt=not answered)
             for s in samples]
     images = [load_image(x, f"batch[{i}].images[{j}]")
               for i, s in enumerate(samples) for j, x in enumerate(s["images"])]
-    inputs = dict(self.processor(images=images, text=text, padding=True, padding_side=side, return_tensors="pt"))
+    inputs = self._tensors(images, text, padding=True, padding_side=side, return_tensors="pt")
     self._check(inputs)
     return inputs
+
+@patch
+def _tensors(self: QwenVLAdapter, images: list, text: list[str], **how) -> dict[str, Tensor]:
+    "What the processor makes of chats and their images."
+    return dict(self.processor(images=images, text=text, **how))
 
 @patch
 def _check(self: QwenVLAdapter, inputs: dict[str, Tensor]):
@@ -235,10 +242,11 @@ def _to_device(self: QwenVLAdapter, inputs: dict[str, Tensor]) -> dict[str, Tens
 # %% ../../nbs/07b_models.qwen_vl.ipynb #479bd434
 @patch
 def prepare_inputs(self: QwenVLAdapter,
-    batch: list[dict],        # SFT samples, each ending with an assistant turn
+    batch: list[dict],        # SFT samples, each of whose chats ends with an assistant turn and becomes a row
     labels: str="assistant",  # which tokens carry loss: the assistant's, or "full": all but padding, as seed document 1
 ) -> dict[str, Tensor]:       # input_ids, attention_mask, labels (batch, tokens), pixel_values, image_grid_thw, ...
     "Tensors for `compute_loss`."
+    batch = [chat for s in batch for chat in chats_of(s)]
     inputs = self._encode(batch, answered=True)
     ids = inputs["input_ids"]
     if labels not in ("assistant", "full"): raise ValueError(f"labels: {labels!r} is neither 'assistant' nor 'full'")

@@ -196,7 +196,7 @@ def load_learner(
         adapter.qwen.model.visual.requires_grad_(False)
     if config.training.pointing:
         from oaml.models.pointing import PointingAdapter
-        adapter = PointingAdapter.of(adapter, config.training.pointing, config.training.turns_apart)
+        adapter = PointingAdapter.of(adapter, config.training.pointing)
     if not config.stream or config.stream.lesson == "acting": return adapter
     from oaml.models.eye import EyeAdapter
     return EyeAdapter(adapter, config.training.seed)

@@ -97,6 +97,7 @@ class PromptSection(Section):
     precision: int = Field(3, ge=1, le=6, description="decimals of a coordinate")
     history: Natural = Field(0, description="how many of the last actions the prompt shows")
     thought: bool = Field(False, description="answer with a thought before the action")
+    goal_first: bool = Field(False, description="the goal before the screen, in the system's turn, not behind it")
     dsl_version: int = Field(2, ge=1, description="version of the action language")
 
 # %% ../../nbs/08a_training.config.ipynb #ab15697f
@@ -116,7 +117,6 @@ class TrainingSection(Section):
     bf16: bool|None = Field(None, description="bfloat16 autocast; null = where the processor has it in hardware")
     labels: Literal["assistant", "full"] = Field("assistant", description="which tokens carry loss")
     pointing: float = Field(0.0, ge=0, description="weight of lessons in pointing (see models.pointing); nano only")
-    turns_apart: bool = Field(False, description="with pointing: each turn sees the screen and itself, no other turn")
     freeze_vision: bool = Field(False, description="leave the vision tower as it is")
     prefetch: bool = Field(True, description="prepare the next batch in a thread while this one is computed")
     seed: Seed = Field(0, description="seed of the sample order, dropout and new weights")
