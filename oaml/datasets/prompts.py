@@ -74,7 +74,7 @@ def prompt_messages(
     "The messages a model is asked with. The screenshot belongs to the user's turn, before its text."
     said = user_text(goal, history, fmt)
     before = said.rindex(SCREEN_SENTENCE) if fmt.goal_first else 0
-    return [dict(role="system", content=f"{SYSTEM_PROMPT}\n{said[:before]}".rstrip()),
+    return [dict(role="system", content="\n".join(filter(None, (SYSTEM_PROMPT, said[:before])))),
             dict(role="user", content=said[before:])]
 
 def answer_text(

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['ROLE_WORDS', 'ASK_WHERE', 'ASK_BAND', 'ASK_AT', 'ASK_IN', 'LONGEST', 'AIMED', 'GAP', 'NO_ASPECT', 'OVER', 'QUESTIONS',
-           'SHARES', 'standing', 'aims_of', 'spot_of', 'told', 'reason_of', 'named_spots', 'kind_of', 'kinds_seen',
+           'SHARES', 'standing', 'kind_of', 'aims_of', 'spot_of', 'told', 'reason_of', 'named_spots', 'kinds_seen',
            'screen_questions']
 
 # %% ../../nbs/06ba_datasets.questions.ipynb #606fa242
@@ -36,6 +36,14 @@ def standing(
     elif e.role in ("checkbox", "radio", "switch"): said.append("on" if e.checked else "off")
     elif e.role == "listitem" and e.value: said.append(e.value)
     return " ".join(said + [word for word in ("focused", "selected", "disabled") if getattr(e, word)])
+
+def kind_of(
+    e: Element, # of a screen
+) -> str:       # such as "field filled focused"
+    "What an element is and how it stands, in words that many elements share: no text of its own."
+    own = e.value and e.role in ("textbox", "gridcell", "combobox") and set(e.value) != {DOT}
+    value = "filled" if own else "" if e.role == "listitem" else e.value
+    return f"{ROLE_WORDS.get(e.role, e.role)} {standing(replace(e, value=value))}".strip()
 
 AIMED = tuple("""button link checkbox radio switch tab listitem option menuitem heading text label alert
     status""".split()) # roles of what may be pointed at anywhere
@@ -78,7 +86,7 @@ OVER = dict(done="All is done", wait="It is busy")
 def reason_of(
     target: Target,              # what is right on a screen
     elements: Iterable[Element], # of the screen
-) -> tuple[str, Element|None]:   # such as "'Username', field, empty focused"; the element, if it is about one
+) -> tuple[str, Element|None]:   # such as "'Username', field empty focused"; the element, if it is about one
     "What an act is done to, and how that stands; of an answer, what it is read from."
     act, found = target.action, lambda wanted: next(filter(wanted, elements), None)
     if act.type in OVER: return OVER[act.type], None
@@ -87,7 +95,7 @@ def reason_of(
     elif target.box: e = found(lambda e: (e.box, e.role, e.name) == (target.box, target.role, target.name))
     else: e = found(lambda e: e.focused)
     if e is None: return NO_ASPECT, None
-    return ", ".join(filter(None, (e.name and f"'{e.name}'", ROLE_WORDS.get(e.role, e.role), standing(e)))), e
+    return ", ".join(filter(None, (e.name and f"'{e.name}'", kind_of(e)))), e
 
 # %% ../../nbs/06ba_datasets.questions.ipynb #d1e773df
 @dataclass(frozen=True)
@@ -114,14 +122,6 @@ def named_spots(
 ) -> list[tuple[str, tuple[float, float]]]: # name, (x, y)
     "The elements that one name is enough for, and where to point at each."
     return [(e.name, spot_of(e, aims)) for e in _Seen.of(elements, 2, aims).unique]
-
-def kind_of(
-    e: Element, # of a screen, with a role in `ROLE_WORDS`
-) -> str:       # such as "field filled focused"
-    "What an element is and how it stands, in words that many elements share: no text of its own."
-    own = e.value and e.role in ("textbox", "gridcell", "combobox") and set(e.value) != {DOT}
-    value = "filled" if own else "" if e.role == "listitem" else e.value
-    return f"{ROLE_WORDS[e.role]} {standing(replace(e, value=value))}".strip()
 
 def kinds_seen(
     elements: Iterable[Element], # of a screen

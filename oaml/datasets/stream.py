@@ -43,7 +43,7 @@ class Making:
     goals: int=0                     # further goals on each screen, at most: others of the same world
     questions: int=4                 # further questions a screen, at most
     longest: int=500                 # characters of them and their answers, beyond which no more are asked
-    weight: float=.5                 # of their answers in the loss; the next action's is 1
+    weight: float=.5                 # of answers to these and to further goals in the loss; the next action's is 1
     disturbed: float=.45             # share of the episodes that begin disturbed
     slip: float=.08                  # chance of a careless act after each right one
     fmt: PromptFormat=PromptFormat(precision=2) # how goals, places and acts are written
@@ -132,7 +132,8 @@ def chat_sample(
     for w in wanted:
         system, user = prompt_messages(w.goal, [], how.fmt)
         looks = dict(look=w.look) if how.fmt.thought and w.look else {}
-        right = dict(role="assistant", content=answer_text(w.action, w.thought, how.fmt), weight=1., **looks)
+        weight = how.weight if messages else 1.
+        right = dict(role="assistant", content=answer_text(w.action, w.thought, how.fmt), weight=weight, **looks)
         messages += [system]*(how.fmt.goal_first or not messages) + [user, right]
     for said, a in questions:
         asked = prompt_messages(said, [], plain)

@@ -15,7 +15,6 @@ from PIL import Image
 from ..datasets.prompts import PromptFormat, prompt_messages
 from ..models.cards import read_card, shipped_nano
 from ..models.light import LightNano, is_light
-from ..models.light import LightNano, is_light
 from ..schemas.actions import parse_response
 from ..schemas.sessions import Action
 
@@ -34,6 +33,8 @@ class AgentPolicy:
         if fmt is None: fmt = PromptFormat(**trained) if trained else PromptFormat()
         elif trained: fmt.check_same(trained)
         if device is not None:
+            if not hasattr(adapter, "model"):
+                raise ValueError(f"device: {type(adapter).__name__} stays where it is; load_policy(folder, {device!r}) moves")
             adapter.model.to(device)
             adapter.device = device
         self.adapter, self.fmt, self.max_new_tokens = adapter, fmt, max_new_tokens

@@ -84,7 +84,7 @@ class StreamSection(Section):
     goals: Natural = Field(0, description="further goals on each screen, others of the same world")
     questions: Natural = Field(4, description="further questions asked about each screen")
     longest: Natural = Field(500, description="characters of them and their answers; no more are asked beyond")
-    weight: Share = Field(0.5, description="weight in the loss of their answers; the next action's is 1")
+    weight: Share = Field(0.5, description="weight in the loss of answers to these and to further goals; the next action's is 1")
     disturbed: Share = Field(0.45, description="share of the episodes that begin disturbed")
     slip: Share = Field(0.08, description="chance of a careless act after each right one")
     uses: Count = Field(1, description="how often each sample comes")
