@@ -4,15 +4,13 @@
 
 # %% auto #0
 __all__ = ['PAD', 'END', 'SPECIAL_TOKENS', 'HEADERS', 'SENTENCES', 'POINTING', 'DSL', 'COORDINATES', 'WORDS', 'PIECES',
-           'MAX_LENGTH', 'CHAT_TEMPLATE', 'AHEAD', 'nano_tokenizer', 'nano_config', 'fan_in_init', 'wave_rows',
-           'ordered_init', 'copying_init', 'build_nano', 'load_nano', 'fast_norm', 'attend', 'turn', 'turns',
-           'vision_features', 'low', 'KVCache', 'text_states', 'keep_freed_memory', 'Guesses', 'NanoAdapter']
+           'MAX_LENGTH', 'CHAT_TEMPLATE', 'nano_tokenizer', 'nano_config', 'fan_in_init', 'wave_rows', 'ordered_init',
+           'copying_init', 'build_nano', 'load_nano', 'fast_norm', 'attend', 'turn', 'turns', 'vision_features', 'low',
+           'text_states', 'keep_freed_memory', 'NanoAdapter']
 
 # %% ../../nbs/07d_models.nano.ipynb #ff639b62
 import ctypes
-import json
 import re
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +25,7 @@ from transformers.vision_utils import get_vision_interpolation_indices_and_weigh
 from ..datasets.prompts import (
     ASK_ACTION, ASK_THOUGHT, GOAL_PREFIX, HISTORY_PREFIX, SCREEN_SENTENCE, SYSTEM_PROMPT)
 from ..datasets.letters import CHARS
+from .light import LightNano
 from .maps import MAPS, RETINA_MAPS, NanoImageProcessor
 from .qwen_vl import ImageTextProcessor, QwenVLAdapter, no_bars
 from .retina import load_retina
@@ -326,28 +325,6 @@ def low(
     return x.to(torch.get_autocast_dtype(x.device.type)) if torch.is_autocast_enabled(x.device.type) else x
 
 # %% ../../nbs/07d_models.nano.ipynb #25efc45f
-class KVCache:
-    "Keys and values of each layer, with room for more."
-    def __init__(self,
-        text: nn.Module,   # Qwen3-VL's language model
-        batch: int,        # chats
-        room: int,         # tokens, those to come included
-        like: Tensor,      # dtype and device
-    ):
-        shape = batch, text.config.num_key_value_heads, room, text.config.head_dim
-        self.used, self.layers = 0, [(like.new_empty(shape), like.new_empty(shape)) for _ in text.layers]
-
-    def add(self,
-        layer: int,  # whose
-        k: Tensor,   # (batch, heads, new tokens, size)
-        v: Tensor,   # likewise
-    ) -> tuple[Tensor, Tensor]:
-        "Store `k` and `v` behind what is there; all keys and values so far."
-        end = self.used + k.shape[2]
-        for store, new in zip(self.layers[layer], (k, v)): store[:, :, self.used:end] = new
-        return tuple(store[:, :, :end] for store in self.layers[layer])
-
-# %% ../../nbs/07d_models.nano.ipynb #e7f95f2f
 def text_states(
     text: nn.Module,            # Qwen3-VL's language model
     x: Tensor,                  # (batch, tokens, size) embeddings, images in place
@@ -356,26 +333,22 @@ def text_states(
     taps: list[Tensor]=(),      # (batch, visual tokens, size) each, added after the first layers
     visual: Tensor|None=None,   # (batch, tokens): is it a visual one?
     rows: Tensor|None=None,     # (batch, wanted) columns whose states are wanted; None: all
-    cache: KVCache|None=None,   # filled along the way
     noted: dict[int, list]|None=None, # by layer: is given its attention scores
 ) -> Tensor:                    # (batch, wanted or tokens, size) after the last norm
     "States after the last layer. There only the wanted columns ask: nobody reads the others' answers."
     angles = tuple(a[:, None] for a in turns(*text.rotary_emb(x, places), x.dtype))
     for i, layer in enumerate(text.layers):
         last_rows = rows if i == len(text.layers) - 1 else None
-        x = _text_layer(layer, i, x, angles, mask, last_rows, cache, (noted or {}).get(i))
+        x = _text_layer(layer, i, x, angles, mask, last_rows, (noted or {}).get(i))
         if i < len(taps): x = x + torch.zeros_like(x).masked_scatter(visual[..., None], taps[i])
-    if cache is not None: cache.used += places.shape[-1]
     return fast_norm(x, text.norm)
 
-def _text_layer(layer: nn.Module, i: int, x: Tensor, angles, mask: Tensor, rows: Tensor|None, cache: KVCache|None,
-                noted: list|None=None):
+def _text_layer(layer: nn.Module, i: int, x: Tensor, angles, mask: Tensor, rows: Tensor|None, noted: list|None=None):
     "One decoder layer, its output at the columns `rows`."
     attn, y = layer.self_attn, fast_norm(x, layer.input_layernorm)
     heads = lambda z: z.unflatten(-1, (-1, attn.head_dim))
     k = turn(fast_norm(heads(attn.k_proj(y)), attn.k_norm).transpose(1, 2), angles)
     v = heads(attn.v_proj(y)).transpose(1, 2)
-    if cache is not None: k, v = cache.add(i, k, v)
     if rows is not None:
         x, y = _pick(x, rows), _pick(y, rows)
         angles, mask = [_pick(a[:, 0], rows)[:, None] for a in angles], _pick(mask[:, 0], rows)[:, None]
@@ -396,42 +369,7 @@ def keep_freed_memory():
     mallopt(M_MMAP_THRESHOLD, 1 << 30)
     mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
 
-# %% ../../nbs/07d_models.nano.ipynb #3e0853d4
-AHEAD = 6 # tokens that are guessed at most
-
-class Guesses:
-    "What may follow in an answer."
-    def __init__(self,
-        tokenizer: PreTrainedTokenizerFast, # nano's
-        end: int,                           # the token that ends an answer
-    ):
-        ids = tokenizer.convert_tokens_to_ids
-        one = lambda text: tokenizer(text, add_special_tokens=False)["input_ids"]
-        spelt = {i: tokenizer.decode([i]) for i in range(len(tokenizer))}
-        self.numbers, close = set(ids(list(COORDINATES))), [*one(")"), end]
-        across = {i: re.search(r"[( ](d?)x(2?)=$", s) for i, s in spelt.items()}
-        self.after = {i: one(", {}y{}=".format(*m.groups())) for i, m in across.items() if m}
-        self.after |= {i: close for i, s in spelt.items() if re.search(r" d?y2?=$", s)}
-        self.whole = {i: [end] for i, s in spelt.items() if s.endswith("()")}
-        self.quote, self.marks, self.closed = set(one('"')), set(one("'")), [*one('"'), *close]
-
-    def __call__(self,
-        said: list[int], # of the answer so far
-        chat: list[int], # what it answers
-    ) -> list[int]:      # `AHEAD` at most
-        "What may come next."
-        before, last = said[-2] if len(said) > 1 else None, said[-1]
-        if last in self.numbers and before in self.after: return self.after[before]
-        if last in self.whole: return self.whole[last]
-        if len(said) < 2: return []
-        if last in self.quote: return self.closed[1:]
-        starts = (k for k in range(1, len(chat))
-                  if chat[k] == last and (chat[k-1] == before or chat[k-1] in self.marks))
-        found = next((chat[k+1:k+1+AHEAD] for k in starts), [])
-        ends = next((k for k, t in enumerate(found) if t in self.marks), None)
-        return found if ends is None else (found[:ends] + self.closed)[:AHEAD]
-
-# %% ../../nbs/07d_models.nano.ipynb #e3926567
+# %% ../../nbs/07d_models.nano.ipynb #4a25f7c6
 class NanoAdapter(QwenVLAdapter):
     "Qwen's adapter with a shorter way through the model for equal-sized screens."
     def __init__(self,
@@ -472,8 +410,7 @@ class NanoAdapter(QwenVLAdapter):
         seen = starts[:, None] + torch.stack((spot*0, spot // across, spot % across))
         return torch.where((spot >= 0) & (spot < down*across), seen, text)
 
-    def _read(self, inputs: dict[str, Tensor], starts: Tensor, rows: Tensor, cache: KVCache|None=None,
-              noted: dict[int, list]|None=None) -> Tensor:
+    def _read(self, inputs: dict[str, Tensor], starts: Tensor, rows: Tensor, noted: dict[int, list]|None=None) -> Tensor:
         "(batch, wanted, size) last states at the columns `rows` of right-padded chats."
         body = self.qwen.model
         seen, taps = vision_features(body.visual, inputs["pixel_values"], inputs["image_grid_thw"][0])
@@ -481,7 +418,7 @@ class NanoAdapter(QwenVLAdapter):
         seen, *taps = (t.to(x.dtype)[inputs["shown"]] if "shown" in inputs else t.to(x.dtype) for t in (seen, *taps))
         x = x.masked_scatter(visual[..., None], seen)
         mask = x.new_full((x.shape[1], x.shape[1]), float("-inf")).triu(1)[None, None]
-        return text_states(body.language_model, x, self._places(inputs, starts), mask, taps, visual, rows, cache, noted)
+        return text_states(body.language_model, x, self._places(inputs, starts), mask, taps, visual, rows, noted)
 
     def _states(self, inputs: dict[str, Tensor], keep: Tensor) -> Tensor:
         "(kept, size) last states where `keep` (batch, tokens - 1) is true."
@@ -491,40 +428,6 @@ class NanoAdapter(QwenVLAdapter):
         return self._read(inputs, starts, rows)[keep.gather(1, rows)]
 
     def _complete(self, samples: list[dict], max_new_tokens: int) -> list[list[int]]:
-        "The ids that follow each sample's chat."
-        inputs = self._to_device(self._encode(samples, answered=False))
-        starts = self._image_starts(inputs)
-        if starts is None: return QwenVLAdapter._complete(self, samples, max_new_tokens)
-        text, lengths = self.qwen.model.language_model, inputs["attention_mask"].sum(1)
-        batch, tokens = inputs["input_ids"].shape
-        room = tokens + max_new_tokens*(1 + AHEAD)
-        cache = KVCache(text, batch, room, low(text.embed_tokens.weight))
-        state = self._read(inputs, starts, lengths[:, None] - 1, cache)
-        next_place = self._places(inputs, starts)[:, :, -1:] - (tokens - lengths - 1)[:, None]
-        hidden = torch.zeros(batch, 1, 1, room, dtype=state.dtype, device=self.device)
-        hidden[..., :tokens].masked_fill_(inputs["attention_mask"][:, None, None] == 0, float("-inf"))
-        said = [[first] for first in self.qwen.lm_head(state[:, -1]).argmax(-1).tolist()]
-        return self._write(said, inputs["input_ids"].tolist(), next_place, hidden, cache, max_new_tokens)
-
-    def _write(self, said: list[list[int]], chats: list[list[int]], place: Tensor, hidden: Tensor, cache: KVCache,
-               most: int) -> list[list[int]]:
-        "Go on from each first token, which is at `place`, until all chats have ended."
-        text, guess = self.qwen.model.language_model, self._guess
-        over = lambda row: row[-1] in self.stops or len(row) >= most
-        while not all(map(over, said)):
-            guesses = [[] if over(row) else guess(row, chat) for row, chat in zip(said, chats)]
-            wide, used = 1 + max(map(len, guesses)), cache.used
-            fed = torch.tensor([[row[-1], *g, *[self.end]*(wide - 1 - len(g))] for row, g in zip(said, guesses)])
-            at = torch.tensor([[len(row) - 1] for row in said]) + torch.arange(wide)
-            seen = torch.cat((hidden[..., :used].expand(-1, -1, wide, -1),
-                              hidden.new_full((wide, wide), float("-inf")).triu(1).expand(len(said), 1, -1, -1)), -1)
-            x = low(text.embed_tokens(fed.to(self.device)))
-            state = text_states(text, x, place + at.to(self.device), seen, cache=cache)
-            for row, g, best, mask in zip(said, guesses, self.qwen.lm_head(state).argmax(-1).tolist(), hidden):
-                right = next((k for k, (a, b) in enumerate(zip(g, best)) if a != b), len(g))
-                mask[..., used + 1 + right:used + wide] = float("-inf")  # what was guessed wrong
-                if not over(row): row += best[:right + 1]
-        return [row[:most] for row in said]
-
-    @cached_property
-    def _guess(self) -> "Guesses": return Guesses(self.tokenizer, self.end)
+        "The ids that follow each sample's chat. On a processor NumPy is quicker to say them."
+        light = self.device.type == "cpu" and not self.is_lora and all(len(s["images"]) == 1 for s in samples)
+        return LightNano.of(self).complete(samples, max_new_tokens) if light else super()._complete(samples, max_new_tokens)

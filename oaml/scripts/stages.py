@@ -66,9 +66,8 @@ def go_out(
     "Let a model act, and note where it went."
     from oaml.evals.baselines import PolicyAgent
     from oaml.evals.closed_loop import run_episodes
-    from oaml.models.light import quickest
     from oaml.runtime.policy import AgentPolicy
-    agent = PolicyAgent(AgentPolicy(quickest(adapter)), "visiting")
+    agent = PolicyAgent(AgentPolicy(adapter), "visiting")
     seeds = split_seeds("train", episodes, first_seed)
     def visits(app, size):
         outcomes = run_episodes(agent, lambda: AppDevice(app, size, goals=load_app(app).families), seeds, progress)

@@ -103,12 +103,11 @@ def make_evaluate(config: TrainingConfig, fmt: PromptFormat):
     if config.stream: return (_letters_right if config.stream.lesson == "seeing" else _success_everywhere)(config, fmt)
     from oaml.evals.baselines import PolicyAgent
     from oaml.evals.closed_loop import run_episodes, summarise
-    from oaml.models.light import quickest
     from oaml.runtime.policy import AgentPolicy
     seeds = split_seeds("validation", config.logging.eval_episodes)
     device = lambda: AppDevice(config.data.app, family=theme_family(config.data.themes))
     def evaluate(adapter, step: int) -> dict:
-        agent = PolicyAgent(AgentPolicy(quickest(adapter), fmt=fmt), "validation")
+        agent = PolicyAgent(AgentPolicy(adapter, fmt=fmt), "validation")
         row = summarise(run_episodes(agent, device, seeds))
         return {k: row[k] for k in ("success", "reached", "steps_ratio", "invalid_actions")}
     return evaluate
@@ -117,13 +116,12 @@ def _success_everywhere(config: TrainingConfig, fmt: PromptFormat):
     "`eval_episodes` validation episodes of each application of the stream: success of each, and the mean as `success`."
     from oaml.evals.baselines import PolicyAgent
     from oaml.evals.closed_loop import run_episodes, summarise
-    from oaml.models.light import quickest
     from oaml.runtime.policy import AgentPolicy
     seeds, kind = split_seeds("validation", config.logging.eval_episodes), config.stream.kinds[0]
     apps = [s.app for s in playable(stream_sources(config))]
     def device(app): return AppDevice(app + kind.variant, kind.size, goals=load_app(app).families)
     def evaluate(adapter, step: int) -> dict:
-        agent = PolicyAgent(AgentPolicy(quickest(adapter), fmt=fmt), "validation")
+        agent = PolicyAgent(AgentPolicy(adapter, fmt=fmt), "validation")
         rows = {app: summarise(run_episodes(agent, lambda: device(app), seeds)) for app in apps}
         known = [r for r in rows.values() if r["success"] is not None]  # None: every goal was met at the start
         figures = {k: mean(r[k] for r in known) if known else None for k in ("success", "reached")}
