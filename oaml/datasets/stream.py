@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['AGAIN', 'QUOTED', 'SESSIONS', 'GROUP', 'AHEAD', 'Making', 'walk_episode', 'walk_enough', 'aimed', 'pick', 'fitting',
-           'Wanted', 'chat_sample', 'other_goals', 'wanted_on', 'episode_samples', 'recorded_samples', 'Source',
-           'Shape', 'default_sources', 'Visit', 'save_visits', 'load_visits', 'Stream']
+           'Wanted', 'chat_sample', 'other_goals', 'wanted_on', 'episode_samples', 'recorded_target',
+           'recorded_samples', 'Source', 'Shape', 'default_sources', 'Visit', 'save_visits', 'load_visits', 'Stream']
 
 # %% ../../nbs/06c_datasets.stream.ipynb #cbe6049e
 import os
@@ -30,7 +30,7 @@ from ..envs.device import recorded_elements
 from ..envs.oracle import acceptable_targets, intent_target
 from ..ingest.store import load_sessions, sha256, write_atomic
 from ..ingest.synthetic import careless_act, disturb
-from ..schemas.sessions import Action, Target, from_json, to_json
+from ..schemas.sessions import Action, Step, Target, from_json, to_json
 from ..ui.layout import Element
 from ..ui.render import Writing
 
@@ -197,6 +197,19 @@ def episode_samples(
 SESSIONS = "sessions:"
 _episodes = cache(lambda folder: [e for s in load_sessions(folder, check_screens=False) for e in s.episodes])
 
+def recorded_target(
+    step: Step,                    # of a session
+    elements: Iterable[Element],   # of its screen, as recorded
+) -> Target:                       # with the step's action
+    "What a recorded act is done to: as an oracle noted, or else the smallest element at its place."
+    act = step.action
+    known = next((t for t in step.acceptable or () if t.action == act), None)
+    if known or act.x is None: return known or Target(act)
+    def area(e): return (e.box[2] - e.box[0])*(e.box[3] - e.box[1])
+    there = [e for e in elements if e.box[0] <= act.x <= e.box[2] and e.box[1] <= act.y <= e.box[3]]
+    e = min(there, key=area, default=None)
+    return Target(act, e.box, e.role, e.name) if e else Target(act)
+
 def recorded_samples(
     source: str,          # `SESSIONS` and a folder that `save_sessions` wrote
     seed: int,            # decides which episode
@@ -209,8 +222,10 @@ def recorded_samples(
         image = np.asarray(step.observation.image())
         if how.size and image.shape[1::-1] != tuple(how.size):
             raise ValueError(f"{folder}: {episode.id} has screens of {image.shape[1]}x{image.shape[0]}, not {how.size}")
-        asked = screen_questions(recorded_elements(step.observation), how.questions, rng, how.fmt)
-        wanted = Wanted(episode.goal, step.action, step.thought or "")
+        elements = recorded_elements(step.observation)
+        asked = screen_questions(elements, how.questions, rng, how.fmt)
+        thought, e = reason_of(recorded_target(step, elements), elements)
+        wanted = Wanted(episode.goal, step.action, step.thought or thought, spot_of(e, {}) if e else None)
         out.append(chat_sample(image, [wanted], fitting(asked, how.longest), how))
     return out
 

@@ -102,14 +102,14 @@ def pretrain(
 
 @app.command()
 def dagger(
-    config: Annotated[str, typer.Argument(help="Config with a stream, such as configs/nano/3-acting.yaml.")],
+    config: Annotated[str, typer.Argument(help="Config with a stream, such as configs/nano/5-acting.yaml.")],
     rounds: Annotated[int, typer.Option(help="How often the policy acts and is then taught.")]=3,
     episodes: Annotated[int, typer.Option(help="Episodes of each application that it plays in a round.")]=20,
     set: Annotated[list[str], typer.Option("--set", help="Change a key: section.key=value.")]=[],
 ):
     """Let a policy **act**, and teach it what it should have done where it went. A stopped one goes on.
 
-    Example: `oaml dagger configs/nano/3-acting.yaml --set model.model_name=nano --set stream.samples=8000
+    Example: `oaml dagger configs/nano/5-acting.yaml --set model.model_name=nano --set stream.samples=8000
     --set output_dir=runs/dagger`.
     """
     from oaml.scripts.stages import dagger as run
