@@ -73,7 +73,8 @@ def gelu(
     "x times the chance that a normal number is below x; that by a formula that is off by 2e-7 at most."
     z = np.abs(x) * np.float32(.5**.5)
     t = 1 / (1 + np.float32(.3275911)*z)
-    tail = np.polyval(np.float32([1.061405429, -1.453152027, 1.421413741, -.284496736, .254829592, 0]), t) * np.exp(-z*z)
+    known = np.float32([1.061405429, -1.453152027, 1.421413741, -.284496736, .254829592, 0])
+    tail = np.polyval(known, t) * np.exp(-z*z)
     return x * np.where(x < 0, tail, 2 - tail) * np.float32(.5)
 
 def silu(
@@ -118,7 +119,8 @@ class LightRetina:
     def _look(self, x: np.ndarray) -> np.ndarray:
         "One image's, (height, width, 1)."
         for k, stride, pad in ((0, (2, 2), 2), (2, (2, 2), 1), (4, (2, 1), 1), (6, (1, 1), 0)):
-            x = np.maximum(_convolved(x, self.weights[f"body.{k}.weight"], stride, pad) + self.weights[f"body.{k}.bias"], 0)
+            seen = _convolved(x, self.weights[f"body.{k}.weight"], stride, pad)
+            x = np.maximum(seen + self.weights[f"body.{k}.bias"], 0)
         return x.transpose(2, 0, 1)
 
 def _convolved(x: np.ndarray, kernel: np.ndarray, stride: tuple[int, int], pad: int) -> np.ndarray:
@@ -190,7 +192,7 @@ class LightNano:
     ) -> "LightNano":
         "The nano in `folder`. Raises FileNotFoundError, or ValueError for other models."
         card, folder = read_card(folder), Path(folder)
-        if not is_light(card): raise ValueError(f"{folder}: {card['adapter']}, {card['kind']}: only a whole nano is light")
+        if not is_light(card): raise ValueError(f"{folder}: {card['adapter']}, {card['kind']}; a whole nano is wanted")
         return cls(load_arrays(folder/"model.safetensors"), json.loads((folder/"config.json").read_text()),
                    NanoImageProcessor.from_pretrained(folder, LightRetina),
                    Tokenizer.from_file(str(folder/"tokenizer.json")), card["prompt_format"])
@@ -209,8 +211,8 @@ class LightNano:
         join = lambda what, end: np.concatenate([self.weights[f"{name}{w}.{end}"] for w in what])
         heads, inner = [f"self_attn.{p}_proj" for p in "qkv"], ["mlp.gate_proj", "mlp.up_proj"]
         norms = np.stack([self.weights[f"{name}self_attn.{p}_norm.weight"] for p in "qk"])
-        return {"qkv.weight": join(heads, "weight"), "qkv.bias": join(heads, "bias"), "norms": norms[:, None, None, None],
-                "inner.weight": join(inner, "weight")}
+        return {"qkv.weight": join(heads, "weight"), "qkv.bias": join(heads, "bias"),
+                "norms": norms[:, None, None, None], "inner.weight": join(inner, "weight")}
 
     def generate_batch(self,
         samples: list[dict],     # each ending with the user's turn
@@ -259,7 +261,7 @@ class LightNano:
 
     def _write(self, said: list[list[int]], chats: list[list[int]], places: np.ndarray, known: np.ndarray, cache: list,
                most: int) -> list[list[int]]:
-        "Go on from each first token, behind `known` ones of which the last was at `places`, until all chats have ended."
+        "Go on from each first token, behind `known` ones of which the last is at `places`, until all chats have ended."
         open = [k for k, row in enumerate(said) if row[-1] not in self.stops and len(row) < most]
         rows = list(range(len(said)))  # chats of which the cache holds something
         while open:
@@ -331,11 +333,12 @@ class LightNano:
         return linear(gelu(linear(x, w, name + "linear_fc1")), w, name + "linear_fc2")
 
     def _read(self, x: np.ndarray, places: np.ndarray, known: np.ndarray, cache: list, taps: list=(), first: int=0):
-        """Last states of `x` (chats, tokens, size) at `places` (3, chats, tokens), behind `known` (chats,) tokens, whose
-        keys and values are in the `cache`. With taps only the last token's: then nothing is asked of the others."""
+        """Last states of `x` (chats, tokens, size) at `places` (3, chats, tokens), behind `known` (chats,) tokens, of
+        which the `cache` holds keys and values. With taps only the last token's: the others' are not asked for."""
         w, (chats, n, size) = self.weights, x.shape
         angles = places[self.axis].transpose(1, 2, 0)[:, None].astype(np.float32) * self.turning
-        angles, columns, row = (np.cos(angles), np.sin(angles)), known[:, None] + np.arange(n), np.arange(chats)[:, None]
+        angles, columns = (np.cos(angles), np.sin(angles)), known[:, None] + np.arange(n)
+        row = np.arange(chats)[:, None]
         seen = int(columns.max()) + 1
         hidden = np.where(np.arange(seen) <= columns[:, None, :, None], np.float32(0), np.float32("-inf"))
         for i, (own, kept) in enumerate(zip(self.layers, cache)):

@@ -402,7 +402,7 @@ class NanoAdapter(QwenVLAdapter):
         return is_image.int().argmax(1)
 
     def _places(self, inputs: dict[str, Tensor], starts: Tensor) -> Tensor:
-        "(3, batch, tokens) positions: text counts on, visual tokens have row and column, text goes on behind the larger."
+        "(3, batch, tokens) places: text counts on, visual tokens have row and column, text goes on behind the larger."
         down, across = (inputs["image_grid_thw"][0, 1:] // self.qwen.config.vision_config.spatial_merge_size).tolist()
         column = torch.arange(inputs["input_ids"].shape[1], device=self.device)
         spot = column - starts[:, None]
@@ -410,7 +410,8 @@ class NanoAdapter(QwenVLAdapter):
         seen = starts[:, None] + torch.stack((spot*0, spot // across, spot % across))
         return torch.where((spot >= 0) & (spot < down*across), seen, text)
 
-    def _read(self, inputs: dict[str, Tensor], starts: Tensor, rows: Tensor, noted: dict[int, list]|None=None) -> Tensor:
+    def _read(self, inputs: dict[str, Tensor], starts: Tensor, rows: Tensor,
+              noted: dict[int, list]|None=None) -> Tensor:
         "(batch, wanted, size) last states at the columns `rows` of right-padded chats."
         body = self.qwen.model
         seen, taps = vision_features(body.visual, inputs["pixel_values"], inputs["image_grid_thw"][0])
@@ -430,4 +431,5 @@ class NanoAdapter(QwenVLAdapter):
     def _complete(self, samples: list[dict], max_new_tokens: int) -> list[list[int]]:
         "The ids that follow each sample's chat. On a processor NumPy is quicker to say them."
         light = self.device.type == "cpu" and not self.is_lora and all(len(s["images"]) == 1 for s in samples)
-        return LightNano.of(self).complete(samples, max_new_tokens) if light else super()._complete(samples, max_new_tokens)
+        if not light: return super()._complete(samples, max_new_tokens)
+        return LightNano.of(self).complete(samples, max_new_tokens)

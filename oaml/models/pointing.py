@@ -107,7 +107,8 @@ class PointingAdapter(NanoAdapter):
         thoughts = [[m for m in s["messages"] if m["role"] == "assistant" and m["content"].startswith("Thought: ")]
                     for s in batch]
         answers = torch.where(said, inputs["input_ids"], -1).tolist()  # a goal, too, may say "Thought: "
-        looks = [(row, column, cell_at(*m["look"], size, token)) for row, (chat, of) in enumerate(zip(answers, thoughts))
+        looks = [(row, column, cell_at(*m["look"], size, token))
+                 for row, (chat, of) in enumerate(zip(answers, thoughts))
                  for columns, m in zip(thoughts_in(chat, self.thinks), of, strict=True) if "look" in m
                  for column in columns]
         lessons = dict(points=points, names=names, looks=torch.tensor(looks, dtype=torch.int64).view(-1, 3))

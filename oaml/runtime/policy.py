@@ -34,7 +34,7 @@ class AgentPolicy:
         elif trained: fmt.check_same(trained)
         if device is not None:
             if not hasattr(adapter, "model"):
-                raise ValueError(f"device: {type(adapter).__name__} stays where it is; load_policy(folder, {device!r}) moves")
+                raise ValueError(f"device: {type(adapter).__name__} stays where it is; use load_policy(folder, {device!r})")
             adapter.model.to(device)
             adapter.device = device
         self.adapter, self.fmt, self.max_new_tokens = adapter, fmt, max_new_tokens
