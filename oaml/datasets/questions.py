@@ -155,7 +155,7 @@ def _ask_in(seen: _Seen, rng: Random) -> tuple[str, Action]:
     return ASK_IN.format(e.name), Action("answer", text=standing(e).replace('"', "'"))
 
 QUESTIONS = dict(band=_ask_band, where=_ask_where, at=_ask_at, into=_ask_in)
-SHARES = dict(band=.1, where=.45, at=.25, into=.2) # of the questions: finding and reading are the hardest to learn
+SHARES = dict(band=.15, where=.25, at=.3, into=.3) # of the questions: reading is the hardest to learn
 
 def screen_questions(
     elements: Iterable[Element],      # of the screen, in reading order

@@ -388,10 +388,11 @@ class NanoAdapter(QwenVLAdapter):
         if self.device.type == "cpu": keep_freed_memory()  # in another process
 
     def _tensors(self, images: list, text: list[str], **how) -> dict[str, Tensor]:
-        "As the processor has them; but each array is looked at once, however many chats it is `shown` in."
+        "As the processor has them; but to learn from, an array is looked at once, however many chats it is `shown` in."
         own = {id(image): image for image in images}
         alike = len({image.shape for image in images}) == 1 and len(images) == len(text) > len(own)
-        if self.is_lora or not alike: return super()._tensors(images, text, **how)
+        if self.is_lora or not alike or how["padding_side"] == "left":  # `generate` knows nothing of it
+            return super()._tensors(images, text, **how)
         shown = [list(own).index(id(image)) for image in images]
         return super()._tensors(list(own.values()), text, shown=shown, **how) | dict(shown=torch.tensor(shown))
 
