@@ -18,12 +18,15 @@ import shutil
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from subprocess import CalledProcessError, run
 
 import numpy as np
 
 try: import torch
 except ImportError as e: raise ImportError("oaml.training needs PyTorch: pip install 'oaml[train]'") from e
 from torch import nn
+
+import oaml
 
 # %% ../../nbs/08b_training.checkpoints.ipynb #82079535
 log = logging.getLogger("oaml.training")
@@ -200,15 +203,25 @@ def load_changing_state(
     for name, value in saved.items(): ours[name].copy_(value)
 
 # %% ../../nbs/08b_training.checkpoints.ipynb #c90e5fcb
+def _commit() -> str|None:
+    "The commit of this code if it lies in a git checkout; ends with -dirty if it was changed since."
+    git = ["git", "-C", str(Path(oaml.__file__).parent)]
+    try:
+        run([*git, "ls-files", "--error-unmatch", "__init__.py"], check=True, capture_output=True)
+        said = run([*git, "describe", "--always", "--dirty", "--exclude=*", "--abbrev=12"], check=True, capture_output=True)
+    except (OSError, CalledProcessError): return None  # installed, or there is no git
+    return said.stdout.decode().strip()
+
 def environment() -> dict:
-    "Versions and machine, as far as a run's bits depend on them."
+    "Versions, commit and machine, as far as a run's bits depend on them."
     def installed(name):
         try: return version(name)
         except PackageNotFoundError: return None
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine()
     return dict(python=platform.python_version(), platform=platform.platform(), device=device,
                 cpu_capability=torch.backends.cpu.get_cpu_capability(), threads=torch.get_num_threads(),
-                torch=torch.__version__, **{n: installed(n) for n in ("oaml", "transformers", "peft", "numpy")})
+                torch=torch.__version__, **{n: installed(n) for n in ("oaml", "transformers", "peft", "numpy")},
+                commit=_commit())
 
 # %% ../../nbs/08b_training.checkpoints.ipynb #e9dc25f5
 def write_file(
