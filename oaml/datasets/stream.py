@@ -24,7 +24,6 @@ import numpy as np
 from ..apps.app import Goal, split_seeds
 from ..apps.catalog import HELD_OUT_APP, TRAIN_APPS
 from .prompts import ASK_ACTION, GOAL_PREFIX, PromptFormat, answer_text, prompt_messages
-from .reading import Line, letters_read, lines_of
 from .questions import aims_of, reason_of, screen_questions, spot_of
 from ..envs.app_device import SCREEN_SIZE, AppDevice
 from ..envs.device import recorded_elements
@@ -127,21 +126,19 @@ def chat_sample(
     wanted: Sequence[Wanted],        # goals, one at least
     questions: Iterable[tuple[str, Action]]=(), # asked afterwards, with their answers, which have no thoughts
     how: Making=Making(),            # weight and format
-    lines: Sequence[Line]=(),        # what is written there, from `lines_of`
 ) -> dict:                           # {"images": [array], "messages": [...]}
     "One screen's conversation: goals and actions, then the questions. If goals come first, a chat for each."
     messages, plain = [], replace(how.fmt, thought=False)
-    def said(content, weight, **look):
-        return dict(role="assistant", content=content, weight=weight, reads=letters_read(content, lines), **look)
     for w in wanted:
         system, user = prompt_messages(w.goal, [], how.fmt)
         looks = dict(look=w.look) if how.fmt.thought and w.look else {}
-        right = said(answer_text(w.action, w.thought, how.fmt), how.weight if messages else 1., **looks)
+        weight = how.weight if messages else 1.
+        right = dict(role="assistant", content=answer_text(w.action, w.thought, how.fmt), weight=weight, **looks)
         messages += [system]*(how.fmt.goal_first or not messages) + [user, right]
-    for question, a in questions:
-        asked = prompt_messages(question, [], plain)
-        if not how.fmt.goal_first: asked = [dict(role="user", content=GOAL_PREFIX + question + ASK_ACTION)]
-        messages += [*asked, said(answer_text(a, None, plain), how.weight)]
+    for said, a in questions:
+        asked = prompt_messages(said, [], plain)
+        if not how.fmt.goal_first: asked = [dict(role="user", content=GOAL_PREFIX + said + ASK_ACTION)]
+        messages += [*asked, dict(role="assistant", content=answer_text(a, None, plain), weight=how.weight)]
     return dict(images=[image], messages=messages)
 
 def other_goals(
@@ -193,7 +190,7 @@ def episode_samples(
             try: right = intent_target(device.app.plan(elements, goal, [])[0], elements, how.fmt.precision)
             except (ArithmeticError, AttributeError, LookupError, StopIteration, ValueError): continue  # another world's
             wanted.append(wanted_on(elements, goal, right, aims))
-        out.append(chat_sample(image, wanted, asked, how, lines_of(written.glyphs, device.size)))
+        out.append(chat_sample(image, wanted, asked, how))
     return out
 
 # %% ../../nbs/06c_datasets.stream.ipynb #d0c9adfe

@@ -170,12 +170,13 @@ def load_learner(
     config: TrainingConfig, # names the model
     fmt: PromptFormat,      # how it is asked
 ):                          # an adapter
-    "What is to learn: a model by its name, or a new retina. Raises ValueError if it learnt another prompt format."
-    if config.model.model_name == "retina":
+    "What is to learn: a model by its name, or a new retina or reader. Raises ValueError if it learnt another prompt format."
+    if config.model.model_name in ("retina", "reader"):
+        from oaml.models.reader import Reader, ReaderAdapter
         from oaml.models.retina import Retina, RetinaAdapter
         from oaml.training.checkpoints import seed_all
         seed_all(config.training.seed)
-        return RetinaAdapter(Retina())
+        return RetinaAdapter(Retina()) if config.model.model_name == "retina" else ReaderAdapter(Reader())
     from oaml.models.qwen_vl import QwenVLAdapter
     adapter = QwenVLAdapter.from_pretrained(config.model.model_name, config.lora.peft() if config.lora else None,
                                             config.model.load_in_4bit, seed=config.training.seed)

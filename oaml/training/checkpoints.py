@@ -18,7 +18,7 @@ import shutil
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from subprocess import CalledProcessError, run
+from subprocess import DEVNULL, CalledProcessError, check_output
 
 import numpy as np
 
@@ -207,10 +207,10 @@ def _commit() -> str|None:
     "The commit of this code if it lies in a git checkout; ends with -dirty if it was changed since."
     git = ["git", "-C", str(Path(oaml.__file__).parent)]
     try:
-        run([*git, "ls-files", "--error-unmatch", "__init__.py"], check=True, capture_output=True)
-        said = run([*git, "describe", "--always", "--dirty", "--exclude=*", "--abbrev=12"], check=True, capture_output=True)
+        check_output([*git, "ls-files", "--error-unmatch", "__init__.py"], stderr=DEVNULL)
+        said = check_output([*git, "describe", "--always", "--dirty", "--exclude=*", "--abbrev=12"], stderr=DEVNULL)
     except (OSError, CalledProcessError): return None  # installed, or there is no git
-    return said.stdout.decode().strip()
+    return said.decode().strip()
 
 def environment() -> dict:
     "Versions, commit and machine, as far as a run's bits depend on them."

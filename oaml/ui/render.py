@@ -47,8 +47,8 @@ class Writing:
         y: float,             # the middle of their line
         widths: list[float],  # how far each character goes, from `x`
     ):
-        "Note words; blanks are nothing."
-        self.glyphs += [(c, x + (a+b)/2, y) for c, a, b in zip(words, [0, *widths], widths) if c != " "]
+        "Note words, the blanks between them too."
+        self.glyphs += [(c, x + (a+b)/2, y) for c, a, b in zip(words, [0, *widths], widths)]
 
     def hide(self,
         box: tuple, # left, top, right, bottom, pixels
