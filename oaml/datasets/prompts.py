@@ -21,6 +21,7 @@ class PromptFormat:
     history: int=0                # how many of the last actions are shown as text
     thought: bool=False           # answers are "Thought: ...\nAction: ..." instead of the action alone
     goal_first: bool=False        # the goal stands before the screen, in the system's turn, not behind it
+    transcript: bool=False        # what a nano's reader reads on the screen stands behind it, before the user's words
 
     def __post_init__(self):
         if not 1 <= self.precision <= 6: raise ValueError(f"precision: {self.precision} is outside 1 to 6 decimals")

@@ -564,9 +564,9 @@ def _find_midpoint(s): return _mark(s, *np.mean(_circles(s, 0, 0, 0), 0))
 def _angle(v, p): return math.atan2(p[1]-v[1], p[0]-v[0])
 def _turn(a): return abs((a+math.pi) % (2*math.pi)-math.pi)
 
-def _along(v, angle, off):
+def _along(v, angle, off, near=25):
     "The whole pixel in this direction from `v`, not too near, that is least off; None if the drawing ends before."
-    far = {(round(v[0]+r*math.cos(angle)), round(v[1]+r*math.sin(angle))) for r in range(25, 170)}
+    far = {(round(v[0]+r*math.cos(angle)), round(v[1]+r*math.sin(angle))) for r in range(near, 170)}
     inside = sorted((x, y) for x, y in far if 6 < x < 148 and 56 < y < 178)
     return min(inside, key=lambda p: off(_angle(v, p)), default=None)
 
@@ -579,7 +579,8 @@ def _bisect(s):
 @oracle("right-angle")
 def _right_angle(s):
     v, a = _circles(s, 0, 0, 255)[0], _angle(_circles(s, 0, 0, 255)[0], _circles(s, 0, 0, 0)[0])
-    sides = [_along(v, a+t, lambda c: abs(_turn(c-a)-math.pi/2)) for t in (math.pi/2, -math.pi/2)]
+    off = lambda c: abs(_turn(c-a)-math.pi/2)
+    sides = (_along(v, a+t, off, near) for near in (25, 6) for t in (math.pi/2, -math.pi/2))  # in a corner: nearer
     return _mark(s, *next(p for p in sides if p))
 
 @oracle("draw-line")

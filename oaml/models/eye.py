@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..datasets.letters import CHARS, EMPTY, PATCH, ROLES, SLOT, STATES, UNSURE
+from ..datasets.lines import CHARS
+from ..datasets.letters import EMPTY, PATCH, ROLES, SLOT, STATES, UNSURE
 from .base_adapter import BaseVLMAdapter
 from .nano import COORDINATES, NanoAdapter, vision_features
 from .retina import EMPTY_WEIGHT, letters_right

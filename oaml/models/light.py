@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['KINDS', 'AHEAD', 'VISION', 'TEXT', 'load_arrays', 'linear', 'layer_norm', 'rms_norm', 'gelu', 'silu', 'attend',
-           'turned', 'LightRetina', 'Guesses', 'LightNano', 'chat_text', 'is_light']
+           'turned', 'LightRetina', 'LightReader', 'Guesses', 'LightNano', 'chat_text', 'is_light']
 
 # %% ../../nbs/07cc_models.light.ipynb #8833c1d2
 import json
@@ -18,7 +18,7 @@ from tokenizers import Tokenizer
 
 from ..datasets.samples import check_sample, load_image
 from .cards import read_card
-from .maps import RETINA, NanoImageProcessor, greys
+from .maps import READER, RETINA, NanoImageProcessor, greys
 
 # %% ../../nbs/07cc_models.light.ipynb #65b3a572
 KINDS = dict(F32="<f4", F16="<f2")
@@ -119,16 +119,38 @@ class LightRetina:
     def _look(self, x: np.ndarray) -> np.ndarray:
         "One image's, (height, width, 1)."
         for k, stride, pad in ((0, (2, 2), 2), (2, (2, 2), 1), (4, (2, 1), 1), (6, (1, 1), 0)):
-            seen = _convolved(x, self.weights[f"body.{k}.weight"], stride, pad)
-            x = np.maximum(seen + self.weights[f"body.{k}.bias"], 0)
+            x = np.maximum(_convolved(x, self.weights, f"body.{k}", stride, (pad, pad)), 0)
         return x.transpose(2, 0, 1)
 
-def _convolved(x: np.ndarray, kernel: np.ndarray, stride: tuple[int, int], pad: int) -> np.ndarray:
-    "`x` (height, width, channels), padded on all sides by zeros, times `kernel` (outputs, channels, down, across)."
-    x = np.pad(x, ((pad, pad), (pad, pad), (0, 0)))
+class LightReader:
+    "What `models.reader.Reader` says, computed by NumPy."
+    def __init__(self,
+        folder: str|Path, # with the weights of one
+    ):
+        self.weights = load_arrays(Path(folder)/READER)
+        self.blocks = sum(name.startswith("along") and name.endswith("weight") for name in self.weights)
+
+    def scores(self,
+        images: np.ndarray, # uint8 (images, height, width, 3), sides multiples of 8 and 2
+    ) -> np.ndarray:        # float32 (images, height/8, width/2, signs)
+        "Scores of what each place says."
+        return np.stack([self._said(grey[..., None]) for grey in greys(images)])
+
+    def _said(self, x: np.ndarray) -> np.ndarray:
+        "One image's, (height, width, 1)."
+        for k, stride, pad in ((0, (2, 2), 2), (2, (2, 1), 1), (4, (2, 1), 1)):
+            x = np.maximum(_convolved(x, self.weights, f"body.{k}", stride, (pad, pad)), 0)
+        for k in range(self.blocks): x = x + np.maximum(_convolved(x, self.weights, f"along.{k}", (1, 1), (1, 2)), 0)
+        return _convolved(x, self.weights, "said", (1, 1), (0, 0))
+
+def _convolved(x: np.ndarray, weights: dict, name: str, stride: tuple[int, int], pad: tuple[int, int]) -> np.ndarray:
+    "A convolution (outputs, channels, down, across) of `x` (height, width, channels), padded by zeros."
+    kernel = weights[f"{name}.weight"]
+    x = np.pad(x, ((pad[0],)*2, (pad[1],)*2, (0, 0)))
     windows = np.lib.stride_tricks.sliding_window_view(x, kernel.shape[2:], (0, 1))[::stride[0], ::stride[1]]
     down, across = windows.shape[:2]
-    return (windows.reshape(down*across, -1) @ kernel.reshape(len(kernel), -1).T).reshape(down, across, -1)
+    seen = windows.reshape(down*across, -1) @ kernel.reshape(len(kernel), -1).T + weights[f"{name}.bias"]
+    return seen.reshape(down, across, -1)
 
 # %% ../../nbs/07cc_models.light.ipynb #0f0a7b93
 AHEAD = 6 # tokens that are guessed at most
@@ -194,7 +216,7 @@ class LightNano:
         card, folder = read_card(folder), Path(folder)
         if not is_light(card): raise ValueError(f"{folder}: {card['adapter']}, {card['kind']}; a whole nano is wanted")
         return cls(load_arrays(folder/"model.safetensors"), json.loads((folder/"config.json").read_text()),
-                   NanoImageProcessor.from_pretrained(folder, LightRetina),
+                   NanoImageProcessor.from_pretrained(folder, (LightRetina, LightReader)),
                    Tokenizer.from_file(str(folder/"tokenizer.json")), card["prompt_format"])
 
     @classmethod
@@ -245,6 +267,7 @@ class LightNano:
         "A sample's ids, what is seen (tokens, size), the taps, and the places (3, tokens)."
         check_sample(sample, self.control, where, answered=False)
         if len(sample["images"]) != 1: raise ValueError(f"{where}.images: {len(sample['images'])}; LightNano takes one")
+        if (self.prompt_format or {}).get("transcript"): sample = self.images.told(sample, where)
         seen = self.images([load_image(sample["images"][0], f"{where}.images[0]")], return_tensors="np")
         down, across = (int(n) for n in seen["image_grid_thw"][0][1:])
         visual, taps = self._see(seen["pixel_values"], down, across)

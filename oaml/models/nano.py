@@ -24,7 +24,8 @@ from transformers.vision_utils import get_vision_interpolation_indices_and_weigh
 
 from ..datasets.prompts import (
     ASK_ACTION, ASK_THOUGHT, GOAL_PREFIX, HISTORY_PREFIX, SCREEN_SENTENCE, SYSTEM_PROMPT)
-from ..datasets.letters import CHARS
+from ..datasets.lines import CHARS
+from ..datasets.samples import check_sample
 from .light import LightNano
 from .maps import MAPS, RETINA_MAPS, NanoImageProcessor
 from .qwen_vl import ImageTextProcessor, QwenVLAdapter, no_bars
@@ -103,12 +104,12 @@ def nano_tokenizer() -> PreTrainedTokenizerFast:
 # %% ../../nbs/07d_models.nano.ipynb #931e03b5
 def nano_config(
     tokenizer: PreTrainedTokenizerFast,  # gives the vocabulary's size and the control tokens' ids
-    reader: bool=False,                  # the larger sister
-) -> Qwen3VLConfig:                      # about 2.4 million weights; 3.7 for a reader
+    large: bool=False,                   # the larger sister
+) -> Qwen3VLConfig:                      # about 2.4 million weights; 3.7 for the larger one
     "Qwen3-VL's architecture, very small."
     ids = {s: tokenizer.convert_tokens_to_ids(s) for s in SPECIAL_TOKENS}
-    size, inner, depth, heads, head, seeing = (192, 512, 5, 4, 64, 128) if reader else (160, 384, 4, 5, 32, 96)
-    turning = (1e8, [12, 10, 10]) if reader else (1e4, [6, 5, 5])  # a reader's slow pairs compare words far apart
+    size, inner, depth, heads, head, seeing = (192, 512, 5, 4, 64, 128) if large else (160, 384, 4, 5, 32, 96)
+    turning = (1e8, [12, 10, 10]) if large else (1e4, [6, 5, 5])  # slow pairs compare words far apart
     text = dict(
         vocab_size=len(tokenizer), hidden_size=size, intermediate_size=inner, num_hidden_layers=depth,
         num_attention_heads=heads, num_key_value_heads=heads, head_dim=head, attention_bias=True,
@@ -117,8 +118,8 @@ def nano_config(
                              mrope_interleaved=True))
     vision = dict(
         depth=3, hidden_size=seeing, num_heads=seeing // 32, intermediate_size=384, hidden_act="gelu", patch_size=4,
-        in_channels=2*(MAPS + RETINA_MAPS) if reader else MAPS, temporal_patch_size=1,
-        spatial_merge_size=1 if reader else 2, out_hidden_size=size, num_position_embeddings=256,
+        in_channels=2*(MAPS + RETINA_MAPS) if large else MAPS, temporal_patch_size=1,
+        spatial_merge_size=1 if large else 2, out_hidden_size=size, num_position_embeddings=256,
         deepstack_visual_indexes=[0])
     return Qwen3VLConfig(
         text_config=text, vision_config=vision, image_token_id=ids["<|image_pad|>"],
@@ -199,19 +200,19 @@ def _search(attn: nn.Module, rows: slice, noting: nn.Module, turning: Tensor, sp
 # %% ../../nbs/07d_models.nano.ipynb #9fcb5daa
 def build_nano(
     seed: int=0,       # of the weights
-    reader: bool=False, # the larger sister, with the retina that oaml ships
+    large: bool=False,  # the larger sister, with the retina that oaml ships
 ):                     # model, processor
     "A new nano in float32 with random weights, and its processor."
     tokenizer = nano_tokenizer()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        config = nano_config(tokenizer, reader)
+        config = nano_config(tokenizer, large)
         model = Qwen3VLForConditionalGeneration._from_config(config, attn_implementation="eager")
         fan_in_init(model)
         ordered_init(model, tokenizer.convert_tokens_to_ids(list(COORDINATES)))
-        if reader: spelling_init(model, _spelt(tokenizer))
-        copying_init(model, searching=(3, 4) if reader else (1, 2))
-    seeing = dict(merge_size=1, fold=2, retina=load_retina()) if reader else {}
+        if large: spelling_init(model, _spelt(tokenizer))
+        copying_init(model, searching=(3, 4) if large else (1, 2))
+    seeing = dict(merge_size=1, fold=2, retina=load_retina()) if large else {}
     return model, ImageTextProcessor(NanoImageProcessor(**seeing), tokenizer)
 
 def _spelt(tokenizer: PreTrainedTokenizerFast) -> dict[int, str]:
@@ -386,6 +387,13 @@ class NanoAdapter(QwenVLAdapter):
     def __setstate__(self, state: dict):
         self.__dict__.update(state)
         if self.device.type == "cpu": keep_freed_memory()  # in another process
+
+    def _encode(self, samples: list[dict], answered: bool, side: str="right") -> dict[str, Tensor]:
+        "Chats as tensors; if the prompt format has transcripts, the screen's text is read into them."
+        if (self.prompt_format or {}).get("transcript"):
+            for i, s in enumerate(samples): check_sample(s, self.control, f"batch[{i}]", answered)
+            samples = [self.processor.image_processor.told(s, f"batch[{i}]") for i, s in enumerate(samples)]
+        return super()._encode(samples, answered, side)
 
     def _tensors(self, images: list, text: list[str], **how) -> dict[str, Tensor]:
         "As the processor has them; but to learn from, an array is looked at once, however many chats it is `shown` in."

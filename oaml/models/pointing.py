@@ -51,9 +51,10 @@ def asked_for(
 ) -> tuple[int, int]|None: # first column and the one behind the last
     "Where the name is that an answer's thought quotes, or else what it answers. None if that quotes none or more."
     *before, asks, answers = [k for k in range(column) if ids[k] == start]
-    said = range(answers, column) if thinks in ids[answers:column] else range(asks if len(before) > 1 else 0, answers)
-    marks = [k for k in said if ids[k] == mark]
-    return (marks[0] + 1, marks[1]) if len(marks) == 2 else None
+    said = [range(asks, answers)] if len(before) > 1 else [range(asks), range(asks, answers)]
+    if thinks in ids[answers:column]: said = [range(answers, column)]
+    marks = ([k for k in turn if ids[k] == mark] for turn in said)
+    return next(((found[0] + 1, found[1]) for found in marks if len(found) == 2), None)
 
 # %% ../../nbs/07f_models.pointing.ipynb #9dc84b4d
 def thoughts_in(
@@ -90,7 +91,7 @@ class PointingAdapter(NanoAdapter):
     def prepare_inputs(self,
         batch: list[dict],       # samples with arrays of one size, each ending with an assistant turn
         labels: str="assistant", # which tokens carry loss
-    ) -> dict[str, Tensor]:      # a nano's, points and looks (n, 3), and names (m, 3): which point, columns from and to
+    ) -> dict[str, Tensor]:      # a nano's; points, told, looks (n, 3); names (m, 3): which point, columns from and to
         "Tensors for `compute_loss`. Raises ValueError for screens of several sizes."
         batch = [chat for s in batch for chat in chats_of(s)]
         inputs = super().prepare_inputs(batch, labels)
@@ -101,8 +102,10 @@ class PointingAdapter(NanoAdapter):
         points = points[points[:, 1] > self._image_starts(inputs)[points[:, 0]]]  # before that there is nothing to see
         chats = inputs["input_ids"].tolist()
         said = inputs["labels"] != IGNORED
+        says = said[points[:, 0], points[:, 1] + 1]
+        points, told = points[says], points[~says]
         found = ((k, asked_for(chats[row], column, self.start, self.mark, self.thinks[0]))
-                 for k, (row, column, _) in enumerate(points.tolist()) if said[row, column + 1])
+                 for k, (row, column, _) in enumerate(points.tolist()))
         names = torch.tensor([(k, *name) for k, name in found if name], dtype=torch.int64).view(-1, 3)
         thoughts = [[m for m in s["messages"] if m["role"] == "assistant" and m["content"].startswith("Thought: ")]
                     for s in batch]
@@ -111,7 +114,8 @@ class PointingAdapter(NanoAdapter):
                  for row, (chat, of) in enumerate(zip(answers, thoughts))
                  for columns, m in zip(thoughts_in(chat, self.thinks), of, strict=True) if "look" in m
                  for column in columns]
-        lessons = dict(points=points, names=names, looks=torch.tensor(looks, dtype=torch.int64).view(-1, 3))
+        looks = torch.tensor(looks, dtype=torch.int64).view(-1, 3)
+        lessons = dict(points=points, told=told, names=names, looks=looks)
         return inputs | {name: v.to(self.device) for name, v in lessons.items()}
 
     def compute_loss(self,
@@ -120,13 +124,13 @@ class PointingAdapter(NanoAdapter):
     ) -> Tensor:                    # float32 scalar
         "The tokens' losses over `num_items`, plus the lessons' in the same proportion."
         inputs = dict(inputs)
-        points, names, looks = map(inputs.pop, ("points", "names", "looks"))
+        points, told, names, looks = map(inputs.pop, ("points", "told", "names", "looks"))
         starts = self._image_starts(inputs)
         self._noted = {self.layer: (scores := []), self.layer - 1: (earlier := [])}
         try: loss, tokens = super().compute_loss(inputs, num_items), self.count_supervised(inputs)
         finally: self._noted = None
         lesson = torch.zeros((), device=self.device)
-        for row, column, right in (there.T for there in (points, looks) if len(there)):
+        for row, column, right in (there.T for there in (points, told, looks) if len(there)):
             seen = scores[0][row, -1, column].float()  # texts too: what it sees there would drown the rest
             lesson = lesson + F.cross_entropy(seen, starts[row] + right)
         if len(names):

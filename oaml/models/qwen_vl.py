@@ -173,7 +173,7 @@ def load_parts(
     return model, load_processor(source)
 
 # %% ../../nbs/07b_models.qwen_vl.ipynb #2f23b30f
-DRAWN = dict({"nano-new": True, "nano-small": False}) # at random: no files are needed; is it a reader?
+DRAWN = dict({"nano-new": True, "nano-small": False}) # at random: no files are needed; is it the larger one?
 NANOS = "nano", *DRAWN                                # the first is the trained one that oaml ships
 
 class QwenVLAdapter(BaseVLMAdapter):
@@ -339,7 +339,7 @@ def _base(cls: QwenVLAdapter, name: str, load_in_4bit: bool|None, device: torch.
     if name not in DRAWN:
         return cls(*load_parts(name, device, quantise), device, base_model=name, seed=seed, load_in_4bit=quantise)
     from oaml.models.nano import NanoAdapter, build_nano
-    return NanoAdapter(*build_nano(seed, reader=DRAWN[name]), device, base_model=name, seed=seed)
+    return NanoAdapter(*build_nano(seed, large=DRAWN[name]), device, base_model=name, seed=seed)
 
 
 

@@ -15,7 +15,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..datasets.letters import CHARS, EMPTY, SLOT, UNSURE
+from ..datasets.lines import CHARS
+from ..datasets.letters import EMPTY, SLOT, UNSURE
 from .base_adapter import IGNORED, BaseVLMAdapter
 from .maps import RETINA, greys
 

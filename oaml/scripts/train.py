@@ -188,6 +188,13 @@ def load_learner(
         if not getattr(images, "retina", None):
             raise ValueError(f"model.retina: {config.model.model_name} has none to be replaced; nano-new has")
         images.retina = load_retina(config.model.retina)
+    if fmt.transcript or config.model.reader:
+        from oaml.models.nano import NanoAdapter
+        from oaml.models.reader import load_reader
+        if not isinstance(adapter, NanoAdapter):
+            raise ValueError(f"prompt.transcript, model.reader: {config.model.model_name} is no nano, and only nanos read")
+        images = adapter.processor.image_processor
+        if config.model.reader or not images.reader: images.reader = load_reader(config.model.reader)
     if config.model.eye: _take_eye(adapter, config.model.eye)
     if config.training.freeze_vision:
         if not hasattr(adapter.qwen.model, "visual"):

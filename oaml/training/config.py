@@ -39,6 +39,7 @@ class ModelSection(Section):
                             description="hub id, local folder (a saved agent too), nano, nano-new or nano-small")
     load_in_4bit: bool|None = Field(None, description="QLoRA; null = only for hub models on CUDA with bitsandbytes")
     retina: str|None = Field(None, description="folder of a trained retina for nano-new; null = the one it has")
+    reader: str|None = Field(None, description="folder of a trained reader for a nano; null = the one it has, or oaml's")
     eye: str|None = Field(None, description="folder of a nano whose vision tower and retina nano-new takes over")
     reformat: bool = Field(False, description="learn another prompt format than the saved agent's; false = refuse")
 
@@ -98,6 +99,7 @@ class PromptSection(Section):
     history: Natural = Field(0, description="how many of the last actions the prompt shows")
     thought: bool = Field(False, description="answer with a thought before the action")
     goal_first: bool = Field(False, description="the goal before the screen, in the system's turn, not behind it")
+    transcript: bool = Field(False, description="behind the screen its text, as a nano reads it")
     dsl_version: int = Field(2, ge=1, description="version of the action language")
 
 # %% ../../nbs/08a_training.config.ipynb #ab15697f
