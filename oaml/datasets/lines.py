@@ -38,14 +38,16 @@ def lines_of(
     for c, x, y in glyphs: rows.setdefault(y, []).append((x, c))
     out = []
     for y, row in sorted(rows.items()):
-        row = sorted(row)
-        written = [k for k, (_, c) in enumerate(row) if c != " "]
-        cuts = [0, *(j for j in range(1, len(written)) if row[written[j]][0] - row[written[j-1]][0] > APART), len(written)]
-        for part in (written[a:b] for a, b in zip(cuts, cuts[1:])):
-            if not part: continue
-            text = "".join(c for _, c in row[part[0]:part[-1] + 1])
-            out.append(Line(" ".join(text.split()), row[part[0]][0], row[part[-1]][0], y))
+        for part in _parts(sorted(row)):
+            text = "".join(c for _, c in part)
+            out.append(Line(" ".join(text.split()), part[0][0], part[-1][0], y))
     return out
+
+def _parts(row: list[tuple]) -> list[list[tuple]]:
+    "Characters of one height, (x, character, ...) from left to right, cut where they are apart; blanks only between."
+    written = [k for k, (_, c, *_) in enumerate(row) if c != " "]
+    cuts = [j for j in range(1, len(written)) if row[written[j]][0] - row[written[j-1]][0] > APART]
+    return [row[written[a]:written[b-1] + 1] for a, b in zip([0, *cuts], [*cuts, len(written)]) if a < b]
 
 # %% ../../nbs/06bb_datasets.lines.ipynb #6ca4c4df
 PLACE = (2, 8)             # width and height of a place, pixels
@@ -57,14 +59,11 @@ SURE = 3                   # logits that a line's characters are above `NONE`, b
 def _row_lines(signs: np.ndarray, sure: np.ndarray, y: float) -> list[tuple[Line, float]]:
     "Lines of one row of places, each with how sure it is: the mean margin of its characters."
     starts = [k for k, s in enumerate(signs) if s != NONE and (k == 0 or signs[k-1] != s)]
-    found = [(PLACE[0]*(k + .5), SIGNS[signs[k]], k) for k in starts]
-    written, out = [f for f in found if f[1] != " "], []
-    cuts = [0, *(j for j in range(1, len(written)) if written[j][0] - written[j-1][0] > APART), len(written)]
-    for part in (written[a:b] for a, b in zip(cuts, cuts[1:])):
-        if not part: continue
-        (x0, _, first), (x1, _, last) = part[0], part[-1]
-        text = "".join(c for x, c, _ in found if x0 <= x <= x1)
-        out.append((Line(" ".join(text.split()), x0, x1, y), float(sure[[k for *_, k in part]].mean())))
+    out = []
+    for part in _parts([(PLACE[0]*(k + .5), SIGNS[signs[k]], k) for k in starts]):
+        text = "".join(c for _, c, _ in part)
+        margin = sure[[k for _, c, k in part if c != " "]].mean()
+        out.append((Line(" ".join(text.split()), part[0][0], part[-1][0], y), float(margin)))
     return out
 
 def read_lines(

@@ -105,7 +105,7 @@ class NanoImageProcessor:
         where: str="sample", # how errors name it
     ) -> dict:              # a sample
         "The sample, with what is written on its screens before the first user's words. Raises ValueError."
-        if not self.reader: raise ValueError(f"{where}: its prompt format has transcripts, and this model has no reader")
+        if not self.reader: raise ValueError(f"{where}: its prompt has a transcript, and this model no reader")
         images = [load_image(x, f"{where}.images[{j}]") for j, x in enumerate(sample["images"])]
         read = "\n".join(self._transcript(image) for image in images)
         first = next((k for k, m in enumerate(sample["messages"]) if m["role"] == "user"), None)

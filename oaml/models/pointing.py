@@ -6,6 +6,7 @@
 __all__ = ['LESSONS', 'NEAR', 'cell_at', 'pointed_at', 'asked_for', 'thoughts_in', 'copied_from', 'PointingAdapter']
 
 # %% ../../nbs/07f_models.pointing.ipynb #11de1d67
+import re
 from collections.abc import Sequence
 
 import torch
@@ -87,10 +88,10 @@ def copied_from(
             if k is not None and max(off(k)) <= 1: found += [(j, k), (j + 2, k + 2)]
             j += 3
             continue
-        lengths = {k: _common(said[j:], read[k:], numbers) for k, i in enumerate(read) if i == said[j] and i not in numbers}
+        lengths = {k: _common(said[j:], read[k:], numbers) for k, i in enumerate(read) if i == said[j]}
         n = max(lengths.values(), default=0)
         there = [k for k, length in lengths.items() if length == n]
-        if len(there) == 1 and (n > 1 or n == 1 and said[j] in words): found += [(j + i, there[0] + i) for i in range(n)]
+        if len(there) == 1 and (n > 1 or n and said[j] in words): found += [(j + i, there[0] + i) for i in range(n)]
         j += max(1, n)
     return found
 
@@ -120,7 +121,7 @@ class PointingAdapter(NanoAdapter):
         new.start, new.mark = new.tokenizer.convert_tokens_to_ids(["<|im_start|>", "'"])
         one = lambda text: new.tokenizer(text, add_special_tokens=False)["input_ids"][0]
         new.thinks = one("Thought: "), one("\nAction: ")
-        new.words = {i for i in range(len(new.tokenizer)) if len(spell([i]).strip()) > 2 and spell([i]).strip().isalpha()}
+        new.words = {i for i in range(len(new.tokenizer)) if re.fullmatch(r"\s?[A-Za-z]{3,}", spell([i]))}
         new.reads = one(TEXT_PREFIX), new.tokenizer.convert_tokens_to_ids("<|vision_end|>")
         new.x_before, new.y_before = ({i for i, s in ends.items() if s == f"{axis}="} for axis in "xy")
         return new
@@ -151,13 +152,13 @@ class PointingAdapter(NanoAdapter):
                  for row, (chat, of) in enumerate(zip(answers, thoughts))
                  for columns, m in zip(thoughts_in(chat, self.thinks), of, strict=True) if "look" in m
                  for column in columns]
-        copies = [(row, *pair) for row, (chat, answer) in enumerate(zip(chats, answers)) for pair in self._copies(chat, answer)]
+        copies = [(row, *pair) for row, both in enumerate(zip(chats, answers)) for pair in self._copies(*both)]
         looks, copies = (torch.tensor(there, dtype=torch.int64).view(-1, 3) for there in (looks, copies))
         lessons = dict(points=points, told=told, names=names, looks=looks, copies=copies)
         return inputs | {name: v.to(self.device) for name, v in lessons.items()}
 
     def _copies(self, chat: list[int], answers: list[int]) -> list[tuple[int, int]]:
-        "Columns that copy from the screen's text, and from which column. `answers`: the chat's ids, -1 where others speak."
+        "Columns that copy from the screen's text, and from which. `answers` are the chat's ids, -1 where others speak."
         seen = len(chat) - 1 - chat[::-1].index(self.reads[1])
         start = next((k for k in range(seen, len(answers)) if answers[k] >= 0), len(answers))
         if seen + 1 >= start or chat[seen + 1] != self.reads[0]: return []

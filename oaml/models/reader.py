@@ -77,7 +77,9 @@ class ReaderAdapter(BaseVLMAdapter):
         spans, texts = [], []
         for k, s in enumerate(batch):
             for x0, y0, x1, y1 in s.get("veiled", ()):
-                silent[k, max(0, int(y0//PLACE[1])):int(y1//PLACE[1]) + 1, max(0, int(x0//PLACE[0])):int(x1//PLACE[0]) + 1] = False
+                (left, right), (top, bottom) = ((max(0, int(a//side)), max(0, int(b//side) + 1))
+                                                for a, b, side in ((x0, x1, PLACE[0]), (y0, y1, PLACE[1])))
+                silent[k, top:bottom, left:right] = False
             for line in s["lines"]:
                 row, first, end = _span(line)
                 if not 0 <= row < silent.shape[1] or first >= min(end, silent.shape[2]): continue
@@ -87,7 +89,8 @@ class ReaderAdapter(BaseVLMAdapter):
                 texts.append([NUMBER[c] for c in line.text])
         inputs = dict(grey=standardised(np.stack([s["image"] for s in batch])), silent=torch.from_numpy(silent),
                       spans=torch.tensor(spans, dtype=torch.int64).view(-1, 4),
-                      texts=torch.tensor(sum(texts, []), dtype=torch.int64), lengths=torch.tensor(list(map(len, texts))))
+                      texts=torch.tensor(sum(texts, []), dtype=torch.int64),
+                      lengths=torch.tensor(list(map(len, texts)), dtype=torch.int64))
         return {name: v.to(self.device) for name, v in inputs.items()}
 
     def count_supervised(self,
@@ -127,8 +130,9 @@ class ReaderAdapter(BaseVLMAdapter):
         for s in samples:
             read = read_lines(self.model.scores(s["image"][None])[0])
             for line in s["lines"]:
-                near = [r for r in read if abs(r.y - line.y) <= PLACE[1] and min(r.x1, line.x1) - max(r.x0, line.x0) >= -MARGIN]
-                wrong += min(len(line.text), distance(" ".join(r.text for r in near), line.text))
+                near = (r.text for r in read if abs(r.y - line.y) <= PLACE[1]/2 + 1
+                        and min(r.x1, line.x1) - max(r.x0, line.x0) >= -MARGIN)
+                wrong += min(len(line.text), distance(" ".join(near), line.text))
                 total += len(line.text)
         return 1 - wrong/max(1, total)
 
