@@ -25,7 +25,6 @@ from transformers.vision_utils import get_vision_interpolation_indices_and_weigh
 from ..datasets.prompts import (
     ASK_ACTION, ASK_THOUGHT, GOAL_PREFIX, HISTORY_PREFIX, SCREEN_SENTENCE, SYSTEM_PROMPT)
 from ..datasets.lines import CHARS
-from ..datasets.samples import check_sample
 from .light import LightNano
 from .maps import MAPS, RETINA_MAPS, NanoImageProcessor
 from .qwen_vl import ImageTextProcessor, QwenVLAdapter, no_bars
@@ -387,13 +386,6 @@ class NanoAdapter(QwenVLAdapter):
     def __setstate__(self, state: dict):
         self.__dict__.update(state)
         if self.device.type == "cpu": keep_freed_memory()  # in another process
-
-    def _encode(self, samples: list[dict], answered: bool, side: str="right") -> dict[str, Tensor]:
-        "Chats as tensors; if the prompt format has transcripts, the screen's text is read into them."
-        if (self.prompt_format or {}).get("transcript"):
-            for i, s in enumerate(samples): check_sample(s, self.control, f"batch[{i}]", answered)
-            samples = [self.processor.image_processor.told(s, f"batch[{i}]") for i, s in enumerate(samples)]
-        return super()._encode(samples, answered, side)
 
     def _tensors(self, images: list, text: list[str], **how) -> dict[str, Tensor]:
         "As the processor has them; but to learn from, an array is looked at once, however many chats it is `shown` in."

@@ -211,6 +211,10 @@ class QwenVLAdapter(BaseVLMAdapter):
 def _encode(self: QwenVLAdapter, samples: list[dict], answered: bool, side: str="right") -> dict[str, Tensor]:
     "Chats as tensors on the CPU, padded on the `side`. Unless `answered`, they end with the assistant's header."
     for i, s in enumerate(samples): check_sample(s, self.control, f"batch[{i}]", answered)
+    if (self.prompt_format or {}).get("transcript"):
+        told = getattr(self.processor.image_processor, "told", None)
+        if told is None: raise ValueError("prompt format: it has transcripts, but only a nano's processor reads screens")
+        samples = [told(s, f"batch[{i}]") for i, s in enumerate(samples)]
     text = [self.processor.apply_chat_template(as_chat(s), tokenize=False, add_generation_prompt=not answered)
             for s in samples]
     images = [load_image(x, f"batch[{i}].images[{j}]")
