@@ -21,8 +21,8 @@ APART = 16 # pixels between the middles of neighbouring characters, beyond which
 class Line:
     "A text, and where its characters' middles are."
     text: str     # characters of `CHARS`, and single blanks between words
-    x0: float     # of the first, pixels
-    x1: float     # of the last, pixels
+    x0: float     # of the first, pixels; of a line that was read, somewhere in the first
+    x1: float     # of the last, pixels; likewise
     y: float      # of all, pixels
 
     @property
@@ -45,7 +45,7 @@ def lines_of(
 
 def _parts(row: list[tuple]) -> list[list[tuple]]:
     "Characters of one height, (x, character, ...) from left to right, cut where they are apart; blanks only between."
-    written = [k for k, (_, c, *_) in enumerate(row) if c != " "]
+    written = [k for k, (_, c, *_) in enumerate(row) if not c.isspace()]
     cuts = [j for j in range(1, len(written)) if row[written[j]][0] - row[written[j-1]][0] > APART]
     return [row[written[a]:written[b-1] + 1] for a, b in zip([0, *cuts], [*cuts, len(written)]) if a < b]
 

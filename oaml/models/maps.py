@@ -8,6 +8,7 @@ __all__ = ['EDGE_GAIN', 'MAPS', 'RETINA_MAPS', 'RETINA_GAIN', 'RETINA', 'READER'
 
 # %% ../../nbs/07cb_models.maps.ipynb #6effbdc9
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -45,7 +46,7 @@ class NanoImageProcessor:
         reader=None,              # reads lines: a `models.reader.Reader`, or its like; None: none are read
     ):
         self.patch_size, self.merge_size, self.cell_size, self.std_floor = patch_size, merge_size, cell_size, std_floor
-        self.fold, self.retina, self.reader, self._read = fold, retina, reader, []
+        self.fold, self.retina, self.reader, self._read = fold, retina, reader, {}
 
     @property
     def token(self) -> tuple[int, int]:
@@ -109,18 +110,20 @@ class NanoImageProcessor:
         images = [load_image(x, f"{where}.images[{j}]") for j, x in enumerate(sample["images"])]
         read = "\n".join(self._transcript(image) for image in images)
         first = next((k for k, m in enumerate(sample["messages"]) if m["role"] == "user"), None)
-        messages = [dict(m, content=f"{TEXT_PREFIX}{read}\n{m['content'].lstrip()}") if k == first else m
-                    for k, m in enumerate(sample["messages"])]
-        return dict(sample, images=images, messages=messages)
+        if first is None: raise ValueError(f"{where}.messages: has no user turn")
+        words = sample["messages"][first]["content"]
+        asked = dict(sample["messages"][first], content=TEXT_PREFIX + read + "\n"*(words[:1] != "\n") + words)
+        return dict(sample, images=images, messages=[*sample["messages"][:first], asked, *sample["messages"][first+1:]])
 
     def _transcript(self, image: np.ndarray) -> str:
         "What is read on an image; the last ones are remembered."
-        known = next((text for seen, text in self._read if seen is image), None)
-        if known is None:
-            scores = self.reader.scores(padded(image, (PLACE[1], PLACE[0]*2))[None])[0]
-            known = transcript(read_lines(scores), image.shape[1::-1])
-            self._read = [(image, known), *self._read[:15]]
-        return known
+        key = id(self.reader), image.shape, hash(image.tobytes())
+        if key not in self._read:
+            height, width = image.shape[:2]
+            lines = read_lines(self.reader.scores(padded(image, PLACE[::-1])[None])[0])
+            lines = [replace(line, y=min(line.y, height)) for line in lines]  # the last row of places may be padding
+            self._read = dict([(key, transcript(lines, (width, height))), *self._read.items()][:16])
+        return self._read[key]
 
     def _middle(self, x: np.ndarray) -> np.ndarray:
         "Each image's mean colour, (images, 3), of `x` (images, height, width, 3)."

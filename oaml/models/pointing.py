@@ -137,7 +137,9 @@ class PointingAdapter(NanoAdapter):
         if len(sizes) > 1: raise ValueError("training.pointing: the screens of a batch must have one size")
         token, size = self.processor.image_processor.token, sizes.pop()
         points = pointed_at(inputs, self.numbers, self.x_before, self.y_before, size, token)
-        points = points[points[:, 1] > self._image_starts(inputs)[points[:, 0]]]  # before that there is nothing to see
+        starts = self._image_starts(inputs)
+        if starts is None: raise ValueError("training.pointing: each chat must have one image")
+        points = points[points[:, 1] > starts[points[:, 0]]]  # before that there is nothing to see
         chats = inputs["input_ids"].tolist()
         said = inputs["labels"] != IGNORED
         says = said[points[:, 0], points[:, 1] + 1]

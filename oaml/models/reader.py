@@ -64,7 +64,7 @@ class ReaderAdapter(BaseVLMAdapter):
     prompt_format = None
     def __init__(self,
         model: Reader,                  # learns
-        device: torch.device|str="cpu", # a processor: what it is needed on
+        device: torch.device|str="cpu", # must be a processor: screens are read there, whatever the rest runs on
     ): self.model, self.device, self.processor = model, torch.device(device), None
 
     def prepare_inputs(self,
@@ -123,9 +123,10 @@ class ReaderAdapter(BaseVLMAdapter):
         save_reader(self.model, folder)
 
     def letter_accuracy(self,
-        samples: list[dict],  # of one size
+        samples: list[dict],  # with their lines
     ) -> float:
-        "How much of the lines is read: 1 less the characters that must be changed, put in or left out, over all."
+        """How much of the lines is read: 1 less the characters that must be changed, put in or left out, over all. What
+        is read where nothing is written does not count."""
         wrong = total = 0
         for s in samples:
             read = read_lines(self.model.scores(s["image"][None])[0])
