@@ -1,12 +1,13 @@
 """The oracles of MiniWoB++ use nothing that the screen hides: in a real Chromium, word by word."""
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 
 from oaml.envs.chromium import Chromium, missing_browser
 from oaml.envs.miniwob import ALL_TASKS, MiniwobDevice, html_folder
 from oaml.envs.miniwob_oracles import NO_ORACLE, ORACLES, miniwob_targets, plan
-from oaml.envs.miniwob_sight import SEE, Seen
+from oaml.envs.miniwob_sight import SEE, Node, Seen
 from oaml.schemas.sessions import Action
 
 try: html_folder()
@@ -137,3 +138,16 @@ def test_it_recovers_from_a_clumsy_hand(task, chromium):
 
 def test_every_task_has_an_oracle_or_a_reason():
     assert {*ORACLES} | {*NO_ORACLE} == {*ALL_TASKS} and not {*ORACLES} & {*NO_ORACLE}
+
+
+@pytest.mark.parametrize("vertex", [(80, 120), (14, 64), (10, 60)])  # in the last two both sides soon leave the drawing
+def test_a_right_angle_in_a_corner(vertex):
+    box = lambda x, y: (x - 2, y - 2, x + 2, y + 2)
+    (x, y), end = vertex, (vertex[0] + 30, vertex[1] + 30)
+    dots = [Node("circle", -1, box(*vertex), (*vertex, 0), color=(0, 0, 255)),
+            Node("circle", -1, box(*end), (*end, 0), color=(0, 0, 0))]
+    seen = SimpleNamespace(all=lambda kind: dots, click=lambda node: node.at)
+    there, above, _ = (at + 1.5 for at in ORACLES["right-angle"](seen))  # the page draws a dot that much further
+    assert 6 < there < 148 and 56 < above < 178
+    along, off = (there - x) + (above - y), (there - x) - (above - y)
+    assert abs(off) > 2 and abs(along) <= .4*abs(off)  # nearly at a right angle to the diagonal

@@ -580,7 +580,7 @@ def _bisect(s):
 def _right_angle(s):
     v, a = _circles(s, 0, 0, 255)[0], _angle(_circles(s, 0, 0, 255)[0], _circles(s, 0, 0, 0)[0])
     off = lambda c: abs(_turn(c-a)-math.pi/2)
-    sides = (_along(v, a+t, off, near) for near in (25, 6) for t in (math.pi/2, -math.pi/2))  # in a corner: nearer
+    sides = (_along(v, a+t, off, near) for near in (25, 6, 2) for t in (math.pi/2, -math.pi/2))  # in a corner: nearer
     return _mark(s, *next(p for p in sides if p))
 
 @oracle("draw-line")
