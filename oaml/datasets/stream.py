@@ -212,13 +212,14 @@ def recorded_target(
 
 def recorded_samples(
     source: str,          # `SESSIONS` and a folder that `save_sessions` wrote
-    seed: int,            # decides which episode
+    seed: int,            # decides which screens
     how: Making=Making(), # its size must be the recorded screens'
 ) -> list[dict]:          # `how.picks` samples
-    "Screens of a recorded episode. Raises StoreError, or ValueError for screens of another size."
+    "Screens of recorded episodes. Raises StoreError, or ValueError for screens of another size."
     rng, folder = Random(f"stream:{source}:{seed}"), source.removeprefix(SESSIONS)
-    episode, out = rng.choice(_episodes(folder)), []
-    for step in pick(episode.steps, how.picks, rng):
+    episodes, out = _episodes(folder), []
+    for episode in pick(episodes, how.picks, rng):  # to get to a state costs nothing here: each from another
+        step = rng.choice(episode.steps)
         image = np.asarray(step.observation.image())
         if how.size and image.shape[1::-1] != tuple(how.size):
             raise ValueError(f"{folder}: {episode.id} has screens of {image.shape[1]}x{image.shape[0]}, not {how.size}")
