@@ -12,6 +12,8 @@ __all__ = ['Call', 'Frame', 'save_observation', 'recorded_elements', 'Device', '
 # %% ../../nbs/04a_envs.device.ipynb #01bb5923
 import hashlib
 import io
+import os
+import threading
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Protocol
@@ -61,7 +63,7 @@ def save_observation(
     name = frame.screen_hash()
     path = Path(folder)/f"{name}.png"
     if not path.exists():
-        part = path.with_suffix(".part")
+        part = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}.part")  # others may save it too
         part.write_bytes(_png_bytes(frame.image))
         part.replace(path)
     plain = [{k: v for k, v in asdict(e).items() if v not in ("", None, False)} | dict(box=list(e.box))
