@@ -16,15 +16,15 @@ def test_config_loads(path):
 
 
 def test_the_demo_is_its_config_file():
-    assert load_config(CONFIGS/"login_nano.yaml") == demo_config()
+    assert load_config(CONFIGS/"calendar_nano.yaml") == demo_config()
 
 
 def test_yaml_and_json_say_the_same():
     assert load_config(CONFIGS/"login_qwen3vl_2b_lora.yaml") == load_config(CONFIGS/"login_qwen3vl_2b_lora.json")
 
 
-def test_one_hour_config_trains_on_what_the_demo_trains_on():
-    demo, hour = demo_config(), load_config(CONFIGS/"login_nano_60min.yaml")
+def test_one_hour_config_trains_on_what_the_short_one_trains_on():
+    short, hour = (load_config(CONFIGS/name) for name in ("login_nano.yaml", "login_nano_60min.yaml"))
     same = ("app", "themes", "path")
-    assert {k: getattr(demo.data, k) for k in same} == {k: getattr(hour.data, k) for k in same}
-    assert demo.prompt.precision == hour.prompt.precision and demo.model == hour.model
+    assert {k: getattr(short.data, k) for k in same} == {k: getattr(hour.data, k) for k in same}
+    assert short.prompt.precision == hour.prompt.precision and short.model == hour.model

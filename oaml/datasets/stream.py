@@ -286,11 +286,13 @@ class Stream(Sequence):
         uses: int=1,                            # how often each sample comes, within `GROUP` blocks
         visits: Sequence[Visit]=(),             # to be gone through again, those of a batch's size and sources
         visited: float=.5,                      # share of the episodes that are such, where there are any
+        held_out: bool=False,                   # yes, the held-out application: what learns here measures nothing on it
     ):
         self.sources = tuple(sources or default_sources())
         shown = [*self.sources, *(s for shape in shapes for s in shape.sources)]
-        if any(s.app.split("@")[0] == HELD_OUT_APP for s in shown):
-            raise ValueError(f"sources: {HELD_OUT_APP} is held out, to measure on an application never trained on")
+        if any(s.app.split("@")[0] == HELD_OUT_APP for s in shown) and not held_out:
+            raise ValueError(f"sources: {HELD_OUT_APP} is held out, to measure on an application never trained on; "
+                             "held_out=True streams it all the same")
         if length < 1 or batch < 1: raise ValueError(f"a stream of {length} samples in batches of {batch}: both from 1")
         if visits and make is not episode_samples: raise ValueError("visits: only acting can be learnt from them")
         self.length, self.batch, self.how, self.shapes, self.first_seed = length, batch, how, tuple(shapes), first_seed

@@ -50,6 +50,7 @@ SUITES = {s.name: s for s in (
     Suite("synthetic-v1-ood", (*TRAIN_APPS, HELD_OUT_APP), family=HELD_OUT_FAMILY, held_out=(HELD_OUT_APP,)),
     Suite("synthetic-v1-robust", TRAIN_APPS, variant="@perturbed"),
     Suite("synthetic-v1-mobile", TRAIN_APPS, PHONE_SIZE, variant="@phone"),
+    Suite("calendar-v1", (HELD_OUT_APP,), held_out=(HELD_OUT_APP,)), # before and after it is trained on: `oaml demo`
     Suite("grounding-v1", ("procedural",)),
 )}
 
@@ -184,6 +185,8 @@ def load_agent(
     if name in simple: return simple[name]()
     if name in ("memoriser", "nearest"):
         known = training_episodes(suite) if episodes is None else episodes
+        if not known: raise ValueError(f"agent: {name} has nothing to copy from, no application of {suite.name} may be "
+                                       "trained on")
         return (Memoriser if name == "memoriser" else NearestScreen)(known)
     if name == "nano" and not Path(name).exists(): return PolicyAgent(load_policy("nano"), "nano")
     if not Path(name).is_dir():

@@ -30,8 +30,8 @@ def oaml_command(
 ):
     """Train small agents that act on screens, and see how well they do.
 
-    Start with `oaml demo`: it makes login screens, trains a model of a few megabytes on this computer, lets it act on
-    screens it has never seen, and writes a report.
+    Start with `oaml demo`: a model of a few megabytes learns an application that it has never seen, on this computer,
+    acts before and after, and writes a report.
     """
 
 def _mendable(run: Callable, **kw):
@@ -175,13 +175,12 @@ def leaderboard(
 @app.command()
 def demo(
     out: Annotated[str, typer.Option(help="Folder of the run; a stopped demo goes on from there.")]="runs/demo",
-    episodes: Annotated[int, typer.Option(help="Unseen test seeds to act on.")]=100,
-    steps: Annotated[int|None, typer.Option(help="Training steps, instead of the default's.")]=None,
-    sessions: Annotated[int|None, typer.Option(help="Training sessions, instead of the default's.")]=None,
+    episodes: Annotated[int, typer.Option(help="Unseen test seeds to act on.")]=50,
+    screens: Annotated[int|None, typer.Option(help="Screens to learn from, instead of the default's.")]=None,
 ):
-    """The **whole job** in some minutes on two cores: sessions, training, acting, `report.html`."""
+    """The **whole job** in some minutes on two cores: nano learns an application it has never seen; `report.html`."""
     from oaml.scripts.demo import demo as run
-    _mendable(run, out=out, episodes=episodes, steps=steps, sessions=sessions)
+    _mendable(run, out=out, episodes=episodes, screens=screens)
 
 miniwob = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", help="""**MiniWoB++** from pixels: real web pages
 that nobody here wrote.

@@ -94,7 +94,7 @@ def make_stream(
     make = letter_samples if s.lesson == "seeing" else episode_samples
     window = config.training.per_device_train_batch_size * config.training.gradient_accumulation_steps
     return Stream(s.samples, window, stream_sources(config), how, shapes, s.seed,
-                  make, s.workers, s.uses, load_visits(s.visits) if s.visits else (), s.visited)
+                  make, s.workers, s.uses, load_visits(s.visits) if s.visits else (), s.visited, s.held_out)
 
 # %% ../../nbs/14a_scripts.train.ipynb #27d5b8f6
 def make_evaluate(config: TrainingConfig, fmt: PromptFormat):

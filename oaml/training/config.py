@@ -91,6 +91,7 @@ class StreamSection(Section):
     uses: Count = Field(1, description="how often each sample comes")
     visits: str|None = Field(None, description="file of a policy's episodes, to be gone through again (oaml dagger)")
     visited: Share = Field(0.5, description="share of the episodes that are such")
+    held_out: bool = Field(False, description="allow the application that is held out, as `oaml demo` does")
     workers: Natural = Field(1, description="processes that make samples; 0 = the one that trains")
 
 class PromptSection(Section):
