@@ -112,8 +112,10 @@ class BaseVLMAdapter:
     def generate_batch(self,
         samples: list[dict],     # each ending with the user's turn
         max_new_tokens: int=64,  # where an answer without end is cut
+        temperature: float=0.,   # 0: the likeliest answer; else drawn, from the probabilities to the power of its inverse
+        seed: int=0,             # of the draws
     ) -> list[str]:              # the assistant's texts
-        "The greedy answer to each sample."
+        "An answer to each sample."
         raise NotImplementedError(f"{type(self).__name__}.generate_batch")
 
     def save(self,
@@ -134,7 +136,7 @@ class BaseVLMAdapter:
         sample: dict,            # ends with the user's turn
         max_new_tokens: int=64,  # where an answer without end is cut
     ) -> str:                    # the assistant's text
-        "The greedy answer to `sample`."
+        "The likeliest answer to `sample`."
         return self.generate_batch([sample], max_new_tokens)[0]
 
     def count_supervised(self,
@@ -186,7 +188,12 @@ def _check_losses(adapter: BaseVLMAdapter, batch: list[dict], tolerance: float=1
     assert (full["labels"][padding] == IGNORED).all(), "labels='full' supervises padding"
 
 def _check_answers(adapter: BaseVLMAdapter, batch: list[dict], max_new_tokens: int=8):
-    "Answers don't depend on the batch or the mode, and asking leaves no trace."
+    "Answers don't depend on the batch or the mode, draws depend on nothing but their seed, and asking leaves no trace."
+    state = torch.get_rng_state()
+    drawn = [adapter.generate_batch(batch, max_new_tokens, 1., seed) for seed in (0, 0, *range(1, 5))]
+    assert drawn[0] == drawn[1], "the same seed draws other answers"
+    assert any(said != drawn[0] for said in drawn), "all seeds draw the same answers"
+    assert torch.equal(torch.get_rng_state(), state), "drawing changes others' random numbers"
     for training in (True, False):
         adapter.model.train(training)
         said = adapter.generate_batch(batch, max_new_tokens)

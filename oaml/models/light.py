@@ -239,18 +239,26 @@ class LightNano:
     def generate_batch(self,
         samples: list[dict],     # each ending with the user's turn
         max_new_tokens: int=64,  # where an answer without end is cut
+        temperature: float=0.,   # 0: the likeliest answer; else drawn, from the probabilities to the power of its inverse
+        seed: int=0,             # of the draws
     ) -> list[str]:              # the assistant's texts
-        "Greedy answers, each up to its end token."
-        said = (row[:-1] if row[-1] in self.stops else row for row in self.complete(samples, max_new_tokens))
+        "Answers, each up to its end token."
+        ids = self.complete(samples, max_new_tokens, temperature, seed)
+        said = (row[:-1] if row[-1] in self.stops else row for row in ids)
         return [self.tokenizer.decode(row, skip_special_tokens=False) for row in said]
 
     def complete(self,
         samples: list[dict],     # each ending with the user's turn
         max_new_tokens: int=64,  # where an answer without end is cut
+        temperature: float=0.,   # 0: the likeliest answer; else drawn, from the probabilities to the power of its inverse
+        seed: int=0,             # of the draws
     ) -> list[list[int]]:        # token ids, the one that ends an answer included
         "The ids that follow each sample's chat. Raises ValueError that names the sample."
         asked = [self._asked(s, f"batch[{k}]") for k, s in enumerate(samples)]
         if not asked: return []
+        rng = np.random.default_rng(seed)
+        def pick(scores):  # with Gumbel's noise the largest is a draw
+            return (scores + temperature*rng.gumbel(size=scores.shape) if temperature else scores).argmax(-1)
         known = np.array([len(ids) for ids, *_ in asked])
         room = len(asked), self.text["num_attention_heads"], known.max() + max_new_tokens + AHEAD, self.text["head_dim"]
         cache, said, places = [np.zeros((2, *room), np.float32) for _ in self.layers], [], []
@@ -259,9 +267,9 @@ class LightNano:
             x = self._embedded(ids)
             x[at:at+len(visual)] = visual
             state = self._read(x[None], where[:, None], np.zeros(1, int), [c[:, k:k+1] for c in cache], taps, at)
-            said.append([int(self._said(state[0, -1]).argmax())])
+            said.append([int(pick(self._said(state[0, -1])))])
             places.append(where[0, -1])
-        return self._write(said, [ids for ids, *_ in asked], np.array(places), known, cache, max_new_tokens)
+        return self._write(said, [ids for ids, *_ in asked], np.array(places), known, cache, max_new_tokens, pick)
 
     def _asked(self, sample: dict, where: str) -> tuple:
         "A sample's ids, what is seen (tokens, size), the taps, and the places (3, tokens)."
@@ -283,7 +291,7 @@ class LightNano:
         return ids, visual, taps, places
 
     def _write(self, said: list[list[int]], chats: list[list[int]], places: np.ndarray, known: np.ndarray, cache: list,
-               most: int) -> list[list[int]]:
+               most: int, pick) -> list[list[int]]:
         "Go on from each first token, behind `known` ones of which the last is at `places`, until all chats have ended."
         open = [k for k, row in enumerate(said) if row[-1] not in self.stops and len(row) < most]
         rows = list(range(len(said)))  # chats of which the cache holds something
@@ -296,7 +304,7 @@ class LightNano:
             before = np.array([len(said[k]) - 1 for k in rows])
             at = places[rows][:, None] + 1 + before[:, None] + np.arange(wide)
             state = self._read(self._embedded(fed), np.broadcast_to(at, (3, *at.shape)), known[rows] + before, cache)
-            for k, g, best in zip(rows, guesses, self._said(state).argmax(-1).tolist()):
+            for k, g, best in zip(rows, guesses, pick(self._said(state)).tolist()):
                 if k in open:
                     right = next((j for j, (a, b) in enumerate(zip(g, best)) if a != b), len(g))
                     said[k] += self._ended(best[:right + 1])

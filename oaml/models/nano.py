@@ -429,8 +429,8 @@ class NanoAdapter(QwenVLAdapter):
         rows = keep.int().argsort(dim=1, descending=True, stable=True)[:, :int(keep.sum(1).max())]
         return self._read(inputs, starts, rows)[keep.gather(1, rows)]
 
-    def _complete(self, samples: list[dict], max_new_tokens: int) -> list[list[int]]:
+    def _complete(self, samples: list[dict], max_new_tokens: int, temperature: float=0., seed: int=0) -> list[list[int]]:
         "The ids that follow each sample's chat. On a processor NumPy is quicker to say them."
         light = self.device.type == "cpu" and not self.is_lora and all(len(s["images"]) == 1 for s in samples)
-        if not light: return super()._complete(samples, max_new_tokens)
-        return LightNano.of(self).complete(samples, max_new_tokens)
+        if not light: return super()._complete(samples, max_new_tokens, temperature, seed)
+        return LightNano.of(self).complete(samples, max_new_tokens, temperature, seed)

@@ -295,18 +295,26 @@ def _states(self: QwenVLAdapter, inputs: dict[str, Tensor], keep: Tensor) -> Ten
 def generate_batch(self: QwenVLAdapter,
     samples: list[dict],     # each ending with the user's turn
     max_new_tokens: int=64,  # where an answer without end is cut
+    temperature: float=0.,   # 0: the likeliest answer; else drawn, from the probabilities to the power of its inverse
+    seed: int=0,             # of the draws
 ) -> list[str]:              # the assistant's texts
-    "Greedy answers, each up to its end token."
+    "Answers, each up to its end token."
     if not samples: return []
-    with self.evaluating(): return [self._answer(ids) for ids in self._complete(samples, max_new_tokens)]
+    with self.evaluating():
+        return [self._answer(ids) for ids in self._complete(samples, max_new_tokens, temperature, seed)]
 
 @patch
-def _complete(self: QwenVLAdapter, samples: list[dict], max_new_tokens: int) -> list[list[int]]:
+def _complete(self: QwenVLAdapter, samples: list[dict], max_new_tokens: int, temperature: float=0.,
+              seed: int=0) -> list[list[int]]:
     "The ids that follow each sample's chat."
     inputs = self._to_device(self._encode(samples, answered=False, side="left"))
-    ids = self.qwen.generate(
-        **inputs, max_new_tokens=max_new_tokens, do_sample=False, temperature=None, top_p=None, top_k=None,
-        repetition_penalty=1.0, eos_token_id=self.stops, pad_token_id=self.tokenizer.pad_token_id)
+    drawn = dict(do_sample=True, temperature=temperature, top_p=1., top_k=0) if temperature else \
+        dict(do_sample=False, temperature=None, top_p=None, top_k=None)
+    with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        ids = self.qwen.generate(
+            **inputs, **drawn, max_new_tokens=max_new_tokens, repetition_penalty=1.0, eos_token_id=self.stops,
+            pad_token_id=self.tokenizer.pad_token_id)
     return ids[:, inputs["input_ids"].shape[1]:].tolist()
 
 @patch

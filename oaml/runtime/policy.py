@@ -53,13 +53,16 @@ class AgentPolicy:
         goals: list[str],                             # one for each
         histories: list[list[Action]|None]|None=None, # one for each, or None
         think: bool=False,                            # ask for thoughts
+        temperature: float=0.,                        # 0: the likeliest answers; else drawn
+        seed: int=0,                                  # of the draws
     ) -> list[tuple[Action, str|None]]:               # in the same order
         "`predict_action` for many screens at once: one pass through the model."
         fmt = self.fmt if not think else PromptFormat(**asdict(self.fmt) | dict(thought=True))
         histories = histories or [None]*len(images)
         samples = [dict(images=[i], messages=prompt_messages(g, h, fmt))
                    for i, g, h in zip(images, goals, histories, strict=True)]
-        return [parse_response(t, fmt.dsl_version) for t in self.adapter.generate_batch(samples, self.max_new_tokens)]
+        answers = self.adapter.generate_batch(samples, self.max_new_tokens, temperature, seed)
+        return [parse_response(text, fmt.dsl_version) for text in answers]
 
 # %% ../../nbs/09a_runtime.policy.ipynb #a10186c7
 def load_policy(
