@@ -275,7 +275,7 @@ class LightNano:
         "A sample's ids, what is seen (tokens, size), the taps, and the places (3, tokens)."
         check_sample(sample, self.control, where, answered=False)
         if len(sample["images"]) != 1: raise ValueError(f"{where}.images: {len(sample['images'])}; LightNano takes one")
-        if (self.prompt_format or {}).get("transcript"): sample = self.images.told(sample, where)
+        if (self.prompt_format or {}).get("transcript"): sample = self.images.with_transcript(sample, where)
         seen = self.images([load_image(sample["images"][0], f"{where}.images[0]")], return_tensors="np")
         down, across = (int(n) for n in seen["image_grid_thw"][0][1:])
         visual, taps = self._see(seen["pixel_values"], down, across)

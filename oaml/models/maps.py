@@ -101,7 +101,7 @@ class NanoImageProcessor:
         halves = seen.reshape(n, 2, features // 2, h, w).transpose(0, 2, 3, 1, 4)
         return halves.reshape(n, features // 2, 2*h, w)
 
-    def told(self,
+    def with_transcript(self,
         sample: dict,       # {"images": [...], "messages": [...]}
         where: str="sample", # how errors name it
     ) -> dict:              # a sample

@@ -212,9 +212,9 @@ def _encode(self: QwenVLAdapter, samples: list[dict], answered: bool, side: str=
     "Chats as tensors on the CPU, padded on the `side`. Unless `answered`, they end with the assistant's header."
     for i, s in enumerate(samples): check_sample(s, self.control, f"batch[{i}]", answered)
     if (self.prompt_format or {}).get("transcript"):
-        told = getattr(self.processor.image_processor, "told", None)
-        if told is None: raise ValueError("prompt format: it has transcripts, but only a nano's processor reads screens")
-        samples = [told(s, f"batch[{i}]") for i, s in enumerate(samples)]
+        read = getattr(self.processor.image_processor, "with_transcript", None)
+        if read is None: raise ValueError("prompt format: it has transcripts, but only a nano's processor reads screens")
+        samples = [read(s, f"batch[{i}]") for i, s in enumerate(samples)]
     text = [self.processor.apply_chat_template(as_chat(s), tokenize=False, add_generation_prompt=not answered)
             for s in samples]
     images = [load_image(x, f"batch[{i}].images[{j}]")
