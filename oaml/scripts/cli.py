@@ -175,7 +175,7 @@ def leaderboard(
 @app.command()
 def demo(
     out: Annotated[str, typer.Option(help="Folder of the run; a stopped demo goes on from there.")]="runs/demo",
-    episodes: Annotated[int, typer.Option(help="Unseen test seeds to act on.")]=30,
+    episodes: Annotated[int, typer.Option(help="Unseen test seeds to act on.")]=20,
     screens: Annotated[int|None, typer.Option(help="Screens to learn from, instead of the default's.")]=None,
 ):
     """The **whole job** in some minutes on two cores: nano learns an application it has never seen; `report.html`."""

@@ -24,7 +24,7 @@ from ..viz.plots import results_table
 DEMO = dict(
     output_dir="runs/demo",
     model=dict(model_name="nano"),
-    stream=dict(samples=4000, picks=8, goals=1, questions=0, sources={HELD_OUT_APP: 1.}, held_out=True),
+    stream=dict(samples=3200, picks=8, goals=1, questions=0, sources={HELD_OUT_APP: 1.}, held_out=True),
     prompt=dict(precision=2, thought=True, goal_first=True, transcript=True),
     training=dict(per_device_train_batch_size=8, gradient_accumulation_steps=2, processes=2, optimizer="muon",
                   learning_rate=.0015, warmup_ratio=.05, weight_decay=.02, betas=(.9, .98), pointing=.5,
@@ -46,7 +46,7 @@ KNOWN = 200 # training sessions that the memoriser and the nearest screen copy f
 
 def demo(
     out: str|os.PathLike="runs/demo", # the run's folder; a killed demo goes on from there
-    episodes: int=30,                 # unseen test seeds to act on
+    episodes: int=20,                 # unseen test seeds to act on
     screens: int|None=None,           # to learn from, instead of the default's
     known: int=KNOWN,                 # training sessions for the baselines that copy
     progress: bool=True,              # show bars and say what happens
