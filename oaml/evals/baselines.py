@@ -29,7 +29,7 @@ class View:
     image: np.ndarray                # the screen, uint8 height x width x 3
     goal: str                        # the words of the goal
     history: list[Action]            # actions so far, oldest first
-    device: AppDevice|None=None      # the live thing, for the oracle; None on recorded data
+    device: AppDevice|None=None      # the live thing, for the oracle, and to tell episodes apart; None on recorded data
 
 class Agent(Protocol):
     "Anything that chooses actions."

@@ -27,7 +27,7 @@ class AgentPolicy:
         adapter,                       # the model: has `generate_batch`, and `prompt_format`, how it was asked in training
         device=None,                   # move the model there; None leaves it (seed document 1, section 10)
         fmt: PromptFormat|None=None,   # how text is written; None takes the adapter's, another is refused
-        max_new_tokens: int=96,        # longest answer, its thought included
+        max_new_tokens: int=256,       # longest answer, its thought included
     ):
         trained = adapter.prompt_format
         if fmt is None: fmt = PromptFormat(**trained) if trained else PromptFormat()

@@ -109,8 +109,7 @@ def dagger(
 ):
     """Let a policy **act**, and teach it what it should have done where it went. A stopped one goes on.
 
-    Example: `oaml dagger configs/nano/5-acting.yaml --set model.model_name=nano --set stream.samples=8000
-    --set output_dir=runs/dagger`.
+    Example: `oaml dagger configs/dagger.yaml --rounds 2`.
     """
     from oaml.scripts.stages import dagger as run
     for row in _mendable(run, config=config, rounds=rounds, episodes=episodes, overrides=set):
@@ -121,8 +120,8 @@ def dagger(
 @app.command("eval")
 def eval_(
     suite: Annotated[str, typer.Option(help="What on: login-v1, synthetic-v1 (nine applications), grounding-v1; "
-                                            "login-v1-ood, synthetic-v1-ood, -robust, -mobile; miniwob (125 real "
-                                            "pages; needs Chromium).")]="login-v1",
+                                            "login-v1-ood, synthetic-v1-ood, -robust, -mobile; calendar-v1 (never "
+                                            "trained on); miniwob (125 real pages; needs Chromium).")]="login-v1",
     agent: Annotated[str, typer.Option(help="oracle, do-nothing, random, memoriser, nearest, nano, or the folder of a "
                                             "trained agent.")]="oracle",
     episodes: Annotated[int, typer.Option(help="Episodes for each application.")]=100,

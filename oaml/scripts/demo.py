@@ -62,7 +62,8 @@ def demo(
         sessions = generate_synthetic_sessions(known, seed=0, app=HELD_OUT_APP, goals=load_app(HELD_OUT_APP).families,
                                                progress=progress, held_out=True)
     with _Timed("acting on unseen seeds, before and after", times, said):
-        agents = [load_agent(n, suite, [e for s in sessions for e in s.episodes]) for n in DEMO_AGENTS]
+        episodes_known = [e for s in sessions for e in s.episodes]
+        agents = [load_agent(n, suite, episodes_known) for n in DEMO_AGENTS]
         agents.append(load_agent(str(out/"agent"), suite))
         rows, reports = evaluate_suite(agents, suite, episodes, progress=progress)
     write_results(rows, out/"results.json")

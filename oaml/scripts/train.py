@@ -88,7 +88,7 @@ def make_stream(
 ) -> Stream:
     "The stream that a config describes: conversations about screens, or for a retina letters."
     s = config.stream
-    same = ("picks", "goals", "questions", "longest", "weight", "disturbed", "slip")
+    same = ("picks", "goals", "questions", "longest", "weight", "disturbed", "slip", "notes")
     how = Making(**{k: getattr(s, k) for k in same}, fmt=fmt)
     shapes = [Shape(tuple(k.size), k.share, k.variant, _sources(k.sources)) for k in s.kinds]
     make = letter_samples if s.lesson == "seeing" else episode_samples

@@ -88,6 +88,7 @@ class StreamSection(Section):
     weight: Share = Field(0.5, description="weight in the loss of answers to these and to further goals; the next action's is 1")
     disturbed: Share = Field(0.45, description="share of the episodes that begin disturbed")
     slip: Share = Field(0.08, description="chance of a careless act after each right one")
+    notes: bool = Field(False, description="thoughts begin with how things stand on the screen")
     uses: Count = Field(1, description="how often each sample comes")
     visits: str|None = Field(None, description="file of a policy's episodes, to be gone through again (oaml dagger)")
     visited: Share = Field(0.5, description="share of the episodes that are such")
