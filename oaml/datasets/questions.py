@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['ROLE_WORDS', 'ASK_WHERE', 'ASK_BAND', 'ASK_AT', 'ASK_IN', 'LONGEST', 'AIMED', 'NO_ASPECT', 'OVER', 'STATEFUL',
-           'WRONG', 'QUESTIONS', 'SHARES', 'standing', 'kind_of', 'aims_of', 'spot_of', 'told', 'title_of', 'reason_of',
-           'notes_of', 'named_spots', 'kinds_seen', 'screen_questions']
+           'CHOSEN', 'WRONG', 'QUESTIONS', 'SHARES', 'standing', 'kind_of', 'aims_of', 'spot_of', 'told', 'title_of',
+           'reason_of', 'notes_of', 'named_spots', 'kinds_seen', 'screen_questions']
 
 # %% ../../nbs/06ba_datasets.questions.ipynb #606fa242
 from collections.abc import Container, Iterable
@@ -89,8 +89,14 @@ def title_of(
     x, y, texts = (e.box[0] + e.box[2])/2, (e.box[1] + e.box[3])/2, [t for t in elements if t.role == "text"]
     row = min((t for t in texts if t.box[1] < y < t.box[3] and t.box[2] <= x), key=lambda t: t.box[0], default=None)
     above = [t for t in texts if t.box[0] < x < t.box[2] and t.box[3] <= y]
-    column = max((t for t in above if t.name), key=lambda t: -t.box[1], default=None)
+    column = max(above, key=lambda t: t.box[1], default=None)
     return " ".join(t.name for t in (row, column) if t)
+
+def _spoken_of(e: Element, title: str, goal: str) -> bool:
+    "Is an element's name in the goal, or quoted there if it is of a list or a table, or its text quoted?"
+    if e.role == "gridcell": return bool(title) and all(f"'{word}'" in goal for word in title.split())
+    named = f"'{title}'" in goal if e.role == "listitem" else title.lower() in goal.lower()
+    return bool(title) and named or bool(e.value) and f"'{e.value}'" in goal
 
 NO_ASPECT = "Nothing in sight" # is acted upon, as when a key is pressed that scrolls
 OVER = dict(done="All is done", wait="It is busy")
@@ -98,11 +104,14 @@ OVER = dict(done="All is done", wait="It is busy")
 def reason_of(
     target: Target,              # what is right on a screen
     elements: Iterable[Element], # of the screen
+    goal: str="",                # what the user wants: an answer is read from what that speaks of, if it can be
 ) -> tuple[str, Element|None]:   # such as "'Username', field empty focused"; the element, if it is about one
     "What an act is done to, and how that stands; of an answer, what it is read from."
-    act, found = target.action, lambda wanted: next(filter(wanted, elements), None)
+    act, elements = target.action, tuple(elements)
+    def found(wanted): return next(filter(wanted, elements), None)
     if act.type in OVER: return OVER[act.type], None
     if act.type == "answer":
+        elements = sorted(elements, key=lambda e: not _spoken_of(e, title_of(e, elements), goal))
         e = found(lambda e: act.text in (e.name, e.value)) or found(lambda e: act.text in f"{e.name} {e.value}")
     elif target.box: e = found(lambda e: (e.box, e.role, e.name) == (target.box, target.role, target.name))
     else: e = found(lambda e: e.focused)
@@ -110,7 +119,8 @@ def reason_of(
     return ", ".join(filter(None, (f"'{e.name}'" if e.name else title_of(e, elements), kind_of(e)))), e
 
 # %% ../../nbs/06ba_datasets.questions.ipynb #5a983f22
-STATEFUL = "textbox", "combobox", "checkbox", "radio", "switch"
+STATEFUL = "textbox", "combobox", "checkbox", "radio", "switch", "gridcell"
+CHOSEN = "tab", "listitem", "option"
 WRONG = "!" # is noted of what is to be changed
 
 def notes_of(
@@ -118,16 +128,11 @@ def notes_of(
     goal: str,                   # what the user wants
     wrong: Container[tuple],     # boxes of what is still to be acted on
 ) -> list[tuple[str, Element]]:  # such as "Username: empty focused !", and what that is about
-    "How things stand: what is to be filled or ticked, what is chosen, and those cells and facts that the goal speaks of."
-    found = []
-    for e in elements:
-        title = title_of(e, elements)
-        chosen = e.selected and e.role in ("tab", "listitem", "option")
-        cell = e.role == "gridcell" and (e.focused or e.box in wrong or title and all(f"'{w}'" in goal for w in title.split()))
-        fact = e.role == "listitem" and e.value and (f"'{e.name}'" in goal or f"'{e.value}'" in goal)
-        if not (e.role in STATEFUL or chosen or cell or fact): continue
-        found.append((f"{title}: {standing(e)}" + f" {WRONG}"*(e.box in wrong), e))
-    return found
+    "How things stand that have a state: those that the goal speaks of, that have the focus, and that are to be changed."
+    return [(f"{title}: {standing(e)}" + f" {WRONG}"*(e.box in wrong), e)
+            for e, title in ((e, title_of(e, elements)) for e in elements)
+            if e.role in STATEFUL and (e.focused or e.box in wrong or _spoken_of(e, title, goal))
+            or e.role in CHOSEN and e.selected or e.role == "listitem" and e.value and _spoken_of(e, title, goal)]
 
 # %% ../../nbs/06ba_datasets.questions.ipynb #d1e773df
 @dataclass(frozen=True)

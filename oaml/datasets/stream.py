@@ -170,7 +170,7 @@ def wanted_on(
 ) -> Wanted:
     "A goal with what is right, the reason for it, and perhaps notes before that."
     parts = notes_of(elements, goal, wrong) if wrong is not None else []
-    parts.append(reason_of(target, elements))
+    parts.append(reason_of(target, elements, goal))
     starts = [0, *accumulate(len(said) + len(NEXT) for said, _ in parts)]
     looks = tuple((k, *spot_of(e, aims)) for k, (_, e) in zip(starts, parts) if e)
     return Wanted(goal, aimed(target, aims), NEXT.join(said for said, _ in parts), looks)
