@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['ROLE_WORDS', 'ASK_WHERE', 'ASK_BAND', 'ASK_AT', 'ASK_IN', 'LONGEST', 'AIMED', 'NO_ASPECT', 'OVER', 'STATEFUL',
-           'CHOSEN', 'WRONG', 'QUESTIONS', 'SHARES', 'standing', 'kind_of', 'aims_of', 'spot_of', 'told', 'title_of',
-           'reason_of', 'notes_of', 'named_spots', 'kinds_seen', 'screen_questions']
+           'CHOSEN', 'TOLD', 'WRONG', 'QUESTIONS', 'SHARES', 'standing', 'kind_of', 'aims_of', 'spot_of', 'told',
+           'title_of', 'reason_of', 'notes_of', 'named_spots', 'kinds_seen', 'screen_questions']
 
 # %% ../../nbs/06ba_datasets.questions.ipynb #606fa242
 from collections.abc import Container, Iterable
@@ -121,6 +121,7 @@ def reason_of(
 # %% ../../nbs/06ba_datasets.questions.ipynb #5a983f22
 STATEFUL = "textbox", "combobox", "checkbox", "radio", "switch", "gridcell"
 CHOSEN = "tab", "listitem", "option"
+TOLD = "status", "alert"
 WRONG = "!" # is noted of what is to be changed
 
 def notes_of(
@@ -128,11 +129,11 @@ def notes_of(
     goal: str,                   # what the user wants
     wrong: Container[tuple],     # boxes of what is still to be acted on
 ) -> list[tuple[str, Element]]:  # such as "Username: empty focused !", and what that is about
-    "How things stand that have a state: those that the goal speaks of, that have the focus, and that are to be changed."
-    return [(f"{title}: {standing(e)}" + f" {WRONG}"*(e.box in wrong), e)
+    "How things stand: those that the goal speaks of, that have the focus or are to be changed; and what the screen tells."
+    return [(": ".join(filter(None, (title, standing(e)))) + f" {WRONG}"*(e.box in wrong), e)
             for e, title in ((e, title_of(e, elements)) for e in elements)
             if e.role in STATEFUL and (e.focused or e.box in wrong or _spoken_of(e, title, goal))
-            or e.role in CHOSEN and e.selected or e.role == "listitem" and e.value and _spoken_of(e, title, goal)]
+            or e.role in CHOSEN and e.selected or e.role in TOLD or e.role == "listitem" and e.value and _spoken_of(e, title, goal)]
 
 # %% ../../nbs/06ba_datasets.questions.ipynb #d1e773df
 @dataclass(frozen=True)

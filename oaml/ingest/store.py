@@ -47,11 +47,12 @@ def save_sessions(
     sessions: list[Session], # their screens already lie inside of `folder`
     folder: str|os.PathLike, # made if missing
     meta: dict|None=None,    # kept in the manifest: how the data was made
+    add: bool=False,         # to the sessions that are there; else the manifest forgets those
 ) -> Path:                   # the folder
-    "Write every session and, last, the manifest. Raises OSError if the folder cannot be written."
+    "Write every session and, last, the manifest. Raises OSError if the folder cannot be written, StoreError for `add`."
     folder = Path(folder)
     (folder/"sessions").mkdir(parents=True, exist_ok=True)
-    hashes = {}
+    hashes = load_manifest(folder)["sessions"] if add and (folder/"manifest.json").exists() else {}
     for s in sessions:
         data = to_json(_with_paths(s, lambda p: Path(os.path.relpath(p, folder)).as_posix())).encode()
         write_atomic(folder/"sessions"/f"{s.id}.json", data)

@@ -190,7 +190,7 @@ app.add_typer(miniwob, name="miniwob")
 
 @miniwob.command("collect")
 def miniwob_collect(
-    out: Annotated[str, typer.Option(help="Folder of sessions to write; must hold none.")]="runs/miniwob/demos",
+    out: Annotated[str, typer.Option(help="Folder of sessions to write; goes on with a stopped one.")]="runs/miniwob/demos",
     episodes: Annotated[int, typer.Option(help="Episodes of each task.")]=200,
     first_seed: Annotated[int, typer.Option(help="Which training seed comes first.")]=0,
     tasks: Annotated[str|None, typer.Option(help="Instead of the tasks listed in 14ac_scripts.miniwob, such as "

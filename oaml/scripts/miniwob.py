@@ -20,7 +20,7 @@ from ..envs.miniwob import known_task
 from ..envs.miniwob_oracles import ORACLES, MiniwobOracle
 from ..evals.miniwob import PAGES, MiniwobRun, Pages
 from ..evals.suites import mean_row
-from ..ingest.store import load_manifest, save_sessions
+from ..ingest.store import load_manifest, load_sessions, save_sessions
 from ..schemas.sessions import Action, Episode, Session, Step
 from .eval_policy import eval_policy, write_results
 
@@ -58,7 +58,7 @@ class Demonstration(MiniwobRun):
                        workflow_id=self.device.task, meta=meta)
 
 def collect(
-    out: str|os.PathLike,               # folder of sessions, one a task; must hold none
+    out: str|os.PathLike,               # folder of sessions, one a task; those of the same seeds stay
     tasks: Sequence[str]=TRAINED,       # of `oaml.envs.miniwob_oracles.ORACLES`
     episodes: int=200,                  # of each
     first_seed: int=0,                  # of the training split
@@ -66,19 +66,22 @@ def collect(
 ) -> list[Session]:
     "Let the oracle play, and keep what it did. Raises ValueError, and OSError without a browser or the pages."
     out, seeds = Path(out), split_seeds("train", episodes, first_seed)
+    meta, done = dict(app="miniwob", first_seed=first_seed, episodes=episodes), {}
     if unknown := [t for t in map(known_task, tasks) if t not in ORACLES]:
         raise ValueError(f"tasks: {unknown[0]} has no oracle; {len(ORACLES)} have")
-    if (out/"manifest.json").exists(): raise FileExistsError(f"{out}: holds sessions already; choose another folder")
+    if (out/"manifest.json").exists():
+        there, done = (load_manifest(out)[k] for k in ("meta", "sessions"))
+        if there != meta: raise FileExistsError(f"{out}: holds other sessions ({there}); choose another folder")
     if problem := missing_browser(): raise OSError(problem)
     (out/"screens").mkdir(parents=True, exist_ok=True)
     def noted(device, seed): return Demonstration(device, seed, folder=out/"screens")
-    sessions = []
     with Pages(min(PAGES, episodes)) as pages:
-        for task in tqdm(tasks, "the oracle plays", unit="task", disable=not progress, leave=False):
+        for task in tqdm([t for t in tasks if t not in done], "the oracle plays", unit="task", disable=not progress,
+                         leave=False):
             runs = pages.play(MiniwobOracle(), task, seeds, noted)
-            sessions.append(Session(task, [r.episode() for r in runs if r.success], dict(app="miniwob", task=task)))
-    save_sessions(sessions, out, dict(app="miniwob", tasks=list(tasks), first_seed=first_seed, episodes=episodes))
-    return sessions
+            session = Session(task, [r.episode() for r in runs if r.success], dict(app="miniwob", task=task))
+            save_sessions([session], out, meta, add=True)
+    return load_sessions(out, check_screens=False)
 
 # %% ../../nbs/14ac_scripts.miniwob.ipynb #03b32aa2
 def evaluate(
