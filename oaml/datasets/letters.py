@@ -19,7 +19,7 @@ from .samples import padded
 from .stream import Making, pick, walk_enough
 from ..envs.app_device import AppDevice
 from ..ui.layout import Element
-from ..ui.render import Writing
+from ..ui.render import DRAWN, Writing
 
 # %% ../../nbs/06d_datasets.letters.ipynb #5959a385
 SLOT = (4, 8)                                    # width and height of a slot, pixels
@@ -39,7 +39,7 @@ def letter_map(
         out[top:bottom, left:right] = UNSURE
     taken = set()
     for c, x, y in glyphs:
-        if c == " ": continue
+        if c == " " or c in DRAWN: continue
         at = int(y//SLOT[1]), int(x//SLOT[0])
         if not (0 <= at[0] < out.shape[0] and 0 <= at[1] < out.shape[1]): continue
         out[at] = UNSURE if at in taken else NUMBER.get(c, UNSURE)

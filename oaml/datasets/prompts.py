@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SYSTEM_PROMPT', 'GOAL_PREFIX', 'HISTORY_PREFIX', 'SCREEN_SENTENCE', 'ASK_ACTION', 'ASK_THOUGHT', 'NO_ACTIONS',
-           'PromptFormat', 'user_text', 'prompt_messages', 'answer_text']
+           'PromptFormat', 'user_text', 'goal_in', 'prompt_messages', 'answer_text']
 
 # %% ../../nbs/06a_datasets.prompts.ipynb #8b10063f
 from dataclasses import asdict, dataclass
@@ -22,6 +22,7 @@ class PromptFormat:
     thought: bool=False           # answers are "Thought: ...\nAction: ..." instead of the action alone
     goal_first: bool=False        # the goal stands before the screen, in the system's turn, not behind it
     transcript: bool=False        # what a nano's reader reads on the screen stands behind it, before the user's words
+    marks: bool=False             # in the transcript, what the goal speaks of is marked
 
     def __post_init__(self):
         if not 1 <= self.precision <= 6: raise ValueError(f"precision: {self.precision} is outside 1 to 6 decimals")
@@ -59,6 +60,13 @@ def user_text(
     text = GOAL_PREFIX + goal
     if fmt.history: text += HISTORY_PREFIX + _history_text(history, fmt)
     return text + SCREEN_SENTENCE + (ASK_THOUGHT if fmt.thought else ASK_ACTION)
+
+def goal_in(
+    said: str, # turns up to the user's first
+) -> str:      # "" if they name none
+    "The goal that `user_text` wrote."
+    goal = said.rpartition(GOAL_PREFIX)[2] if GOAL_PREFIX in said else ""
+    return goal.partition(HISTORY_PREFIX)[0].partition(SCREEN_SENTENCE)[0]
 
 def _history_text(history: list[Action]|None, fmt: PromptFormat) -> str:
     "The last `fmt.history` actions as DSL text, joined by '; '; 'none' at the start. A failed action shows as FAILED."

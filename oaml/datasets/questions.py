@@ -8,15 +8,16 @@ __all__ = ['ROLE_WORDS', 'ASK_WHERE', 'ASK_BAND', 'ASK_AT', 'ASK_IN', 'LONGEST',
            'title_of', 'reason_of', 'notes_of', 'named_spots', 'kinds_seen', 'screen_questions']
 
 # %% ../../nbs/06ba_datasets.questions.ipynb #606fa242
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from .lines import APART
+from .lines import APART, INTO, within
 from .next_action import ROLE_WORDS as FORM_WORDS
 from .prompts import PromptFormat
 from ..schemas.sessions import Action, Target
 from ..ui.layout import DOT, Element
+from ..ui.render import DRAWN
 
 # %% ../../nbs/06ba_datasets.questions.ipynb #468de769
 ROLE_WORDS = FORM_WORDS | dict(
@@ -46,23 +47,25 @@ def kind_of(
     value = "filled" if own else "" if e.role == "listitem" else e.value
     return f"{ROLE_WORDS.get(e.role, e.role)} {standing(replace(e, value=value))}".strip()
 
-AIMED = tuple("""button link checkbox radio switch tab listitem option menuitem heading text label alert
-    status""".split()) # roles of what may be pointed at anywhere
+AIMED = tuple("""button link checkbox radio switch tab listitem option menuitem heading text label alert status
+    textbox combobox gridcell""".split()) # roles of what may be pointed at anywhere
 
 def aims_of(
     elements: Iterable[Element],                # of a screen
     glyphs: Iterable[tuple[str, float, float]], # what is written there, from `ui.render.Writing`: pixels
     size: tuple[int, int],                      # of the screen, pixels
 ) -> dict[tuple, tuple[float, float]]: # an element's box: where to point at it, 0 to 1; elsewhere it is the middle
-    "Where to point at what has words: at the first of them. A long row's middle is empty, as all others' are."
-    spots, aims = sorted((y/size[1], x/size[0]) for c, x, y in glyphs if c != " "), {}
+    """Where to point at what has words: at the first of them, for a long row's middle is as empty as all others'. Of an
+    empty field: near its beginning."""
+    spots, aims = sorted((y/size[1], x/size[0]) for c, x, y in glyphs if c not in DRAWN and c != " "), {}
     for e in elements:
         x0, y0, x1, y1 = e.box
-        within = [(y, x) for y, x in spots if x0 <= x <= x1 and y0 <= y <= y1] if e.role in AIMED else []
-        if not within: continue
-        line = [x for y, x in within if y == within[0][0]]
+        inside = [(y, x) for y, x in spots if x0 <= x <= x1 and y0 <= y <= y1] if e.role in AIMED else []
+        if not inside and e.role == "textbox": aims[e.box] = x0 + INTO/size[0], (y0 + y1)/2
+        if not inside: continue
+        line = [x for y, x in inside if y == inside[0][0]]
         end = next((k for k, (a, b) in enumerate(zip(line, line[1:]), 1) if b - a > APART/size[0]), len(line))
-        aims[e.box] = (line[0] + line[end-1])/2, within[0][0]
+        aims[e.box] = (line[0] + line[end-1])/2, inside[0][0]
     return aims
 
 def spot_of(
@@ -82,7 +85,7 @@ def told(
 # %% ../../nbs/06ba_datasets.questions.ipynb #2e44cb53
 def title_of(
     e: Element,                  # of a screen
-    elements: Iterable[Element], # of the screen
+    elements: Sequence[Element], # of the screen
 ) -> str:                        # such as "Save"; of a table's cell such as "Tony Fri"; "" if there is none
     "What an element is called: its name, or for a cell those of its row and its column."
     if e.name or e.role != "gridcell": return e.name
@@ -95,7 +98,7 @@ def title_of(
 def _spoken_of(e: Element, title: str, goal: str) -> bool:
     "Is an element's name in the goal, or quoted there if it is of a list or a table, or its text quoted?"
     if e.role == "gridcell": return bool(title) and all(f"'{word}'" in goal for word in title.split())
-    named = f"'{title}'" in goal if e.role == "listitem" else title.lower() in goal.lower()
+    named = f"'{title}'" in goal if e.role == "listitem" else within(title.lower(), goal.lower())
     return bool(title) and named or bool(e.value) and f"'{e.value}'" in goal
 
 NO_ASPECT = "Nothing in sight" # is acted upon, as when a key is pressed that scrolls
@@ -125,15 +128,19 @@ TOLD = "status", "alert"
 WRONG = "!" # is noted of what is to be changed
 
 def notes_of(
-    elements: Iterable[Element], # of a screen, in reading order
+    elements: Sequence[Element], # of a screen, in reading order
     goal: str,                   # what the user wants
     wrong: Container[tuple],     # boxes of what is still to be acted on
 ) -> list[tuple[str, Element]]:  # such as "Username: empty focused !", and what that is about
-    "How things stand: those that the goal speaks of, that have the focus or are to be changed; and what the screen tells."
-    return [(": ".join(filter(None, (title, standing(e)))) + f" {WRONG}"*(e.box in wrong), e)
-            for e, title in ((e, title_of(e, elements)) for e in elements)
-            if e.role in STATEFUL and (e.focused or e.box in wrong or _spoken_of(e, title, goal))
-            or e.role in CHOSEN and e.selected or e.role in TOLD or e.role == "listitem" and e.value and _spoken_of(e, title, goal)]
+    "How things stand that the goal speaks of, that have the focus or are to be changed; and what the screen tells."
+    notes = []
+    for e in elements:
+        title = title_of(e, elements)
+        if e.role in STATEFUL: noted = e.focused or e.box in wrong or _spoken_of(e, title, goal)
+        elif e.role in CHOSEN and e.selected or e.role in TOLD: noted = True
+        else: noted = e.role == "listitem" and e.value and _spoken_of(e, title, goal)
+        if noted: notes.append((": ".join(filter(None, (title, standing(e)))) + f" {WRONG}"*(e.box in wrong), e))
+    return notes
 
 # %% ../../nbs/06ba_datasets.questions.ipynb #d1e773df
 @dataclass(frozen=True)

@@ -121,7 +121,8 @@ class Wanted:
     goal: str                              # what the user wants
     action: Action                         # what to do now
     thought: str=""                        # before the action, if the format has one
-    looks: tuple[tuple[int, float, float], ...]=() # what it is about: from which character on, x, y (0 to 1)
+    looks: tuple[tuple[int, int, float, float], ...]=() # parts of it: first and last character, and what is spoken of
+                                                        # there, x, y (0 to 1)
 
 def chat_sample(
     image: np.ndarray,               # the screen, uint8 (height, width, 3)
@@ -172,7 +173,7 @@ def wanted_on(
     parts = notes_of(elements, goal, wrong) if wrong is not None else []
     parts.append(reason_of(target, elements, goal))
     starts = [0, *accumulate(len(said) + len(NEXT) for said, _ in parts)]
-    looks = tuple((k, *spot_of(e, aims)) for k, (_, e) in zip(starts, parts) if e)
+    looks = tuple((k, k + len(said) - 1, *spot_of(e, aims)) for k, (said, e) in zip(starts, parts) if e)
     return Wanted(goal, aimed(target, aims), NEXT.join(said for said, _ in parts), looks)
 
 NEXT = "; " # between what is noted and thought
@@ -181,10 +182,9 @@ def acted_on(
     app: App,                      # whose plan it is
     elements: tuple[Element, ...], # of a screen
     goal: Goal,                    # what the user wants
-    history: Sequence[Action]=(),  # what was done so far
 ) -> set[tuple]:                   # boxes
-    "What something has to be done to, wherever the focus is now."
-    acts = app.plan(tuple(replace(e, focused=False) for e in elements), goal, list(history))
+    "What something has to be done to, wherever the focus is now. Raises what the plan raises."
+    acts = app.plan(tuple(replace(e, focused=False) for e in elements), goal, [])
     ids = {act.id for act in acts if hasattr(act, "id")}
     return {e.box for e in elements if e.id in ids}
 
@@ -207,10 +207,10 @@ def episode_samples(
         def noted(goal): return acted_on(device.app, elements, goal) if how.notes else None
         wanted = [wanted_on(elements, device.goal.text, target, aims, noted(device.goal))]
         for goal in rng.sample(goals, min(how.goals, len(goals))):
-            try:
-                right = intent_target(device.app.plan(elements, goal, [])[0], elements, how.fmt.precision)
-                wanted.append(wanted_on(elements, goal.text, right, aims, noted(goal)))
+            try: act, wrong = device.app.plan(elements, goal, [])[0], noted(goal)
             except (ArithmeticError, AttributeError, LookupError, StopIteration, ValueError): continue  # another world's
+            right = intent_target(act, elements, how.fmt.precision)
+            wanted.append(wanted_on(elements, goal.text, right, aims, wrong))
         out.append(chat_sample(image, wanted, asked, how))
     return out
 

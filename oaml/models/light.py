@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer
 
+from ..datasets.lines import CELL, signs_of
 from ..datasets.samples import check_sample, load_image
 from .cards import read_card
 from .maps import READER, RETINA, NanoImageProcessor, greys
@@ -129,10 +130,11 @@ class LightReader:
     ):
         self.weights = load_arrays(Path(folder)/READER)
         self.blocks = sum(name.startswith("along") and name.endswith("weight") for name in self.weights)
+        self.signs, self.fine = signs_of(len(self.weights["said.bias"]))
 
     def scores(self,
         images: np.ndarray, # uint8 (images, height, width, 3), sides multiples of 8 and 2
-    ) -> np.ndarray:        # float32 (images, height/8, width/2, signs)
+    ) -> np.ndarray:        # float32 (images, height/8, width, signs)
         "Scores of what each place says."
         return np.stack([self._said(grey[..., None]) for grey in greys(images)])
 
@@ -141,7 +143,8 @@ class LightReader:
         for k, stride, pad in ((0, (2, 2), 2), (2, (2, 1), 1), (4, (2, 1), 1)):
             x = np.maximum(_convolved(x, self.weights, f"body.{k}", stride, (pad, pad)), 0)
         for k in range(self.blocks): x = x + np.maximum(_convolved(x, self.weights, f"along.{k}", (1, 1), (1, 2)), 0)
-        return _convolved(x, self.weights, "said", (1, 1), (0, 0))
+        said = _convolved(x, self.weights, "said", (1, 1), (0, 0))
+        return np.tile(said, CELL[0]//self.fine).reshape(len(said), -1, self.signs)
 
 def _convolved(x: np.ndarray, weights: dict, name: str, stride: tuple[int, int], pad: tuple[int, int]) -> np.ndarray:
     "A convolution (outputs, channels, down, across) of `x` (height, width, channels), padded by zeros."
@@ -275,7 +278,8 @@ class LightNano:
         "A sample's ids, what is seen (tokens, size), the taps, and the places (3, tokens)."
         check_sample(sample, self.control, where, answered=False)
         if len(sample["images"]) != 1: raise ValueError(f"{where}.images: {len(sample['images'])}; LightNano takes one")
-        if (self.prompt_format or {}).get("transcript"): sample = self.images.with_transcript(sample, where)
+        fmt = self.prompt_format or {}
+        if fmt.get("transcript"): sample = self.images.with_transcript(sample, where, fmt.get("marks", False))
         seen = self.images([load_image(sample["images"][0], f"{where}.images[0]")], return_tensors="np")
         down, across = (int(n) for n in seen["image_grid_thw"][0][1:])
         visual, taps = self._see(seen["pixel_values"], down, across)

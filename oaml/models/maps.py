@@ -13,7 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ..datasets.lines import PLACE, read_lines, transcript
+from ..datasets.lines import CELL, Line, read_lines, transcript
+from ..datasets.prompts import goal_in
 from ..datasets.samples import load_image, padded
 
 # %% ../../nbs/07cb_models.maps.ipynb #a6d69c56
@@ -104,25 +105,27 @@ class NanoImageProcessor:
     def with_transcript(self,
         sample: dict,       # {"images": [...], "messages": [...]}
         where: str="sample", # how errors name it
+        marks: bool=False,  # mark what the goal speaks of
     ) -> dict:              # a sample
         "The sample, with what is written on its screens before the first user's words. Raises ValueError."
         if not self.reader: raise ValueError(f"{where}: its prompt has a transcript, and this model no reader")
         images = [load_image(x, f"{where}.images[{j}]") for j, x in enumerate(sample["images"])]
-        read = "\n".join(self._transcript(image) for image in images)
         first = next((k for k, m in enumerate(sample["messages"]) if m["role"] == "user"), None)
         if first is None: raise ValueError(f"{where}.messages: has no user turn")
+        goal = goal_in("\n".join(m["content"] for m in sample["messages"][:first+1])) if marks else None
+        read = "\n".join(transcript(self._lines(x), x.shape[1::-1], goal) for x in images)
         words = sample["messages"][first]["content"]
         asked = dict(sample["messages"][first], content=TEXT_PREFIX + read + "\n"*(words[:1] != "\n") + words)
         return dict(sample, images=images, messages=[*sample["messages"][:first], asked, *sample["messages"][first+1:]])
 
-    def _transcript(self, image: np.ndarray) -> str:
+    def _lines(self, image: np.ndarray) -> list[Line]:
         "What is read on an image; the last ones are remembered."
         key = id(self.reader), image.shape, hash(image.tobytes())
         if key not in self._read:
-            height, width = image.shape[:2]
-            lines = read_lines(self.reader.scores(padded(image, PLACE[::-1])[None])[0])
+            height = len(image)
+            lines = read_lines(self.reader.scores(padded(image, CELL[::-1])[None])[0])
             lines = [replace(line, y=min(line.y, height)) for line in lines]  # the last row of places may be padding
-            self._read = dict([(key, transcript(lines, (width, height))), *self._read.items()][:16])
+            self._read = dict([(key, lines), *self._read.items()][:16])
         return self._read[key]
 
     def _middle(self, x: np.ndarray) -> np.ndarray:

@@ -70,13 +70,12 @@ def thoughts_in(
     return [range(k, ids.index(marks[1], k)) for k, i in enumerate(ids) if i == marks[0]]
 
 def looked_at(
-    lengths: Sequence[int],                     # characters of each token of a thought
-    looks: Sequence[tuple[int, float, float]],  # from which character on, x, y
-) -> list[tuple[int, float, float]]:            # token before which it is found, x, y
-    "Where to look when each of a thought's tokens is said."
-    said = [0, *accumulate(lengths)][:-1]
-    def last(n): return max((look for look in looks if look[0] <= n), default=None)
-    return [(k, *look[1:]) for k, look in enumerate(map(last, said)) if look]
+    lengths: Sequence[int],                          # characters of each token of a thought
+    looks: Sequence[tuple[int, int, float, float]],  # first and last character, x, y; in order
+) -> list[tuple[int, float, float]]:                 # token before which it is found, x, y
+    "Where to look when each of a thought's tokens is said, if it is about a place."
+    starts = enumerate([0, *accumulate(lengths)][:-1])
+    return [(k, x, y) for k, n in starts for first, last, x, y in looks if first <= n <= last]
 
 # %% ../../nbs/07f_models.pointing.ipynb #ab39e104
 LESSONS = "points", "told", "names", "looks", "copies" # what the inputs of a learner have besides a nano's
@@ -125,16 +124,15 @@ class PointingAdapter(NanoAdapter):
             raise ValueError(f"training.pointing: {type(nano).__name__} is no plain nano; leave it and lora out")
         new = cls(nano.model, nano.processor, nano.device, nano.prompt_format, nano.base_model, nano.seed)
         new.weight, new.layer = weight, len(new.qwen.model.language_model.layers) - 2
-        spell = new.tokenizer.decode
+        spelt = [new.tokenizer.decode([i]) for i in range(len(new.tokenizer))]
         new.numbers = {i: n/100 for n, i in enumerate(new.tokenizer.convert_tokens_to_ids(list(COORDINATES)))}
-        ends = {i: spell([i])[-2:] for i in range(len(new.tokenizer))}
-        new.letters = [len(spell([i])) for i in range(len(new.tokenizer))]
+        new.letters = list(map(len, spelt))
         new.start, new.mark = new.tokenizer.convert_tokens_to_ids(["<|im_start|>", "'"])
         one = lambda text: new.tokenizer(text, add_special_tokens=False)["input_ids"][0]
         new.thinks = one("Thought: "), one("\nAction: ")
-        new.words = {i for i in range(len(new.tokenizer)) if re.fullmatch(r"\s?[A-Za-z]{3,}", spell([i]))}
+        new.words = {i for i, said in enumerate(spelt) if re.fullmatch(r"\s?[A-Za-z]{3,}", said)}
         new.reads = one(TEXT_PREFIX), new.tokenizer.convert_tokens_to_ids("<|vision_end|>")
-        new.x_before, new.y_before = ({i for i, s in ends.items() if s == f"{axis}="} for axis in "xy")
+        new.x_before, new.y_before = ({i for i, said in enumerate(spelt) if said.endswith(f"{axis}=")} for axis in "xy")
         return new
 
     def prepare_inputs(self,

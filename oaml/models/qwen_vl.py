@@ -214,7 +214,8 @@ def _encode(self: QwenVLAdapter, samples: list[dict], answered: bool, side: str=
     if (self.prompt_format or {}).get("transcript"):
         read = getattr(self.processor.image_processor, "with_transcript", None)
         if read is None: raise ValueError("prompt format: it has transcripts, but only a nano's processor reads screens")
-        samples = [read(s, f"batch[{i}]") for i, s in enumerate(samples)]
+        marks = self.prompt_format.get("marks", False)
+        samples = [read(s, f"batch[{i}]", marks) for i, s in enumerate(samples)]
     text = [self.processor.apply_chat_template(as_chat(s), tokenize=False, add_generation_prompt=not answered)
             for s in samples]
     images = [load_image(x, f"batch[{i}].images[{j}]")

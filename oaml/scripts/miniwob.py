@@ -64,7 +64,8 @@ def collect(
     first_seed: int=0,                  # of the training split
     progress: bool=True,                # show a bar
 ) -> list[Session]:
-    "Let the oracle play, and keep what it did. Raises ValueError, and OSError without a browser or the pages."
+    """Let the oracle play, and keep what it did. Raises ValueError, OSError without a browser or the pages, and
+    FileExistsError for a folder with sessions of other seeds."""
     out, seeds = Path(out), split_seeds("train", episodes, first_seed)
     meta, done = dict(app="miniwob", first_seed=first_seed, episodes=episodes), {}
     if unknown := [t for t in map(known_task, tasks) if t not in ORACLES]:

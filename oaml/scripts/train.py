@@ -172,11 +172,13 @@ def load_learner(
 ):                          # an adapter
     "What is to learn: a model by its name, or a new retina or reader. Raises ValueError if it learnt another prompt format."
     if config.model.model_name in ("retina", "reader"):
-        from oaml.models.reader import Reader, ReaderAdapter
+        from oaml.models.reader import Reader, ReaderAdapter, load_reader
         from oaml.models.retina import Retina, RetinaAdapter
         from oaml.training.checkpoints import seed_all
         seed_all(config.training.seed)
-        return RetinaAdapter(Retina()) if config.model.model_name == "retina" else ReaderAdapter(Reader())
+        if config.model.model_name == "retina": return RetinaAdapter(Retina())
+        known = config.model.reader and load_reader(config.model.reader)
+        return ReaderAdapter(known.requires_grad_().train() if known else Reader())
     from oaml.models.qwen_vl import QwenVLAdapter
     adapter = QwenVLAdapter.from_pretrained(config.model.model_name, config.lora.peft() if config.lora else None,
                                             config.model.load_in_4bit, seed=config.training.seed)

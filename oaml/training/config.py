@@ -39,7 +39,7 @@ class ModelSection(Section):
                             description="hub id, local folder (a saved agent too), nano, nano-new or nano-small")
     load_in_4bit: bool|None = Field(None, description="QLoRA; null = only for hub models on CUDA with bitsandbytes")
     retina: str|None = Field(None, description="folder of a trained retina for nano-new; null = the one it has")
-    reader: str|None = Field(None, description="folder of a trained reader for a nano; null = the one it has, or oaml's")
+    reader: str|None = Field(None, description="a trained reader's folder, for a nano (null = its own or oaml's) or to go on from")
     eye: str|None = Field(None, description="folder of a nano whose vision tower and retina nano-new takes over")
     reformat: bool = Field(False, description="learn another prompt format than the saved agent's; false = refuse")
 
@@ -102,6 +102,7 @@ class PromptSection(Section):
     thought: bool = Field(False, description="answer with a thought before the action")
     goal_first: bool = Field(False, description="the goal before the screen, in the system's turn, not behind it")
     transcript: bool = Field(False, description="behind the screen its text, as a nano reads it")
+    marks: bool = Field(False, description="in the transcript, mark what the goal speaks of")
     dsl_version: int = Field(2, ge=1, description="version of the action language")
 
 # %% ../../nbs/08a_training.config.ipynb #ab15697f
@@ -172,6 +173,10 @@ class TrainingConfig(Section):
         except ValidationError as e: raise ConfigError([(err["loc"], complaint(err)) for err in e.errors()]) from None
         if config.model.load_in_4bit and config.lora is None:
             raise ConfigError([(("lora",), "4-bit weights can't be trained themselves; set lora, e.g. lora: {r: 16}")])
+        if config.stream and config.stream.notes and not config.prompt.thought:
+            raise ConfigError([(("stream", "notes"), "notes are part of a thought; set prompt.thought: true")])
+        if config.prompt.marks and not config.prompt.transcript:
+            raise ConfigError([(("prompt", "marks"), "marks stand in the transcript; set prompt.transcript: true")])
         return config
 
 # %% ../../nbs/08a_training.config.ipynb #ae6bb885
