@@ -117,7 +117,7 @@ def distance(
     return before[-1]
 
 def quoted_in(
-    goal: str,
+    goal: str,   # what the user wants
 ) -> list[str]:
     "What a goal quotes, in its order."
     return list(dict.fromkeys(a or b for a, b in QUOTED.findall(goal)))
