@@ -134,7 +134,8 @@ def mark_of(
     goal: str,          # what the user wants
     quoted: list[str],  # from `quoted_in`
 ) -> str:               # such as " =2", " +2", " ~2", " ="; "" if it is not
-    "How a line is spoken of in a goal."
+    """How a line is spoken of in a goal: = it is the quotation of this number, + it contains it, ~ all but a character is
+    alike, = with no number: the goal says these words without quoting them."""
     if text in quoted: return f" ={quoted.index(text) + 1}"
     def near(q): return len(q) > 3 and abs(len(q) - len(text)) < 2 and distance(q, text) == 1
     for sign, like in ("+", lambda q: within(q, text)), ("~", near):

@@ -8,6 +8,7 @@ __all__ = ['ROLE_WORDS', 'ASK_WHERE', 'ASK_BAND', 'ASK_AT', 'ASK_IN', 'LONGEST',
            'told', 'title_of', 'reason_of', 'notes_of', 'named_spots', 'kinds_seen', 'screen_questions']
 
 # %% ../../nbs/06ba_datasets.questions.ipynb #606fa242
+import re
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
@@ -136,12 +137,12 @@ def notes_of(
     "How things stand that the goal speaks of, that have the focus or are to be changed; and what the screen tells."
     quoted, notes = quoted_in(goal), []
     for e in elements:
-        title, state = title_of(e, elements), standing(e)
+        title, state, mark = title_of(e, elements), standing(e), mark_of(e.name, goal, quoted)
         if e.role in STATEFUL: noted = e.focused or e.box in wrong or _spoken_of(e, title, goal)
         else: noted = e.role in CHOSEN and e.selected or e.role in TOLD
         if e.role in WRITTEN and set(e.value) - {DOT}:
             state = standing(replace(e, value=mark_of(e.value, goal, quoted).strip() or "filled"))
-        elif not noted and e.role in ROLE_WORDS and (mark := mark_of(e.name, goal, quoted))[1:2] in ("=", "+") and mark[2:]:
+        elif not noted and e.role in ROLE_WORDS and re.match(" [=+][0-9]", mark):
             noted, title = True, ROLE_WORDS[e.role] + mark
         if noted: notes.append((": ".join(filter(None, (title, state))) + f" {WRONG}"*(e.box in wrong), e))
     return notes

@@ -38,7 +38,7 @@ def _caps(family: str, size: int, bold: bool) -> int:
 
 STATES = ("check box off", "check box on", "choice off", "choice on", "switch off", "switch on", "field",
           "field focused", "field focused selected", "cell focused", "cell focused selected", "selected", "wait")
-DRAWN = {chr(0xe000 + k): name for k, name in enumerate((*STATES, *sorted(ICONS)))} # what is drawn, not written: its sign
+DRAWN = {chr(0xe000 + k): name for k, name in enumerate((*STATES, *sorted(ICONS)))} # by sign: what is drawn, not written
 _SIGN = {name: sign for sign, name in DRAWN.items()}
 
 class Writing:
