@@ -450,6 +450,13 @@ def test_frames_of_the_same_site_keep_the_same_time(page):
     assert page.evaluate("frames[0].n") == 10
 
 
+def test_a_frame_may_go_away_while_time_passes(page):
+    page.hold_time()
+    page.set_content("<p>x</p><iframe srcdoc=\"<script>setInterval(() => 1, 1); setTimeout(() => location = 'data:text/html,y', 1)</script>\"></iframe>")
+    page.tick(20_000)  # enough for the frame to be replaced in the middle
+    assert page.evaluate("performance.now()") >= 20_000 and page.evaluate("document.body.firstChild.textContent") == "x"
+
+
 def test_the_clock_is_installed_once(page):
     page.hold_time(1), page.hold_time(2)
     page.set_content("<p>")

@@ -39,7 +39,7 @@ class Line:
 def _line(part: list[tuple], y: float) -> Line:
     "One of the parts of a row."
     words = [x for x, c, *_ in part if c not in DRAWN and not c.isspace()]
-    at = (words[0] + words[-1])/2 if 0 < len(words) and any(c in DRAWN for _, c, *_ in part) else None
+    at = (words[0] + words[-1])/2 if words and any(c in DRAWN for _, c, *_ in part) else None
     return Line(" ".join("".join(c for _, c, *_ in part).split()), part[0][0], part[-1][0], y, at)
 
 def lines_of(
@@ -148,13 +148,13 @@ def transcript(
     goal: str|None=None,    # marks what it speaks of, and says at the end which of its quotations are nowhere
 ) -> str:                   # "" if nothing is written
     "Lines in words: text, what is drawn beside it, x=..., y=...; in hundredths of the screen."
-    out, quoted, found = [], quoted_in(goal or ""), set()
+    out, written, quoted = [], [], quoted_in(goal or "")
     for line in lines:
         words, drawn = split_signs(line.text)
-        mark = mark_of(words, goal, quoted) if goal and words else ""
-        if mark[:2] != " ~": found.add(mark[2:])
+        written.append(words)
+        mark = mark_of(words, goal, quoted) if goal else ""
         said = ", ".join(filter(None, (words + mark, *drawn)))
         out.append(f"{said}, x={line.x/size[0]:.2f}, y={line.y/size[1]:.2f}")
-    missing = " ".join(f"-{k}" for k in range(1, len(quoted) + 1) if str(k) not in found)
+    missing = " ".join(f"-{k}" for k, q in enumerate(quoted, 1) if not any(within(q, words) for words in written))
     if missing: out.append(missing)
     return "; ".join(out).replace("<|", "< |")  # on a screen may stand what opens and ends turns

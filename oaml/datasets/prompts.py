@@ -65,8 +65,7 @@ def goal_in(
     said: str, # turns up to the user's first
 ) -> str:      # "" if they name none
     "The goal that `user_text` wrote."
-    goal = said.rpartition(GOAL_PREFIX)[2] if GOAL_PREFIX in said else ""
-    return goal.partition(HISTORY_PREFIX)[0].partition(SCREEN_SENTENCE)[0]
+    return said.partition(GOAL_PREFIX)[2].partition(HISTORY_PREFIX)[0].partition(SCREEN_SENTENCE)[0]
 
 def _history_text(history: list[Action]|None, fmt: PromptFormat) -> str:
     "The last `fmt.history` actions as DSL text, joined by '; '; 'none' at the start. A failed action shows as FAILED."

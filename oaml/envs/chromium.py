@@ -816,8 +816,15 @@ CLOCK = """(seed, start, step) => {
       frames.clear()
       for (const what of due) await call(what, now)
     }
-    for (let k = 0; k < window.length; k++) try { await window[k].oamlClock?.tick(ms) } catch {}  // another site's
+    for (let k = 0; k < window.length; k++) await within(k, ms)
     return now
+  }
+  const clock = k => { try { return window[k]?.oamlClock } catch {} }  // none if the frame is another site's
+  const within = async (k, ms) => {  // a frame whose document goes away meanwhile never answers
+    const asked = clock(k)
+    let had = !asked
+    asked?.tick(ms).catch(() => {}).then(() => had = true)
+    while (!had && clock(k) == asked) await breathe()
   }
   Object.defineProperty(window, 'oamlClock', {value: {tick}})
 }"""

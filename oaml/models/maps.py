@@ -122,9 +122,8 @@ class NanoImageProcessor:
         "What is read on an image; the last ones are remembered."
         key = id(self.reader), image.shape, hash(image.tobytes())
         if key not in self._read:
-            height = len(image)
             lines = read_lines(self.reader.scores(padded(image, CELL[::-1])[None])[0])
-            lines = [replace(line, y=min(line.y, height)) for line in lines]  # the last row of places may be padding
+            lines = [replace(line, y=min(line.y, len(image))) for line in lines]  # the last row of places may be padding
             self._read = dict([(key, lines), *self._read.items()][:16])
         return self._read[key]
 

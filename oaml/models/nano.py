@@ -6,10 +6,9 @@
 __all__ = ['PAD', 'END', 'SPECIAL_TOKENS', 'HEADERS', 'SENTENCES', 'POINTING', 'DSL', 'COORDINATES', 'WORDS', 'PIECES',
            'MAX_LENGTH', 'CHAT_TEMPLATE', 'nano_tokenizer', 'nano_config', 'fan_in_init', 'wave_rows', 'ordered_init',
            'copying_init', 'build_nano', 'load_nano', 'fast_norm', 'attend', 'turn', 'turns', 'vision_features', 'low',
-           'text_states', 'keep_freed_memory', 'NanoAdapter']
+           'text_states', 'NanoAdapter']
 
 # %% ../../nbs/07d_models.nano.ipynb #ff639b62
-import ctypes
 import re
 from pathlib import Path
 
@@ -360,33 +359,9 @@ def _pick(x: Tensor, rows: Tensor) -> Tensor:
     "(batch or 1, tokens, n) to (batch, wanted, n): each row's columns `rows`."
     return x.expand(len(rows), -1, -1).gather(1, rows[..., None].expand(-1, -1, x.shape[-1]))
 
-# %% ../../nbs/07d_models.nano.ipynb #2c14f177
-def keep_freed_memory():
-    "Ask glibc to keep the memory that is freed for the next use. Does nothing on other systems."
-    try: mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError, TypeError): return  # no glibc here
-    M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3          # names and numbers of malloc.h
-    mallopt(M_MMAP_THRESHOLD, 1 << 30)
-    mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
-
 # %% ../../nbs/07d_models.nano.ipynb #4a25f7c6
 class NanoAdapter(QwenVLAdapter):
     "Qwen's adapter with a shorter way through the model for equal-sized screens."
-    def __init__(self,
-        model,                           # from `build_nano` or `load_nano`
-        processor,                       # likewise
-        device: torch.device|None=None,  # None: `get_default_device()`
-        prompt_format: dict|None=None,   # how prompts were written in training
-        base_model: str="nano",          # what the card says
-        seed: int=0,                     # of the weights
-    ):
-        super().__init__(model, processor, device, prompt_format, base_model, seed)
-        if self.device.type == "cpu": keep_freed_memory()
-
-    def __setstate__(self, state: dict):
-        self.__dict__.update(state)
-        if self.device.type == "cpu": keep_freed_memory()  # in another process
-
     def _tensors(self, images: list, text: list[str], **how) -> dict[str, Tensor]:
         "As the processor has them; but to learn from, an array is looked at once, however many chats it is `shown` in."
         own = {id(image): image for image in images}

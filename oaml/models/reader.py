@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..datasets.lines import CELL, NONE, NUMBER, PLACE, SIGNS, Line, distance, read_lines, signs_of, split_signs
+from ..datasets.lines import CELL, NONE, NUMBER, PLACE, SIGNS, Line, distance, read_lines, signs_of
 from .base_adapter import BaseVLMAdapter
 from .maps import READER
 from .retina import standardised
@@ -70,11 +70,10 @@ def _span(line: Line) -> tuple[int, int, int]:
 
 class ReaderAdapter(BaseVLMAdapter):
     "Lets the trainer teach a `Reader`. Samples are dict(image, lines, veiled), as `datasets.letters` makes them."
-    prompt_format = None
     def __init__(self,
         model: Reader,                  # learns
         device: torch.device|str="cpu", # must be a processor: screens are read there, whatever the rest runs on
-    ): self.model, self.device, self.processor = model, torch.device(device), None
+    ): super().__init__(model, None, torch.device(device))
 
     def prepare_inputs(self,
         batch: list[dict],       # samples of one size

@@ -74,11 +74,10 @@ EMPTY_WEIGHT = .05 # of a slot without a letter, in the loss
 
 class RetinaAdapter(BaseVLMAdapter):
     "Lets the trainer teach a `Retina`. Samples are dict(image, letters), as `datasets.letters` makes them."
-    prompt_format = None
     def __init__(self,
         model: Retina,                  # learns
         device: torch.device|str="cpu", # a processor: what it is needed on
-    ): self.model, self.device, self.processor = model, torch.device(device), None
+    ): super().__init__(model, None, torch.device(device))
 
     def prepare_inputs(self,
         batch: list[dict],       # samples of one size
