@@ -1,7 +1,8 @@
 """What the nano that oaml ships can do: `python bench/nano.py [SUITE ...]`, results in bench/runs/nano.
 
 For each suite: nano beside the oracle, do-nothing, random, the memoriser and the nearest screen, 100 test episodes an
-application; and for synthetic-v1 what was wrong in the episodes that failed. Half an hour a suite on one core.
+application; for synthetic-v1 what was wrong in the episodes that failed, for the robust suite what came between. Half
+an hour a suite on one core.
 """
 import argparse
 import json
@@ -42,6 +43,20 @@ def failures(suite, reports):
             for r in reports}
 
 
+def by_kind(suite, reports):
+    "Of what came between, for each agent: episodes and how many succeeded. Whoever draws the seeds draws that too."
+    kinds = {a: {} for a in AGENTS}
+    for agent, mine in zip(AGENTS, reports):
+        for r in mine:
+            device = suite.device(r.app)
+            for o in (o for o in r.outcomes if not o.presatisfied):  # as `success` has it
+                device.reset(o.seed, draw=False)
+                seen = kinds[agent].setdefault(device.start.app.kind, dict(episodes=0, succeeded=0))
+                seen["episodes"] += 1
+                seen["succeeded"] += o.success
+    return kinds
+
+
 def main(names):
     torch.set_num_threads(1)
     OUT.mkdir(parents=True, exist_ok=True)
@@ -51,6 +66,8 @@ def main(names):
         write_results(rows, OUT/f"{name}.json")
         if name == "synthetic-v1":
             (OUT/"failures.json").write_text(json.dumps(failures(suite, reports[AGENTS.index("nano")]), indent=1))
+        if suite.variant == "@perturbed":
+            (OUT/f"{name}-kinds.json").write_text(json.dumps(by_kind(suite, reports), indent=1))
         print(name, {r["agent"]: r["success"] for r in rows if r["app"] == "mean"}, flush=True)
 
 
