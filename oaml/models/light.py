@@ -200,6 +200,7 @@ class LightNano:
         images: NanoImageProcessor,     # what it sees
         tokenizer: Tokenizer,           # of its chats
         prompt_format: dict|None=None,  # how it was asked in training
+        bias: list|dict|None=None,      # transformers' `sequence_bias`: what is added to the scores of single tokens
     ):
         self.weights, self.images, self.tokenizer, self.prompt_format = weights, images, tokenizer, prompt_format
         self.text, self.vision, self.image_id = config["text_config"], config["vision_config"], config["image_token_id"]
@@ -210,6 +211,10 @@ class LightNano:
         self.axis = np.zeros(half, int)  # time, height or width: by which of a token's places a pair of numbers turns
         for k in (1, 2): self.axis[k:3*rope["mrope_section"][k]:3] = k
         self.layers = [self._joined(f"{TEXT}layers.{i}.") for i in range(self.text["num_hidden_layers"])]
+        self.bias = np.zeros(self.text["vocab_size"], np.float32)
+        for ids, nats in (bias.items() if isinstance(bias, dict) else bias or ()):
+            if len(ids) != 1: raise ValueError(f"sequence_bias: {list(ids)}; LightNano knows only of single tokens")
+            self.bias[ids[0]] = nats
 
     @classmethod
     def load(cls,
@@ -218,9 +223,10 @@ class LightNano:
         "The nano in `folder`. Raises FileNotFoundError, or ValueError for other models."
         card, folder = read_card(folder), Path(folder)
         if not is_light(card): raise ValueError(f"{folder}: {card['adapter']}, {card['kind']}; a whole nano is wanted")
-        return cls(load_arrays(folder/"model.safetensors"), json.loads((folder/"config.json").read_text()),
+        config, how = (json.loads((folder/name).read_text()) for name in ("config.json", "generation_config.json"))
+        return cls(load_arrays(folder/"model.safetensors"), config,
                    NanoImageProcessor.from_pretrained(folder, (LightRetina, LightReader)),
-                   Tokenizer.from_file(str(folder/"tokenizer.json")), card["prompt_format"])
+                   Tokenizer.from_file(str(folder/"tokenizer.json")), card["prompt_format"], how.get("sequence_bias"))
 
     @classmethod
     def of(cls,
@@ -229,7 +235,8 @@ class LightNano:
         "The nano of an adapter, as it is now."
         weights = {name: p.detach().float().numpy() for name, p in adapter.qwen.state_dict().items()}
         return cls(weights, adapter.qwen.config.to_dict(), adapter.processor.image_processor,
-                   adapter.tokenizer.backend_tokenizer, adapter.prompt_format)
+                   adapter.tokenizer.backend_tokenizer, adapter.prompt_format,
+                   adapter.qwen.generation_config.sequence_bias)
 
     def _joined(self, name: str) -> dict[str, np.ndarray]:
         "A text layer's weights, those of like inputs side by side: one product is quicker than three."
@@ -328,7 +335,7 @@ class LightNano:
 
     def _said(self, state: np.ndarray) -> np.ndarray:
         "How likely each token is to follow, unnormalised."
-        return linear(rms_norm(state, self.weights[TEXT + "norm.weight"]), self.weights, "lm_head")
+        return linear(rms_norm(state, self.weights[TEXT + "norm.weight"]), self.weights, "lm_head") + self.bias
 
     def _see(self, patches: np.ndarray, down: int, across: int) -> tuple[np.ndarray, list[np.ndarray]]:
         "Visual tokens of patches in blocks, (tokens, text size), and the same for each deepstack tap."

@@ -324,6 +324,17 @@ def _answer(self: QwenVLAdapter, ids: list[int]) -> str:
     stop = next((i for i, t in enumerate(ids) if t in self.stops), len(ids))
     return self.tokenizer.decode(ids[:stop], clean_up_tokenization_spaces=False)
 
+# %% ../../nbs/07b_models.qwen_vl.ipynb #fc19631a
+@patch
+def hold_back(self: QwenVLAdapter,
+    text: str,   # how such answers, or thoughts, begin: its first token counts
+    nats: float, # how much likelier than all others it must be; 0: not at all
+):
+    "From now on answer with `text` only if it is likely by a margin."
+    token = self.tokenizer.encode(text, add_special_tokens=False)[0]
+    kept = [[ids, bias] for ids, bias in self.qwen.generation_config.sequence_bias or () if ids != [token]]
+    self.qwen.generation_config.sequence_bias = kept + [[[token], -float(nats)]]*bool(nats) or None
+
 # %% ../../nbs/07b_models.qwen_vl.ipynb #5a63000e
 @patch(cls_method=True)
 def from_pretrained(cls: QwenVLAdapter,

@@ -14,6 +14,7 @@ from pathlib import Path
 from ..apps.app import split_seeds
 from ..apps.catalog import load_app
 from ..datasets.prompts import PromptFormat
+from ..datasets.questions import OVER
 from ..datasets.stream import Visit, load_visits, save_visits
 from ..envs.app_device import AppDevice
 from ..ingest.store import sha256, write_atomic
@@ -42,6 +43,7 @@ def pretrain(
 def ship(
     agent: str|os.PathLike, # folder of a trained nano
     out: str|os.PathLike,   # folder, written anew
+    done: float=0.,         # nats by which the thought that all is done must lead; 0: as the agent has it
 ) -> str:                   # SHA-256 of the weights' file, hex
     "Write a nano's weights in bfloat16, with all that is needed to load it. Raises ValueError for other models."
     import torch
@@ -50,6 +52,7 @@ def ship(
     adapter, out = QwenVLAdapter.load(agent, "cpu"), Path(out)
     if not isinstance(adapter, NanoAdapter) or adapter.is_lora: raise ValueError(f"{agent}: not a whole nano")
     adapter.base_model = "nano"
+    if done: adapter.hold_back(OVER["done"], done)
     adapter.model.to(torch.bfloat16)
     if out.exists(): shutil.rmtree(out)
     adapter.save(out)
