@@ -1,4 +1,5 @@
-"""What DAgger brings: `python bench/dagger.py [--rounds N]`, results in bench/runs/dagger. Twenty minutes on two cores.
+"""What DAgger brings: `python bench/dagger.py [APPLICATION] [--rounds N]`, results in bench/runs/dagger. Three
+quarters of an hour on two cores.
 
 Two trainings on as many screens of one application begin with the same weights: one goes through the states that the
 policy itself came to (`oaml dagger configs/dagger.yaml`), the other only through the oracle's. Then both, and the policy
@@ -22,25 +23,28 @@ OUT = ROOT/"bench/runs/dagger"
 KEPT = ("resolved.yaml", "metrics.jsonl", "environment.json")
 
 
-def main(rounds):
-    config = load_config(ROOT/"configs/dagger.yaml")
+def main(app, rounds):
+    config = load_config(ROOT/"configs/dagger.yaml", [f"stream.sources={{{app}: 1}}", f"output_dir=runs/dagger/{app}"])
+    out = OUT/app
     table = dagger(config, rounds)
     longer = config.stream.model_copy(update=dict(samples=rounds*config.stream.samples))
     control = train(config.model_copy(update=dict(stream=longer, output_dir=f"{config.output_dir}/control")), resume=True)
     folders = dict(nano="nano", oracle_states=control.agent, dagger=Path(config.output_dir)/f"round-{rounds}/agent")
     agents = [PolicyAgent(load_policy(folder), name) for name, folder in folders.items()]
-    suite = Suite("synthetic-v1", tuple(config.stream.sources))  # its episodes of this application
+    suite = Suite("synthetic-v1", (app,))  # its episodes of this application
     rows, _ = evaluate_suite(agents, suite, progress=True)
-    OUT.mkdir(parents=True, exist_ok=True)
-    write_results(rows, OUT/"results.json")
-    (OUT/"dagger.json").write_text(json.dumps(table, indent=1))
+    out.mkdir(parents=True, exist_ok=True)
+    write_results(rows, out/"results.json")
+    (out/"dagger.json").write_text(json.dumps(table, indent=1))
     for name in ("control", *(f"round-{k + 1}" for k in range(rounds))):
-        (OUT/name).mkdir(exist_ok=True)
-        for file in KEPT: shutil.copy(Path(config.output_dir)/name/file, OUT/name)
+        (out/name).mkdir(exist_ok=True)
+        for file in KEPT: shutil.copy(Path(config.output_dir)/name/file, out/name)
     for row in rows: print({k: row[k] for k in ("app", "goal_family", "agent", "success", "step_accuracy")})
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=2, help="of acting and training (2)")
-    main(parser.parse_args().rounds)
+    parser.add_argument("app", nargs="?", default="login", help="application (login)")
+    parser.add_argument("--rounds", type=int, default=3, help="of acting and training (3)")
+    named = parser.parse_args()
+    main(named.app, named.rounds)

@@ -104,7 +104,7 @@ def pretrain(
 def dagger(
     config: Annotated[str, typer.Argument(help="Config with a stream, such as configs/nano/5-acting.yaml.")],
     rounds: Annotated[int, typer.Option(help="How often the policy acts and is then taught.")]=3,
-    episodes: Annotated[int, typer.Option(help="Episodes of each application that it plays in a round.")]=20,
+    episodes: Annotated[int, typer.Option(help="Episodes of each application that it plays in a round.")]=100,
     set: Annotated[list[str], typer.Option("--set", help="Change a key: section.key=value.")]=[],
 ):
     """Let a policy **act**, and teach it what it should have done where it went. A stopped one goes on.

@@ -82,7 +82,7 @@ def go_out(
 def dagger(
     config: TrainingConfig|str|os.PathLike, # or the path of one; each round is such a training
     rounds: int=3,                          # of acting and training
-    episodes: int=20,                       # played in each, of each application on each kind of screen
+    episodes: int=100,                      # played in each, of each application on each kind of screen
     overrides: list[str]=(),                # "section.key=value" each, on top of a path's config
     first_seed: int=900_000,                # where the policy plays; the streams' own seeds must stay below
     progress: bool=True,                    # show bars
