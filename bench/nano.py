@@ -11,9 +11,8 @@ from pathlib import Path
 
 import torch
 
-from oaml.envs.oracle import acceptable_targets
+from oaml.evals.closed_loop import beside_oracle
 from oaml.evals.suites import AGENTS, evaluate_suite, load_agent, load_suite
-from oaml.evals.trajectory_matching import matches
 from oaml.scripts.eval_policy import write_results
 
 OUT = Path(__file__).parent/"runs/nano"
@@ -22,18 +21,12 @@ SUITES = ("synthetic-v1", "synthetic-v1-ood", "synthetic-v1-mobile", "synthetic-
 
 def what_was_wrong(suite, app, outcome):
     "The first act that no oracle would have done: what was wanted, and what was done instead."
-    device, history = suite.device(app), []
-    device.reset(outcome.seed, draw=False)
-    for action in outcome.actions:
-        wanted = acceptable_targets(device, history)
-        if not any(matches(action, t) for t in wanted):
-            kinds = sorted({t.action.type for t in wanted})
-            if action.type in kinds:
-                said = {"click": "clicked elsewhere", "type": "typed something else"}.get(action.type, "did it wrongly")
-            else: said = f"{action.type} instead"
-            return f"{'/'.join(kinds)} was due: {said}"
-        device.perform(action, draw=False)
-        history.append(action)
+    for action, wanted, right in beside_oracle(suite.device(app), outcome):
+        if right: continue
+        kinds = sorted({t.action.type for t in wanted})
+        how = {"click": "clicked elsewhere", "type": "typed something else"}.get(action.type, "did it wrongly")
+        said = how if action.type in kinds else f"{action.type} instead"
+        return f"{'/'.join(kinds)} was due: {said}"
     return "no time left" if outcome.actions[-1].type != "done" else "done, and a goal not met"
 
 
