@@ -138,18 +138,17 @@ def episodes_on_disk(folder: Path) -> list:
 
 
 def nano():
-    "A fresh nano behind its adapter, on the CPU."
+    "The nano that oaml ships, on the CPU."
     from oaml.models.qwen_vl import QwenVLAdapter
-    return QwenVLAdapter.from_pretrained("nano-small", device="cpu", seed=0)
+    return QwenVLAdapter.from_pretrained("nano", device="cpu")
 
 
-def plain(adapter):
-    "The weights of `adapter` in the transformers library's own class, as it sets it up by default."
-    from oaml.models.nano import nano_config
+def plain():
+    "Its weights in the transformers library's own class, as it sets it up by default."
+    import torch
+    from oaml.models.cards import shipped_nano
     from transformers import Qwen3VLForConditionalGeneration
-    model = Qwen3VLForConditionalGeneration(nano_config(adapter.tokenizer))
-    model.load_state_dict(adapter.model.state_dict())
-    return model
+    return Qwen3VLForConditionalGeneration.from_pretrained(shipped_nano(), dtype=torch.float32)
 
 
 # (c) Training, against the transformers library's Trainer
@@ -196,10 +195,10 @@ def training() -> list[Row]:
     from oaml.datasets.prompts import PromptFormat
     from oaml.training.trainer import bf16_here
     transformers.utils.logging.disable_progress_bar()
-    data = NextActionDataset(episodes_on_disk(tempfile.mkdtemp()), PromptFormat(precision=2))
+    data = NextActionDataset(episodes_on_disk(tempfile.mkdtemp()), PromptFormat(**nano().prompt_format))
     bf16 = bf16_here(torch.device("cpu"))
     what, ours = f"training nano, batch {BATCH}, {'bfloat16' if bf16 else 'float32'}", lambda: oaml_training(data, bf16)
-    models = {"transformers' Qwen3-VL class": plain, "oaml's faster nano": lambda adapter: adapter.model}
+    models = {"transformers' Qwen3-VL class": lambda adapter: plain(), "oaml's faster nano": lambda adapter: adapter.model}
     return [Row(what, "samples/s", f"transformers' Trainer, {name}", ours, lambda m=make: library_training(data, bf16, m))
             for name, make in models.items()]
 
@@ -217,12 +216,8 @@ def latency() -> list[Row]:
     "The trained nano, whole answers, as it gives them: on NumPy, and in the transformers library's own class."
     import torch
     from oaml.datasets.prompts import prompt_messages
-    from oaml.models.cards import shipped_nano
-    from oaml.models.qwen_vl import QwenVLAdapter
     from oaml.runtime.policy import load_policy
-    from transformers import Qwen3VLForConditionalGeneration
-    policy, adapter = load_policy("nano"), QwenVLAdapter.from_pretrained("nano", device="cpu")
-    model = Qwen3VLForConditionalGeneration.from_pretrained(shipped_nano(), dtype=torch.float32).eval()
+    policy, adapter, model = load_policy("nano"), nano(), plain().eval()
     steps = [(e, s) for e in episodes_on_disk(tempfile.mkdtemp()) for s in e.steps][:CALLS]
     screens = [(s.observation.image(), e.goal) for e, s in steps]
 

@@ -318,7 +318,7 @@ class Stream(Sequence):
     def __init__(self,
         length: int,                            # samples
         batch: int,                             # samples of a batch, which have one size
-        sources: Sequence[Source]|None=None,    # None: `default_sources()`
+        sources: Sequence[Source]|None=None,    # None: `default_sources()`, if a shape has none of its own
         how: Making=Making(),                   # how samples are made; its size is the stream's to choose
         shapes: Sequence[Shape]=(Shape(),),     # kinds of screens
         first_seed: int=0,                      # of the training split; episodes count on from it
@@ -329,14 +329,14 @@ class Stream(Sequence):
         visited: float=.5,                      # share of the episodes that are such, where there are any
         held_out: bool=False,                   # yes, the held-out application: what learns here measures nothing on it
     ):
-        self.sources = tuple(sources or default_sources())
-        shown = [*self.sources, *(s for shape in shapes for s in shape.sources)]
-        if any(s.app.split("@")[0] == HELD_OUT_APP for s in shown) and not held_out:
+        self.sources = tuple(sources or (() if all(shape.sources for shape in shapes) else default_sources()))
+        self.shapes = tuple(shapes)
+        if any(s.app.split("@")[0] == HELD_OUT_APP for s in self.shown) and not held_out:
             raise ValueError(f"sources: {HELD_OUT_APP} is held out, to measure on an application never trained on; "
                              "held_out=True streams it all the same")
         if length < 1 or batch < 1: raise ValueError(f"a stream of {length} samples in batches of {batch}: both from 1")
         if visits and make is not episode_samples: raise ValueError("visits: only acting can be learnt from them")
-        self.length, self.batch, self.how, self.shapes, self.first_seed = length, batch, how, tuple(shapes), first_seed
+        self.length, self.batch, self.how, self.first_seed = length, batch, how, first_seed
         self.uses, self.per_block, self.visits, self.visited = uses, batch*how.picks, tuple(visits), visited
         kinds = {(s.app + shape.variant, shape.size) for shape in self.shapes for s in shape.sources or self.sources}
         for v in self.visits:
@@ -345,6 +345,11 @@ class Stream(Sequence):
         split_seeds("train", self.episodes, first_seed)  # there must be so many
         self.make, self.workers, self._pool = make, workers, None
         self._coming, self._kept, self._now = {}, {}, (None, [])  # blocks under way, made ones, the one in use
+
+    @property
+    def shown(self) -> list[Source]:
+        "All sources, its own and its shapes'."
+        return [*self.sources, *(s for shape in self.shapes for s in shape.sources)]
 
     @property
     def episodes(self) -> int:
@@ -417,9 +422,9 @@ class Stream(Sequence):
 
     def manifest(self) -> dict:
         "What decides the samples, as plain values: two streams with equal manifests are equal."
-        how, shown = asdict(self.how), [*self.sources, *(s for shape in self.shapes for s in shape.sources)]
+        how = asdict(self.how)
         del how["size"]
-        folders = {s.app: Path(s.app.removeprefix(SESSIONS)) for s in shown if s.app.startswith(SESSIONS)}
+        folders = {s.app: Path(s.app.removeprefix(SESSIONS)) for s in self.shown if s.app.startswith(SESSIONS)}
         recorded = {app: sha256((folder/"manifest.json").read_bytes()) for app, folder in folders.items()}
         visits = sha256("".join(map(to_json, self.visits)).encode()) if self.visits else None
         return dict(made_by=self.make.__name__, samples=self.length, uses=self.uses, batch=self.batch,
@@ -434,7 +439,7 @@ class Stream(Sequence):
 
     def __repr__(self) -> str:
         more = f"{self.how.questions} further questions each"
-        return f"Stream: {self.length} samples of {len(self.sources)} sources, {more}"
+        return f"Stream: {self.length} samples of {len({s.app for s in self.shown})} sources, {more}"
 
 GROUP, AHEAD = 16, 2 # blocks that are gone through together; blocks that workers are ahead
 SLIPPED = .5         # share of the visits gone through again that have mistakes, if any has

@@ -93,7 +93,7 @@ def make_stream(
     shapes = [Shape(tuple(k.size), k.share, k.variant, _sources(k.sources)) for k in s.kinds]
     make = letter_samples if s.lesson == "seeing" else episode_samples
     window = config.training.per_device_train_batch_size * config.training.gradient_accumulation_steps
-    return Stream(s.samples, window, stream_sources(config), how, shapes, s.seed,
+    return Stream(s.samples, window, _sources(s.sources), how, shapes, s.seed,
                   make, s.workers, s.uses, load_visits(s.visits) if s.visits else (), s.visited, s.held_out)
 
 # %% ../../nbs/14a_scripts.train.ipynb #27d5b8f6
@@ -118,7 +118,7 @@ def _success_everywhere(config: TrainingConfig, fmt: PromptFormat):
     from oaml.evals.closed_loop import run_episodes, summarise
     from oaml.runtime.policy import AgentPolicy
     seeds, kind = split_seeds("validation", config.logging.eval_episodes), config.stream.kinds[0]
-    apps = [s.app for s in playable(stream_sources(config))]
+    apps = [s.app for s in playable(_sources(kind.sources) or stream_sources(config))]
     def device(app): return AppDevice(app + kind.variant, kind.size, goals=load_app(app).families)
     def evaluate(adapter, step: int) -> dict:
         agent = PolicyAgent(AgentPolicy(adapter, fmt=fmt), "validation")
