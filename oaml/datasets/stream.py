@@ -201,16 +201,16 @@ def episode_samples(
     seed: int,            # of the episode
     how: Making=Making(), # everything else
     did: Sequence[Action]=(), # of a visit
-    wrong: Sequence[int]=(),  # mistakes among these, counted from 0: half of the screens, if there are so many
+    wrong: Sequence[int]=(),  # mistakes among these, counted from 0: half of the screens are theirs
 ) -> list[dict]:          # `how.picks` samples, in no order; some twice if the episode is shorter
     "Screens of one episode, each with its conversation. A pure function of its arguments."
     if app.startswith(SESSIONS): return recorded_samples(app, seed, how)
     rng = Random(f"stream:{app}:{seed}")
     device, steps = walk_enough(app, seed, how, rng, did)
     goals, out = other_goals(device) if how.goals else [], []
-    mistakes = rng.sample(wrong, min(len(wrong), how.picks//2))
+    mistakes = pick([steps[k] for k in wrong], how.picks//2, rng) if wrong else []
     others = [step for k, step in enumerate(steps) if k not in wrong]
-    for screen, elements, target in [steps[k] for k in mistakes] + pick(others, how.picks - len(mistakes), rng):
+    for screen, elements, target in mistakes + pick(others, how.picks - len(mistakes), rng):
         written = Writing()
         image = np.asarray(device.stage.render(screen, written))
         aims = aims_of(elements, written.glyphs, device.size)
