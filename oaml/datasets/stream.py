@@ -341,6 +341,8 @@ class Stream(Sequence):
         kinds = {(s.app + shape.variant, shape.size) for shape in self.shapes for s in shape.sources or self.sources}
         for v in self.visits:
             if (v.app, v.size) not in kinds: raise ValueError(f"visits: {v.app} at {v.size} is not in this stream")
+            if not set(v.wrong) <= set(range(len(v.did))):
+                raise ValueError(f"visits: {v.app}, seed {v.seed}: of {len(v.did)} acts, {list(v.wrong)} cannot be wrong")
             split_seeds("train", 1, v.seed)
         split_seeds("train", self.episodes, first_seed)  # there must be so many
         self.make, self.workers, self._pool = make, workers, None
