@@ -2,7 +2,9 @@
 
 Name rows to run only those (`python bench/run.py screens latency`); then nothing is written, only printed.
 A row has two sides, each a function that does the work and returns how fast it went (work per second). They take
-turns, so that whatever else the machine does hits both; the ratio is the median over the turns."""
+turns, so that whatever else the machine does hits both; the ratio is the median over the turns. Where torch's counter
+can say how many operations the work takes, the row says what share that is of the machine's matrix rate: of a product
+of 2048 by 2048 numbers on the same threads, measured before each turn."""
 import argparse
 import os
 import platform
@@ -35,25 +37,51 @@ class Row:
     beside: str     # who does the other side
     ours: Callable[[], float]    # does the work by oaml, returns units per second
     theirs: Callable[[], float]  # does the same work the other way
+    operations: tuple[float, float]|None=None  # additions and multiplications of a unit, oaml's and the other's
+    kind: str="float32"          # of the numbers that are multiplied
 
 
-def take_turns(row: Row, turns: int) -> tuple[list[float], list[float]]:
-    "Rates of both sides of `row`, after one turn each that does not count. Who begins alternates."
-    pairs = []
+def matrix_rate(kind: str) -> float:
+    "Operations per second of a product of matrices."
+    import torch
+    a, times = torch.randn(2048, 2048, dtype=getattr(torch, kind)), []
+    for _ in range(4):
+        start = time.perf_counter()
+        a @ a
+        times.append(time.perf_counter() - start)
+    return 2 * 2048**3 / statistics.median(times[1:])
+
+
+def take_turns(row: Row, turns: int) -> tuple[list[float], list[float], list[float]]:
+    "Rates of both sides of `row` and of matrices, after one turn each that does not count. Who begins alternates."
+    rates = []
     for turn in range(-1, turns):
         sides = [row.ours, row.theirs] if turn % 2 else [row.theirs, row.ours]
-        rates = [side() for side in sides]
-        if turn >= 0: pairs.append(rates if turn % 2 else rates[::-1])
-    return tuple(zip(*pairs))
+        matrices = matrix_rate(row.kind) if row.operations else float("nan")
+        pair = [side() for side in sides]
+        if turn >= 0: rates.append([*(pair if turn % 2 else pair[::-1]), matrices])
+    return tuple(zip(*rates))
 
 
 def table_line(row: Row, turns: int) -> str:
     "The results of `row` as a line of the table."
-    ours, theirs = take_turns(row, turns)
+    ours, theirs, matrices = take_turns(row, turns)
     ratios = [a/b for a, b in zip(ours, theirs)]
+    shares = "not counted"
+    if row.operations:
+        one, other = (statistics.median(n*r/m for r, m in zip(rates, matrices))
+                      for n, rates in zip(row.operations, (ours, theirs)))
+        shares = f"{one:.0%}, {other:.0%} of {statistics.median(matrices)/1e9:,.0f} G/s"
     cells = (row.what, row.unit, f"{statistics.median(ours):,.1f}", f"{statistics.median(theirs):,.1f}",
-             f"**{statistics.median(ratios):.2f}**", f"{min(ratios):.2f} to {max(ratios):.2f}", row.beside)
+             f"**{statistics.median(ratios):.2f}**", f"{min(ratios):.2f} to {max(ratios):.2f}", shares, row.beside)
     return f"| {' | '.join(cells)} |"
+
+
+def counted(work: Callable) -> float:
+    "Operations of `work` by torch's counter, which knows products, convolutions and attention."
+    from torch.utils.flop_counter import FlopCounterMode
+    with FlopCounterMode(display=False) as counter: work()
+    return counter.get_total_flops()
 
 
 # (a) Screens, against openadapt-ml's generator in an environment of its own
@@ -198,9 +226,13 @@ def training() -> list[Row]:
     data = NextActionDataset(episodes_on_disk(tempfile.mkdtemp()), PromptFormat(**nano().prompt_format))
     bf16 = bf16_here(torch.device("cpu"))
     what, ours = f"training nano, batch {BATCH}, {'bfloat16' if bf16 else 'float32'}", lambda: oaml_training(data, bf16)
-    models = {"transformers' Qwen3-VL class": lambda adapter: plain(), "oaml's faster nano": lambda adapter: adapter.model}
-    return [Row(what, "samples/s", f"transformers' Trainer, {name}", ours, lambda m=make: library_training(data, bf16, m))
-            for name, make in models.items()]
+    adapter, library = nano(), plain()
+    inputs = adapter.prepare_inputs([data[k] for k in range(BATCH)])
+    own = counted(lambda: adapter.compute_loss(inputs).backward()) / BATCH
+    models = {"transformers' Qwen3-VL class": (lambda adapter: plain(), counted(lambda: library(**inputs).loss.backward()) / BATCH),
+              "oaml's faster nano": (lambda adapter: adapter.model, own)}
+    return [Row(what, "samples/s", f"transformers' Trainer, {name}", ours, lambda m=make: library_training(data, bf16, m),
+                (own, theirs), "bfloat16" if bf16 else "float32") for name, (make, theirs) in models.items()]
 
 
 # (d) Acting, against plain `generate`
@@ -229,9 +261,12 @@ def latency() -> list[Row]:
                              pad_token_id=adapter.tokenizer.pad_token_id)
         return [adapter._answer(row) for row in ids[:, inputs["input_ids"].shape[1]:].tolist()]
 
+    model.set_attn_implementation("eager")  # the counter sees through it
+    operations = counted(lambda: [library([image], [goal]) for image, goal in screens]) / len(screens)
+    model.set_attn_implementation("sdpa")
     return [Row(what, "actions/s", "transformers' Qwen3-VL class and `generate`",
                 lambda n=n: answers_rate(policy.predict_actions, screens, n),
-                lambda n=n: answers_rate(library, screens, n))
+                lambda n=n: answers_rate(library, screens, n), (operations, operations))
             for what, n in (("nano's next action, one screen at a time", 1), (f"nano's next actions, {CALLS} at once", CALLS))]
 
 
@@ -258,7 +293,8 @@ def main():
     args = parser.parse_args()
     if unknown := set(args.rows) - set(ROWS): parser.error(f"no such row: {', '.join(unknown)}; there are {', '.join(ROWS)}")
     about = machine()
-    head = "| work | unit | oaml | the other | ratio (median) | least to most | the other is |\n" + "|---"*7 + "|"
+    head = ("| work | unit | oaml | the other | ratio (median) | least to most | share of the matrix rate | the other is |\n"
+            + "|---"*8 + "|")
     print(about, head, sep="\n\n", flush=True)
     lines = []
     for name in args.rows or ROWS:
