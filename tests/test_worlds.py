@@ -140,3 +140,13 @@ def test_the_tutorials_application_passes_the_examination():
         check_oracle(wrapped, range(6), ("daylight",), size, disturbed=True)
     if not missing_browser():
         with Chromium() as chromium: assert check_faces(thermostat, chromium, range(2)) > 0
+
+
+def test_a_column_whose_name_is_cut_is_found():
+    "A phone's table with large letters: of 'Swim' only 'Sw…' is to be seen."
+    device = AppDevice("sheet@phone", PHONE_SIZE, goals=load_app("sheet").families)
+    device.reset(497)
+    assert "'Swim'" in device.goal.text
+    play_oracle(device)
+    assert device.solved()
+    assert any(e.name == "Sw…" for e in device.read_elements())

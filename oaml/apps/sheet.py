@@ -259,8 +259,8 @@ def read_rows(
     return {head(line[0]): line for line in lines.values()}
 
 def _under(seen: tuple[Element, ...], col: str, line: list[Element]) -> Element:
-    "The element of `line` under the column's name."
-    name = named(seen, col, "text")
+    "The element of `line` under the column's name, which a narrow screen may have cut."
+    name = named(seen, col, "text") or next(e for e in seen if e.name.endswith("…") and col.startswith(e.name[:-1]))
     return min(line, key=lambda e: _aside(e, name, 0))
 
 def _edited(seen: tuple[Element, ...]) -> tuple[int, list[Element]]:

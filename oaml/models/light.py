@@ -10,12 +10,14 @@ __all__ = ['KINDS', 'AHEAD', 'VISION', 'TEXT', 'TOGETHER', 'load_arrays', 'linea
 import json
 import re
 import struct
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
+from threadpoolctl import threadpool_info, threadpool_limits
 from tokenizers import Tokenizer
 
 from ..datasets.lines import CELL, signs_of
@@ -292,15 +294,20 @@ class LightNano:
         seed: int=0,             # of the draws
     ) -> list[list[int]]:        # token ids, the one that ends an answer included
         "The ids that follow each sample's chat. Raises ValueError that names the sample."
-        rng, said = np.random.default_rng(seed), []
+        groups = [range(k, min(k + TOGETHER, len(samples))) for k in range(0, len(samples), TOGETHER)]
+        def answers(group): return self._answered({k: samples[k] for k in group}, max_new_tokens, temperature, seed)
+        threads = min(len(groups), _blas_threads()) if len(groups) > 1 else 1
+        if threads == 1: return sum(map(answers, groups), [])
+        with threadpool_limits(1, "blas"), ThreadPoolExecutor(threads) as pool: return sum(pool.map(answers, groups), [])
+
+    def _answered(self, samples: dict[int, dict], most: int, temperature: float, seed: int) -> list[list[int]]:
+        "`complete` for some samples of a batch, by their places in it."
+        rng = np.random.default_rng([seed, *samples])
         def pick(scores):  # with Gumbel's noise the largest is a draw
             return (scores + temperature*rng.gumbel(size=scores.shape) if temperature else scores).argmax(-1).tolist()
-        for first in range(0, len(samples), TOGETHER):
-            some = enumerate(samples[first:first+TOGETHER], first)
-            chats = [self._begun(*self._asked(s, f"batch[{k}]"), max_new_tokens, pick) for k, s in some]
-            while open := [chat for chat in chats if chat.open]: self._go_on(open, max_new_tokens, pick)
-            said += [chat.said for chat in chats]
-        return said
+        chats = [self._begun(*self._asked(s, f"batch[{k}]"), most, pick) for k, s in samples.items()]
+        while open := [chat for chat in chats if chat.open]: self._go_on(open, most, pick)
+        return [chat.said for chat in chats]
 
     def _asked(self, sample: dict, where: str) -> tuple:
         "A sample's ids, what is seen (tokens, size), the taps, and the places (3, tokens)."
@@ -423,6 +430,10 @@ class LightNano:
             x = x + linear(silu(y[:, :inner]) * y[:, inner:], w, layer + "mlp.down_proj")
             if i < len(taps): x[first:first+len(taps[i])] += taps[i]
         return x
+
+def _blas_threads() -> int:
+    "How many threads a product of matrices may take."
+    return max((lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas"), default=1)
 
 def chat_text(
     messages: list[dict], # role and content each
