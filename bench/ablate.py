@@ -45,18 +45,18 @@ class NamesOnly(EyeAdapter):
     def _lesson(self, said, inputs): return 0 * said["letters"].sum()
 
 
-def fresh(fmt, vision=(), images=None, without=()) -> NanoAdapter:
-    "A new nano: `vision` changes its tower's config, `images` its processor's settings, `without` leaves inits out."
+def fresh(fmt, how: dict) -> NanoAdapter:
+    "A new nano, changed: `vision` its tower's config, `images` its processor's settings, `without` inits it does without."
     def config(tokenizer, large=False):
         made = nano_config(tokenizer, large)
-        for name, value in dict(vision).items(): setattr(made.vision_config, name, value)
+        for name, value in how.get("vision", {}).items(): setattr(made.vision_config, name, value)
         return made
     with ExitStack() as stack:
         stack.enter_context(patch("oaml.models.nano.nano_config", config))
-        for name in without: stack.enter_context(patch(f"oaml.models.nano.{name}", lambda *args, **how: None))
-        model, processor = build_nano(large=True)
-    how = dict(merge_size=1, fold=2, retina=processor.image_processor.retina) | dict(images or {})
-    processor.image_processor = how.pop("kind", NanoImageProcessor)(**how)
+        for name in how.get("without", ()): stack.enter_context(patch(f"oaml.models.nano.{name}", lambda *args, **how: None))
+        model, processor = build_nano(how.get("seed", 0), large=True)
+    images = dict(merge_size=1, fold=2, retina=processor.image_processor.retina) | how.get("images", {})
+    processor.image_processor = images.pop("kind", NanoImageProcessor)(**images)
     return NanoAdapter(model, processor, "cpu", asdict(fmt))
 
 
@@ -64,6 +64,7 @@ def fresh(fmt, vision=(), images=None, without=()) -> NanoAdapter:
 
 EYES = {
     "as in the recipe": {},
+    "the same, another seed": dict(seed=1, training=["training.seed=1"]),
     "AdamW for Muon": dict(training=["training.optimizer=adamw"]),
     "AdamW, a third of the rate": dict(training=["training.optimizer=adamw", "training.learning_rate=0.001"]),
     "weights of deviation 0.02": dict(without=("fan_in_init",)),
@@ -78,6 +79,7 @@ EYES = {
 }
 FINDINGS = {
     "as in the recipe": {},
+    "the same, another seed": dict(seed=1, training=["training.seed=1"]),
     "AdamW for Muon": dict(training=["training.optimizer=adamw"]),
     "heads not shown where to look": dict(pointing=0.),
     "words without codes": dict(without=("spelling_init",)),
@@ -107,8 +109,8 @@ def eye_row(how: dict, screens: int) -> dict:
     "The eye's lesson."
     config = shortened("1-eye", screens, how)
     fmt = PromptFormat(**config.prompt.model_dump())
-    nano = fresh(fmt, how.get("vision", ()), how.get("images"), how.get("without", ()))
-    eye = how.get("adapter", EyeAdapter)(nano)
+    nano = fresh(fmt, how)
+    eye = how.get("adapter", EyeAdapter)(nano, config.training.seed)
     stream = make_stream(config, fmt)
     samples = [stream[k] for k in range(screens)]
     seconds = trained(eye, samples, config)
@@ -142,7 +144,7 @@ def finding_row(how: dict, screens: int) -> dict:
     "The first lesson in looking, on the eye that oaml ships."
     config = shortened("2-finding", screens, how)
     fmt = PromptFormat(**config.prompt.model_dump())
-    nano, shipped = fresh(fmt, without=how.get("without", ())), QwenVLAdapter.from_pretrained("nano", device="cpu")
+    nano, shipped = fresh(fmt, how), QwenVLAdapter.from_pretrained("nano", device="cpu")
     nano.qwen.model.visual.load_state_dict(shipped.qwen.model.visual.state_dict())
     nano.qwen.model.visual.requires_grad_(not config.training.freeze_vision)
     weight = how.get("pointing", config.training.pointing)
@@ -168,7 +170,8 @@ def main(names: list[str]):
         row, variants, screens = LESSONS[name]
         for what, how in variants.items():
             if what in known.get(name, {}): continue
-            known.setdefault(name, {})[what] = dict(screens=screens, **row(how, screens))
+            rows = known.get(name, {}) | {what: dict(screens=screens, **row(how, screens))}
+            known[name] = {w: rows[w] for w in variants if w in rows}
             OUT.write_text(json.dumps(known, indent=1))
             print(name, what, known[name][what], flush=True)
 
