@@ -122,7 +122,7 @@ def eye_row(how: dict, screens: int) -> dict:
 def without_act(sample: dict) -> dict:
     "The chat without its first question, which is for the next act."
     first, _, *rest = sample["messages"]
-    return dict(sample, messages=[dict(rest[0]), *rest[1:]]) if rest else sample
+    return dict(sample, messages=rest) if rest else sample
 
 
 def coordinates_right(adapter, samples: list[dict]) -> float:

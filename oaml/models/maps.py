@@ -121,11 +121,12 @@ class NanoImageProcessor:
     def _lines(self, image: np.ndarray) -> list[Line]:
         "What is read on an image; the last ones are remembered."
         key = id(self.reader), image.shape, hash(image.tobytes())
-        if key not in self._read:
+        lines = self._read.get(key)
+        if lines is None:
             lines = read_lines(self.reader.scores(padded(image, CELL[::-1])[None])[0])
             lines = [replace(line, y=min(line.y, len(image))) for line in lines]  # the last row of places may be padding
-            self._read = dict([(key, lines), *self._read.items()][:16])
-        return self._read[key]
+            self._read = dict([(key, lines), *self._read.items()][:16])  # anew: other threads may be at it
+        return lines
 
     def _middle(self, x: np.ndarray) -> np.ndarray:
         "Each image's mean colour, (images, 3), of `x` (images, height, width, 3)."
