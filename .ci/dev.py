@@ -1,4 +1,4 @@
-"""Set up, run, test and check oaml: `python .ci/dev.py setup|demo|test|check|readme|clean` on Linux, macOS and Windows.
+"""Set up, run, test and check oaml: `python .ci/dev.py setup|demo|test|check|readme|shape|clean` on Linux, macOS and Windows.
 
 The Makefile and the CI call these commands and add nothing. Only the standard library is imported here,
 because the first command of all makes the environment in which everything else runs."""
@@ -161,13 +161,18 @@ def test(*args):
     run(tool("python"), "-m", "pytest", *(args or ("-n", "2")), OMP_NUM_THREADS=threads)
 
 
+def shape():
+    "The house in figures: lines, functions, exported cells, module cycles, names that occur twice."
+    run(sys.executable, ROOT/".ci/shape.py")
+
+
 def clean():
     "Remove what the other commands made, the environment included; runs/ stays."
     for name in (".venv", "_docs", "_proc", "build", "dist", ".pytest_cache", ".hypothesis", "oaml.egg-info"):
         shutil.rmtree(ROOT/name, ignore_errors=True)
 
 
-COMMANDS = {f.__name__: f for f in (setup, demo, test, check, readme, clean)}
+COMMANDS = {f.__name__: f for f in (setup, demo, test, check, readme, shape, clean)}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,

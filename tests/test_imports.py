@@ -1,84 +1,97 @@
-"Imports between oaml's packages point one way, and what comes before the models works without torch."
+"Imports in oaml point one way, between packages and between modules, and what comes before the models works without torch."
 import ast
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-OAML = Path(__file__).parents[1]/"oaml"
-ORDER = ("schemas viz ui apps envs ingest datasets models training runtime evals rewards tasks prompt2policy "
-         "config scripts").split()
+ROOT = Path(__file__).parents[1]
+OAML = ROOT/"oaml"
+spec = importlib.util.spec_from_file_location("shape", ROOT/".ci/shape.py")
+shape = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(shape)
+
+# The rooms in reading order (chapter numbers of nbs/); a package may read those before it.
+ORDER = ("config schemas viz ui apps devices tasks envs miniwob ingest datasets models nano rewards training runtime evals "
+         "service prompt2policy scripts").split()
 READS_ONLY = {"viz": {"schemas"}, "rewards": {"schemas"}}
+NEVER_READS = {"training": {"rewards"}}  # what it needs of them comes as a callable
 LIGHT = ORDER[:ORDER.index("datasets") + 1]
 HEAVY = {"torch", "transformers", "peft", "accelerate", "bitsandbytes"}
 
 
-def module_name(path, root):
-    "`oaml.apps.login` for `root`/apps/login.py."
-    parts = path.relative_to(root).with_suffix("").parts
-    return ".".join(("oaml", *(p for p in parts if p != "__init__")))
-
-
-def imported(path, root):
-    "Every module that the file at `path` imports, at the top or inside a function: [(full name, line)]."
-    package = module_name(path, root).split(".")
-    if path.name != "__init__.py": package = package[:-1]
-    found = []
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import): found += [(a.name, node.lineno) for a in node.names]
-        if isinstance(node, ast.ImportFrom):
-            base = package[:len(package) - node.level + 1] if node.level else []
-            name = ".".join(base + ([node.module] if node.module else []))
-            found += [(f"{name}.{a.name}", node.lineno) for a in node.names]
-    return found
+def heavy_imports(path):
+    "The heavy libraries that the file at `path` imports, at its top or inside a function: [(library, line)]."
+    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    names = [(a.name, n.lineno) for n in nodes if isinstance(n, ast.Import) for a in n.names]
+    names += [(n.module, n.lineno) for n in nodes if isinstance(n, ast.ImportFrom) and not n.level]
+    return [(name.split(".")[0], line) for name, line in names if name.split(".")[0] in HEAVY]
 
 
 def arrows(root):
-    "Imports between packages: {(package, imported package): ['file:line', ...]}, and heavy ones as (package, 'torch')."
-    found = {}
-    for path in sorted(root.rglob("*.py")):
-        parts = module_name(path, root).split(".")
-        if len(parts) == 1 or path.name == "_modidx.py": continue  # oaml/__init__.py stands before every package
-        for name, line in imported(path, root):
-            top, *rest = name.split(".")
-            target = rest[0] if top == "oaml" and rest else top if top in HEAVY else None
-            if target and target != parts[1] and not target.startswith("__"):  # oaml.__version__ is no package
-                found.setdefault((parts[1], target), []).append(f"{path.relative_to(root).as_posix()}:{line}")
+    "Who reads whom among the package's modules: {(module, module or heavy library): ['file:line', ...]}."
+    known, found = shape.modules(root), {}
+    for name, path in known.items():
+        for target, line in [*shape.imports(name, path, known), *heavy_imports(path)]:
+            found.setdefault((name, target), []).append(f"{path.relative_to(root).as_posix()}:{line}")
     return found
 
 
+def package_of(module):
+    "`apps` for oaml.apps.login; the library's own name for a heavy one; empty for oaml itself."
+    return module.split(".")[1] if module.startswith("oaml.") else module.removeprefix("oaml")
+
+
 def wrong_arrows(root):
-    "The arrows that break a rule, as lines that say which and where."
+    "The arrows that break a rule, as lines that say which and where, and the groups of modules that form a knot."
     def rule(a, b):
         if b in HEAVY: return f"nothing up to datasets imports {b}" if a in LIGHT else None
+        if not a or not b or a == b: return None  # oaml/__init__.py stands before every package
         if a not in ORDER or b not in ORDER: return "this package has no place in ORDER"
         if a in READS_ONLY and b not in READS_ONLY[a]: return f"{a} reads {', '.join(READS_ONLY[a])} only"
-        if ORDER.index(b) > ORDER.index(a): return "this arrow points back"
-    return [f"{a} -> {b} at {', '.join(where)}: {rule(a, b)}" for (a, b), where in arrows(root).items() if rule(a, b)]
+        if b in NEVER_READS.get(a, ()): return f"{a} never reads {b}"
+        return "this arrow points back" if ORDER.index(b) > ORDER.index(a) else None
+    found = arrows(root)
+    wrong = [f"{a} -> {b} at {', '.join(where)}: {why}" for (a, b), where in found.items()
+             if (why := rule(package_of(a), package_of(b)))]
+    graph = {}
+    for a, b in found: graph.setdefault(a, set()).add(b)
+    return wrong + [f"knot: {' <-> '.join(group)}" for group in shape.cycles(graph)]
 
 
 def test_arrows_point_one_way():
-    graph = "\n".join(f"{a} -> {b}" for a, b in arrows(OAML))
-    assert not wrong_arrows(OAML), "\n".join(wrong_arrows(OAML)) + f"\n\nthe whole graph:\n{graph}"
+    assert not wrong_arrows(OAML), "\n".join(wrong_arrows(OAML))
 
 
-@pytest.mark.parametrize("file, line, message", [
-    ("apps/login.py", "from ..envs.env import Env", "apps -> envs at apps/login.py:1: this arrow points back"),
-    ("apps/login.py", "def f():\n    import oaml.evals", "apps -> evals at apps/login.py:2: this arrow points back"),
-    ("viz/screens.py", "from oaml import ui", "viz -> ui at viz/screens.py:1: viz reads schemas only"),
-    ("datasets/prompts.py", "def f():\n    from torch import nn", "datasets -> torch at datasets/prompts.py:2: nothing up to"),
-    ("extra/new.py", "from ..schemas import actions", "extra -> schemas at extra/new.py:1: this package has no place"),
+@pytest.mark.parametrize("files, message", [
+    ({"apps/login.py": "from ..envs.episode import Env", "envs/episode.py": ""},
+     "oaml.apps.login -> oaml.envs.episode at apps/login.py:1: this arrow points back"),
+    ({"apps/login.py": "def f():\n    import oaml.evals", "evals/__init__.py": ""},
+     "oaml.apps.login -> oaml.evals at apps/login.py:2: this arrow points back"),
+    ({"devices/wire.py": "AT = dict(a='oaml.envs.episode:Env')", "envs/episode.py": ""},
+     "oaml.devices.wire -> oaml.envs.episode at devices/wire.py:1: this arrow points back"),
+    ({"viz/screens.py": "from oaml import ui", "ui/__init__.py": ""},
+     "oaml.viz.screens -> oaml.ui at viz/screens.py:1: viz reads schemas only"),
+    ({"training/grpo.py": "from ..rewards import gui", "rewards/gui.py": ""},
+     "oaml.training.grpo -> oaml.rewards.gui at training/grpo.py:1: training never reads rewards"),
+    ({"datasets/prompts.py": "def f():\n    from torch import nn"},
+     "oaml.datasets.prompts -> torch at datasets/prompts.py:2: nothing up to datasets imports torch"),
+    ({"extra/new.py": "from ..schemas import actions", "schemas/actions.py": ""},
+     "oaml.extra.new -> oaml.schemas.actions at extra/new.py:1: this package has no place in ORDER"),
+    ({"ui/a.py": "from . import b", "ui/b.py": "def f():\n    from .a import x"}, "knot: oaml.ui.a <-> oaml.ui.b"),
 ])
-def test_a_planted_arrow_is_caught(tmp_path, file, line, message):
-    "The checker itself: one wrong import planted in an empty package is named with its file and line."
-    (tmp_path/file).parent.mkdir()
-    (tmp_path/file).write_text(line)
-    assert [w for w in wrong_arrows(tmp_path) if w.startswith(message)] == wrong_arrows(tmp_path) != []
+def test_a_planted_arrow_is_caught(tmp_path, files, message):
+    "The checker itself: one wrong import planted in an otherwise empty package is named with its file and line."
+    for name, text in files.items():
+        (tmp_path/name).parent.mkdir(exist_ok=True)
+        (tmp_path/name).write_text(text)
+    assert wrong_arrows(tmp_path) == [message]
 
 
 def test_light_modules_import_without_torch():
-    names = [module_name(p, OAML) for package in LIGHT for p in sorted((OAML/package).rglob("*.py"))]
+    names = [name for name in shape.modules(OAML) if package_of(name) in LIGHT]
     # A module behind an extra (Chromium, Android) may miss its library, and nothing else.
     code = f"import importlib, sys\nfor n in {['oaml', *names]}: importlib.import_module(n)\n" \
            f"print(sorted({HEAVY} & set(sys.modules)))"
@@ -91,7 +104,7 @@ def test_the_shipped_nano_acts_without_torch():
     code = """
 import sys
 sys.modules["torch"] = sys.modules["transformers"] = None  # an import of them raises
-from oaml.envs.app_device import AppDevice
+from oaml.devices.app_device import AppDevice
 from oaml.runtime.policy import load_policy
 device = AppDevice("login")
 action, _ = load_policy("nano").predict_action(device.reset(1_000_000).image, device.goal.text)
