@@ -16,10 +16,10 @@ setup(
     version=cfg["version"], license="Apache-2.0", author=cfg["author"],
     author_email=cfg["author_email"], keywords=cfg["keywords"].split(),
     packages=[*find_packages(include=["oaml", "oaml.*"]), "oaml.ui.fonts", "oaml.apps.wordlists", "oaml.evals.manifests",
-              "oaml.envs.task_files", "oaml.models.nano_weights"],  # the last five: data alone
+              "oaml.tasks.task_files", "oaml.nano.weights"],  # the last five: data alone
     include_package_data=True,
-    package_data={"oaml": ["ui/fonts/*", "apps/wordlists/*", "evals/manifests/*", "envs/task_files/*",
-                           "models/*.safetensors", "models/nano_weights/*", "**/*.yaml", "**/*.txt"]},
+    package_data={"oaml": ["ui/fonts/*", "apps/wordlists/*", "evals/manifests/*", "tasks/task_files/*",
+                           "nano/*.safetensors", "nano/weights/*", "**/*.yaml", "**/*.txt"]},
     install_requires=cfg["requirements"].split(), extras_require=extras,
     entry_points={"console_scripts": cfg["console_scripts"].split(), "nbdev": [f"{cfg['lib_path']}={cfg['lib_path']}._modidx:d"]},
     long_description=(here/"README.md").read_text(encoding="utf-8") if (here/"README.md").exists() else cfg["description"],

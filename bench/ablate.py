@@ -2,7 +2,7 @@
 
 Two of the recipe's stages (configs/nano/1-eye.yaml, 2-finding.yaml), cut to some thousand screens, and the same with one
 thing changed at a time: the same screens in the same order, one seed, one thread. A row has how many CPU seconds it
-trained and what it can do with validation episodes then; `15b_gallery.nano` shows them. Forty minutes on a core; rows
+trained and what it can do with validation episodes then; `19b_gallery.nano` shows them. Forty minutes on a core; rows
 that are there are not trained again."""
 import argparse
 import json
@@ -20,10 +20,10 @@ from oaml.apps.app import split_seeds
 from oaml.datasets.prompts import PromptFormat
 from oaml.datasets.stream import Making, default_sources, episode_samples
 from oaml.models.base_adapter import IGNORED
-from oaml.models.eye import EyeAdapter
-from oaml.models.maps import MAPS, NanoImageProcessor
-from oaml.models.nano import COORDINATES, NanoAdapter, build_nano, nano_config
-from oaml.models.pointing import PointingAdapter
+from oaml.nano.eye import EyeAdapter
+from oaml.nano.images import MAPS, NanoImageProcessor
+from oaml.nano.model import COORDINATES, NanoAdapter, build_nano, nano_config
+from oaml.nano.pointing import PointingAdapter
 from oaml.models.qwen_vl import QwenVLAdapter
 from oaml.scripts.train import make_evaluate, make_stream
 from oaml.training.config import load_config
@@ -52,8 +52,8 @@ def fresh(fmt, how: dict) -> NanoAdapter:
         for name, value in how.get("vision", {}).items(): setattr(made.vision_config, name, value)
         return made
     with ExitStack() as stack:
-        stack.enter_context(patch("oaml.models.nano.nano_config", config))
-        for name in how.get("without", ()): stack.enter_context(patch(f"oaml.models.nano.{name}", lambda *args, **how: None))
+        stack.enter_context(patch("oaml.nano.model.nano_config", config))
+        for name in how.get("without", ()): stack.enter_context(patch(f"oaml.nano.model.{name}", lambda *args, **how: None))
         model, processor = build_nano(how.get("seed", 0), large=True)
     images = dict(merge_size=1, fold=2, retina=processor.image_processor.retina) | how.get("images", {})
     processor.image_processor = images.pop("kind", NanoImageProcessor)(**images)

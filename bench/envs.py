@@ -12,12 +12,12 @@ from itertools import cycle, islice
 from pathlib import Path
 from random import Random
 
-from oaml.envs.android import AndroidDevice
-from oaml.envs.app_device import AppDevice
-from oaml.envs.fake_android import fake_phone
-from oaml.envs.miniwob import MiniwobDevice
-from oaml.envs.remote import RemoteDevice
-from oaml.envs.serve import serve_device
+from oaml.devices.android import AndroidDevice
+from oaml.devices.app_device import AppDevice
+from oaml.devices.fake_android import fake_phone
+from oaml.miniwob.device import MiniwobDevice
+from oaml.devices.remote import RemoteDevice
+from oaml.devices.serve import serve_device
 from oaml.schemas.sessions import Action
 from oaml.viz.plots import results_table
 

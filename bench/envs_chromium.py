@@ -9,9 +9,9 @@ import time
 from random import Random
 
 from oaml.apps.app import ANY_TYPES, random_action
-from oaml.envs.app_device import AppDevice
-from oaml.envs.chromium import Chromium, PageDevice, PagePool
-from oaml.envs.html_page import HtmlDevice
+from oaml.devices.app_device import AppDevice
+from oaml.devices.chromium import Chromium, PageDevice, PagePool
+from oaml.devices.html_page import HtmlDevice
 from oaml.schemas.sessions import Action
 
 APP, SEED, ACTIONS = "mail", 0, 60

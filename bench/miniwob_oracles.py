@@ -6,9 +6,9 @@ import argparse
 import json
 from pathlib import Path
 
-from oaml.envs.chromium import Chromium
-from oaml.envs.miniwob import MiniwobDevice, step_budget
-from oaml.envs.miniwob_oracles import ORACLES, miniwob_targets
+from oaml.devices.chromium import Chromium
+from oaml.miniwob.device import MiniwobDevice, step_budget
+from oaml.miniwob.oracles import ORACLES, miniwob_targets
 
 OUT = Path(__file__).with_suffix(".json")
 

@@ -135,7 +135,7 @@ def screens() -> list[Row]:
 
 def play(reset: Callable, device, perform: Callable) -> float:
     "Oracle episodes per second: `reset` to a seed, then `perform` the oracle's actions until DONE."
-    from oaml.envs.oracle import acceptable_targets
+    from oaml.devices.oracle import acceptable_targets
     start = time.perf_counter()
     for seed in range(EPISODES):
         reset(seed)
@@ -150,7 +150,7 @@ def episodes() -> list[Row]:
     "What gymnasium's interface costs on top of the device: the oracle plays the same seeds in both."
     import gymnasium
     import oaml.envs  # registers the environments
-    from oaml.envs.app_device import AppDevice
+    from oaml.devices.app_device import AppDevice
     env, device = gymnasium.make("oaml/Login-v1"), AppDevice("login")
     return [Row("login episodes, oracle acting, pixels each step", "episodes/s", "the same device without gymnasium",
                 lambda: play(lambda seed: env.reset(seed=seed), env.unwrapped.device, env.step),

@@ -16,8 +16,8 @@ from statistics import median
 from oaml.apps.app import digest
 from oaml.apps.catalog import APPS, load_app
 from oaml.apps.phone import PHONE_SIZE
-from oaml.envs.app_device import AppDevice
-from oaml.envs.oracle import play_oracle
+from oaml.devices.app_device import AppDevice
+from oaml.devices.oracle import play_oracle
 from oaml.evals.conformance import check_baselines, check_oracle, examine
 from oaml.ui.layout import layout
 from oaml.ui.render import render
@@ -104,8 +104,8 @@ def speed(pool):
 
 def faces(pool):
     "Oracle episodes, each with ten careless acts after it, in lockstep in Pillow and in Chromium."
-    from oaml.envs.chromium import Chromium
-    from oaml.envs.html_page import check_faces
+    from oaml.devices.chromium import Chromium
+    from oaml.devices.html_page import check_faces
     rows = []
     with Chromium() as chromium:
         for app in APPS:

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from oaml.apps.app import ANY_TYPES, random_action
 from oaml.apps.catalog import APPS
 from oaml.apps.phone import PHONE_SIZE
-from oaml.envs import android
-from oaml.envs.app_device import AppDevice
-from oaml.envs.device import DeviceError, Rotate, StartActivity, StartRandomActivity
-from oaml.envs.fake_android import AdbServer, FakePhone, Plug, fake_apk, fake_phone, parse_line, unquote
-from oaml.envs.hierarchy import as_android, missing_lxml
-from oaml.envs.oracle import acceptable_targets
+from oaml.devices import android
+from oaml.devices.app_device import AppDevice
+from oaml.devices.device import DeviceError, Rotate, StartActivity, StartRandomActivity
+from oaml.devices.fake_android import AdbServer, FakePhone, Plug, fake_apk, fake_phone, parse_line, unquote
+from oaml.devices.hierarchy import as_android, missing_lxml
+from oaml.devices.oracle import acceptable_targets
 from oaml.schemas.sessions import Action, text_problem
 from oaml.ui.events import PRESS_MS, SETTLE_MS, PointerDown, PointerMove, PointerUp, Tick
 

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from oaml.datasets.prompts import PromptFormat, user_text
-from oaml.envs.app_device import AppDevice
+from oaml.devices.app_device import AppDevice
 from oaml.ingest.store import StoreError, load_sessions
 from oaml.ingest.synthetic import generate_synthetic_sessions
 from oaml.schemas.actions import parse_action

@@ -18,9 +18,9 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 from oaml.apps.app import random_action
-from oaml.envs.chromium import CLOCK, Chromium, Page, PageDevice, PagePool, missing_browser
-from oaml.envs.device import DeviceError, ForceStop, InstallApk, PressButton, StartActivity, StartIntent, Tap
-from oaml.envs.html_page import HtmlDevice, HtmlEnv, check_faces
+from oaml.devices.chromium import CLOCK, Chromium, Page, PageDevice, PagePool, missing_browser
+from oaml.devices.device import DeviceError, ForceStop, InstallApk, PressButton, StartActivity, StartIntent, Tap
+from oaml.devices.html_page import HtmlDevice, HtmlEnv, check_faces
 from oaml.envs.vector import PagedVectorEnv, batch_actions, make_vector
 from oaml.schemas.sessions import Action
 from oaml.ui.events import KeyDown, PointerDown, PointerMove, PointerUp, Text, Tick, Wheel
@@ -85,7 +85,7 @@ def test_nothing_is_left_after_close():
 @needs_proc
 @pytest.mark.parametrize("end", ["pass", "raise SystemExit(3)", "os.kill(os.getpid(), 9)", "1/0"])
 def test_nothing_is_left_when_python_ends(end):
-    code = f"import os\nfrom oaml.envs.chromium import *\nc = Chromium()\nPage(c)\nprint(c._process.pid, flush=True)\n{end}"
+    code = f"import os\nfrom oaml.devices.chromium import *\nc = Chromium()\nPage(c)\nprint(c._process.pid, flush=True)\n{end}"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert gone(int(told.stdout)), told.stderr
 
@@ -170,7 +170,7 @@ def test_a_program_that_cannot_be_run_leaves_nothing(monkeypatch, tmp_path):
 def test_what_a_killed_process_leaves_is_swept():
     folder = tempfile.mkdtemp()
     def run(end):
-        code = f"import os\nfrom oaml.envs.chromium import *\nc = Chromium()\nprint(c._process.pid, flush=True)\n{end}"
+        code = f"import os\nfrom oaml.devices.chromium import *\nc = Chromium()\nprint(c._process.pid, flush=True)\n{end}"
         told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=os.environ | dict(TMPDIR=folder))
         assert gone(int(told.stdout)), told.stderr
         return os.listdir(folder)

@@ -2,8 +2,8 @@
 import pytest
 
 from oaml.apps.catalog import APPS
-from oaml.envs.chromium import Chromium, missing_browser
-from oaml.envs.html_page import HtmlDevice, check_faces
+from oaml.devices.chromium import Chromium, missing_browser
+from oaml.devices.html_page import HtmlDevice, check_faces
 from oaml.schemas.sessions import Action
 
 pytestmark = pytest.mark.skipif(bool(missing_browser()), reason=str(missing_browser()))

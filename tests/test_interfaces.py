@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 
 import oaml.envs
 from oaml.apps.app import random_action
-from oaml.envs.app_device import AppDevice
-from oaml.envs.oracle import acceptable_targets
+from oaml.devices.app_device import AppDevice
+from oaml.devices.oracle import acceptable_targets
 from oaml.schemas.dialects import BOMBS, DIALECTS, DialectError, check_dialect
 from oaml.schemas.sessions import Action
 from oaml.ui.events import compile_action
@@ -32,9 +32,9 @@ pytest.importorskip("lxml.cssselect", reason='pip install "oaml[mobile]"')
 from oaml.envs.checks import INTERFACES, check_device, check_interfaces
 from oaml.envs.dm import DmEnv, Vocabulary
 from oaml.envs.openenv import GoalEnv, serve_openenv
-from oaml.envs.task_env import TaskEnv, TaskFailure
-from oaml.envs.tasks import AppScreen, EventNode, EventSlots, EventSource, ResponseEvent, load_task
-from oaml.envs.vision import TreeTextModel
+from oaml.tasks.task_env import TaskEnv, TaskFailure
+from oaml.tasks.definition import AppScreen, EventNode, EventSlots, EventSource, ResponseEvent, load_task
+from oaml.tasks.vision import TreeTextModel
 from oaml.envs.wrappers import (ActionReader, BaseWrapper, DiscreteAction, GymInterface, Recorder, TapAction, TextAction,
                                 VhIo)
 from oaml.ingest.store import load_sessions
@@ -46,7 +46,7 @@ GOALS = dict(goals=("login",))
 @pytest.fixture(scope="module")
 def chromium():
     "One browser for all tests; None if it cannot be had, with the reason."
-    from oaml.envs.chromium import Chromium, missing_browser
+    from oaml.devices.chromium import Chromium, missing_browser
     missing = missing_browser()
     running = None if missing else Chromium()
     yield running, missing
@@ -73,14 +73,14 @@ def phone_app(chromium):
 def remote(chromium):
     pytest.importorskip("httpx", reason='pip install "oaml[serve]"')
     pytest.importorskip("uvicorn", reason='pip install "oaml[serve]"')
-    from oaml.envs.remote import RemoteDevice
-    from oaml.envs.serve import serve_device
+    from oaml.devices.remote import RemoteDevice
+    from oaml.devices.serve import serve_device
     with serve_device(lambda: AppDevice("login", **GOALS)) as served: yield lambda: RemoteDevice(served.url)
 
 
 @contextmanager
 def html(chromium):
-    from oaml.envs.html_page import HtmlDevice
+    from oaml.devices.html_page import HtmlDevice
     yield lambda: HtmlDevice("login", chromium=browser(chromium), **GOALS)
 
 
@@ -91,22 +91,22 @@ def page_of(seed):
 
 @contextmanager
 def page(chromium):
-    from oaml.envs.chromium import PageDevice
+    from oaml.devices.chromium import PageDevice
     yield lambda: PageDevice(html=page_of, chromium=browser(chromium))
 
 
 @contextmanager
 def miniwob(chromium):
     pytest.importorskip("miniwob", reason='pip install "oaml[browser]"')
-    from oaml.envs.miniwob import MiniwobDevice
+    from oaml.miniwob.device import MiniwobDevice
     yield lambda: MiniwobDevice("click-button", chromium=browser(chromium))
 
 
 @contextmanager
 def android(chromium):
-    from oaml.envs.fake_android import fake_phone, missing_adb
+    from oaml.devices.fake_android import fake_phone, missing_adb
     if missing := missing_adb(): pytest.skip(missing)
-    from oaml.envs.android import AndroidDevice
+    from oaml.devices.android import AndroidDevice
     with fake_phone("login", **GOALS) as phone: yield lambda: AndroidDevice(**phone.attached)
 
 

@@ -11,10 +11,10 @@ import gymnasium as gym
 import pytest
 
 from oaml.apps.app import random_action
-from oaml.envs.chromium import Chromium, missing_browser
-from oaml.envs.device import DeviceError, ForceStop, StartActivity, StartIntent
-from oaml.envs.miniwob import ALL_TASKS, FAIR, LEFT_OVER, MiniwobDevice, register_miniwob
-from oaml.envs.miniwob_oracles import MiniwobOracle
+from oaml.devices.chromium import Chromium, missing_browser
+from oaml.devices.device import DeviceError, ForceStop, StartActivity, StartIntent
+from oaml.miniwob.device import ALL_TASKS, FAIR, LEFT_OVER, MiniwobDevice, register_miniwob
+from oaml.miniwob.oracles import MiniwobOracle
 from oaml.evals.baselines import RandomAgent
 from oaml.evals.miniwob import Pages
 from oaml.schemas.sessions import Action
@@ -176,7 +176,7 @@ def test_tasks_can_prepare_it(chromium):
 def test_registering_opens_and_imports_nothing():
     program = """
 import sys
-from oaml.envs.miniwob import register_miniwob, ALL_TASKS
+from oaml.miniwob.device import register_miniwob, ALL_TASKS
 register_miniwob()
 import gymnasium
 assert sum(id.startswith("oaml/miniwob.") for id in gymnasium.registry) == len(ALL_TASKS)

@@ -4,10 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from oaml.envs.chromium import Chromium, missing_browser
-from oaml.envs.miniwob import ALL_TASKS, MiniwobDevice, html_folder
-from oaml.envs.miniwob_oracles import NO_ORACLE, ORACLES, miniwob_targets, plan
-from oaml.envs.miniwob_sight import SEE, Node, Seen
+from oaml.devices.chromium import Chromium, missing_browser
+from oaml.miniwob.device import ALL_TASKS, MiniwobDevice, html_folder
+from oaml.miniwob.oracles import NO_ORACLE, ORACLES, miniwob_targets, plan
+from oaml.miniwob.sight import SEE, Node, Seen
 from oaml.schemas.sessions import Action
 
 try: html_folder()

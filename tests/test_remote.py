@@ -23,14 +23,14 @@ import numpy as np
 from hypothesis import given, settings, strategies as st
 
 from oaml.apps.app import ANY_TYPES, random_action
-from oaml.envs.app_device import AppDevice
-from oaml.envs.chromium import missing_browser
-from oaml.envs.device import DeviceError, Frame, InstallApk, Rotate, StartActivity
-from oaml.envs.fake_android import fake_phone, missing_adb
-from oaml.envs.oracle import play_oracle
-from oaml.envs.remote import Gone, NoAnswer, RemoteDevice
-from oaml.envs.serve import REQUESTS, serve_device
-from oaml.envs.wire import View, decode_frame, encode_frame, open_device
+from oaml.devices.app_device import AppDevice
+from oaml.devices.chromium import missing_browser
+from oaml.devices.device import DeviceError, Frame, InstallApk, Rotate, StartActivity
+from oaml.devices.fake_android import fake_phone, missing_adb
+from oaml.devices.oracle import play_oracle
+from oaml.devices.remote import Gone, NoAnswer, RemoteDevice
+from oaml.devices.serve import REQUESTS, serve_device
+from oaml.devices.wire import View, decode_frame, encode_frame, open_device
 from oaml.schemas.sessions import Action
 from oaml.ui.events import Tick
 from oaml.ui.layout import Element
@@ -705,7 +705,7 @@ def test_the_command_ends_cleanly(how, tmp_path):
 
 @POSIX
 def test_no_orphan_when_the_parent_is_killed():
-    code = ("import time\nfrom oaml.envs.serve import serve_device\n"
+    code = ("import time\nfrom oaml.devices.serve import serve_device\n"
             "with serve_device('app:login', process=True) as s:\n"
             "    print(s.url, s.process.pid, flush=True)\n    time.sleep(60)")
     parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)

@@ -131,7 +131,7 @@ def start(out_dir, kill=None, **options):
     "Begin or resume the run in a fresh process, forked from one that has imported everything and done nothing."
     os.environ["OMP_NUM_THREADS"] = "1"
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["oaml.models.qwen_vl", "oaml.models.nano", "oaml.training.trainer", "peft",
+    context.set_forkserver_preload(["oaml.models.qwen_vl", "oaml.nano.model", "oaml.training.trainer", "peft",
                                     "transformers.models.qwen3_vl.modeling_qwen3_vl"])
     process = context.Process(target=run, args=(str(out_dir), kill), kwargs=options)
     process.start()

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from oaml.envs.device import Frame
-from oaml.envs.signals import Signals, text_match
-from oaml.envs.tasks import EventNode, EventSlots, EventSource, LogEvent, Task
+from oaml.devices.device import Frame
+from oaml.tasks.signals import Signals, text_match
+from oaml.tasks.definition import EventNode, EventSlots, EventSource, LogEvent, Task
 
 NOTHING = np.zeros((0, 0, 3), np.uint8)
 WORDS = "ab", "ac", "bc", "cc"  # messages; source k waits for the letter k

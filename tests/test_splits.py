@@ -9,8 +9,8 @@ from itertools import chain
 import pytest
 
 from oaml.apps.app import digest, split_of, split_seeds
-from oaml.envs.app_device import AppDevice
-from oaml.envs.oracle import acceptable_targets
+from oaml.devices.app_device import AppDevice
+from oaml.devices.oracle import acceptable_targets
 from oaml.ingest.synthetic import generate_synthetic_sessions
 from oaml.ui.themes import HELD_OUT_FAMILY, TRAIN_FAMILIES
 

@@ -1,6 +1,6 @@
 """Long checks of task files and of what they may compute.
 
-The notebooks 04h_envs.expressions and 04i_envs.tasks explain both; here they meet thousands of invented ones: what is
+The notebooks 05a_tasks.expressions and 05b_tasks.definition explain both; here they meet thousands of invented ones: what is
 written is read back, whatever is broken is refused with a TaskError, and no transformation runs long or touches the
 interpreter.
 """
@@ -17,9 +17,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from oaml.envs import device
-from oaml.envs.expressions import EvaluationError, ExpressionError, compile_transformation
-from oaml.envs.tasks import (CALLS, DTYPES, KINDS, SLOTS, THRESHOLDS, AppScreen, ArraySpec, CheckInstall, EventNode,
+from oaml.devices import device
+from oaml.tasks.expressions import EvaluationError, ExpressionError, compile_transformation
+from oaml.tasks.definition import (CALLS, DTYPES, KINDS, SLOTS, THRESHOLDS, AppScreen, ArraySpec, CheckInstall, EventNode,
                              EventSlots, EventSource, IconClassEvent, IconMatchEvent, LogEvent, Property, Rect,
                              ResponseEvent, SetupStep, SuccessCondition, Task, TaskError, TextEvent,
                              ViewHierarchyEvent, WaitForAppScreen, WaitForMessage, load_task, load_tasks,

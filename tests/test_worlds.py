@@ -10,10 +10,10 @@ from oaml.apps.app import check_app, split_seeds
 from oaml.apps.catalog import APPS, HELD_OUT_APP, TRAIN_APPS, load_app
 from oaml.apps.perturb import Perturb
 from oaml.apps.phone import PHONE_SIZE, Phone
-from oaml.envs.app_device import AppDevice
-from oaml.envs.chromium import Chromium, missing_browser
-from oaml.envs.html_page import check_faces
-from oaml.envs.oracle import acceptable_targets, play_oracle
+from oaml.devices.app_device import AppDevice
+from oaml.devices.chromium import Chromium, missing_browser
+from oaml.devices.html_page import check_faces
+from oaml.devices.oracle import acceptable_targets, play_oracle
 from oaml.evals.conformance import check_baselines, check_conformance, check_oracle, examine
 from oaml.evals.manifests import check_manifest
 from oaml.evals.suites import SUITES
@@ -125,7 +125,7 @@ def test_suites_are_what_their_manifests_say(suite):
 
 def test_the_tutorials_application_passes_the_examination():
     "The notebook `how to add an app`, as written: under 60 lines, and through everything."
-    cells = json.loads((ROOT/"nbs"/"16a_howto.add_an_app.ipynb").read_text(encoding="utf-8"))["cells"]
+    cells = json.loads((ROOT/"nbs"/"20a_howto.add_an_app.ipynb").read_text(encoding="utf-8"))["cells"]
     code = ["".join(c["source"]) for c in cells if c["cell_type"] == "code"]
     app = next(c for c in code if "class Thermostat" in c)
     assert len(app.splitlines()) < 60
