@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from oaml.devices.chromium import Chromium
-from oaml.miniwob.device import MiniwobDevice, step_budget
+from oaml.miniwob.device import MiniwobDevice, task_budget
 from oaml.miniwob.oracles import ORACLES, miniwob_targets
 
 OUT = Path(__file__).with_suffix(".json")
@@ -16,11 +16,11 @@ OUT = Path(__file__).with_suffix(".json")
 def episode(device, seed):
     "Steps of the oracle's episode, whether it is a success, and whether to do nothing would have been one."
     device.reset(seed)
-    nothing, acts = device.success, []
-    while not device.ended and len(acts) < step_budget(device.task):
+    nothing, acts = device.solved(), []
+    while not device.ended and len(acts) < task_budget(device.task):
         acts.append(miniwob_targets(device, acts)[0].action)
         device.perform(acts[-1])
-    return len(acts), device.success, nothing
+    return len(acts), device.solved(), nothing
 
 
 def measure(task, seeds, chromium):
@@ -29,7 +29,7 @@ def measure(task, seeds, chromium):
     steps, won, nothing = zip(*(episode(device, s) for s in seeds))
     device.close()
     return dict(task=task, episodes=len(won), successes=sum(won), mean_steps=round(sum(steps)/len(steps), 2),
-                most_steps=max(steps), budget=step_budget(task), do_nothing=sum(nothing),
+                most_steps=max(steps), budget=task_budget(task), do_nothing=sum(nothing),
                 failed_seeds=[s for s, w in zip(seeds, won) if not w])
 
 

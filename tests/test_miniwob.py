@@ -13,7 +13,8 @@ import pytest
 from oaml.apps.app import random_action
 from oaml.devices.chromium import Chromium, missing_browser
 from oaml.devices.device import DeviceError, ForceStop, StartActivity, StartIntent
-from oaml.miniwob.device import ALL_TASKS, FAIR, LEFT_OVER, MiniwobDevice, register_miniwob
+from oaml.miniwob.device import ALL_TASKS, FAIR, LEFT_OVER, MiniwobDevice
+from oaml.miniwob.env import register_miniwob
 from oaml.miniwob.oracles import MiniwobOracle
 from oaml.evals.baselines import RandomAgent
 from oaml.evals.miniwob import Pages
@@ -34,7 +35,7 @@ def episode(device, seed, acts=3):
     for _ in range(acts):
         action = random_action(rng, [e for e in device.read_elements() if e.box[1] > .22])
         hashes.append(device.perform(action).screen_hash())
-    return hashes, device.goal, device.raw_reward
+    return hashes, device.goal.text, device.raw_reward
 
 @pytest.mark.parametrize("task", ALL_TASKS[::EVERY])
 def test_the_same_bytes_whatever_came_before(chromium, task):
@@ -71,17 +72,17 @@ QUERY = "const query = document.getElementById('query').textContent;"
 def test_what_is_paid_by_mistake_is_no_success(chromium, task, js):
     device = MiniwobDevice(task, chromium=chromium)
     device.reset(1), device.page.evaluate(js), device.feed([Tick(16)])
-    assert (device.ended, device.raw_reward, device.success) == (True, 1, False)
+    assert (device.ended, device.raw_reward, device.solved()) == (True, 1, False)
     device.close()
 
 def test_a_file_without_the_ending_is_no_success(chromium):
     device = MiniwobDevice("terminal", chromium=chromium)
-    seed = next(s for s in range(20) if device.reset(s) and "extension ." in device.goal)
+    seed = next(s for s in range(20) if device.reset(s) and "extension ." in device.goal.text)
     device.perform(Action("wait"))
-    name = "x" + device.goal.rpartition(".")[2]
+    name = "x" + device.goal.text.rpartition(".")[2]
     device.page.evaluate("name => { currentFiles.push(name) }", name)
     device.perform(Action("type", text=f"rm {name}")), device.perform(Action("key_press", key="Enter"))
-    assert (seed, device.ended, device.raw_reward, device.success) == (seed, True, 1, False)
+    assert (seed, device.ended, device.raw_reward, device.solved()) == (seed, True, 1, False)
     device.close()
 
 def drawn(device, points):
@@ -90,7 +91,7 @@ def drawn(device, points):
     device.feed([PointerMove(*begin), PointerDown(*begin), *(PointerMove(*p) for p in on), PointerUp(*on[-1])])
     button = next(e for e in device.read_elements() if e.name == "Submit").box
     device.perform(Action("click", x=(button[0]+button[2])/2, y=(button[1]+button[3])/2))
-    return device.raw_reward, device.success
+    return device.raw_reward, device.solved()
 
 def test_a_circle_goes_around_its_centre(chromium):
     device = MiniwobDevice("draw-circle", chromium=chromium)
@@ -149,16 +150,16 @@ def test_a_switch_waits_for_the_next_episode(chromium):
     device.reset(1), device.switch("enter-text")
     assert (device.task, device.activity()) == ("click-test", "app.oaml.miniwob/.click-test")
     device.manage(ForceStop("app.oaml.miniwob")), device.manage(StartActivity("app.oaml.miniwob/.click-test"))
-    assert "button" in device.goal
+    assert "button" in device.goal.text
     device.reset(1)
-    assert device.task == "enter-text" and "text" in device.goal
+    assert device.task == "enter-text" and "text" in device.goal.text
     device.close()
 
 def test_a_check_that_throws_is_no_success(chromium, monkeypatch):
     monkeypatch.setitem(FAIR, "click-test", "() => { throw 1 }")
     device = MiniwobDevice("click-test", chromium=chromium)
     device.reset(1), device.page.evaluate("() => { try { core.endEpisode(1) } catch {} }"), device.feed([Tick(16)])
-    assert (device.ended, device.raw_reward, device.success) == (True, 1, False)
+    assert (device.ended, device.raw_reward, device.solved()) == (True, 1, False)
     device.close()
 
 def test_tasks_can_prepare_it(chromium):
@@ -176,7 +177,8 @@ def test_tasks_can_prepare_it(chromium):
 def test_registering_opens_and_imports_nothing():
     program = """
 import sys
-from oaml.miniwob.device import register_miniwob, ALL_TASKS
+from oaml.miniwob.device import ALL_TASKS
+from oaml.miniwob.env import register_miniwob
 register_miniwob()
 import gymnasium
 assert sum(id.startswith("oaml/miniwob.") for id in gymnasium.registry) == len(ALL_TASKS)

@@ -30,7 +30,8 @@ from oaml.devices.fake_android import fake_phone, missing_adb
 from oaml.devices.oracle import play_oracle
 from oaml.devices.remote import Gone, NoAnswer, RemoteDevice
 from oaml.devices.serve import REQUESTS, serve_device
-from oaml.devices.wire import View, decode_frame, encode_frame, open_device
+from oaml.devices.catalog import open_device
+from oaml.devices.wire import View, decode_frame, encode_frame
 from oaml.schemas.sessions import Action
 from oaml.ui.events import Tick
 from oaml.ui.layout import Element

@@ -126,12 +126,12 @@ def _web():
 
 def _web_letters(seed: int, how: Making, rng: Random) -> list[dict]:
     "Screens of an oracle's episode in a task of MiniWoB++ that the seed names."
-    from oaml.miniwob.device import step_budget
+    from oaml.miniwob.device import task_budget
     from oaml.miniwob.oracles import ORACLES, miniwob_targets
     device, out, history = _web(), [], []
     device.switch(sorted(ORACLES)[seed % len(ORACLES)])
     frame = device.reset(seed)
-    while not device.ended and len(history) < step_budget(device.task):
+    while not device.ended and len(history) < task_budget(device.task):
         out.append(page_letters(device.page, frame.image))
         history.append(miniwob_targets(device, history)[0].action)
         frame = device.perform(history[-1])

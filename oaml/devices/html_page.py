@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['LISTEN', 'FONT', 'SHOW', 'PAGE_KEYS', 'OUR_KEYS', 'HEARD_AS', 'READ', 'LEAVES', 'OUR_ROLES', 'SEND', 'MOUSE',
-           'from_dom', 'without_key', 'read_page', 'HtmlStage', 'HtmlDevice', 'HtmlEnv', 'screen_difference',
-           'element_difference', 'check_faces']
+           'from_dom', 'without_key', 'read_page', 'HtmlStage', 'HtmlDevice', 'screen_difference', 'element_difference',
+           'check_faces']
 
 # %% ../../nbs/04f_devices.html_page.ipynb #a24ada5d
 from collections.abc import Iterable, Iterator
@@ -20,7 +20,6 @@ from ..apps.app import ANY_TYPES, App, Screen, Stage, random_action
 from .app_device import CLOSED, NOTHING, AppDevice
 from .chromium import REOPENED, Chromium, Page
 from .device import DeviceError, Frame
-from ..envs.gym_env import AppEnv
 from .oracle import acceptable_targets
 from ..schemas.sessions import DEVICE_BUTTONS, MODIFIERS, Action
 from ..ui.events import (Event, KeyDown, PointerDown, PointerMove, PointerUp, Said, Text, Tick, Wheel)
@@ -304,20 +303,6 @@ class HtmlDevice(AppDevice):
         super().close()
         if self._html: self._html.page.close()
         if self._owned: self.chromium.close()
-
-# %% ../../nbs/04f_devices.html_page.ipynb #329d7eaf
-class HtmlEnv(AppEnv):
-    "`AppEnv` on a page of Chromium: the same goals, actions and rewards, another face."
-    def __init__(self,
-        app: App|str="login",            # an application or its name
-        size: tuple[int, int]|None=None, # screen width and height, pixels, multiples of 32; None: the app's own
-        family: str|None=None,           # theme family; None: by seed
-        step_budget: int|None=None,      # actions before truncation; None is the application's own
-        render_mode: str|None=None,      # "rgb_array" or None
-        chromium: Chromium|None=None,    # whose page it is on; None: a browser of its own
-    ):
-        super().__init__(app, size, family, step_budget, render_mode)
-        self.device = HtmlDevice(self.device.app, self.device.size, family, chromium=chromium)
 
 # %% ../../nbs/04f_devices.html_page.ipynb #b358a9b3
 def _on_grid(screen: Screen) -> Screen:

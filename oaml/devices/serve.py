@@ -37,9 +37,10 @@ import yaml
 from pydantic import BaseModel, Field, ValidationError
 from pydantic.dataclasses import dataclass as checked
 
+from .catalog import device_maker, split_spec
 from .device import AdbCommand, Call, DeviceError, Frame, InstallApk, ShellCommand, TaskDevice
-from .wire import (FRAME_TYPE, PORT, STRICT, View, device_maker, encode_frame, nearest, need_serve,
-                            plain_element, received, sendable, split_spec, to_json)
+from .wire import (FRAME_TYPE, PORT, STRICT, View, encode_frame, nearest, need_serve,
+                            plain_element, received, sendable, to_json)
 from ..schemas.sessions import Action, SchemaError, from_json, key_problem, plain_errors
 from ..ui.events import Event, KeyDown
 

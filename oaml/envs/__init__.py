@@ -7,8 +7,7 @@ __all__ = []
 
 # %% ../../nbs/06h_envs.ipynb #e9c92d77
 from .gym_env import register_apps
-from ..miniwob.device import register_miniwob
+
 
 # %% ../../nbs/06h_envs.ipynb #844c43bf
 register_apps()
-register_miniwob()

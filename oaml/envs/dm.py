@@ -23,7 +23,7 @@ from fastcore.meta import delegates
 
 from ..devices.device import TaskDevice
 from ..devices.hierarchy import hierarchy_of, parse_tree
-from ..devices.wire import open_device
+from ..devices.catalog import open_device
 from ..tasks.signals import Checks
 from ..tasks.task_env import TaskEnv, TaskStep
 from ..tasks.definition import load_task, load_tasks

@@ -15,7 +15,7 @@ from tqdm.auto import tqdm
 from ..apps.app import split_seeds
 from ..devices.chromium import PagePool, missing_browser
 from ..devices.device import DeviceError
-from ..miniwob.device import TASKS, MiniwobDevice, html_folder, known_task, step_budget
+from ..miniwob.device import TASKS, MiniwobDevice, html_folder, known_task, task_budget
 from ..miniwob.oracles import ORACLES, MiniwobOracle
 from .baselines import Agent, View
 from .suites import ROW, mean_row, load_agent
@@ -47,7 +47,7 @@ class MiniwobRun:
         "Carry it out, unless the agent is done."
         self.actions.append(action)
         if action.type != "done": self.frame = self.device.perform(action)
-        spent = len(self.actions) >= step_budget(self.device.task)
+        spent = len(self.actions) >= task_budget(self.device.task)
         self.success, self.over = self.device.success, self.device.ended or action.type == "done" or spent
         if self.over: self.frame = None  # nobody looks again, and a whole evaluation has 12,500 of them
 

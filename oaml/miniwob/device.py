@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['KINDS', 'TASKS', 'ALL_TASKS', 'BARE', 'PREPARE', 'BEGIN', 'STATE', 'LEFT_OVER', 'FRESH_AFTER', 'ENOUGH', 'FAIR',
-           'AREA', 'SCALES', 'HOP', 'NEVER_S', 'BUDGETS', 'LONG', 'OTHER_CHARS', 'GOAL_LENGTH', 'known_task',
-           'html_folder', 'missing_pages', 'MiniwobDevice', 'step_budget', 'MiniwobEnv', 'register_miniwob']
+           'AREA', 'SCALES', 'HOP', 'NEVER_S', 'BUDGETS', 'LONG', 'known_task', 'html_folder', 'missing_pages',
+           'MiniwobDevice', 'task_budget']
 
 # %% ../../nbs/07a_miniwob.device.ipynb #ff71d86a
 import difflib
@@ -16,17 +16,14 @@ from functools import cache
 from importlib.util import find_spec
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
-import gymnasium as gym
 import numpy as np
 from fastcore.basics import patch
-from gymnasium import spaces
 
-from ..apps.app import split_of, split_seeds
+from ..apps.app import Goal, split_of
+from ..devices.catalog import register_device
 from ..devices.chromium import EMPTY_CLIPBOARD, REOPENED, Chromium, PageDevice, missing_browser
 from ..devices.device import Call, ClearCache, DeviceError, ForceStop, Frame, StartActivity, StartIntent
-from ..envs.gym_env import CHARS, action_space, to_action
 from ..schemas.sessions import DEVICE_BUTTONS, Action
 from ..ui.events import DOUBLE_MS, Event, KeyDown, PointerDown, PointerMove, PointerUp, Tick
 
@@ -223,7 +220,7 @@ class MiniwobDevice(PageDevice):
     ):
         if scale not in SCALES: raise ValueError(f"scale: {scale} is not one of {', '.join(map(str, SCALES))}")
         if seconds is not None and not seconds > 0: raise ValueError(f"seconds: {seconds} is not more than 0; or None")
-        self.seconds, self.goal = seconds, ""
+        self.seconds, self.goal = seconds, None
         self.ended, self.raw_reward, self.page_reward, self.fair = False, 0., 0., True
         self.switch(task)
         self._take()
@@ -264,7 +261,7 @@ class MiniwobDevice(PageDevice):
         "Begin the episode, or begin it again."
         if self.task in LEFT_OVER or self._episodes % FRESH_AFTER == 0: self._load_page()
         self._go_home()
-        self.goal = self.page.evaluate(BEGIN, [self.seed, self.seconds or NEVER_S])
+        self.goal = Goal(self.page.evaluate(BEGIN, [self.seed, self.seconds or NEVER_S]), self.task)
         self._episodes += 1
         self.ended, self.raw_reward, self.page_reward, self.fair = False, 0., 0., True
 
@@ -301,9 +298,9 @@ def reward(self: MiniwobDevice) -> float:
     "What the page has paid, -1 to 1; 0 before it has ended. With a limit in `seconds`, less the later."
     return float(self.raw_reward if self.seconds is None else self.page_reward)
 
-@patch(as_prop=True)
-def success(self: MiniwobDevice) -> bool:
-    "Has the page ended the episode and paid the most, and not by mistake?"
+@patch
+def solved(self: MiniwobDevice) -> bool:
+    "True if the page has ended the episode and paid the most, and not by mistake."
     return bool(self.ended and self.fair and self.raw_reward >= ENOUGH.get(self.task, 1))
 
 @patch(as_prop=True)
@@ -341,86 +338,15 @@ LONG = {"book-flight": 60, "book-flight-nodelay": 60, "choose-date": 30, "choose
         "number-checkboxes": 60, "order-food": 30, "social-media-all": 40, "social-media-some": 40, "use-slider-2": 40,
         "use-spinner": 30}
 
-def step_budget(
+def task_budget(
     task: str, # one of `ALL_TASKS`
 ) -> int:
     "Actions before an episode is truncated."
     return LONG.get(task) or BUDGETS[next(kind for kind, names in KINDS.items() if known_task(task) in names)]
 
-# %% ../../nbs/07a_miniwob.device.ipynb #bbc95d8e
-OTHER_CHARS = "\N{NARROW NO-BREAK SPACE}Öé♥确定取消ヘルプ" # that the words of some task have beside ASCII
-GOAL_LENGTH = 500                                         # no task's words are longer
+@patch(as_prop=True)
+def step_budget(self: MiniwobDevice) -> int:
+    "Actions before an episode of the present task is truncated."
+    return task_budget(self.task)
 
-class MiniwobEnv(gym.Env):
-    "A task of MiniWoB++: the screen and the words of the task in, actions out, what the page pays as reward."
-    metadata = dict(render_modes=["rgb_array"], render_fps=2)
-
-    def __init__(self,
-        task: str="click-test",        # one of `ALL_TASKS`
-        scale: float=1,                # one of `SCALES`
-        step_budget: int|None=None,    # actions before truncation; None: `step_budget(task)`
-        render_mode: str|None=None,    # "rgb_array" or None
-        seconds: float|None=None,      # as for `MiniwobDevice`
-        chromium: Chromium|None=None,  # whose page it is; None: a browser of its own
-    ):
-        if render_mode not in (None, *self.metadata["render_modes"]):
-            raise ValueError(f"render_mode: {render_mode!r} is not one of {', '.join(self.metadata['render_modes'])}")
-        if step_budget is not None and step_budget < 1: raise ValueError(f"step_budget: {step_budget} is fewer than 1")
-        self.device, self.render_mode = MiniwobDevice(task, scale, chromium, seconds=seconds), render_mode
-        self.step_budget, self.frame = step_budget or _budget(task), None
-        self.observation_space = spaces.Dict(
-            screen=spaces.Box(0, 255, (*self.device.size[::-1], 3), np.uint8),
-            goal=spaces.Text(GOAL_LENGTH, min_length=1, charset=CHARS + OTHER_CHARS))
-        self.action_space = action_space()
-
-    def reset(self, *,
-        seed: int|None=None,          # of the episode (0 to 2,999,999); None draws a training seed
-        options: dict|None=None,      # none are known
-    ) -> tuple[dict, dict]:
-        "Begin an episode. The same seed gives the same episode, exactly. Raises ValueError for an option."
-        if options: raise ValueError(f"options: {', '.join(options)} unknown; there are none")
-        super().reset(seed=seed)
-        if seed is None: seed = int(self.np_random.integers(len(split_seeds("train", 1_000_000))))
-        self.frame, self.steps = self.device.reset(seed), 0
-        return self.observation(), self.info(Action("wait"))
-
-    def step(self,
-        action: Action|str|dict, # an action, its DSL text, or a member of the action space
-    ) -> tuple[dict, float, bool, bool, dict]:
-        "One action. What cannot be understood costs a step and is told in info['invalid']."
-        action, before = to_action(action), self.device.ended
-        self.frame = self.device.perform(action)
-        self.steps += 1
-        over = self.device.ended or action.type == "done"
-        reward = 0. if before else self.device.reward
-        return self.observation(), reward, over, not over and self.steps >= self.step_budget, self.info(action)
-
-    def observation(self) -> dict[str, Any]:
-        "What an agent gets: screen (height x width x 3, uint8) and goal (words)."
-        return dict(screen=self.frame.image, goal=self.device.goal)
-
-    def info(self,
-        action: Action, # the last one
-    ) -> dict[str, Any]:
-        "What an agent does not get: task, seed, steps, why an action was invalid, what the page says of the episode."
-        d, why = self.device, (action.raw or {}).get("reason", "failed") if action.type == "failed" else None
-        return dict(task=d.task, seed=d.seed, steps=self.steps, invalid=why, ended=d.ended, success=d.success,
-                    raw_reward=float(d.raw_reward))
-
-    def render(self) -> np.ndarray|None:
-        "The screen (height x width x 3, uint8); None without a render mode. Raises ResetNeeded before the first reset."
-        if self.frame is None: raise gym.error.ResetNeeded("there is no screen yet: call reset first")
-        return self.frame.image if self.render_mode == "rgb_array" else None
-
-    def close(self) -> None:
-        "Give back the page, and the browser if it is the environment's own."
-        self.device.close()
-
-_budget = step_budget  # inside, the name is a parameter's
-
-# %% ../../nbs/07a_miniwob.device.ipynb #6fe7cb5c
-def register_miniwob():
-    "Register every task with gymnasium as `oaml/miniwob.<task>-v1`; importing `oaml.envs` does it. Opens nothing."
-    for task in ALL_TASKS:
-        id = f"oaml/miniwob.{task}-v1"
-        if id not in gym.registry: gym.register(id, entry_point="oaml.miniwob.device:MiniwobEnv", kwargs=dict(task=task))
+register_device("miniwob", MiniwobDevice, known_task)

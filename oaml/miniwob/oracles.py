@@ -766,7 +766,7 @@ def miniwob_targets(
 ) -> list[Target]:                  # the preferred one first; DONE once the page has ended the episode
     "Every right next act that is known. ValueError if the task has no oracle, or an act misses its box once rounded."
     if device.ended: return [Target(Action("done"))]
-    return plan(device.task, Seen(device.page.evaluate(SEE), device.goal, history, precision))
+    return plan(device.task, Seen(device.page.evaluate(SEE), device.goal.text, history, precision))
 
 class MiniwobOracle:
     "An agent that plays the tasks of `ORACLES`. Needs a live device in the view."
