@@ -25,7 +25,7 @@ from ..apps.app import App, Goal, split_seeds
 from ..apps.catalog import HELD_OUT_APP, TRAIN_APPS
 from .lines import quoted_in
 from .prompts import ASK_ACTION, GOAL_PREFIX, PromptFormat, answer_text, prompt_messages
-from .questions import aims_of, notes_of, reason_of, screen_questions, spot_of
+from .questions import aims_of, notes_of, screen_questions, spot_of
 from ..envs.app_device import SCREEN_SIZE, AppDevice
 from ..envs.device import recorded_elements
 from ..envs.oracle import acceptable_targets, intent_target
@@ -33,6 +33,7 @@ from ..ingest.store import load_sessions, sha256, write_atomic
 from ..ingest.synthetic import careless_act, disturb
 from ..schemas.sessions import Action, Step, Target, from_json, to_json
 from ..ui.layout import Element
+from ..ui.reasons import reason_of
 from ..ui.render import Writing
 
 # %% ../../nbs/06c_datasets.stream.ipynb #21d54119
