@@ -105,12 +105,15 @@ def load_session(
     folder: str|os.PathLike, # with a folder `sessions`
     id: str,                 # of the session
     digest: str|None=None,   # SHA-256 of its file; None: nobody knows it
+    check_screens: bool=False, # that every screen is there and holds what its name says
 ) -> Session:                # image paths are absolute or as `folder` is
     "Read one session back. Raises StoreError if its file is missing or another than it was, SchemaError if it is damaged."
     path = Path(folder)/"sessions"/f"{id}.json"
     data = _read_file(path)
     if digest and sha256(data) != digest: raise StoreError(f"{path}: is not what the manifest recorded; make the data again")
-    return _with_paths(from_json(Session, data.decode(), source=str(path)), lambda p: str(Path(folder)/p))
+    session = _with_paths(from_json(Session, data.decode(), source=str(path)), lambda p: str(Path(folder)/p))
+    if check_screens: _check_screens([session])
+    return session
 
 def _check_screens(sessions: Iterable[Session]):
     "Raise StoreError unless every screen of `sessions` opens and has the recorded pixels."
