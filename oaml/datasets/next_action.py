@@ -22,12 +22,19 @@ def step_sample(
     k: int,                           # which step, from 0
     fmt: PromptFormat=PromptFormat(), # how text is written
 ) -> dict:                            # {"images": [path], "messages": [system, user, assistant]}
-    "The chat sample of step `k`: goal, screen, earlier actions; the action. Raises ValueError without a screen."
+    "The chat sample of step `k`: goal, screen, earlier actions; the action. Raises ValueError without screen or thought."
     step = episode.steps[k]
     if step.observation.image_path is None: raise ValueError(f"{episode.id}: steps[{k}].observation has no image_path")
+    _check_thought(episode, k, fmt)
     messages = prompt_messages(episode.goal, [s.action for s in episode.steps[:k]], fmt)
     answer = answer_text(step.action, step.thought, fmt)
     return dict(images=[step.observation.image_path], messages=messages + [dict(role="assistant", content=answer)])
+
+def _check_thought(episode: Episode, k: int, fmt: PromptFormat):
+    "Raise ValueError naming the step if `fmt` has thoughts and the step has none."
+    if fmt.thought and not (episode.steps[k].thought or "").strip():
+        raise ValueError(f"{episode.id}: steps[{k}] has no thought to be learnt; use sessions with thoughts, as `oaml synth` "
+                         "makes, or thought=False (in a config prompt.thought: false)")
 
 # %% ../../nbs/06b_datasets.next_action.ipynb #f449b775
 def build_next_action_sft_samples(
@@ -115,6 +122,7 @@ class NextActionDataset(Sequence):
         self.episodes, self.fmt, self.questions, self.seed = episodes, fmt, questions, seed
         self.place_weight = place_weight
         self.index = [(i, k) for i, e in enumerate(episodes) for k in range(len(e.steps))]
+        for i, k in self.index: _check_thought(episodes[i], k, fmt)  # before hours of training, not in the midst of it
 
     def __len__(self) -> int: return len(self.index)
 

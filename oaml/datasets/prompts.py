@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SYSTEM_PROMPT', 'GOAL_PREFIX', 'HISTORY_PREFIX', 'SCREEN_SENTENCE', 'ASK_ACTION', 'ASK_THOUGHT', 'NO_ACTIONS',
-           'PromptFormat', 'user_text', 'goal_in', 'prompt_messages', 'answer_text']
+           'NO_THOUGHT', 'PromptFormat', 'user_text', 'goal_in', 'prompt_messages', 'answer_text']
 
 # %% ../../nbs/06a_datasets.prompts.ipynb #8b10063f
 from dataclasses import asdict, dataclass
@@ -87,9 +87,14 @@ def prompt_messages(
 
 def answer_text(
     action: Action,                      # the right next action
-    thought: str|None=None,              # why; written only if `fmt.thought`
+    thought: str|None=None,              # why; written only if `fmt.thought`, and then it must not be empty
     fmt: PromptFormat=PromptFormat(),    # the text format
 ) -> str:                                # the assistant's turn
-    "What the assistant should say: the action in the DSL, after a thought if the format has one."
+    "What the assistant should say: the action in the DSL, after a thought if the format has one. Raises ValueError without."
     said = format_action(action, fmt.precision, fmt.dsl_version)
-    return f"Thought: {(thought or '').strip()}\nAction: {said}" if fmt.thought else said
+    if not fmt.thought: return said
+    if not (thought or "").strip(): raise ValueError(NO_THOUGHT)
+    return f"Thought: {thought.strip()}\nAction: {said}"
+
+NO_THOUGHT = ("thought: is empty, and a model would learn to think nothing; use data with thoughts, as `oaml synth` makes, "
+              "or a format without (prompt.thought: false)")

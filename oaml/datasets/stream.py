@@ -267,7 +267,8 @@ def recorded_samples(
         asked = screen_questions(elements, how.questions, rng, how.fmt)
         later = {box for s in episode.steps[k:] for box in _changed(s)} if how.notes else None
         wanted = wanted_on(elements, episode.goal, recorded_target(step, elements), {}, later)
-        if step.thought: wanted = replace(wanted, thought=step.thought, looks=())
+        if step.thought and not wanted.thought.endswith(step.thought):  # somebody's own, not the oracle's reason
+            wanted = replace(wanted, thought=step.thought, looks=())
         out.append(chat_sample(image, [wanted], fitting(asked, how.longest), how))
     return out
 

@@ -36,7 +36,7 @@ from ..ui.widgets import FOCUSABLE
 
 # %% ../../nbs/05b_ingest.synthetic.ipynb #714c3b83
 DEED_WORDS = dict(
-    click="clicked", double_click="double-clicked", right_click="right-clicked", long_press="held", move="pointed at",
+    click="clicked", double_click="double-clicked", right_click="right-clicked", long_press="long-pressed", move="pointed at",
     drag="dragged", scroll="scrolled", type="typed", answer="answered", key_press="pressed", wait="waited")
 
 def _deed(target: Target) -> str:
