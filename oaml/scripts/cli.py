@@ -37,7 +37,7 @@ def oaml_command(
 def _mendable(run: Callable, **kw):
     "Call `run(**kw)`; an error that a person can mend is told in a line, with exit code 2."
     try: return run(**kw)
-    except KeyboardInterrupt: _fail("stopped", 130)
+    except KeyboardInterrupt as e: _fail(str(e) or "stopped", 130)
     except Exception as e:
         if type(e).__name__ not in MENDABLE and not isinstance(e, (ValueError, OSError, ImportError)): raise
         _fail(str(e))
@@ -53,20 +53,38 @@ def _fail(message: str, code: int=2):
 @app.command()
 def synth(
     app: Annotated[str, typer.Option(help="Application: login, settings, browser, registration, mail, files, contacts, "
-                                          "document, sheet, procedural; with @phone or @perturbed behind it.")]="login",
+                                          "document, sheet, procedural, or your own as my_module:Thermostat; with "
+                                          "@phone or @perturbed behind it.")]="login",
     sessions: Annotated[int, typer.Option(help="How many sessions, one episode each.")]=10,
-    seed: Annotated[int, typer.Option(help="Seed of the first session, 0 to 999999 (the training seeds).")]=0,
+    seed: Annotated[int|None, typer.Option(help="Seed of the first session, within its split.",
+                                           show_default="0, or 1000000 for validation")]=None,
     out: Annotated[str, typer.Option(help="Folder to write; must not hold sessions yet.")]="runs/synth",
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a stopped command, to the same bytes; repeat its "
+                                                          "other options.")]=False,
+    goals: Annotated[str|None, typer.Option(help="Kinds of goals, taken in turn, as star,reply; by default as the "
+                                                 "application draws them.")]=None,
+    size: Annotated[str|None, typer.Option(help="Screen, such as 320x256, multiples of 32; by default the "
+                                                "application's own.")]=None,
+    theme: Annotated[str|None, typer.Option(help="Theme family, such as slate; by default drawn by seed.")]=None,
+    jitter: Annotated[bool, typer.Option(help="A look by seed, or the same for all.")]=True,
+    split: Annotated[str, typer.Option(help="Where seeds are from: train or validation.")]="train",
     recovery: Annotated[float, typer.Option(help="Share of episodes that begin disturbed, 0 to 1.")]=0.,
+    precision: Annotated[int, typer.Option(help="Decimals of coordinates, 1 to 6.")]=3,
     workers: Annotated[int|None, typer.Option(help="Processes; by default one a core for 200 sessions and more.")]=None,
+    held_out: Annotated[bool, typer.Option("--held-out", help="Allow the application (calendar) or theme (rosewood) "
+                                                              "that is held out: what trains on it measures nothing.")]=False,
 ):
-    """Make **sessions**: an oracle acts in a live application, screens and actions are recorded.
+    """Make **sessions**: an oracle acts in a live application; screens, actions, reasons are recorded.
 
     Example: `oaml synth --app login --sessions 100 --seed 0 --out runs/data`, then look at
-    `runs/data/contact_sheet.png`.
+    `runs/data/contact_sheet.png`. Whole episodes are kept as they are made: stopped, it goes on with `--resume`.
     """
+    from oaml.envs.serve import screen_size
     from oaml.scripts.synth import synth as make
-    made = _mendable(make, app=app, sessions=sessions, seed=seed, out=out, recovery=recovery, workers=workers)
+    made = _mendable(make, app=app, sessions=sessions, seed=seed, out=out, recovery=recovery, precision=precision,
+                     workers=workers, size=_mendable(screen_size, text=size) if size else None,
+                     goals=goals.split(",") if goals else None, split=split, theme=theme, jitter=jitter, held_out=held_out,
+                     resume=resume)
     typer.echo(f"{len(made)} sessions, {sum(len(e.steps) for s in made for e in s.episodes)} steps in {out}")
 
 # %% ../../nbs/14g_scripts.cli.ipynb #1d8bef2c
@@ -119,9 +137,11 @@ def dagger(
 # %% ../../nbs/14g_scripts.cli.ipynb #52ca9e33
 @app.command("eval")
 def eval_(
-    suite: Annotated[str, typer.Option(help="What on: login-v1, synthetic-v1 (nine applications), grounding-v1; "
+    suite: Annotated[str|None, typer.Option(show_default="login-v1", help="What on: login-v1, synthetic-v1 (nine applications), grounding-v1; "
                                             "login-v1-ood, synthetic-v1-ood, -robust, -mobile; calendar-v1 (never "
-                                            "trained on); miniwob (125 real pages; needs Chromium).")]="login-v1",
+                                            "trained on); miniwob (125 real pages; needs Chromium).")]=None,
+    app: Annotated[str|None, typer.Option(help="One application instead of a suite: files, mail@phone, or your own as "
+                                               "my_module:Thermostat.")]=None,
     agent: Annotated[str, typer.Option(help="oracle, do-nothing, random, memoriser, nearest, nano, or the folder of a "
                                             "trained agent.")]="oracle",
     episodes: Annotated[int, typer.Option(help="Episodes for each application.")]=100,
@@ -139,7 +159,7 @@ def eval_(
     from oaml.scripts.eval_policy import eval_policy
     from oaml.viz.plots import results_table
     rows = _mendable(eval_policy, suite=suite, agent=agent, episodes=episodes, split=split, first_seed=first_seed,
-                     out=out, tasks=tasks.split(",") if tasks else None, scale=scale)
+                     out=out, tasks=tasks.split(",") if tasks else None, scale=scale, app=app)
     typer.echo(results_table(total_rows(rows), TOTALS) + f"\n\n{len(rows)} rows in {out}")
 
 # %% ../../nbs/14g_scripts.cli.ipynb #c067ef48

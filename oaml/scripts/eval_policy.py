@@ -14,12 +14,12 @@ from pathlib import Path
 from ..apps.app import split_seeds
 from ..evals.manifests import check_manifest
 from ..evals.miniwob import MINIWOB_SUITE, evaluate_miniwob, miniwob_agent
-from ..evals.suites import SUITES, evaluate_suite, load_agent, load_suite
+from ..evals.suites import SUITES, Suite, app_suite, evaluate_suite, load_agent, load_suite
 from ..ingest.store import write_atomic
 
 # %% ../../nbs/14c_scripts.eval_policy.ipynb #5f1c89b9
 def eval_policy(
-    suite: str="login-v1",         # a name of `oaml.evals.suites.SUITES`, or "miniwob-v1" ("miniwob" for short)
+    suite: str|None=None,          # a name of `oaml.evals.suites.SUITES`, or "miniwob"; None: login-v1, or that of `app`
     agent: str="oracle",           # oracle, do-nothing, random, memoriser, nearest, nano, or a trained agent's folder
     episodes: int=100,             # for each application
     split: str="test",             # test, or validation while developing
@@ -28,25 +28,31 @@ def eval_policy(
     progress: bool=True,           # show bars
     tasks: Sequence[str]|None=None, # of MiniWoB++, such as ["click-test"]; None: all 125
     scale: float=1,                # of MiniWoB++'s screens: 1 (160x210), 1.6, 2, 3 or 4
+    app: str|None=None,            # measured instead of a suite: a name for `load_app`, your own application's too
 ) -> list[dict]:                   # results rows
     "Measure an agent, acting and on recorded steps. Raises ValueError if the suite is not what its manifest says."
+    if app and suite: raise ValueError(f"app: {app} is measured instead of a suite; leave out either it or {suite}")
     if out is not None: check_writable(out)
     if split not in ("test", "validation"): raise ValueError(f"split: {split!r} is neither test nor validation")
     if episodes < 1: raise ValueError(f"episodes: {episodes} is fewer than 1")
     split_seeds(split, episodes, first_seed)  # raises
     if suite in (MINIWOB_SUITE, "miniwob"):
         rows, _ = evaluate_miniwob(miniwob_agent(agent), tasks, episodes, split, first_seed, scale, progress)
-    elif tasks is not None: raise ValueError(f"tasks: only {MINIWOB_SUITE} has tasks to choose from, not {suite}")
-    else: rows = _on_synthetic(suite, agent, episodes, split, first_seed, progress)
+    elif tasks is not None: raise ValueError(f"tasks: only {MINIWOB_SUITE} has tasks to choose from, not {app or suite}")
+    else: rows = _on_synthetic(app_suite(app) if app else _known_suite(suite or "login-v1"), agent, episodes, split, first_seed,
+                               progress)
     if out is not None: write_results(rows, out)
     return rows
 
-def _on_synthetic(suite: str, agent: str, episodes: int, split: str, first_seed: int, progress: bool) -> list[dict]:
-    "Rows of a suite of our own applications."
+def _known_suite(name: str) -> Suite:
+    "The suite called `name`. Raises ValueError naming those there are, MiniWoB++ too."
     there = (*SUITES, MINIWOB_SUITE)
-    if suite not in there: raise ValueError(f"suite: {suite!r} is unknown; there are {', '.join(there)}")
-    suite = load_suite(suite)
-    if split == "test": check_manifest(suite)
+    if name not in there: raise ValueError(f"suite: {name!r} is unknown; there are {', '.join(there)}")
+    return load_suite(name)
+
+def _on_synthetic(suite: Suite, agent: str, episodes: int, split: str, first_seed: int, progress: bool) -> list[dict]:
+    "Rows of a suite of synthetic applications."
+    if split == "test" and suite.name in SUITES: check_manifest(suite)
     return evaluate_suite(load_agent(agent, suite), suite, episodes, split, first_seed, progress)[0]
 
 def check_writable(

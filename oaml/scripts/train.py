@@ -45,22 +45,15 @@ def _generator_settings(data: DataSection, precision: int) -> dict:
     return dict(num_sessions=data.sessions, seed=data.seed, app=data.app, family=theme_family(data.themes),
                 recovery=data.recovery, precision=precision)
 
-def _made_as(folder: Path, how: dict) -> bool:
-    "Was the session folder made with the settings `how`?"
-    if not (folder/"manifest.json").exists(): return False
-    meta = load_manifest(folder)["meta"]
-    return all(meta.get("first_seed" if k == "seed" else k) == v for k, v in how.items())
-
 def training_data(
     config: TrainingConfig,     # its data and prompt sections
     progress: bool=True,        # show a bar
 ) -> tuple[list[Episode], dict]: # episodes, and the manifest that the run keeps
     "The episodes to learn from: those in `data.path`, or generated once into the run's folder."
     data, folder = config.data, Path(config.data.path or Path(config.output_dir)/"data")
-    how = _generator_settings(data, config.prompt.precision)
-    if data.path is None and not _made_as(folder, how):
-        generate_synthetic_sessions(**how, output_dir=folder, workers=data.workers or None, progress=progress)
-    sessions = load_sessions(folder, check_screens=data.path is not None)
+    if data.path: sessions = load_sessions(folder)
+    else: sessions = generate_synthetic_sessions(**_generator_settings(data, config.prompt.precision), output_dir=folder,
+                                                 workers=data.workers or None, progress=progress, resume=True)
     said = load_manifest(folder)
     episodes = [e for s in sessions for e in s.episodes]
     return episodes, dict(said["meta"], sessions=len(sessions), steps=sum(len(e.steps) for e in episodes),
