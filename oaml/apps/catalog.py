@@ -46,7 +46,8 @@ def _import_class(where: str) -> type:
     try: found = importlib.import_module(module)
     except ModuleNotFoundError as e:
         if not f"{module}.".startswith(f"{e.name}."): raise  # a module that it imports is missing
-        raise ValueError(f"app: {where!r}: there is no module {e.name!r} in {os.getcwd()} or among what is installed") from None
+        raise ValueError(f"app: {where!r}: there is no module {e.name!r} in the current folder or among what is "
+                         "installed") from None
     if not isinstance(getattr(found, name, None), type): raise ValueError(f"app: {where!r}: {module} has no class {name!r}")
     return getattr(found, name)
 

@@ -208,7 +208,8 @@ def generate_synthetic_sessions(
     """Oracle sessions in a synthetic application, on disk and in memory (seed document 1, 6.4). Raises ValueError for test
     seeds, StoreError for a folder that holds sessions unless `resume`; stopped, it keeps those that are whole."""
     _check_request(app, family, recovery, precision, split, held_out)
-    if workers is None: workers = os.cpu_count() or 1 if num_sessions >= 200 else 1
+    alone = num_sessions < 200 or app.startswith("__main__:")  # a notebook's class is in no other process
+    if workers is None: workers = 1 if alone else os.cpu_count() or 1
     if workers < 1: raise ValueError(f"workers: {workers} is below 1")
     if resume and seed is None: raise ValueError("seed: to go on takes the seed that the sessions begin with")
     size = AppDevice(app, size, goals=goals).size  # what is unknown is an error before anything is written

@@ -137,9 +137,10 @@ def dagger(
 # %% ../../nbs/14g_scripts.cli.ipynb #52ca9e33
 @app.command("eval")
 def eval_(
-    suite: Annotated[str|None, typer.Option(show_default="login-v1", help="What on: login-v1, synthetic-v1 (nine applications), grounding-v1; "
+    suite: Annotated[str|None, typer.Option(help="What on: login-v1, synthetic-v1 (nine applications), grounding-v1; "
                                             "login-v1-ood, synthetic-v1-ood, -robust, -mobile; calendar-v1 (never "
-                                            "trained on); miniwob (125 real pages; needs Chromium).")]=None,
+                                            "trained on); miniwob (125 real pages; needs Chromium).",
+                                       show_default="login-v1")]=None,
     app: Annotated[str|None, typer.Option(help="One application instead of a suite: files, mail@phone, or your own as "
                                                "my_module:Thermostat.")]=None,
     agent: Annotated[str, typer.Option(help="oracle, do-nothing, random, memoriser, nearest, nano, or the folder of a "
