@@ -13,7 +13,7 @@ import signal
 import tempfile
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from functools import partial
 from itertools import groupby
 from multiprocessing import get_context, parent_process
@@ -143,12 +143,22 @@ def _worker_pool(workers: int) -> ProcessPoolExecutor:
     "Fresh processes: forking one that runs threads can hang."
     return ProcessPoolExecutor(workers, get_context("spawn"), _start_worker)
 
+@contextmanager
+def _interrupts_later() -> Iterator[None]:
+    "Put Ctrl-C off; processes that are begun inside never hear it, not even before `_start_worker`. Not on Windows."
+    if not hasattr(signal, "pthread_sigmask"): return (yield)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try: yield
+    finally: signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
 def _make_sessions(seeds: Iterable[int], workers: int, **kw) -> Iterator[Session]:
     "Sessions in the order of `seeds`."
     make = partial(_make_session, **kw)
     if workers <= 1: yield from map(make, seeds)
     else:
-        with _worker_pool(workers) as pool: yield from pool.map(make, seeds)
+        with _worker_pool(workers) as pool:
+            with _interrupts_later(): made = pool.map(make, seeds)  # this starts the workers
+            yield from made
 
 # %% ../../nbs/05b_ingest.synthetic.ipynb #6cd2d182
 def session_seeds(
