@@ -53,8 +53,8 @@ def episode_summary(
     "What happened, in a sentence: every act, and how it ended."
     runs = [(deed, len(list(g))) for deed, g in groupby(_deed(s.acceptable[0]) for s in steps if s.action.type != "done")]
     deeds = [deed if n == 1 else f"{deed} {n} times" for deed, n in runs]
-    said = f"{', '.join(deeds) or 'nothing was left to do'}; the goal is reached."
-    return f"After careless acts: {said}" if disturbed else said[0].upper() + said[1:]
+    sentence = f"{', '.join(deeds) or 'nothing was left to do'}; the goal is reached."
+    return f"After careless acts: {sentence}" if disturbed else sentence[0].upper() + sentence[1:]
 
 # %% ../../nbs/05b_ingest.synthetic.ipynb #b75d3df6
 def _record_step(device: AppDevice, frame: Frame, history: list[Action], screens: Path, precision: int) -> Step:
