@@ -22,7 +22,13 @@ class Settings(BaseSettings):
     prices: Path|None = Field(None, validation_alias="OAML_PRICES") # file of prices, see `models.api_adapter`
 
     @classmethod
-    def settings_customise_sources(cls, settings_cls, init_settings, env_settings, dotenv_settings, file_secret_settings):
+    def settings_customise_sources(cls,
+        settings_cls,         # this class
+        init_settings,        # explicit values
+        env_settings,         # the environment
+        dotenv_settings,      # the `.env` file
+        file_secret_settings, # unused; the interface has it
+    ) -> tuple:
         "Explicit values, then `.env`, then the environment."
         return init_settings, dotenv_settings, env_settings
 
