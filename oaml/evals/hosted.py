@@ -6,7 +6,7 @@
 __all__ = ['BudgetSpent', 'Budget', 'EpisodeAnswers', 'read_answers', 'HostedEpisode', 'HostedAgent', 'spending', 'is_hosted',
            'load_hosted']
 
-# %% ../../nbs/10ca_evals.hosted.ipynb #368a771a
+# %% ../../nbs/10ca_evals.hosted.ipynb #e27fefad
 import json
 import threading
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ from ..models.interface import VLMAdapter
 from ..runtime.policy import AgentPolicy
 from ..schemas.sessions import Action, Episode
 
-# %% ../../nbs/10ca_evals.hosted.ipynb #922f7058
+# %% ../../nbs/10ca_evals.hosted.ipynb #3f3cde82
 class BudgetSpent(ApiError):
     "The limit is reached. The message says what was spent and how to go on."
 
@@ -64,7 +64,7 @@ class Budget:
             raise ValueError("max_cost: the server does not say how many tokens it used, so the limit cannot be kept")
         with self._lock: self.spent = self.spent + (usage or Usage())
 
-# %% ../../nbs/10ca_evals.hosted.ipynb #a5a75c06
+# %% ../../nbs/10ca_evals.hosted.ipynb #c22e5989
 class EpisodeAnswers(VLMAdapter):
     "The answers of one episode: those in `file` first, then the model's, which are added to it."
     def __init__(self,
@@ -127,7 +127,7 @@ def read_answers(
             raise ValueError(f"{file}: {key} was {said.get(key)!r} and is {value!r} now; choose another --out")
     return rows
 
-# %% ../../nbs/10ca_evals.hosted.ipynb #b183eb5d
+# %% ../../nbs/10ca_evals.hosted.ipynb #acb17dad
 @dataclass
 class HostedEpisode:
     "One episode of a hosted model."
@@ -196,7 +196,7 @@ def spending(
                 cached_tokens=total and total.cache_read, output_tokens=total and total.output,
                 cost=sum(costs) if costs and None not in costs else None)
 
-# %% ../../nbs/10ca_evals.hosted.ipynb #25d3fd6d
+# %% ../../nbs/10ca_evals.hosted.ipynb #15dd9039
 def is_hosted(
     name: str, # of an agent
 ) -> bool:
