@@ -154,7 +154,8 @@ class HostedAgent:
 
     def _agent(self, answers: EpisodeAnswers) -> PolicyAgent:
         "The agent of one episode."
-        return PolicyAgent(AgentPolicy(answers, max_new_tokens=API_MAX_TOKENS), self.name, tries=0)
+        tries = {} if self.adapter.lent else dict(tries=0)
+        return PolicyAgent(AgentPolicy(answers, max_new_tokens=API_MAX_TOKENS), self.name, **tries)
 
     def play(self,
         suite: str,                            # its name

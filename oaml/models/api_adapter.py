@@ -424,7 +424,9 @@ class ApiVLMAdapter(VLMAdapter):
         check_url(self.base_url, self._key is not None)
         self._backend = (_Anthropic(client, model, tool) if provider == "anthropic" else
                          _OpenAIComputer(client, model, tool) if tool else _OpenAIChat(client, model))
-        if prompt_format is None and base_url and not self._native and provider == "openai": prompt_format = self._served_format()
+        ask_server = prompt_format is None and base_url and not self._native and provider == "openai"
+        served = self._served_format() if ask_server else None
+        self.lent, prompt_format = served is not None, prompt_format or served  # is it an oaml model, lent by its server?
         self._guide = NATIVE_GUIDE if self._native else "" if prompt_format else DSL_GUIDE
         self.prompt_format = prompt_format or asdict(PromptFormat(history=API_HISTORY, thought=not self._native))
 
