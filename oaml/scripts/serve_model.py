@@ -77,6 +77,7 @@ def model_app(
         from starlette.concurrency import run_in_threadpool
         from starlette.middleware import Middleware
         from starlette.middleware.trustedhost import TrustedHostMiddleware
+        from starlette.requests import ClientDisconnect
         from starlette.responses import JSONResponse
         from starlette.routing import Route
     except ImportError as e: raise ImportError("serve-model needs pip install 'oaml[serve]'") from e
@@ -98,9 +99,11 @@ def model_app(
         return JSONResponse(card) if asked == name else wrong(404, f"model: {asked!r} is not here, {name!r} is")
     async def chat(request):
         raw = bytearray()
-        async for piece in request.stream():
-            raw += piece
-            if len(raw) > MAX_BODY: return wrong(413, f"the request has more than {MAX_BODY} bytes")
+        try:
+            async for piece in request.stream():
+                raw += piece
+                if len(raw) > MAX_BODY: return wrong(413, f"the request has more than {MAX_BODY} bytes")
+        except ClientDisconnect: return wrong(400, "the client has left")  # nobody reads this, and it is no error of ours
         return await run_in_threadpool(answer, bytes(raw))
 
     return Starlette(routes=[Route("/v1/models", models), Route("/v1/models/{model:path}", model),
