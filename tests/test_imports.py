@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 OAML = Path(__file__).parents[1]/"oaml"
-ORDER = ("schemas viz ui apps envs ingest datasets models training runtime evals rewards tasks prompt2policy "
-         "config scripts").split()
+ORDER = ("config schemas viz ui apps envs ingest datasets models training runtime evals rewards tasks prompt2policy "
+         "scripts").split()
 READS_ONLY = {"viz": {"schemas"}, "rewards": {"schemas"}}
 LIGHT = ORDER[:ORDER.index("datasets") + 1]
 HEAVY = {"torch", "transformers", "peft", "accelerate", "bitsandbytes"}

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SUITES', 'ROW', 'TOTALS', 'AGENTS', 'KNOWN_SESSIONS', 'Suite', 'load_suite', 'app_suite', 'Report', 'mean_row',
-           'evaluate_suite', 'total_rows', 'training_episodes', 'load_agent']
+           'evaluate_suite', 'total_rows', 'training_episodes', 'load_agent', 'agent_name']
 
 # %% ../../nbs/10d_evals.suites.ipynb #e9ba47c9
 import tempfile
@@ -18,6 +18,7 @@ from ..apps.phone import PHONE_SIZE
 from ..envs.app_device import SCREEN_SIZE, AppDevice
 from .baselines import Agent, DoNothing, Memoriser, NearestScreen, Oracle, PolicyAgent, RandomAgent
 from .closed_loop import Outcome, run_episodes, summarise
+from .hosted import HostedAgent, HostedEpisode, is_hosted, load_hosted, spending
 from .trajectory_matching import Scores, predict_steps
 from ..ingest.synthetic import generate_synthetic_sessions, record_episode
 from ..runtime.policy import load_policy
@@ -76,6 +77,7 @@ class Report:
     outcomes: list[Outcome]=field(default_factory=list)       # acting
     episodes: list[Episode]=field(default_factory=list)       # the oracle's, of the same seeds
     predicted: list[list[Action]]=field(default_factory=list) # on the oracle's screens
+    hosted: list[HostedEpisode]=field(default_factory=list)   # a hosted model's, with what they cost; else empty
 
     def of(self,
         family: str, # a goal family, or "all"
@@ -83,7 +85,8 @@ class Report:
         "The part of one goal family; all for 'all'."
         if family == "all": return self
         keep = [i for i, o in enumerate(self.outcomes) if o.goal_family == family]
-        return Report(self.app, *([part[i] for i in keep] for part in (self.outcomes, self.episodes, self.predicted)))
+        parts = self.outcomes, self.episodes, self.predicted, self.hosted
+        return Report(self.app, *([part[i] for i in keep] if part else [] for part in parts))
 
     def scores(self) -> Scores:
         "Of the recorded steps."
@@ -96,10 +99,15 @@ def _run_app(agents: list[Agent], suite: Suite, app: str, seeds: Iterable[int], 
     with tempfile.TemporaryDirectory(prefix="oaml-eval-") as folder:
         device = suite.device(app)
         episodes = [record_episode(device, s, Path(folder)) for s in seeds]
-        predicted = [_oracle_steps(episodes) if a.name == "oracle" else predict_steps(a, episodes, progress)
-                     for a in agents]
-    return [Report(app, run_episodes(a, lambda: suite.device(app), seeds, progress), episodes, p)
-            for a, p in zip(agents, predicted)]
+        return [_report(a, suite, app, seeds, episodes, progress) for a in agents]
+
+def _report(agent: Agent, suite: Suite, app: str, seeds: Iterable[int], episodes: list[Episode], progress: bool) -> Report:
+    "What one agent did."
+    if isinstance(agent, HostedAgent):
+        played = agent.play(suite.name, lambda: suite.device(app), seeds, episodes, progress)
+        return Report(app, [e.outcome for e in played], episodes, [e.predicted for e in played], played)
+    predicted = _oracle_steps(episodes) if agent.name == "oracle" else predict_steps(agent, episodes, progress)
+    return Report(app, run_episodes(agent, lambda: suite.device(app), seeds, progress), episodes, predicted)
 
 def _oracle_steps(episodes: list[Episode]) -> list[list[Action]]:
     "What the oracle does on its own episodes: what it did."
@@ -108,7 +116,7 @@ def _oracle_steps(episodes: list[Episode]) -> list[list[Action]]:
 # %% ../../nbs/10d_evals.suites.ipynb #e47738d9
 ROW = ("suite", "app", "goal_family", "split", "agent", "episodes", "success", "success_ci", "reached", "n_presatisfied",
        "success_presatisfied", "steps_ratio", "invalid_actions", "type_accuracy", "click_in_box", "text_accuracy",
-       "step_accuracy", "episode_accuracy")
+       "step_accuracy", "episode_accuracy", *spending([]))
 
 def _report_row(report: Report, family: str, **names) -> dict:
     "One results row; `names` are suite, split and agent."
@@ -116,7 +124,7 @@ def _report_row(report: Report, family: str, **names) -> dict:
     s = part.scores()
     row = dict(names, app=report.app, goal_family=family, **summarise(part.outcomes), type_accuracy=s.type.value,
                click_in_box=s.click.value, text_accuracy=s.text.value, step_accuracy=s.step.value,
-               episode_accuracy=s.episode.value)
+               episode_accuracy=s.episode.value, **spending(part.hosted))
     return {k: row[k] for k in ROW}
 
 def mean_row(
@@ -126,7 +134,8 @@ def mean_row(
     def mean(k):
         values = [r[k] for r in rows if r[k] is not None]
         return sum(values)/len(values) if values else None
-    summed = {k: sum(r[k] for r in rows) for k in ("episodes", "n_presatisfied")}
+    counts = ("episodes", "n_presatisfied", *spending([]))
+    summed = {k: None if any(r[k] is None for r in rows) else sum(r[k] for r in rows) for k in counts}
     fixed = dict(app="mean", goal_family="all", success_ci=rows[0]["success_ci"] if len(rows) == 1 else None)
     same = {k: v for k, v in rows[0].items() if isinstance(v, str)} | summed | fixed
     return {k: same[k] if k in same else mean(k) for k in ROW}
@@ -183,13 +192,15 @@ def training_episodes(
     return [s.episodes[0] for app in suite.apps if app not in suite.held_out for s in sessions(app)]
 
 def load_agent(
-    name: str,                           # one of `AGENTS`, or the folder of a trained agent
+    name: str,                           # one of `AGENTS`, the folder of a trained agent, anthropic:MODEL, openai:MODEL
     suite: Suite,                        # the copying baselines are made from its training split
     episodes: list[Episode]|None=None,   # training episodes for them; None makes some
+    hosted: dict|None=None,              # options of a hosted model, see `load_hosted`
 ) -> Agent:
     "An agent by name or folder. Raises ValueError or FileNotFoundError that say what to do."
     simple = {"oracle": Oracle, "do-nothing": DoNothing, "random": RandomAgent}
     if name in simple: return simple[name]()
+    if is_hosted(name): return load_hosted(name, **(hosted or {}))
     if name in ("memoriser", "nearest"):
         known = training_episodes(suite) if episodes is None else episodes
         if not known: raise ValueError(f"agent: {name} has nothing to copy from, no application of {suite.name} may be "
@@ -197,6 +208,13 @@ def load_agent(
         return (Memoriser if name == "memoriser" else NearestScreen)(known)
     if name == "nano" and not Path(name).exists(): return PolicyAgent(load_policy("nano"), "nano")
     if not Path(name).is_dir():
-        raise FileNotFoundError(f"agent: {name!r} is neither one of {', '.join(AGENTS)} nor a folder")
-    folder = Path(name).resolve()
-    return PolicyAgent(load_policy(name), folder.parent.name if folder.name == "agent" else folder.name)
+        raise FileNotFoundError(f"agent: {name!r} is neither one of {', '.join(AGENTS)}, nor anthropic:MODEL or "
+                                "openai:MODEL, nor a folder")
+    return PolicyAgent(load_policy(name), agent_name(name))
+
+def agent_name(
+    folder: str|Path, # of a trained agent
+) -> str:             # its run's name, where it is the `agent` of one
+    "What a trained agent is called in tables."
+    folder = Path(folder).resolve()
+    return folder.parent.name if folder.name == "agent" else folder.name

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['app', 'MENDABLE', 'miniwob', 'oaml_command', 'synth', 'train', 'pretrain', 'dagger', 'eval_', 'predict',
-           'leaderboard', 'demo', 'miniwob_collect', 'miniwob_train', 'miniwob_eval', 'serve_device', 'main']
+           'leaderboard', 'demo', 'miniwob_collect', 'miniwob_train', 'miniwob_eval', 'serve_device', 'main',
+           'serve_model']
 
 # %% ../../nbs/14g_scripts.cli.ipynb #8c4b8724
 from collections.abc import Callable
@@ -143,25 +144,48 @@ def eval_(
                                        show_default="login-v1")]=None,
     app: Annotated[str|None, typer.Option(help="One application instead of a suite: files, mail@phone, or your own as "
                                                "my_module:Thermostat.")]=None,
-    agent: Annotated[str, typer.Option(help="oracle, do-nothing, random, memoriser, nearest, nano, or the folder of a "
-                                            "trained agent.")]="oracle",
+    agent: Annotated[str, typer.Option(help="oracle, do-nothing, random, memoriser, nearest, nano, the folder of a "
+                                            "trained agent, or a hosted model: anthropic:MODEL, openai:MODEL.")]="oracle",
     episodes: Annotated[int, typer.Option(help="Episodes for each application.")]=100,
     split: Annotated[str, typer.Option(help="test, or validation while you develop.")]="test",
     first_seed: Annotated[int, typer.Option(help="Which seed of the split comes first, counted from 0.")]=0,
     out: Annotated[str, typer.Option(help="Results file to write.")]="results.json",
     tasks: Annotated[str|None, typer.Option(help="Of miniwob: some of its tasks, as click-test,login-user.")]=None,
     scale: Annotated[float, typer.Option(help="Of miniwob: 1 (160x210), 1.6, 2, 3 or 4.")]=1,
+    base_url: Annotated[str|None, typer.Option(help="Of a hosted model: a server of your own, such as "
+                                                    "http://127.0.0.1:8000/v1.")]=None,
+    dialect: Annotated[str|None, typer.Option(help="Of a hosted model: dsl (oaml's action text, the default), or native "
+                                                   "(the provider's computer use; native:VERSION for older tools).")]=None,
+    prices: Annotated[str|None, typer.Option(help="Of a hosted model: dollars for a million tokens, such as input=3,"
+                                                  "output=15,cache_read=0.3,cache_write=3.75, or a YAML file of them.")]=None,
+    max_cost: Annotated[float|None, typer.Option(help="Of a hosted model: dollars after which nothing more is asked.")]=None,
+    concurrency: Annotated[int|None, typer.Option(help="Of a hosted model: episodes at once (4).")]=None,
+    temperature: Annotated[float|None, typer.Option(help="Of a hosted model: sent with each question; by default none "
+                                                         "is, for newer models refuse it.")]=None,
+    resume: Annotated[bool, typer.Option("--resume", help="Of a hosted model: go on; stored answers are not asked "
+                                                          "for again.")]=False,
 ):
     """**Measure** an agent: acting in the application, and on recorded steps of the same episodes.
 
     Example: `oaml eval --suite login-v1 --agent runs/demo/agent --episodes 100 --out results.json`.
+
+    A hosted model is paid by the token: `oaml eval --agent anthropic:MODEL --prices input=...,output=... --max-cost 5`.
+    Its key is ANTHROPIC_API_KEY or OPENAI_API_KEY, in a file `.env` or in the environment.
     """
     from oaml.evals.suites import TOTALS, total_rows
     from oaml.scripts.eval_policy import eval_policy
     from oaml.viz.plots import results_table
     rows = _mendable(eval_policy, suite=suite, agent=agent, episodes=episodes, split=split, first_seed=first_seed,
-                     out=out, tasks=tasks.split(",") if tasks else None, scale=scale, app=app)
-    typer.echo(results_table(total_rows(rows), TOTALS) + f"\n\n{len(rows)} rows in {out}")
+                     out=out, tasks=tasks.split(",") if tasks else None, scale=scale, app=app, base_url=base_url,
+                     dialect=dialect, prices=prices, max_cost=max_cost, concurrency=concurrency, temperature=temperature,
+                     resume=resume)
+    typer.echo(results_table(total_rows(rows), TOTALS) + f"\n\n{len(rows)} rows in {out}" + _spent(rows[-1]))
+
+def _spent(row: dict) -> str:
+    "What a hosted model used, by its last results row; nothing for others."
+    if row.get("input_tokens") is None: return ""
+    cost = "at unknown prices" if row["cost"] is None else f"${row['cost']:.4f}"
+    return f"\n{row['input_tokens']:,} tokens read ({row['cached_tokens']:,} cached), {row['output_tokens']:,} written, {cost}"
 
 # %% ../../nbs/14g_scripts.cli.ipynb #c067ef48
 @app.command()
@@ -281,3 +305,17 @@ def serve_device(
 def main():
     "The command's entry point."
     app()
+
+# %% ../../nbs/14g_scripts.cli.ipynb #6fca267e
+@app.command("serve-model")
+def serve_model(
+    agent: Annotated[str, typer.Option(help="nano, or the folder of a trained agent.")]="nano",
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 for any free one.")]=8730,
+):
+    """**Lend a model** to programs on this machine, behind an OpenAI-compatible address, until Ctrl-C.
+
+    Example: `oaml serve-model`, and in another terminal
+    `oaml eval --agent openai:nano --base-url http://127.0.0.1:8730/v1 --episodes 5`.
+    """
+    from oaml.scripts.serve_model import serve_model as run
+    _mendable(run, agent=agent, port=port, say=typer.echo)
