@@ -46,7 +46,8 @@ def to_action(
 
 def _choice(a: dict, field: str, names: tuple[str, ...]) -> str:
     "The name that a field counts off. Raises ValueError, also for a number below 0, which Python would count from the end."
-    k = operator.index(a[field])
+    try: k = operator.index(a[field])
+    except TypeError: raise ValueError(f"{field}: {a[field]!r} is no integer") from None
     if not 0 <= k < len(names): raise ValueError(f"{field}: {k} is outside 0 to {len(names)-1}")
     return names[k]
 
