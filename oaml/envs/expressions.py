@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['MAX_WORK', 'MAX_INT', 'SETS', 'CONTAINERS', 'PLAIN', 'MANY', 'MAX_TEXT', 'FUNCTIONS', 'TAKE_SETS', 'METHODS',
            'GROWTH', 'ARITHMETIC', 'UNARY', 'COMPARISONS', 'Run', 'READERS', 'MAX_DEPTH', 'ALLOWED', 'MODULES',
-           'DISPLAYS', 'FORMAT', 'CONVERSIONS', 'FAILURES', 'SHORT', 'PATTERN_SECONDS', 'ASCII_CLASSES', 'UNLIKE_RE2',
-           'UNLIKE_ASCII', 'COPIES', 'NO_COUNT', 'ExpressionError', 'EvaluationError', 'Evaluation', 'Reader',
-           'Transformation', 'compile_transformation', 'TaskPattern']
+           'DISPLAYS', 'FORMAT', 'CONVERSIONS', 'FAILURES', 'SHORT', 'UNLIKE_RE2', 'COPIES', 'NO_COUNT',
+           'PATTERN_SECONDS', 'ASCII_CLASSES', 'UNLIKE_ASCII', 'ExpressionError', 'EvaluationError', 'Evaluation',
+           'Reader', 'Transformation', 'compile_transformation', 'TaskPattern']
 
 # %% ../../nbs/04h_envs.expressions.ipynb #8d19e254
 import ast
@@ -441,15 +441,37 @@ try: import re2  # google-re2, of the extra `mobile`; without it all searches ar
 except ImportError: re2 = None
 
 # %% ../../nbs/04h_envs.expressions.ipynb #79548acf
-PATTERN_SECONDS = 1.  # of processor time, for a search that goes back and forth in the text
-ASCII_CLASSES = re.compile(r"\\[wWdDsSbB]|\(\?[a-zA-Z]*i")       # RE2 means ASCII letters by these
 UNLIKE_RE2 = re.compile(r"\\(?![wWdDsSbBAntrf]|[^\w])|\{,|\[:|\(\?[a-zA-Z]*-")  # RE2 reads these otherwise, or not
-UNLIKE_ASCII = re.compile("[^\0-\n\f-\x1b\x20-\x7f]")              # ... or takes for no space what Python takes for one
-COPIES = re.compile(r"\d{1,9}(?=,?\})")                           # how often something is repeated
-NO_COUNT = re.compile(r"(\\N\{[^}]*\}|\\.)|\{(?![\d,])", re.DOTALL) # a brace that `regex` takes for more than a brace
+
+def _linear(pattern: str) -> Any:
+    "RE2's pattern; None if it cannot say `pattern`, or would mean something else by it."
+    if re2 is None or UNLIKE_RE2.search(pattern): return None
+    options = re2.Options()
+    options.log_errors = False
+    try: return re2.compile(f"(?m){pattern}", options)
+    except re2.error: return None
+
+# %% ../../nbs/04h_envs.expressions.ipynb #0d0d34e1
+COPIES = re.compile(r"\d{1,9}(?=,?\})")                             # how often something is repeated
+NO_COUNT = re.compile(r"(\\N\{[^}]*\}|\\.)|\{(?![\d,])", re.DOTALL) # a brace that means itself, but more to `regex`
+
+def _limited(
+    pattern: str,  # well formed
+    bounded: bool, # is it one that RE2 takes, so that its copies are bounded?
+) -> "regex.Pattern":
+    "The pattern for `regex`. Raises ValueError if it would be too large, or is not well formed there."
+    copies = math.prod(max(1, int(n)) for n in COPIES.findall(pattern))
+    if not bounded and len(pattern)*copies > MAX_WORK: raise ValueError(f"it repeats its parts {copies:,} times")
+    try: return regex.compile(NO_COUNT.sub(lambda m: m[1] or r"\{", pattern), regex.MULTILINE)
+    except (regex.error, RecursionError) as e: raise ValueError(str(e)) from None
+
+# %% ../../nbs/04h_envs.expressions.ipynb #d30dd854
+PATTERN_SECONDS = 1.  # of processor time, for a search that goes back and forth in the text
+ASCII_CLASSES = re.compile(r"\\[wWdDsSbB]|\(\?[a-zA-Z]*i")  # RE2 means ASCII letters by these
+UNLIKE_ASCII = re.compile("[^\0-\n\f-\x1b\x20-\x7f]")         # ... and does not take the control characters here for spaces
 
 class TaskPattern:
-    "A regular expression of a task, for untrusted use: called with a text, it gives the groups of the first match."
+    "A regular expression of a task, from anybody: called with a text, it gives the groups of the first match."
     def __init__(self,
         pattern: str,          # in Python's syntax; `^` and `$` hold at lines
         where: str="pattern",  # place in the task, for messages
@@ -459,18 +481,23 @@ class TaskPattern:
         try: re.compile(pattern)
         except (re.error, OverflowError, RecursionError) as e: self._refuse(e)
         self._linear = _linear(pattern)
-        if not self._linear: self._limited  # raises now, not in the middle of an episode
+        if not self._linear: self._limited  # refused now, not in the middle of an episode
 
     def _refuse(self, why: Any):
         raise ExpressionError(f"{self.where}: {_show(self.pattern)!r} is no pattern: {why}") from None
 
     @cached_property
     def _limited(self) -> "regex.Pattern":
-        "The pattern for `regex`."
-        copies = math.prod(max(1, int(n)) for n in COPIES.findall(self.pattern))
-        if not self._linear and len(self.pattern)*copies > MAX_WORK: self._refuse(f"it repeats its parts {copies:,} times")
-        try: return regex.compile(NO_COUNT.sub(lambda m: m[1] or r"\{", self.pattern), regex.MULTILINE)
-        except (regex.error, RecursionError) as e: self._refuse(e)
+        try: return _limited(self.pattern, bool(self._linear))
+        except ValueError as e: self._refuse(e)
+
+    def _search(self, text: str) -> Any:
+        "The first match, of the engine that can find it."
+        foreign = UNLIKE_ASCII.search(text) and ASCII_CLASSES.search(self.pattern)
+        if self._linear and not foreign:
+            try: return self._linear.search(text)
+            except UnicodeEncodeError: pass  # half a character, which RE2 cannot read
+        return self._limited.search(text, timeout=PATTERN_SECONDS)
 
     def __call__(self,
         text: str,             # to search
@@ -483,20 +510,4 @@ class TaskPattern:
                                   "repetitions inside one another") from None
         return match and match.groups()
 
-    def _search(self, text: str) -> Any:
-        "The first match, of the engine that can find it."
-        foreign = UNLIKE_ASCII.search(text) and ASCII_CLASSES.search(self.pattern)
-        if self._linear and not foreign:
-            try: return self._linear.search(text)
-            except UnicodeEncodeError: pass  # half a character, which RE2 cannot read
-        return self._limited.search(text, timeout=PATTERN_SECONDS)
-
     def __repr__(self) -> str: return f"TaskPattern({self.pattern!r})"
-
-def _linear(pattern: str) -> Any:
-    "RE2's pattern; None if it has no such thing, or means another."
-    if re2 is None or UNLIKE_RE2.search(pattern): return None
-    options = re2.Options()
-    options.log_errors = False
-    try: return re2.compile(f"(?m){pattern}", options)
-    except re2.error: return None
