@@ -119,6 +119,20 @@ def test_config_with_a_value_of_another_kind(tmp_path):
     refused(lambda: load_config(path), "login.yaml", "line 2", "training.max_steps", "'many'", error=ConfigError)
 
 
+def test_the_config_that_mobile_env_publishes(tmp_path):
+    pytest.importorskip("fastapi", reason='pip install "oaml[serve]"')
+    from oaml.envs.serve import load_config as load_daemon_config
+    path = tmp_path/"android-envd.conf.yaml"
+    path.write_text("adb_path: ~/Android/Sdk/platform-tools/adb\navd_name: Pixel_2\nandroid_avd_home: ~/.android/avd\n"
+                    "android_sdk_root: ~/Android/Sdk\nemulator_path: ~/Android/Sdk/emulator/emulator\nrun_headless: true\n"
+                    "mitm_config:\n  method: syscert\ngap_sec: 0.05\n")
+    refused(lambda: load_daemon_config(path), "adb_path: can stay", "avd_name: oaml starts no emulator", "android_avd_home: oaml",
+            "android_sdk_root: oaml", "emulator_path: oaml", "run_headless: oaml", "mitm_config: is not supported: leave",
+            "gap_sec: is not needed", "settle", "device: is missing", error=ValueError)
+    with pytest.raises(ValueError) as e: load_daemon_config(path)
+    assert "is no key" not in str(e.value)
+
+
 # ---- output folders ----
 
 def test_a_file_where_the_output_folder_should_be(tmp_path):

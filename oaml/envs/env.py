@@ -6,6 +6,7 @@
 __all__ = ['ENV_TYPES', 'ENV_KEYS', 'CHARS', 'action_space', 'to_action', 'AppEnv', 'register_apps']
 
 # %% ../../nbs/04d_envs.env.ipynb #84868bed
+import operator
 import string
 from typing import Any
 
@@ -43,13 +44,20 @@ def to_action(
     except (KeyError, IndexError, TypeError, ValueError) as e:
         return Action("failed", raw=dict(text=repr(a), reason=f"not an action ({type(e).__name__}: {e})"))
 
+def _choice(a: dict, field: str, names: tuple[str, ...]) -> str:
+    "The name that a field counts off. Raises ValueError, also for a number below 0, which Python would count from the end."
+    try: k = operator.index(a[field])
+    except TypeError: raise ValueError(f"{field}: {a[field]!r} is no integer") from None
+    if not 0 <= k < len(names): raise ValueError(f"{field}: {k} is outside 0 to {len(names)-1}")
+    return names[k]
+
 def _from_slots(a: dict) -> Action:
     "The action of a member of the action space."
-    kind = ENV_TYPES[int(a["type"])]
+    kind = _choice(a, "type", ENV_TYPES)
     x, y, x2, y2, dx, dy = (float(v) for k in ("point", "to", "scroll") for v in a[k])
     if kind in ("wait", "done"): return Action(kind)
     if kind in ("type", "answer"): return Action(kind, text=a["text"])
-    if kind == "key_press": return Action(kind, key=ENV_KEYS[int(a["key"])])
+    if kind == "key_press": return Action(kind, key=_choice(a, "key", ENV_KEYS))
     if kind == "drag": return Action(kind, x=x, y=y, x2=x2, y2=y2)
     return Action(kind, x=x, y=y, dx=dx, dy=dy) if kind == "scroll" else Action(kind, x=x, y=y)
 

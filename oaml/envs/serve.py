@@ -287,6 +287,8 @@ ELSEWHERE |= dict.fromkeys("task_path start_token_mark non_start_token_mark spec
                            "text_model icon_model with_view_hierarchy coordinator_args".split(),
                            "belongs to the client: give it to oaml.envs.dm.load_remote")
 ELSEWHERE["mitm_config"] = "is not supported: leave the key out, or set it to null"
+ELSEWHERE["gap_sec"] = ("is not needed, for each act takes its own time: leave the key out; a slow phone is given more "
+                        "by options: {settle: 1.0}, in seconds")
 LOCAL = "127.0.0.1", "localhost", "::1"
 
 class DaemonConfig(BaseModel):
@@ -344,7 +346,9 @@ def make_config(
     "A config. Raises ValueError with a line for each key that is wrong, OSError for a missing token file."
     try: return _settled(DaemonConfig(**keys))
     except ValidationError as e:
-        raise ValueError("\n".join(f"{where}{': ' if where else ''}{_complaint(o)}" for o in e.errors())) from None
+        advice = [_complaint(o) for o in e.errors()]
+        if "adb_path" in keys and "device" not in keys: advice.append("adb_path: can stay, beside device: android:NAME")
+        raise ValueError("\n".join(f"{where}{': ' if where else ''}{a}" for a in advice)) from None
 
 def load_config(
     path: str|Path|None=None, # a YAML file; None: android-envd.conf.yaml of the working directory, if it is there
