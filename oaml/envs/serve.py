@@ -37,6 +37,7 @@ import yaml
 from pydantic import BaseModel, Field, ValidationError
 from pydantic.dataclasses import dataclass as checked
 
+from .chromium import confined_to, sweep_folders
 from .device import AdbCommand, Call, DeviceError, Frame, InstallApk, ShellCommand, TaskDevice
 from .wire import (FRAME_TYPE, PORT, STRICT, View, device_maker, encode_frame, nearest, need_serve,
                             plain_element, received, sendable, split_spec, to_json)
@@ -301,7 +302,7 @@ class DaemonConfig(BaseModel):
     lease: float = Field(600., gt=0, description="seconds after which a silent client's device is free again")
     max_sessions: int|None = Field(None, ge=1, description="devices at once; null = 16, 4 browsers, 1 phone")
     max_body: int = Field(2**20, ge=1024, description="bytes of a request, at most")
-    shell: bool = Field(False, description="let clients run AdbCommand, ShellCommand, and InstallApk of its files")
+    shell: bool = Field(False, description="let clients run AdbCommand, ShellCommand, InstallApk of its files, and open any address")
     adb_path: str|None = Field(None, description="the adb to use, for an android device")
 
 # %% ../../nbs/04p_envs.serve.ipynb #c1843ad6
@@ -323,6 +324,16 @@ def _token(config: DaemonConfig) -> str|None:
         raise ValueError("token: must be one word of plain letters, digits and signs, and not empty")
     return token
 
+def _lent_options(config: DaemonConfig) -> dict[str, Any]:
+    "The device's options; a page is confined to its own origin and those that are named. Raises ValueError."
+    kind, name = split_spec(config.device)
+    if kind != "page" or config.shell: return config.options
+    options = dict(origins=()) | config.options
+    if options["origins"] is None:
+        raise ValueError("options.origins: null would lend all that this machine can reach; name origins, or set shell: true")
+    confined_to(name, options["origins"])
+    return options
+
 def _settled(config: DaemonConfig) -> DaemonConfig:
     "`config` with its token read and its limits decided. Raises ValueError for what does not go together."
     (kind, _), token = split_spec(config.device), _token(config)
@@ -333,7 +344,7 @@ def _settled(config: DaemonConfig) -> DaemonConfig:
         raise ValueError("max_sessions: a phone has one user; set it to 1")
     if kind != "android" and config.adb_path:
         raise ValueError(f"adb_path: is for an android device, and {config.device} is none; leave it out")
-    options = config.options | ({"adb": config.adb_path} if config.adb_path else {})
+    options = _lent_options(config) | ({"adb": config.adb_path} if config.adb_path else {})
     return config.model_copy(update=dict(token=token, token_file=None, adb_path=None, options=options,
                                          max_sessions=config.max_sessions or AT_ONCE[kind]))
 
