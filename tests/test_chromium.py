@@ -18,7 +18,7 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 from oaml.apps.app import random_action
-from oaml.envs.chromium import CLOCK, Chromium, Page, PageDevice, PagePool, missing_browser
+from oaml.envs.chromium import CLOCK, Chromium, Page, PageDevice, PagePool, missing_browser, sweep_folders
 from oaml.envs.device import DeviceError, ForceStop, InstallApk, PressButton, StartActivity, StartIntent, Tap
 from oaml.envs.html_page import HtmlDevice, HtmlEnv, check_faces
 from oaml.envs.vector import PagedVectorEnv, batch_actions, make_vector
@@ -178,6 +178,20 @@ def test_what_a_killed_process_leaves_is_swept():
     assert len(left) == 1 and left[0].startswith("oaml-chromium-")  # and nothing of Chromium's own beside it
     assert run("pass") == []
     shutil.rmtree(folder)
+
+
+@needs_proc
+def test_a_folder_of_a_process_whose_number_is_another_ones_now_is_swept(monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    old = Path(tempfile.mkdtemp(prefix=f"oaml-chromium-{os.getpid()}-"))  # as in a container, where every start has the same numbers
+    with Chromium() as one, Chromium() as two:
+        assert {*map(str, tmp_path.iterdir())} == {one._process.folder, two._process.folder} and not old.exists()
+        child = os.fork()
+        if child == 0: os._exit(0)  # which takes no lock along
+        os.waitpid(child, 0)
+        sweep_folders()
+        assert Path(one._process.folder).exists()
+    assert not any(tmp_path.iterdir())
 
 
 # -- faults

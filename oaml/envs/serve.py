@@ -484,10 +484,11 @@ def _check_health(config: DaemonConfig, headers):
 async def read_body(
     request: Any, # Starlette's
     most: int,    # bytes
+    where: str="",# who says so, for the error
 ) -> bytes:
     "The body of a request. Raises Refused if it is longer than `most`, or its client goes away."
     from starlette.requests import ClientDisconnect
-    too_long = Refused(413, f"a request has {most} bytes at most", Connection="close")
+    too_long = Refused(413, f"a request has {most} bytes at most{where}", Connection="close")
     data = bytearray()
     if int(request.headers.get("content-length", 0)) > most: raise too_long
     try:
@@ -575,7 +576,7 @@ async def _close(daemon: Daemon, request, id: str):
     return _answer(dict(closed=True))
 
 async def _ask(daemon: Daemon, request, id: str):
-    number, body = request.headers.get("x-oaml-number", ""), await read_body(request, daemon.config.max_body)
+    number, body = request.headers.get("x-oaml-number", ""), await read_body(request, daemon.config.max_body, " (max_body in the config)")
     reply = await daemon.ask(id, number, request.path_params["route"], body)
     return _answer(reply.content, reply.status, {"X-Oaml-Number": number}, reply.media)
 
