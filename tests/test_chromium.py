@@ -345,6 +345,21 @@ def test_links_that_lead_nowhere(chromium, tmp_path):
     device.close()
 
 
+def test_a_window_that_a_page_opens_does_not_stop_it(chromium, tmp_path):
+    (tmp_path/"a.html").write_text("<button>x</button>")
+    device = PageDevice((tmp_path/"a.html").as_uri(), chromium=chromium)
+    device.reset(0)
+    def windows(): return [t["targetId"] for t in chromium.send("Target.getTargets")["targetInfos"] if t["type"] == "page"]
+    before = windows()
+    for how in ("''", "'noopener'")*3:  # in front of the page they would keep it from being drawn
+        device.page.evaluate(f"void window.open('a.html?2', '_blank', {how})")
+        assert any("a new window was asked for" in line for line in device.perform(Action("wait")).log)
+    end = time.monotonic() + 20
+    while windows() != before and time.monotonic() < end: time.sleep(.05)
+    assert windows() == before
+    device.close()
+
+
 # -- equal bytes
 
 def episode(device, seed, n=12):

@@ -255,6 +255,7 @@ class Chromium:
         _OPEN.add(self)
         try:
             self.version = self.send("Browser.getVersion")["product"]
+            self.send("Target.setDiscoverTargets", discover=True, filter=[dict(type="page")])
             if self.admits: self.send("Fetch.enable", patterns=[dict(resourceType="Document")])
         except BaseException:
             self.close()
@@ -292,9 +293,15 @@ class Chromium:
 
     def _heard(self, session: str, method: str, params: dict):
         "An event, in the thread that reads: to the page it is of; what the browser itself tells, to all."
+        if method == "Target.targetCreated": return self._close_window(params["targetInfo"])
         if (session, method) == ("", "Fetch.requestPaused") and self._admitted(params): return
         for key, listener in list(self._listeners.items()):
             if session in ("", key): listener(method, params)
+
+    def _close_window(self, target: dict):
+        "Close a window that a page has opened: it would stand in front of the page, which then draws nothing any more."
+        if "openerId" not in target: return
+        with suppress(DeviceError): self.post("Target.closeTarget", targetId=target["targetId"])  # the browser is gone
 
     def _admitted(self, request: dict) -> bool:
         "Decide on a document that a page, a frame, a redirect or a new window asks for: it is loaded, or never asked for."
