@@ -32,7 +32,7 @@ pytest.importorskip("dm_env", reason='pip install "oaml[mobile]"')
 pytest.importorskip("lxml.cssselect", reason='pip install "oaml[mobile]"')
 from dm_env import specs
 from oaml.envs.checks import INTERFACES, check_device, check_interfaces
-from oaml.envs import wrappers
+from oaml.envs import openenv, wrappers
 from oaml.envs.device import AdbCommand, ShellCommand
 from oaml.envs.dm import DmEnv, Vocabulary, load
 from oaml.envs.openenv import GoalEnv, serve_openenv
@@ -541,6 +541,25 @@ def test_openenv_bears_bad_clients(connect):
             time.sleep(.1)
         else: pytest.fail("no room again")
     assert not [t for t in threading.enumerate() if t.name == "openenv-server"]
+
+
+def refusal(connect, url, speaks, pause):
+    "What a client that comes too late hears: a message, or why the door is closed."
+    try:
+        with connect(url) as ws:
+            time.sleep(pause)
+            if speaks: ws.send(json.dumps(dict(type="reset")))
+            return json.loads(ws.recv(timeout=10))["data"]["code"]
+    except Exception as e: return str(e)
+
+
+def test_openenv_over_capacity_tells_every_client_why(connect, monkeypatch):
+    with serve_openenv(goal_env, max_sessions=1) as url, connect(url.replace("http", "ws") + "/ws") as first:
+        assert talk(first, "state")["type"] == "state"
+        def ask(speaks, pause): return refusal(connect, url.replace("http", "ws") + "/ws", speaks, pause)
+        assert {ask(speaks, pause) for speaks in (False, True) for pause in (0, .05) for _ in range(15)} == {"CAPACITY_REACHED"}
+        monkeypatch.setattr(openenv, "SPEAK_S", .05)
+        assert "CAPACITY_REACHED: all 1 environments are taken; try again later" in ask(True, 1.)
 
 
 def test_openenv_turns_pages_of_other_sites_away(connect):

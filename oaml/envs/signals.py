@@ -26,14 +26,13 @@ from typing import Any
 
 import numpy as np
 from fastcore.basics import patch
-from PIL import Image
 
 from .device import Frame
 from .expressions import TaskPattern, compile_transformation
 from .hierarchy import SIDES, node_property, select
 from .tasks import (EventNode, EventSource, IconClassEvent, IconMatchEvent, LogEvent, Property,
                              ResponseEvent, Task, TextEvent, ViewHierarchyEvent)
-from .vision import IconModel, NoIconModel, NoTextModel, TextModel
+from .vision import IconModel, NoIconModel, NoTextModel, TextModel, read_picture
 
 # %% ../../nbs/04k_envs.signals.ipynb #ef1093a2
 class EventCheckControl(Flag):
@@ -392,8 +391,8 @@ class Group:
 
 def _picture(path: Path, where: str) -> np.ndarray:
     "The picture that an event waits for."
-    try: return np.asarray(Image.open(path).convert("RGB"))
-    except OSError as e: raise ValueError(f"{where}.path: {path} cannot be read as a picture: {e}") from None
+    try: return read_picture(path)
+    except ValueError as e: raise ValueError(f"{where}.path: {e}") from None
 
 def _group(kind: str, sources: dict[str, EventSource], task: Task, texts: TextModel, icons: IconModel) -> Group:
     "The sources of a kind, by their places in the task."

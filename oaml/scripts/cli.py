@@ -284,6 +284,8 @@ def serve_device(
                                                       "OAML_DEVICE_TOKEN.")]=None,
     max_sessions: Annotated[int|None, typer.Option(help="Devices lent at once (16; 4 browsers; 1 phone).")]=None,
     lease: Annotated[float|None, typer.Option(help="Seconds after which a silent client's device is free (600).")]=None,
+    origin: Annotated[list[str]|None, typer.Option(help="Another origin that a page may show, such as "
+                                                        "https://pay.example; by default its own only. Repeatable.")]=None,
     config: Annotated[str|None, typer.Option(help="YAML file with these keys and more; by default android-envd.conf.yaml "
                                                   "if it is in this folder.")]=None,
 ):
@@ -298,8 +300,9 @@ def serve_device(
     other keys of the config file.
     """
     from oaml.envs.serve import run_daemon, screen_size
-    options = dict(size=_mendable(screen_size, text=size)) if size else None
-    _mendable(run_daemon, say=typer.echo, path=config, device=device, options=options, host=host, port=port,
+    options = dict(size=_mendable(screen_size, text=size)) if size else {}
+    if origin: options["origins"] = origin
+    _mendable(run_daemon, say=typer.echo, path=config, device=device, options=options or None, host=host, port=port,
               token_file=token_file, max_sessions=max_sessions, lease=lease)
 
 def main():
