@@ -28,8 +28,9 @@ from fastcore.basics import patch
 from torch import nn
 from tqdm import tqdm
 
+from ..models.cards import flaw
 from .checkpoints import (TEMPORARY, TrainingError, atomic_folder, changing_state, checkpoints,
-                                       environment, fingerprint, flaw, latest_checkpoint, load_changing_state, log,
+                                       environment, fingerprint, latest_checkpoint, load_changing_state, log,
                                        read_metrics, rng_state, seed_all, set_rng_state, step_of, undisturbed,
                                        write_file)
 from .config import TrainingConfig, TrainingSection, changed_keys, config_text, load_config
