@@ -2,6 +2,8 @@
 import json
 import os
 import re
+import shutil
+from pathlib import Path
 
 import pytest
 from PIL import Image
@@ -159,6 +161,79 @@ def test_data_of_another_schema_version(tmp_path):
 def test_prompt_format_of_another_checkpoint():
     saved = dict(dsl_version=1, precision=3, history=0, thought=False)
     refused(lambda: PromptFormat().check_same(saved), "dsl_version is 2 here and 1 there", error=ValueError)
+
+
+# ---- damaged agents ----
+
+JSON_FILES = "oaml.json", "config.json", "generation_config.json", "preprocessor_config.json", "tokenizer.json"
+
+
+@pytest.fixture
+def copied(agent, tmp_path):
+    "A copy of the saved agent, to be damaged."
+    return Path(shutil.copytree(agent, tmp_path/"copied"))
+
+
+def load_both(folder):
+    "Load `folder` on NumPy, then on PyTorch; the errors."
+    from oaml.runtime.policy import load_policy
+    for device in (None, "cpu"):
+        try: load_policy(folder, device)
+        except (FileNotFoundError, ValueError) as e: yield str(e)
+
+
+@pytest.mark.parametrize("manifest", [True, False], ids=["manifest", "no manifest"])
+@pytest.mark.parametrize("name", [*JSON_FILES, "model.safetensors"])
+def test_half_a_file_is_named(copied, name, manifest):
+    if not manifest: (copied/"manifest.json").unlink(missing_ok=True)
+    data = (copied/name).read_bytes()
+    (copied/name).write_bytes(data[:len(data)//2])
+    errors = list(load_both(copied))
+    assert len(errors) == 2 and all(name in e for e in errors), errors
+    (copied/name).unlink()
+    errors = list(load_both(copied))
+    assert len(errors) == 2 and all(name in e and "missing" in e for e in errors), errors
+
+
+def test_zeroed_bytes_in_the_weights(copied):
+    weights = bytearray((copied/"model.safetensors").read_bytes())
+    middle = len(weights)//2
+    weights[middle:middle+400] = bytes(400)
+    (copied/"model.safetensors").write_bytes(weights)
+    errors = list(load_both(copied))
+    assert len(errors) == 2 and all("model.safetensors has changed since it was written" in e for e in errors), errors
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", '{"files": []}', "{", ""])
+def test_a_damaged_manifest(copied, tmp_path, text):
+    (copied/"manifest.json").write_text(text)
+    errors = list(load_both(copied))
+    assert len(errors) == 2 and all("manifest.json" in e for e in errors), errors
+    generate_synthetic_sessions(1, seed=0, output_dir=tmp_path/"data", progress=False)
+    (tmp_path/"data"/"manifest.json").write_text(text)
+    refused(lambda: load_sessions(tmp_path/"data"), "manifest.json", error=StoreError)
+
+
+def test_saving_over_a_saved_agent(copied):
+    from oaml.models.qwen_vl import QwenVLAdapter
+    QwenVLAdapter.from_pretrained("nano-small", device="cpu", seed=1).save(copied)
+    assert list(load_both(copied)) == []
+
+
+def test_a_model_folder_that_is_not_there(tmp_path):
+    pytest.importorskip("torch", reason='pip install "oaml[train]"')
+    from oaml.models.qwen_vl import QwenVLAdapter
+    for name in (tmp_path/"none", "./none", "runs-9/none/agent"):
+        refused(lambda: QwenVLAdapter.from_pretrained(name), f"{name}: no such folder", error=FileNotFoundError)
+    refused(lambda: policy("none"), "none: no such folder", error=FileNotFoundError)
+
+
+def test_a_lora_knob_that_is_none():
+    pytest.importorskip("torch", reason='pip install "oaml[train]"')
+    from oaml.models.qwen_vl import QwenVLAdapter
+    for wrong, right in dict(rank="r", alpha="lora_alpha", target_module="target_modules").items():
+        refused(lambda: QwenVLAdapter.from_pretrained("nano-small", {wrong: 4}, device="cpu"),
+                f"lora_config: '{wrong}'", f"did you mean '{right}'?", error=ValueError)
 
 
 # ---- what this machine can't do ----

@@ -12,7 +12,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from ..schemas.sessions import SCHEMA_VERSION, Episode, Session, from_json, to_json
+from ..schemas.sessions import SCHEMA_VERSION, Episode, Session, from_json, to_json, unique_keys
 
 # %% ../../nbs/05a_ingest.store.ipynb #02fbed03
 class StoreError(ValueError):
@@ -73,8 +73,10 @@ def load_manifest(
     "The manifest of a session folder. Raises StoreError if it is missing, broken or of another schema version."
     path = Path(folder)/"manifest.json"
     data = _read_file(path)
-    try: manifest = json.loads(data)
-    except ValueError as e: raise StoreError(f"{path}: is not JSON ({e}); make the data again") from None
+    try: manifest = json.loads(data, object_pairs_hook=unique_keys)
+    except json.JSONDecodeError as e: raise StoreError(f"{path}: is not JSON ({e}); make the data again") from None
+    except ValueError as e: raise StoreError(f"{path}: {e}; make the data again") from None
+    if not isinstance(manifest, dict): raise StoreError(f"{path}: holds no manifest of sessions; make the data again")
     version = manifest.get("schema_version")
     if version != SCHEMA_VERSION:
         raise StoreError(f"{path}: has schema version {version!r}, this oaml reads {SCHEMA_VERSION!r}")

@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from tokenizers import Tokenizer
 
 from ..datasets.lines import CELL, signs_of
-from ..datasets.samples import check_sample, load_image
+from ..datasets.samples import check_drawing, check_sample, load_image
 from .cards import NANO_FILES, check_folder, read_card, read_json_file, read_tensor_table
 from .maps import READER, RETINA, NanoImageProcessor, greys
 
@@ -290,7 +290,8 @@ class LightNano:
         temperature: float=0.,   # 0: the likeliest answer; else drawn, from the probabilities to the power of its inverse
         seed: int=0,             # of the draws
     ) -> list[list[int]]:        # token ids, the one that ends an answer included
-        "The ids that follow each sample's chat. Raises ValueError that names the sample."
+        "The ids that follow each sample's chat. Raises ValueError that names the sample or the setting."
+        check_drawing(temperature, max_new_tokens)
         groups = [range(k, min(k + TOGETHER, len(samples))) for k in range(0, len(samples), TOGETHER)]
         def answers(group): return self._answered({k: samples[k] for k in group}, max_new_tokens, temperature, seed)
         threads = min(len(groups), _blas_threads()) if len(groups) > 1 else 1

@@ -20,7 +20,7 @@ from fastcore.basics import patch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..datasets.samples import chats_of, check_sample, load_image
+from ..datasets.samples import chats_of, check_drawing, check_sample, load_image
 from .base_adapter import (
     IGNORED, BaseVLMAdapter, assistant_labels, get_default_device, label_html, turn_weights)
 from .cards import CARD, NANO_FILES, check_folder, read_card, saved_folder, shipped_nano, write_card
@@ -314,7 +314,8 @@ def generate_batch(self: QwenVLAdapter,
     temperature: float=0.,   # 0: the likeliest answer; else drawn, from the probabilities to the power of its inverse
     seed: int=0,             # of the draws
 ) -> list[str]:              # the assistant's texts
-    "Answers, each up to its end token."
+    "Answers, each up to its end token. Raises ValueError that names the sample or the setting."
+    check_drawing(temperature, max_new_tokens)
     if not samples: return []
     with self.evaluating():
         return [self._answer(ids) for ids in self._complete(samples, max_new_tokens, temperature, seed)]
