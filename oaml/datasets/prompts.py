@@ -10,6 +10,7 @@ __all__ = ['SYSTEM_PROMPT', 'GOAL_PREFIX', 'HISTORY_PREFIX', 'SCREEN_SENTENCE', 
 from dataclasses import asdict, dataclass
 
 from ..schemas.actions import DSL_TYPES, DSL_VERSION, format_action
+from ..schemas.arguments import check_arguments
 from ..schemas.sessions import Action
 
 # %% ../../nbs/06a_datasets.prompts.ipynb #bfe2dd32
@@ -61,6 +62,7 @@ def check_goal(
         raise ValueError(f"goal: {goal!a} has bytes that are not UTF-8 (or half of a surrogate pair); write it as UTF-8")
     return goal
 
+@check_arguments
 def user_text(
     goal: str,                           # what the user wants, not empty
     history: list[Action]|None=None,     # earlier actions of the episode, oldest first

@@ -12,6 +12,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+from ..schemas.arguments import check_arguments
 from ..schemas.sessions import SCHEMA_VERSION, Episode, Session, from_json, to_json, unique_keys
 
 # %% ../../nbs/05a_ingest.store.ipynb #02fbed03
@@ -43,6 +44,7 @@ def _with_paths(session: Session, change) -> Session:
         s, observation=replace(s.observation, image_path=change(s.observation.image_path)))
     return replace(session, episodes=[replace(e, steps=[step(s) for s in e.steps]) for e in session.episodes])
 
+@check_arguments
 def save_sessions(
     sessions: list[Session], # their screens already lie inside of `folder`
     folder: str|os.PathLike, # made if missing
@@ -83,6 +85,7 @@ def load_manifest(
     return manifest
 
 # %% ../../nbs/05a_ingest.store.ipynb #8f91a0da
+@check_arguments
 def load_sessions(
     folder: str|os.PathLike,  # as `save_sessions` wrote it
     check_screens: bool=True, # that every screen is there and holds what its name says

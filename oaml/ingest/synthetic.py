@@ -24,6 +24,7 @@ from ..envs.app_device import AppDevice
 from ..envs.device import Frame, save_observation
 from ..envs.oracle import acceptable_targets
 from .store import save_sessions
+from ..schemas.arguments import check_arguments
 from ..schemas.sessions import Action, Episode, Session, Step
 from ..ui.widgets import FOCUSABLE
 
@@ -105,17 +106,18 @@ def _make_sessions(seeds: Iterable[int], workers: int, **kw) -> Iterator[Session
 
 # %% ../../nbs/05b_ingest.synthetic.ipynb #6cd2d182
 def session_seeds(
-    num_sessions: int,   # how many, 0 or more
+    num_sessions: int,   # how many, 1 or more
     seed: int|None,      # the first; None draws one
     split: str="train",  # where all must come from
 ) -> range:
     "Consecutive seeds, one a session. Raises ValueError if one is not of `split`."
-    if num_sessions < 0: raise ValueError(f"num_sessions: {num_sessions} is negative")
+    if num_sessions < 1: raise ValueError(f"num_sessions: {num_sessions} is fewer than 1")
     if seed is None: return split_seeds(split, num_sessions, secrets.randbelow(900_000))
-    if num_sessions: require_split((seed, seed+num_sessions-1), (split,), f"{split} data")
+    require_split((seed, seed+num_sessions-1), (split,), f"{split} data")
     return range(seed, seed+num_sessions)
 
 # %% ../../nbs/05b_ingest.synthetic.ipynb #a9acac03
+@check_arguments
 def generate_synthetic_sessions(
     num_sessions: int=10,                       # how many, one episode each
     seed: int|None=None,                        # the first session's seed, the others follow; None draws one
@@ -139,6 +141,7 @@ def generate_synthetic_sessions(
         raise ValueError(f"app: {HELD_OUT_APP} is held out, to measure on an application never trained on; "
                          "held_out=True makes data all the same")
     if not 0 <= recovery <= 1: raise ValueError(f"recovery: {recovery} is not a share between 0 and 1")
+    if workers is not None and workers < 1: raise ValueError(f"workers: {workers} is fewer than 1; None takes one a core")
     size = AppDevice(app, size, goals=goals).size  # what is unknown is an error before anything is written
     seeds = session_seeds(num_sessions, seed, split)
     folder = Path(output_dir) if output_dir is not None else Path(tempfile.mkdtemp(prefix="oaml-"))
@@ -148,6 +151,5 @@ def generate_synthetic_sessions(
     if goals: how["goals"] = tuple(goals)
     made = _make_sessions(seeds, workers, screens=folder/"screens", **how)
     sessions = list(tqdm(made, total=num_sessions, desc=f"{app} sessions", unit="session", disable=not progress))
-    first_seed = seeds[0] if len(seeds) else None
-    save_sessions(sessions, folder, dict(how, first_seed=first_seed, num_sessions=num_sessions, split=split))
+    save_sessions(sessions, folder, dict(how, first_seed=seeds[0], num_sessions=num_sessions, split=split))
     return sessions

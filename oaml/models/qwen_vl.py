@@ -24,6 +24,7 @@ from ..datasets.samples import chats_of, check_drawing, check_sample, load_image
 from .base_adapter import (
     IGNORED, BaseVLMAdapter, assistant_labels, get_default_device, label_html, turn_weights)
 from .cards import CARD, NANO_FILES, check_folder, read_card, saved_folder, shipped_nano, write_card
+from ..schemas.arguments import check_arguments
 
 # %% ../../nbs/07b_models.qwen_vl.ipynb #745db196
 class ImageTextProcessor:
@@ -353,11 +354,12 @@ def hold_back(self: QwenVLAdapter,
 
 # %% ../../nbs/07b_models.qwen_vl.ipynb #5a63000e
 @patch(cls_method=True)
+@check_arguments
 def from_pretrained(cls: QwenVLAdapter,
-    model_name: str,                 # hub id, local folder (a saved adapter too), or one of `NANOS`
+    model_name: str|Path,            # hub id, local folder (a saved adapter too), or one of `NANOS`
     lora_config=None,                # peft.LoraConfig, dict that changes `DEFAULT_LORA`, or None: train everything
     load_in_4bit: bool|None=None,    # None: only hub models on CUDA with bitsandbytes
-    device=None,                     # None: `get_default_device()`
+    device: str|torch.device|None=None, # None: `get_default_device()`
     seed: int=0,                     # of nano's weights and of LoRA's
 ) -> QwenVLAdapter:                  # ready to train or to answer
     """An adapter around the model called `model_name`, with a new LoRA adapter if `lora_config` is given.

@@ -56,7 +56,8 @@ def check_arguments(
         try: given = signature.bind(*args, **kwargs).arguments
         except TypeError: return func(*args, **kwargs)  # which says it better
         for name, value in given.items():
-            if name in hints and signature.parameters[name].kind not in _MANY and not fits(value, hints[name]):
+            if name in ("self", "cls") or name not in hints or signature.parameters[name].kind in _MANY: continue
+            if not fits(value, hints[name]):
                 raise TypeError(f"{func.__qualname__}: {name}: {_shown(value)} is not {type_words(hints[name])}")
         return func(*args, **kwargs)
     return checked

@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 
 from ..ingest.synthetic import generate_synthetic_sessions
+from ..schemas.arguments import check_arguments
 from ..schemas.sessions import Session
 from ..viz.screens import filmstrip, small
 
@@ -23,6 +24,7 @@ def contact_sheet(
     return small(filmstrip([e.steps[0].observation.image() for e in first], [e.steps[0].action for e in first],
                            [e.goal for e in first], columns=4))
 
+@check_arguments
 def synth(
     app: str="login",            # application
     sessions: int=10,            # how many, one episode each

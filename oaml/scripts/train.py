@@ -24,6 +24,7 @@ from ..datasets.stream import (
 from ..envs.app_device import AppDevice
 from ..ingest.store import load_manifest, load_sessions, sha256
 from ..ingest.synthetic import generate_synthetic_sessions
+from ..schemas.arguments import check_arguments
 from ..schemas.sessions import Episode
 from ..training.config import DataSection, TrainingConfig, load_config
 from ..ui.themes import FAMILIES, HELD_OUT_FAMILY
@@ -146,6 +147,7 @@ def _letters_right(config: TrainingConfig, fmt: PromptFormat):
     return evaluate
 
 # %% ../../nbs/14a_scripts.train.ipynb #021a11f0
+@check_arguments
 def train(
     config: TrainingConfig|str|os.PathLike, # or the path of one
     overrides: list[str]=(),                # "section.key=value" each, on top of a path's config

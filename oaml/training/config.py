@@ -21,6 +21,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ..schemas.actions import DSL_TYPES, DSL_VERSION
+from ..schemas.arguments import check_arguments
 from ..schemas.sessions import unique_keys
 
 # %% ../../nbs/08a_training.config.ipynb #4a31c533
@@ -346,6 +347,7 @@ def put(
     return {**values, head: put(inner, tuple(rest), value)}
 
 # %% ../../nbs/08a_training.config.ipynb #ba99c0e8
+@check_arguments
 def load_config(
     path: str|Path|None=None, # a .yaml, .yml or .json file; None for the defaults
     overrides: list[str]=(),  # e.g. ["training.learning_rate=1e-3"], later ones win
