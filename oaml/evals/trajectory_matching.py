@@ -39,7 +39,7 @@ def matches(
 
 def _hits(action: Action, target: Target, radius: float=0.) -> bool:
     "Does it point into the box (left, top, right, bottom), or without a box as near as `radius`?"
-    if target.box is None: return distance_between(action, target.action) <= radius
+    if target.box is None: return distance_between(action, target.action) <= radius + 1e-9  # rounding
     return target.box[0] <= action.x < target.box[2] and target.box[1] <= action.y < target.box[3]
 
 def _end(drag: Action) -> Action:
