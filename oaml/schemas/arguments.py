@@ -47,19 +47,20 @@ def _members(protocol: type) -> set[str]:
 def check_arguments(
     func: Callable, # with annotations
 ) -> Callable:      # the same, more careful
-    "A decorator: the function raises TypeError, naming function, argument and value, for one that does not fit."
+    "A decorator: TypeError, naming function, argument and value, for one that does not fit. numpy's numbers become Python's."
     @cache
     def expected(): return inspect.signature(func), get_type_hints(func)
     @wraps(func)
     def checked(*args, **kwargs):
         signature, hints = expected()  # at the first call: annotations may name what stands further down
-        try: given = signature.bind(*args, **kwargs).arguments
+        try: given = signature.bind(*args, **kwargs)
         except TypeError: return func(*args, **kwargs)  # which says it better
-        for name, value in given.items():
+        for name, value in given.arguments.items():
             if name in ("self", "cls") or name not in hints or signature.parameters[name].kind in _MANY: continue
             if not fits(value, hints[name]):
                 raise TypeError(f"{func.__qualname__}: {name}: {_shown(value)} is not {type_words(hints[name])}")
-        return func(*args, **kwargs)
+            if isinstance(value, Real) and hasattr(value, "item"): given.arguments[name] = value.item()
+        return func(*given.args, **given.kwargs)
     return checked
 
 _MANY = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD

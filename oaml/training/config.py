@@ -228,6 +228,7 @@ def check_metric(
 ):
     "Raise ConfigError if the run's evaluations have no figure `logging.metric`."
     names, metric = metric_names(config), config.logging.metric
+    if not config.logging.eval_episodes: names = sum(METRICS.values(), names)  # nothing is evaluated
     if metric in names: return
     near = difflib.get_close_matches(metric, names, n=1)
     raise ConfigError([(("logging", "metric"), f"{metric!r} is no figure of this run's evaluations" + (
