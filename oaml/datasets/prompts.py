@@ -4,12 +4,13 @@
 
 # %% auto #0
 __all__ = ['SYSTEM_PROMPT', 'GOAL_PREFIX', 'HISTORY_PREFIX', 'SCREEN_SENTENCE', 'ASK_ACTION', 'ASK_THOUGHT', 'NO_ACTIONS',
-           'NO_THOUGHT', 'PromptFormat', 'user_text', 'goal_in', 'prompt_messages', 'answer_text']
+           'NO_THOUGHT', 'PromptFormat', 'check_goal', 'user_text', 'goal_in', 'prompt_messages', 'answer_text']
 
 # %% ../../nbs/06a_datasets.prompts.ipynb #8b10063f
 from dataclasses import asdict, dataclass
 
-from ..schemas.actions import DSL_VERSION, format_action
+from ..schemas.actions import DSL_TYPES, DSL_VERSION, format_action
+from ..schemas.arguments import check_arguments
 from ..schemas.sessions import Action
 
 # %% ../../nbs/06a_datasets.prompts.ipynb #bfe2dd32
@@ -26,6 +27,8 @@ class PromptFormat:
 
     def __post_init__(self):
         if not 1 <= self.precision <= 6: raise ValueError(f"precision: {self.precision} is outside 1 to 6 decimals")
+        if self.dsl_version not in DSL_TYPES:
+            raise ValueError(f"dsl_version: {self.dsl_version!r} is not one of {', '.join(map(str, DSL_TYPES))}")
         if self.history < 0: raise ValueError(f"history: {self.history} is negative; use 0 for no history")
 
     def check_same(self,
@@ -50,14 +53,23 @@ ASK_THOUGHT = "\nThink first, then predict the next action, as two lines: Though
 NO_ACTIONS = "none"
 
 # %% ../../nbs/06a_datasets.prompts.ipynb #54dc7939
+def check_goal(
+    goal: str, # what the user wants
+) -> str:      # the same
+    "Refuse a `goal` that is empty, or that no file can hold. Raises ValueError."
+    if not goal.strip(): raise ValueError("goal: is empty; say in words what the user wants")
+    if any("\ud800" <= c <= "\udfff" for c in goal):  # what Python makes of bytes on a command line that it cannot read
+        raise ValueError(f"goal: {goal!a} has bytes that are not UTF-8 (or half of a surrogate pair); write it as UTF-8")
+    return goal
+
+@check_arguments
 def user_text(
     goal: str,                           # what the user wants, not empty
     history: list[Action]|None=None,     # earlier actions of the episode, oldest first
     fmt: PromptFormat=PromptFormat(),    # the text format
 ) -> str:                                # the words of the user's turn
     "The user's turn for `goal`: goal, the last `fmt.history` actions of `history`, the screen, the question."
-    if not goal.strip(): raise ValueError("goal: is empty; say in words what the user wants")
-    text = GOAL_PREFIX + goal
+    text = GOAL_PREFIX + check_goal(goal)
     if fmt.history: text += HISTORY_PREFIX + _history_text(history, fmt)
     return text + SCREEN_SENTENCE + (ASK_THOUGHT if fmt.thought else ASK_ACTION)
 

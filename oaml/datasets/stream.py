@@ -219,10 +219,10 @@ def episode_samples(
         def noted(goal): return acted_on(device.app, elements, goal) if how.notes else None
         wanted = [wanted_on(elements, device.goal.text, target, aims, noted(device.goal))]
         for goal in rng.sample(goals, min(how.goals, len(goals))):
-            try: act, wrong = device.app.plan(elements, goal, [])[0], noted(goal)
+            try: act, changed = device.app.plan(elements, goal, [])[0], noted(goal)
             except (ArithmeticError, AttributeError, LookupError, StopIteration, ValueError): continue  # another world's
             right = intent_target(act, elements, how.fmt.precision)
-            wanted.append(wanted_on(elements, goal.text, right, aims, wrong))
+            wanted.append(wanted_on(elements, goal.text, right, aims, changed))
         out.append(chat_sample(image, wanted, asked, how))
     return out
 
@@ -337,6 +337,7 @@ class Stream(Sequence):
             raise ValueError(f"sources: {HELD_OUT_APP} is held out, to measure on an application never trained on; "
                              "held_out=True streams it all the same")
         if length < 1 or batch < 1: raise ValueError(f"a stream of {length} samples in batches of {batch}: both from 1")
+        if workers < 0: raise ValueError(f"workers: {workers} is negative; 0 makes the samples in this process")
         if visits and make is not episode_samples: raise ValueError("visits: only acting can be learnt from them")
         self.length, self.batch, self.how, self.first_seed = length, batch, how, first_seed
         self.uses, self.per_block, self.visits, self.visited = uses, batch*how.picks, tuple(visits), visited

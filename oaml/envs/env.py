@@ -18,6 +18,7 @@ from ..apps.app import App, split_seeds
 from ..apps.catalog import APPS
 from .app_device import AppDevice
 from ..schemas.actions import parse_action
+from ..schemas.arguments import check_arguments
 from ..schemas.sessions import Action
 
 # %% ../../nbs/04d_envs.env.ipynb #e814dbc1
@@ -66,6 +67,7 @@ class AppEnv(gym.Env):
     "A synthetic application: pixels and goal in, actions out, reward 1 for DONE on a reached goal."
     metadata = dict(render_modes=["rgb_array"], render_fps=2)
 
+    @check_arguments
     def __init__(self,
         app: App|str="login",               # an application or its name
         size: tuple[int, int]|None=None,    # screen width and height, pixels, multiples of 32; None: the app's own
@@ -81,6 +83,7 @@ class AppEnv(gym.Env):
                                              goal=spaces.Text(500, min_length=1, charset=CHARS))
         self.action_space = action_space()
 
+    @check_arguments
     def reset(self, *,
         seed: int|None=None,          # of the episode (0 to 2,999,999); None draws a training seed
         options: dict|None=None,      # none are known

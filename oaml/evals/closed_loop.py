@@ -16,6 +16,7 @@ from ..envs.app_device import AppDevice
 from ..envs.oracle import acceptable_targets, play_oracle
 from .baselines import Agent, View
 from .trajectory_matching import BATCH, Ratio, matches
+from ..schemas.arguments import check_arguments
 from ..schemas.sessions import Action, Target
 
 # %% ../../nbs/10c_evals.closed_loop.ipynb #de5c2a71
@@ -65,6 +66,7 @@ class _Run:
         if action.type == "done": self.outcome.success = self.device.solved()
 
 # %% ../../nbs/10c_evals.closed_loop.ipynb #bf049a07
+@check_arguments
 def run_episodes(
     agent: Agent,                            # acts
     make_device: Callable[[], AppDevice],    # a fresh device for each episode

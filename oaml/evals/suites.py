@@ -22,6 +22,7 @@ from .hosted import HostedAgent, HostedEpisode, is_hosted, load_hosted, spending
 from .trajectory_matching import Scores, predict_steps
 from ..ingest.synthetic import generate_synthetic_sessions, record_episode
 from ..runtime.policy import load_policy
+from ..schemas.arguments import check_arguments
 from ..schemas.sessions import Action, Episode
 from ..ui.themes import HELD_OUT_FAMILY
 
@@ -55,6 +56,7 @@ SUITES = {s.name: s for s in (
     Suite("grounding-v1", ("procedural",)),
 )}
 
+@check_arguments
 def load_suite(
     name: str, # a key of `SUITES`
 ) -> Suite:
@@ -115,24 +117,23 @@ def _oracle_steps(episodes: list[Episode]) -> list[list[Action]]:
 
 # %% ../../nbs/10d_evals.suites.ipynb #e47738d9
 ROW = ("suite", "app", "goal_family", "split", "agent", "episodes", "success", "success_ci", "reached", "n_presatisfied",
-       "success_presatisfied", "steps_ratio", "invalid_actions", "type_accuracy", "click_in_box", "text_accuracy",
-       "step_accuracy", "episode_accuracy", *spending([]))
+       "success_presatisfied", "steps_ratio", "invalid_actions", "type_accuracy", "click_in_box", "click_within",
+       "click_radius", "coordinate_error", "text_accuracy", "step_accuracy", "action_accuracy", "episode_accuracy",
+       *spending([]))
 
 def _report_row(report: Report, family: str, **names) -> dict:
     "One results row; `names` are suite, split and agent."
     part = report.of(family)
-    s = part.scores()
-    row = dict(names, app=report.app, goal_family=family, **summarise(part.outcomes), type_accuracy=s.type.value,
-               click_in_box=s.click.value, text_accuracy=s.text.value, step_accuracy=s.step.value,
-               episode_accuracy=s.episode.value, **spending(part.hosted))
+    row = dict(names, app=report.app, goal_family=family, **summarise(part.outcomes), **part.scores().figures(),
+               **spending(part.hosted))
     return {k: row[k] for k in ROW}
 
 def mean_row(
-    rows: list[dict], # of one agent, goal family `all`
+    rows: list[dict], # of one agent, goal family `all`; older ones lack columns
 ) -> dict:
     "The mean over applications of their `all` rows. Counts add up; a figure that some row lacks is the others' mean."
     def mean(k):
-        values = [r[k] for r in rows if r[k] is not None]
+        values = [r[k] for r in rows if r.get(k) is not None]
         return sum(values)/len(values) if values else None
     counts = ("episodes", "n_presatisfied", *spending([]))
     summed = {k: None if any(r[k] is None for r in rows) else sum(r[k] for r in rows) for k in counts}
@@ -148,6 +149,7 @@ def _suite_rows(suite: Suite, split: str, agent_name: str, reports: list[Report]
         totals.append(_report_row(r, "all", **names))
     return rows + totals + [mean_row(totals)]
 
+@check_arguments
 def evaluate_suite(
     agents: Agent|list[Agent], # act
     suite: Suite|str,          # what on
@@ -191,6 +193,7 @@ def training_episodes(
                                            progress=progress)
     return [s.episodes[0] for app in suite.apps if app not in suite.held_out for s in sessions(app)]
 
+@check_arguments
 def load_agent(
     name: str,                           # one of `AGENTS`, the folder of a trained agent, anthropic:MODEL, openai:MODEL
     suite: Suite,                        # the copying baselines are made from its training split

@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from ..schemas.sessions import SCHEMA_VERSION, Observation, Session, from_json, to_json
+from ..schemas.arguments import check_arguments
+from ..schemas.sessions import SCHEMA_VERSION, Observation, Session, from_json, to_json, unique_keys
 
 # %% ../../nbs/05a_ingest.store.ipynb #02fbed03
 class StoreError(ValueError):
@@ -60,6 +61,7 @@ def _save_manifest(folder: Path, hashes: dict[str, str], meta: dict|None):
     manifest = dict(schema_version=SCHEMA_VERSION, sessions=hashes, meta=meta or {})
     write_atomic(folder/"manifest.json", json.dumps(manifest, indent=1).encode())
 
+@check_arguments
 def save_sessions(
     sessions: list[Session], # their screens already lie inside of `folder`
     folder: str|os.PathLike, # made if missing
@@ -84,8 +86,10 @@ def _read_file(path: Path) -> bytes:
 def _read_record(path: Path) -> dict:
     "What a manifest or an unfinished folder's record says. Raises StoreError naming the file."
     data = _read_file(path)
-    try: record = json.loads(data)
-    except ValueError as e: raise StoreError(f"{path}: is not JSON ({e}); make the data again") from None
+    try: record = json.loads(data, object_pairs_hook=unique_keys)
+    except json.JSONDecodeError as e: raise StoreError(f"{path}: is not JSON ({e}); make the data again") from None
+    except ValueError as e: raise StoreError(f"{path}: {e}; make the data again") from None
+    if not isinstance(record, dict): raise StoreError(f"{path}: holds no manifest of sessions; make the data again")
     version = record.get("schema_version")
     if version != SCHEMA_VERSION:
         raise StoreError(f"{path}: has schema version {version!r}, this oaml reads {SCHEMA_VERSION!r}")
@@ -130,6 +134,7 @@ def _check_screen(observation: Observation):
     if want and pixels_hash != want:
         raise StoreError(f"{observation.image_path}: its pixels are not those that were recorded; make the data again")
 
+@check_arguments
 def load_sessions(
     folder: str|os.PathLike,  # as `save_sessions` wrote it
     check_screens: bool=True, # that every screen is there and holds what its name says

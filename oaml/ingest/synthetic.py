@@ -29,6 +29,7 @@ from ..envs.app_device import AppDevice
 from ..envs.device import Frame, save_observation
 from ..envs.oracle import acceptable_targets
 from .store import begin_folder, finish_folder, load_session, load_sessions, lock_folder, save_session
+from ..schemas.arguments import check_arguments
 from ..schemas.sessions import Action, Episode, Session, Step, Target
 from ..ui.reasons import ROLE_WORDS, reason_of
 from ..ui.themes import FAMILIES, HELD_OUT_FAMILY
@@ -162,14 +163,14 @@ def _make_sessions(seeds: Iterable[int], workers: int, **kw) -> Iterator[Session
 
 # %% ../../nbs/05b_ingest.synthetic.ipynb #6cd2d182
 def session_seeds(
-    num_sessions: int,   # how many, 0 or more
+    num_sessions: int,   # how many, 1 or more
     seed: int|None,      # the first; None draws one
     split: str="train",  # where all must come from
 ) -> range:
     "Consecutive seeds, one a session. Raises ValueError if one is not of `split`."
-    if num_sessions < 0: raise ValueError(f"num_sessions: {num_sessions} is negative")
+    if num_sessions < 1: raise ValueError(f"num_sessions: {num_sessions} is fewer than 1")
     if seed is None: return split_seeds(split, num_sessions, secrets.randbelow(900_000))
-    if num_sessions: require_split((seed, seed+num_sessions-1), (split,), f"{split} data")
+    require_split((seed, seed+num_sessions-1), (split,), f"{split} data")
     return range(seed, seed+num_sessions)
 
 # %% ../../nbs/05b_ingest.synthetic.ipynb #a9acac03
@@ -198,6 +199,7 @@ def _write_sessions(folder: Path, seeds: range, workers: int, resume: bool, prog
     return sessions
 
 # %% ../../nbs/05b_ingest.synthetic.ipynb #b1f29128
+@check_arguments
 def generate_synthetic_sessions(
     num_sessions: int=10,                       # how many, one episode each
     seed: int|None=None,                        # the first session's seed, the others follow; None draws one

@@ -16,6 +16,7 @@ import numpy as np
 from ..datasets.lines import CELL, Line, read_lines, transcript
 from ..datasets.prompts import goal_in
 from ..datasets.samples import load_image, padded
+from .cards import read_json_file
 
 # %% ../../nbs/07cb_models.maps.ipynb #a6d69c56
 EDGE_GAIN = 4       # edges are thin: averaged over a cell they are small beside colours
@@ -171,7 +172,7 @@ class NanoImageProcessor:
             from oaml.models.reader import load_reader
             from oaml.models.retina import load_retina
             load = load_retina, load_reader
-        plain = json.loads((Path(folder)/"preprocessor_config.json").read_text())
+        plain = read_json_file(Path(folder)/"preprocessor_config.json")
         retina, reader = (get(folder) if (Path(folder)/name).exists() else None
                           for get, name in zip(load, (RETINA, READER)))
         return cls(**plain, retina=retina, reader=reader)

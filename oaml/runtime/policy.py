@@ -13,13 +13,15 @@ import numpy as np
 from PIL import Image
 
 from ..datasets.prompts import PromptFormat, prompt_messages
+from ..datasets.samples import check_drawing
 from ..models.cards import read_card, shipped_nano
 from ..models.light import LightNano, is_light
 from ..schemas.actions import parse_response
+from ..schemas.arguments import check_arguments
 from ..schemas.sessions import Action
 
 # %% ../../nbs/09a_runtime.policy.ipynb #c9302cd4
-Picture = Image.Image|np.ndarray|str  # a PIL image, a uint8 height x width x 3 array, or a path
+Picture = Image.Image|np.ndarray|str|os.PathLike  # a PIL image, a uint8 height x width x 3 array, or a path
 
 class AgentPolicy:
     "Predicts the next action with a trained adapter."
@@ -39,15 +41,18 @@ class AgentPolicy:
             adapter.device = device
         self.adapter, self.fmt, self.max_new_tokens = adapter, fmt, max_new_tokens
 
+    @check_arguments
     def predict_action(self,
         image: Picture,                      # the screen as captured
         goal: str,                           # what the user wants, not empty
         history: list[Action]|None=None,     # earlier actions, oldest first; the format says how many are shown
         think: bool=False,                   # ask for a thought before the action
     ) -> tuple[Action, str|None]:            # the action (`failed` if the text is none) and the thought, if any
-        "The next action towards `goal` on `image`. Raises ValueError for an empty goal or an unreadable image."
+        """The next action towards `goal` on `image`. Raises ValueError for an empty goal, an unreadable image or one of a few
+        pixels, TypeError for what is no picture or text."""
         return self.predict_actions([image], [goal], [history], think)[0]
 
+    @check_arguments
     def predict_actions(self,
         images: list[Picture],                        # screens
         goals: list[str],                             # one for each
@@ -57,6 +62,7 @@ class AgentPolicy:
         seed: int=0,                                  # of the draws
     ) -> list[tuple[Action, str|None]]:               # in the same order
         "`predict_action` for many screens at once: one pass through the model."
+        check_drawing(temperature, self.max_new_tokens)
         fmt = self.fmt if not think else PromptFormat(**asdict(self.fmt) | dict(thought=True))
         histories = histories or [None]*len(images)
         samples = [dict(images=[i], messages=prompt_messages(g, h, fmt))
@@ -65,6 +71,7 @@ class AgentPolicy:
         return [parse_response(text, fmt.dsl_version) for text in answers]
 
 # %% ../../nbs/09a_runtime.policy.ipynb #a10186c7
+@check_arguments
 def load_policy(
     folder: str|os.PathLike,  # a saved agent: what training leaves in `agent`, or any adapter folder; or "nano"
     device=None,              # where the model runs; None: the best there is, which for a nano is NumPy

@@ -17,8 +17,10 @@ from ..evals.manifests import check_manifest
 from ..evals.miniwob import MINIWOB_SUITE, evaluate_miniwob, miniwob_agent
 from ..evals.suites import SUITES, Suite, app_suite, evaluate_suite, load_agent, load_suite
 from ..ingest.store import write_atomic
+from ..schemas.arguments import check_arguments
 
 # %% ../../nbs/14c_scripts.eval_policy.ipynb #5f1c89b9
+@check_arguments
 def eval_policy(
     suite: str|None=None,          # a name of `oaml.evals.suites.SUITES`, or "miniwob-v1" ("miniwob" for short); None: login-v1,
                                    # or that of `app`
@@ -80,12 +82,14 @@ def _on_synthetic(suite: Suite, agent: str, episodes: int, split: str, first_see
 
 def check_writable(
     path: str|os.PathLike, # a file to be written later; its folder is made
+    name: str="out",       # how errors name it
 ):
-    "Raise OSError naming the folder of the file `path` before work is lost."
+    "Raise OSError naming the file `path`, or its folder, before work is lost."
+    if Path(path).is_dir(): raise IsADirectoryError(f"{name}: {path} is a folder; name a file, such as {Path(path)/'a.json'}")
     folder = Path(path).resolve().parent
     try: folder.mkdir(parents=True, exist_ok=True)
-    except OSError as e: raise OSError(f"out: {folder} cannot be made ({e.strerror})") from None
-    if not os.access(folder, os.W_OK): raise OSError(f"out: {folder} cannot be written")
+    except OSError as e: raise OSError(f"{name}: {folder} cannot be made ({e.strerror})") from None
+    if not os.access(folder, os.W_OK): raise OSError(f"{name}: {folder} cannot be written")
 
 def write_results(
     rows: list[dict],      # results rows

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ..apps.app import SPLITS
 from ..ingest.synthetic import generate_synthetic_sessions
+from ..schemas.arguments import check_arguments
 from ..schemas.sessions import Session
 from ..viz.screens import filmstrip, small
 
@@ -26,6 +27,7 @@ def contact_sheet(
                            [e.goal for e in first], columns=4))
 
 # %% ../../nbs/14b_scripts.synth.ipynb #cf74e79b
+@check_arguments
 def synth(
     app: str="login",            # a name for `oaml.apps.catalog.load_app`, your own application's too
     sessions: int=10,            # how many, one episode each
