@@ -222,7 +222,7 @@ def generate_synthetic_sessions(
     _check_request(app, family, recovery, precision, split, held_out)
     alone = num_sessions < 200 or app.startswith("__main__:")  # a notebook's class is in no other process
     if workers is None: workers = 1 if alone else os.cpu_count() or 1
-    if workers < 1: raise ValueError(f"workers: {workers} is below 1")
+    if workers < 1: raise ValueError(f"workers: {workers} is fewer than 1")
     if resume and seed is None: raise ValueError("seed: to go on takes the seed that the sessions begin with")
     size = AppDevice(app, size, goals=goals).size  # what is unknown is an error before anything is written
     how = dict(app=app, family=family, vary=jitter, size=size, recovery=recovery, precision=precision)
