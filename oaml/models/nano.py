@@ -9,6 +9,7 @@ __all__ = ['PAD', 'END', 'SPECIAL_TOKENS', 'HEADERS', 'SENTENCES', 'POINTING', '
            'fast_norm', 'attend', 'turn', 'turns', 'vision_features', 'low', 'text_states', 'NanoAdapter']
 
 # %% ../../nbs/07d_models.nano.ipynb #ff639b62
+import json
 import re
 from itertools import islice
 from pathlib import Path
@@ -506,6 +507,12 @@ class NanoAdapter(QwenVLAdapter):
             return super()._tensors(images, text, **how)
         shown = [list(own).index(id(image)) for image in images]
         return self.processor.shared(list(own.values()), text, shown, **how)
+
+    def _save_model(self, folder: str|Path):
+        "Weights as they are. In which precision a nano computes does not depend on how they are stored."
+        super()._save_model(folder)
+        path = Path(folder)/"config.json"
+        if path.exists(): path.write_text(json.dumps(json.loads(path.read_text()) | dict(dtype="float32"), indent=2))
 
     def _image_starts(self, inputs: dict[str, Tensor]) -> Tensor|None:
         "The column where each chat's image begins, if each has one and all have one size; else None."

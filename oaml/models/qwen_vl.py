@@ -383,10 +383,13 @@ def save(self: QwenVLAdapter,
 ):
     "Write weights (of a LoRA model the adapter's alone), processor and card to `folder`."
     Path(folder).mkdir(parents=True, exist_ok=True)
-    with no_bars(): self.model.save_pretrained(folder)
+    with no_bars(): self._save_model(folder)
     self.processor.save_pretrained(folder)
     write_card(folder, adapter=type(self).__name__, base_model=self.base_model, kind="lora" if self.is_lora else "full",
                seed=self.seed, load_in_4bit=self.load_in_4bit, prompt_format=self.prompt_format)
+
+@patch
+def _save_model(self: QwenVLAdapter, folder: str|Path): self.model.save_pretrained(folder)
 
 @patch(cls_method=True)
 def load(cls: QwenVLAdapter,
