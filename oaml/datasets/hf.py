@@ -48,7 +48,7 @@ def _action_row(action: dict) -> dict:
     return action | dict(raw=_as_text(action.get("raw")))
 
 def _messages(episode: Episode, k: int, fmt: PromptFormat) -> list[dict]|None:
-    "The chat of step `k`; None where nothing can be taught: without a screen, or where what was answered was no action."
+    "The chat of step `k`; None where nothing can be taught: without a screen, or where the answer was no action."
     step = episode.steps[k]
     if step.observation.image_path is None or step.action.type == "failed": return None
     return step_sample(episode, k, fmt)["messages"]
@@ -156,11 +156,13 @@ def _write_screen(row: dict, folder: Path, where: str):
     path = folder/_plain(row["image_path"], where)
     data = row["images"][0]["bytes"] if row["images"] else None
     if data is None: raise ValueError(f"{where}: has no picture for {row['image_path']}")
-    if path.exists() and path.read_bytes() != data: raise ValueError(f"{where}: {row['image_path']} is another picture before")
+    if path.exists() and path.read_bytes() != data:
+        raise ValueError(f"{where}: {row['image_path']} is another picture before")
     if path.exists(): return
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, data)
 
+# %% ../../nbs/06bc_datasets.hf.ipynb #079d36c1
 def sessions_of(
     rows: Iterable[dict], # of `hf_features`, pictures as bytes
     folder: Path,         # where the screens go
@@ -169,7 +171,8 @@ def sessions_of(
     found, meta = {}, {}
     for i, row in enumerate(rows):
         where = f"row {i} ({row['session']}, {row['episode']}, step {row['step']})"
-        if len(PureWindowsPath(_plain(row["session"], where)).parts) > 1: raise ValueError(f"{where}: {row['session']!r} is no name of a session")
+        if len(PureWindowsPath(_plain(row["session"], where)).parts) > 1:
+            raise ValueError(f"{where}: {row['session']!r} is no name of a session")
         _write_screen(row, folder, where)
         session = found.setdefault(row["session"], dict(row=row, episodes={}))
         steps = session["episodes"].setdefault(row["episode"], dict(row=row, steps={}))["steps"]
@@ -188,11 +191,13 @@ def _session_record(id: str, row: dict, episodes: dict[str, dict]) -> Session:
 def _episode_record(session: str, id: str, row: dict, steps: dict[int, dict]) -> dict:
     "An episode of its first `row` and its steps. Raises ValueError for a step that is missing."
     gap = next((k for k in range(len(steps)) if k not in steps), None)
-    if gap is not None: raise ValueError(f"session {session}, episode {id}: step {gap} is missing; was the table filtered?")
+    if gap is not None:
+        raise ValueError(f"session {session}, episode {id}: step {gap} is missing; was the table filtered?")
     plain = {k: row[k] for k in ("goal", "summary", "success", "workflow_id") if row[k] is not None}
     if row["episode_meta"] is not None: plain["meta"] = json.loads(row["episode_meta"])
     return dict(id=id, steps=[steps[k] for k in range(len(steps))], **plain)
 
+# %% ../../nbs/06bc_datasets.hf.ipynb #efc4042b
 def import_hf(
     source,                  # folder or hub id that `load_dataset` knows, or a `datasets.Dataset`
     out: str|os.PathLike,    # folder for the sessions; must not be there
@@ -200,9 +205,9 @@ def import_hf(
     "Make a session folder of what `export_hf` wrote. Raises ValueError that names what is wrong."
     d, out = hf_library(), Path(out)
     if out.exists(): raise ValueError(f"{out}: is there already; name a new folder")
-    table = d.load_dataset(str(source), split="train", streaming=True) if isinstance(source, (str, os.PathLike)) else source
+    table = _opened(source) if isinstance(source, (str, os.PathLike)) else source
     missing = [name for name in hf_features() if name not in (table.column_names or ())]
-    if missing: raise ValueError(f"{source}: is not what `oaml data export` writes; it has no {', '.join(missing)}")
+    if missing: raise ValueError(f"{source}: is not what `oaml data export` writes; it lacks {', '.join(missing[:5])}")
     out.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=out.parent, prefix=f".{out.name}-") as work:
         part = Path(work)/"part"
@@ -210,6 +215,12 @@ def import_hf(
         save_sessions(*_taken(table.cast_column("images", d.List(d.Image(decode=False))), part))
         os.replace(part, out)
     return load_sessions(out)
+
+def _opened(source: str|os.PathLike):
+    "A data set in a folder or on the hub. Raises FileNotFoundError."
+    try: return hf_library().load_dataset(str(source), split="train", streaming=True)
+    except (FileNotFoundError, ConnectionError) as e:
+        raise FileNotFoundError(f"{source}: no such folder, and the hub gives no data set of that name ({e})") from None
 
 def _taken(rows: Iterable[dict], folder: Path) -> tuple[list[Session], Path, dict]:
     "What `save_sessions` takes."

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['PAD', 'END', 'SPECIAL_TOKENS', 'HEADERS', 'SENTENCES', 'POINTING', 'DSL', 'COORDINATES', 'WORDS', 'PIECES',
-           'MAX_LENGTH', 'CHAT_TEMPLATE', 'TURN', 'nano_tokenizer', 'NanoScreens', 'NanoConfig', 'NanoProcessor',
-           'nano_config', 'fan_in_init', 'wave_rows', 'ordered_init', 'copying_init', 'build_nano', 'load_nano',
-           'fast_norm', 'attend', 'turn', 'turns', 'vision_features', 'low', 'text_states', 'NanoAdapter']
+           'MAX_LENGTH', 'CHAT_TEMPLATE', 'LINK', 'TURN', 'nano_tokenizer', 'NanoScreens', 'NanoConfig',
+           'NanoProcessor', 'nano_config', 'fan_in_init', 'wave_rows', 'ordered_init', 'copying_init', 'build_nano',
+           'load_nano', 'fast_norm', 'attend', 'turn', 'turns', 'vision_features', 'low', 'text_states', 'NanoAdapter']
 
 # %% ../../nbs/07d_models.nano.ipynb #ff639b62
 import json
@@ -143,35 +143,41 @@ class NanoProcessor(ImageTextProcessor):
         name = type(self).__name__
         return kept | dict(processor_class=name, auto_map=dict(AutoProcessor=f"{self.link}.{name}"))
 
-    def save_pretrained(self,
-        save_directory: str|Path,  # made if it isn't there
-        **kwargs,                  # ProcessorMixin's
-    ) -> list[str]:                # paths of the files
-        "Write settings, tokenizer, retina and reader, and the link."
-        folder = Path(save_directory)
-        folder.mkdir(parents=True, exist_ok=True)
-        self.image_processor.save_pretrained(folder)
-        (folder/f"{self.link}.py").write_text(f'"For transformers: the processor is in oaml."\nfrom {__name__} import {type(self).__name__}\n')
-        return super().save_pretrained(folder, **kwargs)
-
     @classmethod
-    def from_pretrained(cls,
-        pretrained_model_name_or_path: str|Path, # folder or hub id
-        **kwargs,                                # ProcessorMixin's
-    ) -> "NanoProcessor":
-        "The processor that `save_pretrained` wrote."
-        source = str(pretrained_model_name_or_path)
-        folder = Path(cached_file(source, "preprocessor_config.json")).parent
-        for name in (RETINA, READER): cached_file(source, name, _raise_exceptions_for_missing_entries=False)
-        settings, _ = cls.get_processor_dict(source)
-        return cls(NanoScreens.from_pretrained(folder), PreTrainedTokenizerFast.from_pretrained(source),
-                   settings.get("chat_template"), settings.get("prompt_format"))
-
-    @classmethod
-    def register_for_auto_class(cls, auto_class="AutoProcessor"):
+    def register_for_auto_class(cls,
+        auto_class="AutoProcessor",  # transformers'; it does not matter here
+    ):
         "Nothing: its code is oaml's, and not to be copied into every folder that it is saved to."
 
 AutoProcessor.register(NanoConfig, NanoProcessor, exist_ok=True)
+
+# %% ../../nbs/07d_models.nano.ipynb #c586dfb4
+LINK = '"For transformers: the processor is in oaml."\nfrom oaml.models.nano import NanoProcessor\n'
+
+@patch
+def save_pretrained(self: NanoProcessor,
+    save_directory: str|Path,  # made if it isn't there
+    **kwargs,                  # ProcessorMixin's
+) -> list[str]:                # paths of the files
+    "Write settings, tokenizer, retina and reader, and the link."
+    folder = Path(save_directory)
+    folder.mkdir(parents=True, exist_ok=True)
+    self.image_processor.save_pretrained(folder)
+    (folder/f"{self.link}.py").write_text(LINK)
+    return ImageTextProcessor.save_pretrained(self, folder, **kwargs)
+
+@patch(cls_method=True)
+def from_pretrained(cls: NanoProcessor,
+    pretrained_model_name_or_path: str|Path, # folder or hub id
+    **kwargs,                                # ProcessorMixin's
+) -> NanoProcessor:
+    "The processor that `save_pretrained` wrote."
+    source = str(pretrained_model_name_or_path)
+    folder = Path(cached_file(source, "preprocessor_config.json")).parent
+    for name in (RETINA, READER): cached_file(source, name, _raise_exceptions_for_missing_entries=False)
+    settings, _ = cls.get_processor_dict(source)
+    return cls(NanoScreens.from_pretrained(folder), PreTrainedTokenizerFast.from_pretrained(source),
+               settings.get("chat_template"), settings.get("prompt_format"))
 
 # %% ../../nbs/07d_models.nano.ipynb #86355333
 TURN = re.compile(r"<\|im_start\|>(\w+)\n((?:<\|vision_start\|>.*?<\|vision_end\|>)*)(.*?)(?=<\|im_end\|>|\Z)", re.S)
@@ -179,7 +185,8 @@ TURN = re.compile(r"<\|im_start\|>(\w+)\n((?:<\|vision_start\|>.*?<\|vision_end\
 @patch
 def _transcribed(self: NanoProcessor, chat: str, screens: list, where: str) -> tuple[str, int, int]:
     "`chat` with what is read on its screens, where that begins and how long it is."
-    turns = [dict(role=t[1], images=t[2].count(self.image_token), content=t[3], at=t.start(3)) for t in TURN.finditer(chat)]
+    turns = [dict(role=t[1], images=t[2].count(self.image_token), content=t[3], at=t.start(3))
+             for t in TURN.finditer(chat)]
     first = next((k for k, t in enumerate(turns) if t["role"] == "user"), 0)
     if not screens or not turns or turns[first]["images"] != len(screens):
         raise ValueError(f"{where}: nano reads the screens of the first user's turn, before its words; this chat has "
@@ -211,7 +218,8 @@ def __call__(self: NanoProcessor,
     inputs = ProcessorMixin.__call__(self, images=images, text=[chat for chat, *_ in read], **kwargs)
     for offsets, (_, at, n) in zip(inputs.get("text_replacement_offsets", ()), read):
         before = sum(o["new_span"][1] - o["span"][1] for o in offsets[-1:])
-        offsets.append(dict(type="text", span=(at, at), new_span=(at + before, at + before + n), text="", replacement=""))
+        new_span = at + before, at + before + n
+        offsets.append(dict(type="text", span=(at, at), new_span=new_span, text="", replacement=""))
     return inputs
 
 @patch

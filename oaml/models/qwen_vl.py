@@ -43,7 +43,8 @@ class ImageTextProcessor(ProcessorMixin):
         **kwargs,            # ProcessorMixin's; none matters here
     ) -> str:                # what stands in the text for the image
         "The image token, once for each visual token."
-        return self.image_token * int(image_inputs["image_grid_thw"][image_idx].prod() // self.image_processor.merge_size**2)
+        patches = image_inputs["image_grid_thw"][image_idx].prod()
+        return self.image_token * int(patches // self.image_processor.merge_size**2)
 
     def to_dict(self) -> dict:
         "What processor_config.json holds: no class's name, so that where torchvision is, transformers' own is loaded."
@@ -81,8 +82,11 @@ if not has_torchvision():
 
 def load_processor(
     source: str, # hub id or folder
-):               # transformers' processor or `ImageTextProcessor`
-    "transformers' own processor where torchvision is installed, else `ImageTextProcessor` over the same files."
+):               # transformers' processor, `ImageTextProcessor` or `NanoProcessor`
+    "A nano's own processor; else transformers' where torchvision is installed, and `ImageTextProcessor` elsewhere."
+    if ProcessorMixin.get_processor_dict(source)[0].get("processor_class") == "NanoProcessor":
+        from oaml.models.nano import NanoProcessor
+        return NanoProcessor.from_pretrained(source)
     return (AutoProcessor if has_torchvision() else ImageTextProcessor).from_pretrained(source)
 
 # %% ../../nbs/07b_models.qwen_vl.ipynb #77d32f88
@@ -193,7 +197,8 @@ class QwenVLAdapter(BaseVLMAdapter):
 
 # %% ../../nbs/07b_models.qwen_vl.ipynb #4c65a8d0
 @patch
-def _encode(self: QwenVLAdapter, samples: list[dict], answered: bool, side: str="right", tensors=None) -> dict[str, Tensor]:
+def _encode(self: QwenVLAdapter, samples: list[dict], answered: bool, side: str="right",
+            tensors=None) -> dict[str, Tensor]:
     "Chats as tensors on the CPU, padded on the `side`. Unless `answered`, they end with the assistant's header."
     for i, s in enumerate(samples): check_sample(s, self.control, f"batch[{i}]", answered)
     if (self.prompt_format or {}).get("transcript") and not hasattr(self.processor, "prompt_format"):
@@ -266,7 +271,7 @@ def collate(self: QwenVLAdapter,
 ) -> dict[str, Tensor]:       # what the model's own forward pass takes, on the CPU
     "`collate_fn` for a DataLoader, `data_collator` for transformers' Trainer. Raises ValueError if turns have weights."
     inputs = self._labelled(batch, labels, partial(QwenVLAdapter._tensors, self))
-    if "weights" in inputs: raise ValueError("batch: turns have weights, which only `compute_loss` knows; leave them out")
+    if "weights" in inputs: raise ValueError("batch: turns have weights, which only `compute_loss` knows")
     return inputs
 
 # %% ../../nbs/07b_models.qwen_vl.ipynb #6a72f310
@@ -358,12 +363,13 @@ def _base(cls: QwenVLAdapter, name: str, load_in_4bit: bool|None, device: torch.
     quantise = choose_4bit(load_in_4bit, device, from_hub=not is_folder and name not in NANOS)
     if is_folder and (Path(name)/CARD).exists(): return cls.load(name, device)
     if name == "nano": return cls.load(shipped_nano(), device)
+    from oaml.models.nano import NanoAdapter, NanoProcessor, build_nano
     if name not in DRAWN:
-        return cls(*load_parts(name, device, quantise), device, base_model=name, seed=seed, load_in_4bit=quantise)
-    from oaml.models.nano import NanoAdapter, build_nano
+        model, processor = load_parts(name, device, quantise)
+        if isinstance(processor, NanoProcessor):  # saved by another trainer, without our card
+            return NanoAdapter(model, processor, device, processor.prompt_format, "nano", seed)
+        return cls(model, processor, device, base_model=name, seed=seed, load_in_4bit=quantise)
     return NanoAdapter(*build_nano(seed, large=DRAWN[name]), device, base_model=name, seed=seed)
-
-
 
 # %% ../../nbs/07b_models.qwen_vl.ipynb #0b2883b4
 @contextmanager

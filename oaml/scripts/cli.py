@@ -302,7 +302,8 @@ def _prompt_format(agent: str|None, changes: list[str]):
     card = read_card(shipped_nano() if agent == "nano" else agent) if agent else {}
     given, known = [c.partition("=") for c in changes], [f.name for f in fields(PromptFormat)]
     for key, equals, _ in given:
-        if key not in known or not equals: raise ValueError(f"--set {key}: give key=value, the keys are {', '.join(known)}")
+        if key not in known or not equals:
+            raise ValueError(f"--set {key}: give key=value, the keys are {', '.join(known)}")
     return PromptFormat(**asdict(PromptFormat()) | (card.get("prompt_format") or {})
                         | {key: yaml.safe_load(value) for key, _, value in given})
 
