@@ -150,12 +150,15 @@ class NanoImageProcessor:
         blocks = maps.reshape(n, c, h // (p*m), m, p, w // (p*m), m, p)  # down: block, patch, cell; across: the same
         return np.ascontiguousarray(blocks.transpose(0, 2, 5, 3, 6, 1, 4, 7)).reshape(-1, c * p * p)
 
+    def to_dict(self) -> dict:
+        "The numbers by which it works: all but retina and reader."
+        return {k: v for k, v in vars(self).items() if k not in ("retina", "reader", "_read")}
+
     def save_pretrained(self,
         folder: str|Path,  # must be there
     ):
         "Write preprocessor_config.json, and the weights of retina and reader if there are any."
-        plain = {k: v for k, v in vars(self).items() if k not in ("retina", "reader", "_read")}
-        (Path(folder)/"preprocessor_config.json").write_text(json.dumps(plain, indent=2))
+        (Path(folder)/"preprocessor_config.json").write_text(json.dumps(self.to_dict(), indent=2))
         if not (self.retina or self.reader): return
         from oaml.models.reader import save_reader
         from oaml.models.retina import save_retina
