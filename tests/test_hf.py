@@ -73,9 +73,9 @@ def test_without_either_the_error_says_what_to_do():
 
 
 def test_an_agent_without_processor_config_loads(tmp_path):
-    "Folders that were saved before processors were transformers' own."
+    "Folders that were saved before processors were transformers' own, and before there were manifests."
     shutil.copytree(shipped_nano(), tmp_path/"old")
-    for name in ("processor_config.json", "processing_nano.py"): (tmp_path/"old"/name).unlink()
+    for name in ("processor_config.json", "processing_nano.py", "manifest.json"): (tmp_path/"old"/name).unlink()
     old, new = (QwenVLAdapter.load(f, "cpu") for f in (tmp_path/"old", shipped_nano()))
     assert old.prompt_format == new.prompt_format == old.processor.prompt_format
     q = question("login", 0, PromptFormat(**new.prompt_format))
