@@ -11,6 +11,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from fastcore.imports import IN_NOTEBOOK
+
 from ..apps.app import split_seeds
 from ..evals.manifests import check_manifest
 from ..evals.miniwob import MINIWOB_SUITE, evaluate_miniwob, miniwob_agent
@@ -47,7 +49,7 @@ def _on_synthetic(suite: str, agent: str, episodes: int, split: str, first_seed:
     if suite not in there: raise ValueError(f"suite: {suite!r} is unknown; there are {', '.join(there)}")
     suite = load_suite(suite)
     if split == "test": check_manifest(suite)
-    return evaluate_suite(load_agent(agent, suite), suite, episodes, split, first_seed, progress)[0]
+    return evaluate_suite(load_agent(agent, suite, progress=progress), suite, episodes, split, first_seed, progress)[0]
 
 def check_writable(
     path: str|os.PathLike, # a file to be written later; its folder is made
@@ -64,3 +66,9 @@ def write_results(
 ):
     "The rows as JSON, whole or not at all."
     write_atomic(Path(path), json.dumps(rows, indent=1).encode())
+
+# %% ../../nbs/14c_scripts.eval_policy.ipynb #199c027d
+#| eval: false
+if __name__ == "__main__" and not IN_NOTEBOOK:
+    from oaml.scripts.cli import run_script
+    run_script("eval")
