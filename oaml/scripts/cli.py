@@ -276,7 +276,7 @@ def miniwob_eval(
     first_seed: Annotated[int, typer.Option(help="Which seed of the split comes first, counted from 0.")]=0,
     out: Annotated[str, typer.Option(help="Results file to write.")]="results.json",
 ):
-    """Let an agent act on the listed tasks, those it was never trained on among them."""
+    """Let an agent act on the listed tasks, those whose demonstrations it never saw among them."""
     from oaml.scripts.miniwob import evaluate
     from oaml.viz.plots import results_table
     rows = _mendable(evaluate, agent=agent, episodes=episodes, split=split, first_seed=first_seed, out=out)
