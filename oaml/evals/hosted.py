@@ -154,8 +154,8 @@ class HostedAgent:
 
     def _agent(self, answers: EpisodeAnswers) -> PolicyAgent:
         "The agent of one episode."
-        tries = {} if self.adapter.lent else dict(tries=0)
-        return PolicyAgent(AgentPolicy(answers, max_new_tokens=API_MAX_TOKENS), self.name, **tries)
+        retries = {} if self.adapter.lent else dict(retries=0)  # a paid question is asked once
+        return PolicyAgent(AgentPolicy(answers, max_new_tokens=API_MAX_TOKENS, **retries), self.name)
 
     def play(self,
         suite: str,                            # its name

@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tqdm.auto import tqdm
+
 from ..apps.app import split_seeds
 from ..apps.catalog import HELD_OUT_APP, TRAIN_APPS, load_app
 from ..apps.phone import PHONE_SIZE
@@ -100,7 +102,8 @@ def _run_app(agents: list[Agent], suite: Suite, app: str, seeds: Iterable[int], 
     "A report for each agent: acting, and on the oracle's screens of the same seeds, kept no longer than this takes."
     with tempfile.TemporaryDirectory(prefix="oaml-eval-") as folder:
         device = suite.device(app)
-        episodes = [record_episode(device, s, Path(folder)) for s in seeds]
+        bar = tqdm(seeds, f"{app}, recorded", unit="episode", disable=not progress, leave=False)
+        episodes = [record_episode(device, s, Path(folder)) for s in bar]
         return [_report(a, suite, app, seeds, episodes, progress) for a in agents]
 
 def _report(agent: Agent, suite: Suite, app: str, seeds: Iterable[int], episodes: list[Episode], progress: bool) -> Report:
@@ -199,13 +202,14 @@ def load_agent(
     suite: Suite,                        # the copying baselines are made from its training split
     episodes: list[Episode]|None=None,   # training episodes for them; None makes some
     hosted: dict|None=None,              # options of a hosted model, see `load_hosted`
+    progress: bool=False,                # show a bar while they are made
 ) -> Agent:
     "An agent by name or folder. Raises ValueError or FileNotFoundError that say what to do."
     simple = {"oracle": Oracle, "do-nothing": DoNothing, "random": RandomAgent}
     if name in simple: return simple[name]()
     if is_hosted(name): return load_hosted(name, **(hosted or {}))
     if name in ("memoriser", "nearest"):
-        known = training_episodes(suite) if episodes is None else episodes
+        known = training_episodes(suite, progress=progress) if episodes is None else episodes
         if not known: raise ValueError(f"agent: {name} has nothing to copy from, no application of {suite.name} may be "
                                        "trained on")
         return (Memoriser if name == "memoriser" else NearestScreen)(known)

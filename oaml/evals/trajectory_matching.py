@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from statistics import NormalDist
 
 import numpy as np
-from tqdm.auto import tqdm
 
-from .baselines import Agent, View
+from .baselines import Agent, View, moving_bar
 from ..schemas.arguments import check_arguments
 from ..schemas.sessions import Action, Episode, Step, Target
 
@@ -174,10 +173,11 @@ def predict_steps(
     "The agent's action on every recorded screen, the recorded actions as history."
     flat = [(e, k) for e in episodes for k in range(len(e.steps))]
     said = []
-    batches = range(0, len(flat), BATCH)
-    for i in tqdm(batches, desc=f"{agent.name}, recorded", unit="batch", disable=not progress, leave=False):
-        said += agent.act([View(np.asarray(e.steps[k].observation.image()), e.goal, [s.action for s in e.steps[:k]])
-                           for e, k in flat[i:i+BATCH]])
+    with moving_bar(f"{agent.name}, recorded", len(flat), "step", progress) as bar:
+        for i in range(0, len(flat), BATCH):
+            said += agent.act([View(np.asarray(e.steps[k].observation.image()), e.goal, [s.action for s in e.steps[:k]])
+                               for e, k in flat[i:i+BATCH]])
+            bar.update(len(said) - bar.n)
     rest = iter(said)
     return [[next(rest) for _ in e.steps] for e in episodes]
 

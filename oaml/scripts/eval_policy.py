@@ -11,6 +11,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from fastcore.imports import IN_NOTEBOOK
+
 from ..apps.app import split_seeds
 from ..evals.hosted import is_hosted
 from ..evals.manifests import check_manifest
@@ -78,7 +80,8 @@ def _on_synthetic(suite: Suite, agent: str, episodes: int, split: str, first_see
                   hosted: dict) -> list[dict]:
     "Rows of a suite of our own applications."
     if split == "test" and suite.name in SUITES: check_manifest(suite)
-    return evaluate_suite(load_agent(agent, suite, hosted=hosted), suite, episodes, split, first_seed, progress)[0]
+    who = load_agent(agent, suite, hosted=hosted, progress=progress)
+    return evaluate_suite(who, suite, episodes, split, first_seed, progress)[0]
 
 def check_writable(
     path: str|os.PathLike, # a file to be written later; its folder is made
@@ -97,3 +100,9 @@ def write_results(
 ):
     "The rows as JSON, whole or not at all."
     write_atomic(Path(path), json.dumps(rows, indent=1).encode())
+
+# %% ../../nbs/14c_scripts.eval_policy.ipynb #199c027d
+#| eval: false
+if __name__ == "__main__" and not IN_NOTEBOOK:
+    from oaml.scripts.cli import run_script
+    run_script("eval")

@@ -367,7 +367,7 @@ def open_run(self: Trainer,
     self._check_writable()
     begun = any((self.out_dir/name).exists() for name in ("resolved.yaml", "agent")) or checkpoints(self.out_dir)
     if begun and not resume:
-        raise TrainingError(f"{self.out_dir} already holds a run; go on with it by --resume (resume=True), "
+        raise TrainingError(f"{self.out_dir} already holds a run; go on with it by resume=True, "
                             "or choose another output_dir")
     if begun: self._check_same()
     elif resume: log.info("%s holds no run yet; starting from the beginning", self.out_dir)
