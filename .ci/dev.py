@@ -50,7 +50,7 @@ def setup():
     if not tool("python").exists(): run(find_python(), "-m", "venv", "--clear", VENV)
     pip = tool("python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", ROOT/"constraints.txt"
     run(*pip, "setuptools", "wheel")
-    run(*pip, "--no-build-isolation", "-e", f"{ROOT}[train,browser,mobile,ocr,serve,dev]")
+    run(*pip, "--no-build-isolation", "-e", f"{ROOT}[train,browser,mobile,ocr,serve,api,hf,dev]")
     stamp.write_text(key)
 
 

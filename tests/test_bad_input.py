@@ -2,7 +2,12 @@
 import json
 import os
 import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -10,6 +15,7 @@ from oaml.datasets.prompts import PromptFormat, user_text
 from oaml.devices.app_device import AppDevice
 from oaml.ingest.store import StoreError, load_sessions
 from oaml.ingest.synthetic import generate_synthetic_sessions
+from oaml.nano.numpy_engine import LightNano
 from oaml.schemas.actions import parse_action
 from oaml.schemas.sessions import Action, Episode, Observation, SchemaError, Session, from_json
 from oaml.training.config import ConfigError, load_config
@@ -71,6 +77,22 @@ def test_a_data_set_names_its_bad_screens(tmp_path):
     refused(lambda: load_sessions(tmp_path), screen.name, "no such screenshot", error=StoreError)
 
 
+def test_a_screen_of_one_pixel(tmp_path, agent):
+    Image.new("RGB", (1, 1)).save(tmp_path/"dot.png")
+    for image in (tmp_path/"dot.png", Image.new("RGB", (1, 1)), np.zeros((500, 1, 3), np.uint8)):
+        refused(lambda: policy(agent).predict_action(image, "Log in."), "pixels; a screen has 32", error=ValueError)
+
+
+@pytest.mark.parametrize("temperature", [-1., float("nan"), float("inf")])
+def test_temperature(agent, temperature):
+    screen = AppDevice("login").reset(0).image
+    refused(lambda: policy(agent).predict_actions([screen], ["Log in."], temperature=temperature), "temperature",
+            str(temperature), error=ValueError)
+    sample = dict(images=[screen], messages=[dict(role="user", content="Goal: Log in.")])
+    for adapter in (policy(agent).adapter, LightNano.load(agent)):
+        refused(lambda: adapter.generate_batch([sample], 4, temperature), f"temperature: {temperature}", error=ValueError)
+
+
 # ---- actions ----
 
 def test_unknown_action_type():
@@ -91,6 +113,88 @@ def test_coordinate_in_a_file():
     text = json.dumps(dict(id="e", goal="Log in.", steps=[step]))
     refused(lambda: from_json(Episode, text, "e.json"), "e.json: steps[0].action.x: 475.0 is outside [0, 1]",
             error=SchemaError)
+
+
+# ---- records ----
+
+@pytest.mark.parametrize("cls, text", [
+    (Action, '{"type": "click", "x": 0.1, "x": 0.9, "y": 0.5}'),
+    (Episode, '{"id": "e", "goal": "Log in.", "steps": [], "meta": {"x": 1, "x": 2}}'),
+    (Session, '{"id": "s", "episodes": [{"id": "e", "goal": "x", "x": 1, "steps": [], "goal": "Log in."}]}'),
+])
+def test_a_repeated_key(cls, text):
+    text = text.replace('"goal": "x", "x": 1,', '"goal": "x",')
+    repeated = "'goal'" if cls is Session else "'x'"
+    refused(lambda: from_json(cls, text, "a.json"), f"a.json: the key {repeated} is there twice", error=SchemaError)
+
+
+# ---- numbers and types in calls ----
+
+@pytest.mark.parametrize("wrong", [dict(num_sessions=0), dict(num_sessions=-3), dict(workers=0), dict(workers=-1)], ids=str)
+def test_sessions_and_workers_below_1(tmp_path, wrong):
+    (name, value), = wrong.items()
+    refused(lambda: generate_synthetic_sessions(**dict(num_sessions=1, seed=0, output_dir=tmp_path/"data") | wrong),
+            f"{name}: {value} is fewer than 1", error=ValueError)
+    assert not (tmp_path/"data").exists()
+
+
+def _policy_calls(predict):
+    screen = Image.new("RGB", (256, 192))
+    return {"image: 5 (int)": lambda: predict(5, "Log in."), "goal: None": lambda: predict(screen, None),
+            "goal: b'Log in.' (bytes)": lambda: predict(screen, b"Log in."),
+            "history: 'CLICK()' (str)": lambda: predict(screen, "Log in.", "CLICK()"),
+            "think: 'yes' (str)": lambda: predict(screen, "Log in.", think="yes")}
+
+
+def test_wrong_types_in_public_calls(agent, tmp_path):
+    "Each is a TypeError that names argument and value, before anything is written."
+    from oaml.envs.gym_env import AppEnv
+    from oaml.evals.suites import evaluate_suite, load_agent, load_suite
+    from oaml.evals.trajectory_matching import match_trajectories
+    from oaml.models.qwen_vl import QwenVLAdapter
+    from oaml.runtime.policy import load_policy
+    from oaml.scripts.eval_policy import eval_policy
+    make, waiter = generate_synthetic_sessions, load_agent("do-nothing", load_suite("login-v1"))
+    calls = {
+        "num_sessions: '10' (str)": lambda: make("10", output_dir=tmp_path/"a"),
+        "seed: 1.5 (float)": lambda: make(1, 1.5, output_dir=tmp_path/"a"),
+        "size: 256 (int)": lambda: make(1, 0, size=256, output_dir=tmp_path/"a"),
+        "app: None": lambda: make(1, 0, app=None, output_dir=tmp_path/"a"),
+        "jitter: 'no' (str)": lambda: make(1, 0, jitter="no", output_dir=tmp_path/"a"),
+        "folder: None": lambda: load_policy(None), "folder: 5 (int)": lambda: load_sessions(5),
+        "model_name: 8 (int)": lambda: QwenVLAdapter.from_pretrained(8),
+        "seed: '1' (str)": lambda: QwenVLAdapter.from_pretrained("nano-small", seed="1"),
+        "episodes: '5' (str)": lambda: evaluate_suite(waiter, "login-v1", "5"),
+        "agents: 'do-nothing' (str)": lambda: evaluate_suite("do-nothing", "login-v1", 1),
+        "suite: 1 (int)": lambda: eval_policy(1), "episodes: True (bool)": lambda: eval_policy(episodes=True),
+        "episodes: 'runs/data' (str)": lambda: match_trajectories(waiter, "runs/data"),
+        "step_budget: '9' (str)": lambda: AppEnv(step_budget="9"), "app: 3 (int)": lambda: AppEnv(3),
+        "seed: '7' (str)": lambda: AppEnv().reset(seed="7"),
+        "text: None": lambda: parse_action(None), **_policy_calls(policy(agent).predict_action)}
+    for words, call in calls.items(): refused(call, words, "is not ", error=TypeError)
+    assert not (tmp_path/"a").exists()
+
+
+def test_numbers_of_numpy_and_paths_are_right(tmp_path, agent):
+    sessions = generate_synthetic_sessions(np.int64(1), np.int32(0), tmp_path/"a", size=[256, 192], progress=False)
+    screen = Path(sessions[0].episodes[0].steps[0].observation.image_path)
+    assert policy(agent).predict_action(screen, "Log in.", ())[0].type
+
+
+# ---- the command line, before anything runs ----
+
+@pytest.mark.parametrize("line, words", [
+    (["eval", "--agent", "nano", "--episodes", "1", "--out", "."], "out: . is a folder"),
+    (["miniwob", "eval", "--agent", "random", "--out", "."], "out: . is a folder"),
+    (["predict", "--agent", "none", "--image", "none.png", "--goal", "Log in.", "--draw", "foo"], "draw: foo"),
+    (["predict", "--agent", "none", "--image", "none.png", "--goal", b"caf\xe9"], "not UTF-8"),
+], ids=["out", "miniwob-out", "draw", "goal"])
+def test_a_wrong_option_is_told_first(tmp_path, line, words):
+    "None of them would end well after the minutes that the work takes."
+    done = subprocess.run([sys.executable, "-c", "from oaml.scripts.cli import main; main()", *line],
+                          capture_output=True, cwd=tmp_path)
+    assert done.returncode == 2 and words in done.stderr.decode(), done.stderr.decode()
+    assert list(tmp_path.iterdir()) == []
 
 
 # ---- goals ----
@@ -117,6 +221,38 @@ def test_config_with_a_value_of_another_kind(tmp_path):
     path = tmp_path/"login.yaml"
     path.write_text("training:\n  max_steps: many\n")
     refused(lambda: load_config(path), "login.yaml", "line 2", "training.max_steps", "'many'", error=ConfigError)
+
+
+def test_the_config_that_mobile_env_publishes(tmp_path):
+    pytest.importorskip("fastapi", reason='pip install "oaml[serve]"')
+    from oaml.devices.serve import load_config as load_daemon_config
+    path = tmp_path/"android-envd.conf.yaml"
+    path.write_text("adb_path: ~/Android/Sdk/platform-tools/adb\navd_name: Pixel_2\nandroid_avd_home: ~/.android/avd\n"
+                    "android_sdk_root: ~/Android/Sdk\nemulator_path: ~/Android/Sdk/emulator/emulator\nrun_headless: true\n"
+                    "mitm_config:\n  method: syscert\ngap_sec: 0.05\n")
+    refused(lambda: load_daemon_config(path), "adb_path: can stay", "avd_name: oaml starts no emulator", "android_avd_home: oaml",
+            "android_sdk_root: oaml", "emulator_path: oaml", "run_headless: oaml", "mitm_config: is not supported: leave",
+            "gap_sec: is not needed", "settle", "device: is missing", error=ValueError)
+    with pytest.raises(ValueError) as e: load_daemon_config(path)
+    assert "is no key" not in str(e.value)
+
+
+@pytest.mark.parametrize("text, words", [
+    ("logging:\n  metric: sucess\n", ("line 2", "logging.metric", "did you mean success?")),
+    ("logging:\n  metric: letters\n", ("line 2", "logging.metric", "there are success, reached")),
+    ("stream: {lesson: seeing}\n", ("logging.metric", "there are letters")),
+    ("prompt:\n  dsl_version: 3\n", ("line 2", "prompt.dsl_version", "3")),
+    ("training:\n  seed: 1\0\n", ("line 2", "'\\x00'")),
+])
+def test_config_with_a_name_or_character_that_is_none(tmp_path, text, words):
+    path = tmp_path/"login.yaml"
+    path.write_text(text)
+    refused(lambda: load_config(path), "login.yaml", *words, error=ConfigError)
+
+
+@pytest.mark.parametrize("metric", ["action_accuracy", "coordinate_error", "click_within", "success"])
+def test_metrics_that_may_be_watched(metric):
+    assert load_config(overrides=[f"logging.metric={metric}"]).logging.metric == metric
 
 
 # ---- output folders ----
@@ -159,6 +295,79 @@ def test_data_of_another_schema_version(tmp_path):
 def test_prompt_format_of_another_checkpoint():
     saved = dict(dsl_version=1, precision=3, history=0, thought=False)
     refused(lambda: PromptFormat().check_same(saved), "dsl_version is 2 here and 1 there", error=ValueError)
+
+
+# ---- damaged agents ----
+
+JSON_FILES = "oaml.json", "config.json", "generation_config.json", "preprocessor_config.json", "tokenizer.json"
+
+
+@pytest.fixture
+def copied(agent, tmp_path):
+    "A copy of the saved agent, to be damaged."
+    return Path(shutil.copytree(agent, tmp_path/"copied"))
+
+
+def load_both(folder):
+    "Load `folder` on NumPy, then on PyTorch; the errors."
+    from oaml.runtime.policy import load_policy
+    for device in (None, "cpu"):
+        try: load_policy(folder, device)
+        except (FileNotFoundError, ValueError) as e: yield str(e)
+
+
+@pytest.mark.parametrize("manifest", [True, False], ids=["manifest", "no manifest"])
+@pytest.mark.parametrize("name", [*JSON_FILES, "model.safetensors"])
+def test_half_a_file_is_named(copied, name, manifest):
+    if not manifest: (copied/"manifest.json").unlink(missing_ok=True)
+    data = (copied/name).read_bytes()
+    (copied/name).write_bytes(data[:len(data)//2])
+    errors = list(load_both(copied))
+    assert len(errors) == 2 and all(name in e for e in errors), errors
+    (copied/name).unlink()
+    errors = list(load_both(copied))
+    assert len(errors) == 2 and all(name in e and "missing" in e for e in errors), errors
+
+
+def test_zeroed_bytes_in_the_weights(copied):
+    weights = bytearray((copied/"model.safetensors").read_bytes())
+    middle = len(weights)//2
+    weights[middle:middle+400] = bytes(400)
+    (copied/"model.safetensors").write_bytes(weights)
+    errors = list(load_both(copied))
+    assert len(errors) == 2 and all("model.safetensors has changed since it was written" in e for e in errors), errors
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", '{"files": []}', "{", ""])
+def test_a_damaged_manifest(copied, tmp_path, text):
+    (copied/"manifest.json").write_text(text)
+    errors = list(load_both(copied))
+    assert len(errors) == 2 and all("manifest.json" in e for e in errors), errors
+    generate_synthetic_sessions(1, seed=0, output_dir=tmp_path/"data", progress=False)
+    (tmp_path/"data"/"manifest.json").write_text(text)
+    refused(lambda: load_sessions(tmp_path/"data"), "manifest.json", error=StoreError)
+
+
+def test_saving_over_a_saved_agent(copied):
+    from oaml.models.qwen_vl import QwenVLAdapter
+    QwenVLAdapter.from_pretrained("nano-small", device="cpu", seed=1).save(copied)
+    assert list(load_both(copied)) == []
+
+
+def test_a_model_folder_that_is_not_there(tmp_path):
+    pytest.importorskip("torch", reason='pip install "oaml[train]"')
+    from oaml.models.qwen_vl import QwenVLAdapter
+    for name in (tmp_path/"none", "./none", "runs-9/none/agent"):
+        refused(lambda: QwenVLAdapter.from_pretrained(name), f"{name}: no such folder", error=FileNotFoundError)
+    refused(lambda: policy("none"), "none: no such folder", error=FileNotFoundError)
+
+
+def test_a_lora_knob_that_is_none():
+    pytest.importorskip("torch", reason='pip install "oaml[train]"')
+    from oaml.models.qwen_vl import QwenVLAdapter
+    for wrong, right in dict(rank="r", alpha="lora_alpha", target_module="target_modules").items():
+        refused(lambda: QwenVLAdapter.from_pretrained("nano-small", {wrong: 4}, device="cpu"),
+                f"lora_config: '{wrong}'", f"did you mean '{right}'?", error=ValueError)
 
 
 # ---- what this machine can't do ----

@@ -18,7 +18,7 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 from oaml.apps.app import random_action
-from oaml.devices.chromium import CLOCK, Chromium, Page, PageDevice, PagePool, missing_browser
+from oaml.devices.chromium import CLOCK, Chromium, Page, PageDevice, PagePool, missing_browser, sweep_folders
 from oaml.devices.device import DeviceError, ForceStop, InstallApk, PressButton, StartActivity, StartIntent, Tap
 from oaml.devices.html_page import HtmlDevice, HtmlEnv, check_faces
 from oaml.envs.vector import PagedVectorEnv, batch_actions, make_vector
@@ -180,6 +180,20 @@ def test_what_a_killed_process_leaves_is_swept():
     shutil.rmtree(folder)
 
 
+@needs_proc
+def test_a_folder_of_a_process_whose_number_is_another_ones_now_is_swept(monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    old = Path(tempfile.mkdtemp(prefix=f"oaml-chromium-{os.getpid()}-"))  # as in a container, where every start has the same numbers
+    with Chromium() as one, Chromium() as two:
+        assert {*map(str, tmp_path.iterdir())} == {one._process.folder, two._process.folder} and not old.exists()
+        child = os.fork()
+        if child == 0: os._exit(0)  # which takes no lock along
+        os.waitpid(child, 0)
+        sweep_folders()
+        assert Path(one._process.folder).exists()
+    assert not any(tmp_path.iterdir())
+
+
 # -- faults
 
 def test_a_page_that_was_given_up_does_not_stop_the_others():
@@ -328,6 +342,21 @@ def test_links_that_lead_nowhere(chromium, tmp_path):
     logs = [device.feed([*click(3, 10 + 20*k), Tick(500)]).log for k in range(5)]
     assert device.page.evaluate("location.search + document.readyState") == "complete" and device.page.alive
     assert "a new window was asked for and is not shown" in logs[-1][0]
+    device.close()
+
+
+def test_a_window_that_a_page_opens_does_not_stop_it(chromium, tmp_path):
+    (tmp_path/"a.html").write_text("<button>x</button>")
+    device = PageDevice((tmp_path/"a.html").as_uri(), chromium=chromium)
+    device.reset(0)
+    def windows(): return [t["targetId"] for t in chromium.send("Target.getTargets")["targetInfos"] if t["type"] == "page"]
+    before = windows()
+    for how in ("''", "'noopener'")*3:  # in front of the page they would keep it from being drawn
+        device.page.evaluate(f"void window.open('a.html?2', '_blank', {how})")
+        assert any("a new window was asked for" in line for line in device.perform(Action("wait")).log)
+    end = time.monotonic() + 20
+    while windows() != before and time.monotonic() < end: time.sleep(.05)
+    assert windows() == before
     device.close()
 
 

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 import oaml.envs
 from oaml.apps.app import random_action
 from oaml.devices.app_device import AppDevice
+from oaml.envs.gym_env import ENV_TYPES, AppEnv
 from oaml.devices.oracle import acceptable_targets
 from oaml.schemas.dialects import BOMBS, DIALECTS, DialectError, check_dialect
 from oaml.schemas.sessions import Action
@@ -29,14 +30,17 @@ from oaml.ui.events import compile_action
 
 pytest.importorskip("dm_env", reason='pip install "oaml[mobile]"')
 pytest.importorskip("lxml.cssselect", reason='pip install "oaml[mobile]"')
+from dm_env import specs
 from oaml.envs.checks import INTERFACES, check_device, check_interfaces
-from oaml.envs.dm import DmEnv, Vocabulary
+from oaml.envs import openenv, wrappers
+from oaml.devices.device import AdbCommand, ShellCommand
+from oaml.envs.dm import DmEnv, Vocabulary, load
 from oaml.envs.openenv import GoalEnv, serve_openenv
-from oaml.tasks.task_env import TaskEnv, TaskFailure
-from oaml.tasks.definition import AppScreen, EventNode, EventSlots, EventSource, ResponseEvent, load_task
+from oaml.tasks.task_env import TaskEnv, TaskFailure, prepare
+from oaml.tasks.definition import AppScreen, EventNode, EventSlots, EventSource, ResponseEvent, SetupStep, Task, load_task, to_textproto
 from oaml.tasks.vision import TreeTextModel
-from oaml.envs.wrappers import (ActionReader, BaseWrapper, DiscreteAction, GymInterface, Recorder, TapAction, TextAction,
-                                VhIo)
+from oaml.envs.wrappers import (ActionReader, BaseWrapper, DiscreteAction, GymInterface, ImageRescale, Recorder, TapAction,
+                                TextAction, VhIo)
 from oaml.ingest.store import load_sessions
 
 LOGIN = load_task(Path(oaml.envs.__file__).parent/"task_files"/"login.textproto")
@@ -156,20 +160,102 @@ def login_dm(**kw):
     return DmEnv(login_env(), ["al", "##ice", "bob"], **kw)
 
 
-def test_dm_env_own_checks():
+def examine(make):
+    "dm_env's own suite on what `make` makes."
     from absl.testing import absltest
     from dm_env import test_utils
 
     class Examined(test_utils.EnvironmentTestMixin, absltest.TestCase):
-        def make_object_under_test(self): return login_dm(with_view_hierarchy=True)
+        def make_object_under_test(self): return make()
         def assertValidStep(self, step):
-            if step.first():  # the seed adds up rewards from the first step on, where dm_env has None
+            # The one thing that differs on purpose: the seed's loop begins with `reward = step.reward` and adds to it,
+            # so a first step has a number where dm_env has None.
+            if step.first():
                 self.assertEqual((step.reward, step.discount), (0., None))
                 step = step._replace(reward=None)
             super().assertValidStep(step)
     result = absltest.unittest.TestResult()
     absltest.unittest.defaultTestLoader.loadTestsFromTestCase(Examined).run(result)
-    assert result.testsRun == 4 and result.wasSuccessful(), result.errors + result.failures
+    assert result.testsRun == 4 and result.wasSuccessful(), "\n".join(m for _, m in result.errors + result.failures)
+
+
+@pytest.mark.parametrize("kind", [app, phone_app, remote, html, page, miniwob, android], ids=lambda k: k.__name__)
+def test_dm_env_own_checks_on_every_device(kind, chromium):
+    with kind(chromium) as make:
+        examine(lambda: DmEnv(TaskEnv(make(), Task("any", max_num_steps=7)), ["al", "##ice"], with_view_hierarchy=True))
+
+
+def login_with_tree(): return login_dm(with_view_hierarchy=True)
+AROUND = {"DmEnv": lambda folder: login_with_tree(), "without a tree": lambda folder: login_dm(),
+          "BaseWrapper": lambda folder: BaseWrapper(login_with_tree()),
+          "DiscreteAction": lambda folder: DiscreteAction(login_with_tree(), (3, 4)),
+          "ImageRescale": lambda folder: ImageRescale(login_with_tree(), grayscale=True),
+          "TapAction": lambda folder: TapAction(login_with_tree()),
+          "TextAction": lambda folder: TextAction(login_with_tree()), "VhIo": lambda folder: VhIo(login_with_tree()),
+          "Recorder": lambda folder: Recorder(login_with_tree(), folder/str(len(list(folder.iterdir())))),
+          "several": lambda folder: ImageRescale(VhIo(Recorder(login_with_tree(), folder/str(len(list(folder.iterdir()))))))}
+
+
+@pytest.mark.parametrize("around", AROUND)
+def test_dm_env_own_checks_on_every_wrapper(around, tmp_path): examine(lambda: AROUND[around](tmp_path))
+
+
+# what a spec allows never raises
+
+def members(spec):
+    "Any value of a spec of an action."
+    if isinstance(spec, specs.DiscreteArray): return st.integers(0, int(spec.num_values)-1).map(np.int32)
+    if isinstance(spec, specs.StringArray): return st.text(max_size=40).map(lambda t: np.array(t, dtype=object))
+    return st.tuples(*[st.sampled_from([0., 1.]) | st.floats(0, 1, width=32)]*2).map(lambda v: np.array(v, spec.dtype))
+
+
+ANY_TEXT = st.text(st.characters(), max_size=9) | st.sampled_from(["", "\ud800", "two\nlines", "\0", "CLICK(x=2, y=0)"])
+
+
+@pytest.mark.parametrize("gym", [False, True], ids=["dm", "gym"])
+@pytest.mark.parametrize("around", AROUND)
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_actions_of_the_spec_never_raise(around, gym, tmp_path_factory, data):
+    env = AROUND[around](tmp_path_factory.mktemp("recorded"))
+    faced = GymInterface(env) if gym else env
+    faced.reset()
+    over = False
+    for _ in range(8):
+        action = {k: data.draw(members(v)) for k, v in env.action_spec().items()}
+        action |= {k: np.array(data.draw(ANY_TEXT), dtype=object) for k in ("text", "response") if k in action}
+        for k, v in action.items(): env.action_spec()[k].validate(v)
+        if over: faced.reset()
+        step = faced.step(action)
+        over = step[2] or step[3] if gym else step.last()
+        if gym: assert step[4]["invalid"] == (env.invalid or None)
+    env.close()
+    if isinstance(env, Recorder): assert load_sessions(env.folder)
+
+
+@pytest.mark.parametrize("env, action, why", [
+    ("TapAction", dict(action_type=3, text=""), "text: is empty"), ("TextAction", dict(text=""), "there is no action in ''"),
+    ("TextAction", dict(text="I would rather not"), "line 1"), ("VhIo", dict(action_type=1, element_id=199), "199 is not on the screen"),
+    ("VhIo", dict(action_type=2, element_id=199, text="a"), "199 is not on the screen"),
+    ("VhIo", dict(action_type=2, element_id=2, text=""), "text: is empty")])
+def test_acts_without_effect_cost_a_step_and_say_why(env, action, why, tmp_path):
+    env = AROUND[env](tmp_path)
+    before = env.reset_to(11).observation["pixels"]
+    step = env.step(action)
+    assert why in env.invalid and (env.observation_spec()["pixels"].validate(step.observation["pixels"]) == before).all()
+    assert (step.mid(), env.raw_env.env.steps, env.raw_env.env.step.reward) == (True, 1, 0)
+    env.step(Action("wait"))
+    assert env.invalid == ""
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(-20, 20), st.integers(-40, 40), ANY_TEXT, st.floats(-2, 2))
+def test_app_env_takes_no_number_from_the_end(kind, key, text, x):
+    env = AppEnv("login")
+    env.reset(seed=3)
+    _, reward, terminated, truncated, info = env.step(dict(type=kind, point=(x, .5), to=(.5, x), scroll=(0, x), text=text, key=key))
+    assert not reward and (terminated == (kind == len(ENV_TYPES)-1) or info["invalid"])
+    if not 0 <= kind < len(ENV_TYPES): assert info["invalid"] and not terminated and "type: " in info["invalid"]
 
 
 words = st.lists(st.text("abcé", min_size=1, max_size=9), min_size=1, max_size=6)
@@ -272,6 +358,44 @@ def test_a_failed_reset_leaves_a_wrapper_whole(tmp_path, wrap, fail):
     with pytest.raises((IndexError, ValueError)): fail(env)
     assert env.step("anything").first() and not env.step(Action("wait")).first()
     env.close()
+
+
+# What a task file may do
+
+def test_commands_of_a_task_need_consent(chromium, tmp_path):
+    key = tmp_path/"bashrc"
+    task = Task("t", reset_steps=(SetupStep(AdbCommand(("keygen", str(key)))),))  # adb writes a key into any file of this machine
+    with android(chromium) as make:
+        for take_up in (lambda: TaskEnv(make(), task).reset(1), lambda: prepare(make(), task.reset_steps)):
+            with pytest.raises(PermissionError, match=r"steps\[0\].adb_call.adb_command: would run 'keygen .*pass shell=True"): take_up()
+            assert not key.exists()
+        TaskEnv(make(), task, shell=True).reset(1)
+    assert key.exists()
+
+
+def test_load_passes_on_consent_and_similarity(tmp_path):
+    task = Task("t", reset_steps=(SetupStep(ShellCommand(("id",))),), event_sources=(EventSource(ResponseEvent("a cat", "SBERT", .5), 1),),
+                event_slots=EventSlots(reward_listener=EventNode(events=(1,))))
+    (tmp_path/"t.textproto").write_text(to_textproto(task))
+    def loaded(**how): return load(tmp_path, device="app:login", **how)
+    with pytest.raises(ValueError, match="SBERT compares by meaning"): loaded(shell=True)
+    with pytest.raises(PermissionError, match="task 't': reset_steps"): loaded(similarity=lambda a, b: .9)
+    assert loaded(similarity=lambda a, b: .9, shell=True).env.signals.sources[1].match("kitten") == .9
+
+
+@pytest.mark.parametrize("where", ["screen", "response"])
+def test_a_search_that_takes_too_long_is_the_tasks_fault(where):
+    slow = r"(?:.|..|...)+(.)\1\1$"
+    screen, source = AppScreen("app.oaml.login/.Main", (slow,)), EventSource(ResponseEvent(slow), 1)
+    task = replace(LOGIN, expected_app_screen=screen if where == "screen" else None, event_slots=EventSlots(),
+                   event_sources=(source,) if where == "response" else ())
+    env = TaskEnv(AppDevice("login", **GOALS), task)
+    with pytest.raises(TaskFailure, match="takes more than 1 s"): env.reset(1), env.perform(Action("wait"), "ab"*50)
+
+
+def test_the_seeds_names_of_wrappers():
+    assert (wrappers.DiscreteActionWrapper, wrappers.ImageRescaleWrapper, wrappers.GymInterfaceWrapper, wrappers.VhIoWrapper) == (
+        DiscreteAction, wrappers.ImageRescale, GymInterface, VhIo) and wrappers.BaseWrapper is BaseWrapper
 
 
 # Whose fault it was
@@ -417,6 +541,25 @@ def test_openenv_bears_bad_clients(connect):
             time.sleep(.1)
         else: pytest.fail("no room again")
     assert not [t for t in threading.enumerate() if t.name == "openenv-server"]
+
+
+def refusal(connect, url, speaks, pause):
+    "What a client that comes too late hears: a message, or why the door is closed."
+    try:
+        with connect(url) as ws:
+            time.sleep(pause)
+            if speaks: ws.send(json.dumps(dict(type="reset")))
+            return json.loads(ws.recv(timeout=10))["data"]["code"]
+    except Exception as e: return str(e)
+
+
+def test_openenv_over_capacity_tells_every_client_why(connect, monkeypatch):
+    with serve_openenv(goal_env, max_sessions=1) as url, connect(url.replace("http", "ws") + "/ws") as first:
+        assert talk(first, "state")["type"] == "state"
+        def ask(speaks, pause): return refusal(connect, url.replace("http", "ws") + "/ws", speaks, pause)
+        assert {ask(speaks, pause) for speaks in (False, True) for pause in (0, .05) for _ in range(15)} == {"CAPACITY_REACHED"}
+        monkeypatch.setattr(openenv, "SPEAK_S", .05)
+        assert "CAPACITY_REACHED: all 1 environments are taken; try again later" in ask(True, 1.)
 
 
 def test_openenv_turns_pages_of_other_sites_away(connect):

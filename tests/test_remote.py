@@ -1,5 +1,7 @@
 "A device over the network: equal episodes, faults in between, crowds, hostile requests, and nothing left behind."
 import asyncio
+import gzip
+import http.server
 import json
 import os
 import re
@@ -9,6 +11,8 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
@@ -31,7 +35,7 @@ from oaml.devices.oracle import play_oracle
 from oaml.devices.remote import Gone, NoAnswer, RemoteDevice
 from oaml.devices.serve import REQUESTS, serve_device
 from oaml.devices.catalog import open_device
-from oaml.devices.wire import View, decode_frame, encode_frame
+from oaml.devices.wire import FRAME_TYPE, View, decode_frame, encode_frame
 from oaml.schemas.sessions import Action
 from oaml.ui.events import Tick
 from oaml.ui.layout import Element
@@ -674,6 +678,62 @@ def test_a_forked_device_is_refused():
         remote._process -= 1
 
 
+def test_only_a_caller_who_knows_the_machine_asks_for_its_health():
+    with serve_device("app:login") as near, serve_device("app:login", token="sesame") as guarded:
+        for served, host, status in ((near, "evil.example", 403), (near, "localhost:1", 200), (guarded, "evil.example", 401),
+                                     (guarded, "192.168.0.7:8720", 200), (guarded, "[::1]", 200)):
+            assert HTTP.get(f"{served.url}/health", headers=dict(Host=host)).status_code == status, (host, status)
+        known = dict(Host="gpu7:8720", Authorization="Bearer sesame")
+        assert HTTP.get(f"{guarded.url}/health", headers=known).status_code == 200
+
+
+def test_a_picture_is_at_most_four_times_the_screen():
+    make, devices = made(Counted)
+    with serve_device(make) as served, RemoteDevice(served.url, resize_to=(512, 384)) as large:
+        assert large.reset(0).size == (512, 384)
+        for size in ((513, 384), (16384, 16384), (1, 16384)):
+            with RemoteDevice(served.url, resize_to=size) as greedy:
+                if size == (1, 16384): assert greedy.reset(0).size == size
+                else:
+                    with pytest.raises(ValueError, match=r"more than 4 times the screen's 256x192 pixels"): greedy.reset(0)
+    assert [d.done for d in devices] == [[("reset", 0)], [], [], [("reset", 0)]]  # refused before it was done
+
+
+def liar(launched, shown, headers=()):
+    "A daemon that says what it likes: what it tells at the launch, and bytes that it calls a frame."
+    class Liar(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        def do_POST(self):
+            self.rfile.read(int(self.headers.get("content-length", 0)))
+            told = dict(init=dict(lease=9, boot="x"), launch=launched, close={}).get(self.path[1:])
+            body = shown if told is None else json.dumps(told).encode()
+            self.send_response(200)
+            for name, value in dict({"X-Oaml-Number": self.headers["X-Oaml-Number"], "Content-Length": len(body)},
+                                    **({"Content-Type": FRAME_TYPE} | dict(headers) if told is None else {})).items():
+                self.send_header(name, str(value))
+            self.end_headers()
+            self.wfile.write(body)
+        def log_message(self, *_): pass
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Liar)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
+
+
+@pytest.mark.parametrize("screen, size, packed", [((256, 192), (10_000, 10_000), False), ((16384, 16384), (10_000, 10_000), False),
+                                                  ((256, 192), (10_000, 10_000), True), ((256, 192), (513, 384), False)])
+def test_a_daemon_that_lies_fills_no_memory(screen, size, packed):
+    head = json.dumps(dict(size=size, screen=size, compression="zlib", clock=0, log=[], orientation=0, elements=[])).encode()
+    message = len(head).to_bytes(4, "big") + head + zlib.compress(bytes(size[0]*size[1]*3), 9)
+    if packed: message = gzip.compress(message)
+    with liar(dict(size=screen, hierarchy=False), message, {"Content-Encoding": "gzip"} if packed else ()) as server:
+        with RemoteDevice(f"http://127.0.0.1:{server.server_port}") as device:
+            tracemalloc.start()
+            with pytest.raises(DeviceError, match="packed with gzip" if packed else "pixels at most"): device.reset(0)
+            assert tracemalloc.get_traced_memory()[1] < 10_000_000 + 2*len(message)
+            tracemalloc.stop()
+        server.shutdown()
+
+
 # Nothing left behind
 
 def command(*words, **kw):
@@ -702,6 +762,26 @@ def test_the_command_ends_cleanly(how, tmp_path):
     assert process.returncode == 0 and "ended; the devices are closed" in rest, rest
     assert "sesame" not in first + rest and "Traceback" not in rest
     with pytest.raises(DeviceError): RemoteDevice(url, token="sesame", retry=1)
+
+
+@POSIX
+def test_a_daemon_sweeps_what_a_killed_one_left(tmp_path):
+    if missing := missing_browser(): pytest.skip(missing)
+    env = os.environ | dict(TMPDIR=str(tmp_path))
+    first = command("serve-device", "--device", "html:login", "--port", "0", env=env)
+    RemoteDevice(re.search(r"at (http://[\d.:]+) ", first.stdout.readline())[1], timeout=30).reset(0)
+    os.killpg(first.pid, signal.SIGKILL)
+    first.communicate()
+    def left(): return list(tmp_path.glob("oaml-chromium-*"))
+    assert left()
+    def cleaned():
+        "A daemon that starts, and ends without having had a client; the browser of the first may take a moment to end."
+        second = command("serve-device", "--device", "html:login", "--port", "0", env=env)
+        second.stdout.readline()
+        os.killpg(second.pid, signal.SIGKILL)
+        second.communicate()
+        return not left()
+    assert waited(cleaned, 30)
 
 
 @POSIX

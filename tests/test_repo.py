@@ -69,9 +69,9 @@ def test_workflows_call_commands_that_exist(path):
 def test_constraints_pin_every_direct_requirement():
     pinned = {re.split(r"==", line)[0].lower() for line in (ROOT/"constraints.txt").read_text().splitlines() if "==" in line}
     settings = (ROOT/"settings.ini").read_text(encoding="utf-8")
-    wanted = re.findall(r"^(?:(?:train|browser|mobile|ocr|serve|dev)_)?requirements = (.*)$", settings, re.M)
+    wanted = re.findall(r"^(?:(?:train|browser|mobile|ocr|serve|api|dev)_)?requirements = (.*)$", settings, re.M)
     names = {re.split(r"[<>=\[]", req)[0].lower() for line in wanted for req in line.split()}
-    assert len(wanted) == 7 and names <= pinned, names - pinned
+    assert len(wanted) == 8 and names <= pinned, names - pinned
 
 
 def test_check_catches_a_planted_fault(tmp_path, monkeypatch):

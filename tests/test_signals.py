@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from oaml.devices.device import Frame
-from oaml.tasks.signals import Signals, text_match
+from oaml.tasks.signals import Signals, Source, text_match
 from oaml.tasks.definition import EventNode, EventSlots, EventSource, LogEvent, Task
 
 NOTHING = np.zeros((0, 0, 3), np.uint8)
@@ -130,6 +130,37 @@ def test_score_pays_its_changes_and_rewards_add_up(steps):
     every = [n for step in steps for n in step]
     assert paid("reward_listener") == sum(every)
     assert paid("score_listener") == (every[-1] if every else 0)
+
+
+@settings(max_examples=300, deadline=None)
+@given(REPEAT, st.lists(st.lists(st.sampled_from(["a", "b", "no"]), max_size=3), max_size=8))
+def test_repeatability_of_a_source_is_mobile_envs(repeatability, looks):
+    "Inputs one after the other: NONE fires once for each, LAST not for what came just before, whether that fired or not."
+    source, paid, last = Source(text_match("^[ab]$"), repeatability), [], None
+    for look in looks:
+        expected = 0
+        for text in look:
+            if repeatability == "NONE" and text in paid or repeatability == "LAST" and text == last: continue
+            last = text
+            if text != "no": paid.append(text); expected += 1
+        source.hear(look)
+        assert (len(source.values), source.on) == (expected, expected > 0)
+
+
+def test_last_goes_on_over_a_look_that_shows_nothing():
+    source, fired = Source(text_match("^a$"), "LAST"), []
+    for look in (["a"], [], ["a"], ["b"], ["a"]): source.hear(look), fired.append(len(source.values))
+    assert fired == [1, 0, 0, 0, 1]
+
+
+@pytest.mark.parametrize("text", ["{", "[1, 2]", "3", "", "["*9999, "1"*5000, '{"a": }'])
+def test_a_malformed_json_extra_costs_a_warning_and_no_episode(text):
+    slots = EventSlots(json_extra_listener=EventNode(events=(1,), transformation=("y = x[0]",)))
+    source = EventSource(LogEvent(pattern="^extra: (.*)$"), 1, "UNLIMITED")
+    signals = Signals(Task("t", event_sources=(source,), event_slots=slots))
+    with pytest.warns(UserWarning, match="event_slots.json_extra_listener: .* it tells nothing"):
+        assert run(signals, [[f"extra: {text}"]])[0].extras == {}
+    assert run(signals, [['extra: {"a": 1}']])[0].extras == {"a": [1]}
 
 
 def test_missing_rapidfuzz_names_the_extra(monkeypatch):

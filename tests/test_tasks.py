@@ -18,7 +18,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from oaml.devices import device
-from oaml.tasks.expressions import EvaluationError, ExpressionError, compile_transformation
+from oaml.devices.device import Frame
+from oaml.tasks.expressions import EvaluationError, ExpressionError, TaskPattern, compile_transformation
+from oaml.devices.hierarchy import check_selector, missing_lxml, plain_css
+from oaml.tasks.signals import Signals
 from oaml.tasks.definition import (CALLS, DTYPES, KINDS, SLOTS, THRESHOLDS, AppScreen, ArraySpec, CheckInstall, EventNode,
                              EventSlots, EventSource, IconClassEvent, IconMatchEvent, LogEvent, Property, Rect,
                              ResponseEvent, SetupStep, SuccessCondition, Task, TaskError, TextEvent,
@@ -142,6 +145,94 @@ def test_messages_do_not_fail_on_strange_values():
     circle.append(circle)
     for x in (Hostile(), circle, 10**5000, [10**5000]):
         with pytest.raises(EvaluationError): compile_transformation(["y = x[0]"])(x)
+
+
+# ---- patterns: Python's meaning, in bounded time
+
+PATTERN_ATOMS = r"a|b|1| |é|.|\w|\d|\s|\b|^|$|[ab]|[^a]|[\w1]|\.|\Z|\A|{|}|{,2}|\x61|[[:a]|]".split("|")
+PATTERN_SHAPES = r"({})~(?:{})~(?P<n>{})~{}|{}~{}{}~{}{}~{}*~{}+?~{}?~{}{{2}}~{}{{,2}}~(?={})~(?i:{})~(?-i:{})~({})\1~(?<!a){}~(?>{})".split("~")
+
+
+def random_pattern(rng, depth):
+    "A pattern of allowed parts."
+    if not depth or rng.random() < .2: return rng.choice(PATTERN_ATOMS)
+    shape = rng.choice(PATTERN_SHAPES)
+    return shape.format(*(random_pattern(rng, depth - 1) for _ in range(shape.count("{}"))))
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_patterns_mean_what_they_mean_in_python():
+    linear = limited = 0
+    for seed in range(6000):
+        rng = random.Random(seed)
+        pattern = random_pattern(rng, 4)
+        try: python = re.compile(pattern, re.MULTILINE).search
+        except re.error:
+            with pytest.raises(ExpressionError): TaskPattern(pattern)
+            continue
+        ours = TaskPattern(pattern)
+        linear, limited = linear + bool(ours._linear), limited + (not ours._linear)
+        for _ in range(4):
+            text = "".join(rng.choices("ab1 _\né{}:", k=rng.randrange(9)))
+            expected, found = python(text), ours(text)
+            assert (found is None) == (expected is None), (pattern, text)
+            if ")*" not in pattern: assert found == (expected and expected.groups()), (pattern, text)  # else an empty round may count
+    assert limited > 500 and (linear > 500 or not ours._linear)
+
+
+EVIL = [r"(a+)+$", r"(a|a)*$", r"(\w+\s?)*$", r"(.*)*x$", r"(?=(a+)+$)b", r"(a+)+\1$", r"(?>(a|aa)+)$", r"^(\w|é)+\d\Z"]
+
+
+@pytest.mark.parametrize("pattern", EVIL)
+@pytest.mark.parametrize("text", ["a"*40 + "!", "é" + "a"*5000 + "!"], ids=["ascii", "beyond"])
+def test_no_search_runs_long(pattern, text):
+    search, begin = TaskPattern(pattern, "event_sources[3]"), time.process_time()
+    try: search(text)
+    except EvaluationError as e: assert "event_sources[3]: " in str(e) and "takes more than 1 s" in str(e)
+    assert time.process_time() - begin < 60
+
+
+@pytest.mark.parametrize("pattern", ["(?=((a{9999}){9999}){9999})", "(?=(a{1000}){1000})", "(" * 3000, "a"*10_001, "(?:"*3000 + ")"*3000])
+def test_patterns_that_are_too_large(pattern):
+    with pytest.raises(ExpressionError): TaskPattern(pattern)
+    with pytest.raises(TaskError, match="is no pattern"):
+        Task("t", event_sources=(EventSource(LogEvent(pattern=pattern), 1),))
+
+
+def test_without_re2_a_pattern_is_searched_all_the_same(monkeypatch):
+    monkeypatch.setattr("oaml.tasks.expressions.re2", None)
+    assert TaskPattern(r"^as (\w+)")("so\nas Ann") == ("Ann",) and TaskPattern("(a+)+$")._linear is None
+
+
+@pytest.mark.skipif(bool(missing_lxml()), reason="lxml is missing")
+@pytest.mark.parametrize("selector", ["["*200_000, "['"*100_000, '"' + r'\"'*100_000, '#"' + r'\"'*100_000, "[a='"*50_000])
+def test_selectors_are_read_in_linear_time(selector):
+    begin = time.process_time()
+    plain_css(selector)
+    assert time.process_time() - begin < 30
+    assert check_selector(selector[:9000])
+
+
+# ---- a task of many parts
+
+MANY = tuple(EventSource(LogEvent(pattern=f"^a{i}$"), i) for i in range(1, 20_001))
+PAYS = dict(type="OR", transformation=("y = 1",))
+
+
+def test_twenty_thousand_event_sources():
+    slots = EventSlots(reward_listener=EventNode(events=tuple(range(1, 20_001)), **PAYS))
+    signals = Signals(Task("many", event_sources=MANY, event_slots=slots))
+    assert signals.observe(Frame(None, log=("I/t: a777",)), None).fired == (777,)
+
+
+def test_twenty_thousand_mistakes_are_told_in_little_space():
+    wrong = EventSlots(reward_listener=EventNode(events=tuple(range(30_001, 50_001)), **PAYS))
+    with pytest.raises(TaskError) as raised: Task("many", event_sources=MANY, event_slots=wrong)
+    assert len(raised.value.problems) == 20_000 and len(str(raised.value)) < 20_000*300
+    assert "19, 20 and 19980 more" in raised.value.problems[0]
+    twice = tuple(ArraySpec(f"e{i % 20_000}", (1,), "INT32") for i in range(20_001))
+    with pytest.raises(TaskError, match=r"extras_spec\[20000\].name: 'e0' is already the name of extras_spec\[0\]"):
+        Task("many", extras_spec=twice)
 
 
 # ---- tasks: written and read back

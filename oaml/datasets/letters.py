@@ -14,11 +14,12 @@ from random import Random
 import numpy as np
 
 from .lines import CHARS, lines_of
-from .questions import ROLE_WORDS, aims_of, kinds_seen, named_spots
+from .questions import aims_of, kinds_seen, named_spots
 from .samples import padded
 from .stream import Making, pick, walk_enough
 from ..devices.app_device import AppDevice
 from ..ui.layout import Element
+from ..ui.reasons import ROLE_WORDS
 from ..ui.render import DRAWN, Writing
 
 # %% ../../nbs/09f_datasets.letters.ipynb #5959a385

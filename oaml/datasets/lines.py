@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['CHARS', 'INTO', 'APART', 'CELL', 'PLACE', 'NONE', 'SPACE', 'SIGNS', 'NUMBER', 'SURE', 'QUOTED', 'Line', 'lines_of',
-           'signs_of', 'read_lines', 'split_signs', 'distance', 'quoted_in', 'within', 'mark_of', 'transcript']
+           'signs_of', 'read_lines', 'split_signs', 'distance', 'quoted_in', 'mark_of', 'transcript']
 
 # %% ../../nbs/09e_datasets.lines.ipynb #a6755170
 import re
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..ui.layout import DOT
+from ..ui.reasons import within
 from ..ui.render import DRAWN
 
 # %% ../../nbs/09e_datasets.lines.ipynb #ba735463
@@ -121,13 +122,6 @@ def quoted_in(
 ) -> list[str]:
     "What a goal quotes, in its order."
     return list(dict.fromkeys(a or b for a, b in QUOTED.findall(goal)))
-
-def within(
-    words: str, # "" is in no text
-    text: str,  # in which they are looked for
-) -> bool:
-    "Does `text` have `words`, from the beginning of a word to the end of one?"
-    return bool(words) and re.search(rf"(?<!\w){re.escape(words)}(?!\w)", text) is not None
 
 def mark_of(
     text: str,          # of a line, in words

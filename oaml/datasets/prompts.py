@@ -4,12 +4,13 @@
 
 # %% auto #0
 __all__ = ['SYSTEM_PROMPT', 'GOAL_PREFIX', 'HISTORY_PREFIX', 'SCREEN_SENTENCE', 'ASK_ACTION', 'ASK_THOUGHT', 'NO_ACTIONS',
-           'PromptFormat', 'user_text', 'goal_in', 'prompt_messages', 'answer_text']
+           'NO_THOUGHT', 'PromptFormat', 'check_goal', 'user_text', 'goal_in', 'prompt_messages', 'answer_text']
 
 # %% ../../nbs/09a_datasets.prompts.ipynb #8b10063f
 from dataclasses import asdict, dataclass
 
-from ..schemas.actions import DSL_VERSION, format_action
+from ..schemas.actions import DSL_TYPES, DSL_VERSION, format_action
+from ..schemas.arguments import check_arguments
 from ..schemas.sessions import Action
 
 # %% ../../nbs/09a_datasets.prompts.ipynb #bfe2dd32
@@ -26,6 +27,8 @@ class PromptFormat:
 
     def __post_init__(self):
         if not 1 <= self.precision <= 6: raise ValueError(f"precision: {self.precision} is outside 1 to 6 decimals")
+        if self.dsl_version not in DSL_TYPES:
+            raise ValueError(f"dsl_version: {self.dsl_version!r} is not one of {', '.join(map(str, DSL_TYPES))}")
         if self.history < 0: raise ValueError(f"history: {self.history} is negative; use 0 for no history")
 
     def check_same(self,
@@ -50,14 +53,23 @@ ASK_THOUGHT = "\nThink first, then predict the next action, as two lines: Though
 NO_ACTIONS = "none"
 
 # %% ../../nbs/09a_datasets.prompts.ipynb #54dc7939
+def check_goal(
+    goal: str, # what the user wants
+) -> str:      # the same
+    "Refuse a `goal` that is empty, or that no file can hold. Raises ValueError."
+    if not goal.strip(): raise ValueError("goal: is empty; say in words what the user wants")
+    if any("\ud800" <= c <= "\udfff" for c in goal):  # what Python makes of bytes on a command line that it cannot read
+        raise ValueError(f"goal: {goal!a} has bytes that are not UTF-8 (or half of a surrogate pair); write it as UTF-8")
+    return goal
+
+@check_arguments
 def user_text(
     goal: str,                           # what the user wants, not empty
     history: list[Action]|None=None,     # earlier actions of the episode, oldest first
     fmt: PromptFormat=PromptFormat(),    # the text format
 ) -> str:                                # the words of the user's turn
     "The user's turn for `goal`: goal, the last `fmt.history` actions of `history`, the screen, the question."
-    if not goal.strip(): raise ValueError("goal: is empty; say in words what the user wants")
-    text = GOAL_PREFIX + goal
+    text = GOAL_PREFIX + check_goal(goal)
     if fmt.history: text += HISTORY_PREFIX + _history_text(history, fmt)
     return text + SCREEN_SENTENCE + (ASK_THOUGHT if fmt.thought else ASK_ACTION)
 
@@ -87,9 +99,14 @@ def prompt_messages(
 
 def answer_text(
     action: Action,                      # the right next action
-    thought: str|None=None,              # why; written only if `fmt.thought`
+    thought: str|None=None,              # why; written only if `fmt.thought`, and then it must not be empty
     fmt: PromptFormat=PromptFormat(),    # the text format
 ) -> str:                                # the assistant's turn
-    "What the assistant should say: the action in the DSL, after a thought if the format has one."
+    "What the assistant should say: the action in the DSL, after a thought if the format has one. Raises ValueError without."
     said = format_action(action, fmt.precision, fmt.dsl_version)
-    return f"Thought: {(thought or '').strip()}\nAction: {said}" if fmt.thought else said
+    if not fmt.thought: return said
+    if not (thought or "").strip(): raise ValueError(NO_THOUGHT)
+    return f"Thought: {thought.strip()}\nAction: {said}"
+
+NO_THOUGHT = ("thought: is empty, and a model would learn to think nothing; use data with thoughts, as `oaml synth` makes, "
+              "or a format without (prompt.thought: false)")

@@ -25,7 +25,7 @@ from ..apps.app import App, Goal, split_seeds
 from ..apps.catalog import HELD_OUT_APP, TRAIN_APPS
 from .lines import quoted_in
 from .prompts import ASK_ACTION, GOAL_PREFIX, PromptFormat, answer_text, prompt_messages
-from .questions import aims_of, notes_of, reason_of, screen_questions, spot_of
+from .questions import aims_of, notes_of, screen_questions, spot_of
 from ..devices.app_device import SCREEN_SIZE, AppDevice
 from ..devices.device import recorded_elements
 from ..devices.oracle import acceptable_targets, intent_target
@@ -33,6 +33,7 @@ from ..ingest.store import load_sessions, sha256, write_atomic
 from ..ingest.synthetic import careless_act, disturb
 from ..schemas.sessions import Action, Step, Target, from_json, to_json
 from ..ui.layout import Element
+from ..ui.reasons import reason_of
 from ..ui.render import Writing
 
 # %% ../../nbs/09g_datasets.stream.ipynb #21d54119
@@ -218,10 +219,10 @@ def episode_samples(
         def noted(goal): return acted_on(device.app, elements, goal) if how.notes else None
         wanted = [wanted_on(elements, device.goal.text, target, aims, noted(device.goal))]
         for goal in rng.sample(goals, min(how.goals, len(goals))):
-            try: act, wrong = device.app.plan(elements, goal, [])[0], noted(goal)
+            try: act, changed = device.app.plan(elements, goal, [])[0], noted(goal)
             except (ArithmeticError, AttributeError, LookupError, StopIteration, ValueError): continue  # another world's
             right = intent_target(act, elements, how.fmt.precision)
-            wanted.append(wanted_on(elements, goal.text, right, aims, wrong))
+            wanted.append(wanted_on(elements, goal.text, right, aims, changed))
         out.append(chat_sample(image, wanted, asked, how))
     return out
 
@@ -266,7 +267,8 @@ def recorded_samples(
         asked = screen_questions(elements, how.questions, rng, how.fmt)
         later = {box for s in episode.steps[k:] for box in _changed(s)} if how.notes else None
         wanted = wanted_on(elements, episode.goal, recorded_target(step, elements), {}, later)
-        if step.thought: wanted = replace(wanted, thought=step.thought, looks=())
+        if step.thought and not wanted.thought.endswith(step.thought):  # somebody's own, not the oracle's reason
+            wanted = replace(wanted, thought=step.thought, looks=())
         out.append(chat_sample(image, [wanted], fitting(asked, how.longest), how))
     return out
 
@@ -335,6 +337,7 @@ class Stream(Sequence):
             raise ValueError(f"sources: {HELD_OUT_APP} is held out, to measure on an application never trained on; "
                              "held_out=True streams it all the same")
         if length < 1 or batch < 1: raise ValueError(f"a stream of {length} samples in batches of {batch}: both from 1")
+        if workers < 0: raise ValueError(f"workers: {workers} is negative; 0 makes the samples in this process")
         if visits and make is not episode_samples: raise ValueError("visits: only acting can be learnt from them")
         self.length, self.batch, self.how, self.first_seed = length, batch, how, first_seed
         self.uses, self.per_block, self.visits, self.visited = uses, batch*how.picks, tuple(visits), visited

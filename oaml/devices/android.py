@@ -212,7 +212,7 @@ def find_adb(
     "Path of adb. Raises DeviceError that says how to get one."
     try:
         from adbutils import AdbError, adb_path
-        found = which(adb) if adb else adb_path()
+        found = which(str(Path(adb).expanduser())) if adb else adb_path()
     except ImportError: raise DeviceError('adbutils is missing: pip install "oaml[mobile]"') from None
     except AdbError: found = None
     if found: return found

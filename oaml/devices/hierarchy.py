@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['CLASS_OF', 'TEXT_CLASS', 'PRESSED', 'HOLDS', 'UNWRITABLE', 'ESCAPES', 'FLAGS', 'BOUNDS', 'SIDES', 'ROLE_ENDS',
-           'SHORT', 'QUOTED', 'LEFT_ALONE', 'TOKEN', 'to_xml', 'missing_lxml', 'parse_tree', 'bounds_of',
+           'SHORT', 'OPEN', 'QUOTED', 'LEFT_ALONE', 'TOKEN', 'to_xml', 'missing_lxml', 'parse_tree', 'bounds_of',
            'node_property', 'from_xml', 'as_android', 'hierarchy_of', 'plain_css', 'check_selector', 'select']
 
 # %% ../../nbs/04g_devices.hierarchy.ipynb #559b00ff
@@ -205,8 +205,9 @@ def hierarchy_of(
 
 # %% ../../nbs/04g_devices.hierarchy.ipynb #36051b1f
 SHORT = {"#": "resource-id", ".": "class", "$": "package", "@": "index"}
-QUOTED = r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'"""
-LEFT_ALONE = rf"""\[(?:{QUOTED}|[^\]"'])*\]|{QUOTED}"""
+OPEN = r""""(?:[^"\\]|\\.)*+"?|'(?:[^'\\]|\\.)*+'?"""  # a text in quotes; without its end, all the rest
+QUOTED = r""""(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+'"""
+LEFT_ALONE = rf"""\[(?:{OPEN}|[^\]"'])*+\]?|{OPEN}"""       # nothing is read twice: time grows with the selector
 TOKEN = re.compile(rf"(?P<leave>{LEFT_ALONE})|(?P<kind>[#.$@])(?P<how>[$^*]?)(?P<value>{QUOTED}|\d+)", re.DOTALL)
 
 def _attribute(m: re.Match) -> str:
@@ -231,7 +232,7 @@ def _compiled(selector: str):
     try:
         find = cssselect.CSSSelector(plain_css(selector))
         find(etree.Element("hierarchy"))
-    except (SelectorError, etree.XPathError, ValueError) as e:
+    except (SelectorError, etree.XPathError, ValueError, RecursionError) as e:
         raise ValueError(f"selector {selector!r} is no CSS selector: {e}") from None
     return find
 

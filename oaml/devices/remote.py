@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from fastcore.basics import patch
 
 from .device import Call, DeviceError
-from .wire import FRAME_TYPE, PORT, ReceivedFrame, View, decode_frame, need_serve, to_wire
+from .wire import FRAME_TYPE, LARGER, MOST_PIXELS, PORT, ReceivedFrame, View, decode_frame, need_serve, to_wire
 from ..schemas.sessions import Action, to_dict
 from ..ui.events import Event
 from ..ui.layout import Element
@@ -72,6 +72,7 @@ class RemoteDevice:
         self.view = {k: v for k, v in view.items() if v != getattr(View(), k)}
         self._http = _client(self.url, token if token is not None else os.environ.get("OAML_DEVICE_TOKEN"))
         self._lock, self._process = threading.RLock(), os.getpid()
+        self._most = 0                          # pixels of a picture, from the screen's size at the launch
         self._lost, self._session = None, None  # why the session can't go on; its name, None once closed
         self._open()
 
@@ -83,8 +84,14 @@ def _client(url: str, token: str|None):
     "An HTTP client that keeps its connection, and asks no proxy. Certificates are read where they matter."
     need_serve()
     import httpx
-    headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
-    return httpx.Client(headers=headers, trust_env=False, verify=url.startswith("https"))
+    headers = {"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {token}"} if token is not None else {})
+    return httpx.Client(headers=headers, trust_env=False, verify=url.startswith("https"),
+                        event_hooks=dict(response=[_refuse_packed]))
+
+def _refuse_packed(answer):
+    "Raise DeviceError for an answer that unpacks to nobody knows how much; none was asked for."
+    packed = answer.headers.get("content-encoding", "identity")
+    if packed != "identity": raise DeviceError(f"{answer.url}: an answer packed with {packed}, which was not asked for")
 
 # %% ../../nbs/04j_devices.remote.ipynb #d3cee24a
 PAUSE = .1  # seconds before the second attempt; each further pause is twice as long, up to the timeout
@@ -118,11 +125,11 @@ def _said(answer) -> str:
     try: return answer.json()["error"]
     except (ValueError, KeyError, TypeError): return f"HTTP {answer.status_code}: {answer.text[:200]!r}"
 
-def _understood(answer, route: str) -> Any:
-    "A frame, or what the JSON says. Raises ValueError for what a local device would call that, else DeviceError."
+def _understood(answer, route: str, most: int=0) -> Any:
+    "A frame with a picture of at most `most` pixels, or what the JSON says. Raises ValueError for what a local device would call that, else DeviceError."
     if answer.status_code == 401: raise DeviceError(f"401: {_said(answer)} (token=..., or OAML_DEVICE_TOKEN)")
     try:
-        if answer.status_code == 200: return decode_frame(answer.content) if _is_frame(answer) else answer.json()
+        if answer.status_code == 200: return decode_frame(answer.content, most) if _is_frame(answer) else answer.json()
     except ValueError as e: raise DeviceError(f"/{route}: {e}") from None
     if "x-oaml-number" not in answer.headers: raise DeviceError(f"/{route}, {answer.status_code}: {_said(answer)}")
     raise (ValueError if answer.json()["kind"] == "ValueError" else DeviceError)(_said(answer))
@@ -141,6 +148,7 @@ def _open(self: RemoteDevice):
         self._leave()
         raise
     self._lost, self.size = None, tuple(told["size"])
+    self._most = min(LARGER*self.size[0]*self.size[1], MOST_PIXELS)
     if told["hierarchy"]: self.hierarchy = lambda: self._ask("hierarchy")
 
 @patch
@@ -164,7 +172,7 @@ def _numbered(self: RemoteDevice, route: str, body: bytes) -> Any:
     elif answer.status_code == 409: raise Gone(f"requests and answers are out of step: {_said(answer)}")
     elif answer.status_code < 400:
         raise NoAnswer(f"/{route}: an answer without a number; what is between here and {self.url}?")
-    return _understood(answer, route)
+    return _understood(answer, route, self._most)
 
 @patch
 def _leave(self: RemoteDevice):

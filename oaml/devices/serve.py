@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['REQUESTS', 'BEYOND', 'LINES_KEPT', 'CONFIG_FILE', 'ELSEWHERE', 'LOCAL', 'AT_ONCE', 'SESSION_ID', 'AGAIN', 'GRACE',
-           'READ_S', 'STILL_S', 'Launch', 'Restart', 'Act', 'Keyevents', 'Observ', 'Feed', 'Elements', 'Manage',
-           'Installed', 'Activity', 'Hierarchy', 'Worker', 'Reply', 'Refused', 'Session', 'DaemonConfig', 'make_config',
-           'load_config', 'Daemon', 'daemon_app', 'listen_on', 'DaemonServer', 'Served', 'serve_device', 'screen_size',
+           'STILL_S', 'Launch', 'Restart', 'Act', 'Keyevents', 'Observ', 'Feed', 'Elements', 'Manage', 'Installed',
+           'Activity', 'Hierarchy', 'Worker', 'Reply', 'Refused', 'Session', 'DaemonConfig', 'make_config',
+           'load_config', 'Daemon', 'read_body', 'daemon_app', 'DaemonServer', 'Served', 'serve_device', 'screen_size',
            'how_to_connect', 'run_daemon']
 
 # %% ../../nbs/04m_devices.serve.ipynb #8b6cc8ef
@@ -38,9 +38,11 @@ from pydantic import BaseModel, Field, ValidationError
 from pydantic.dataclasses import dataclass as checked
 
 from .catalog import device_maker, split_spec
+from .chromium import confined_to, sweep_folders
 from .device import AdbCommand, Call, DeviceError, Frame, InstallApk, ShellCommand, TaskDevice
-from .wire import (FRAME_TYPE, PORT, STRICT, View, encode_frame, nearest, need_serve,
-                            plain_element, received, sendable, to_json)
+from .limits import bounded_server, listen_on
+from .wire import (FRAME_TYPE, LARGER, PORT, STRICT, View, encode_frame, nearest, need_serve, plain_element, received,
+                            sendable, to_json)
 from ..schemas.sessions import Action, SchemaError, from_json, key_problem, plain_errors
 from ..ui.events import Event, KeyDown
 
@@ -204,6 +206,13 @@ def _failed(e: Exception) -> Reply:
     if not mendable: said = f"{type(e).__name__}: {e}"
     return Reply(to_json(dict(error=said, kind=kind)), 422 if mendable else 500)
 
+def _check_view(request: Any, device: TaskDevice):
+    "Raise ValueError for a picture that is wanted much larger than the screen: making it would cost the others their time."
+    size = getattr(request, "view", View()).resize_to
+    if size and size[0]*size[1] > LARGER*device.size[0]*device.size[1]:
+        raise ValueError(f"view.resize_to: {size[0]}x{size[1]} is more than {LARGER} times the screen's "
+                         f"{device.size[0]}x{device.size[1]} pixels")
+
 def _viewed(frame: Frame, device: TaskDevice, view: View) -> Frame:
     "With elements or without, as `view` wants."
     if view.elements is None or bool(frame.elements) == view.elements: return frame
@@ -267,6 +276,7 @@ class Session:
     def _answer(self, request) -> Reply:
         "In the device's thread: do it, and pack what came of it."
         try:
+            if self.device: _check_view(request, self.device)
             got = request.do(self)
             if not isinstance(got, Frame): return Reply(to_json(got))
             frame = _viewed(got, self.device, request.view)
@@ -288,6 +298,8 @@ ELSEWHERE |= dict.fromkeys("task_path start_token_mark non_start_token_mark spec
                            "text_model icon_model with_view_hierarchy coordinator_args".split(),
                            "belongs to the client: give it to oaml.envs.dm.load_remote")
 ELSEWHERE["mitm_config"] = "is not supported: leave the key out, or set it to null"
+ELSEWHERE["gap_sec"] = ("is not needed, for each act takes its own time: leave the key out; a slow phone is given more "
+                        "by options: {settle: 1.0}, in seconds")
 LOCAL = "127.0.0.1", "localhost", "::1"
 
 class DaemonConfig(BaseModel):
@@ -302,7 +314,7 @@ class DaemonConfig(BaseModel):
     lease: float = Field(600., gt=0, description="seconds after which a silent client's device is free again")
     max_sessions: int|None = Field(None, ge=1, description="devices at once; null = 16, 4 browsers, 1 phone")
     max_body: int = Field(2**20, ge=1024, description="bytes of a request, at most")
-    shell: bool = Field(False, description="let clients run AdbCommand, ShellCommand, and InstallApk of its files")
+    shell: bool = Field(False, description="let clients run AdbCommand, ShellCommand, InstallApk of its files, and open any address")
     adb_path: str|None = Field(None, description="the adb to use, for an android device")
 
 # %% ../../nbs/04m_devices.serve.ipynb #c1843ad6
@@ -324,6 +336,16 @@ def _token(config: DaemonConfig) -> str|None:
         raise ValueError("token: must be one word of plain letters, digits and signs, and not empty")
     return token
 
+def _lent_options(config: DaemonConfig) -> dict[str, Any]:
+    "The device's options; a page is confined to its own origin and those that are named. Raises ValueError."
+    kind, name = split_spec(config.device)
+    if kind != "page" or config.shell: return config.options
+    options = dict(origins=()) | config.options
+    if options["origins"] is None:
+        raise ValueError("options.origins: null would lend all that this machine can reach; name origins, or set shell: true")
+    confined_to(name, options["origins"])
+    return options
+
 def _settled(config: DaemonConfig) -> DaemonConfig:
     "`config` with its token read and its limits decided. Raises ValueError for what does not go together."
     (kind, _), token = split_spec(config.device), _token(config)
@@ -334,7 +356,7 @@ def _settled(config: DaemonConfig) -> DaemonConfig:
         raise ValueError("max_sessions: a phone has one user; set it to 1")
     if kind != "android" and config.adb_path:
         raise ValueError(f"adb_path: is for an android device, and {config.device} is none; leave it out")
-    options = config.options | ({"adb": config.adb_path} if config.adb_path else {})
+    options = _lent_options(config) | ({"adb": config.adb_path} if config.adb_path else {})
     return config.model_copy(update=dict(token=token, token_file=None, adb_path=None, options=options,
                                          max_sessions=config.max_sessions or AT_ONCE[kind]))
 
@@ -345,7 +367,9 @@ def make_config(
     "A config. Raises ValueError with a line for each key that is wrong, OSError for a missing token file."
     try: return _settled(DaemonConfig(**keys))
     except ValidationError as e:
-        raise ValueError("\n".join(f"{where}{': ' if where else ''}{_complaint(o)}" for o in e.errors())) from None
+        advice = [_complaint(o) for o in e.errors()]
+        if "adb_path" in keys and "device" not in keys: advice.append("adb_path: can stay, beside device: android:NAME")
+        raise ValueError("\n".join(f"{where}{': ' if where else ''}{a}" for a in advice)) from None
 
 def load_config(
     path: str|Path|None=None, # a YAML file; None: android-envd.conf.yaml of the working directory, if it is there
@@ -448,8 +472,6 @@ class Daemon:
         return dict(status="ok", sessions=len(self.sessions), max_sessions=self.config.max_sessions, boot=self.boot)
 
 # %% ../../nbs/04m_devices.serve.ipynb #982a5df3
-READ_S = 30  # longest wait for the rest of a request's body
-
 def _check_token(config: DaemonConfig, headers):
     "Raise Refused for a request without the token; a daemon that has none answers this machine only."
     if config.token is None:
@@ -458,20 +480,29 @@ def _check_token(config: DaemonConfig, headers):
     elif not hmac.compare_digest(headers.get("authorization", "").encode(), f"Bearer {config.token}".encode()):
         raise Refused(401, "wrong token, or none: the header Authorization is Bearer TOKEN", WWW_Authenticate="Bearer")
 
-async def _body(request, most: int) -> bytes:
-    "The body of a request, at most `most` bytes. Raises Refused."
+def _check_health(config: DaemonConfig, headers):
+    "Raise Refused for a stranger's page that asks for /health under a name of its own; a number, or the token, will do."
+    try: _check_token(config, headers)
+    except Refused:
+        if config.token is None or not re.fullmatch(r"(localhost|[\d.]+|\[[\da-f:.]+\])(:\d+)?", headers.get("host", "")): raise
+
+async def read_body(
+    request: Any, # Starlette's
+    most: int,    # bytes
+    where: str="",# who says so, for the error
+) -> bytes:
+    "The body of a request. Raises Refused if it is longer than `most`, or its client goes away."
     from starlette.requests import ClientDisconnect
-    too_long = Refused(413, f"a request has {most} bytes at most (max_body in the config)", Connection="close")
+    too_long = Refused(413, f"a request has {most} bytes at most{where}", Connection="close")
     data = bytearray()
     if int(request.headers.get("content-length", 0)) > most: raise too_long
     try:
-        async with asyncio.timeout(READ_S):
-            async for part in request.stream():
-                data += part
-                if len(data) > most: raise too_long
-    except (TimeoutError, ClientDisconnect):
-        raise Refused(408, "the rest of the request did not come", Connection="close") from None
+        async for part in request.stream():
+            data += part
+            if len(data) > most: raise too_long
+    except ClientDisconnect: raise Refused(408, "the rest of the request did not come", Connection="close") from None
     return bytes(data)
+
 
 # %% ../../nbs/04m_devices.serve.ipynb #fa4f4ae7
 STILL_S = 10  # seconds after which a quiet stream says that it is still there
@@ -516,7 +547,9 @@ def daemon_app(
         watching.cancel()
         await daemon.close_all()
     app = FastAPI(lifespan=life, docs_url=None, redoc_url=None, openapi_url=None)
-    async def health(request): return _answer(daemon.health())
+    async def health(request):
+        _check_health(daemon.config, request.headers)
+        return _answer(daemon.health())
     app.add_route("/health", health, ["GET"])
     _session_routes(app, daemon)
     for error, status in ((Refused, 0), (SchemaError, 422), (404, 404), (405, 405)):
@@ -548,7 +581,7 @@ async def _close(daemon: Daemon, request, id: str):
     return _answer(dict(closed=True))
 
 async def _ask(daemon: Daemon, request, id: str):
-    number, body = request.headers.get("x-oaml-number", ""), await _body(request, daemon.config.max_body)
+    number, body = request.headers.get("x-oaml-number", ""), await read_body(request, daemon.config.max_body, " (max_body in the config)")
     reply = await daemon.ask(id, number, request.path_params["route"], body)
     return _answer(reply.content, reply.status, {"X-Oaml-Number": number}, reply.media)
 
@@ -559,22 +592,6 @@ async def _logs(daemon: Daemon, request, id: str):
     return StreamingResponse(_follow(daemon, session, int(since)), media_type="text/event-stream")
 
 # %% ../../nbs/04m_devices.serve.ipynb #119f8b7a
-def listen_on(
-    host: str,        # name or number of this machine
-    port: int,        # 0: any free one
-) -> socket.socket:
-    "A socket that listens. Raises OSError that says what to do."
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # or asyncio leaves Nagle's delay on
-    try:
-        if os.name == "posix": listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((host, port))
-        listening.listen(512)
-        return listening
-    except OSError as e:
-        listening.close()
-        raise OSError(f"{host}, port {port}: cannot listen there ({e.strerror or e}); choose another") from None
-
 class DaemonServer:
     "A daemon that answers on its port. Raises OSError if that is taken, ValueError if there is no such device."
     def __init__(self,
@@ -582,12 +599,11 @@ class DaemonServer:
         make: Callable[[], TaskDevice]|None=None, # makes a device; None: what the config says
     ):
         need_serve()
-        import uvicorn
+        sweep_folders()
         self.daemon = Daemon(config, make)
         self.app = daemon_app(self.daemon)
         self.socket = listen_on(config.host, config.port)
-        self.server = uvicorn.Server(uvicorn.Config(self.app, log_level="warning", access_log=False, lifespan="on",
-                                                    timeout_graceful_shutdown=int(GRACE)))
+        self.server = bounded_server(self.app, lifespan="on", timeout_graceful_shutdown=int(GRACE))
         self.daemon.ending = lambda: self.server.should_exit
 
     @property

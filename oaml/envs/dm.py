@@ -187,6 +187,10 @@ class DmEnv(dm_env.Environment):
         self.told: TaskStep|None = None # what it brought, for `task_instructions` and `task_extras`
         self._vocabulary()
 
+    @property
+    def invalid(self) -> str:
+        "Why the last action had no effect; empty if it was carried out."
+        return self.told.invalid if self.told else ""
     def _vocabulary(self) -> Vocabulary:
         "Of the present task."
         return Vocabulary(tuple(self.env.task.vocabulary if self._tokens is None else self._tokens), *self._marks)
@@ -392,6 +396,8 @@ def make_env(
     with_view_hierarchy: bool=False,      # the tree in the observation
     coordinator_args: dict|None=None,     # when to look (`COORDINATOR_ARGS`); None: after every step
     seed: int=0,                          # of the first episode
+    similarity: Callable[[str, str], float]|None=None, # of two texts, 0 to 1, for events of mode SBERT
+    shell: bool=False,                    # may tasks run adb_command and shell_command? Read them first
 ) -> DmEnv:
     "Tasks on a device under dm_env's interface. Raises what is wrong with the tasks, or the device, before it acts."
     if mitm_config is not None: raise ValueError("mitm_config: is not supported; replay the traffic outside of oaml")
@@ -401,8 +407,8 @@ def make_env(
     text = _adapted(text_model, "detect_text", "text_detector", SeedTextModel, "text_model")
     icons = _adapted(icon_model, "detect_icons", "icon_detector", SeedIconModel, "icon_model")
     device = open()
-    try: return DmEnv(TaskEnv(device, tasks, text, icons, checks), tokens, start_token_mark, non_start_token_mark,
-                      special_token_pattern, with_view_hierarchy, seed)
+    try: return DmEnv(TaskEnv(device, tasks, text, icons, checks, similarity, shell), tokens, start_token_mark,
+                      non_start_token_mark, special_token_pattern, with_view_hierarchy, seed)
     except BaseException:
         device.close()
         raise

@@ -7,6 +7,7 @@ __all__ = ['ENV_TYPES', 'ENV_KEYS', 'CHARS', 'GOAL_LENGTH', 'action_space', 'to_
            'register_apps']
 
 # %% ../../nbs/06b_envs.gym_env.ipynb #84868bed
+import operator
 import string
 from typing import Any
 
@@ -22,6 +23,7 @@ from ..devices.chromium import Chromium
 from ..devices.episode import EpisodeDriver, GoalDevice
 from ..devices.html_page import HtmlDevice
 from ..schemas.actions import parse_action
+from ..schemas.arguments import check_arguments
 from ..schemas.sessions import Action
 
 # %% ../../nbs/06b_envs.gym_env.ipynb #e814dbc1
@@ -48,13 +50,20 @@ def to_action(
     except (KeyError, IndexError, TypeError, ValueError) as e:
         return Action("failed", raw=dict(text=repr(a), reason=f"not an action ({type(e).__name__}: {e})"))
 
+def _choice(a: dict, field: str, names: tuple[str, ...]) -> str:
+    "The name that a field counts off. Raises ValueError, also for a number below 0, which Python would count from the end."
+    try: k = operator.index(a[field])
+    except TypeError: raise ValueError(f"{field}: {a[field]!r} is no integer") from None
+    if not 0 <= k < len(names): raise ValueError(f"{field}: {k} is outside 0 to {len(names)-1}")
+    return names[k]
+
 def _from_slots(a: dict) -> Action:
     "The action of a member of the action space."
-    kind = ENV_TYPES[int(a["type"])]
+    kind = _choice(a, "type", ENV_TYPES)
     x, y, x2, y2, dx, dy = (float(v) for k in ("point", "to", "scroll") for v in a[k])
     if kind in ("wait", "done"): return Action(kind)
     if kind in ("type", "answer"): return Action(kind, text=a["text"])
-    if kind == "key_press": return Action(kind, key=ENV_KEYS[int(a["key"])])
+    if kind == "key_press": return Action(kind, key=_choice(a, "key", ENV_KEYS))
     if kind == "drag": return Action(kind, x=x, y=y, x2=x2, y2=y2)
     return Action(kind, x=x, y=y, dx=dx, dy=dy) if kind == "scroll" else Action(kind, x=x, y=y)
 
@@ -166,6 +175,69 @@ class HtmlEnv(AppEnv):
         chromium: Chromium|None=None,    # whose page it is on; None: a browser of its own
     ):
         DeviceEnv.__init__(self, HtmlDevice(app, size, family, chromium=chromium), step_budget, render_mode)
+
+# %% ../../nbs/06b_envs.gym_env.ipynb #ef5dd858
+class AppEnv(gym.Env):
+    "A synthetic application: pixels and goal in, actions out, reward 1 for DONE on a reached goal."
+    metadata = dict(render_modes=["rgb_array"], render_fps=2)
+
+    @check_arguments
+    def __init__(self,
+        app: App|str="login",               # an application or its name
+        size: tuple[int, int]|None=None,    # screen width and height, pixels, multiples of 32; None: the app's own
+        family: str|None=None,              # theme family; None: by seed
+        step_budget: int|None=None,         # actions before truncation; None is the application's own
+        render_mode: str|None=None,         # "rgb_array" or None
+    ):
+        if render_mode not in (None, *self.metadata["render_modes"]):
+            raise ValueError(f"render_mode: {render_mode!r} is not one of {', '.join(self.metadata['render_modes'])}")
+        self.device, self.render_mode = AppDevice(app, size, family), render_mode
+        self.step_budget = step_budget or self.device.app.step_budget
+        self.observation_space = spaces.Dict(screen=spaces.Box(0, 255, (*self.device.size[::-1], 3), np.uint8),
+                                             goal=spaces.Text(500, min_length=1, charset=CHARS))
+        self.action_space = action_space()
+
+    @check_arguments
+    def reset(self, *,
+        seed: int|None=None,          # of the episode (0 to 2,999,999); None draws a training seed
+        options: dict|None=None,      # none are known
+    ) -> tuple[dict, dict]:
+        "Begin an episode. The same seed gives the same episode, exactly."
+        super().reset(seed=seed)
+        if seed is None: seed = int(self.np_random.integers(len(split_seeds("train", 1_000_000))))
+        self.frame, self.history, self.reached = self.device.reset(seed), [], self.device.solved()
+        return self.observation(), self.info(Action("wait"))
+
+    def step(self,
+        action: Action|str|dict, # an action, its DSL text, or a member of the action space
+    ) -> tuple[dict, float, bool, bool, dict]:
+        "One action. What cannot be understood costs a step and is told in info['invalid']."
+        action = to_action(action)
+        self.frame = self.device.perform(action)
+        self.history.append(action)
+        self.reached |= self.device.solved()
+        done = action.type == "done"
+        reward = float(done and self.device.solved())
+        return self.observation(), reward, done, not done and len(self.history) >= self.step_budget, self.info(action)
+
+    def observation(self) -> dict[str, Any]:
+        "What an agent gets: screen (height x width x 3, uint8) and goal (words)."
+        return dict(screen=self.frame.image, goal=self.device.goal.text)
+
+    def info(self,
+        action: Action, # the last one
+    ) -> dict[str, Any]:
+        "What an agent does not get: seed, effect, why an action was invalid, whether the goal is or was reached."
+        why = (action.raw or {}).get("reason", "failed") if action.type == "failed" else None
+        return dict(seed=self.device.seed, family=self.device.goal.family, steps=len(self.history),
+                    effect=self.device.effect, invalid=why, solved=self.device.solved(), reached=self.reached)
+    def render(self) -> np.ndarray|None:
+        "The screen (height x width x 3, uint8); None without a render mode."
+        return self.frame.image if self.render_mode == "rgb_array" else None
+
+    def close(self) -> None:
+        "Give back the device."
+        self.device.close()
 
 # %% ../../nbs/06b_envs.gym_env.ipynb #26e5f996
 def register_apps():

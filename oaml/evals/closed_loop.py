@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from PIL import Image
-from tqdm.auto import tqdm
 
 from ..devices.app_device import AppDevice
 from ..devices.oracle import acceptable_targets, play_oracle
-from .baselines import Agent, View
+from .baselines import Agent, View, moving_bar
 from .trajectory_matching import BATCH, Ratio, matches
+from ..schemas.arguments import check_arguments
 from ..schemas.sessions import Action, Target
 
 # %% ../../nbs/15c_evals.closed_loop.ipynb #de5c2a71
@@ -65,17 +65,20 @@ class _Run:
         if action.type == "done": self.outcome.success = self.device.solved()
 
 # %% ../../nbs/15c_evals.closed_loop.ipynb #bf049a07
+@check_arguments
 def run_episodes(
     agent: Agent,                            # acts
     make_device: Callable[[], AppDevice],    # a fresh device for each episode
     seeds: Sequence[int],                    # of the episodes
-    progress: bool=False,                    # show a bar of finished episodes
+    progress: bool=False,                    # show a bar of finished episodes, and of actions
 ) -> list[Outcome]:                          # in the order of `seeds`
     "Every episode to its DONE or to the step budget (seed document 1, 12.1)."
     runs = [_Run(make_device(), s) for s in seeds]
-    with tqdm(total=len(runs), desc=f"{agent.name}, acting", unit="episode", disable=not progress, leave=False) as bar:
+    with moving_bar(f"{agent.name}, acting", len(runs), "episode", progress) as bar:
         while live := [r for r in runs if not r.over]:
-            for i in range(0, len(live), BATCH): _act_once(agent, live[i:i+BATCH])
+            for i in range(0, len(live), BATCH):
+                _act_once(agent, live[i:i+BATCH])
+                bar.set_postfix(actions=sum(r.outcome.steps for r in runs))  # nothing may be finished for long
             bar.update(sum(r.over for r in live))
     for r in runs: r.device.close()
     return [r.outcome for r in runs]

@@ -17,7 +17,7 @@ from ..devices.chromium import PagePool, missing_browser
 from ..devices.device import DeviceError
 from ..miniwob.device import TASKS, MiniwobDevice, html_folder, known_task, task_budget
 from ..miniwob.oracles import ORACLES, MiniwobOracle
-from .baselines import Agent, View
+from .baselines import Agent, View, moving_bar
 from .suites import ROW, mean_row, load_agent
 from .trajectory_matching import Ratio
 from ..schemas.sessions import Action
@@ -68,11 +68,15 @@ class Pages:
         task: str,            # one of `oaml.miniwob.device.ALL_TASKS`
         seeds: Sequence[int], # of the episodes
         run: Callable=MiniwobRun, # device, seed -> what plays and notes them
+        bar: tqdm|None=None,  # counts them
     ) -> list[MiniwobRun]:    # in the order of `seeds`
         "Every episode of `task` to its end. Raises DeviceError if a browser dies twice in the same episodes."
         for device in self.pool.devices: device.switch(task)
-        n = len(self.pool.devices)
-        return [r for k in range(0, len(seeds), n) for r in self._surely(agent, seeds[k:k+n], run)]
+        n, runs = len(self.pool.devices), []
+        for k in range(0, len(seeds), n):
+            runs += self._surely(agent, seeds[k:k+n], run)
+            if bar is not None: bar.update(len(seeds[k:k+n]))
+        return runs
 
     def _surely(self, agent: Agent, seeds: Sequence[int], run: Callable) -> list[MiniwobRun]:
         "An episode on each page, and all of them once more if one is lost."
@@ -114,7 +118,7 @@ def evaluate_miniwob(
     split: str="test",               # "test", or "validation" while developing
     first: int=0,                    # which seed of the split comes first
     scale: float=1,                  # of the pictures
-    progress: bool=False,            # show a bar of tasks
+    progress: bool=False,            # show a bar of episodes
 ) -> tuple[list[dict], dict[str, list[MiniwobRun]]]: # results rows; the episodes of each task
     "An agent on real pages. Columns of recorded steps are null; all are, on a task that the oracle does not know."
     tasks = [known_task(t) for t in (TASKS if tasks is None else tasks)]
@@ -122,9 +126,10 @@ def evaluate_miniwob(
     if episodes < 1: raise ValueError(f"episodes: {episodes} is fewer than 1")
     seeds = split_seeds(split, episodes, first)
     if problem := missing_browser(): raise OSError(problem)
-    with Pages(min(PAGES, episodes), scale) as pages:
-        bar = tqdm(tasks, f"{agent.name}, acting", unit="task", disable=not progress, leave=False)
-        runs = {task: pages.play(agent, task, seeds) if _plays(agent, task) else [] for task in bar}
+    played = [t for t in tasks if _plays(agent, t)]
+    with (Pages(min(PAGES, episodes), scale) as pages,
+          moving_bar(f"{agent.name}, acting", len(played)*len(seeds), "episode", progress) as bar):
+        runs = {task: pages.play(agent, task, seeds, bar=bar) if task in played else [] for task in tasks}
     names = dict(suite=MINIWOB_SUITE, split=split, agent=agent.name)
     rows = [_task_row(task, mine, **names) for task, mine in runs.items()]
     return rows + [mean_row(rows) | dict(tasks=sum(r["success"] is not None for r in rows))], runs

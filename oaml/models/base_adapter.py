@@ -23,6 +23,7 @@ from torch.nn import functional as F
 
 from ..datasets.samples import check_sample, load_image
 from .cards import read_card, write_card
+from .interface import VLMAdapter
 
 # %% ../../nbs/10b_models.base_adapter.ipynb #04952835
 def get_default_device() -> torch.device:
@@ -94,8 +95,8 @@ def label_html(
     return f'<div style="font-family:monospace;font-size:12px;line-height:1.7">{"".join(out)}</div>'
 
 # %% ../../nbs/10b_models.base_adapter.ipynb #68a46bba
-class BaseVLMAdapter:
-    "Wraps a `model` and its `processor` (seed document 1, 8.2). Stateless: training state lives in the trainer."
+class BaseVLMAdapter(VLMAdapter):
+    "Wraps a PyTorch `model` and its `processor` (seed document 1, 8.2). Stateless: training state lives in the trainer."
     def __init__(self,
         model: nn.Module,                # the vision-language model
         processor,                       # turns chats and images into tensors
@@ -110,50 +111,6 @@ class BaseVLMAdapter:
     def __setstate__(self, state: dict):
         self.__dict__.update(state)
         if self.device.type == "cpu": keep_freed_memory()  # in another process
-
-    def prepare_inputs(self,
-        batch: list[dict],        # samples, each ending with an assistant turn
-        labels: str="assistant",  # which tokens carry loss: the assistant's, or "full": all but padding
-    ) -> dict[str, Tensor]:       # input_ids, attention_mask, labels and what the model needs besides
-        "Tensors for `compute_loss`."
-        raise NotImplementedError(f"{type(self).__name__}.prepare_inputs")
-
-    def compute_loss(self,
-        inputs: dict[str, Tensor],  # from `prepare_inputs`
-        num_items: float|None=None, # divisor; None: `count_supervised(inputs)`
-    ) -> Tensor:                    # float32 scalar
-        "Sum of the supervised tokens' losses, each times its weight, over `num_items`."
-        raise NotImplementedError(f"{type(self).__name__}.compute_loss")
-
-    def generate_batch(self,
-        samples: list[dict],     # each ending with the user's turn
-        max_new_tokens: int=64,  # where an answer without end is cut
-        temperature: float=0.,   # 0: the likeliest answer; else drawn, from the probabilities to the power of its inverse
-        seed: int=0,             # of the draws
-    ) -> list[str]:              # the assistant's texts
-        "An answer to each sample."
-        raise NotImplementedError(f"{type(self).__name__}.generate_batch")
-
-    def save(self,
-        folder: str|Path,  # made if it isn't there
-    ):
-        "Write weights, processor and card to `folder`."
-        raise NotImplementedError(f"{type(self).__name__}.save")
-
-    @classmethod
-    def load(cls,
-        folder: str|Path,  # what `save` wrote
-        device=None,       # None: `get_default_device()`
-    ) -> "BaseVLMAdapter":
-        "The adapter that `save` wrote to `folder`."
-        raise NotImplementedError(f"{cls.__name__}.load")
-
-    def generate(self,
-        sample: dict,            # ends with the user's turn
-        max_new_tokens: int=64,  # where an answer without end is cut
-    ) -> str:                    # the assistant's text
-        "The likeliest answer to `sample`."
-        return self.generate_batch([sample], max_new_tokens)[0]
 
     def count_supervised(self,
         inputs: dict[str, Tensor],  # from `prepare_inputs`

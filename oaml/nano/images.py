@@ -16,6 +16,7 @@ import numpy as np
 from ..datasets.lines import CELL, Line, read_lines, transcript
 from ..datasets.prompts import goal_in
 from ..datasets.samples import load_image, padded
+from ..models.cards import read_json_file
 
 # %% ../../nbs/11b_nano.images.ipynb #a6d69c56
 EDGE_GAIN = 4       # edges are thin: averaged over a cell they are small beside colours
@@ -149,12 +150,15 @@ class NanoImageProcessor:
         blocks = maps.reshape(n, c, h // (p*m), m, p, w // (p*m), m, p)  # down: block, patch, cell; across: the same
         return np.ascontiguousarray(blocks.transpose(0, 2, 5, 3, 6, 1, 4, 7)).reshape(-1, c * p * p)
 
+    def to_dict(self) -> dict:
+        "The numbers by which it works: all but retina and reader."
+        return {k: v for k, v in vars(self).items() if k not in ("retina", "reader", "_read")}
+
     def save_pretrained(self,
         folder: str|Path,  # must be there
     ):
         "Write preprocessor_config.json, and the weights of retina and reader if there are any."
-        plain = {k: v for k, v in vars(self).items() if k not in ("retina", "reader", "_read")}
-        (Path(folder)/"preprocessor_config.json").write_text(json.dumps(plain, indent=2))
+        (Path(folder)/"preprocessor_config.json").write_text(json.dumps(self.to_dict(), indent=2))
         if not (self.retina or self.reader): return
         from oaml.nano.reader import save_reader
         from oaml.nano.retina import save_retina
@@ -171,7 +175,7 @@ class NanoImageProcessor:
             from oaml.nano.reader import load_reader
             from oaml.nano.retina import load_retina
             load = load_retina, load_reader
-        plain = json.loads((Path(folder)/"preprocessor_config.json").read_text())
+        plain = read_json_file(Path(folder)/"preprocessor_config.json")
         retina, reader = (get(folder) if (Path(folder)/name).exists() else None
                           for get, name in zip(load, (RETINA, READER)))
         return cls(**plain, retina=retina, reader=reader)

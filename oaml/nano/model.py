@@ -4,28 +4,36 @@
 
 # %% auto #0
 __all__ = ['PAD', 'END', 'SPECIAL_TOKENS', 'HEADERS', 'SENTENCES', 'POINTING', 'DSL', 'COORDINATES', 'WORDS', 'PIECES',
-           'MAX_LENGTH', 'CHAT_TEMPLATE', 'nano_tokenizer', 'nano_config', 'fan_in_init', 'wave_rows', 'ordered_init',
-           'copying_init', 'build_nano', 'load_nano', 'fast_norm', 'attend', 'turn', 'turns', 'vision_features', 'low',
-           'text_states', 'NanoAdapter']
+           'MAX_LENGTH', 'CHAT_TEMPLATE', 'LINK', 'TURN', 'nano_tokenizer', 'NanoScreens', 'NanoConfig',
+           'NanoProcessor', 'nano_config', 'fan_in_init', 'wave_rows', 'ordered_init', 'copying_init', 'build_nano',
+           'load_nano', 'fast_norm', 'attend', 'turn', 'turns', 'vision_features', 'low', 'text_states', 'NanoAdapter']
 
 # %% ../../nbs/11e_nano.model.ipynb #ff639b62
+import json
 import re
+from itertools import islice
 from pathlib import Path
 
-import numpy as np
 try: import torch
 except ImportError as e: raise ImportError("oaml.models needs PyTorch: pip install 'oaml[train]'") from e
+from fastcore.basics import patch
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers import PreTrainedTokenizerFast, Qwen3VLConfig, Qwen3VLForConditionalGeneration
+from transformers import (
+    AutoProcessor, PreTrainedTokenizerFast, Qwen3VLConfig, Qwen3VLForConditionalGeneration)
+from transformers.image_processing_base import ImageProcessingMixin
+from transformers.image_utils import make_flat_list_of_images
+from transformers.processing_utils import ProcessorMixin
+from transformers.utils import cached_file
 from transformers.vision_utils import get_vision_interpolation_indices_and_weights, get_vision_position_ids
 
 from ..datasets.prompts import (
     ASK_ACTION, ASK_THOUGHT, GOAL_PREFIX, HISTORY_PREFIX, SCREEN_SENTENCE, SYSTEM_PROMPT)
 from ..datasets.lines import CHARS
+from ..datasets.samples import load_image
 from .numpy_engine import LightNano
-from .images import MAPS, RETINA_MAPS, NanoImageProcessor
+from .images import MAPS, READER, RETINA, RETINA_MAPS, NanoImageProcessor
 from ..models.qwen_vl import ImageTextProcessor, QwenVLAdapter, no_bars
 from .retina import load_retina
 from .spelling import spelling_init
@@ -69,12 +77,13 @@ PIECES = tuple(dict.fromkeys((*HEADERS, *SENTENCES, *DSL, *COORDINATES, *_everyw
 
 # %% ../../nbs/11e_nano.model.ipynb #c5b2f905
 MAX_LENGTH = 2048  # tokens that nano takes
-CHAT_TEMPLATE = (
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n"
-    "{% if m.content is string %}{{ m.content }}{% else %}{% for part in m.content %}"
+CHAT_TEMPLATE = (  # Qwen's, less tools and videos; "generation" marks what an assistant's turn teaches
+    "{% macro words(m) %}{% if m.content is string %}{{ m.content }}{% else %}{% for part in m.content %}"
     "{% if part.type == 'image' %}<|vision_start|><|image_pad|><|vision_end|>{% else %}{{ part.text }}{% endif %}"
-    "{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")  # Qwen's, less tools and videos
+    "{% endfor %}{% endif %}<|im_end|>{% endmacro %}"
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n"
+    "{% if m.role == 'assistant' %}{% generation %}{{ words(m) }}{% endgeneration %}{% else %}{{ words(m) }}{% endif %}"
+    "{{ '\\n' }}{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
 
 _bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
 
@@ -98,6 +107,135 @@ def nano_tokenizer() -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(
         tokenizer_object=core, pad_token=PAD, eos_token=END, extra_special_tokens=list(SPECIAL_TOKENS[1:]),
         clean_up_tokenization_spaces=False, model_max_length=MAX_LENGTH, chat_template=CHAT_TEMPLATE)
+
+# %% ../../nbs/11e_nano.model.ipynb #fe5c9e55
+class NanoScreens(NanoImageProcessor, ImageProcessingMixin):
+    "`NanoImageProcessor` as transformers' processors use it."
+    model_input_names = ["pixel_values", "image_grid_thw"]
+
+    def __call__(self,
+        images,                    # one or more of what `load_image` takes, in lists or lists of lists
+        return_tensors: str="pt",  # PyTorch's tensors, or "np": arrays
+    ) -> dict:                     # pixel_values, image_grid_thw
+        "All images' patches."
+        return super().__call__([load_image(x) for x in make_flat_list_of_images(images)], return_tensors)
+
+# %% ../../nbs/11e_nano.model.ipynb #92dfc611
+class NanoConfig(Qwen3VLConfig):
+    "Qwen3-VL's. transformers keeps its processors by config; this is where nano's is kept, which names itself."
+
+class NanoProcessor(ImageTextProcessor):
+    "Chats and screens to a nano's tensors. Reads the screens if its prompts have transcripts."
+    link = "processing_nano"  # the file in an agent's folder that leads here with trust_remote_code=True
+
+    def __init__(self,
+        image_processor: NanoScreens,       # with a reader, if prompts have transcripts
+        tokenizer: PreTrainedTokenizerFast, # nano's
+        chat_template: str|None=None,       # Jinja; None: the tokenizer's
+        prompt_format: dict|None=None,      # how the model is asked, `PromptFormat`'s fields
+    ):
+        super().__init__(image_processor, tokenizer, chat_template)
+        self.prompt_format = prompt_format
+
+    def to_dict(self) -> dict:
+        "What processor_config.json holds; what is seen is in preprocessor_config.json, where NumPy's nano finds it."
+        kept = {k: v for k, v in super().to_dict().items() if k != "image_processor"}
+        name = type(self).__name__
+        return kept | dict(processor_class=name, auto_map=dict(AutoProcessor=f"{self.link}.{name}"))
+
+    @classmethod
+    def register_for_auto_class(cls,
+        auto_class="AutoProcessor",  # transformers'; it does not matter here
+    ):
+        "Nothing: its code is oaml's, and not to be copied into every folder that it is saved to."
+
+AutoProcessor.register(NanoConfig, NanoProcessor, exist_ok=True)
+
+# %% ../../nbs/11e_nano.model.ipynb #c586dfb4
+LINK = '"For transformers: the processor is in oaml."\nfrom oaml.nano.model import NanoProcessor\n'
+
+@patch
+def save_pretrained(self: NanoProcessor,
+    save_directory: str|Path,  # made if it isn't there
+    **kwargs,                  # ProcessorMixin's
+) -> list[str]:                # paths of the files
+    "Write settings, tokenizer, retina and reader, and the link."
+    folder = Path(save_directory)
+    folder.mkdir(parents=True, exist_ok=True)
+    self.image_processor.save_pretrained(folder)
+    (folder/f"{self.link}.py").write_text(LINK)
+    return ImageTextProcessor.save_pretrained(self, folder, **kwargs)
+
+@patch(cls_method=True)
+def from_pretrained(cls: NanoProcessor,
+    pretrained_model_name_or_path: str|Path, # folder or hub id
+    **kwargs,                                # ProcessorMixin's
+) -> NanoProcessor:
+    "The processor that `save_pretrained` wrote."
+    source = str(pretrained_model_name_or_path)
+    folder = Path(cached_file(source, "preprocessor_config.json")).parent
+    for name in (RETINA, READER): cached_file(source, name, _raise_exceptions_for_missing_entries=False)
+    settings, _ = cls.get_processor_dict(source)
+    return cls(NanoScreens.from_pretrained(folder), PreTrainedTokenizerFast.from_pretrained(source),
+               settings.get("chat_template"), settings.get("prompt_format"))
+
+# %% ../../nbs/11e_nano.model.ipynb #86355333
+TURN = re.compile(r"<\|im_start\|>(\w+)\n((?:<\|vision_start\|>.*?<\|vision_end\|>)*)(.*?)(?=<\|im_end\|>|\Z)", re.S)
+
+@patch
+def _transcribed(self: NanoProcessor, chat: str, screens: list, where: str) -> tuple[str, int, int]:
+    "`chat` with what is read on its screens, where that begins and how long it is."
+    turns = [dict(role=t[1], images=t[2].count(self.image_token), content=t[3], at=t.start(3))
+             for t in TURN.finditer(chat)]
+    first = next((k for k, t in enumerate(turns) if t["role"] == "user"), 0)
+    if not screens or not turns or turns[first]["images"] != len(screens):
+        raise ValueError(f"{where}: nano reads the screens of the first user's turn, before its words; this chat has "
+                         f"{turns[first]['images'] if turns else 0} there and {len(screens)} in all")
+    sample = dict(images=screens, messages=turns)
+    read = self.image_processor.with_transcript(sample, where, self.prompt_format.get("marks", False))
+    at, words = turns[first]["at"], turns[first]["content"]
+    said = read["messages"][first]["content"].removesuffix(words)
+    return chat[:at] + said + chat[at:], at, len(said)
+
+@patch
+def _read(self: NanoProcessor, text: list[str], images) -> list[tuple[str, int, int]]:
+    "Each chat with the text of its screens, and where that begins and how long it is."
+    if not (self.prompt_format or {}).get("transcript"): return [(chat, 0, 0) for chat in text]
+    screens = iter(make_flat_list_of_images(images))
+    return [self._transcribed(chat, [*islice(screens, chat.count(self.image_token))], f"batch[{i}]")
+            for i, chat in enumerate(text)]
+
+@patch
+def __call__(self: NanoProcessor,
+    images=None, # what `load_image` takes or an address, in the texts' order, also in lists; None: texts alone
+    text=None,   # a chat or more, one image token for each image
+    **kwargs,    # ProcessorMixin's: padding, return_tensors, ...
+):               # BatchFeature: input_ids, attention_mask, mm_token_type_ids, pixel_values, image_grid_thw
+    "Tensors for the model. Raises ValueError that names the chat."
+    if images is None or text is None: return ProcessorMixin.__call__(self, images=images, text=text, **kwargs)
+    images = self.image_processor.fetch_images(images)
+    read = self._read([text] if isinstance(text, str) else text, images)
+    inputs = ProcessorMixin.__call__(self, images=images, text=[chat for chat, *_ in read], **kwargs)
+    for offsets, (_, at, n) in zip(inputs.get("text_replacement_offsets", ()), read):
+        before = sum(o["new_span"][1] - o["span"][1] for o in offsets[-1:])
+        new_span = at + before, at + before + n
+        offsets.append(dict(type="text", span=(at, at), new_span=new_span, text="", replacement=""))
+    return inputs
+
+@patch
+def shared(self: NanoProcessor,
+    images: list,      # screens, each once
+    text: list[str],   # chats about one screen each
+    shown: list[int],  # which
+    **kwargs,          # the tokenizer's
+) -> dict[str, Tensor]: # as of a call, but each screen's pixels once; and `shown`
+    "Tensors for chats of which several are about one screen."
+    pixels = self.image_processor(images)
+    pads = [self.replace_image_token(pixels, k) for k in shown]
+    read = [chat for chat, *_ in self._read(text, [images[k] for k in shown])]
+    chats = self.tokenizer(self.get_text_with_replacements(read, pads)[0], add_special_tokens=False, **kwargs)
+    return dict(chats, pixel_values=pixels["pixel_values"], image_grid_thw=pixels["image_grid_thw"][shown],
+                mm_token_type_ids=(chats["input_ids"] == self.image_token_id).int(), shown=torch.tensor(shown))
 
 # %% ../../nbs/11e_nano.model.ipynb #931e03b5
 def nano_config(
@@ -211,7 +349,7 @@ def build_nano(
         if large: spelling_init(model, _spelt(tokenizer))
         copying_init(model, searching=(3, 4) if large else (1, 2))
     seeing = dict(merge_size=1, fold=2, retina=load_retina()) if large else {}
-    return model, ImageTextProcessor(NanoImageProcessor(**seeing), tokenizer)
+    return model, NanoProcessor(NanoScreens(**seeing), tokenizer)
 
 def _spelt(tokenizer: PreTrainedTokenizerFast) -> dict[int, str]:
     "The tokens that are words or letters, by id."
@@ -225,8 +363,7 @@ def load_nano(
     "The nano in `folder`."
     how = dict(attn_implementation="eager", dtype=torch.float32)
     with no_bars(): model = Qwen3VLForConditionalGeneration.from_pretrained(folder, **how)
-    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
-    return model, ImageTextProcessor(NanoImageProcessor.from_pretrained(folder), tokenizer)
+    return model, NanoProcessor.from_pretrained(folder)
 
 # %% ../../nbs/11e_nano.model.ipynb #a6788837
 class _FastNorm(torch.autograd.Function):
@@ -362,6 +499,14 @@ def _pick(x: Tensor, rows: Tensor) -> Tensor:
 # %% ../../nbs/11e_nano.model.ipynb #4a25f7c6
 class NanoAdapter(QwenVLAdapter):
     "Qwen's adapter with a shorter way through the model for equal-sized screens."
+    @property
+    def prompt_format(self) -> dict|None:
+        "How prompts are written. It is the processor's, which reads screens by it whoever calls."
+        return self.processor.prompt_format
+
+    @prompt_format.setter
+    def prompt_format(self, fmt: dict|None): self.processor.prompt_format = fmt
+
     def _tensors(self, images: list, text: list[str], **how) -> dict[str, Tensor]:
         "As the processor has them; but to learn from, an array is looked at once, however many chats it is `shown` in."
         own = {id(image): image for image in images}
@@ -369,7 +514,13 @@ class NanoAdapter(QwenVLAdapter):
         if self.is_lora or not alike or how["padding_side"] == "left":  # `generate` knows nothing of it
             return super()._tensors(images, text, **how)
         shown = [list(own).index(id(image)) for image in images]
-        return super()._tensors(list(own.values()), text, shown=shown, **how) | dict(shown=torch.tensor(shown))
+        return self.processor.shared(list(own.values()), text, shown, **how)
+
+    def _save_model(self, folder: str|Path):
+        "Weights as they are. In which precision a nano computes does not depend on how they are stored."
+        super()._save_model(folder)
+        path = Path(folder)/"config.json"
+        if path.exists(): path.write_text(json.dumps(json.loads(path.read_text()) | dict(dtype="float32"), indent=2))
 
     def _image_starts(self, inputs: dict[str, Tensor]) -> Tensor|None:
         "The column where each chat's image begins, if each has one and all have one size; else None."

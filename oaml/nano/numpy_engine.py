@@ -7,9 +7,7 @@ __all__ = ['KINDS', 'AHEAD', 'VISION', 'TEXT', 'TOGETHER', 'load_arrays', 'linea
            'attend', 'turned', 'LightRetina', 'LightReader', 'Guesses', 'Chat', 'LightNano', 'chat_text', 'is_light']
 
 # %% ../../nbs/11h_nano.numpy_engine.ipynb #8833c1d2
-import json
 import re
-import struct
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -21,8 +19,8 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from tokenizers import Tokenizer
 
 from ..datasets.lines import CELL, signs_of
-from ..datasets.samples import check_sample, load_image
-from ..models.cards import read_card
+from ..datasets.samples import check_drawing, check_sample, load_image
+from ..models.cards import NANO_FILES, check_folder, read_card, read_json_file, read_tensor_table
 from .images import READER, RETINA, NanoImageProcessor, greys
 
 # %% ../../nbs/11h_nano.numpy_engine.ipynb #65b3a572
@@ -31,11 +29,9 @@ KINDS = dict(F32="<f4", F16="<f2")
 def load_arrays(
     path: str|Path,          # a safetensors file
 ) -> dict[str, np.ndarray]:  # float32
-    "Its tensors. Raises OSError, or ValueError for a kind of numbers that is no float of 16 or 32 bits."
-    raw = Path(path).read_bytes()
-    (n,) = struct.unpack("<Q", raw[:8])
-    table, body = json.loads(raw[8:8+n]), memoryview(raw)[8+n:]
-    table.pop("__metadata__", None)
+    "Its tensors. Raises OSError, or ValueError for a damaged file, or numbers that are no floats of 16 or 32 bits."
+    table, begin = read_tensor_table(path)
+    body = memoryview(Path(path).read_bytes())[begin:]
     return {name: _array(body[slice(*t["data_offsets"])], t["dtype"], f"{path}: {name}").reshape(t["shape"])
             for name, t in table.items()}
 
@@ -250,10 +246,11 @@ class LightNano:
     def load(cls,
         folder: str|Path, # that a nano was saved to
     ) -> "LightNano":
-        "The nano in `folder`. Raises FileNotFoundError, or ValueError for other models."
+        "The nano in `folder`. Raises FileNotFoundError or ValueError, for other models and for damaged files."
         card, folder = read_card(folder), Path(folder)
         if not is_light(card): raise ValueError(f"{folder}: {card['adapter']}, {card['kind']}; a whole nano is wanted")
-        config, how = (json.loads((folder/name).read_text()) for name in ("config.json", "generation_config.json"))
+        check_folder(folder, NANO_FILES)
+        config, how = (read_json_file(folder/name) for name in ("config.json", "generation_config.json"))
         return cls(load_arrays(folder/"model.safetensors"), config,
                    NanoImageProcessor.from_pretrained(folder, (LightRetina, LightReader)),
                    Tokenizer.from_file(str(folder/"tokenizer.json")), card["prompt_format"], how.get("sequence_bias"))
@@ -293,7 +290,8 @@ class LightNano:
         temperature: float=0.,   # 0: the likeliest answer; else drawn, from the probabilities to the power of its inverse
         seed: int=0,             # of the draws
     ) -> list[list[int]]:        # token ids, the one that ends an answer included
-        "The ids that follow each sample's chat. Raises ValueError that names the sample."
+        "The ids that follow each sample's chat. Raises ValueError that names the sample or the setting."
+        check_drawing(temperature, max_new_tokens)
         groups = [range(k, min(k + TOGETHER, len(samples))) for k in range(0, len(samples), TOGETHER)]
         def answers(group): return self._answered({k: samples[k] for k in group}, max_new_tokens, temperature, seed)
         threads = min(len(groups), _blas_threads()) if len(groups) > 1 else 1

@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from ..datasets.lines import CELL, NONE, NUMBER, PLACE, SIGNS, Line, distance, read_lines, signs_of
 from ..models.base_adapter import BaseVLMAdapter
+from ..models.cards import read_tensor_table
 from .images import READER
 from .retina import standardised
 
@@ -157,8 +158,9 @@ def save_reader(
 def load_reader(
     folder: str|Path|None=None, # that one was saved to; None: the one that oaml ships
 ) -> Reader:                    # frozen, in float32
-    "A trained reader. Raises FileNotFoundError."
+    "A trained reader. Raises FileNotFoundError, or ValueError for a damaged file."
     path = Path(folder)/READER if folder else files("oaml.models")/READER
+    read_tensor_table(path)  # raises
     weights = {k: v.float() for k, v in load_file(path).items()}
     widths = tuple(weights[f"body.{k}.weight"].shape[0] for k in (0, 2, 4))
     blocks = sum(name.startswith("along") and name.endswith("weight") for name in weights)

@@ -18,6 +18,7 @@ from torch.nn import functional as F
 from ..datasets.lines import CHARS
 from ..datasets.letters import EMPTY, SLOT, UNSURE
 from ..models.base_adapter import IGNORED, BaseVLMAdapter
+from ..models.cards import read_tensor_table
 from .images import RETINA, greys
 
 # %% ../../nbs/11c_nano.retina.ipynb #744549d7
@@ -138,8 +139,9 @@ def save_retina(
 def load_retina(
     folder: str|Path|None=None, # that one was saved to; None: the one that oaml ships
 ) -> Retina:                    # frozen, in float32
-    "A trained retina. Raises FileNotFoundError."
+    "A trained retina. Raises FileNotFoundError, or ValueError for a damaged file."
     path = Path(folder)/RETINA if folder else files("oaml.models")/RETINA
+    read_tensor_table(path)  # raises
     weights = {k: v.float() for k, v in load_file(path).items()}
     retina = Retina(tuple(weights[f"body.{k}.weight"].shape[0] for k in (0, 2, 4)), weights["letters.weight"].shape[1])
     retina.load_state_dict(weights)

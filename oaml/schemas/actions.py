@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from fastcore.basics import patch
 
+from .arguments import check_arguments
 from .sessions import ACTION_FIELDS, Action, SchemaError
 
 # %% ../../nbs/00b_schemas.actions.ipynb #25612c40
@@ -33,6 +34,7 @@ def _value(
         return '"' + v.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t") + '"'
     return f"{round(v, precision) + 0.0:.{precision}f}"  # + 0.0: no "-0.000"
 
+@check_arguments
 def format_action(
     action: Action,           # what to say; not a failed one
     precision: int=3,         # decimals of a coordinate, 1 to 6
@@ -188,6 +190,7 @@ def _answer_range(text: str) -> tuple[int, int, int]:
     if stop < 0 or not text[m.end():stop].strip(): stop = len(text)  # "Action:" alone: the lines below it
     return m.start(), m.end(), stop
 
+@check_arguments
 def parse_response(
     text: str,                # what a model wrote: anything at all
     version: int=DSL_VERSION  # version of the DSL

@@ -6,13 +6,15 @@
 __all__ = ['SCHEMA_VERSION', 'MAX_PROBLEMS', 'FRACTION', 'SHIFT', 'MAX_DEPTH', 'Number', 'Fraction', 'Shift', 'Text', 'Name',
            'Flag', 'Meta', 'MODIFIERS', 'KEYS', 'DEVICE_BUTTONS', 'ActionType', 'ACTION_TYPES', 'ACTION_FIELDS',
            'SchemaError', 'plain_errors', 'key_problem', 'text_problem', 'Action', 'Observation', 'Target', 'Step',
-           'Episode', 'Session', 'to_json', 'to_dict', 'from_json', 'from_dict', 'json_schema']
+           'Episode', 'Session', 'to_json', 'to_dict', 'unique_keys', 'from_json', 'from_dict', 'json_schema']
 
 # %% ../../nbs/00a_schemas.sessions.ipynb #13ba18b3
 import difflib
+import json
 import math
 import re
 import unicodedata
+from collections import Counter
 from dataclasses import field, fields
 from functools import cache, wraps
 from html import escape
@@ -359,14 +361,26 @@ def _type_of(obj: Any):
     return list[type(obj[0])] if isinstance(obj, list) and obj else type(obj)
 
 # %% ../../nbs/00a_schemas.sessions.ipynb #a79240a3
+def unique_keys(
+    pairs: list[tuple[str, Any]] # of a JSON object
+) -> dict:                       # the object
+    "For `json.loads(text, object_pairs_hook=unique_keys)`: raises ValueError for a key that is there twice."
+    made = dict(pairs)
+    if len(made) == len(pairs): return made
+    twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
+    raise ValueError(f"the key {_short(twice)} is there twice")
+
 def from_json(
     cls: type,              # Session, Episode, ..., or list[Episode]
     text: str|bytes,        # JSON text
     source: str|None=None   # the file's name, for error messages
 ) -> Any:                   # an instance of `cls`
-    "Read `cls` from JSON `text`. Raises SchemaError with `source` and the path of each wrong field."
-    try: return _adapter(cls).validate_json(text)
+    "Read `cls` from JSON `text`. Raises SchemaError with `source` and the path of each wrong field, or a repeated key."
+    try: made = _adapter(cls).validate_json(text)
     except ValidationError as e: raise SchemaError(_problems(e, cls, source)) from None
+    try: json.loads(text, object_pairs_hook=unique_keys)  # pydantic keeps the last of two and says nothing
+    except ValueError as e: raise SchemaError([": ".join(filter(None, (source, str(e))))]) from None
+    return made
 
 def from_dict(
     cls: type,              # Session, Episode, ..., or list[Episode]

@@ -11,16 +11,23 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from fastcore.imports import IN_NOTEBOOK
+
 from ..apps.app import split_seeds
+from ..evals.hosted import is_hosted
 from ..evals.manifests import check_manifest
 from ..evals.miniwob import MINIWOB_SUITE, evaluate_miniwob, miniwob_agent
-from ..evals.suites import SUITES, evaluate_suite, load_agent, load_suite
+from ..evals.suites import SUITES, Suite, app_suite, evaluate_suite, load_agent, load_suite
 from ..ingest.store import write_atomic
+from ..schemas.arguments import check_arguments
 
 # %% ../../nbs/18e_scripts.eval_policy.ipynb #5f1c89b9
+@check_arguments
 def eval_policy(
-    suite: str="login-v1",         # a name of `oaml.evals.suites.SUITES`, or "miniwob-v1" ("miniwob" for short)
-    agent: str="oracle",           # oracle, do-nothing, random, memoriser, nearest, nano, or a trained agent's folder
+    suite: str|None=None,          # a name of `oaml.evals.suites.SUITES`, or "miniwob-v1" ("miniwob" for short); None: login-v1,
+                                   # or that of `app`
+    agent: str="oracle",           # oracle, do-nothing, random, memoriser, nearest, nano, a trained agent's folder, or a
+                                   # hosted model: anthropic:MODEL, openai:MODEL
     episodes: int=100,             # for each application
     split: str="test",             # test, or validation while developing
     first_seed: int=0,             # which seed of the split comes first, from 0
@@ -28,35 +35,64 @@ def eval_policy(
     progress: bool=True,           # show bars
     tasks: Sequence[str]|None=None, # of MiniWoB++, such as ["click-test"]; None: all 125
     scale: float=1,                # of MiniWoB++'s screens: 1 (160x210), 1.6, 2, 3 or 4
+    app: str|None=None,            # measured instead of a suite: a name for `load_app`, your own application's too
+    base_url: str|None=None,       # of a hosted model: a server of one's own; None: the provider's
+    dialect: str|None=None,        # of a hosted model: dsl (None), native, or native:VERSION
+    prices: str|None=None,         # of a hosted model: "input=3,output=15" or a file, see `load_prices`
+    max_cost: float|None=None,     # of a hosted model: US dollars after which nothing more is asked
+    concurrency: int|None=None,    # of a hosted model: episodes at once; None: 4
+    temperature: float|None=None,  # of a hosted model: sent with each question; None: none is
+    resume: bool=False,            # of a hosted model: go on with the answers stored beside `out`
 ) -> list[dict]:                   # results rows
     "Measure an agent, acting and on recorded steps. Raises ValueError if the suite is not what its manifest says."
+    if app and suite: raise ValueError(f"app: {app} is measured instead of a suite; leave out either it or {suite}")
     if out is not None: check_writable(out)
     if split not in ("test", "validation"): raise ValueError(f"split: {split!r} is neither test nor validation")
     if episodes < 1: raise ValueError(f"episodes: {episodes} is fewer than 1")
     split_seeds(split, episodes, first_seed)  # raises
-    if suite in (MINIWOB_SUITE, "miniwob"):
-        rows, _ = evaluate_miniwob(miniwob_agent(agent), tasks, episodes, split, first_seed, scale, progress)
-    elif tasks is not None: raise ValueError(f"tasks: only {MINIWOB_SUITE} has tasks to choose from, not {suite}")
-    else: rows = _on_synthetic(suite, agent, episodes, split, first_seed, progress)
+    pages = suite in (MINIWOB_SUITE, "miniwob")
+    hosted = _hosted_options(agent, None if pages else out, resume, dict(
+        base_url=base_url, dialect=dialect, prices=prices, max_cost=max_cost, concurrency=concurrency, temperature=temperature))
+    if pages:
+        who = load_agent(agent, None, hosted=hosted) if is_hosted(agent) else miniwob_agent(agent)
+        rows, _ = evaluate_miniwob(who, tasks, episodes, split, first_seed, scale, progress)
+    elif tasks is not None: raise ValueError(f"tasks: only {MINIWOB_SUITE} has tasks to choose from, not {app or suite}")
+    else: rows = _on_synthetic(app_suite(app) if app else _known_suite(suite or "login-v1"), agent, episodes, split, first_seed,
+                               progress, hosted)
     if out is not None: write_results(rows, out)
     return rows
 
-def _on_synthetic(suite: str, agent: str, episodes: int, split: str, first_seed: int, progress: bool) -> list[dict]:
-    "Rows of a suite of our own applications."
+def _hosted_options(agent: str, out: str|os.PathLike|None, resume: bool, options: dict) -> dict:
+    "What `load_hosted` is given. Raises ValueError for options that `agent` does not have."
+    given = {k: v for k, v in options.items() if v is not None} | ({"resume": True} if resume else {})
+    if given and not is_hosted(agent):
+        raise ValueError(f"{next(iter(given))}: is for hosted models (anthropic:MODEL, openai:MODEL), not for {agent!r}")
+    if resume and out is None: raise ValueError("resume: only a suite of our own applications with a results file stores answers")
+    return given | (dict(folder=Path(out).with_suffix(".answers")) if out is not None and is_hosted(agent) else {})
+
+def _known_suite(name: str) -> Suite:
+    "The suite called `name`. Raises ValueError naming those there are, MiniWoB++ too."
     there = (*SUITES, MINIWOB_SUITE)
-    if suite not in there: raise ValueError(f"suite: {suite!r} is unknown; there are {', '.join(there)}")
-    suite = load_suite(suite)
-    if split == "test": check_manifest(suite)
-    return evaluate_suite(load_agent(agent, suite), suite, episodes, split, first_seed, progress)[0]
+    if name not in there: raise ValueError(f"suite: {name!r} is unknown; there are {', '.join(there)}")
+    return load_suite(name)
+
+def _on_synthetic(suite: Suite, agent: str, episodes: int, split: str, first_seed: int, progress: bool,
+                  hosted: dict) -> list[dict]:
+    "Rows of a suite of our own applications."
+    if split == "test" and suite.name in SUITES: check_manifest(suite)
+    who = load_agent(agent, suite, hosted=hosted, progress=progress)
+    return evaluate_suite(who, suite, episodes, split, first_seed, progress)[0]
 
 def check_writable(
     path: str|os.PathLike, # a file to be written later; its folder is made
+    name: str="out",       # how errors name it
 ):
-    "Raise OSError naming the folder of the file `path` before work is lost."
+    "Raise OSError naming the file `path`, or its folder, before work is lost."
+    if Path(path).is_dir(): raise IsADirectoryError(f"{name}: {path} is a folder; name a file, such as {Path(path)/'a.json'}")
     folder = Path(path).resolve().parent
     try: folder.mkdir(parents=True, exist_ok=True)
-    except OSError as e: raise OSError(f"out: {folder} cannot be made ({e.strerror})") from None
-    if not os.access(folder, os.W_OK): raise OSError(f"out: {folder} cannot be written")
+    except OSError as e: raise OSError(f"{name}: {folder} cannot be made ({e.strerror})") from None
+    if not os.access(folder, os.W_OK): raise OSError(f"{name}: {folder} cannot be written")
 
 def write_results(
     rows: list[dict],      # results rows
@@ -64,3 +100,9 @@ def write_results(
 ):
     "The rows as JSON, whole or not at all."
     write_atomic(Path(path), json.dumps(rows, indent=1).encode())
+
+# %% ../../nbs/18e_scripts.eval_policy.ipynb #199c027d
+#| eval: false
+if __name__ == "__main__" and not IN_NOTEBOOK:
+    from oaml.scripts.cli import run_script
+    run_script("eval")

@@ -22,7 +22,7 @@ from ..evals.miniwob import PAGES, MiniwobRun, Pages
 from ..evals.suites import mean_row
 from ..ingest.store import load_manifest, load_sessions, save_sessions
 from ..schemas.sessions import Action, Episode, Session, Step
-from .eval_policy import eval_policy, write_results
+from .eval_policy import check_writable, eval_policy, write_results
 
 # %% ../../nbs/18c_scripts.miniwob.ipynb #0354688f
 ONE_CLICK = tuple("""click-test click-test-2 click-button click-link click-tab click-dialog click-dialog-2 click-widget
@@ -95,6 +95,7 @@ def evaluate(
     progress: bool=True,                # show a bar
 ) -> list[dict]:                        # results rows: each task, the mean of all, the mean of each group
     "Strict success in a real browser on unseen seeds. Raises what `eval_policy` raises."
+    if out is not None: check_writable(out)
     listed = [task for tasks in groups.values() for task in tasks]
     rows = eval_policy("miniwob", agent, episodes, split, first_seed, None, progress, listed)
     of = {row["app"]: row for row in rows}

@@ -56,9 +56,14 @@ COLUMN_NOTES = dict(
     steps_ratio="actions in successful episodes, to the oracle's",
     invalid_actions="actions that could not be understood, of all actions",
     type_accuracy="recorded steps on which the action's type is an acceptable one",
-    click_in_box="recorded clicks answered by a click in an acceptable box (an answer that is no click is a miss)",
+    click_in_box="recorded clicks answered by a click in an acceptable box (an answer that is no click is a miss); "
+                 "not known where no boxes were recorded",
+    click_within="recorded clicks answered by one that is no farther than click_radius (screen lengths) from an acceptable "
+                 "place",
+    coordinate_error="mean distance to it, in screen lengths, of recorded clicks that were answered by a click",
     text_accuracy="recorded typing answered with exactly that text",
     step_accuracy="recorded steps answered by an acceptable act",
+    action_accuracy="the same, under another name",
     episode_accuracy="recorded episodes with every step right")
 
 def _notes_html() -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from ..apps.app import split_seeds
 from ..apps.catalog import load_app
 from ..datasets.prompts import PromptFormat
-from ..datasets.questions import OVER
+from ..ui.reasons import OVER
 from ..datasets.stream import Visit, load_visits, save_visits
 from ..devices.app_device import AppDevice
 from ..ingest.store import sha256, write_atomic

@@ -7,9 +7,12 @@ __all__ = ['contact_sheet', 'synth']
 
 # %% ../../nbs/18d_scripts.synth.ipynb #0b5f6f65
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
+from ..apps.app import SPLITS
 from ..ingest.synthetic import generate_synthetic_sessions
+from ..schemas.arguments import check_arguments
 from ..schemas.sessions import Session
 from ..viz.screens import filmstrip, small
 
@@ -23,21 +26,33 @@ def contact_sheet(
     return small(filmstrip([e.steps[0].observation.image() for e in first], [e.steps[0].action for e in first],
                            [e.goal for e in first], columns=4))
 
+# %% ../../nbs/18d_scripts.synth.ipynb #cf74e79b
+@check_arguments
 def synth(
-    app: str="login",            # application
+    app: str="login",            # a name for `oaml.apps.catalog.load_app`, your own application's too
     sessions: int=10,            # how many, one episode each
-    seed: int=0,                 # of the first; the others follow
+    seed: int|None=None,         # of the first; the others follow; None: the split's first
     out: str|os.PathLike="runs/synth", # folder, made if missing
     recovery: float=0.,          # share of episodes that begin disturbed, 0 to 1
-    precision: int=3,            # decimals of coordinates
+    precision: int=3,            # decimals of coordinates, 1 to 6
     workers: int|None=None,      # processes; None: one a core for 200 sessions and more
     progress: bool=True,         # show a bar
+    size: tuple[int, int]|None=None, # screen width and height, pixels; None: the application's own
+    goals: Sequence[str]|None=None,  # goal families, in turn by seed; None: as the application draws them
+    split: str="train",          # "train" or "validation"
+    theme: str|None=None,        # theme family; None draws a training family by seed
+    jitter: bool=True,           # a look by seed; False gives all the same look
+    held_out: bool=False,        # yes, the held-out application or theme
+    resume: bool=False,          # go on in a folder that holds some of these sessions
 ) -> list[Session]:
-    "Make sessions in `out`, with `contact_sheet.png`. A folder that holds other sessions is refused."
-    out = Path(out)
-    if (out/"manifest.json").exists():
-        raise ValueError(f"{out}: already holds sessions; choose another folder or delete it")
-    made = generate_synthetic_sessions(sessions, seed, out, app=app, recovery=recovery, precision=precision,
-                                       workers=workers, progress=progress)
-    if made: contact_sheet(made).save(out/"contact_sheet.png")
+    "Make sessions in `out`, with `contact_sheet.png`. Raises ValueError; StoreError for a folder with other sessions."
+    if seed is None and split in SPLITS: seed = SPLITS[split][0]
+    try: made = generate_synthetic_sessions(
+        sessions, seed, out, jitter, app, theme, size, recovery, precision, workers, split, progress,
+        tuple(goals) if goals else None, held_out, resume)
+    except KeyboardInterrupt:
+        there = len(list(Path(out).glob("sessions/*.json")))
+        raise KeyboardInterrupt(f"stopped; {there} of {sessions} sessions are in {out}, and the same command with --resume "
+                                "makes the others") from None
+    if made: contact_sheet(made).save(Path(out)/"contact_sheet.png")
     return made

@@ -9,10 +9,14 @@ __all__ = ['theme_family', 'training_data', 'stream_sources', 'playable', 'make_
 # %% ../../nbs/18a_scripts.train.ipynb #b94c661d
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
+from functools import cache, partial
 from pathlib import Path
 from statistics import mean
+from tempfile import TemporaryDirectory
+
+from fastcore.imports import IN_NOTEBOOK
 
 from ..apps.app import split_seeds
 from ..apps.catalog import load_app
@@ -23,9 +27,10 @@ from ..datasets.stream import (
     SESSIONS, Making, Shape, Source, Stream, default_sources, episode_samples, load_visits)
 from ..devices.app_device import AppDevice
 from ..ingest.store import load_manifest, load_sessions, sha256
-from ..ingest.synthetic import generate_synthetic_sessions
+from ..ingest.synthetic import generate_synthetic_sessions, record_episode
+from ..schemas.arguments import check_arguments
 from ..schemas.sessions import Episode
-from ..training.config import DataSection, TrainingConfig, load_config
+from ..training.config import METRICS, DataSection, TrainingConfig, check_metric, load_config
 from ..ui.themes import FAMILIES, HELD_OUT_FAMILY
 
 # %% ../../nbs/18a_scripts.train.ipynb #3d21635d
@@ -45,22 +50,15 @@ def _generator_settings(data: DataSection, precision: int) -> dict:
     return dict(num_sessions=data.sessions, seed=data.seed, app=data.app, family=theme_family(data.themes),
                 recovery=data.recovery, precision=precision)
 
-def _made_as(folder: Path, how: dict) -> bool:
-    "Was the session folder made with the settings `how`?"
-    if not (folder/"manifest.json").exists(): return False
-    meta = load_manifest(folder)["meta"]
-    return all(meta.get("first_seed" if k == "seed" else k) == v for k, v in how.items())
-
 def training_data(
     config: TrainingConfig,     # its data and prompt sections
     progress: bool=True,        # show a bar
 ) -> tuple[list[Episode], dict]: # episodes, and the manifest that the run keeps
     "The episodes to learn from: those in `data.path`, or generated once into the run's folder."
     data, folder = config.data, Path(config.data.path or Path(config.output_dir)/"data")
-    how = _generator_settings(data, config.prompt.precision)
-    if data.path is None and not _made_as(folder, how):
-        generate_synthetic_sessions(**how, output_dir=folder, workers=data.workers or None, progress=progress)
-    sessions = load_sessions(folder, check_screens=data.path is not None)
+    if data.path: sessions = load_sessions(folder)
+    else: sessions = generate_synthetic_sessions(**_generator_settings(data, config.prompt.precision), output_dir=folder,
+                                                 workers=data.workers or None, progress=progress, resume=True)
     said = load_manifest(folder)
     episodes = [e for s in sessions for e in s.episodes]
     return episodes, dict(said["meta"], sessions=len(sessions), steps=sum(len(e.steps) for e in episodes),
@@ -98,34 +96,61 @@ def make_stream(
 
 # %% ../../nbs/18a_scripts.train.ipynb #27d5b8f6
 def make_evaluate(config: TrainingConfig, fmt: PromptFormat):
-    "A function of (adapter, step) that plays `eval_episodes` validation episodes; None if there are none to play."
+    """A function of (adapter, step) that gives the figures of `eval_episodes` validation episodes; None if there are none.
+
+    It plays them; if the metric to watch is one of recorded screens, the model answers the oracle's too. With `eval_path`
+    it answers the screens there instead."""
     if not config.logging.eval_episodes: return None
-    if config.stream: return (_letters_right if config.stream.lesson == "seeing" else _success_everywhere)(config, fmt)
+    if config.stream and config.stream.lesson == "seeing": return _letters_right(config, fmt)
+    if config.logging.eval_path:
+        episodes = _validation_sessions(config)
+        return _on_recorded(lambda: episodes, fmt)
+    seeds, devices = split_seeds("validation", config.logging.eval_episodes), _validation_devices(config)
+    evaluations = [_played(devices, seeds, fmt, config.stream is not None)]
+    if config.logging.metric in METRICS["recorded"]:
+        folder = TemporaryDirectory(prefix="oaml-validation-")  # as long as somebody evaluates
+        record = lambda: [record_episode(d(), s, Path(folder.name)) for d in devices.values() for s in seeds]
+        evaluations.append(_on_recorded(record, fmt))
+    return lambda adapter, step: {k: v for evaluate in evaluations for k, v in evaluate(adapter, step).items()}
+
+def _validation_sessions(config: TrainingConfig) -> list[Episode]:
+    "The first episodes of `eval_path`, as many as are wanted."
+    episodes = [e for s in load_sessions(config.logging.eval_path) for e in s.episodes]
+    if not episodes: raise ValueError(f"logging.eval_path: {config.logging.eval_path} has no episodes")
+    return episodes[:config.logging.eval_episodes]
+
+def _validation_devices(config: TrainingConfig) -> dict[str, Callable[[], AppDevice]]:
+    "For each application of a run, what makes a device for it."
+    if not config.stream:
+        return {config.data.app: lambda: AppDevice(config.data.app, family=theme_family(config.data.themes))}
+    kind = config.stream.kinds[0]
+    def device(app): return AppDevice(app + kind.variant, kind.size, goals=load_app(app).families)
+    return {s.app: partial(device, s.app) for s in playable(_sources(kind.sources) or stream_sources(config))}
+
+def _validation_agent(adapter, fmt: PromptFormat):
+    "The model as it is, as an agent."
     from oaml.evals.baselines import PolicyAgent
-    from oaml.evals.closed_loop import run_episodes, summarise
     from oaml.runtime.policy import AgentPolicy
-    seeds = split_seeds("validation", config.logging.eval_episodes)
-    device = lambda: AppDevice(config.data.app, family=theme_family(config.data.themes))
+    return PolicyAgent(AgentPolicy(adapter, fmt=fmt), "validation")
+
+def _played(devices: dict[str, Callable[[], AppDevice]], seeds: Iterable[int], fmt: PromptFormat, each: bool):
+    "Acting: the mean over applications, and if `each` is wanted the success on every one."
+    from oaml.evals.closed_loop import run_episodes, summarise
     def evaluate(adapter, step: int) -> dict:
-        agent = PolicyAgent(AgentPolicy(adapter, fmt=fmt), "validation")
-        row = summarise(run_episodes(agent, device, seeds))
-        return {k: row[k] for k in ("success", "reached", "steps_ratio", "invalid_actions")}
+        agent = _validation_agent(adapter, fmt)
+        rows = {app: summarise(run_episodes(agent, device, seeds)) for app, device in devices.items()}
+        values = {k: [r[k] for r in rows.values() if r[k] is not None] for k in METRICS["played"]}
+        figures = {k: mean(v) if v else None for k, v in values.items()}  # None: every goal was met at the start
+        return figures | {f"success_{app}": r["success"] for app, r in rows.items() if each}
     return evaluate
 
-def _success_everywhere(config: TrainingConfig, fmt: PromptFormat):
-    "`eval_episodes` validation episodes of each application of the stream: success of each, and the mean as `success`."
-    from oaml.evals.baselines import PolicyAgent
-    from oaml.evals.closed_loop import run_episodes, summarise
-    from oaml.runtime.policy import AgentPolicy
-    seeds, kind = split_seeds("validation", config.logging.eval_episodes), config.stream.kinds[0]
-    apps = [s.app for s in playable(_sources(kind.sources) or stream_sources(config))]
-    def device(app): return AppDevice(app + kind.variant, kind.size, goals=load_app(app).families)
+def _on_recorded(load: Callable[[], list[Episode]], fmt: PromptFormat):
+    "Answering recorded screens: figures over the steps of all episodes."
+    from oaml.evals.trajectory_matching import match_trajectories
+    episodes = cache(load)  # at the first evaluation, and never again
     def evaluate(adapter, step: int) -> dict:
-        agent = PolicyAgent(AgentPolicy(adapter, fmt=fmt), "validation")
-        rows = {app: summarise(run_episodes(agent, lambda: device(app), seeds)) for app in apps}
-        known = [r for r in rows.values() if r["success"] is not None]  # None: every goal was met at the start
-        figures = {k: mean(r[k] for r in known) if known else None for k in ("success", "reached")}
-        return figures | {f"success_{app}": r["success"] for app, r in rows.items()}
+        figures = match_trajectories(_validation_agent(adapter, fmt), episodes()).figures()
+        return {k: figures[k] for k in METRICS["recorded"]}
     return evaluate
 
 def _letters_right(config: TrainingConfig, fmt: PromptFormat):
@@ -146,6 +171,7 @@ def _letters_right(config: TrainingConfig, fmt: PromptFormat):
     return evaluate
 
 # %% ../../nbs/18a_scripts.train.ipynb #021a11f0
+@check_arguments
 def train(
     config: TrainingConfig|str|os.PathLike, # or the path of one
     overrides: list[str]=(),                # "section.key=value" each, on top of a path's config
@@ -154,6 +180,7 @@ def train(
 ):                                          # the trainer's `FitResult`; its `agent` is the trained adapter's folder
     "Run a config from data to trained agent. Raises ConfigError, TrainingError or ValueError that say what to change."
     if not isinstance(config, TrainingConfig): config = load_config(config, list(overrides))
+    check_metric(config)
     from oaml.training.trainer import Trainer
     if config.training.threads: _set_threads(config.training.threads)
     theme_family(config.data.themes)
@@ -237,3 +264,9 @@ def _set_threads(n: int):
     "How many CPU threads PyTorch computes with."
     import torch
     torch.set_num_threads(n)
+
+# %% ../../nbs/18a_scripts.train.ipynb #b7c7c912
+#| eval: false
+if __name__ == "__main__" and not IN_NOTEBOOK:
+    from oaml.scripts.cli import run_script
+    run_script("train")

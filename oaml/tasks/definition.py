@@ -28,7 +28,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from ..devices import device
 from ..devices.device import Call
-from .expressions import ExpressionError, compile_transformation
+from .expressions import ExpressionError, TaskPattern, compile_transformation
 from ..devices.hierarchy import check_selector
 
 # %% ../../nbs/05b_tasks.definition.ipynb #0d6ddda1
@@ -287,8 +287,8 @@ def _activity(value: str) -> Found:
     if value and not re.fullmatch(r"[^/\s]+/[^/\s]+", value): yield "", f"{_told(value)} is not package/activity"
 
 def _pattern(value: str|None) -> Found:
-    try: re.compile(value or "")
-    except (re.error, OverflowError, RecursionError) as e: yield "", f"{_told(value)} is no pattern: {e}"
+    try: TaskPattern(value or "", "")
+    except ExpressionError as e: yield "", str(e).removeprefix(": ")
 
 def _filter(value: str) -> Found:
     if not re.fullmatch(r"[^:\s]+(:[VDIWEFSvdiwefs])?", value): yield "", f"{_told(value)} is not tag, or tag:D"
@@ -450,6 +450,10 @@ def _references(node: EventNode) -> Iterator[tuple[str, int]]:
     yield from ((f".prerequisite[{i}]", n) for i, n in enumerate(node.prerequisite))
     yield from ((f".cache_until[{i}]", n) for i, n in enumerate(node.cache_until) if n > 0)
 
+def _some(numbers: Sequence[int]) -> str:
+    "The first few: a list of all in each problem would be as long as the task is large, squared."
+    return (", ".join(map(str, numbers[:20])) or "none") + f" and {len(numbers) - 20} more"*(len(numbers) > 20)
+
 def _number_problems(task: Task) -> Iterator[str]:
     "Numbers given twice, or to nothing."
     sources = [(f"event_sources[{i}]", s.id) for i, s in enumerate(task.event_sources)]
@@ -457,7 +461,7 @@ def _number_problems(task: Task) -> Iterator[str]:
     for path, n in sources + [(path, node.id) for path, node in nodes(task.event_slots) if node.id]:
         if n in taken: yield f"{path}.id: {n} is already the id of {taken[n]}"
         taken.setdefault(n, path)
-    there = ", ".join(map(str, sorted(taken))) or "none"
+    there = _some(sorted(taken))
     yield from (f"{path}{at}: nothing has the id {n}; there are {there}" for path, node in nodes(task.event_slots)
                 for at, n in _references(node) if n not in taken)
 
@@ -481,9 +485,10 @@ def _loop_problems(task: Task) -> Iterator[str]:
             return
 
 def _extra_problems(task: Task) -> Iterator[str]:
-    names = [s.name for s in task.extras_spec]
-    yield from (f"extras_spec[{i}].name: {name!r} is already the name of extras_spec[{names.index(name)}]"
-                for i, name in enumerate(names) if name in names[:i])
+    first: dict[str, int] = {}
+    for i, spec in enumerate(task.extras_spec):
+        if spec.name in first: yield f"extras_spec[{i}].name: {spec.name!r} is already the name of extras_spec[{first[spec.name]}]"
+        first.setdefault(spec.name, i)
 
 def _problems(task: Task) -> list[str]:
     "All that is wrong with a task, a line each."

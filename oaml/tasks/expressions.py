@@ -5,25 +5,30 @@
 # %% auto #0
 __all__ = ['MAX_WORK', 'MAX_INT', 'SETS', 'CONTAINERS', 'PLAIN', 'MANY', 'MAX_TEXT', 'FUNCTIONS', 'TAKE_SETS', 'METHODS',
            'GROWTH', 'ARITHMETIC', 'UNARY', 'COMPARISONS', 'Run', 'READERS', 'MAX_DEPTH', 'ALLOWED', 'MODULES',
-           'DISPLAYS', 'FORMAT', 'CONVERSIONS', 'FAILURES', 'SHORT', 'ExpressionError', 'EvaluationError', 'Evaluation',
-           'Reader', 'Transformation', 'compile_transformation']
+           'DISPLAYS', 'FORMAT', 'CONVERSIONS', 'FAILURES', 'SHORT', 'UNLIKE_RE2', 'COPIES', 'NO_COUNT',
+           'PATTERN_SECONDS', 'ASCII_CLASSES', 'UNLIKE_ASCII', 'ExpressionError', 'EvaluationError', 'Evaluation',
+           'Reader', 'Transformation', 'compile_transformation', 'TaskPattern']
 
 # %% ../../nbs/05a_tasks.expressions.ipynb #8d19e254
 import ast
 import json
+import math
 import operator
 import re
 import reprlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
+
+import regex
 
 # %% ../../nbs/05a_tasks.expressions.ipynb #9c711e0f
 class ExpressionError(ValueError):
-    "A transformation uses what is not allowed; the message says where, what, and what is allowed."
+    "A transformation or a pattern is not allowed; the message says where, what, and what is allowed."
 
 class EvaluationError(ValueError):
-    "A transformation could not be worked out; the message has the statement, the reason, and the value of x."
+    "A transformation or a search could not be worked out; the message has the statement, the reason, and its input."
 
 # %% ../../nbs/05a_tasks.expressions.ipynb #bcab5404
 MAX_WORK = 200_000  # items and characters in one evaluation: room for a long line of JSON; a fraction of a second
@@ -430,3 +435,79 @@ def compile_transformation(
         steps += [(text, reader.read(node)) for node in _parse(reader)]
     if "y" not in names: raise ExpressionError(f"{where}: {_show('; '.join(statements))!r}: nothing gives y a value")
     return Transformation(statements, where, tuple(steps))
+
+# %% ../../nbs/05a_tasks.expressions.ipynb #c9bd8f87
+try: import re2  # google-re2, of the extra `mobile`; without it all searches are `regex`'s, which has a time limit
+except ImportError: re2 = None
+
+# %% ../../nbs/05a_tasks.expressions.ipynb #79548acf
+UNLIKE_RE2 = re.compile(r"\\(?![wWdDsSbBAntrf]|[^\w])|\{,|\[:|\(\?[a-zA-Z]*-")  # RE2 reads these otherwise, or not
+
+def _linear(pattern: str) -> Any:
+    "RE2's pattern; None if it cannot say `pattern`, or would mean something else by it."
+    if re2 is None or UNLIKE_RE2.search(pattern): return None
+    options = re2.Options()
+    options.log_errors = False
+    try: return re2.compile(f"(?m){pattern}", options)
+    except re2.error: return None
+
+# %% ../../nbs/05a_tasks.expressions.ipynb #0d0d34e1
+COPIES = re.compile(r"\d{1,9}(?=,?\})")                             # how often something is repeated
+NO_COUNT = re.compile(r"(\\N\{[^}]*\}|\\.)|\{(?![\d,])", re.DOTALL) # a brace that means itself, but more to `regex`
+
+def _limited(
+    pattern: str,  # well formed
+    bounded: bool, # is it one that RE2 takes, so that its copies are bounded?
+) -> "regex.Pattern":
+    "The pattern for `regex`. Raises ValueError if it would be too large, or is not well formed there."
+    copies = math.prod(max(1, int(n)) for n in COPIES.findall(pattern))
+    if not bounded and len(pattern)*copies > MAX_WORK: raise ValueError(f"it repeats its parts {copies:,} times")
+    try: return regex.compile(NO_COUNT.sub(lambda m: m[1] or r"\{", pattern), regex.MULTILINE)
+    except (regex.error, RecursionError) as e: raise ValueError(str(e)) from None
+
+# %% ../../nbs/05a_tasks.expressions.ipynb #d30dd854
+PATTERN_SECONDS = 1.  # of processor time, for a search that goes back and forth in the text
+ASCII_CLASSES = re.compile(r"\\[wWdDsSbB]|\(\?[a-zA-Z]*i")  # RE2 means ASCII letters by these
+UNLIKE_ASCII = re.compile("[^\0-\n\f-\x1b\x20-\x7f]")         # ... and does not take the control characters here for spaces
+
+class TaskPattern:
+    "A regular expression of a task, from anybody: called with a text, it gives the groups of the first match."
+    def __init__(self,
+        pattern: str,          # in Python's syntax; `^` and `$` hold at lines
+        where: str="pattern",  # place in the task, for messages
+    ):
+        self.pattern, self.where = pattern, where
+        if len(pattern) > MAX_TEXT: self._refuse(f"more than {MAX_TEXT:,} characters")
+        try: re.compile(pattern)
+        except (re.error, OverflowError, RecursionError) as e: self._refuse(e)
+        self._linear = _linear(pattern)
+        if not self._linear: self._limited  # refused now, not in the middle of an episode
+
+    def _refuse(self, why: Any):
+        raise ExpressionError(f"{self.where}: {_show(self.pattern)!r} is no pattern: {why}") from None
+
+    @cached_property
+    def _limited(self) -> "regex.Pattern":
+        try: return _limited(self.pattern, bool(self._linear))
+        except ValueError as e: self._refuse(e)
+
+    def _search(self, text: str) -> Any:
+        "The first match, of the engine that can find it."
+        foreign = UNLIKE_ASCII.search(text) and ASCII_CLASSES.search(self.pattern)
+        if self._linear and not foreign:
+            try: return self._linear.search(text)
+            except UnicodeEncodeError: pass  # half a character, which RE2 cannot read
+        return self._limited.search(text, timeout=PATTERN_SECONDS)
+
+    def __call__(self,
+        text: str,             # to search
+    ) -> tuple[str|None, ...]|None: # None: there is no match
+        "The groups of the first match. Raises EvaluationError if the search takes longer than `PATTERN_SECONDS`."
+        try: match = self._search(text)
+        except TimeoutError:
+            raise EvaluationError(f"{self.where}: {_show(self.pattern)!r} takes more than {PATTERN_SECONDS:g} s in "
+                                  f"{_show(text)!r}; write it without look-around and back references, or without "
+                                  "repetitions inside one another") from None
+        return match and match.groups()
+
+    def __repr__(self) -> str: return f"TaskPattern({self.pattern!r})"

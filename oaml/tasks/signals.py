@@ -12,6 +12,8 @@ import json
 import math
 import operator
 import re
+import reprlib
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
@@ -24,14 +26,13 @@ from typing import Any
 
 import numpy as np
 from fastcore.basics import patch
-from PIL import Image
 
 from ..devices.device import Frame
-from .expressions import compile_transformation
+from .expressions import TaskPattern, compile_transformation
 from ..devices.hierarchy import SIDES, node_property, select
 from .definition import (EventNode, EventSource, IconClassEvent, IconMatchEvent, LogEvent, Property,
                              ResponseEvent, Task, TextEvent, ViewHierarchyEvent)
-from .vision import IconModel, NoIconModel, NoTextModel, TextModel
+from .vision import IconModel, NoIconModel, NoTextModel, TextModel, read_picture
 
 # %% ../../nbs/05d_tasks.signals.ipynb #ef1093a2
 class EventCheckControl(Flag):
@@ -95,16 +96,10 @@ def text_match(
     where: str="event",  # of the event in the task, for errors
 ) -> Match:
     "What tells whether a text is the expected one. Raises ValueError or ImportError, naming `where`."
-    if mode == "REGEX": return _regex_match(pattern, where)
+    if mode == "REGEX": return TaskPattern(pattern, where)
     score = _score(mode, similarity, where)
     def match(text): return value if (value := score(pattern, text)) >= threshold else None
     return match
-
-def _regex_match(pattern: str, where: str) -> Match:
-    "The groups of a search; `^` and `$` hold at lines."
-    try: search = re.compile(pattern, re.MULTILINE).search
-    except re.error as e: raise ValueError(f"{where}: {pattern!r} is no regular expression: {e}") from None
-    return lambda text: m.groups() if (m := search(text)) else None
 
 def _score(mode: str, similarity, where: str) -> Callable[[str, str], float]:
     "How like two texts are."
@@ -167,7 +162,7 @@ def _read_property(p: Property, node, size: tuple[int, int]) -> str|float|None:
 def _property_test(p: Property, where: str) -> Callable[[Any], bool]:
     "Does a value hold against the reference of `p`? Without one any does."
     if p.pattern is not None:
-        match = _regex_match(p.pattern, where)
+        match = TaskPattern(p.pattern, where)
         return lambda value: match(value) is not None
     reference = p.floating if p.integer is None else p.integer
     return lambda value: reference is None or SIGNS[p.sign](reference, value)
@@ -184,14 +179,13 @@ class Source:
     def __init__(self,
         match: Match,              # from an input to a value
         repeatability: str="NONE", # "NONE", "LAST" or "UNLIMITED"
-        stream: bool=False,        # its inputs come one after the other
     ):
-        self.match, self.repeatability, self.stream = match, repeatability, stream
+        self.match, self.repeatability = match, repeatability
         self.reset()
 
     def reset(self):
         "Begin an episode."
-        self.ever, self.before, self.paid, self.values = False, set(), set(), []
+        self.ever, self.last, self.paid, self.values = False, None, set(), []
 
     @property
     def on(self) -> bool:
@@ -202,17 +196,15 @@ class Source:
     def hear(self,
         inputs: Sequence[Any], # hashable
     ):
-        "The inputs of a step, if it was looked at all."
-        once = inputs if self.stream or self.repeatability == "UNLIMITED" else dict.fromkeys(inputs)
-        self.values = [v for i in once if self._new(i) and (v := self._matched(i)) is not None]
-        if not self.stream: self.before = set(inputs)
+        "The inputs of a step, one after the other, if it was looked at all."
+        self.values = [v for i in inputs if self._new(i) and (v := self._matched(i)) is not None]
         self.ever |= self.on
 
     def _new(self, i: Any) -> bool:
         "May input `i` fire it?"
-        new = self.repeatability == "UNLIMITED" or i not in (self.paid if self.repeatability == "NONE" else self.before)
-        if self.stream: self.before = {i}
-        return new
+        again = dict(NONE=i in self.paid, LAST=i == self.last, UNLIMITED=False)[self.repeatability]
+        self.last = i
+        return not again
 
     def _matched(self, i: Any) -> Any:
         "The value of a match, remembered."
@@ -263,8 +255,9 @@ def match_reader(
     "Are the pictures in the rectangles?"
     def matched(look):
         boxes = _boxes(events, look.frame)
-        candidates = model.detect_icons(look.frame, boxes)[0] if events[0].detect else [b[None] for b in boxes]
-        return model.match_icons(look.frame, pictures, candidates)
+        if not events[0].detect: return model.match_icons(look.frame, pictures, [b[None] for b in boxes])
+        found = model.match_icons(look.frame, pictures, model.detect_icons(look.frame, boxes)[0])
+        return [[True]*any(same) for same in found]
     return matched
 
 def tree_reader(
@@ -351,10 +344,13 @@ def _as_extras(value: Any, path: str) -> dict[str, list]:
     return {k: list(v) if isinstance(v, list|tuple) else [v] for k, v in value.items()}
 
 def _as_json_extras(value: Any, path: str) -> dict[str, list]:
-    "Extras as JSON text."
-    try: told = json.loads(value) if isinstance(value, str) else value
-    except (json.JSONDecodeError, RecursionError) as e: raise ValueError(f"{path}: {value!r} is no JSON: {e}") from None
-    return _as_extras(told, path)
+    "Extras as JSON text; none, and a warning, if it is no object: it is the application that writes it (Mobile-Env)."
+    if not isinstance(value, str): return _as_extras(value, path)
+    try: extras, why = json.loads(value), "JSON, but no object"
+    except (ValueError, RecursionError) as e: extras, why = None, f"no JSON: {e}"
+    if isinstance(extras, dict): return _as_extras(extras, path)
+    warnings.warn(f"{path}: {reprlib.repr(value)} is {why}; it tells nothing", stacklevel=2)
+    return {}
 
 def _as_lines(value: Any, path: str) -> tuple[str, ...]:
     "Instructions: a line, or lines."
@@ -384,8 +380,7 @@ def _match(event: Any, similarity: Callable[[str, str], float]|None, where: str)
 
 def _source(told: EventSource, similarity: Callable[[str, str], float]|None, where: str) -> Source:
     "A task's source, ready for an episode."
-    stream = isinstance(told.event, LogEvent|ResponseEvent)
-    return Source(_match(told.event, similarity, where), told.repeatability, stream)
+    return Source(_match(told.event, similarity, where), told.repeatability)
 
 @dataclass(frozen=True)
 class Group:
@@ -396,8 +391,8 @@ class Group:
 
 def _picture(path: Path, where: str) -> np.ndarray:
     "The picture that an event waits for."
-    try: return np.asarray(Image.open(path).convert("RGB"))
-    except OSError as e: raise ValueError(f"{where}.path: {path} cannot be read as a picture: {e}") from None
+    try: return read_picture(path)
+    except ValueError as e: raise ValueError(f"{where}.path: {e}") from None
 
 def _group(kind: str, sources: dict[str, EventSource], task: Task, texts: TextModel, icons: IconModel) -> Group:
     "The sources of a kind, by their places in the task."

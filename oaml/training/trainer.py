@@ -28,11 +28,12 @@ from fastcore.basics import patch
 from torch import nn
 from tqdm import tqdm
 
+from ..models.cards import flaw
 from .checkpoints import (TEMPORARY, TrainingError, atomic_folder, changing_state, checkpoints,
-                                       environment, fingerprint, flaw, latest_checkpoint, load_changing_state, log,
+                                       environment, fingerprint, latest_checkpoint, load_changing_state, log,
                                        read_metrics, rng_state, seed_all, set_rng_state, step_of, undisturbed,
                                        write_file)
-from .config import TrainingConfig, TrainingSection, changed_keys, config_text, load_config
+from .config import TrainingConfig, TrainingSection, changed_keys, config_text, read_text, read_yaml
 from .helpers import Helpers, gradients
 
 # %% ../../nbs/13d_training.trainer.ipynb #1229169c
@@ -366,7 +367,7 @@ def open_run(self: Trainer,
     self._check_writable()
     begun = any((self.out_dir/name).exists() for name in ("resolved.yaml", "agent")) or checkpoints(self.out_dir)
     if begun and not resume:
-        raise TrainingError(f"{self.out_dir} already holds a run; go on with it by --resume (resume=True), "
+        raise TrainingError(f"{self.out_dir} already holds a run; go on with it by resume=True, "
                             "or choose another output_dir")
     if begun: self._check_same()
     elif resume: log.info("%s holds no run yet; starting from the beginning", self.out_dir)
@@ -385,7 +386,9 @@ def _check_writable(self: Trainer):
 
 @patch
 def _check_same(self: Trainer):
-    changed = changed_keys(load_config(self.out_dir/"resolved.yaml"), self.config, ignore=FREE_KEYS)
+    path = self.out_dir/"resolved.yaml"
+    before = TrainingConfig(**read_yaml(read_text(path), str(path)))  # its metric may be one of the caller's own
+    changed = changed_keys(before, self.config, ignore=FREE_KEYS)
     data, now = json.loads((self.out_dir/"data.json").read_text()), json.loads(json.dumps(self.data_manifest))
     changed += [f"data manifest, {k}: {data.get(k)!r} before, {now.get(k)!r} now"
                 for k in data | now if data.get(k) != now.get(k)]

@@ -1,0 +1,144 @@
+"Hosted models: the same results as in process, nothing paid twice after a kill, and no key anywhere."
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+
+import pytest
+
+for needed in ("openai", "anthropic"): pytest.importorskip(needed, reason='needs pip install "oaml[api]"')
+for needed in ("starlette", "uvicorn"): pytest.importorskip(needed, reason='needs pip install "oaml[serve]"')
+
+import httpx2
+from threadpoolctl import threadpool_limits
+
+from oaml.datasets.prompts import PromptFormat
+from oaml.evals.baselines import PolicyAgent
+from oaml.evals.hosted import load_hosted
+from oaml.evals.suites import evaluate_suite
+from oaml.models.api_adapter import ApiError, ApiVLMAdapter
+from oaml.models.interface import VLMAdapter
+from oaml.runtime.policy import AgentPolicy, load_policy
+from oaml.scripts.serve_model import lend_model
+
+KEY = "sk-very-secret-0123456789"
+
+
+class Clerk(VLMAdapter):
+    "A slow model of no skill: it waits, and is done after some waits, by the goal's length. Counts what it answers."
+    def __init__(self, seconds): self.seconds, self.asked, self.prompt_format = seconds, 0, asdict(PromptFormat(history=9))
+
+    def generate_batch(self, samples, *how):
+        time.sleep(self.seconds)
+        self.asked += len(samples)
+        said = [s["messages"][-1]["content"] for s in samples]
+        return ["DONE()" if text.count("WAIT") > 2 + len(text.partition("\n")[0]) % 3 else "WAIT()" for text in said]
+
+
+class OneByOne:
+    "An agent that is asked about one episode at a time: what is drawn depends on its place in a batch."
+    def __init__(self, agent): self.agent, self.name = agent, agent.name
+    def act(self, views): return [self.agent.act([v])[0] for v in views]
+
+
+@pytest.fixture(scope="module")
+def nano():
+    with threadpool_limits(1, "blas"): yield load_policy("nano").adapter  # threads that wait for each other cost more
+
+
+def environment(folder):
+    "Without keys and proxies of whoever runs the tests; `folder` has the `.env`."
+    (folder/".env").write_text(f"OPENAI_API_KEY={KEY}\n")
+    kept = {k: v for k, v in os.environ.items() if not k.upper().endswith(("_API_KEY", "_PROXY", "_BASE_URL"))}
+    return kept | dict(PYTHONUTF8="1")
+
+
+def command(url, *words):
+    "`oaml eval` of the lent nano, for one application."
+    return [
+        sys.executable, "-c", "from oaml.scripts.cli import main; main()", "eval", "--agent", "openai:nano", "--base-url", url,
+        "--split", "validation", "--out", "results.json", *words]
+
+
+def figures(rows):
+    "Rows without the names of agents, and without what only hosted models have."
+    return [{k: v for k, v in r.items() if k not in ("agent", "input_tokens", "cached_tokens", "output_tokens", "cost")} for r in rows]
+
+
+def test_nano_over_the_network_gives_the_results_of_nano(nano, tmp_path):
+    "The command, a real HTTP server and the SDK between: equal rows, and equal actions in every episode."
+    with lend_model(nano) as url:
+        done = subprocess.run(command(url, "--episodes", "3", "--suite", "login-v1"), cwd=tmp_path, env=environment(tmp_path),
+                              capture_output=True, text=True)
+        assert not done.returncode, done.stderr
+        here, _ = evaluate_suite(OneByOne(PolicyAgent(AgentPolicy(nano), "nano")), "login-v1", 3, "validation")
+    rows = json.loads((tmp_path/"results.json").read_text())
+    assert figures(rows) == figures(here) and rows[-1]["agent"] == "openai:nano"
+    assert rows[-1]["success"] > .5  # a wrong prompt format gives 0
+    answers = list((tmp_path/"results.answers").glob("*.json"))
+    assert len(answers) == 3 and KEY not in "".join([done.stdout, done.stderr, *(f.read_text() for f in answers)])
+
+
+@pytest.mark.skipif(os.name != "posix", reason="SIGKILL")
+def test_a_killed_evaluation_pays_no_answer_twice(tmp_path):
+    "Killed after some answers, then resumed: the rows of an unbroken run; only what was under way is asked again."
+    whole, broken = Clerk(0), Clerk(.05)
+    with lend_model(whole) as url:
+        run = evaluate_suite(load_hosted("openai:nano", base_url=url), "login-v1", 5, "validation")[0]
+    words = "--episodes", "5", "--concurrency", "2"
+    with lend_model(broken) as url:
+        first = subprocess.Popen(command(url, *words), cwd=tmp_path, env=environment(tmp_path), stdout=subprocess.DEVNULL)
+        while broken.asked < 12 and first.poll() is None: time.sleep(.01)
+        first.send_signal(signal.SIGKILL)
+        assert first.wait() == -signal.SIGKILL  # it was killed, not done
+        stored = [len(json.loads(f.read_text())["answers"]) for f in (tmp_path/"results.answers").glob("*.json")]
+        assert sum(stored) > 0
+        refused = subprocess.run(command(url, *words), cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True)
+        assert refused.returncode == 2 and "go on with --resume" in refused.stderr
+        resumed = subprocess.run(command(url, *words, "--resume"), cwd=tmp_path, env=environment(tmp_path), capture_output=True,
+                                 text=True)
+    assert not resumed.returncode, resumed.stderr
+    assert json.loads((tmp_path/"results.json").read_text()) == run
+    assert whole.asked <= broken.asked <= whole.asked + 2  # two were under way
+
+
+def test_no_key_in_what_is_written_or_told(tmp_path, monkeypatch):
+    "A server that sends the key back in its error, and the folder of a run that was cut by it."
+    class Echo:
+        "Stands in for a server: one answer, then an error with the key that it was sent."
+        asked = 0
+        def __call__(self, request):
+            self.asked += 1
+            if self.asked > 1: return httpx2.Response(400, json=dict(error=dict(message=f"bad {request.headers['authorization']}")))
+            return httpx2.Response(200, json=dict(id="c", object="chat.completion", created=0, model="stand-in", choices=[
+                dict(index=0, finish_reason="stop", message=dict(role="assistant", content="WAIT()"))]))
+    agent = load_hosted("openai:stand-in", tmp_path/"answers", api_key=KEY, transport=httpx2.MockTransport(Echo()), concurrency=1)
+    with pytest.raises(ApiError, match=r"bad Bearer \*\*\*") as error: evaluate_suite(agent, "login-v1", 2, "validation")
+    assert error.value.__suppress_context__
+    files = list((tmp_path/"answers").iterdir())
+    assert files and not [f for f in files if KEY in f.read_text()]
+    assert KEY not in repr(agent.adapter) + repr(vars(agent.adapter)) + repr(vars(agent))
+
+
+def test_a_key_is_needed_unless_the_server_is_ones_own(monkeypatch):
+    monkeypatch.setattr("oaml.config.settings", type("None", (), dict(openai_api_key=None, anthropic_api_key=None))())
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY"): monkeypatch.delenv(name, raising=False)
+    with pytest.raises(ValueError, match="OPENAI_API_KEY is not set: write"): ApiVLMAdapter("openai", "m")
+    with pytest.raises(ApiError, match="is the server running"):
+        ApiVLMAdapter("openai", "m", base_url="http://127.0.0.1:9/v1", max_retries=0)
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    with pytest.raises(ValueError, match="would show the key to the network"): ApiVLMAdapter("openai", "m", base_url="http://gpu-box/v1")
+
+
+def test_the_adapter_needs_no_torch():
+    code = """
+import sys
+sys.modules["torch"] = sys.modules["transformers"] = None  # an import of them raises
+import oaml.config, oaml.scripts.serve_model
+from oaml.models.api_adapter import ApiVLMAdapter
+print(ApiVLMAdapter("anthropic", "stand-in", api_key="not-a-key"))"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.startswith("ApiVLMAdapter(anthropic:stand-in, dsl,"), done.stderr
