@@ -51,7 +51,7 @@ def imports(name, path, known):
     def add(dotted, node):
         while dotted and dotted not in known: dotted = dotted.rpartition(".")[0]
         if dotted not in ("", "oaml", name): found.append((dotted, node.lineno))
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in _nodes(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import): [add(a.name, node) for a in node.names if a.name.startswith("oaml.")]
         if isinstance(node, ast.ImportFrom):
             base = package[:len(package) - node.level + 1] if node.level else []
@@ -61,6 +61,14 @@ def imports(name, path, known):
             # Packages alone are named where data files are looked up; a module's name is an import in disguise.
             if (m := re.fullmatch(r"(oaml\.\w+\.\w+)(?:[.:]\w+)*", node.value)) and m[1] in known: add(m[1], node)
     return found
+
+
+def _nodes(tree):
+    "All nodes but those that only a script runs, behind `if __name__ == ...`."
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and "__main__" in ast.unparse(node.test): continue
+        yield node
+        yield from _nodes(node)
 
 
 def cycles(graph):

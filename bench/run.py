@@ -174,7 +174,7 @@ def nano():
 def plain():
     "Its weights in the transformers library's own class, as it sets it up by default."
     import torch
-    from oaml.models.cards import shipped_nano
+    from oaml.nano.files import shipped_nano
     from transformers import Qwen3VLForConditionalGeneration
     return Qwen3VLForConditionalGeneration.from_pretrained(shipped_nano(), dtype=torch.float32)
 

@@ -15,7 +15,7 @@ from oaml.devices.app_device import AppDevice
 from oaml.evals.baselines import PolicyAgent
 from oaml.evals.closed_loop import run_episodes
 from oaml.evals.suites import load_suite
-from oaml.models.cards import shipped_nano
+from oaml.nano.files import shipped_nano
 from oaml.runtime.policy import load_policy
 from oaml.schemas.sessions import Action
 from oaml.scripts.cli import app

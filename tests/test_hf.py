@@ -15,7 +15,7 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 
 from oaml.datasets.prompts import PromptFormat, prompt_messages
 from oaml.devices.app_device import AppDevice
-from oaml.models.cards import shipped_nano
+from oaml.nano.files import shipped_nano
 from oaml.nano.model import NanoProcessor, nano_tokenizer
 from oaml.models.qwen_vl import ImageTextProcessor, QwenVLAdapter, as_chat, load_processor
 from oaml.runtime.policy import load_policy

@@ -38,6 +38,8 @@ def greys(
 
 class NanoImageProcessor:
     "Turns screenshots into maps of colours, edges and perhaps letters, and cuts these as Qwen cuts pixels."
+    loaders = () # functions of a folder that give its retina and its reader; whoever runs these brings them
+
     def __init__(self,
         patch_size: int=4,        # cells of a patch's side
         merge_size: int=2,        # patches of a visual token's side
@@ -159,23 +161,16 @@ class NanoImageProcessor:
     ):
         "Write preprocessor_config.json, and the weights of retina and reader if there are any."
         (Path(folder)/"preprocessor_config.json").write_text(json.dumps(self.to_dict(), indent=2))
-        if not (self.retina or self.reader): return
-        from oaml.nano.reader import save_reader
-        from oaml.nano.retina import save_retina
-        if self.retina: save_retina(self.retina, folder)
-        if self.reader: save_reader(self.reader, folder)
+        for part in (self.retina, self.reader):
+            if part: part.save(folder)
 
     @classmethod
     def from_pretrained(cls,
         folder: str|Path,  # what `save_pretrained` wrote to
-        load=None,         # functions of the folder that give retina and reader, if they were saved; None: on PyTorch
+        load=None,         # functions of the folder that give retina and reader, if they were saved; None: `loaders`
     ) -> "NanoImageProcessor":
         "The processor that `save_pretrained` wrote."
-        if load is None:
-            from oaml.nano.reader import load_reader
-            from oaml.nano.retina import load_retina
-            load = load_retina, load_reader
         plain = read_json_file(Path(folder)/"preprocessor_config.json")
         retina, reader = (get(folder) if (Path(folder)/name).exists() else None
-                          for get, name in zip(load, (RETINA, READER)))
+                          for get, name in zip(load or cls.loaders, (RETINA, READER), strict=True))
         return cls(**plain, retina=retina, reader=reader)

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PAD', 'END', 'SPECIAL_TOKENS', 'HEADERS', 'SENTENCES', 'POINTING', 'DSL', 'COORDINATES', 'WORDS', 'PIECES',
-           'MAX_LENGTH', 'CHAT_TEMPLATE', 'LINK', 'TURN', 'nano_tokenizer', 'NanoScreens', 'NanoConfig',
+           'MAX_LENGTH', 'CHAT_TEMPLATE', 'LINK', 'TURN', 'RANDOM_NANOS', 'nano_tokenizer', 'NanoScreens', 'NanoConfig',
            'NanoProcessor', 'nano_config', 'fan_in_init', 'wave_rows', 'ordered_init', 'copying_init', 'build_nano',
            'load_nano', 'fast_norm', 'attend', 'turn', 'turns', 'vision_features', 'low', 'text_states', 'NanoAdapter']
 
@@ -35,6 +35,9 @@ from ..datasets.samples import load_image
 from .numpy_engine import LightNano
 from .images import MAPS, READER, RETINA, RETINA_MAPS, NanoImageProcessor
 from ..models.qwen_vl import ImageTextProcessor, QwenVLAdapter, no_bars
+from ..models.registry import ModelFamily, register_models
+from .files import NANO_FILES, shipped_nano
+from .reader import load_reader
 from .retina import load_retina
 from .spelling import spelling_init
 
@@ -110,7 +113,8 @@ def nano_tokenizer() -> PreTrainedTokenizerFast:
 
 # %% ../../nbs/11e_nano.model.ipynb #fe5c9e55
 class NanoScreens(NanoImageProcessor, ImageProcessingMixin):
-    "`NanoImageProcessor` as transformers' processors use it."
+    "`NanoImageProcessor` as transformers' processors use it, its readers on PyTorch."
+    loaders = load_retina, load_reader
     model_input_names = ["pixel_values", "image_grid_thw"]
 
     def __call__(self,
@@ -560,3 +564,19 @@ class NanoAdapter(QwenVLAdapter):
         light = self.device.type == "cpu" and not self.is_lora and all(len(s["images"]) == 1 for s in samples)
         if not light: return super()._complete(samples, max_new_tokens, temperature, seed)
         return LightNano.of(self).complete(samples, max_new_tokens, temperature, seed)
+
+# %% ../../nbs/11e_nano.model.ipynb #4a847480
+RANDOM_NANOS = {"nano-new": True, "nano-small": False} # drawn at random, so no files are needed: is it the larger one?
+
+def _build(name: str, device: torch.device|str, seed: int) -> NanoAdapter:
+    "The nano of this name."
+    if name == "nano": return QwenVLAdapter.load(shipped_nano(), device)
+    return NanoAdapter(*build_nano(seed, large=RANDOM_NANOS[name]), device, base_model=name, seed=seed)
+
+def _wrap(model, processor: NanoProcessor, device: torch.device|str, seed: int) -> NanoAdapter:
+    "A nano whose folder another trainer saved."
+    return NanoAdapter(model, processor, device, processor.prompt_format, "nano", seed)
+
+register_models(ModelFamily(
+    ("nano", *RANDOM_NANOS), _build, lambda folder, **rest: NanoAdapter(*load_nano(folder), **rest), NanoProcessor, _wrap,
+    NANO_FILES))

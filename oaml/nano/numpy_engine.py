@@ -20,7 +20,8 @@ from tokenizers import Tokenizer
 
 from ..datasets.lines import CELL, signs_of
 from ..datasets.samples import check_drawing, check_sample, load_image
-from ..models.cards import NANO_FILES, check_folder, read_card, read_json_file, read_tensor_table
+from ..models.cards import check_folder, read_card, read_json_file, read_tensor_table
+from .files import NANO_FILES
 from .images import READER, RETINA, NanoImageProcessor, greys
 
 # %% ../../nbs/11h_nano.numpy_engine.ipynb #65b3a572

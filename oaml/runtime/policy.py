@@ -16,7 +16,8 @@ from PIL import Image
 
 from ..datasets.prompts import PromptFormat, prompt_messages
 from ..datasets.samples import check_drawing, load_image
-from ..models.cards import read_card, shipped_nano
+from ..models.cards import read_card
+from ..nano.files import shipped_nano
 from ..nano.numpy_engine import LightNano, is_light
 from ..schemas.actions import parse_response
 from ..schemas.arguments import check_arguments

@@ -419,7 +419,8 @@ def _prompt_format(agent: str|None, changes: list[str]):
     from dataclasses import asdict, fields
     import yaml
     from oaml.datasets.prompts import PromptFormat
-    from oaml.models.cards import read_card, shipped_nano
+    from oaml.models.cards import read_card
+    from oaml.nano.files import shipped_nano
     card = read_card(shipped_nano() if agent == "nano" else agent) if agent else {}
     given, known = [c.partition("=") for c in changes], [f.name for f in fields(PromptFormat)]
     for key, equals, _ in given:

@@ -22,7 +22,8 @@ from ..datasets.prompts import check_goal
 from ..datasets.samples import load_image
 from ..evals.baselines import View
 from ..evals.suites import load_agent, load_suite
-from ..models.cards import read_card, shipped_nano
+from ..models.cards import read_card
+from ..nano.files import shipped_nano
 from ..runtime.policy import same_act
 from ..schemas.actions import parse_response
 from ..schemas.arguments import check_arguments
