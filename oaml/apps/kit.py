@@ -126,7 +126,7 @@ def close(self: ScreenReader,
     "The way out of a dialog or a page, which Escape presses too."
     return next(([ClickOn(k), PressKey("Escape")] for k in ids if k in self), [])
 
-# %% ../../nbs/03c_apps.kit.ipynb #55ebd45a
+# %% ../../nbs/03c_apps.kit.ipynb #f0629705
 @patch
 def wait(self: ScreenReader) -> list[Intent]: # empty if nothing turns
     "Wait while something takes time."
@@ -135,7 +135,7 @@ def wait(self: ScreenReader) -> list[Intent]: # empty if nothing turns
 @patch
 def leave_tip(self: ScreenReader) -> list[Intent]: # empty if there is no tip, or no region to go to
     "Rest the pointer on the region that scrolls, where no tip shows."
-    return [HoverOn(self.region.id)]*bool(self.region and self.of("tooltip"))
+    return [HoverOn(self.region.id)] if self.region and self.of("tooltip") else []
 
 # %% ../../nbs/03c_apps.kit.ipynb #8ff1fd2e
 @patch
@@ -154,7 +154,7 @@ def tell(self: ScreenReader,
     "Give an answer, then say that the goal is reached."
     return [Finish()] if self.find(f"Answer: {answer}", "status") else [Reply(answer)]
 
-# %% ../../nbs/03c_apps.kit.ipynb #207e690e
+# %% ../../nbs/03c_apps.kit.ipynb #9ca85604
 def message_box(
     title: str,         # its heading
     words: str,         # what it says
@@ -166,12 +166,13 @@ def message_box(
     return dialog(title, paragraph(words), actions(button(id, caption, primary=primary, cancel=True)))
 
 def question_box(
-    title: str,                         # its heading
-    *body: Widget,                      # what it shows or asks for
-    yes: tuple[str, str]=("ok", "OK"),  # id and caption of the button that goes on
+    title: str,                               # its heading
+    *body: Widget,                            # what it shows or asks for
+    yes: tuple[str, str]=("ok", "OK"),        # id and caption of the button that goes on
+    no: tuple[str, str]=("cancel", "Cancel"), # id and caption of the button that does not
 ) -> Widget:
     "A dialog that can be confirmed or cancelled."
-    return dialog(title, *body, actions(button(yes[0], yes[1], primary=True), button("cancel", "Cancel", cancel=True)))
+    return dialog(title, *body, actions(button(*yes, primary=True), button(*no, cancel=True)))
 
 # %% ../../nbs/03c_apps.kit.ipynb #e7f7b208
 HELP_TOOL = tool("help", "Help", "help")
