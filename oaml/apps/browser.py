@@ -452,7 +452,7 @@ def _key(self: Browser, s: BrowserState, key: str, id: str) -> BrowserState:
 def _change(self: Browser, s: BrowserState, id: str, text: str) -> BrowserState:
     return replace(s, **{dict(address="draft", first="home_draft")[id]: text})
 
-# %% ../../nbs/03f_apps.browser.ipynb #e8ed38be
+# %% ../../nbs/03f_apps.browser.ipynb #6de9a2ad
 Browser.steps = "wait", "popup", "dialog", "tip", "notice", "page"
 
 def _uncover(r: ScreenReader) -> list[Intent]: return [HoverOn(r.region.id)]
@@ -464,7 +464,7 @@ def _plan_wait(self: Browser, r: ScreenReader) -> list[Intent]:
 @patch
 def _plan_popup(self: Browser, r: ScreenReader) -> list[Intent]:
     entries = ScreenReader(tuple(r.of("menuitem")), r.goal)
-    mine, drop = entries.find(r.fact("title")), entries.find("Remove")
+    mine, drop = entries.find(r.facts.get("title", "")), entries.find("Remove")
     if r.goal.family == "unbookmark" and mine and mine.disabled and drop: return [ClickOn(drop.id)]
     if r.goal.family == "history" and mine and not mine.disabled: return [ClickOn(mine.id)]
     return r.press("sys.back", "Escape") if entries.elements else []
@@ -475,7 +475,7 @@ def _plan_dialog(self: Browser, r: ScreenReader) -> list[Intent]:
     wrong = [ClickOn(e.id) for e in r.of("checkbox") if e.checked != (e.name.lower() in r.goal["kinds"])]
     return wrong or [ClickOn("confirm")] + [PressKey("Enter")]*any(e.focused for e in r.of("checkbox"))
 
-# %% ../../nbs/03f_apps.browser.ipynb #f93e8f0e
+# %% ../../nbs/03f_apps.browser.ipynb #c13dc606
 _NOTICES = dict(bookmark="Added {title}", unbookmark="Removed {title}", home_page="Home: {home}",
                 clear_data="Data cleared") # what is announced once a goal is reached
 
@@ -492,7 +492,7 @@ def _plan_notice(self: Browser, r: ScreenReader) -> list[Intent]:
     "What an announced change asks for: nothing, its undoing, or the end."
     if ("undo" in r) != ("notice" in r): return _uncover(r)
     if "undo" not in r: return []
-    if r["notice"].name != _NOTICES.get(r.goal.family, "").format(**dict(r.goal.facts)): return [ClickOn("undo")]
+    if r["notice"].name != _NOTICES.get(r.goal.family, "").format(**r.facts): return [ClickOn("undo")]
     return [] if r.goal.family == "clear_data" else [Finish()]  # whether all data are cleared is seen elsewhere
 
 # %% ../../nbs/03f_apps.browser.ipynb #fda6816f
@@ -535,7 +535,7 @@ def _history(r: ScreenReader) -> list[Intent]:
     old = [k for k in ("back", "forward") if k in r and not r[k].disabled]
     return [ClickOn(k, how) for k in old for how in ("long", "right")] or _uncover(r)
 
-# %% ../../nbs/03f_apps.browser.ipynb #25718b0a
+# %% ../../nbs/03f_apps.browser.ipynb #8e1a567f
 def _to_section(r: ScreenReader, section: str) -> list[Intent]:
     "How to come to a section of the settings; nothing if it is shown."
     if "leave" not in r: return r.press("settings") or _uncover(r)
@@ -564,7 +564,7 @@ def _unbookmark(r: ScreenReader) -> list[Intent]:
     if there: return there
     mine = r.find(title, "listitem")
     if mine: return [ClickOn(mine.id, "long"), ClickOn(mine.id, "right")]
-    if rows and rows[-1].name < title and at.value not in ("", "100"): return [ScrollIn(at.id)]
+    if rows and rows[-1].name < title and r.scroll_on(): return r.scroll_on()
     if rows and rows[0].name > title and at.value not in ("", "0"): return [ScrollIn(at.id, down=False)]
     return [Finish()]
 

@@ -436,7 +436,7 @@ def _plan_trip(r: ScreenReader) -> list[Intent]:
     if wrong: return [ClickOn(e.id) for e in wrong]
     return [Finish()] if r["state"].name.startswith("Booked") else [ClickOn("book")]
 
-# %% ../../nbs/03l_apps.calendar.ipynb #527ea2b6
+# %% ../../nbs/03l_apps.calendar.ipynb #d56c1e7a
 Calendar.steps = "dialog", "tip", "popup", "page"
 
 @patch
@@ -452,7 +452,7 @@ def _days_on(goal: Goal) -> int:
 
 @patch
 def _plan_popup(self: Calendar, r: ScreenReader) -> list[Intent]:
-    mine, later, family = r.find(f"Delete {r.fact('title')}", "menuitem"), r.find("Next day", "menuitem"), r.goal.family
+    mine, later, family = r.find(f"Delete {r.facts.get('title')}", "menuitem"), r.find("Next day", "menuitem"), r.goal.family
     if mine and family == "delete": return [ClickOn(mine.id)]
     if mine and later and family == "move" and _days_on(r.goal) == 1: return [ClickOn(later.id)]
     return TaskApp._plan_popup(self, r)
@@ -478,13 +478,13 @@ def _plan_read(r: ScreenReader) -> list[Intent]:
     there = next((e for e in r.of("listitem") if e.value == r.goal["time"]), None)
     return _find_page(r, read_date(r.goal["date"])) or (r.tell(there.name) if there else r.look_further("list"))
 
-# %% ../../nbs/03l_apps.calendar.ipynb #8d9a164c
+# %% ../../nbs/03l_apps.calendar.ipynb #d055e205
 _CHANGES = dict(add=("Added", "date"), today=("Added", ""), move=("Moved", "date2"), delete=("Deleted", "date"),
                 read=("", ""))  # of each family about the planner: what is done, and the fact that says on which date
 
 def _plan_planner(r: ScreenReader) -> list[Intent]:
     "The planner: undo what is not wanted, find the day, do it."
-    (n, what, when), title, family = _last_change(r), r.fact("title"), r.goal.family
+    (n, what, when), title, family = _last_change(r), r.facts.get("title", ""), r.goal.family
     verb, fact = _CHANGES[family]
     if n and (n > 1 or what != f"{verb} {title}"): return [ClickOn("undo")]
     if family == "today":

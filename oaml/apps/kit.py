@@ -51,7 +51,7 @@ def find(self: ScreenReader,
     "The first element with these words."
     return next((e for e in self.elements if e.name == name and role in (None, e.role)), None)
 
-# %% ../../nbs/03c_apps.kit.ipynb #1e93025d
+# %% ../../nbs/03c_apps.kit.ipynb #a8a3cc97
 @patch(as_prop=True)
 def region(self: ScreenReader) -> Element|None:
     "What scrolls; its value says how far, \"0\" to \"100\", and is empty if there is nothing more."
@@ -62,13 +62,10 @@ def tab(self: ScreenReader) -> str:
     "The words of the chosen tab; empty without one."
     return next((e.name for e in self.of("tab") if e.selected), "")
 
-@patch
-def fact(self: ScreenReader,
-    name: str,       # of a fact of the goal
-    default: Any="", # if the goal has no such fact
-) -> Any:
+@patch(as_prop=True)
+def facts(self: ScreenReader) -> dict[str, Any]:
     "What the goal states."
-    return dict(self.goal.facts).get(name, default)
+    return dict(self.goal.facts)
 
 # %% ../../nbs/03c_apps.kit.ipynb #7acaf8b0
 @patch(as_prop=True)
@@ -137,14 +134,21 @@ def leave_tip(self: ScreenReader) -> list[Intent]: # empty if there is no tip, o
     "Rest the pointer on the region that scrolls, where no tip shows."
     return [HoverOn(self.region.id)] if self.region and self.of("tooltip") else []
 
-# %% ../../nbs/03c_apps.kit.ipynb #8ff1fd2e
+# %% ../../nbs/03c_apps.kit.ipynb #8fc075fc
+@patch
+def scroll_on(self: ScreenReader,
+    id: str="",    # of the region to scroll; "" is the first one
+) -> list[Intent]: # empty at its end
+    "Show what is further down."
+    e = self[id] if id else self.region
+    return [] if e.value in ("", "100") else [ScrollIn(e.id)]
+
 @patch
 def look_further(self: ScreenReader,
     id: str="", # of the region to look in; "" is the first one
 ) -> list[Intent]:
     "Scroll on; at the end go back to the top."
-    e = self[id] if id else self.region
-    return [PressKey("Home")] if e.value in ("", "100") else [ScrollIn(e.id)]
+    return self.scroll_on(id) or [PressKey("Home")]
 
 # %% ../../nbs/03c_apps.kit.ipynb #d807e092
 @patch

@@ -351,7 +351,7 @@ def _at_home(r: ScreenReader) -> list[Intent]:
     if family == "copy": wants = {(n, v) for n, v in rows if (n, None) in wants}
     return [ClickOn("undo" if rows - wants else "open")]
 
-# %% ../../nbs/03e_apps.settings.ipynb #1c84e5bb
+# %% ../../nbs/03e_apps.settings.ipynb #e9dd5107
 def _shown(r: ScreenReader, name: str) -> str|None:
     "The value of the setting `name`, if it is in sight."
     if name in r: return r[name].value
@@ -369,7 +369,7 @@ def _in_section(r: ScreenReader, here: str) -> list[Intent]|None:
     "What is to do in the section `here`; [] if nothing, None if that cannot be told yet."
     if r.goal.family == "all_off":
         on = [ClickOn(e.id) for e in r.of("switch") if e.checked]
-        return on or ([] if r.region.value in ("", "100") else None)
+        return on or (None if r.scroll_on() else [])
     if r.goal.family == "copy":
         pair = [r.by_id.get(n) for n in (r.goal["wants"][0][0], r.goal["source"])]
         return fill(pair[0], pair[1].value) if all(pair) else None
