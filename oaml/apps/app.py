@@ -166,7 +166,7 @@ class Stage:
         "The picture."
         return render(self.placed(screen), screen.ui, self.look(screen), written)
 
-# %% ../../nbs/03b_apps.app.ipynb #11a3e8c7
+# %% ../../nbs/03b_apps.app.ipynb #0c788f61
 def _settle(ui: UiState, placed: Placed) -> UiState:
     "`ui` on a screen that changed under it: focus and caret only on what is still there."
     there = {p.widget.id for p in placed.walk()}
@@ -177,7 +177,6 @@ def _settle(ui: UiState, placed: Placed) -> UiState:
     n = len(p.widget.value)
     return replace(ui, caret=min(ui.caret, n), anchor=min(ui.anchor, n))
 
-# %% ../../nbs/03b_apps.app.ipynb #e77fbc7d
 def hear(
     stage: Stage,   # the application, its look and size
     screen: Screen, # before

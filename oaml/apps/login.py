@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['LOGIN_WORDINGS', 'LOGIN_REMEMBER_WORDINGS', 'LOGIN_MORE_WORDINGS', 'LOGIN_FIRST_FAMILIES', 'LOGIN_TAILS',
-           'make_username', 'make_password', 'login_goal', 'LoginState', 'Login']
+           'LoginState', 'Login']
 
 # %% ../../nbs/03d_apps.login.ipynb #b3f00fe0
 from dataclasses import dataclass, replace
@@ -17,13 +17,11 @@ from .kit import ScreenReader, TaskApp, fill
 from ..ui.layout import DOT, Element
 from ..ui.widgets import Widget, alert, button, checkbox, field, form, heading, link, row, text, textbox
 
-# %% ../../nbs/03d_apps.login.ipynb #cccf01e5
+# %% ../../nbs/03d_apps.login.ipynb #9610f665
 _CONSONANTS, _VOWELS, _DIGITS, _MARKS = "bcdfghjklmnprstvwz", "aeiou", "0123456789", "!@#$%&*?-_"
 
-def make_username(
-    rng: Random, # decides
-) -> str:        # 4 to 7 characters
-    "A name such as `kilo`, `bera42` or `su.nova`."
+def _username(rng: Random) -> str:
+    "A name of 4 to 7 characters, such as `kilo`, `bera42` or `su.nova`."
     def syllables(n): return "".join(rng.choice(_CONSONANTS) + rng.choice(_VOWELS) for _ in range(n))
     kind = rng.randrange(4)
     if kind == 0: return syllables(2) + rng.choice(("", "n", "s", "x"))
@@ -31,11 +29,9 @@ def make_username(
     if kind == 2: return syllables(1) + rng.choice("._") + syllables(2)
     return syllables(3)
 
-# %% ../../nbs/03d_apps.login.ipynb #7371f943
-def make_password(
-    rng: Random, # decides
-) -> str:        # 5 to 9 characters
-    "Letters, digits and marks; no quotes or backslashes, which would hide it in a goal."
+# %% ../../nbs/03d_apps.login.ipynb #d7a1b5af
+def _password(rng: Random) -> str:
+    "5 to 9 letters, digits and marks; no quotes or backslashes, which would hide it in a goal."
     alphabet = _CONSONANTS + _VOWELS + _CONSONANTS.upper() + _DIGITS + _MARKS
     return "".join(rng.choice(alphabet) for _ in range(rng.randint(5, 9)))
 
@@ -64,13 +60,10 @@ LOGIN_MORE_WORDINGS = dict(  # goal family: ways to say it
 
 LOGIN_FIRST_FAMILIES = ("login", "login_remember")  # the first chapter: all that `start` draws when no family is asked for
 
-# %% ../../nbs/03d_apps.login.ipynb #bd0cacee
-def login_goal(
-    rng: Random,           # decides
-    family: str|None=None, # a family of `Login`; None: one of `LOGIN_FIRST_FAMILIES`, either as often
-) -> Goal:
-    "A goal about a made-up account."
-    u, p, remember = make_username(rng), make_password(rng), rng.random() < .5
+# %% ../../nbs/03d_apps.login.ipynb #89358c6f
+def _login_goal(rng: Random, family: str|None=None) -> Goal:
+    "A goal about a made-up account, of a family of `Login`; None: one of `LOGIN_FIRST_FAMILIES`, either as often."
+    u, p, remember = _username(rng), _password(rng), rng.random() < .5
     if family in (None, *LOGIN_FIRST_FAMILIES):
         if family: remember = family == "login_remember"
         words = rng.choice(LOGIN_WORDINGS).format(u=u, p=p) + (rng.choice(LOGIN_REMEMBER_WORDINGS) if remember else "")
@@ -187,7 +180,7 @@ def _plan_page(self: Login, r: ScreenReader) -> list[Intent]:
         return [Finish()] if right else [ClickOn("signout")]
     return r.press("back") or _sign_in(r)
 
-# %% ../../nbs/03d_apps.login.ipynb #e9e5ed34
+# %% ../../nbs/03d_apps.login.ipynb #33289080
 _TITLES = ("Sign in", "Log in", "Welcome back", "Your account", "Members")
 
 @patch
@@ -197,8 +190,8 @@ def start(self: Login,
 ) -> LoginState:
     "Empty fields, in an order and with a goal of the seed's; for later families somewhere else."
     order = ("username", "password") if rng.random() < .5 else ("password", "username")
-    s = LoginState(login_goal(rng, family), rng.choice(_TITLES), order, rng.choice(LOGIN_TAILS))
-    some, lucky = make_username(rng), rng.random() < .1  # now and then there is nothing left to do
+    s = LoginState(_login_goal(rng, family), rng.choice(_TITLES), order, rng.choice(LOGIN_TAILS))
+    some, lucky = _username(rng), rng.random() < .1  # now and then there is nothing left to do
     if family == "forget": return replace(s, remember=rng.random() < .7)
     if family == "switch": return replace(s, page="home", username=s.task["username"] if lucky else some)
     if family == "name_only": return replace(s, username=rng.choice(("", some, s.task["username"])))
