@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['Intent', 'SPLITS', 'CARELESS_TYPES', 'CARELESS_KEYS', 'CARELESS_CHARS', 'ANY_TYPES', 'ANY_KEYS', 'Goal', 'ClickOn',
            'HoverOn', 'DragTo', 'ScrollIn', 'TypeText', 'PressKey', 'Wait', 'Reply', 'Finish', 'App', 'Screen', 'Stage',
-           'hear', 'advance', 'act', 'digest', 'split_of', 'split_seeds', 'require_split', 'random_action', 'check_app']
+           'handle_event', 'advance', 'act', 'digest', 'split_of', 'split_seeds', 'require_split', 'random_action',
+           'check_app']
 
 # %% ../../nbs/03b_apps.app.ipynb #e9683346
 import hashlib
@@ -28,7 +29,7 @@ from ..ui.widgets import UiState, Widget
 @dataclass(frozen=True)
 class Goal:
     "What the user wants, in words and as facts."
-    text: str                              # all that an agent is told
+    text: str                              # all that an agent is given
     family: str                            # which kind of goal of its application
     facts: tuple[tuple[str, Any], ...]=()  # what the words state, for `plan`
 
@@ -166,7 +167,7 @@ class Stage:
         "The picture."
         return render(self.placed(screen), screen.ui, self.look(screen), written)
 
-# %% ../../nbs/03b_apps.app.ipynb #0c788f61
+# %% ../../nbs/03b_apps.app.ipynb #d73b4d60
 def _settle(ui: UiState, placed: Placed) -> UiState:
     "`ui` on a screen that changed under it: focus and caret only on what is still there."
     there = {p.widget.id for p in placed.walk()}
@@ -177,11 +178,11 @@ def _settle(ui: UiState, placed: Placed) -> UiState:
     n = len(p.widget.value)
     return replace(ui, caret=min(ui.caret, n), anchor=min(ui.anchor, n))
 
-def hear(
+def handle_event(
     stage: Stage,   # the application, its look and size
     screen: Screen, # before
     event: Event,   # what happened
-) -> tuple[Screen, tuple[Message, ...]]: # after, and what the application heard
+) -> tuple[Screen, tuple[Message, ...]]: # after, and the messages for the application
     "One event: the interface first, then the application for each message, then a focus that is gone is dropped."
     ui, messages = dispatch(screen.ui, stage.placed(screen), event, stage.look(screen))
     state = screen.app
@@ -194,8 +195,8 @@ def advance(
     screen: Screen, # before
     event: Event,   # what happened
 ) -> Screen:        # after
-    "One event, for whoever does not ask what was heard."
-    return hear(stage, screen, event)[0]
+    "One event, without its messages."
+    return handle_event(stage, screen, event)[0]
 
 # %% ../../nbs/03b_apps.app.ipynb #dbd9a1a5
 def act(

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['BROWSER_WORDINGS', 'WebPage', 'Profile', 'BrowserState', 'Browser']
 
-# %% ../../nbs/03f_apps.browser.ipynb #6e02b74a
+# %% ../../nbs/03f_apps.browser.ipynb #085ce191
 import re
 from dataclasses import dataclass, replace
 from random import Random
@@ -13,7 +13,8 @@ from random import Random
 from fastcore.basics import patch
 
 from .app import ClickOn, Finish, Goal, HoverOn, Intent, PressKey, ScrollIn, Wait
-from .kit import ScreenReader, TaskApp, fill, flip, message_box, question_box, shuffled, undo_bar, word_goal
+from .kit import (HOLDS_SHARE, ScreenReader, TaskApp, fill, flip, message_box, question_box, shuffled,
+                           undo_bar, word_goal)
 from .words import make_person, pick_words
 from ..ui.widgets import (Widget, alert, bar, button, checkbox, dialog, field, heading, item, link, listing, menuitem,
                              nav, over, panel, paragraph, scroll, spinner, split, switch, tab, tabs, text, textbox, tool,
@@ -58,7 +59,7 @@ _DELAYS = (400, 900, 1500, 2300)  # milliseconds; an act takes 500 of them, WAIT
 _MONTHS = ("January", "March", "May", "June", "August", "October", "December")
 _SITES, _PAGES_EACH = 3, 3  # nine pages: as many as a menu has room for
 
-# %% ../../nbs/03f_apps.browser.ipynb #0397bd63
+# %% ../../nbs/03f_apps.browser.ipynb #36528966
 def _blocks(rng: Random) -> dict:
     "What a page shows besides its title."
     return dict(blurb=rng.choice(_BLURBS), facts=tuple((f, _fact(rng, f)) for f in rng.sample(sorted(_LABELS), 3)))
@@ -75,7 +76,8 @@ def _web(rng: Random) -> tuple[WebPage, ...]:
         near = [j for j in range(site*_PAGES_EACH, (site+1)*_PAGES_EACH) if j != k]
         far = rng.sample([j for j in range(n) if j//_PAGES_EACH != site], 1 + (sub == 0))
         return WebPage(hosts[site] + f"/{seconds[k]}"*bool(sub), f"{first} {seconds[k]}".capitalize(), owners[site],
-                       **_blocks(rng), links=shuffled(rng, *near, *far), blocks=shuffled(rng, "blurb", "facts", "links"),
+                       **_blocks(rng), links=shuffled(rng, *near, *far),
+                       blocks=shuffled(rng, "blurb", "facts", "links"),
                        updated=f"Updated {rng.randint(1, 30)} {rng.choice(_MONTHS)}", delay=rng.choice(_DELAYS))
     return tuple(map(page, range(n)))
 
@@ -229,17 +231,15 @@ def _aim(rng: Random, s: BrowserState, family: str, met: bool) -> tuple[dict, Br
     gone = kinds if met else kinds[:rng.random() < .3 and len(kinds) > 1]
     return dict(kinds=kinds), replace(_with_first(s, empty=gone), section="Privacy" if met else s.section)
 
-# %% ../../nbs/03f_apps.browser.ipynb #1b3ce818
+# %% ../../nbs/03f_apps.browser.ipynb #55202ed3
 class Browser(TaskApp):
     "A browser. Goal families: the keys of `BROWSER_WORDINGS`."
     name, families, step_budget = "browser", tuple(BROWSER_WORDINGS), 38
     timer, left_open = "loading", ("dialog",)
 
-_MET = .1 # share of starts that satisfy the goal, where there is nothing to be said
-
 @patch
 def _start(self: Browser, rng: Random, family: str) -> BrowserState:
-    facts, s = _aim(rng, _first_state(rng), family, family not in ("read", "owner") and rng.random() < _MET)
+    facts, s = _aim(rng, _first_state(rng), family, family not in ("read", "owner") and rng.random() < HOLDS_SHARE)
     return replace(s, task=_goal(rng, family, facts))
 
 # %% ../../nbs/03f_apps.browser.ipynb #296b10a0
@@ -267,9 +267,9 @@ def _tools(s: BrowserState) -> Widget:
                 settings=tool("settings", "Settings", "gear", "Settings"))
     return bar(*(made.get(k) or text("", grow=True) for k in s.tools))
 
-# %% ../../nbs/03f_apps.browser.ipynb #22455da2
+# %% ../../nbs/03f_apps.browser.ipynb #508a0ac2
 def _is_typed(s: BrowserState) -> bool:
-    "Is there an address in the bar that is not the page's?"
+    "Whether there is an address in the bar that is not the page's."
     return s.draft is not None and s.draft.strip() != s.address
 
 _STARRED, _UNSTARRED = "Bookmarked", "Add bookmark"  # the star's two names

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['CALENDAR_WORDINGS', 'CalendarState', 'Calendar']
 
-# %% ../../nbs/03l_apps.calendar.ipynb #34c09838
+# %% ../../nbs/03l_apps.calendar.ipynb #6e1242a1
 from calendar import Calendar as MonthCalendar
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
@@ -14,7 +14,7 @@ from random import Random
 from fastcore.basics import patch
 
 from .app import ClickOn, DragTo, Finish, Goal, Intent, ScrollIn, PressKey
-from .kit import ScreenReader, TaskApp, count_words, message_box, question_box, shuffled, word_goal
+from .kit import HOLDS_SHARE, ScreenReader, TaskApp, count_words, message_box, question_box, shuffled, word_goal
 from .words import pick_words
 from ..ui.widgets import (Widget, actions, bar, button, day, field, grid, item, listing, menuitem, over, panel, row,
                              scroll, text, textbox, tool, window)
@@ -74,10 +74,11 @@ CALENDAR_WORDINGS = dict(
             "'{title}' on '{date}' is cancelled. Delete it."),
 )
 
-# %% ../../nbs/03l_apps.calendar.ipynb #dbe67072
+# %% ../../nbs/03l_apps.calendar.ipynb #b55ff3cb
 _TRIP_KINDS = ("date", "range", "weekday", "nights")  # the families about the booking form
 
-def _word(rng: Random, family: str, **facts: str) -> Goal: return word_goal(rng, family, CALENDAR_WORDINGS[family], facts)
+def _word(rng: Random, family: str, **facts: str) -> Goal:
+    return word_goal(rng, family, CALENDAR_WORDINGS[family], facts)
 
 # %% ../../nbs/03l_apps.calendar.ipynb #cc11f844
 @dataclass(frozen=True)
@@ -207,9 +208,7 @@ def view(self: Calendar, s: CalendarState) -> Widget: # what to show
     "The page that `s` is on, maybe with a dialog over it."
     return over(dict(trip=_trip_page, month=_month_page, day=_day_page)[s.page](s), _dialog(s))
 
-# %% ../../nbs/03l_apps.calendar.ipynb #57b9d03e
-_ALREADY = .1  # share of goals that hold at the start
-
+# %% ../../nbs/03l_apps.calendar.ipynb #c1e42185
 def _shift(rng: Random, d: date) -> date:
     "Another date: some months away, at times a year more."
     by = rng.randint(5, 110) + 365*(rng.random() < .15)
@@ -228,14 +227,14 @@ def _trip_goal(rng: Random, family: str, labels: tuple[str, ...], dates: dict[st
     facts = dict(first=first, date=says[first], second=second, date2=says[second])
     return _word(rng, family, **facts), [first, second]
 
-# %% ../../nbs/03l_apps.calendar.ipynb #d65a3645
+# %% ../../nbs/03l_apps.calendar.ipynb #b7c10d5e
 def _start_trip(rng: Random, family: str, today: date) -> dict:
     "The form, with other dates than those that are wanted."
     labels = rng.choice(_LABELS)
     begin = today + timedelta(rng.randint(10, 150))
     dates = dict(zip(labels, (begin, begin + timedelta(rng.randint(2, 40)), today + timedelta(rng.randint(3, 90)))))
     goal, set_ = _trip_goal(rng, family, labels, dates)
-    rows, already = rng.sample(labels, 3), rng.random() < _ALREADY
+    rows, already = rng.sample(labels, 3), rng.random() < HOLDS_SHARE
     was = dates if already else dates | {k: _shift(rng, dates[k]) for k in set_}
     word = pick_words(rng, 1)[0].capitalize()
     title = rng.choice(("Hotel {}", "{} Travel", "{} Rooms", "Villa {}", "{} Vans")).format(word)
@@ -243,7 +242,7 @@ def _start_trip(rng: Random, family: str, today: date) -> dict:
                 day=str(today), data=tuple((k, str(was[k])) for k in rows),
                 wanted=tuple((k, str(dates[k])) for k in rows))
 
-# %% ../../nbs/03l_apps.calendar.ipynb #ce6f3aff
+# %% ../../nbs/03l_apps.calendar.ipynb #9a9bc5d7
 def _times(rng: Random, n: int) -> list[str]:
     "Times of the day, all different."
     return [f"{t//2:02}:{t%2*30:02}" for t in sorted(rng.sample(range(14, 40), n))]
@@ -254,7 +253,8 @@ def _appointments(rng: Random, d: date, titles: list[str]) -> list[tuple[str, st
     times = _times(rng, 2) + [_times(rng, 1)[0] for _ in titles[2:]]
     return [(str(on), at, title) for on, at, title in zip(days, times, titles)]
 
-def _planner_data(rng: Random, family: str, d: date, d2: date, title: str, titles: list[str]) -> tuple[list, list, dict]:
+def _planner_data(rng: Random, family: str, d: date, d2: date, title: str, titles: list[str]
+                  ) -> tuple[list, list, dict]:
     "Appointments before and after what is wanted on the day `d`, and the facts of the goal; `d2` is where to move to."
     others = _appointments(rng, d, titles)
     mine, facts = (str(d), _times(rng, 1)[0] if family in ("move", "delete") else "", title), dict(date=_long_date(d))
@@ -265,13 +265,13 @@ def _planner_data(rng: Random, family: str, d: date, d2: date, title: str, title
                          delete=(there, others))[family]
     return before, after, facts
 
-# %% ../../nbs/03l_apps.calendar.ipynb #4c42922b
+# %% ../../nbs/03l_apps.calendar.ipynb #1ace3fbb
 _VERBS = ("Call", "Meet", "Lunch", "Visit", "Train", "Help")
 
 def _start_planner(rng: Random, family: str, today: date, first: int) -> dict:
     "The planner, and a goal about one of its days."
     title, *titles = (f"{rng.choice(_VERBS)} {n}" for n in pick_words(rng, 9, 4, "first_names"))
-    already, ahead = rng.random() < _ALREADY, rng.randint(0, 1)
+    already, ahead = rng.random() < HOLDS_SHARE, rng.randint(0, 1)
     d = today + timedelta(ahead) if family == "today" else _shift(rng, today)
     begin = d - timedelta((d.weekday() - first) % 7)
     d2 = rng.choice([x for k in range(7) if (x := begin + timedelta(k)) != d])
@@ -339,7 +339,7 @@ def _next_day(s: CalendarState, k: int) -> CalendarState:
     "Appointment number `k` a day later."
     return _reschedule(s, k, str(date.fromisoformat(s.data[k][0]) + timedelta(1)))
 
-# %% ../../nbs/03l_apps.calendar.ipynb #08e3b61b
+# %% ../../nbs/03l_apps.calendar.ipynb #841d6299
 Calendar.presses = dict(
     last=lambda s: _turn(s, -1), next=lambda s: _turn(s, 1), last_year=lambda s: _turn(s, -12),
     next_year=lambda s: _turn(s, 12), today=lambda s: _go(s, s.today), before=lambda s: _go(s, s.day, -1),
@@ -347,7 +347,7 @@ Calendar.presses = dict(
     add=dict(dialog="new", typed=""), help=dict(dialog="help"), cancel=dict(dialog=""), save=_save,
     undo=lambda s: replace(s, data=s.log[-1][2], log=s.log[:-1], booked=False),
     book=lambda s: replace(s, booked=not s.booked))
-_PRESSES = dict(  # of one of several: the id up to a colon, and the state after; the rest of the id is the second argument
+_PRESSES = dict(  # of one of several: the id up to a colon, and the state after; the rest of the id is an argument
     day=_choose_day, delete=lambda s, k: _delete(s, int(k)), later=lambda s, k: _next_day(s, int(k)),
     row=lambda s, label: replace(s, page="month", field=label, month=dict(s.data)[label][:8] + "01"))
 
@@ -403,10 +403,10 @@ def _find_page(r: ScreenReader, d: date) -> list[Intent]:
     if strip: return [ClickOn(strip.id)] + [step]*(abs(ahead) == 1)
     return [step] if abs(ahead) < 9 else [ClickOn("back")]
 
-# %% ../../nbs/03l_apps.calendar.ipynb #5d8afd9b
+# %% ../../nbs/03l_apps.calendar.ipynb #bf275f20
 def _trip_wanted(goal: Goal, base: date) -> dict[str, date]:
     "The dates that `goal` wants, by their labels; `base` is the date to count from."
-    if goal.family == "range": return {goal["first"]: _read_date(goal["date"]), goal["second"]: _read_date(goal["date2"])}
+    if goal.family == "range": return {goal[k]: _read_date(goal[d]) for k, d in (("first", "date"), ("second", "date2"))}
     if goal.family == "date": return {goal["field"]: _read_date(goal["date"])}
     if goal.family == "weekday": return {goal["field"]: _nth_weekday(goal["nth"])}
     return {goal["field"]: base + timedelta(int(goal["nights"]))}
@@ -424,11 +424,12 @@ def _plan_trip(r: ScreenReader) -> list[Intent]:
     wanted = {k: _short_date(d) for k, d in _trip_wanted(r.goal, base).items()}
     wrong = [rows[k] for k in wanted if rows[k].value != wanted[k]]
     n, what, when = _last_change(r)
-    if n and (wanted.get(what.removeprefix("Changed ")) != when or n > len(wanted) - len(wrong)): return [ClickOn("undo")]
+    unasked = wanted.get(what.removeprefix("Changed ")) != when or n > len(wanted) - len(wrong)
+    if n and unasked: return [ClickOn("undo")]
     if wrong: return [ClickOn(e.id) for e in wrong]
     return [Finish()] if r["state"].name.startswith("Booked") else [ClickOn("book")]
 
-# %% ../../nbs/03l_apps.calendar.ipynb #ce43eb31
+# %% ../../nbs/03l_apps.calendar.ipynb #d360b64a
 Calendar.steps = "dialog", "tip", "popup", "page"
 
 @patch
@@ -444,7 +445,8 @@ def _days_on(goal: Goal) -> int:
 
 @patch
 def _plan_popup(self: Calendar, r: ScreenReader) -> list[Intent]:
-    mine, later, family = r.find(f"Delete {r.facts.get('title')}", "menuitem"), r.find("Next day", "menuitem"), r.goal.family
+    family, title = r.goal.family, r.facts.get("title")
+    mine, later = r.find(f"Delete {title}", "menuitem"), r.find("Next day", "menuitem")
     if mine and family == "delete": return [ClickOn(mine.id)]
     if mine and later and family == "move" and _days_on(r.goal) == 1: return [ClickOn(later.id)]
     return TaskApp._plan_popup(self, r)

@@ -5,14 +5,14 @@
 # %% auto #0
 __all__ = ['CONTACTS_WORDINGS', 'Person', 'ContactsState', 'Contacts']
 
-# %% ../../nbs/03j_apps.contacts.ipynb #2b47c1ce
+# %% ../../nbs/03j_apps.contacts.ipynb #ce1ac249
 from dataclasses import dataclass, replace
 from random import Random
 
 from fastcore.basics import patch
 
 from .app import ClickOn, Finish, Goal, Intent, PressKey, ScrollIn, TypeText
-from .kit import (BACK_TOOL, HELP_TOOL, ScreenReader, TaskApp, change_bars, count_words, fill, message_box,
+from .kit import (BACK_TOOL, HELP_TOOL, HOLDS_SHARE, ScreenReader, TaskApp, change_bars, count_words, fill, message_box,
                            question_box, shuffled, undo_all_tool, word_goal)
 from .words import pick_words
 from ..ui.layout import Element
@@ -91,7 +91,7 @@ def _goal(rng: Random, family: str, people: tuple[Person, ...]) -> Goal:
     if family == "lives": facts = dict(names=()) | {k: facts[k] for k in ("value", "line", "wanted")}
     return word_goal(rng, family, CONTACTS_WORDINGS[family], facts, n=who[0], m=who[-1], v=value)
 
-# %% ../../nbs/03j_apps.contacts.ipynb #85e8f5e0
+# %% ../../nbs/03j_apps.contacts.ipynb #c3476c3f
 @dataclass(frozen=True)
 class ContactsState:
     "All that the address book remembers."
@@ -116,7 +116,7 @@ class ContactsState:
     mobile: str=""               # text of a box of the edit dialog
     city: str=""                 # text of the other
     wait: int=0                  # milliseconds until the contacts are there
-    answer: str=""               # last told to the user
+    answer: str=""               # the last answer to the user
 
 # %% ../../nbs/03j_apps.contacts.ipynb #6df44f9f
 def _shown_name(name: str, surname_first: bool) -> str:
@@ -182,11 +182,11 @@ def _card_page(s: ContactsState) -> Widget:
                   bar(text(p.name, "whose", strong=True, grow=True)), *change_bars(_changes(s)),
                   scroll("card", listing(*known), *([row(*doings)] if s.words else [])))
 
-# %% ../../nbs/03j_apps.contacts.ipynb #add565cc
+# %% ../../nbs/03j_apps.contacts.ipynb #69acfb67
 class Contacts(TaskApp):
     "An address book, longer than the screen. Goal families are the keys of `CONTACTS_WORDINGS`."
     name, families, step_budget = "contacts", tuple(CONTACTS_WORDINGS), 36
-    timer, left_open = "wait", ("dialog",)
+    timer, counted, left_open = "wait", "people", ("dialog",)
 
 def _dialog(s: ContactsState) -> Widget|None:
     "The open dialog."
@@ -325,15 +325,14 @@ def _settle_in(rng: Random, people: tuple[Person, ...], city: str) -> tuple[Pers
     lucky = rng.choice([p.id for p in people if not p.gone])
     return tuple(replace(p, city=city) if p.id == lucky else p for p in people)
 
-# %% ../../nbs/03j_apps.contacts.ipynb #40dd1403
-_ALREADY = .1  # share of the starts where there is nothing left to do, in the families where that can be
+# %% ../../nbs/03j_apps.contacts.ipynb #af8cf126
 _TITLES = ("Contacts", "Address book", "People", "My contacts")
 
 @patch
 def _start(self: Contacts, rng: Random, family: str) -> ContactsState:
     people = _people(rng)
     task = _goal(rng, family, people)
-    done = family != "both" and rng.random() < _ALREADY
+    done = family != "both" and rng.random() < HOLDS_SHARE
     people = tuple(_ready(p, task, done) for p in people)
     if family == "lives": people = _settle_in(rng, people, task["value"])
     cities = rng.random() < .5
@@ -344,10 +343,7 @@ def _start(self: Contacts, rng: Random, family: str) -> ContactsState:
         rng.random() < .6 or family == "lives" and not cities, rng.random() < .4, rng.random() < .6,
         tab=rng.choice(("all", "all", "star", "gone")), wait=rng.choice((0, 0, 0, 0, 800, 1600)))
 
-# %% ../../nbs/03j_apps.contacts.ipynb #f515de45
-@patch
-def _counts(self: Contacts, s: ContactsState) -> tuple[Person, ...]: return s.people
-
+# %% ../../nbs/03j_apps.contacts.ipynb #737e91da
 @patch
 def _wanted(self: Contacts, start: ContactsState) -> tuple[Person, ...]:
     return tuple(_ready(p, start.task, True) for p in start.people)

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['DOCUMENT_WORDINGS', 'DocSection', 'Marks', 'DocumentState', 'Document']
 
-# %% ../../nbs/03k_apps.document.ipynb #cb8de8df
+# %% ../../nbs/03k_apps.document.ipynb #173bb0bc
 import re
 from dataclasses import dataclass, replace
 from random import Random
@@ -13,8 +13,8 @@ from random import Random
 from fastcore.basics import patch
 
 from .app import ClickOn, Finish, Goal, Intent, PressKey, ScrollIn
-from .kit import (BACK_TOOL, ScreenReader, TaskApp, change_bars, flip, message_box, shuffled, undo_all_tool,
-                           word_goal)
+from .kit import (BACK_TOOL, HOLDS_SHARE, ScreenReader, TaskApp, change_bars, flip, message_box, shuffled,
+                           undo_all_tool, word_goal)
 from .words import pick_words
 from ..ui.layout import Element
 from ..ui.widgets import (Widget, bar, button, checkbox, heading, item, link, listing, over, paragraph, radio, row,
@@ -112,7 +112,7 @@ class Marks:
     news: bool=False            # wants a newsletter
     sent: bool=False            # the choice at the end
 
-# %% ../../nbs/03k_apps.document.ipynb #bfe1a5d5
+# %% ../../nbs/03k_apps.document.ipynb #4c7d3350
 @dataclass(frozen=True)
 class DocumentState:
     "All that the reader remembers."
@@ -131,7 +131,7 @@ class DocumentState:
     page: str="text"               # "text" or "annex"
     open: int=0                    # number of the section whose annex is shown
     dialog: str=""                 # title of the open dialog; none
-    answer: str=""                 # last told to the user
+    answer: str=""                 # the last answer to the user
 
 # %% ../../nbs/03k_apps.document.ipynb #40cbe423
 def _at_the_end(m: Marks) -> str:
@@ -183,11 +183,11 @@ def _bars(s: DocumentState, *first: Widget, whose: str="") -> list[Widget]:
     head = [bar(text(whose, "whose", strong=True, grow=True))] if whose else []
     return [bar(*first, *tools), *head, *change_bars(lines)]
 
-# %% ../../nbs/03k_apps.document.ipynb #81cf5025
+# %% ../../nbs/03k_apps.document.ipynb #a5908ec3
 class Document(TaskApp):
     "A long document. Goal families are the keys of `DOCUMENT_WORDINGS`; the first four are answered."
     name, families, step_budget = "document", tuple(DOCUMENT_WORDINGS), 44
-    timer, left_open = "wait", ("dialog",)
+    timer, counted, left_open = "wait", "now", ("dialog",)
 
 def _annex_page(s: DocumentState) -> Widget:
     "The annex to a section."
@@ -328,7 +328,7 @@ def _plan_page(self: Document, r: ScreenReader) -> list[Intent]:
     done = _done(r)
     return _read_on(r, [p for p in r.goal["places"] if p not in done])
 
-# %% ../../nbs/03k_apps.document.ipynb #3159f644
+# %% ../../nbs/03k_apps.document.ipynb #1b5b2db7
 def _ready(m: Marks, goal: Goal, sections: tuple[DocSection, ...], done: bool) -> Marks:
     "`m` as the goal wants it, or, if not `done`, as it must not be yet."
     mine = {s.number for s in sections for p in goal["places"] if _is_at(p, s.number, s.title)}
@@ -336,9 +336,6 @@ def _ready(m: Marks, goal: Goal, sections: tuple[DocSection, ...], done: bool) -
     if goal.family in ("tick", "both"): return replace(m, ticked=put(m.ticked))
     if goal.family == "mark": return replace(m, marked=put(m.marked))
     return replace(m, terms="accept", news=goal["news"], sent=True) if goal.family == "accept" and done else m
-
-@patch
-def _counts(self: Document, s: DocumentState) -> Marks: return s.now
 
 @patch
 def _wanted(self: Document, start: DocumentState) -> Marks: return _ready(start.now, start.task, start.sections, True)
@@ -350,11 +347,10 @@ def _right_answers(self: Document, start: DocumentState) -> tuple[str, ...]:
     if goal.family == "annex": return part.code,
     return (dict(part.facts)[goal["kind"]],) if goal.family in ("amount", "contact", "date") else ()
 
-# %% ../../nbs/03k_apps.document.ipynb #c51dfd1e
+# %% ../../nbs/03k_apps.document.ipynb #5934e992
 _TITLES = ("House rules", "Club handbook", "Terms of use", "Staff guide", "Campus rules", "Rental terms")
 _LABELS = (("I agree", "Understood", "Noted", "Read and agreed"), ("See the annex", "Annex", "Open annex"),
            ("I accept the terms", "I agree to all terms", "Accept all terms"))
-_ALREADY = .1  # share of the starts where there is nothing left to do, in the families where that can be
 
 @patch
 def _start(self: Document, rng: Random, family: str) -> DocumentState:
@@ -362,7 +358,7 @@ def _start(self: Document, rng: Random, family: str) -> DocumentState:
     task = _goal(rng, family, sections)
     def some(share: float) -> tuple[int, ...]: return tuple(s.number for s in sections if rng.random() < share)
     marks = Marks(some(.3), some(.2), news=rng.random() < .5)
-    marks = _ready(marks, task, sections, family != "both" and rng.random() < _ALREADY)
+    marks = _ready(marks, task, sections, family != "both" and rng.random() < HOLDS_SHARE)
     return DocumentState(
         task, sections, marks, marks, rng.choice(_TITLES),
         shuffled(rng, "undo", *rng.sample(tuple(_SAYINGS), rng.randint(1, 3))), rng.random() < .4,

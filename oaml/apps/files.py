@@ -5,14 +5,14 @@
 # %% auto #0
 __all__ = ['FILES_WORDINGS', 'Entry', 'make_entries', 'FilesState', 'Files']
 
-# %% ../../nbs/03i_apps.files.ipynb #41056eff
+# %% ../../nbs/03i_apps.files.ipynb #76171910
 from dataclasses import dataclass, replace
 from random import Random
 
 from fastcore.basics import patch
 
 from .app import ClickOn, DragTo, Finish, Goal, Intent, PressKey
-from .kit import ScreenReader, TaskApp, count_words, fill, message_box, question_box, shuffled, word_goal
+from .kit import HOLDS_SHARE, ScreenReader, TaskApp, count_words, fill, message_box, question_box, shuffled, word_goal
 from .words import make_person, pick_words
 from ..ui.layout import Element
 from ..ui.widgets import (Widget, bar, combobox, field, item, listing, menuitem, nav, over, scroll, split, tab, text,
@@ -98,7 +98,7 @@ def make_entries(
         rows.append(Entry(keys[folders+i], name, sizes[i], places[i], i in gone, _lines(rng, name)))
     return tuple(rng.sample(rows, len(rows)))
 
-# %% ../../nbs/03i_apps.files.ipynb #3fc81d17
+# %% ../../nbs/03i_apps.files.ipynb #9309aa48
 @dataclass(frozen=True)
 class FilesState:
     "All that the file manager remembers."
@@ -120,7 +120,7 @@ class FilesState:
     name: str=""                   # typed into the dialog
     note: str=""                   # why something could not be done
     past: tuple[tuple[str, tuple[Entry, ...]], ...]=() # each change's words, and the entries before it
-    answer: str=""                 # last told to the user
+    answer: str=""                 # the last answer to the user
 
 # %% ../../nbs/03i_apps.files.ipynb #cf89870e
 _SORTS = ("Name", "Size", "Kind")
@@ -219,34 +219,33 @@ def _goal_asked(rng: Random, family: str, files: list[Entry], folders: list[Entr
     label = rng.choice([*dict(e.lines), "Size"])
     return _make_goal(rng, family, _hint(rng, e, folders, False), file=e.name, label=label)
 
-# %% ../../nbs/03i_apps.files.ipynb #8087651f
+# %% ../../nbs/03i_apps.files.ipynb #32da594e
 _DRAWS = dict(move=_goal_moved, copy=_goal_moved, rename=_goal_named, delete=_goal_trashed, restore=_goal_trashed,
              create=_goal_named, find=_goal_asked, read=_goal_asked, largest=_goal_asked)
-_HOLDS = .1                                      # share of starts where the goal holds already
 _CAN_HOLD = ("move", "rename", "delete", "restore", "create") # families where that can be
 _ANY = (3, 4, 9, 12, 2)                          # fewest and most folders, fewest and most files, `home`
 _SOME = dict(create=(2, 3, 6, 9, 2), largest=(2, 2, 16, 20, 1)) # the same for families that need it otherwise
 _VERBS = dict(open="Open", cut="Cut", copy="Copy", rename="Rename", delete="Delete", restore="Restore",
              erase="Delete forever") # what menus offer
 
-# %% ../../nbs/03i_apps.files.ipynb #e939f004
+# %% ../../nbs/03i_apps.files.ipynb #d09fb83e
 class Files(TaskApp):
     "A file manager. Goal families: those of `FILES_WORDINGS`."
     name, families, step_budget = "files", tuple(FILES_WORDINGS), 24
-    left_open = "ask", "note", "clip"
+    counted, left_open = "entries", ("ask", "note", "clip")
 
 @patch
 def _start(self: Files, rng: Random, family: str) -> FilesState:
     a, b, c, d, home = _SOME.get(family, _ANY)
-    holds = family in _CAN_HOLD and rng.random() < _HOLDS
+    holds = family in _CAN_HOLD and rng.random() < HOLDS_SHARE
     trashed = rng.randint(3, 6) if family == "restore" and not holds else rng.randint(2, 3)
     entries = make_entries(rng, rng.randint(a, b), rng.randint(c, d), trashed, home)
     files, folders = [e for e in entries if e.size], [e for e in entries if not e.size]
     task = _DRAWS[family](rng, family, files, folders, holds)
     icons = rng.choice(("back", "left", "up")), rng.choice(("add", "folder")), rng.choice(("help", "info"))
-    return FilesState(task, entries, shuffled(rng, "back", "new", "undo", "help", "sort"), shuffled(rng, *list(_VERBS)[1:]),
-                      shuffled(rng, *_PLACES), icons, rng.random() < .5, rng.choice(("home", "home", "home", "all", "trash")),
-                      sort=rng.choice(("Name", "Name", "Kind")))
+    return FilesState(task, entries, shuffled(rng, "back", "new", "undo", "help", "sort"),
+                      shuffled(rng, *list(_VERBS)[1:]), shuffled(rng, *_PLACES), icons, rng.random() < .5,
+                      rng.choice(("home", "home", "home", "all", "trash")), sort=rng.choice(("Name", "Name", "Kind")))
 
 # %% ../../nbs/03i_apps.files.ipynb #5471f523
 def _undo_words(s: FilesState) -> str:
@@ -279,13 +278,14 @@ def _row(s: FilesState, e: Entry) -> Widget:
     return item(str(e.key), e.name, last, _file_icon(e), e.key == s.selected, menu=_menu(s, e), drag=not e.trash,
                 drop=not e.size and not e.trash)
 
-# %% ../../nbs/03i_apps.files.ipynb #0f41c980
+# %% ../../nbs/03i_apps.files.ipynb #57b5e20e
 def _page(s: FilesState) -> Widget:
     "The rows of a place, or what stands in the open file. The last one sums up."
     e = _entry(s, s.doc)
     if not e:
         rows = _rows_shown(s)
-        return scroll(f"in-{s.tab}{s.folder}", listing(*(_row(s, r) for r in rows), item("", count_words(len(rows), "item"))))
+        last = item("", count_words(len(rows), "item"))
+        return scroll(f"in-{s.tab}{s.folder}", listing(*(_row(s, r) for r in rows), last))
     where = _PLACES["trash"] if e.trash else _place_name(s, e.place)
     lines = (*e.lines, ("Size", e.size), ("Folder", where), (_KINDS.get(e.ending, ("File",))[0],))
     return scroll(f"doc-{e.key}", listing(*(item("", *line) for line in lines)))
@@ -296,7 +296,8 @@ def _dialog(s: FilesState) -> Widget|None:
     if s.note: return message_box("Not done", s.note, caption="Close")
     if s.ask == "new": return question_box("New folder", name)
     if s.ask == "rename": return question_box("Rename", text(_entry(s, s.asked).name, "old"), name)
-    return message_box("Help", "Drag a file onto a folder to move it. Every row has a menu.", caption="Close") if s.ask else None
+    help = "Drag a file onto a folder to move it. Every row has a menu."
+    return message_box("Help", help, caption="Close") if s.ask else None
 
 # %% ../../nbs/03i_apps.files.ipynb #4ff45805
 @patch
@@ -362,7 +363,7 @@ def _do(s: FilesState, verb: str, e: Entry) -> FilesState:
     if verb == "rename": return replace(s, ask="rename", asked=e.key, name=e.name)
     return _record(s, f"Deleted {e.name}", _edit_entry(s.entries, e.key, trash=True))
 
-# %% ../../nbs/03i_apps.files.ipynb #56844717
+# %% ../../nbs/03i_apps.files.ipynb #ac370f23
 def _confirm(s: FilesState) -> FilesState:
     "OK in a dialog. Without a name nothing happens."
     name, e = s.name.strip(), _entry(s, s.asked)
@@ -370,7 +371,9 @@ def _confirm(s: FilesState) -> FilesState:
     if s.ask == "new": return _record(s, f"Created {name}", _add_entry(s.entries, Entry(0, name)))
     return _record(s, f"{e.name} is now {name}", _edit_entry(s.entries, e.key, name=name))
 
-def _paste(s: FilesState) -> FilesState: return _put_into(replace(s, clip=None), _entry(s, s.clip[1]), s.folder, s.clip[0])
+def _paste(s: FilesState) -> FilesState:
+    kind, key = s.clip
+    return _put_into(replace(s, clip=None), _entry(s, key), s.folder, kind)
 
 Files.presses = dict(
     new=dict(ask="new", name="New folder"), help=dict(ask="help"), undo=_undo, paste=_paste, drop=dict(clip=None),
@@ -404,10 +407,7 @@ def _key(self: Files, s: FilesState, key: str, id: str) -> FilesState:
     verb = {"Delete": "delete", "F2": "rename", "ctrl+x": "cut", "ctrl+c": "copy"}.get(key)
     return _do(s, verb, e) if verb and e else s
 
-# %% ../../nbs/03i_apps.files.ipynb #f4292dff
-@patch
-def _counts(self: Files, s: FilesState) -> tuple[Entry, ...]: return s.entries
-
+# %% ../../nbs/03i_apps.files.ipynb #d9dc40be
 @patch
 def _wanted(self: Files, start: FilesState) -> tuple[Entry, ...]:
     goal, family, old = start.task, start.task.family, start.entries

@@ -6,14 +6,14 @@
 __all__ = ['LOGIN_WORDINGS', 'LOGIN_REMEMBER_WORDINGS', 'LOGIN_MORE_WORDINGS', 'LOGIN_FIRST_FAMILIES', 'LOGIN_TAILS',
            'LoginState', 'Login']
 
-# %% ../../nbs/03d_apps.login.ipynb #b3f00fe0
+# %% ../../nbs/03d_apps.login.ipynb #a0343e31
 from dataclasses import dataclass, replace
 from random import Random
 
 from fastcore.basics import patch
 
 from .app import ClickOn, Finish, Goal, Intent, PressKey, TypeText
-from .kit import ScreenReader, TaskApp, fill
+from .kit import HOLDS_SHARE, ScreenReader, TaskApp, fill
 from ..ui.layout import DOT, Element
 from ..ui.widgets import Widget, alert, button, checkbox, field, form, heading, link, row, text, textbox
 
@@ -180,7 +180,7 @@ def _plan_page(self: Login, r: ScreenReader) -> list[Intent]:
         return [Finish()] if right else [ClickOn("signout")]
     return r.press("back") or _sign_in(r)
 
-# %% ../../nbs/03d_apps.login.ipynb #33289080
+# %% ../../nbs/03d_apps.login.ipynb #be577920
 _TITLES = ("Sign in", "Log in", "Welcome back", "Your account", "Members")
 
 @patch
@@ -191,7 +191,7 @@ def start(self: Login,
     "Empty fields, in an order and with a goal of the seed's; for later families somewhere else."
     order = ("username", "password") if rng.random() < .5 else ("password", "username")
     s = LoginState(_login_goal(rng, family), rng.choice(_TITLES), order, rng.choice(LOGIN_TAILS))
-    some, lucky = _username(rng), rng.random() < .1  # now and then there is nothing left to do
+    some, lucky = _username(rng), rng.random() < HOLDS_SHARE  # now and then there is nothing left to do
     if family == "forget": return replace(s, remember=rng.random() < .7)
     if family == "switch": return replace(s, page="home", username=s.task["username"] if lucky else some)
     if family == "name_only": return replace(s, username=rng.choice(("", some, s.task["username"])))

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['MAIL_FACTS', 'MAIL_WORDINGS', 'Letter', 'MailState', 'Mail']
 
-# %% ../../nbs/03h_apps.mail.ipynb #b07ec9d9
+# %% ../../nbs/03h_apps.mail.ipynb #56a3e3ab
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from random import Random
@@ -13,7 +13,8 @@ from random import Random
 from fastcore.basics import patch
 
 from .app import ClickOn, Finish, Goal, Intent, PressKey
-from .kit import BACK_TOOL, HELP_TOOL, ScreenReader, TaskApp, fill, message_box, shuffled, undo_bar, word_goal
+from .kit import (BACK_TOOL, HELP_TOOL, HOLDS_SHARE, ScreenReader, TaskApp, fill, message_box, shuffled,
+                           undo_bar, word_goal)
 from .words import pick_words
 from ..ui.layout import Element
 from ..ui.themes import text_width
@@ -61,7 +62,7 @@ def _subjects(rng: Random, n: int) -> list[str]:
         if _fits(words := rng.choice((numbered, word))()): out[words] = True
     return list(out)
 
-# %% ../../nbs/03h_apps.mail.ipynb #ab0da365
+# %% ../../nbs/03h_apps.mail.ipynb #f54a6959
 _MONTHS = ("Jan", "Feb", "March", "April", "May", "June", "July", "Aug", "Sept", "Oct", "Nov", "Dec")
 MAIL_FACTS = dict(  # what a goal calls it: the lines that say it
     amount=("The total is {}.", "Please pay {}."), code=("The code is {}.", "Use the code {}."),
@@ -70,7 +71,7 @@ MAIL_FACTS = dict(  # what a goal calls it: the lines that say it
 _MENTIONS = ("The hint is {}.", "Keyword: {}.", "We call it {}.", "Look under {}.")
 
 def _value(rng: Random, kind: str) -> str:
-    "Something to be told, of one `kind` of `MAIL_FACTS`."
+    "A value for one `kind` of `MAIL_FACTS`, such as an amount."
     if kind == "amount": return f"{rng.randint(2, 480)}.{rng.randint(0, 99):02d}"
     if kind == "code": return "".join(rng.choice("ABCDEFGHKLMNPRTXY3479") for _ in range(4))
     if kind == "date": return f"{rng.randint(1, 28)} {rng.choice(_MONTHS)}"
@@ -165,8 +166,7 @@ def _word(rng: Random, family: str, wording: str, facts: dict, **words) -> Goal:
     goal = word_goal(rng, family, MAIL_WORDINGS[wording], dict(sorted(facts.items())), **words)
     return replace(goal, text=goal.text[0].upper() + goal.text[1:])
 
-# %% ../../nbs/03h_apps.mail.ipynb #c1035dae
-_SATISFIED = .1  # of the starts where that is possible, reached before the first act
+# %% ../../nbs/03h_apps.mail.ipynb #dfb1e00b
 _MOVES = dict(delete="trash", archive="archive", restore="restore")  # families that move a message: by which tool
 
 def _with_mail(mails: tuple[Letter, ...], k: int, mail: Letter) -> tuple[Letter, ...]:
@@ -179,7 +179,7 @@ def _pick(rng: Random, mails: tuple[Letter, ...], folders: tuple[str, ...], fami
     folder = "Trash" if family == "restore" else "Inbox" if rng.random() < .5 else rng.choice(places)
     return rng.choice([k for k, m in enumerate(mails) if m.folder == folder])
 
-# %% ../../nbs/03h_apps.mail.ipynb #2ba2f75f
+# %% ../../nbs/03h_apps.mail.ipynb #03a1516d
 def _move_task(rng: Random, mails, k: int, family: str) -> tuple[Goal, tuple[Letter, ...]]:
     "Delete, archive or restore; or it is done already."
     m, act = mails[k], _MOVES[family]
@@ -187,15 +187,16 @@ def _move_task(rng: Random, mails, k: int, family: str) -> tuple[Goal, tuple[Let
     words, facts = _describe(rng, m, False)
     facts |= dict(act=act, folders=(m.folder, after.folder), done=f"{verb} {m.subject}")
     task = _word(rng, family, family, facts, m=words)
-    return task, _with_mail(mails, k, after) if rng.random() < _SATISFIED else mails
+    return task, _with_mail(mails, k, after) if rng.random() < HOLDS_SHARE else mails
 
 def _star_task(rng: Random, mails, k: int, family: str) -> tuple[Goal, tuple[Letter, ...]]:
     "Star or unstar; or it is so already."
     m, on = mails[k], rng.random() < .5
     words, facts = _describe(rng, m, False)
     facts |= dict(act="star", folders=(m.folder,), on=on, done=f"{'Starred' if on else 'Unstarred'} {m.subject}")
-    starred = on if rng.random() < _SATISFIED else not on
-    return _word(rng, "star", "star" if on else "unstar", facts, m=words), _with_mail(mails, k, replace(m, starred=starred))
+    starred = on if rng.random() < HOLDS_SHARE else not on
+    task = _word(rng, "star", "star" if on else "unstar", facts, m=words)
+    return task, _with_mail(mails, k, replace(m, starred=starred))
 
 # %% ../../nbs/03h_apps.mail.ipynb #416042cf
 _REPLIES = (("OK, {}", "date"), ("By {}?", "date"), ("Pay {}", "amount"), ("Use {}", "code"), ("In room {}", "room"),
@@ -257,7 +258,7 @@ def _make_task(rng: Random, family: str, mails: tuple[Letter, ...], folders: tup
     task, mails = _TASKS[family](rng, mails, k, family)
     return task, k, mails
 
-# %% ../../nbs/03h_apps.mail.ipynb #2ddd5813
+# %% ../../nbs/03h_apps.mail.ipynb #90912e44
 @dataclass(frozen=True)
 class MailState:
     "All that the client remembers."
@@ -279,7 +280,7 @@ class MailState:
     sending: int=0                   # ms until the letter is sent; 0: nothing is being sent
     help: bool=False                 # the dialog is there
     done: tuple[tuple[str, int, Letter|None], ...]=() # changes: words, index, the message before (None: there was none)
-    answer: str=""                   # the last that was told to the user
+    answer: str=""                   # the last answer to the user
 
 # %% ../../nbs/03h_apps.mail.ipynb #0fd3f1ad
 _BOXES = dict(to="To", about="Subject", text="Message")
@@ -345,13 +346,14 @@ def _draft_view(s: MailState) -> Widget:
     return window("New message", panel(*fields, actions(button("send", "Send", primary=True, disabled=off),
                                                         button("discard", "Discard", cancel=True))))
 
-# %% ../../nbs/03h_apps.mail.ipynb #bc4e23d5
+# %% ../../nbs/03h_apps.mail.ipynb #54058a5c
 class Mail(TaskApp):
     "A mail client. Goal families: those of `MAIL_WORDINGS`, where `unstar` is a way of `star`."
     name, families, step_budget = "mail", (*_TASKS, "write"), 30
     timer, left_open = "sending", ("help", "draft")
 
-_HELP = message_box("Help", "Open a message to read it. Press it long, or with the right button, for more.", caption="Close")
+_HELP = message_box("Help", "Open a message to read it. Press it long, or with the right button, for more.",
+                    caption="Close")
 
 @patch
 def view(self: Mail, s: MailState) -> Widget: # what to show
@@ -480,7 +482,7 @@ def _in_folder(r: ScreenReader) -> list[Intent]:
 @patch
 def _plan_page(self: Mail, r: ScreenReader) -> list[Intent]: return (_on_message if "back" in r else _in_folder)(r)
 
-# %% ../../nbs/03h_apps.mail.ipynb #d4ec427f
+# %% ../../nbs/03h_apps.mail.ipynb #f30db59f
 def _wanted_mails(start: MailState) -> tuple[Letter, ...]:
     "The mailbox as it should be in the end."
     goal, mails, k = dict(start.task.facts), start.mails, start.target
@@ -489,7 +491,8 @@ def _wanted_mails(start: MailState) -> tuple[Letter, ...]:
     return mails if goal.get("on") == mails[k].starred else _with_mail(mails, k, _used(mails[k], goal["act"])[1])
 
 @patch
-def _counts(self: Mail, s: MailState) -> tuple: return _as_read(s.mails), s.task.family == "search" and (s.query, s.open)
+def _counts(self: Mail, s: MailState) -> tuple:
+    return _as_read(s.mails), s.task.family == "search" and (s.query, s.open)
 
 @patch
 def _wanted(self: Mail, start: MailState) -> tuple:

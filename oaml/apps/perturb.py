@@ -40,7 +40,7 @@ class Perturbed:
     left: int=0                     # milliseconds until it does
     heard: int=0                    # how many messages could have been slow
 
-# %% ../../nbs/03n_apps.perturb.ipynb #89e12910
+# %% ../../nbs/03n_apps.perturb.ipynb #ff3f0ef9
 _POPUPS = (("Update available", "A new version can be installed now.", "Install", "Later"),
           ("Rate this app", "Do you like what you see?", "Rate", "Not now"),
           ("Battery low", "Less than a tenth is left.", "Details", "Dismiss"),
@@ -51,7 +51,8 @@ def _popup(s: Perturbed) -> Widget|None:
     if s.waiting: return dialog("Please wait", spinner("Working"))
     if s.page == "more": return message_box("Thank you", "This will be done later.", "popup.close", "Close")
     title, words, accept, close = _POPUPS[s.seed % len(_POPUPS)]
-    return question_box(title, paragraph(words), yes=("popup.more", accept), no=("popup.close", close)) if s.page else None
+    ad = question_box(title, paragraph(words), yes=("popup.more", accept), no=("popup.close", close))
+    return ad if s.page else None
 
 # %% ../../nbs/03n_apps.perturb.ipynb #e825eed3
 def _all(w: Widget) -> list[Widget]:

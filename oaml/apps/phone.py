@@ -78,7 +78,7 @@ def look(self: Phone,
     "The theme, as the application has it."
     return self.app.look(s.inner, theme) if hasattr(self.app, "look") else theme
 
-# %% ../../nbs/03o_apps.phone.ipynb #89b3cd17
+# %% ../../nbs/03o_apps.phone.ipynb #fc96750c
 @patch
 def update(self: Phone,
     s: OnPhone,  # before
@@ -102,4 +102,4 @@ def plan(self: Phone,
     r = ScreenReader(elements, goal)
     if f"open.{self.title}" in r: return r.press(f"open.{self.title}")
     if not r.find("Nothing here yet"): return self.app.plan(elements, goal, history)
-    return r.press("sys.home") + r.press("sys.back") + [PressKey("HOME"), PressKey("BACK")] # a landscape screen has no such bar
+    return r.press("sys.home") + r.press("sys.back", "HOME", "BACK")  # a landscape screen has no bar with these

@@ -58,7 +58,7 @@ def make_parts(
     rng.shuffle(kinds)
     return word(), tuple(_make_part(k, rng, word) for k in kinds)
 
-# %% ../../nbs/03p_apps.procedural.ipynb #14f5346c
+# %% ../../nbs/03p_apps.procedural.ipynb #35e17c2e
 @dataclass(frozen=True)
 class ProceduralState:
     "What was done to a screen of random widgets."
@@ -67,7 +67,7 @@ class ProceduralState:
     task: Goal                               # what the user wants
     changed: tuple[tuple[str, str], ...]=()  # names and values of what differs from the start, sorted
     last: str=""                             # what was pressed last, in words
-    answer: str=""                           # said to the user
+    answer: str=""                           # the last answer to the user
 
     def value(self,
         name: str,  # of a widget that holds something
@@ -205,13 +205,14 @@ def _read(r: ScreenReader) -> list[Intent]:
     at = next((i for i, e in enumerate(r.elements) if e.name == r.goal["name"] and e.role == "text"), None)
     return r.look_further("page") if at is None else r.tell(r.elements[at+1].name)
 
-# %% ../../nbs/03p_apps.procedural.ipynb #84d0bdb0
+# %% ../../nbs/03p_apps.procedural.ipynb #c0cbd2c8
 Procedural.steps = "popup", "changes", "page"
 
 @patch
 def _plan_popup(self: Procedural, r: ScreenReader) -> list[Intent]:
     popup = [e for e in r.elements if e.role in ("menuitem", "option")]
-    if popup and popup[0].role == "option" and r.goal.family == "choose": return r.choose(r.goal["name"], r.goal["value"])
+    if popup and popup[0].role == "option" and r.goal.family == "choose":
+        return r.choose(r.goal["name"], r.goal["value"])
     right = [ClickOn(e.id) for e in popup if e.id == f"{r.goal['name']}: {r.facts.get('option')}"][:1]
     return right or TaskApp._plan_popup(self, r)
 
@@ -222,7 +223,8 @@ def _plan_changes(self: Procedural, r: ScreenReader) -> list[Intent]:
     return [ClickOn("reset")] if status.startswith("Edited") and not wanted else []
 
 @patch
-def _plan_page(self: Procedural, r: ScreenReader) -> list[Intent]: return (_read if r.goal.family == "read" else _do_it)(r)
+def _plan_page(self: Procedural, r: ScreenReader) -> list[Intent]:
+    return (_read if r.goal.family == "read" else _do_it)(r)
 
 # %% ../../nbs/03p_apps.procedural.ipynb #4e854c90
 @patch

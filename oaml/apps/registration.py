@@ -5,18 +5,18 @@
 # %% auto #0
 __all__ = ['REGISTRATION_WORDINGS', 'RegistrationState', 'Registration']
 
-# %% ../../nbs/03g_apps.registration.ipynb #2e44fc94
+# %% ../../nbs/03g_apps.registration.ipynb #ed1b9d67
 from dataclasses import dataclass, replace
 from random import Random
 
 from fastcore.basics import patch
 
 from .app import ClickOn, Finish, Goal, Intent, PressKey, ScrollIn
-from .kit import ScreenReader, TaskApp, fill, message_box, shuffled, word_goal
+from .kit import HOLDS_SHARE, ScreenReader, TaskApp, fill, message_box, shuffled, word_goal
 from .words import make_title, pick_words
 from ..ui.layout import DOT, Element
-from ..ui.widgets import (FOCUSABLE, Widget, actions, alert, bar, button, checkbox, combobox, field, item, link, listing,
-                             over, panel, paragraph, row, scroll, spinner, text, textbox, window)
+from ..ui.widgets import (FOCUSABLE, Widget, actions, alert, bar, button, checkbox, combobox, field, item, link,
+                             listing, over, panel, paragraph, row, scroll, spinner, text, textbox, window)
 
 # %% ../../nbs/03g_apps.registration.ipynb #c5334131
 _TEXTS = dict(first="First name", nick="Nickname", last="Last name", birth="Birth name", email="E-mail",
@@ -64,12 +64,12 @@ REGISTRATION_WORDINGS = dict(
            "The user name may be taken. Send the form with {v} and answer the {p} free name offered.",
            "Send {v}. Tell me the {p} of the free user names that the form then offers."))
 
-# %% ../../nbs/03g_apps.registration.ipynb #93162ca8
+# %% ../../nbs/03g_apps.registration.ipynb #44e5c424
 _NEWS = {_YES: "with the newsletter", _NO: "without the newsletter"}
 _PICKS = {0: "first", -1: "last"}  # which of the free user names
 
 def _goal(rng: Random, family: str, values: tuple[tuple[str, str], ...]) -> Goal:
-    "A goal of the `family`. Its facts are `values`, ids and values of fields, and, where user names are offered, `pick`."
+    "A goal of the `family`. Its facts are `values`, ids and values of fields, and `pick` where names are offered."
     pick = rng.choice(tuple(_PICKS))
     def stated(ids): return ", ".join(f"{_LABELS[k].lower()} '{v}'" for k, v in values if k in ids)
     apart = _CHOICES if family == "choose" else {}
@@ -161,7 +161,7 @@ def view(self: Registration, s: RegistrationState) -> Widget: # what to show
     else: page = _review_page(s)
     return over(page, _HELP if s.help else None)
 
-# %% ../../nbs/03g_apps.registration.ipynb #fcbbfae7
+# %% ../../nbs/03g_apps.registration.ipynb #7cb00c20
 def _stripped(s: RegistrationState) -> tuple[tuple[str, str], ...]:
     "What the fields hold, without blanks around it: unseen, they don't count."
     return tuple((k, v.strip()) for k, v in s.values)
@@ -171,7 +171,8 @@ def _change(self: Registration, s: RegistrationState, id: str, text: str) -> Reg
     return replace(s, values=tuple((k, text if k == id else v) for k, v in s.values))
 
 Registration.presses = dict(
-    help=dict(help=True), close=dict(help=False), login=dict(page="login"), back=dict(page="form"), edit=dict(page="form"),
+    help=dict(help=True), close=dict(help=False), login=dict(page="login"), back=dict(page="form"),
+    edit=dict(page="form"),
     submit=lambda s: replace(s, page="busy", left=s.latency, error=""),
     draft=lambda s: replace(s, page="draft", values=_stripped(s)))
 
@@ -336,7 +337,7 @@ def _draw_form(rng: Random, family: str) -> RegistrationState:
         rng.random() < .4, family == "draft" or rng.random() < .5,
         rng.choice((("help", "login"), ("login", "help"), ("help",))))
 
-# %% ../../nbs/03g_apps.registration.ipynb #c612e3d6
+# %% ../../nbs/03g_apps.registration.ipynb #ccef8b26
 def _finished(s: RegistrationState) -> RegistrationState:
     "`s` with its goal reached."
     refused = s.taken and s.task.family == "fallback"
@@ -348,7 +349,7 @@ def _finished(s: RegistrationState) -> RegistrationState:
 @patch
 def _start(self: Registration, rng: Random, family: str) -> RegistrationState:
     s = _draw_form(rng, family)
-    return _finished(s) if rng.random() < .1 and family not in ("number", "offer") else s
+    return _finished(s) if rng.random() < HOLDS_SHARE and family not in ("number", "offer") else s
 
 # %% ../../nbs/03g_apps.registration.ipynb #cd77aaff
 @patch

@@ -5,18 +5,18 @@
 # %% auto #0
 __all__ = ['SETTINGS_WORDINGS', 'Setting', 'SettingsState', 'Settings']
 
-# %% ../../nbs/03e_apps.settings.ipynb #ed31c8c2
+# %% ../../nbs/03e_apps.settings.ipynb #f83adf71
 from dataclasses import dataclass, replace
 from random import Random
 
 from fastcore.basics import patch
 
 from .app import ClickOn, Finish, Goal, Intent, PressKey
-from .kit import BACK_TOOL, HELP_TOOL, ScreenReader, TaskApp, fill, message_box, word_goal
+from .kit import BACK_TOOL, HELP_TOOL, HOLDS_SHARE, ScreenReader, TaskApp, fill, message_box, word_goal
 from .words import pick_words
 from ..ui.layout import ELLIPSIS
-from ..ui.widgets import (Widget, actions, bar, button, combobox, dialog, heading, item, listing, nav, over, panel, radio,
-                             row, scroll, spinner, split, switch, tab, text, textbox, tool, window)
+from ..ui.widgets import (Widget, actions, bar, button, combobox, dialog, heading, item, listing, nav, over, panel,
+                             radio, row, scroll, spinner, split, switch, tab, text, textbox, tool, window)
 
 # %% ../../nbs/03e_apps.settings.ipynb #ff144f1c
 _SWITCHES = dict(
@@ -63,7 +63,7 @@ class Setting:
     saved: str="Off"            # the value that counts
     now: str="Off"              # the value in the window
 
-# %% ../../nbs/03e_apps.settings.ipynb #b6ac23cb
+# %% ../../nbs/03e_apps.settings.ipynb #efde3897
 @dataclass(frozen=True)
 class SettingsState:
     "All that the program remembers."
@@ -79,11 +79,11 @@ class SettingsState:
     dialog: str=""                   # "help", "leave" or none
     saving: int=0                    # milliseconds until it is saved; 0: nothing is being saved
     leaving: bool=False              # goes home once it is saved
-    answer: str=""                   # the last that was said to the user
+    answer: str=""                   # the last answer to the user
 
     @property
     def unsaved(self) -> bool:
-        "Does the window show what is not saved?"
+        "Whether the window shows what is not saved."
         return any(x.now != x.saved for x in self.settings)
 
 # %% ../../nbs/03e_apps.settings.ipynb #d4e271ff
@@ -169,12 +169,10 @@ def _draw_copy(rng: Random, xs: list[Setting], holds: bool) -> tuple[list[Settin
     y = next(y for y in xs if y.kind == "text" and _PLACE[y.name] == _PLACE[x.name] and y.name != x.name)
     return [_begin(z, y.first) if z is x and holds else z for z in xs], _make_goal(rng, "copy", x, y=y)
 
-# %% ../../nbs/03e_apps.settings.ipynb #988a797e
-_HOLDS = .1 # how often a goal that may hold from the beginning does
-
+# %% ../../nbs/03e_apps.settings.ipynb #a2a6ca47
 def _draw_task(rng: Random, family: str, xs: list[Setting]) -> tuple[list[Setting], Goal]:
     "Settings that suit a goal of `family`, and the goal."
-    holds = family in _MAY_HOLD and rng.random() < _HOLDS
+    holds = family in _MAY_HOLD and rng.random() < HOLDS_SHARE
     if family == "all_off": return _draw_off(rng, xs)
     if family == "copy": return _draw_copy(rng, xs, holds)
     if family == "ask":
@@ -185,13 +183,14 @@ def _draw_task(rng: Random, family: str, xs: list[Setting]) -> tuple[list[Settin
     y = rng.choice([y for y in rest if _PLACE[y.name] != _PLACE[x.name]])
     return xs, _make_goal(rng, family, x, _other(rng, x), y, _other(rng, y))
 
-# %% ../../nbs/03e_apps.settings.ipynb #ebcf34c4
+# %% ../../nbs/03e_apps.settings.ipynb #c839271e
 class Settings(TaskApp):
     "A settings window. Goal families: those of `SETTINGS_WORDINGS`."
     name, families, step_budget = "settings", tuple(SETTINGS_WORDINGS), 30
     timer, left_open = "saving", ("saving", "dialog")
 
-_TITLES = ("Notes", "Camera", "Player", "Maps", "Chat", "Reader", "Photos", "Radio", "Mail", "Browser", "Studio", "Desk")
+_TITLES = ("Notes", "Camera", "Player", "Maps", "Chat", "Reader", "Photos", "Radio", "Mail", "Browser", "Studio",
+           "Desk")
 
 @patch
 def _start(self: Settings, rng: Random, family: str) -> SettingsState:
@@ -208,7 +207,7 @@ def _start(self: Settings, rng: Random, family: str) -> SettingsState:
                          rng.choice((0, 0, 900, 1400, 2300)),
                          "home" if family != "redo" and not holds and rng.random() < .2 else "settings")
 
-# %% ../../nbs/03e_apps.settings.ipynb #68b3b37c
+# %% ../../nbs/03e_apps.settings.ipynb #f322762c
 def _rows(x: Setting) -> tuple[Widget, ...]:
     "What shows the setting `x`."
     if x.kind == "switch": return (switch(x.name, x.name, x.now == "On"),)
@@ -217,7 +216,7 @@ def _rows(x: Setting) -> tuple[Widget, ...]:
     return text(x.name), row(*(radio(f"{x.name}={o}", o, o == x.now) for o in x.options))
 
 def _status(s: SettingsState) -> str:
-    "Is it saved, and what has changed since the program was opened?"
+    "Whether it is saved, and what has changed since the program was opened."
     changed = [x.name for x in s.settings if x.now != x.first]
     if not changed and not s.unsaved: return "No changes"
     return f"{'Unsaved' if s.unsaved else 'Saved'}: {changed[0] if len(changed) == 1 else f'{len(changed)} changes'}"
@@ -329,13 +328,13 @@ def _change(self: Settings, s: SettingsState, id: str, text: str) -> SettingsSta
 def _key(self: Settings, s: SettingsState, key: str, id: str) -> SettingsState:
     return _save(s) if key == "ctrl+s" and s.page == "settings" and not s.dialog else s
 
-# %% ../../nbs/03e_apps.settings.ipynb #1831777e
+# %% ../../nbs/03e_apps.settings.ipynb #1d54168e
 def _is(shown: str, name: str) -> bool:
     "Whether `shown`, cut off perhaps, says `name`."
     return shown == name or shown.endswith(ELLIPSIS) and name.startswith(shown[:-1])
 
 def _slipped(goal: Goal, what: str) -> bool:
-    "Whether `what`, all that has changed, cannot be what `goal` wants. (In a whole section, only the list at home tells.)"
+    "Whether `what`, all that has changed, cannot be what `goal` wants. Of a whole section only the list at home tells."
     if goal.family in ("all_off", "ask"): return goal.family == "ask"
     names = [n for n, _ in goal["wants"]]
     many = what.removesuffix(" changes")

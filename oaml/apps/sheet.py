@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['SHEET_WORDINGS', 'SheetState', 'Sheet']
 
-# %% ../../nbs/03m_apps.sheet.ipynb #67d3be47
+# %% ../../nbs/03m_apps.sheet.ipynb #20d2fc93
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from random import Random
@@ -13,7 +13,7 @@ from random import Random
 from fastcore.basics import patch
 
 from .app import ClickOn, Finish, Goal, Intent, PressKey
-from .kit import ScreenReader, TaskApp, count_words, fill, message_box, shuffled, word_goal
+from .kit import HOLDS_SHARE, ScreenReader, TaskApp, count_words, fill, message_box, shuffled, word_goal
 from .words import word_list
 from ..ui.layout import Element
 from ..ui.themes import text_width
@@ -44,7 +44,7 @@ SHEET_WORDINGS = dict(
               "'{row}' and '{row2}' are done. Go there by keys and press ctrl+d."),
 )
 
-# %% ../../nbs/03m_apps.sheet.ipynb #c4162870
+# %% ../../nbs/03m_apps.sheet.ipynb #2e334db6
 _Cells = tuple[tuple[str, ...], ...] # row by row, in the order of `SheetState.rows`
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class SheetState:
 
     @property
     def mouse(self) -> bool:
-        "Do clicks on cells count?"
+        "Whether clicks on cells count."
         return not self.task.family.startswith("key_")
     @property
     def edits(self) -> set[tuple[int, int]]:
@@ -98,11 +98,11 @@ def _table(s: SheetState) -> Widget:
     lines = ((day("", s.rows[r]), *(_cell(s, r, c) for c in range(len(s.cols)))) for r in s.order)
     return grid(len(s.cols)+1, *(day("", n) for n in ("", *s.cols)), *(w for line in lines for w in line))
 
-# %% ../../nbs/03m_apps.sheet.ipynb #a50606e4
+# %% ../../nbs/03m_apps.sheet.ipynb #daf98f42
 class Sheet(TaskApp):
-    "A table of cells. Goal families: the keys of `SHEET_WORDINGS`; those that begin with `key_` are worked by keys alone."
+    "A table of cells. Goal families: the keys of `SHEET_WORDINGS`; those of `key_...` are worked by keys alone."
     name, families, step_budget = "sheet", tuple(SHEET_WORDINGS), 30
-    answer_field, left_open = "said", ("dialog",)
+    answer_field, counted, left_open = "said", "cells", ("dialog",)
 
 @patch
 def view(self: Sheet, s: SheetState) -> Widget: # what to show
@@ -193,9 +193,7 @@ def _task(rng: Random, family: str, s: SheetState) -> SheetState:
     if kind == "total": cells = _put_all(s, cells, places, [_off(rng, v) for v in values])
     return replace(s, task=goal, cells=cells, wanted=_put_all(s, cells, places, values))
 
-# %% ../../nbs/03m_apps.sheet.ipynb #b4c90178
-_ALREADY = .1   # share of goals that hold at the start, where that is possible
-
+# %% ../../nbs/03m_apps.sheet.ipynb #63acb65d
 @patch
 def _start(self: Sheet, rng: Random, family: str) -> SheetState:
     title, extra = rng.choice(tuple(_TOPICS)), dict(total="Total", key_done="Done").get(family)
@@ -209,7 +207,7 @@ def _start(self: Sheet, rng: Random, family: str) -> SheetState:
     tools = shuffled(rng, "undo", "edits", *rng.sample(("sort", *_DECOYS), rng.randint(0, 3)))
     s = _task(rng, family, SheetState(Goal("", family), title, tuple(names), tuple(cols), cells, (), (), tools,
                                       rng.random() < .5, tuple(range(len(names)))))
-    already = family not in ("most", "key_done") and rng.random() < _ALREADY
+    already = family not in ("most", "key_done") and rng.random() < HOLDS_SHARE
     cells = s.wanted if already else s.cells
     return replace(s, cells=cells, origin=cells)
 
@@ -380,10 +378,7 @@ def _set_cells(r: ScreenReader) -> list[Intent]:
 def _plan_page(self: Sheet, r: ScreenReader) -> list[Intent]:
     return dict(most=_answer, key_done=_mark_done).get(r.goal.family, _set_cells)(r)
 
-# %% ../../nbs/03m_apps.sheet.ipynb #66513ad8
-@patch
-def _counts(self: Sheet, s: SheetState) -> tuple: return s.cells
-
+# %% ../../nbs/03m_apps.sheet.ipynb #1ff7e8ea
 @patch
 def _wanted(self: Sheet, start: SheetState) -> tuple: return start.wanted
 
