@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['CALENDAR_WORDINGS', 'CalendarState', 'Calendar']
 
-# %% ../../nbs/03l_apps.calendar.ipynb #6e1242a1
+# %% ../../nbs/03l_apps.calendar.ipynb #9415979e
 from calendar import Calendar as MonthCalendar
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
@@ -13,7 +13,7 @@ from random import Random
 
 from fastcore.basics import patch
 
-from .app import ClickOn, DragTo, Finish, Goal, Intent, ScrollIn, PressKey
+from .app import ClickOn, DragTo, Finish, Goal, Intent, PressKey, ScrollIn
 from .kit import HOLDS_SHARE, ScreenReader, TaskApp, count_words, message_box, question_box, shuffled, word_goal
 from .words import pick_words
 from ..ui.widgets import (Widget, actions, bar, button, day, field, grid, item, listing, menuitem, over, panel, row,

@@ -7,7 +7,7 @@ __all__ = ['HELP_TOOL', 'BACK_TOOL', 'HOLDS_SHARE', 'ScreenReader', 'fill', 'dra
            'question_box', 'undo_bar', 'change_bars', 'undo_all_tool', 'shuffled', 'count_words', 'flip', 'run_down',
            'word_goal', 'TaskApp']
 
-# %% ../../nbs/03c_apps.kit.ipynb #d801d735
+# %% ../../nbs/03c_apps.kit.ipynb #c35105fe
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -20,7 +20,7 @@ from fastcore.basics import patch
 from .app import (App, ClickOn, Finish, Goal, HoverOn, Intent, PressKey, Reply, Screen, ScrollIn, Stage, TypeText,
                            Wait)
 from ..schemas.sessions import Action
-from ..ui.events import Changed, Keyed, Message, Moved, Pressed, Said, Tick
+from ..ui.events import Changed, Keyed, Message, Moved, Said, Tick
 from ..ui.layout import Element, layout
 from ..ui.render import render
 from ..ui.themes import form_of, theme_for

@@ -5,14 +5,14 @@
 # %% auto #0
 __all__ = ['PERTURBATIONS', 'Perturbed', 'Perturb']
 
-# %% ../../nbs/03n_apps.perturb.ipynb #ad54da60
+# %% ../../nbs/03n_apps.perturb.ipynb #b7a45e83
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
 from fastcore.basics import patch
 
-from .app import App, ClickOn, Goal, Intent, PressKey
+from .app import App, Goal, Intent
 from .kit import ScreenReader, message_box, question_box
 from .words import pick_words
 from ..schemas.sessions import Action

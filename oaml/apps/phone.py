@@ -5,14 +5,14 @@
 # %% auto #0
 __all__ = ['PHONE_SIZE', 'OnPhone', 'Phone']
 
-# %% ../../nbs/03o_apps.phone.ipynb #7c37f1af
+# %% ../../nbs/03o_apps.phone.ipynb #0af34d40
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
 from fastcore.basics import patch
 
-from .app import App, ClickOn, Goal, Intent, PressKey
+from .app import App, Goal, Intent
 from .kit import ScreenReader
 from ..schemas.sessions import Action
 from ..ui.events import Keyed, Message, Pressed

@@ -5,13 +5,13 @@
 # %% auto #0
 __all__ = ['SETTINGS_WORDINGS', 'Setting', 'SettingsState', 'Settings']
 
-# %% ../../nbs/03e_apps.settings.ipynb #f83adf71
+# %% ../../nbs/03e_apps.settings.ipynb #04c02068
 from dataclasses import dataclass, replace
 from random import Random
 
 from fastcore.basics import patch
 
-from .app import ClickOn, Finish, Goal, Intent, PressKey
+from .app import ClickOn, Finish, Goal, Intent
 from .kit import BACK_TOOL, HELP_TOOL, HOLDS_SHARE, ScreenReader, TaskApp, fill, message_box, word_goal
 from .words import pick_words
 from ..ui.layout import ELLIPSIS

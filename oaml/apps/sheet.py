@@ -75,15 +75,14 @@ class SheetState:
         "Row and column of the cells that are not as they were."
         return {(r, c) for r, line in enumerate(self.cells) for c, v in enumerate(line) if v != self.origin[r][c]}
 
-# %% ../../nbs/03m_apps.sheet.ipynb #f537ed95
+# %% ../../nbs/03m_apps.sheet.ipynb #93fd773b
 _DECOYS = dict(print=("Print", "print", "There is no printer."), chart=("Chart", "chart", "Select two columns first."),
               send=("Send", "send", "You are not connected."), lock=("Protect", "lock", "Only the owner can do this."),
               help=("Help", "help", "Arrow keys move. Typing replaces. Undo takes back."))
 
 def _tool(s: SheetState, name: str) -> Widget:
     "A tool of the bar, or how many cells were edited."
-    n = len(s.edits)
-    if name == "edits": return text(f"{n} edit{'s'*(n != 1)}" if n else "No edits", "edits", grow=True)
+    if name == "edits": return text(count_words(len(s.edits), "edit") if s.edits else "No edits", "edits", grow=True)
     if name == "undo": return tool("undo", "Undo", "undo", disabled=not s.log)
     return tool("sort", "Sort", "list") if name == "sort" else tool(name, *_DECOYS[name][:2])
 
