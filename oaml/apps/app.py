@@ -4,11 +4,11 @@
 
 # %% auto #0
 __all__ = ['Intent', 'SPLITS', 'CARELESS_TYPES', 'CARELESS_KEYS', 'CARELESS_CHARS', 'ANY_TYPES', 'ANY_KEYS', 'Goal', 'ClickOn',
-           'TypeText', 'PressKey', 'HoverOn', 'DragTo', 'ScrollIn', 'Wait', 'Reply', 'Finish', 'App', 'TaskApp',
-           'named', 'fill', 'choose', 'busy', 'clear_tip', 'look_further', 'tell', 'Screen', 'Stage', 'hear', 'advance',
-           'act', 'digest', 'split_of', 'split_seeds', 'require_split', 'random_action', 'check_app']
+           'HoverOn', 'DragTo', 'ScrollIn', 'TypeText', 'PressKey', 'Wait', 'Reply', 'Finish', 'App', 'Screen', 'Stage',
+           'handle_event', 'advance', 'act', 'digest', 'split_of', 'split_seeds', 'require_split', 'random_action',
+           'check_app']
 
-# %% ../../nbs/03b_apps.app.ipynb #559b001d
+# %% ../../nbs/03b_apps.app.ipynb #e9683346
 import hashlib
 import json
 from collections.abc import Iterable
@@ -29,28 +29,18 @@ from ..ui.widgets import UiState, Widget
 @dataclass(frozen=True)
 class Goal:
     "What the user wants, in words and as facts."
-    text: str                              # all that an agent is told
+    text: str                              # all that an agent is given
     family: str                            # which kind of goal of its application
     facts: tuple[tuple[str, Any], ...]=()  # what the words state, for `plan`
 
     def __getitem__(self, name: str): return dict(self.facts)[name]
 
-# %% ../../nbs/03b_apps.app.ipynb #eb9f027b
+# %% ../../nbs/03b_apps.app.ipynb #76242c24
 @dataclass(frozen=True)
 class ClickOn:
     "Click a widget."
     id: str           # the app's name for it
     how: str="click"  # "click", "double", "right" or "long"
-
-@dataclass(frozen=True)
-class TypeText:
-    "Type where the caret is."
-    text: str         # one line
-
-@dataclass(frozen=True)
-class PressKey:
-    "Press a key or a chord."
-    key: str          # such as "Enter" or "ctrl+a"
 
 @dataclass(frozen=True)
 class HoverOn:
@@ -69,6 +59,17 @@ class ScrollIn:
     id: str           # the app's name for the region
     down: bool=True   # show what is further down; False: further up
 
+# %% ../../nbs/03b_apps.app.ipynb #18f71125
+@dataclass(frozen=True)
+class TypeText:
+    "Type where the caret is."
+    text: str         # one line
+
+@dataclass(frozen=True)
+class PressKey:
+    "Press a key or a chord."
+    key: str          # such as "Enter" or "ctrl+a"
+
 @dataclass(frozen=True)
 class Wait:
     "Let time pass."
@@ -84,7 +85,7 @@ class Finish:
 
 Intent = ClickOn|TypeText|PressKey|HoverOn|DragTo|ScrollIn|Wait|Reply|Finish
 
-# %% ../../nbs/03b_apps.app.ipynb #9b62ebb8
+# %% ../../nbs/03b_apps.app.ipynb #41e363c1
 class App(Protocol):
     "A synthetic application. States are frozen dataclasses of plain values."
     name: str                 # its name in suites, ids and prompts
@@ -113,88 +114,22 @@ class App(Protocol):
         start: Any,   # the first state
         state: Any,   # the state now
     ) -> bool:
-        "Are the wanted changes made, and no others?"
+        "Whether the wanted changes are made, and no others."
     def plan(self,
-        seen: tuple[Element, ...], # what is on the screen
-        goal: Goal,                # what the user wants
-        history: list[Action],     # what was done so far
-    ) -> list[Intent]:             # the preferred one first, never empty
+        elements: tuple[Element, ...], # what is on the screen
+        goal: Goal,                    # what the user wants
+        history: list[Action],         # what was done so far
+    ) -> list[Intent]:                 # the preferred one first, never empty
         "Every acceptable next intent. From any reachable screen it leads to the goal."
 
-# %% ../../nbs/03b_apps.app.ipynb #8385c573
-class TaskApp:
-    "An application whose states hold the goal as `task`."
-    def goal(self,
-        state: Any,   # any state of the episode
-    ) -> Goal:
-        "What the user wants."
-        return state.task
-
-# %% ../../nbs/03b_apps.app.ipynb #04dfc853
-def named(
-    seen: tuple[Element, ...], # what is on the screen
-    name: str,                 # accessible name
-    role: str|None=None,       # its role; None: any
-) -> Element|None:             # None: there is none
-    "The first element with these words."
-    return next((e for e in seen if e.name == name and role in (None, e.role)), None)
-
-def fill(
-    e: Element, # a text box or a cell
-    text: str,  # what it must hold
-) -> list[Intent]: # empty if it does
-    "The next act that puts `text` into `e`: focus it, select what is wrong, type."
-    if e.value == text: return []
-    if not e.focused: return [ClickOn(e.id)]
-    if e.value and not e.selected: return [PressKey("ctrl+a")]
-    return [TypeText(text)] if text else [PressKey("Delete")]
-
-def choose(
-    seen: tuple[Element, ...], # what is on the screen
-    id: str,                   # of a combo box
-    option: str,               # what it must show
-) -> list[Intent]:             # empty if it does
-    "The next act that makes a combo box show `option`: open it, choose."
-    here = named(seen, option, "option")
-    if here and here.id.startswith(f"{id}:"): return [ClickOn(here.id)]
-    if any(e.role == "option" for e in seen): return [PressKey("Escape")]
-    return [] if next(e for e in seen if e.id == id).value == option else [ClickOn(id)]
-
-def busy(
-    seen: tuple[Element, ...], # what is on the screen
-) -> list[Intent]:             # empty if nothing turns
-    "Wait while something takes time."
-    return [Wait()] if any(e.role == "progressbar" for e in seen) else []
-
-def clear_tip(
-    seen: tuple[Element, ...], # what is on the screen
-) -> list[Intent]:             # empty if there is none, or no region that scrolls to go to
-    "A tip may cover what counts: rest the pointer on the region that scrolls instead."
-    region = next((e for e in seen if e.role == "region"), None)
-    return [HoverOn(region.id)] if region and any(e.role == "tooltip" for e in seen) else []
-
-def look_further(
-    seen: tuple[Element, ...], # what is on the screen
-    region: str,               # id of the region to look in
-) -> list[Intent]:
-    "What is wanted is not in sight: scroll on; at the end go back to the top."
-    e = next(e for e in seen if e.id == region)
-    return [PressKey("Home")] if e.value in ("", "100") else [ScrollIn(region)]
-
-def tell(
-    seen: tuple[Element, ...], # what is on the screen
-    text: str,                 # the answer
-) -> list[Intent]:
-    "Give an answer to the user; it then stands at the top of the screen, and that is all."
-    return [Finish()] if named(seen, f"Answer: {text}", "status") else [Reply(text)]
-
-# %% ../../nbs/03b_apps.app.ipynb #52911d9c
+# %% ../../nbs/03b_apps.app.ipynb #ff69a9ee
 @dataclass(frozen=True)
 class Screen:
     "Everything that can change: the application's state and the interface's."
     app: Any                   # the application's state
     ui: UiState=UiState()      # focus, caret, clock, ...
 
+# %% ../../nbs/03b_apps.app.ipynb #f581d1c2
 @dataclass(frozen=True)
 class Stage:
     "What an application runs on: its look and its size stay the same for an episode."
@@ -212,11 +147,11 @@ class Stage:
         screen: Screen, # what to lay out
     ) -> Placed:
         "Where everything is."
-        ui, kept = screen.ui, self.__dict__.get("_kept")
+        ui, last = screen.ui, self.__dict__.get("_last_layout")
         shows = (ui.scroll, ui.popup, ui.popup_at, ui.tip, ui.said)  # all that layout reads of it
-        if kept and kept[0] is screen.app and kept[1] == shows: return kept[2]
+        if last and last[0] is screen.app and last[1] == shows: return last[2]
         placed = layout(self.app.view(screen.app), self.look(screen), self.size, ui)
-        self.__dict__["_kept"] = screen.app, shows, placed  # most events move nothing: the last layout is kept
+        self.__dict__["_last_layout"] = screen.app, shows, placed
         return placed
 
     def elements(self,
@@ -232,12 +167,22 @@ class Stage:
         "The picture."
         return render(self.placed(screen), screen.ui, self.look(screen), written)
 
-# %% ../../nbs/03b_apps.app.ipynb #6dc956bc
-def hear(
+# %% ../../nbs/03b_apps.app.ipynb #d73b4d60
+def _settle(ui: UiState, placed: Placed) -> UiState:
+    "`ui` on a screen that changed under it: focus and caret only on what is still there."
+    there = {p.widget.id for p in placed.walk()}
+    ui = replace(ui, popup=ui.popup if ui.popup in there else None, tip=ui.tip if ui.tip in there else None,
+                 scroll=tuple((k, v) for k, v in ui.scroll if k in there))
+    p = focused(ui, placed)
+    if not p: return replace(ui, focus=None, caret=0, anchor=0)
+    n = len(p.widget.value)
+    return replace(ui, caret=min(ui.caret, n), anchor=min(ui.anchor, n))
+
+def handle_event(
     stage: Stage,   # the application, its look and size
     screen: Screen, # before
     event: Event,   # what happened
-) -> tuple[Screen, tuple[Message, ...]]: # after, and what the application heard
+) -> tuple[Screen, tuple[Message, ...]]: # after, and the messages for the application
     "One event: the interface first, then the application for each message, then a focus that is gone is dropped."
     ui, messages = dispatch(screen.ui, stage.placed(screen), event, stage.look(screen))
     state = screen.app
@@ -250,23 +195,14 @@ def advance(
     screen: Screen, # before
     event: Event,   # what happened
 ) -> Screen:        # after
-    "One event, for whoever does not ask what was heard."
-    return hear(stage, screen, event)[0]
+    "One event, without its messages."
+    return handle_event(stage, screen, event)[0]
 
-def _settle(ui: UiState, placed: Placed) -> UiState:
-    "`ui` on a screen that changed under it: focus and caret only on what is still there."
-    there = {p.widget.id for p in placed.walk()}
-    ui = replace(ui, popup=ui.popup if ui.popup in there else None, tip=ui.tip if ui.tip in there else None,
-                 scroll=tuple((k, v) for k, v in ui.scroll if k in there))
-    p = focused(ui, placed)
-    if not p: return replace(ui, focus=None, caret=0, anchor=0)
-    n = len(p.widget.value)
-    return replace(ui, caret=min(ui.caret, n), anchor=min(ui.anchor, n))
-
+# %% ../../nbs/03b_apps.app.ipynb #dbd9a1a5
 def act(
     stage: Stage,   # the application, its look and size
     screen: Screen, # before
-    action: Action, # what an agent said
+    action: Action, # of an agent
 ) -> Screen:        # after
     "All events of an action."
     for e in compile_action(action, stage.size): screen = advance(stage, screen, e)
@@ -279,7 +215,7 @@ def digest(
     "SHA-256 of `value` as sorted JSON, shortened."
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=vars).encode()).hexdigest()[:16]
 
-# %% ../../nbs/03b_apps.app.ipynb #7291a9da
+# %% ../../nbs/03b_apps.app.ipynb #64236e00
 SPLITS = dict(train=(0, 1_000_000), validation=(1_000_000, 2_000_000), test=(2_000_000, 3_000_000))
 
 def split_of(
@@ -291,6 +227,7 @@ def split_of(
     there = ", ".join(f"{name} is {lo} to {hi-1}" for name, (lo, hi) in SPLITS.items())
     raise ValueError(f"seed: {seed} is in no split; {there}")
 
+# %% ../../nbs/03b_apps.app.ipynb #986fec03
 def split_seeds(
     split: str,   # a key of `SPLITS`
     n: int,       # how many, 0 or more
@@ -303,6 +240,7 @@ def split_seeds(
         raise ValueError(f"split {split!r} has seeds 0 to {hi-lo-1} within it; {n} from {first} on is outside")
     return range(lo+first, lo+first+n)
 
+# %% ../../nbs/03b_apps.app.ipynb #41879375
 def require_split(
     seeds: Iterable[int],                # to be used
     allowed: tuple[str, ...]=("train",), # keys of `SPLITS`
@@ -313,7 +251,7 @@ def require_split(
         if (split := split_of(s)) not in allowed:
             raise ValueError(f"seed {s} is of the {split} split and must not be in {what}")
 
-# %% ../../nbs/03b_apps.app.ipynb #d1f072dc
+# %% ../../nbs/03b_apps.app.ipynb #bfc155c5
 CARELESS_TYPES = ("click", "click", "click", "type", "key_press", "double_click", "scroll", "drag", "wait", "move",
                   "long_press")  # clicks most often
 CARELESS_KEYS = ("Tab", "Enter", "Space", "Backspace", "Delete", "Left", "Home", "ctrl+a", "shift+Tab")
@@ -322,29 +260,32 @@ CARELESS_CHARS = "abcxyz019 é'\""
 ANY_TYPES = (*CARELESS_TYPES, "right_click", "answer")  # all that an application must bear
 ANY_KEYS = (*CARELESS_KEYS, "Escape", "Up", "Down", "PageDown", "End", "F2", "ctrl+z", "ctrl+d", "BACK", "HOME")
 
+# %% ../../nbs/03b_apps.app.ipynb #cd53105f
+def _random_point(rng: Random, elements: tuple[Element, ...]) -> tuple[float, float]:
+    "A point on an element, seven times in ten, else anywhere."
+    x0, y0, x1, y1 = rng.choice(elements).box if elements and rng.random() < .7 else (0, 0, 1, 1)
+    return round(rng.uniform(x0, x1), 3), round(rng.uniform(y0, y1), 3)
+
+# %% ../../nbs/03b_apps.app.ipynb #f9ba0824
 def random_action(
-    rng: Random,               # decides
-    seen: tuple[Element, ...], # what is on the screen
+    rng: Random,                   # decides
+    elements: tuple[Element, ...], # what is on the screen
     types: tuple[str, ...]=CARELESS_TYPES, # of actions, the more often named the likelier
     keys: tuple[str, ...]=CARELESS_KEYS,   # that may be pressed
 ) -> Action:
     "Something a careless hand might do: mostly on a widget, sometimes anywhere."
     kind = rng.choice(types)
-    def point():
-        x0, y0, x1, y1 = rng.choice(seen).box if seen and rng.random() < .7 else (0, 0, 1, 1)
-        return round(rng.uniform(x0, x1), 3), round(rng.uniform(y0, y1), 3)
     if kind == "wait": return Action("wait")
     if kind in ("type", "answer"):
         return Action(kind, text="".join(rng.choice(CARELESS_CHARS) for _ in range(rng.randint(1, 8))))
     if kind == "key_press": return Action("key_press", key=rng.choice(keys))
-    x, y = point()
+    x, y = _random_point(rng, elements)
     if kind == "scroll": return Action("scroll", x=x, y=y, dx=0., dy=rng.choice((-.5, .5)))
-    if kind == "drag":
-        x2, y2 = point()
-        return Action("drag", x=x, y=y, x2=x2, y2=y2)
-    return Action(kind, x=x, y=y)
+    if kind != "drag": return Action(kind, x=x, y=y)
+    x2, y2 = _random_point(rng, elements)
+    return Action("drag", x=x, y=y, x2=x2, y2=y2)
 
-# %% ../../nbs/03b_apps.app.ipynb #66d8d6ab
+# %% ../../nbs/03b_apps.app.ipynb #2f100a57
 def check_app(
     app: App,                         # the application
     seed: int,                        # of its start and of the random actions
@@ -358,11 +299,11 @@ def check_app(
     assert app.goal(first.app).family == family and app.goal(first.app).text.strip()
     done, plans = [], {}
     for _ in range(actions):
-        seen = stage.elements(screen)
-        plan = app.plan(seen, app.goal(screen.app), [])
-        assert plan, f"{app.name}: no plan on {seen}"
-        assert plans.setdefault(digest(list(map(asdict, seen))), plan) == plan, f"{app.name}: two plans for one screen"
-        done.append(random_action(rng, seen, ANY_TYPES, ANY_KEYS))
+        found = stage.elements(screen)
+        plan = app.plan(found, app.goal(screen.app), [])
+        assert plan, f"{app.name}: no plan on {found}"
+        assert plans.setdefault(digest(list(map(asdict, found))), plan) == plan, f"{app.name}: two plans for one screen"
+        done.append(random_action(rng, found, ANY_TYPES, ANY_KEYS))
         screen = act(stage, screen, done[-1])
     again = first
     for a in done: again = act(stage, again, a)

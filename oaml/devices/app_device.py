@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from fastcore.basics import patch
 
-from ..apps.app import App, Goal, Intent, Screen, Stage, digest, hear, split_of
+from ..apps.app import App, Goal, Intent, Screen, Stage, digest, handle_event, split_of
 from ..apps.catalog import load_app
 from .device import (Call, ClearCache, DeviceError, DisableAnimations, ForceStop, Frame, GrantPermissions,
                               PressButton, Rotate, StartActivity, StartAccessibilityService, StartScreenPinning, Tap,
@@ -159,7 +159,7 @@ def feed(self: AppDevice,
 def _advance(self: AppDevice, event: Event):
     "One event. An application that is not running hears none, but time passes."
     if not self.running: return self._pass_time(event)
-    self.screen, messages = hear(self.stage, self.screen, event)
+    self.screen, messages = handle_event(self.stage, self.screen, event)
     self._log += [f"I/{self.app.name}: {m}" for m in messages if not isinstance(m, Tick)]
 
 @patch

@@ -24,7 +24,9 @@ class ModelFamily:
 
 MODEL_FAMILIES: list[ModelFamily] = []
 
-def register_models(family: ModelFamily):
+def register_models(
+    family: ModelFamily, # of a package's own
+):
     "Let `from_pretrained` know these models."
     MODEL_FAMILIES.append(family)
 
