@@ -63,7 +63,11 @@ class EpisodeDriver:
         if step_budget is not None and step_budget < 1: raise ValueError(f"step_budget: {step_budget} is fewer than 1")
         self.device, self.step_budget, self.watch = device, step_budget, watch
         self.last: Transition|None = None  # None before the first reset
-        self.actions: list[Action] = []    # of the present episode, oldest first
+        self.seed: int|None = None         # of the present episode, if it began with a reset
+        self.actions: list[Action] = []    # of it, oldest first
+        self.presatisfied = False          # its goal held before the first action
+        self.reached = False               # the goal held at some moment
+        self.success = False               # it held at the episode's own end: DONE, or the page's
 
     @property
     def budget(self) -> int:
@@ -78,10 +82,6 @@ class EpisodeDriver:
     def over(self) -> bool:
         "True if the episode has ended."
         return self.last is not None and self.last.over
-    @property
-    def success(self) -> bool:
-        "True if the episode came to its own end, not to the budget's, with the goal fulfilled."
-        return self.last is not None and self.last.terminated and self.device.solved()
     @property
     def invalid(self) -> int:
         "How many actions could not be understood."
@@ -102,14 +102,16 @@ def reset(self: EpisodeDriver,
     draw: bool=True, # False: frames have no pixels, which is faster
 ) -> Transition:
     "Begin the episode of `seed`."
-    return self.begin(self.device.reset(seed, **_how(draw)))
+    first = self.begin(self.device.reset(seed, **_how(draw)))
+    self.seed = seed
+    return first
 
 @patch
 def begin(self: EpisodeDriver,
     frame: Frame, # what the device shows now
 ) -> Transition:
     "Begin an episode where the device stands: what was done to it before counts neither as an act nor against the budget."
-    self.actions, self.presatisfied = [], self.device.solved()
+    self.actions, self.seed, self.success, self.presatisfied = [], None, False, self.device.solved()
     self.reached, self.last = self.presatisfied, Transition(frame)
     return self.last
 
@@ -126,9 +128,9 @@ def act(self: EpisodeDriver,
     frame = self.device.perform(action, **_how(draw))
     self.actions.append(action)
     solved, ended = self.device.solved(), action.type == "done" or self.device.ended
-    self.reached |= solved
+    self.reached, self.success = self.reached or solved, solved and ended
     spent = not ended and len(self.actions) >= self.budget
-    self.last = Transition(frame, float(solved and ended), ended, spent, (frame.clock - before.clock)/1000, "steps"*spent)
+    self.last = Transition(frame, float(self.success), ended, spent, (frame.clock - before.clock)/1000, "steps"*spent)
     return self.last
 
 # %% ../../nbs/04d_devices.episode.ipynb #929e3275
@@ -136,15 +138,18 @@ def act(self: EpisodeDriver,
 class EpisodeSnapshot:
     "An episode at one moment."
     device: Any                 # what the device's own `snapshot` gave
+    seed: int|None              # of the episode
     actions: tuple[Action, ...] # so far
     presatisfied: bool          # the goal held at the start
     reached: bool               # the goal held at some moment
+    success: bool               # the episode is over and succeeded
     last: Transition            # the last act and what came of it
 
 @patch
 def snapshot(self: EpisodeDriver) -> EpisodeSnapshot:
     "This moment, to be returned to. Raises AttributeError on a device that cannot (only applications can)."
-    return EpisodeSnapshot(self.device.snapshot(), tuple(self.actions), self.presatisfied, self.reached, self.last)
+    return EpisodeSnapshot(self.device.snapshot(), self.seed, tuple(self.actions), self.presatisfied, self.reached,
+                           self.success, self.last)
 
 @patch
 def restore(self: EpisodeDriver,
@@ -152,6 +157,6 @@ def restore(self: EpisodeDriver,
 ) -> Transition:
     "Go on from there. Raises DeviceError for another application or size."
     self.device.restore(moment.device)
-    self.actions, self.last = list(moment.actions), moment.last
-    self.presatisfied, self.reached = moment.presatisfied, moment.reached
+    self.seed, self.actions, self.last = moment.seed, list(moment.actions), moment.last
+    self.presatisfied, self.reached, self.success = moment.presatisfied, moment.reached, moment.success
     return self.last

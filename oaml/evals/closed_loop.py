@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from PIL import Image
 
 from ..devices.app_device import AppDevice
+from ..devices.episode import EpisodeDriver
 from ..devices.oracle import acceptable_targets, play_oracle
-from .baselines import Agent, View, moving_bar
+from .baselines import Agent, introduce, moving_bar, view_of
 from .trajectory_matching import BATCH, Ratio, matches
 from ..schemas.arguments import check_arguments
 from ..schemas.sessions import Action, Target
@@ -42,27 +43,18 @@ class Outcome:
         return sum(a.type == "failed" for a in self.actions)
 
 # %% ../../nbs/15c_evals.closed_loop.ipynb #e653c1c8
-class _Run:
-    "One device in the middle of an episode."
-    def __init__(self, device: AppDevice, seed: int):
-        device.reset(seed, draw=False)
-        before = device.solved()
-        steps = len(play_oracle(device))
-        self.device, self.frame = device, device.reset(seed)
-        goal = device.goal
-        self.outcome = Outcome(device.app.name, seed, goal.family, goal.text, before, steps, reached=before)
-    @property
-    def over(self) -> bool:
-        did = self.outcome.actions
-        return bool(did) and did[-1].type == "done" or len(did) >= self.device.app.step_budget
-    def view(self) -> View:
-        return View(self.frame.image, self.device.goal.text, list(self.outcome.actions), self.device)
-    def perform(self, action: Action):
-        "Act, and see what it did to the goal."
-        self.frame = self.device.perform(action)
-        self.outcome.actions.append(action)
-        self.outcome.reached |= self.device.solved()
-        if action.type == "done": self.outcome.success = self.device.solved()
+def _begin(device: AppDevice, seed: int) -> tuple[EpisodeDriver, int]:
+    "An episode at its first screen, and how many actions the oracle needs in it."
+    device.reset(seed, draw=False)
+    oracle_steps, driver = len(play_oracle(device)), EpisodeDriver(device)
+    driver.reset(seed)
+    return driver, oracle_steps
+
+def _outcome(driver: EpisodeDriver, oracle_steps: int) -> Outcome:
+    "What became of an episode."
+    goal = driver.device.goal
+    return Outcome(driver.device.app.name, driver.seed, goal.family, goal.text, driver.presatisfied, oracle_steps,
+                   driver.actions, driver.reached, driver.success)
 
 # %% ../../nbs/15c_evals.closed_loop.ipynb #bf049a07
 @check_arguments
@@ -73,19 +65,21 @@ def run_episodes(
     progress: bool=False,                    # show a bar of finished episodes, and of actions
 ) -> list[Outcome]:                          # in the order of `seeds`
     "Every episode to its DONE or to the step budget (seed document 1, 12.1)."
-    runs = [_Run(make_device(), s) for s in seeds]
-    with moving_bar(f"{agent.name}, acting", len(runs), "episode", progress) as bar:
-        while live := [r for r in runs if not r.over]:
+    begun = [_begin(make_device(), s) for s in seeds]
+    drivers = [driver for driver, _ in begun]
+    introduce(agent, drivers)
+    with moving_bar(f"{agent.name}, acting", len(drivers), "episode", progress) as bar:
+        while live := [d for d in drivers if not d.over]:
             for i in range(0, len(live), BATCH):
                 _act_once(agent, live[i:i+BATCH])
-                bar.set_postfix(actions=sum(r.outcome.steps for r in runs))  # nothing may be finished for long
-            bar.update(sum(r.over for r in live))
-    for r in runs: r.device.close()
-    return [r.outcome for r in runs]
+                bar.set_postfix(actions=sum(len(d.actions) for d in drivers))  # nothing may be finished for long
+            bar.update(sum(d.over for d in live))
+    for d in drivers: d.close()
+    return [_outcome(*b) for b in begun]
 
-def _act_once(agent: Agent, runs: list[_Run]):
-    "One action in each of `runs`."
-    for r, action in zip(runs, agent.act([r.view() for r in runs]), strict=True): r.perform(action)
+def _act_once(agent: Agent, drivers: list[EpisodeDriver]):
+    "One action in each of the episodes."
+    for d, action in zip(drivers, agent.act([view_of(d) for d in drivers]), strict=True): d.act(action)
 
 def replay(
     device: AppDevice,  # of the same application and look

@@ -18,7 +18,7 @@ from tqdm.auto import tqdm
 
 from ..config import PROVIDERS, settings
 from ..devices.app_device import AppDevice
-from .baselines import PolicyAgent, View
+from .baselines import PolicyAgent, AgentView
 from .closed_loop import Outcome, run_episodes
 from .trajectory_matching import predict_steps
 from ..ingest.store import write_atomic
@@ -146,7 +146,7 @@ class HostedAgent:
     ): self.adapter, self.name, self.budget, self.folder = adapter, name, budget or Budget(), folder
 
     def act(self,
-        views: list[View],  # of as many episodes
+        views: list[AgentView],  # of as many episodes
     ) -> list[Action]:      # one for each
         "The next action in each episode; nothing is stored. Raises ApiError."
         with ThreadPoolExecutor(self.adapter.concurrency) as pool:

@@ -8,48 +8,42 @@ __all__ = ['PAGES', 'MINIWOB_SUITE', 'MINIWOB_AGENTS', 'MiniwobRun', 'Pages', 'e
 # %% ../../nbs/15h_evals.miniwob.ipynb #5a3f5fee
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 
 from tqdm.auto import tqdm
 
 from ..apps.app import split_seeds
 from ..devices.chromium import PagePool, missing_browser
 from ..devices.device import DeviceError
-from ..miniwob.device import TASKS, MiniwobDevice, html_folder, known_task, task_budget
+from ..devices.episode import EpisodeDriver
+from ..miniwob.device import TASKS, MiniwobDevice, html_folder, known_task
 from ..miniwob.oracles import ORACLES, MiniwobOracle
-from .baselines import Agent, View, moving_bar
+from .baselines import Agent, introduce, moving_bar, view_of
 from .suites import ROW, mean_row, load_agent
 from .trajectory_matching import Ratio
 from ..schemas.sessions import Action
 
 # %% ../../nbs/15h_evals.miniwob.ipynb #67af8bb6
-@dataclass
-class MiniwobRun:
-    "One episode and what became of it."
-    device: MiniwobDevice                             # in the middle of it
-    seed: int                                         # of the episode
-    actions: list[Action]=field(default_factory=list) # so far
-    success: bool=False                               # by now
-    over: bool=False                                  # nothing more is asked
+class MiniwobRun(EpisodeDriver):
+    "An episode on one of several pages, which begins when its page's thread begins it."
+    def __init__(self,
+        device: MiniwobDevice, # its page
+        seed: int,             # of the episode
+    ):
+        super().__init__(device)
+        self.wanted_seed = seed
 
-    def begin(self):
-        "Reset the device."
-        self.frame = self.device.reset(self.seed)
-        self.goal = self.device.goal
-
-    def view(self) -> View:
-        "What an agent is given."
-        return View(self.frame.image, self.goal, list(self.actions), self.device)
+    def start(self):
+        "Reset the page. The goal's words are kept: the page goes on to other episodes."
+        self.reset(self.wanted_seed)
+        self.goal = self.device.goal.text
 
     def perform(self,
-        action: Action, # what the agent said
+        action: Action, # what the agent answered
     ):
-        "Carry it out, unless the agent is done."
-        self.actions.append(action)
-        if action.type != "done": self.frame = self.device.perform(action)
-        spent = len(self.actions) >= task_budget(self.device.task)
-        self.success, self.over = self.device.success, self.device.ended or action.type == "done" or spent
-        if self.over: self.frame = None  # nobody looks again, and a whole evaluation has 12,500 of them
+        "Carry it out. Of an episode that is over the screen is let go: a whole evaluation has 12,500 of them."
+        last = self.act(action)
+        if last.over: self.last = replace(last, frame=None)
 
 # %% ../../nbs/15h_evals.miniwob.ipynb #dc46b872
 PAGES = 4 # that act at once
@@ -87,9 +81,10 @@ class Pages:
     def _together(self, agent: Agent, seeds: Sequence[int], run: Callable) -> list[MiniwobRun]:
         "Runs in lockstep, each on its page."
         runs = [run(d, s) for d, s in zip(self.pool.devices, seeds)]
-        self.pool.each(lambda r: r.begin(), runs)
+        self.pool.each(lambda r: r.start(), runs)
+        introduce(agent, runs)
         while live := [r for r in runs if not r.over]:
-            self.pool.each(lambda r, action: r.perform(action), live, agent.act([r.view() for r in live]))
+            self.pool.each(lambda r, action: r.perform(action), live, agent.act([view_of(r) for r in live]))
         return runs
 
     def close(self):

@@ -13,7 +13,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from .baselines import Agent, View, moving_bar
+from .baselines import Agent, AgentView, moving_bar
 from ..schemas.arguments import check_arguments
 from ..schemas.sessions import Action, Episode, Step, Target
 
@@ -175,7 +175,7 @@ def predict_steps(
     said = []
     with moving_bar(f"{agent.name}, recorded", len(flat), "step", progress) as bar:
         for i in range(0, len(flat), BATCH):
-            said += agent.act([View(np.asarray(e.steps[k].observation.image()), e.goal, [s.action for s in e.steps[:k]])
+            said += agent.act([AgentView(np.asarray(e.steps[k].observation.image()), e.goal, [s.action for s in e.steps[:k]])
                                for e, k in flat[i:i+BATCH]])
             bar.update(len(said) - bar.n)
     rest = iter(said)

@@ -27,6 +27,7 @@ from ..apps.app import random_action, require_split, split_seeds
 from ..apps.catalog import HELD_OUT_APP
 from ..devices.app_device import AppDevice
 from ..devices.device import Frame, save_observation
+from ..devices.episode import EpisodeDriver
 from ..devices.oracle import acceptable_targets
 from .store import begin_folder, finish_folder, load_session, load_sessions, lock_folder, save_session
 from ..schemas.arguments import check_arguments
@@ -58,9 +59,10 @@ def episode_summary(
     return f"After careless acts: {sentence}" if disturbed else sentence[0].upper() + sentence[1:]
 
 # %% ../../nbs/08b_ingest.synthetic.ipynb #b75d3df6
-def _record_step(device: AppDevice, frame: Frame, history: list[Action], screens: Path, precision: int) -> Step:
+def _record_step(driver: EpisodeDriver, screens: Path, precision: int) -> Step:
     "The oracle's next step on what is shown, with its reason and every acceptable act."
-    targets = acceptable_targets(device, history, precision)
+    device, frame = driver.device, driver.frame
+    targets = acceptable_targets(device, driver.actions, precision)
     thought, _ = reason_of(targets[0], device.seen, device.goal.text)
     return Step(frame.clock/1000, save_observation(frame, screens), targets[0].action, thought, targets)
 
@@ -69,8 +71,8 @@ def careless_act(
     rng: Random,       # decides what
 ) -> Action:
     "A click on some widget, some text of the goal wherever the caret is, or anything."
-    kind, said = rng.random(), [v for _, v in device.goal.facts if isinstance(v, str) and v]
-    if kind < .3 and said: return Action("type", text=rng.choice(said))
+    kind, words = rng.random(), [v for _, v in device.goal.facts if isinstance(v, str) and v]
+    if kind < .3 and words: return Action("type", text=rng.choice(words))
     places = [e.box for e in device.seen if e.role in FOCUSABLE]
     if kind < .8 and places:
         x0, y0, x1, y1 = rng.choice(places)
@@ -97,15 +99,13 @@ def record_episode(
     precision: int=3,      # decimals of coordinates
 ) -> Episode:
     "One oracle episode. Raises RuntimeError if the oracle does not get there: that is a bug of the application."
-    frame = device.reset(seed)
-    if recovery: frame = disturb(device, Random(f"disturb:{seed}"))
-    steps, history = [], []
-    for _ in range(device.app.step_budget):
-        steps.append(_record_step(device, frame, history, screens, precision))
-        history.append(steps[-1].action)
-        if history[-1].type == "done": break
-        frame = device.perform(history[-1])
-    if not device.solved() or history[-1].type != "done":
+    driver, steps = EpisodeDriver(device), []
+    driver.reset(seed)
+    if recovery: driver.begin(disturb(device, Random(f"disturb:{seed}")))
+    while not driver.over:
+        steps.append(_record_step(driver, screens, precision))
+        driver.act(action := steps[-1].action, draw=action.type != "done")  # nobody sees what is behind DONE
+    if not driver.success:
         raise RuntimeError(f"{device.app.name}: the oracle does not solve seed {seed}")
     goal, theme = device.goal, device.stage.theme
     meta = dict(app=device.app.name, seed=seed, theme=theme.family, size=list(device.size), recovery=recovery,

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
+from weakref import WeakValueDictionary
 
 import numpy as np
 from PIL import ImageColor
@@ -769,14 +770,21 @@ def miniwob_targets(
     return plan(device.task, Seen(device.page.evaluate(SEE), device.goal.text, history, precision))
 
 class MiniwobOracle:
-    "An agent that plays the tasks of `ORACLES`. Needs a live device in the view."
+    "An agent that plays the tasks of `ORACLES`. Has to be told the devices of its episodes."
     name = "oracle"
     def __init__(self,
         precision: int=3, # decimals of coordinates, 1 to 6
-    ): self.precision = precision
+    ): self.precision, self.devices = precision, WeakValueDictionary()
+
+    def attach(self,
+        episode: int,          # as views of it say
+        device: MiniwobDevice, # on which it happens
+    ):
+        "Know the device of an episode."
+        self.devices[episode] = device
 
     def act(self,
-        views: list,        # each with the live `device` and the `history` of its episode
+        views: list,        # each with the `episode` and the `history` of it
     ) -> list[Action]:      # one for each
         "The preferred next act in each episode."
-        return [miniwob_targets(v.device, v.history, self.precision)[0].action for v in views]
+        return [miniwob_targets(self.devices[v.episode], v.history, self.precision)[0].action for v in views]

@@ -20,7 +20,7 @@ from PIL import Image
 
 from ..datasets.prompts import check_goal
 from ..datasets.samples import load_image
-from ..evals.baselines import View
+from ..evals.baselines import AgentView
 from ..evals.suites import load_agent, load_suite
 from ..models.cards import read_card
 from ..nano.files import shipped_nano
@@ -145,7 +145,7 @@ def predict(
     load_image(screen, str(image))  # raises for a picture of a few pixels, before it is scaled
     fitted = fit_screen(screen, sizes)
     for note in fit_notes(fitted, sizes): say(note)
-    answer = load_agent(agent, load_suite("login-v1")).act([View(fitted.image, goal, [])])[0]
+    answer = load_agent(agent, load_suite("login-v1")).act([AgentView(fitted.image, goal, [])])[0]
     action = fitted.on_original(answer)
     if draw is not None: (side_by_side(screen, expected, action) if expected else draw_action(screen, action)).save(draw)
     return action

@@ -8,7 +8,7 @@ __all__ = ['ONE_CLICK', 'CLICKS', 'TYPING', 'TRANSFER', 'TRAINED', 'GROUPS', 'De
 # %% ../../nbs/18c_scripts.miniwob.ipynb #858dc3ee
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from tqdm.auto import tqdm
@@ -16,7 +16,7 @@ from tqdm.auto import tqdm
 from ..apps.app import split_seeds
 from ..devices.chromium import missing_browser
 from ..devices.device import save_observation
-from ..miniwob.device import known_task
+from ..miniwob.device import MiniwobDevice, known_task
 from ..miniwob.oracles import ORACLES, MiniwobOracle
 from ..evals.miniwob import PAGES, MiniwobRun, Pages
 from ..evals.suites import mean_row
@@ -37,24 +37,27 @@ TRAINED = ONE_CLICK + CLICKS + TYPING
 GROUPS = dict(one_click=ONE_CLICK, clicks=CLICKS, typing=TYPING, transfer=TRANSFER)
 
 # %% ../../nbs/18c_scripts.miniwob.ipynb #21ceb7cc
-@dataclass
 class Demonstration(MiniwobRun):
-    "A run whose screens and acts are kept."
-    folder: Path|None=None                        # for the screens
-    kept: list[Step]=field(default_factory=list)  # so far
-
-    def perform(self,
-        action: Action, # what the oracle does
+    "A run that is recorded: its screens and acts are kept."
+    def __init__(self,
+        device: MiniwobDevice, # its page
+        seed: int,             # of the episode
+        folder: Path,          # for the screens
     ):
-        "Keep it, then carry it out."
+        super().__init__(device, seed)
+        self.folder, self.steps, self.watch = folder, [], Demonstration.note
+
+    def note(self,
+        action: Action, # what the oracle is about to do
+    ):
+        "Keep the screen and the action."
         frame = replace(self.frame, elements=self.device.read_elements())
-        self.kept.append(Step(frame.clock/1000, save_observation(frame, self.folder), action))
-        super().perform(action)
+        self.steps.append(Step(frame.clock/1000, save_observation(frame, self.folder), action))
 
     def episode(self) -> Episode:
         "What it was."
         meta = dict(app="miniwob", task=self.device.task, seed=self.seed, size=list(self.device.size))
-        return Episode(f"{self.device.task}-{self.seed}", self.goal, self.kept, success=True,
+        return Episode(f"{self.device.task}-{self.seed}", self.goal, self.steps, success=True,
                        workflow_id=self.device.task, meta=meta)
 
 def collect(
@@ -75,11 +78,11 @@ def collect(
         if there != meta: raise FileExistsError(f"{out}: holds other sessions ({there}); choose another folder")
     if problem := missing_browser(): raise OSError(problem)
     (out/"screens").mkdir(parents=True, exist_ok=True)
-    def noted(device, seed): return Demonstration(device, seed, folder=out/"screens")
+    def recorded(device, seed): return Demonstration(device, seed, out/"screens")
     with Pages(min(PAGES, episodes)) as pages:
         for task in tqdm([t for t in tasks if t not in done], "the oracle plays", unit="task", disable=not progress,
                          leave=False):
-            runs = pages.play(MiniwobOracle(), task, seeds, noted)
+            runs = pages.play(MiniwobOracle(), task, seeds, recorded)
             session = Session(task, [r.episode() for r in runs if r.success], dict(app="miniwob", task=task))
             save_sessions([session], out, meta, add=True)
     return load_sessions(out, check_screens=False)
