@@ -120,6 +120,7 @@ def export_hf(
         part = Path(work)/"part"
         (part/"data").mkdir(parents=True)
         try: table = d.Dataset.from_generator(hf_rows, features=hf_features(), cache_dir=f"{work}/cache",
+                                              fingerprint="steps",  # of a cache that ends with this call: nothing is hashed
                                               gen_kwargs=dict(folder=str(folder), fmt=fmt))
         except d.exceptions.DatasetGenerationError as e: raise e.__cause__ from None  # which says what was wrong
         table.to_parquet(part/"data"/"train-00000-of-00001.parquet")

@@ -199,7 +199,7 @@ def training_episodes(
 @check_arguments
 def load_agent(
     name: str,                           # one of `AGENTS`, the folder of a trained agent, anthropic:MODEL, openai:MODEL
-    suite: Suite,                        # the copying baselines are made from its training split
+    suite: Suite|None,                   # the copying baselines are made from its training split; None: for other agents
     episodes: list[Episode]|None=None,   # training episodes for them; None makes some
     hosted: dict|None=None,              # options of a hosted model, see `load_hosted`
     progress: bool=False,                # show a bar while they are made
