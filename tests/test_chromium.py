@@ -20,7 +20,8 @@ from gymnasium.vector import AutoresetMode
 from oaml.apps.app import random_action
 from oaml.devices.chromium import CLOCK, Chromium, Page, PageDevice, PagePool, missing_browser, sweep_folders
 from oaml.devices.device import DeviceError, ForceStop, InstallApk, PressButton, StartActivity, StartIntent, Tap
-from oaml.devices.html_page import HtmlDevice, HtmlEnv, check_faces
+from oaml.devices.html_page import HtmlDevice, check_faces
+from oaml.envs.gym_env import HtmlEnv
 from oaml.envs.vector import PagedVectorEnv, batch_actions, make_vector
 from oaml.schemas.sessions import Action
 from oaml.ui.events import KeyDown, PointerDown, PointerMove, PointerUp, Text, Tick, Wheel

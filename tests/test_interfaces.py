@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import oaml.envs
+import oaml.tasks
 from oaml.apps.app import random_action
 from oaml.devices.app_device import AppDevice
 from oaml.envs.gym_env import ENV_TYPES, AppEnv
@@ -43,7 +44,7 @@ from oaml.envs.wrappers import (ActionReader, BaseWrapper, DiscreteAction, GymIn
                                 TextAction, VhIo)
 from oaml.ingest.store import load_sessions
 
-LOGIN = load_task(Path(oaml.envs.__file__).parent/"task_files"/"login.textproto")
+LOGIN = load_task(Path(oaml.tasks.__file__).parent/"task_files"/"login.textproto")
 GOALS = dict(goals=("login",))
 
 
