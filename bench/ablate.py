@@ -1,4 +1,4 @@
-"""What makes nano learn sooner: `python bench/ablate.py [eye] [finding]` writes bench/ablations.json.
+"""What makes nano learn sooner: `python bench/ablate.py [eye] [finding]` writes experiments/ablations.json.
 
 Two of the recipe's stages (configs/nano/1-eye.yaml, 2-finding.yaml), cut to some thousand screens, and the same with one
 thing changed at a time: the same screens in the same order, one seed, one thread. A row has how many CPU seconds it
@@ -30,7 +30,7 @@ from oaml.training.config import load_config
 from oaml.training.trainer import Trainer
 
 HERE = Path(__file__).resolve().parent
-OUT = HERE/"ablations.json"
+OUT = HERE.parent/"experiments/ablations.json"
 NEAR = .06  # of the screen: a coordinate within this is right
 
 

@@ -1,4 +1,4 @@
-"""What DAgger brings: `python bench/dagger.py [APPLICATION] [--rounds N]`, results in bench/runs/dagger. Three
+"""What DAgger brings: `python bench/dagger.py [APPLICATION] [--rounds N]`, results in experiments/dagger. Three
 quarters of an hour on two cores.
 
 Two trainings on as many screens of one application begin with the same weights: one goes through the states that the
@@ -19,7 +19,7 @@ from oaml.scripts.train import train
 from oaml.training.config import load_config
 
 ROOT = Path(__file__).parents[1]
-OUT = ROOT/"bench/runs/dagger"
+OUT = ROOT/"experiments/dagger"
 KEPT = ("resolved.yaml", "metrics.jsonl", "environment.json")
 
 

@@ -1,4 +1,4 @@
-"""What the nano that oaml ships can do: `python bench/nano.py [SUITE ...]`, results in bench/runs/nano.
+"""What the nano that oaml ships can do: `python bench/nano.py [SUITE ...]`, results in experiments/nano.
 
 For each suite: nano beside the oracle, do-nothing, random, the memoriser and the nearest screen, 100 test episodes an
 application; for synthetic-v1 what was wrong in the episodes that failed, for the robust suite what came between. Half
@@ -15,7 +15,7 @@ from oaml.evals.closed_loop import beside_oracle
 from oaml.evals.suites import AGENTS, evaluate_suite, load_agent, load_suite
 from oaml.scripts.eval_policy import write_results
 
-OUT = Path(__file__).parent/"runs/nano"
+OUT = Path(__file__).parents[1]/"experiments/nano"
 SUITES = ("synthetic-v1", "synthetic-v1-ood", "synthetic-v1-mobile", "synthetic-v1-robust")
 
 

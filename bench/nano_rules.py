@@ -1,4 +1,4 @@
-"""What two rules around nano are worth: `python bench/nano_rules.py [margin] [circles]`, results in bench/runs/nano/rules.json.
+"""What two rules around nano are worth: `python bench/nano_rules.py [margin] [circles]`, results in experiments/nano/rules.json.
 
 margin: a thought that all is done must lead by two nats, or need not; 34 validation episodes of each of the nine
 applications, 306 in all. circles: with and without `AgentPolicy`'s retries; `files` on the hundred test seeds that are
@@ -19,7 +19,7 @@ from oaml.evals.suites import load_suite
 from oaml.ingest.store import write_atomic
 from oaml.runtime.policy import load_policy
 
-OUT = Path(__file__).parent/"runs/nano/rules.json"
+OUT = Path(__file__).parents[1]/"experiments/nano/rules.json"
 SUITE = load_suite("synthetic-v1")
 
 

@@ -263,7 +263,7 @@ def leaderboard(
 ):
     """One **table** of many evaluations: the agents of each suite, the best first.
 
-    Example: `oaml leaderboard bench/runs/*`.
+    Example: `oaml leaderboard experiments/*`.
     """
     from oaml.evals.leaderboard import leaderboard as collect, leaderboard_table
     typer.echo(leaderboard_table(_mendable(collect, runs=runs, suite=suite)))
