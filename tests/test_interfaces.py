@@ -19,7 +19,7 @@ from gymnasium.error import ResetNeeded
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import oaml.envs
+import oaml.tasks
 from oaml.apps.app import random_action
 from oaml.devices.app_device import AppDevice
 from oaml.envs.gym_env import ENV_TYPES, AppEnv
@@ -43,7 +43,7 @@ from oaml.envs.wrappers import (ActionReader, BaseWrapper, DiscreteAction, GymIn
                                 TextAction, VhIo)
 from oaml.ingest.store import load_sessions
 
-LOGIN = load_task(Path(oaml.envs.__file__).parent/"task_files"/"login.textproto")
+LOGIN = load_task(Path(oaml.tasks.__file__).parent/"task_files"/"login.textproto")
 GOALS = dict(goals=("login",))
 
 
@@ -108,9 +108,9 @@ def miniwob(chromium):
 
 @contextmanager
 def android(chromium):
-    from oaml.devices.fake_android import fake_phone, missing_adb
+    from oaml.devices.android import AndroidDevice, missing_adb
     if missing := missing_adb(): pytest.skip(missing)
-    from oaml.devices.android import AndroidDevice
+    from fake_android import fake_phone
     with fake_phone("login", **GOALS) as phone: yield lambda: AndroidDevice(**phone.attached)
 
 
