@@ -50,7 +50,7 @@ GOALS = dict(goals=("login",))
 @pytest.fixture(scope="module")
 def chromium():
     "One browser for all tests; None if it cannot be had, with the reason."
-    from oaml.devices.chromium import Chromium, missing_browser
+    from oaml.devices.connection import Chromium, missing_browser
     missing = missing_browser()
     running = None if missing else Chromium()
     yield running, missing

@@ -29,7 +29,7 @@ from hypothesis import given, settings, strategies as st
 from oaml.apps.app import ANY_TYPES, random_action
 from oaml.devices.android import missing_adb
 from oaml.devices.app_device import AppDevice
-from oaml.devices.chromium import missing_browser
+from oaml.devices.connection import missing_browser
 from oaml.devices.device import DeviceError, Frame, InstallApk, Rotate, StartActivity
 from oaml.devices.oracle import play_oracle
 from oaml.devices.remote import Gone, NoAnswer, RemoteDevice

@@ -18,7 +18,9 @@ import numpy as np
 
 from ..apps.app import ANY_TYPES, App, Screen, Stage, random_action
 from .app_device import CLOSED, NOTHING, AppDevice
-from .chromium import REOPENED, Chromium, Page
+from .chromium import REOPENED
+from .connection import Chromium
+from .page import Page
 from .device import DeviceError, Frame
 from .oracle import acceptable_targets
 from ..schemas.sessions import DEVICE_BUTTONS, MODIFIERS, Action
@@ -222,7 +224,7 @@ class HtmlStage:
 
     def rest(self):
         "Hands off. What was heard and not asked for is forgotten."
-        self.page.hands_off()
+        self.page.release_inputs()
         self.page.evaluate("oaml()")
         self._pressed = None
 
