@@ -1,4 +1,4 @@
-"""Playwright beside the pipes of `devices.chromium`: the same pages, acts and pictures through both, in turns, in one process.
+"""Playwright beside the pipes of `devices.connection`: the same pages, acts and pictures through both, in turns, in one process.
 
     pip install playwright
     python bench/browser.py          # a Markdown table; nothing is written
@@ -9,16 +9,18 @@ import asyncio, os, threading, time
 from statistics import median
 from unittest.mock import patch as patched
 
-from oaml.devices import chromium as pipes
+from oaml.devices.connection import CHROMIUM_FEATURES_OFF, CHROMIUM_FLAGS, Chromium, find_chromium
 from oaml.devices.html_page import HtmlDevice
 from oaml.devices.oracle import acceptable_targets
+from oaml.devices.page import Page
+from oaml.devices.tab import TAB_EVENTS
 from oaml.miniwob.device import MiniwobDevice
 from oaml.schemas.sessions import Action
 
 TURNS, STEPS = 6, 60
 
 
-class PlaywrightChromium(pipes.Chromium):
+class PlaywrightChromium(Chromium):
     "A browser that Playwright started; calls go to its event loop's thread."
     def restart(self):
         self._listeners, self.loop = {}, asyncio.new_event_loop()
@@ -31,8 +33,8 @@ class PlaywrightChromium(pipes.Chromium):
     async def _launch(self):
         from playwright.async_api import async_playwright
         self.playwright = await async_playwright().start()
-        flags = [*pipes.FLAGS, f"--disable-features={','.join(pipes.OFF)}"] + ["--no-sandbox"]*(os.geteuid() == 0)  # and none of Playwright's own
-        self.browser = await self.playwright.chromium.launch(executable_path=pipes.find_chromium(), args=flags, ignore_default_args=True,
+        flags = [*CHROMIUM_FLAGS, f"--disable-features={','.join(CHROMIUM_FEATURES_OFF)}"] + ["--no-sandbox"]*(os.geteuid() == 0)  # and none of Playwright's own
+        self.browser = await self.playwright.chromium.launch(executable_path=find_chromium(), args=flags, ignore_default_args=True,
                                                              env=os.environ | dict(TZ="UTC"))
         self.root = await self.browser.new_browser_cdp_session()
 
@@ -48,14 +50,14 @@ class PlaywrightChromium(pipes.Chromium):
         self._wire = None
 
 
-class PlaywrightPage(pipes.Page):
+class PlaywrightPage(Page):
     "A page of Playwright's, reused for all episodes, over one CDP session."
     def _open(self):
         async def opened():
             self._context = await self.chromium.browser.new_context()
             page = await self._context.new_page()
             session = await self._context.new_cdp_session(page)
-            for event in pipes.HEARD: session.on(event, lambda params, event=event: self._heard(event, params))
+            for event in TAB_EVENTS: session.on(event, lambda params, event=event: self._on_event(event, params))
             return session
         self.session = self.chromium.run(opened())
         self._target = self.send("Page.getFrameTree")["frameTree"]["frame"]["id"]
@@ -94,7 +96,7 @@ def rate(do):
 
 
 def main():
-    begin = time.perf_counter(); ours = pipes.Chromium(); start = [time.perf_counter() - begin]
+    begin = time.perf_counter(); ours = Chromium(); start = [time.perf_counter() - begin]
     begin = time.perf_counter(); theirs = PlaywrightChromium(); start.append(time.perf_counter() - begin)
     print("| what | pipes | Playwright | ratio |\n|:--|--:|--:|--:|")
     print(f"| start, s | {start[0]:.2f} | {start[1]:.2f} | {start[0]/start[1]:.2f} |")

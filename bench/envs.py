@@ -7,6 +7,7 @@ bench/envs_peers.json, a line each, and from there into the table. Every device 
 machine."""
 import json
 import sys
+import sys
 import time
 from itertools import cycle, islice
 from pathlib import Path
@@ -14,14 +15,16 @@ from random import Random
 
 from oaml.devices.android import AndroidDevice
 from oaml.devices.app_device import AppDevice
-from oaml.devices.fake_android import fake_phone
 from oaml.miniwob.device import MiniwobDevice
 from oaml.devices.remote import RemoteDevice
 from oaml.devices.serve import serve_device
 from oaml.schemas.sessions import Action
 from oaml.viz.plots import results_table
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent/"tests"))
+from fake_android import fake_phone  # noqa: E402
+
 SIZE, LARGE = (192, 320), (1280, 800)
 SEED = 11
 

@@ -10,7 +10,8 @@ from random import Random
 
 from oaml.apps.app import ANY_TYPES, random_action
 from oaml.devices.app_device import AppDevice
-from oaml.devices.chromium import Chromium, PageDevice, PagePool
+from oaml.devices.chromium import PageDevice, PagePool
+from oaml.devices.connection import Chromium
 from oaml.devices.html_page import HtmlDevice
 from oaml.schemas.sessions import Action
 

@@ -6,7 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
-from oaml.devices.chromium import Chromium
+from oaml.devices.connection import Chromium
 from oaml.miniwob.device import MiniwobDevice, task_budget
 from oaml.miniwob.oracles import ORACLES, miniwob_targets
 

@@ -104,7 +104,7 @@ def speed(pool):
 
 def faces(pool):
     "Oracle episodes, each with ten careless acts after it, in lockstep in Pillow and in Chromium."
-    from oaml.devices.chromium import Chromium
+    from oaml.devices.connection import Chromium
     from oaml.devices.html_page import check_faces
     rows = []
     with Chromium() as chromium:

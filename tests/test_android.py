@@ -19,11 +19,12 @@ from oaml.apps.phone import PHONE_SIZE
 from oaml.devices import android
 from oaml.devices.app_device import AppDevice
 from oaml.devices.device import DeviceError, Rotate, StartActivity, StartRandomActivity
-from oaml.devices.fake_android import AdbServer, FakePhone, Plug, fake_apk, fake_phone, parse_line, unquote
 from oaml.devices.hierarchy import as_android, missing_lxml
 from oaml.devices.oracle import acceptable_targets
 from oaml.schemas.sessions import Action, text_problem
 from oaml.ui.events import PRESS_MS, SETTLE_MS, PointerDown, PointerMove, PointerUp, Tick
+
+from fake_android import AdbServer, FakePhone, Plug, fake_apk, fake_phone, parse_line, unquote
 
 pytestmark = pytest.mark.skipif(bool(android.missing_adb()), reason=str(android.missing_adb()))
 CLICK = Action("click", x=.5, y=.5)

@@ -18,7 +18,10 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 from oaml.apps.app import random_action
-from oaml.devices.chromium import CLOCK, Chromium, Page, PageDevice, PagePool, missing_browser, sweep_folders
+from oaml.devices.chromium import PageDevice, PagePool
+from oaml.devices.clock import CLOCK_SCRIPT
+from oaml.devices.connection import Chromium, missing_browser, sweep_folders
+from oaml.devices.page import Page
 from oaml.devices.device import DeviceError, ForceStop, InstallApk, PressButton, StartActivity, StartIntent, Tap
 from oaml.devices.html_page import HtmlDevice, check_faces
 from oaml.envs.gym_env import HtmlEnv
@@ -86,7 +89,7 @@ def test_nothing_is_left_after_close():
 @needs_proc
 @pytest.mark.parametrize("end", ["pass", "raise SystemExit(3)", "os.kill(os.getpid(), 9)", "1/0"])
 def test_nothing_is_left_when_python_ends(end):
-    code = f"import os\nfrom oaml.devices.chromium import *\nc = Chromium()\nPage(c)\nprint(c._process.pid, flush=True)\n{end}"
+    code = f"import os\nfrom oaml.devices.page import *\nfrom oaml.devices.connection import *\nc = Chromium()\nPage(c)\nprint(c._process.pid, flush=True)\n{end}"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert gone(int(told.stdout)), told.stderr
 
@@ -171,7 +174,7 @@ def test_a_program_that_cannot_be_run_leaves_nothing(monkeypatch, tmp_path):
 def test_what_a_killed_process_leaves_is_swept():
     folder = tempfile.mkdtemp()
     def run(end):
-        code = f"import os\nfrom oaml.devices.chromium import *\nc = Chromium()\nprint(c._process.pid, flush=True)\n{end}"
+        code = f"import os\nfrom oaml.devices.connection import *\nc = Chromium()\nprint(c._process.pid, flush=True)\n{end}"
         told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=os.environ | dict(TMPDIR=folder))
         assert gone(int(told.stdout)), told.stderr
         return os.listdir(folder)
@@ -432,7 +435,7 @@ def test_the_wheel_and_hover(page):
         page.feed([PointerMove(20, 20), Wheel(20, 20, 0, 70)])
         assert page.evaluate("r.scrollTop") == 70*k
     assert page.screenshot()[5, 5].tolist() == [255, 0, 0]
-    page.hands_off()
+    page.release_inputs()
     assert page.screenshot()[5, 5].tolist() == [255, 255, 255]
 
 
@@ -491,7 +494,7 @@ def test_the_clock_is_installed_once(page):
     page.hold_time(1), page.hold_time(2)
     page.set_content("<p>")
     first = page.evaluate("Math.random()")
-    page.evaluate(f"({CLOCK})(7, 0, 16)")
+    page.evaluate(f"({CLOCK_SCRIPT})(7, 0, 16)")
     page.hold_time(2), page.set_content("<p>")
     assert page.evaluate("Math.random()") == first
 

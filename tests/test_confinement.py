@@ -7,7 +7,8 @@ import pytest
 
 for needed in ("fastapi", "uvicorn", "httpx"): pytest.importorskip(needed, reason='needs pip install "oaml[serve]"')
 
-from oaml.devices.chromium import Chromium, PageDevice, missing_browser
+from oaml.devices.chromium import PageDevice
+from oaml.devices.connection import Chromium, missing_browser
 from oaml.devices.device import DeviceError, PressButton, StartIntent
 from oaml.devices.remote import RemoteDevice
 from oaml.devices.serve import serve_device

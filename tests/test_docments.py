@@ -61,11 +61,17 @@ def missing_in_class(cls, notes):
     return lacks
 
 
+def is_private(node):
+    "Does its name begin with _, or that of the class that it is patched into?"
+    patched = isinstance(node, ast.FunctionDef) and any(name_of(d) == "patch" for d in node.decorator_list)
+    return node.name.startswith("_") or patched and ast.unparse(node.args.args[0].annotation).startswith("_")
+
+
 def missing(source):
     "What the public functions and classes of a module's `source` lack."
     notes, lacks = comments(source), []
     for node in ast.parse(source).body:
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("_"):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not is_private(node):
             lacks += missing_in_function(node, notes) if isinstance(node, ast.FunctionDef) else missing_in_class(node, notes)
     return lacks
 
@@ -77,6 +83,7 @@ def test_the_package_is_documented():
 
 
 @pytest.mark.parametrize("source, expected", [
+    ('@patch\ndef f(self: _C, a): "Does."', []),
     ('def f(a, # what\n      b=1): # what\n    "Does."', []),
     ('def f(\n    # what\n    a,\n    *, b=(1,\n    2), # what\n): "Does."', []),
     ('def f(a, b): # what\n    pass', ["f: no docstring", "f: no comment on `a`"]),

@@ -2,7 +2,7 @@
 import pytest
 
 from oaml.apps.catalog import APPS
-from oaml.devices.chromium import Chromium, missing_browser
+from oaml.devices.connection import Chromium, missing_browser
 from oaml.devices.html_page import HtmlDevice, check_faces
 from oaml.schemas.sessions import Action
 

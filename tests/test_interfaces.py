@@ -19,7 +19,10 @@ from gymnasium.error import ResetNeeded
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+<<<<<<< HEAD
 import oaml.envs
+=======
+>>>>>>> h_chrome
 import oaml.tasks
 from oaml.apps.app import random_action
 from oaml.devices.app_device import AppDevice
@@ -51,7 +54,7 @@ GOALS = dict(goals=("login",))
 @pytest.fixture(scope="module")
 def chromium():
     "One browser for all tests; None if it cannot be had, with the reason."
-    from oaml.devices.chromium import Chromium, missing_browser
+    from oaml.devices.connection import Chromium, missing_browser
     missing = missing_browser()
     running = None if missing else Chromium()
     yield running, missing
@@ -109,9 +112,9 @@ def miniwob(chromium):
 
 @contextmanager
 def android(chromium):
-    from oaml.devices.fake_android import fake_phone, missing_adb
+    from oaml.devices.android import AndroidDevice, missing_adb
     if missing := missing_adb(): pytest.skip(missing)
-    from oaml.devices.android import AndroidDevice
+    from fake_android import fake_phone
     with fake_phone("login", **GOALS) as phone: yield lambda: AndroidDevice(**phone.attached)
 
 

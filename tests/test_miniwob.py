@@ -11,7 +11,7 @@ import gymnasium as gym
 import pytest
 
 from oaml.apps.app import random_action
-from oaml.devices.chromium import Chromium, missing_browser
+from oaml.devices.connection import Chromium, missing_browser
 from oaml.devices.device import DeviceError, ForceStop, StartActivity, StartIntent
 from oaml.miniwob.device import ALL_TASKS, FAIR, LEFT_OVER, MiniwobDevice
 from oaml.miniwob.env import register_miniwob

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from oaml.devices.chromium import Chromium, missing_browser
+from oaml.devices.connection import Chromium, missing_browser
 from oaml.miniwob.device import ALL_TASKS, MiniwobDevice, html_folder
 from oaml.miniwob.oracles import NO_ORACLE, ORACLES, miniwob_targets, plan
 from oaml.miniwob.sight import SEE, Node, Seen

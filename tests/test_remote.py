@@ -27,10 +27,10 @@ import numpy as np
 from hypothesis import given, settings, strategies as st
 
 from oaml.apps.app import ANY_TYPES, random_action
+from oaml.devices.android import missing_adb
 from oaml.devices.app_device import AppDevice
-from oaml.devices.chromium import missing_browser
+from oaml.devices.connection import missing_browser
 from oaml.devices.device import DeviceError, Frame, InstallApk, Rotate, StartActivity
-from oaml.devices.fake_android import fake_phone, missing_adb
 from oaml.devices.oracle import play_oracle
 from oaml.devices.remote import Gone, NoAnswer, RemoteDevice
 from oaml.devices.serve import REQUESTS, serve_device
@@ -39,6 +39,8 @@ from oaml.devices.wire import FRAME_TYPE, View, decode_frame, encode_frame
 from oaml.schemas.sessions import Action
 from oaml.ui.events import Tick
 from oaml.ui.layout import Element
+
+from fake_android import fake_phone
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="signals and process groups of POSIX")
 

@@ -11,7 +11,7 @@ from oaml.apps.catalog import APPS, HELD_OUT_APP, TRAIN_APPS, load_app
 from oaml.apps.perturb import Perturb
 from oaml.apps.phone import PHONE_SIZE, Phone
 from oaml.devices.app_device import AppDevice
-from oaml.devices.chromium import Chromium, missing_browser
+from oaml.devices.connection import Chromium, missing_browser
 from oaml.devices.html_page import check_faces
 from oaml.devices.oracle import acceptable_targets, play_oracle
 from oaml.evals.conformance import check_baselines, check_conformance, check_oracle, examine

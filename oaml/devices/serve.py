@@ -38,7 +38,7 @@ from pydantic import BaseModel, Field, ValidationError
 from pydantic.dataclasses import dataclass as checked
 
 from .catalog import device_maker, split_spec
-from .chromium import confined_to, sweep_folders
+from .connection import confined_to, sweep_folders
 from .device import AdbCommand, Call, DeviceError, Frame, InstallApk, ShellCommand, TaskDevice
 from .limits import bounded_server, listen_on
 from .wire import (FRAME_TYPE, LARGER, PORT, STRICT, View, encode_frame, nearest, need_serve, plain_element, received,

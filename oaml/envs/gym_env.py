@@ -19,7 +19,7 @@ from gymnasium import spaces
 from ..apps.app import App, split_seeds
 from ..apps.catalog import APPS
 from ..devices.app_device import AppDevice
-from ..devices.chromium import Chromium
+from ..devices.connection import Chromium
 from ..devices.episode import EpisodeDriver, GoalDevice
 from ..devices.html_page import HtmlDevice
 from ..schemas.actions import parse_action

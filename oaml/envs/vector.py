@@ -17,7 +17,8 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from gymnasium.vector.utils import iterate
 
 from ..apps.app import SPLITS, split_of, split_seeds
-from ..devices.chromium import Chromium, PagePool
+from ..devices.chromium import PagePool
+from ..devices.connection import Chromium
 from .gym_env import ENV_KEYS, ENV_TYPES, action_space
 from ..schemas.actions import parse_action
 from ..schemas.sessions import Action

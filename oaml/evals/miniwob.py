@@ -13,7 +13,8 @@ from dataclasses import replace
 from tqdm.auto import tqdm
 
 from ..apps.app import split_seeds
-from ..devices.chromium import PagePool, missing_browser
+from ..devices.chromium import PagePool
+from ..devices.connection import missing_browser
 from ..devices.device import DeviceError
 from ..devices.episode import EpisodeDriver
 from ..miniwob.device import TASKS, MiniwobDevice, html_folder, known_task

@@ -22,7 +22,9 @@ from fastcore.basics import patch
 
 from ..apps.app import Goal, split_of
 from ..devices.catalog import register_device
-from ..devices.chromium import EMPTY_CLIPBOARD, REOPENED, Chromium, PageDevice, missing_browser
+from ..devices.chromium import REOPENED, PageDevice
+from ..devices.connection import Chromium, missing_browser
+from ..devices.tab import EMPTY_CLIPBOARD
 from ..devices.device import Call, ClearCache, DeviceError, ForceStop, Frame, StartActivity, StartIntent
 from ..schemas.sessions import DEVICE_BUTTONS, Action
 from ..ui.events import DOUBLE_MS, Event, KeyDown, PointerDown, PointerMove, PointerUp, Tick

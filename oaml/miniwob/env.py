@@ -10,7 +10,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from ..devices.chromium import Chromium
+from ..devices.connection import Chromium
 from ..envs.gym_env import CHARS, DeviceEnv
 from .device import ALL_TASKS, MiniwobDevice
 from ..schemas.sessions import Action

@@ -14,7 +14,7 @@ from pathlib import Path
 from tqdm.auto import tqdm
 
 from ..apps.app import split_seeds
-from ..devices.chromium import missing_browser
+from ..devices.connection import missing_browser
 from ..devices.device import save_observation
 from ..miniwob.device import MiniwobDevice, known_task
 from ..miniwob.oracles import ORACLES, MiniwobOracle
