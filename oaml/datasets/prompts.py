@@ -8,6 +8,9 @@ __all__ = ['SYSTEM_PROMPT', 'GOAL_PREFIX', 'HISTORY_PREFIX', 'SCREEN_SENTENCE', 
 
 # %% ../../nbs/09a_datasets.prompts.ipynb #8b10063f
 from dataclasses import asdict, dataclass
+from typing import Annotated
+
+from pydantic import Field
 
 from ..schemas.actions import DSL_TYPES, DSL_VERSION, format_action
 from ..schemas.arguments import check_arguments
@@ -17,13 +20,14 @@ from ..schemas.sessions import Action
 @dataclass(frozen=True)
 class PromptFormat:
     "How goals, history and actions are written as text. Saved with a data set and a checkpoint; a mismatch is refused."
-    dsl_version: int=DSL_VERSION  # version of the action DSL in answers
-    precision: int=3              # decimals of a coordinate, 1 to 6 (3 = Qwen's 0-1000 grid, 2 suits a 256x192 screen)
-    history: int=0                # how many of the last actions are shown as text
-    thought: bool=False           # answers are "Thought: ...\nAction: ..." instead of the action alone
-    goal_first: bool=False        # the goal stands before the screen, in the system's turn, not behind it
-    transcript: bool=False        # what a nano's reader reads on the screen stands behind it, before the user's words
-    marks: bool=False             # in the transcript, what the goal speaks of is marked
+    dsl_version: Annotated[int, Field(ge=min(DSL_TYPES), le=max(DSL_TYPES), description="version of the action language")
+                           ] = DSL_VERSION
+    precision: Annotated[int, Field(ge=1, le=6, description="decimals of a coordinate")] = 3
+    history: Annotated[int, Field(ge=0, description="how many of the last actions the prompt shows")] = 0
+    thought: Annotated[bool, Field(description="answer with a thought before the action")] = False
+    goal_first: Annotated[bool, Field(description="the goal before the screen, in the system's turn, not behind it")] = False
+    transcript: Annotated[bool, Field(description="behind the screen its text, as a nano reads it")] = False
+    marks: Annotated[bool, Field(description="in the transcript, mark what the goal speaks of")] = False
 
     def __post_init__(self):
         if not 1 <= self.precision <= 6: raise ValueError(f"precision: {self.precision} is outside 1 to 6 decimals")

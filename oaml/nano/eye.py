@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..datasets.lines import CHARS
-from ..datasets.letters import EMPTY, PATCH, ROLES, SLOT, STATES, UNSURE
+from ..datasets.letters import EMPTY_SLOT, PATCH, PART_ROLES, SLOT, PART_STATES, UNSURE
 from ..models.base_adapter import BaseVLMAdapter
 from .model import COORDINATES, NanoAdapter, vision_features
 from .retina import EMPTY_WEIGHT, letters_right
@@ -32,7 +32,7 @@ class Sayings(nn.Module):
         self.slots, self.squares = (high//slot_high, wide//slot_wide), (high//PATCH, wide//PATCH)
         slots, squares = np.prod(self.slots), np.prod(self.squares)
         self.letters = nn.Linear(size, int(slots)*(len(CHARS) + 1))
-        self.parts = nn.Linear(size, int(squares)*(len(ROLES) + len(STATES)))
+        self.parts = nn.Linear(size, int(squares)*(len(PART_ROLES) + len(PART_STATES)))
         self.places = nn.Linear(size, 2*len(COORDINATES))
 
     def forward(self,
@@ -40,9 +40,9 @@ class Sayings(nn.Module):
     ) -> dict[str, Tensor]: # letters (images, tokens, slots, letters), roles and states by square, places
         "What is said, unnormalised. Places, of a token or of what it names, are (images, tokens, y and x, hundredths)."
         cut = lambda said, n: said.view(*x.shape[:2], -1, n).float()
-        parts = cut(self.parts(x), len(ROLES) + len(STATES))
-        return dict(letters=cut(self.letters(x), len(CHARS) + 1), roles=parts[..., :len(ROLES)],
-                    states=parts[..., len(ROLES):], places=cut(self.places(x), len(COORDINATES)))
+        parts = cut(self.parts(x), len(PART_ROLES) + len(PART_STATES))
+        return dict(letters=cut(self.letters(x), len(CHARS) + 1), roles=parts[..., :len(PART_ROLES)],
+                    states=parts[..., len(PART_ROLES):], places=cut(self.places(x), len(COORDINATES)))
 
 def by_token(
     maps: np.ndarray,       # (images, rows, columns, ...)
@@ -159,7 +159,7 @@ class EyeAdapter(BaseVLMAdapter):
     def _lesson(self, said: dict[str, Tensor], inputs: dict[str, Tensor]) -> Tensor:
         letters, right = said["letters"], inputs["letters"]
         known, weight = right != UNSURE, letters.new_full((letters.shape[-1],), 1.)
-        weight[EMPTY] = EMPTY_WEIGHT
+        weight[EMPTY_SLOT] = EMPTY_WEIGHT
         loss = F.cross_entropy(letters[known], right[known], weight)
         loss = loss + .5*F.cross_entropy(said["places"].flatten(0, 2), inputs["places"].flatten())
         if "parts" not in inputs: return loss

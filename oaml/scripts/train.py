@@ -23,8 +23,9 @@ from ..apps.catalog import load_app
 from ..datasets.letters import letter_samples
 from ..datasets.next_action import NextActionDataset
 from ..datasets.prompts import PromptFormat
+from ..datasets.samples import SampleConfig
 from ..datasets.stream import (
-    SESSIONS, Making, Shape, Source, Stream, default_sources, episode_samples, load_visits)
+    SESSIONS, ScreenSpec, Source, Stream, default_sources, episode_samples, load_visits)
 from ..devices.app_device import AppDevice
 from ..ingest.store import load_manifest, load_sessions, sha256
 from ..ingest.synthetic import generate_synthetic_sessions, record_episode
@@ -86,12 +87,10 @@ def make_stream(
 ) -> Stream:
     "The stream that a config describes: conversations about screens, or for a retina letters."
     s = config.stream
-    same = ("picks", "goals", "questions", "longest", "weight", "disturbed", "slip", "notes")
-    how = Making(**{k: getattr(s, k) for k in same}, fmt=fmt)
-    shapes = [Shape(tuple(k.size), k.share, k.variant, _sources(k.sources)) for k in s.kinds]
+    shapes = [ScreenSpec(tuple(k.size), k.share, k.variant, _sources(k.sources)) for k in s.kinds]
     make = letter_samples if s.lesson == "seeing" else episode_samples
     window = config.training.per_device_train_batch_size * config.training.gradient_accumulation_steps
-    return Stream(s.samples, window, _sources(s.sources), how, shapes, s.seed,
+    return Stream(s.samples, window, _sources(s.sources), s.sample_config(fmt), shapes, s.seed,
                   make, s.workers, s.uses, load_visits(s.visits) if s.visits else (), s.visited, s.held_out)
 
 # %% ../../nbs/18a_scripts.train.ipynb #27d5b8f6
@@ -160,7 +159,7 @@ def _letters_right(config: TrainingConfig, fmt: PromptFormat):
     def evaluate(adapter, step: int) -> dict:
         figures = {}
         for app, size in apps.items():
-            samples = [x for k in seeds for x in letter_samples(app, k, Making(size))]
+            samples = [x for k in seeds for x in letter_samples(app, k, SampleConfig(size))]
             figures[f"letters_{app}"] = adapter.letter_accuracy(samples)
             if hasattr(adapter, "name_accuracy") and any(x.get("names") for x in samples):
                 figures[f"names_{app}"] = adapter.name_accuracy(samples)
@@ -184,7 +183,7 @@ def train(
     from oaml.training.trainer import Trainer
     if config.training.threads: _set_threads(config.training.threads)
     theme_family(config.data.themes)
-    fmt = PromptFormat(**config.prompt.model_dump())
+    fmt = config.prompt.prompt_format()
     adapter = load_learner(config, fmt)
     dataset, manifest = make_dataset(config, fmt, progress)
     trainer = Trainer(adapter, dataset, config, evaluate=make_evaluate(config, fmt), data_manifest=manifest,

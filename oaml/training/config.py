@@ -4,23 +4,27 @@
 
 # %% auto #0
 __all__ = ['Count', 'Natural', 'Seed', 'Positive', 'Share', 'Decay', 'METRICS', 'Section', 'ModelSection', 'LoraSection',
-           'DataSection', 'Kind', 'StreamSection', 'PromptSection', 'TrainingSection', 'LoggingSection', 'ConfigError',
-           'dotted', 'TrainingConfig', 'complaint', 'unknown_key', 'metric_names', 'check_metric', 'members',
-           'section_of', 'key_names', 'ConfigLoader', 'read_yaml', 'read_json', 'key_line', 'parse_override', 'put',
-           'load_config', 'read_text', 'written', 'config_text', 'config_values', 'changed_keys', 'knobs', 'type_name']
+           'DataSection', 'knobs_of', 'PromptSection', 'Kind', 'StreamSection', 'TrainingSection', 'LoggingSection',
+           'ConfigError', 'dotted', 'TrainingConfig', 'complaint', 'unknown_key', 'metric_names', 'check_metric',
+           'members', 'section_of', 'key_names', 'ConfigLoader', 'read_yaml', 'read_json', 'key_line', 'parse_override',
+           'put', 'load_config', 'read_text', 'written', 'config_text', 'config_values', 'changed_keys', 'knobs',
+           'type_name']
 
 # %% ../../nbs/13a_training.config.ipynb #dc44b725
 import difflib
 import json
 import re
+from collections.abc import Iterable
+from dataclasses import fields
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Literal, Union, get_args, get_origin
+from typing import Annotated, Literal, Union, get_args, get_origin, get_type_hints
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, model_validator
 
-from ..schemas.actions import DSL_TYPES, DSL_VERSION
+from ..datasets.prompts import PromptFormat
+from ..datasets.samples import SampleConfig
 from ..schemas.arguments import check_arguments
 from ..schemas.sessions import unique_keys
 
@@ -71,6 +75,23 @@ class DataSection(Section):
     workers: Natural = Field(0, description="processes that generate sessions; 0 = one a core")
     path: str|None = Field(None, description="folder of existing sessions, used instead of generated ones")
 
+# %% ../../nbs/13a_training.config.ipynb #f3060259
+def knobs_of(
+    cls: type,                # a dataclass with annotated fields, such as `SampleConfig`
+    without: Iterable[str]=() # fields that the configuration has elsewhere
+) -> type:                    # a `Section` with its fields, their bounds, defaults and descriptions
+    "A section with the fields of a dataclass."
+    hints = get_type_hints(cls, include_extras=True)
+    knobs = {f.name: (hints[f.name], f.default) for f in fields(cls) if f.name not in without}
+    return create_model(f"{cls.__name__}Knobs", __base__=Section, **knobs)
+
+# %% ../../nbs/13a_training.config.ipynb #667ae12c
+class PromptSection(knobs_of(PromptFormat)):
+    "How goals, history and actions are written; saved with the agent (see datasets.prompts)."
+
+    def prompt_format(self) -> PromptFormat: return PromptFormat(**self.model_dump())
+
+# %% ../../nbs/13a_training.config.ipynb #15454db8
 class Kind(Section):
     "A kind of screen in a stream."
     size: tuple[Count, Count] = Field((256, 192), strict=False, description="width and height, pixels")
@@ -78,36 +99,24 @@ class Kind(Section):
     variant: str = Field("", description="how applications are wrapped, such as @phone")
     sources: dict[str, Positive] = Field({}, description="what is shown on it and shares; {} = the stream's sources")
 
-class StreamSection(Section):
+class StreamSection(knobs_of(SampleConfig, without=("size", "fmt"))):
     "Samples made while they are used (see datasets.stream); `data` is not read then."
     lesson: Literal["acting", "seeing"] = Field("acting", description="what is taught: conversations, or letters")
     samples: Count = Field(100_000, description="how many")
     seed: Seed = Field(0, description="first seed of the episodes")
     sources: dict[str, Positive] = Field({}, description="applications and their shares; {} = all that are trained on")
     kinds: list[Kind] = Field([Kind()], min_length=1, description="kinds of screens")
-    picks: Count = Field(4, description="screens kept of an episode")
-    goals: Natural = Field(0, description="further goals on each screen, others of the same world")
-    questions: Natural = Field(4, description="further questions asked about each screen")
-    longest: Natural = Field(500, description="characters of them and their answers; no more are asked beyond")
-    weight: Share = Field(0.5, description="weight in the loss of answers to these and to further goals; the next action's is 1")
-    disturbed: Share = Field(0.45, description="share of the episodes that begin disturbed")
-    slip: Share = Field(0.08, description="chance of a careless act after each right one")
-    notes: bool = Field(False, description="thoughts begin with how things stand on the screen")
     uses: Count = Field(1, description="how often each sample comes")
     visits: str|None = Field(None, description="file of a policy's episodes, to be gone through again (oaml dagger)")
     visited: Share = Field(0.5, description="share of the episodes that are such")
     held_out: bool = Field(False, description="allow the application that is held out, as `oaml demo` does")
     workers: Natural = Field(1, description="processes that make samples; 0 = the one that trains")
 
-class PromptSection(Section):
-    "How goals, history and actions are written; saved with the agent (see datasets.prompts)."
-    precision: int = Field(3, ge=1, le=6, description="decimals of a coordinate")
-    history: Natural = Field(0, description="how many of the last actions the prompt shows")
-    thought: bool = Field(False, description="answer with a thought before the action")
-    goal_first: bool = Field(False, description="the goal before the screen, in the system's turn, not behind it")
-    transcript: bool = Field(False, description="behind the screen its text, as a nano reads it")
-    marks: bool = Field(False, description="in the transcript, mark what the goal speaks of")
-    dsl_version: int = Field(DSL_VERSION, ge=min(DSL_TYPES), le=max(DSL_TYPES), description="version of the action language")
+    def sample_config(self,
+        fmt: PromptFormat, # the `prompt` section's
+    ) -> SampleConfig:     # with the application's own size; a stream sets that of its kinds
+        "How the samples are made."
+        return SampleConfig(**{k: v for k, v in self if k in SampleConfig.__dataclass_fields__}, fmt=fmt)
 
 # %% ../../nbs/13a_training.config.ipynb #ab15697f
 class TrainingSection(Section):
