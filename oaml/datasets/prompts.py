@@ -20,14 +20,13 @@ from ..schemas.sessions import Action
 @dataclass(frozen=True)
 class PromptFormat:
     "How goals, history and actions are written as text. Saved with a data set and a checkpoint; a mismatch is refused."
-    dsl_version: Annotated[int, Field(ge=min(DSL_TYPES), le=max(DSL_TYPES), description="version of the action language")
-                           ] = DSL_VERSION
-    precision: Annotated[int, Field(ge=1, le=6, description="decimals of a coordinate")] = 3
-    history: Annotated[int, Field(ge=0, description="how many of the last actions the prompt shows")] = 0
-    thought: Annotated[bool, Field(description="answer with a thought before the action")] = False
-    goal_first: Annotated[bool, Field(description="the goal before the screen, in the system's turn, not behind it")] = False
-    transcript: Annotated[bool, Field(description="behind the screen its text, as a nano reads it")] = False
-    marks: Annotated[bool, Field(description="in the transcript, mark what the goal speaks of")] = False
+    dsl_version: Annotated[int, Field(ge=min(DSL_TYPES), le=max(DSL_TYPES))] = DSL_VERSION # version of the action language
+    precision: Annotated[int, Field(ge=1, le=6)] = 3 # decimals of a coordinate
+    history: Annotated[int, Field(ge=0)] = 0         # how many of the last actions the prompt shows
+    thought: bool = False                            # answer with a thought before the action
+    goal_first: bool = False                         # the goal before the screen, in the system's turn, not behind it
+    transcript: bool = False                         # behind the screen its text, as a nano reads it
+    marks: bool = False                              # in the transcript, mark what the goal speaks of
 
     def __post_init__(self):
         if not 1 <= self.precision <= 6: raise ValueError(f"precision: {self.precision} is outside 1 to 6 decimals")

@@ -95,17 +95,19 @@ def padded(
     return np.pad(image, ((0, down), (0, across), (0, 0)), mode="edge") if down or across else image
 
 # %% ../../nbs/09b_datasets.samples.ipynb #b00de21f
+_Count, _Natural, _Share = (Annotated[kind, Field(**bounds)] for kind, bounds in
+                            ((int, dict(ge=1)), (int, dict(ge=0)), (float, dict(ge=0, le=1))))
+
 @dataclass(frozen=True)
 class SampleConfig:
     "How samples are made: everything that decides them but source and seed."
-    size: tuple[int, int]|None = None # of the screen, pixels; None: the application's own
-    picks: Annotated[int, Field(ge=1, description="screens taken of an episode")] = 4
-    goals: Annotated[int, Field(ge=0, description="further goals on each screen, others of the same world")] = 0
-    questions: Annotated[int, Field(ge=0, description="further questions asked about each screen")] = 4
-    longest: Annotated[int, Field(ge=0, description="characters of them and their answers; no more are asked beyond")] = 500
-    weight: Annotated[float, Field(ge=0, le=1, description="weight in the loss of answers to these and to further goals; "
-                                                           "the next action's is 1")] = .5
-    disturbed: Annotated[float, Field(ge=0, le=1, description="share of the episodes that begin disturbed")] = .45
-    slip: Annotated[float, Field(ge=0, le=1, description="chance of a careless act after each right one")] = .08
-    notes: Annotated[bool, Field(description="thoughts begin with how things stand on the screen")] = False
-    fmt: PromptFormat = PromptFormat(precision=2) # how goals, places and acts are written
+    size: tuple[int, int]|None=None # of the screen, pixels; None: the application's own
+    picks: _Count=4                 # screens taken of an episode
+    goals: _Natural=0               # further goals on each screen, others of the same world
+    questions: _Natural=4           # further questions asked about each screen
+    longest: _Natural=500           # characters of them and their answers; no more are asked beyond
+    weight: _Share=.5               # weight in the loss of answers to these and to further goals; the next action's is 1
+    disturbed: _Share=.45           # share of the episodes that begin disturbed
+    slip: _Share=.08                # chance of a careless act after each right one
+    notes: bool=False               # thoughts begin with how things stand on the screen
+    fmt: PromptFormat=PromptFormat(precision=2) # how goals, places and acts are written

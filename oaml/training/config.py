@@ -21,6 +21,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Literal, Union, get_args, get_origin, get_type_hints
 
 import yaml
+from fastcore.docments import docments
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, model_validator
 
 from ..datasets.prompts import PromptFormat
@@ -77,19 +78,22 @@ class DataSection(Section):
 
 # %% ../../nbs/13a_training.config.ipynb #f3060259
 def knobs_of(
-    cls: type,                # a dataclass with annotated fields, such as `SampleConfig`
+    cls: type,                # a dataclass, such as `SampleConfig`
     without: Iterable[str]=() # fields that the configuration has elsewhere
-) -> type:                    # a `Section` with its fields, their bounds, defaults and descriptions
+) -> type:                    # a `Section` with the others: their types, bounds and defaults, their comments as descriptions
     "A section with the fields of a dataclass."
-    hints = get_type_hints(cls, include_extras=True)
-    knobs = {f.name: (hints[f.name], f.default) for f in fields(cls) if f.name not in without}
+    hints, meaning = get_type_hints(cls, include_extras=True), docments(cls)
+    knobs = {f.name: (hints[f.name], Field(f.default, description=meaning[f.name]))
+             for f in fields(cls) if f.name not in without}
     return create_model(f"{cls.__name__}Knobs", __base__=Section, **knobs)
 
 # %% ../../nbs/13a_training.config.ipynb #667ae12c
 class PromptSection(knobs_of(PromptFormat)):
     "How goals, history and actions are written; saved with the agent (see datasets.prompts)."
 
-    def prompt_format(self) -> PromptFormat: return PromptFormat(**self.model_dump())
+    def prompt_format(self) -> PromptFormat:
+        "The same as a value of chapter 09."
+        return PromptFormat(**self.model_dump())
 
 # %% ../../nbs/13a_training.config.ipynb #15454db8
 class Kind(Section):
