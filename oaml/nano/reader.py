@@ -19,6 +19,7 @@ from torch.nn import functional as F
 from ..datasets.lines import CELL, NONE, NUMBER, PLACE, SIGNS, Line, distance, read_lines, signs_of
 from ..models.base_adapter import BaseVLMAdapter
 from ..models.cards import read_tensor_table
+from ..models.registry import Learner, register_learner
 from .images import READER
 from .retina import standardised
 
@@ -168,3 +169,12 @@ def load_reader(
     reader = Reader(widths, blocks, *signs_of(len(weights["said.bias"])))
     reader.load_state_dict(weights)
     return reader.requires_grad_(False).eval()
+
+# %% ../../nbs/11d_nano.reader.ipynb #b9854bb7
+def _reader_learner(config, _) -> ReaderAdapter:
+    "A new reader, or the one in the folder `model.reader`, to go on learning."
+    folder = config.model.reader
+    return ReaderAdapter(load_reader(folder).requires_grad_().train() if folder else Reader())
+
+register_learner(Learner("reader", alone=True, wanted=lambda config: config.model.model_name == "reader",
+                         build=_reader_learner))

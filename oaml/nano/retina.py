@@ -20,6 +20,7 @@ from ..datasets.lines import CHARS
 from ..datasets.letters import EMPTY_SLOT, SLOT, UNSURE
 from ..models.base_adapter import IGNORED, BaseVLMAdapter
 from ..models.cards import read_tensor_table
+from ..models.registry import Learner, register_learner
 from .images import RETINA, greys
 
 # %% ../../nbs/11c_nano.retina.ipynb #744549d7
@@ -147,3 +148,7 @@ def load_retina(
     retina = Retina(tuple(weights[f"body.{k}.weight"].shape[0] for k in (0, 2, 4)), weights["letters.weight"].shape[1])
     retina.load_state_dict(weights)
     return retina.requires_grad_(False).eval()
+
+# %% ../../nbs/11c_nano.retina.ipynb #5f83ea80
+register_learner(Learner("retina", alone=True, wanted=lambda config: config.model.model_name == "retina",
+                         build=lambda config, _: RetinaAdapter(Retina())))
