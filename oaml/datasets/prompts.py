@@ -42,8 +42,8 @@ class PromptFormat:
         theirs = asdict(PromptFormat()) | (other if isinstance(other, dict) else asdict(other))
         diff = {k: (v, theirs.get(k)) for k, v in asdict(self).items() if theirs.get(k) != v}
         if diff:
-            said = ", ".join(f"{k} is {a!r} here and {b!r} there" for k, (a, b) in diff.items())
-            raise ValueError(f"prompt format differs from {what}'s: {said}")
+            differences = ", ".join(f"{k} is {a!r} here and {b!r} there" for k, (a, b) in diff.items())
+            raise ValueError(f"prompt format differs from {what}'s: {differences}")
 
 # %% ../../nbs/09a_datasets.prompts.ipynb #b8cf516d
 SYSTEM_PROMPT = ("You are a GUI automation agent. Given a screen and a user goal, predict the single next action. "
@@ -65,6 +65,13 @@ def check_goal(
         raise ValueError(f"goal: {goal!a} has bytes that are not UTF-8 (or half of a surrogate pair); write it as UTF-8")
     return goal
 
+# %% ../../nbs/09a_datasets.prompts.ipynb #ca42e1fd
+def _history_text(history: list[Action]|None, fmt: PromptFormat) -> str:
+    "The last `fmt.history` actions as DSL text, joined by '; '; 'none' at the start. A failed action shows as FAILED."
+    last = (history or [])[-fmt.history:]
+    texts = ["FAILED" if a.type == "failed" else format_action(a, fmt.precision, fmt.dsl_version) for a in last]
+    return "; ".join(texts) or NO_ACTIONS
+
 @check_arguments
 def user_text(
     goal: str,                           # what the user wants, not empty
@@ -76,17 +83,12 @@ def user_text(
     if fmt.history: text += HISTORY_PREFIX + _history_text(history, fmt)
     return text + SCREEN_SENTENCE + (ASK_THOUGHT if fmt.thought else ASK_ACTION)
 
+# %% ../../nbs/09a_datasets.prompts.ipynb #32543a28
 def goal_in(
-    said: str, # turns up to the user's first
+    text: str, # turns up to the user's first
 ) -> str:      # "" if they name none
     "The goal that `user_text` wrote."
-    return said.partition(GOAL_PREFIX)[2].partition(HISTORY_PREFIX)[0].partition(SCREEN_SENTENCE)[0]
-
-def _history_text(history: list[Action]|None, fmt: PromptFormat) -> str:
-    "The last `fmt.history` actions as DSL text, joined by '; '; 'none' at the start. A failed action shows as FAILED."
-    last = (history or [])[-fmt.history:]
-    said = ["FAILED" if a.type == "failed" else format_action(a, fmt.precision, fmt.dsl_version) for a in last]
-    return "; ".join(said) or NO_ACTIONS
+    return text.partition(GOAL_PREFIX)[2].partition(HISTORY_PREFIX)[0].partition(SCREEN_SENTENCE)[0]
 
 # %% ../../nbs/09a_datasets.prompts.ipynb #73eb7e94
 def prompt_messages(
@@ -95,10 +97,14 @@ def prompt_messages(
     fmt: PromptFormat=PromptFormat(),    # the text format
 ) -> list[dict]:                         # chat messages: system, user
     "The messages a model is asked with. The screenshot belongs to the user's turn, before its text."
-    said = user_text(goal, history, fmt)
-    before = said.rindex(SCREEN_SENTENCE) if fmt.goal_first else 0
-    return [dict(role="system", content="\n".join(filter(None, (SYSTEM_PROMPT, said[:before])))),
-            dict(role="user", content=said[before:])]
+    text = user_text(goal, history, fmt)
+    before = text.rindex(SCREEN_SENTENCE) if fmt.goal_first else 0
+    return [dict(role="system", content="\n".join(filter(None, (SYSTEM_PROMPT, text[:before])))),
+            dict(role="user", content=text[before:])]
+
+# %% ../../nbs/09a_datasets.prompts.ipynb #4d64b8a8
+NO_THOUGHT = ("thought: is empty, and a model would learn to think nothing; use data with thoughts, as `oaml synth` makes, "
+              "or a format without (prompt.thought: false)")
 
 def answer_text(
     action: Action,                      # the right next action
@@ -106,10 +112,7 @@ def answer_text(
     fmt: PromptFormat=PromptFormat(),    # the text format
 ) -> str:                                # the assistant's turn
     "What the assistant should say: the action in the DSL, after a thought if the format has one. Raises ValueError without."
-    said = format_action(action, fmt.precision, fmt.dsl_version)
-    if not fmt.thought: return said
+    text = format_action(action, fmt.precision, fmt.dsl_version)
+    if not fmt.thought: return text
     if not (thought or "").strip(): raise ValueError(NO_THOUGHT)
-    return f"Thought: {thought.strip()}\nAction: {said}"
-
-NO_THOUGHT = ("thought: is empty, and a model would learn to think nothing; use data with thoughts, as `oaml synth` makes, "
-              "or a format without (prompt.thought: false)")
+    return f"Thought: {thought.strip()}\nAction: {text}"
