@@ -7,7 +7,7 @@ __all__ = ['Count', 'Natural', 'Seed', 'Positive', 'Share', 'Decay', 'METRICS', 
            'DataSection', 'knobs_of', 'PromptSection', 'Kind', 'StreamSection', 'TrainingSection', 'LoggingSection',
            'ConfigError', 'dotted', 'TrainingConfig', 'complaint', 'unknown_key', 'metric_names', 'check_metric',
            'members', 'section_of', 'key_names', 'ConfigLoader', 'read_yaml', 'read_json', 'key_line', 'parse_override',
-           'put', 'load_config', 'read_text', 'written', 'config_text', 'config_values', 'changed_keys', 'knobs',
+           'put', 'read_text', 'written', 'load_config', 'config_text', 'config_values', 'changed_keys', 'knobs',
            'type_name']
 
 # %% ../../nbs/13a_training.config.ipynb #dc44b725
@@ -52,6 +52,7 @@ class ModelSection(Section):
     eye: str|None = Field(None, description="folder of a nano whose vision tower and retina nano-new takes over")
     reformat: bool = Field(False, description="learn another prompt format than the saved agent's; false = refuse")
 
+# %% ../../nbs/13a_training.config.ipynb #2d86cdc4
 class LoraSection(Section):
     "Low-rank adapters (https://arxiv.org/abs/2106.09685); `lora: null` trains every weight."
     r: Count = Field(16, description="rank of the update")
@@ -170,7 +171,7 @@ class ConfigError(Exception):
         where=lambda path: "",             # path -> where it was written, e.g. "login.yaml, line 3: "
     ):
         self.problems = problems
-        super().__init__("\n".join(f"{where(p)}{dotted(p)}{': ' if p else ''}{said}" for p, said in problems))
+        super().__init__("\n".join(f"{where(p)}{dotted(p)}{': ' if p else ''}{problem}" for p, problem in problems))
 
 def dotted(
     path: tuple # keys from the outermost in
@@ -209,8 +210,8 @@ def complaint(
 ) -> str:
     "What is wrong, in a sentence that helps: the nearest valid name, or the value that was refused."
     if err["type"] == "extra_forbidden": return unknown_key(err["loc"])
-    said = err["msg"].removeprefix("Input ").replace("valid dictionary or instance of", "section of keys as in")
-    return f"{said}, not {err['input']!r}" if said.startswith("should") else f"{said} (it is {err['input']!r})"
+    message = err["msg"].removeprefix("Input ").replace("valid dictionary or instance of", "section of keys as in")
+    return f"{message}, not {err['input']!r}" if message.startswith("should") else f"{message} (it is {err['input']!r})"
 
 def unknown_key(
     path: tuple # where the key that does not exist was written
@@ -265,6 +266,7 @@ def section_of(
         model = next((k for k in kinds if isinstance(k, type) and issubclass(k, Section)), None)
     return model
 
+# %% ../../nbs/13a_training.config.ipynb #d5bd89f3
 def key_names(
     section: tuple=() # key path of a section; empty for the whole
 ) -> list[str]:
@@ -283,12 +285,12 @@ class ConfigLoader(yaml.SafeLoader):
         deep=False # also build what is inside at once
     ):
         "The dict of `node`. Raises yaml.MarkedYAMLError if a key is there twice."
-        seen = set()
+        known = set()
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode): continue  # refused below
-            if key.value in seen:
+            if key.value in known:
                 raise yaml.MarkedYAMLError(problem=f"the key {key.value} is there twice", problem_mark=key.start_mark)
-            seen.add(key.value)
+            known.add(key.value)
         return super().construct_mapping(node, deep)
 
 # YAML 1.2's floats that 1.1 takes for strings: an exponent without a dot or without a sign
@@ -361,6 +363,29 @@ def put(
     return {**values, head: put(inner, tuple(rest), value)}
 
 # %% ../../nbs/13a_training.config.ipynb #ba99c0e8
+def read_text(
+    path: Path # a .yaml, .yml or .json file
+) -> str:
+    "The text of a configuration file. Raises ConfigError if it can't be read or has another ending."
+    if path.suffix not in (".yaml", ".yml", ".json"):
+        raise ConfigError([((), f"{path}: a configuration is a .yaml, .yml or .json file")])
+    try: return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as e: raise ConfigError([((), f"{path}: can't be read: {e}")]) from None
+
+# %% ../../nbs/13a_training.config.ipynb #d05bf805
+def written(
+    key: tuple,      # key path
+    given: dict,      # key path -> override that set it
+    path: Path|None, # the file, if there is one
+    text: str        # its text
+) -> str:            # e.g. "login.yaml, line 3: "
+    "Where the value at `key` was written: an override or a line of the file."
+    for end in range(len(key), 0, -1):
+        if key[:end] in given: return f"override {given[key[:end]]!r}: "
+    line = key_line(text, key)
+    return f"{path}, line {line}: " if line else f"{path}: " if path else ""
+
+# %% ../../nbs/13a_training.config.ipynb #4eece566
 @check_arguments
 def load_config(
     path: str|Path|None=None, # a .yaml, .yml or .json file; None for the defaults
@@ -371,36 +396,15 @@ def load_config(
     text = read_text(path) if path else ""
     values = (read_json if path and path.suffix == ".json" else read_yaml)(text, str(path)) if text.strip() else {}
     if not isinstance(values, dict): raise ConfigError([((), f"{path}: holds {values!r}, not sections of keys")])
-    said = {}
+    given = {}
     for override in overrides:
         key, value = parse_override(override)
-        values, said[key] = put(values, key, value), override
+        values, given[key] = put(values, key, value), override
     try:
         config = TrainingConfig(**values)
         check_metric(config)
         return config
-    except ConfigError as e: raise ConfigError(e.problems, lambda key: written(key, said, path, text)) from None
-
-def read_text(
-    path: Path # a .yaml, .yml or .json file
-) -> str:
-    "The text of a configuration file. Raises ConfigError if it can't be read or has another ending."
-    if path.suffix not in (".yaml", ".yml", ".json"):
-        raise ConfigError([((), f"{path}: a configuration is a .yaml, .yml or .json file")])
-    try: return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as e: raise ConfigError([((), f"{path}: can't be read: {e}")]) from None
-
-def written(
-    key: tuple,      # key path
-    said: dict,      # key path -> override that set it
-    path: Path|None, # the file, if there is one
-    text: str        # its text
-) -> str:            # e.g. "login.yaml, line 3: "
-    "Where the value at `key` was written: an override or a line of the file."
-    for end in range(len(key), 0, -1):
-        if key[:end] in said: return f"override {said[key[:end]]!r}: "
-    line = key_line(text, key)
-    return f"{path}, line {line}: " if line else f"{path}: " if path else ""
+    except ConfigError as e: raise ConfigError(e.problems, lambda key: written(key, given, path, text)) from None
 
 # %% ../../nbs/13a_training.config.ipynb #07683153
 def config_text(
