@@ -18,7 +18,8 @@ import torch
 
 from oaml.apps.app import split_seeds
 from oaml.datasets.prompts import PromptFormat
-from oaml.datasets.stream import Making, default_sources, episode_samples
+from oaml.datasets.samples import SampleConfig
+from oaml.datasets.stream import default_sources, episode_samples
 from oaml.models.base_adapter import IGNORED
 from oaml.nano.eye import EyeAdapter
 from oaml.nano.images import MAPS, NanoImageProcessor
@@ -108,7 +109,7 @@ def trained(adapter, samples, config) -> float:
 def eye_row(how: dict, screens: int) -> dict:
     "The eye's lesson."
     config = shortened("1-eye", screens, how)
-    fmt = PromptFormat(**config.prompt.model_dump())
+    fmt = config.prompt.prompt_format()
     nano = fresh(fmt, how)
     eye = how.get("adapter", EyeAdapter)(nano, config.training.seed)
     stream = make_stream(config, fmt)
@@ -143,7 +144,7 @@ def coordinates_right(adapter, samples: list[dict]) -> float:
 def finding_row(how: dict, screens: int) -> dict:
     "The first lesson in looking, on the eye that oaml ships."
     config = shortened("2-finding", screens, how)
-    fmt = PromptFormat(**config.prompt.model_dump())
+    fmt = config.prompt.prompt_format()
     nano, shipped = fresh(fmt, how), QwenVLAdapter.from_pretrained("nano", device="cpu")
     nano.qwen.model.visual.load_state_dict(shipped.qwen.model.visual.state_dict())
     nano.qwen.model.visual.requires_grad_(not config.training.freeze_vision)
@@ -153,7 +154,7 @@ def finding_row(how: dict, screens: int) -> dict:
     samples = [stream[k] for k in range(screens)]
     if how.get("questions_only"): samples = [without_act(s) for s in samples]
     seconds = trained(adapter, samples, config)
-    asked = Making(picks=4, questions=8, fmt=fmt)
+    asked = SampleConfig(picks=4, questions=8, fmt=fmt)
     unseen = [without_act(s) for k, source in enumerate(default_sources()) for seed in split_seeds("validation", 4, 300*k)
               for s in episode_samples(source.app, seed, asked)]
     return dict(cpu_seconds=seconds, coordinates=coordinates_right(nano, unseen))

@@ -8,6 +8,9 @@ __all__ = ['SYSTEM_PROMPT', 'GOAL_PREFIX', 'HISTORY_PREFIX', 'SCREEN_SENTENCE', 
 
 # %% ../../nbs/09a_datasets.prompts.ipynb #8b10063f
 from dataclasses import asdict, dataclass
+from typing import Annotated
+
+from pydantic import Field
 
 from ..schemas.actions import DSL_TYPES, DSL_VERSION, format_action
 from ..schemas.arguments import check_arguments
@@ -17,13 +20,13 @@ from ..schemas.sessions import Action
 @dataclass(frozen=True)
 class PromptFormat:
     "How goals, history and actions are written as text. Saved with a data set and a checkpoint; a mismatch is refused."
-    dsl_version: int=DSL_VERSION  # version of the action DSL in answers
-    precision: int=3              # decimals of a coordinate, 1 to 6 (3 = Qwen's 0-1000 grid, 2 suits a 256x192 screen)
-    history: int=0                # how many of the last actions are shown as text
-    thought: bool=False           # answers are "Thought: ...\nAction: ..." instead of the action alone
-    goal_first: bool=False        # the goal stands before the screen, in the system's turn, not behind it
-    transcript: bool=False        # what a nano's reader reads on the screen stands behind it, before the user's words
-    marks: bool=False             # in the transcript, what the goal speaks of is marked
+    dsl_version: Annotated[int, Field(ge=min(DSL_TYPES), le=max(DSL_TYPES))] = DSL_VERSION # version of the action language
+    precision: Annotated[int, Field(ge=1, le=6)] = 3 # decimals of a coordinate
+    history: Annotated[int, Field(ge=0)] = 0         # how many of the last actions the prompt shows
+    thought: bool = False                            # answer with a thought before the action
+    goal_first: bool = False                         # the goal before the screen, in the system's turn, not behind it
+    transcript: bool = False                         # behind the screen its text, as a nano reads it
+    marks: bool = False                              # in the transcript, mark what the goal speaks of
 
     def __post_init__(self):
         if not 1 <= self.precision <= 6: raise ValueError(f"precision: {self.precision} is outside 1 to 6 decimals")
@@ -39,8 +42,8 @@ class PromptFormat:
         theirs = asdict(PromptFormat()) | (other if isinstance(other, dict) else asdict(other))
         diff = {k: (v, theirs.get(k)) for k, v in asdict(self).items() if theirs.get(k) != v}
         if diff:
-            said = ", ".join(f"{k} is {a!r} here and {b!r} there" for k, (a, b) in diff.items())
-            raise ValueError(f"prompt format differs from {what}'s: {said}")
+            differences = ", ".join(f"{k} is {a!r} here and {b!r} there" for k, (a, b) in diff.items())
+            raise ValueError(f"prompt format differs from {what}'s: {differences}")
 
 # %% ../../nbs/09a_datasets.prompts.ipynb #b8cf516d
 SYSTEM_PROMPT = ("You are a GUI automation agent. Given a screen and a user goal, predict the single next action. "
@@ -62,6 +65,13 @@ def check_goal(
         raise ValueError(f"goal: {goal!a} has bytes that are not UTF-8 (or half of a surrogate pair); write it as UTF-8")
     return goal
 
+# %% ../../nbs/09a_datasets.prompts.ipynb #ca42e1fd
+def _history_text(history: list[Action]|None, fmt: PromptFormat) -> str:
+    "The last `fmt.history` actions as DSL text, joined by '; '; 'none' at the start. A failed action shows as FAILED."
+    last = (history or [])[-fmt.history:]
+    texts = ["FAILED" if a.type == "failed" else format_action(a, fmt.precision, fmt.dsl_version) for a in last]
+    return "; ".join(texts) or NO_ACTIONS
+
 @check_arguments
 def user_text(
     goal: str,                           # what the user wants, not empty
@@ -73,17 +83,12 @@ def user_text(
     if fmt.history: text += HISTORY_PREFIX + _history_text(history, fmt)
     return text + SCREEN_SENTENCE + (ASK_THOUGHT if fmt.thought else ASK_ACTION)
 
+# %% ../../nbs/09a_datasets.prompts.ipynb #32543a28
 def goal_in(
-    said: str, # turns up to the user's first
+    text: str, # turns up to the user's first
 ) -> str:      # "" if they name none
     "The goal that `user_text` wrote."
-    return said.partition(GOAL_PREFIX)[2].partition(HISTORY_PREFIX)[0].partition(SCREEN_SENTENCE)[0]
-
-def _history_text(history: list[Action]|None, fmt: PromptFormat) -> str:
-    "The last `fmt.history` actions as DSL text, joined by '; '; 'none' at the start. A failed action shows as FAILED."
-    last = (history or [])[-fmt.history:]
-    said = ["FAILED" if a.type == "failed" else format_action(a, fmt.precision, fmt.dsl_version) for a in last]
-    return "; ".join(said) or NO_ACTIONS
+    return text.partition(GOAL_PREFIX)[2].partition(HISTORY_PREFIX)[0].partition(SCREEN_SENTENCE)[0]
 
 # %% ../../nbs/09a_datasets.prompts.ipynb #73eb7e94
 def prompt_messages(
@@ -92,10 +97,14 @@ def prompt_messages(
     fmt: PromptFormat=PromptFormat(),    # the text format
 ) -> list[dict]:                         # chat messages: system, user
     "The messages a model is asked with. The screenshot belongs to the user's turn, before its text."
-    said = user_text(goal, history, fmt)
-    before = said.rindex(SCREEN_SENTENCE) if fmt.goal_first else 0
-    return [dict(role="system", content="\n".join(filter(None, (SYSTEM_PROMPT, said[:before])))),
-            dict(role="user", content=said[before:])]
+    text = user_text(goal, history, fmt)
+    before = text.rindex(SCREEN_SENTENCE) if fmt.goal_first else 0
+    return [dict(role="system", content="\n".join(filter(None, (SYSTEM_PROMPT, text[:before])))),
+            dict(role="user", content=text[before:])]
+
+# %% ../../nbs/09a_datasets.prompts.ipynb #4d64b8a8
+NO_THOUGHT = ("thought: is empty, and a model would learn to think nothing; use data with thoughts, as `oaml synth` makes, "
+              "or a format without (prompt.thought: false)")
 
 def answer_text(
     action: Action,                      # the right next action
@@ -103,10 +112,7 @@ def answer_text(
     fmt: PromptFormat=PromptFormat(),    # the text format
 ) -> str:                                # the assistant's turn
     "What the assistant should say: the action in the DSL, after a thought if the format has one. Raises ValueError without."
-    said = format_action(action, fmt.precision, fmt.dsl_version)
-    if not fmt.thought: return said
+    text = format_action(action, fmt.precision, fmt.dsl_version)
+    if not fmt.thought: return text
     if not (thought or "").strip(): raise ValueError(NO_THOUGHT)
-    return f"Thought: {thought.strip()}\nAction: {said}"
-
-NO_THOUGHT = ("thought: is empty, and a model would learn to think nothing; use data with thoughts, as `oaml synth` makes, "
-              "or a format without (prompt.thought: false)")
+    return f"Thought: {thought.strip()}\nAction: {text}"

@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from ..datasets.samples import chats_of, load_image
 from ..models.base_adapter import IGNORED
+from ..models.registry import Learner, register_learner
 from .images import TEXT_PREFIX
 from .model import COORDINATES, NanoAdapter
 
@@ -207,3 +208,7 @@ class PointingAdapter(NanoAdapter):
         return (scores.logsumexp(-1) - scores.masked_fill(~there, float("-inf")).logsumexp(-1)).mean()
 
     def _read(self, *args, **more): return super()._read(*args, noted=self._noted, **more)
+
+# %% ../../nbs/11g_nano.pointing.ipynb #c2474595
+register_learner(Learner("pointing", wanted=lambda config: config.training.pointing > 0,
+                         build=lambda config, nano: PointingAdapter.of(nano, config.training.pointing)))

@@ -16,9 +16,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..datasets.lines import CELL, NONE, NUMBER, PLACE, SIGNS, Line, distance, read_lines, signs_of
+from ..datasets.lines import CELL, NONE, SIGN_NUMBER, PLACE, SIGNS, Line, distance, read_lines, signs_of
 from ..models.base_adapter import BaseVLMAdapter
 from ..models.cards import read_tensor_table
+from ..models.registry import Learner, register_learner
 from .images import READER
 from .retina import standardised
 
@@ -94,9 +95,9 @@ class ReaderAdapter(BaseVLMAdapter):
                 row, first, end = _span(line)
                 if not 0 <= row < silent.shape[1] or first >= min(end, silent.shape[2]): continue
                 silent[k, row, first:end] = False
-                if any(c not in NUMBER for c in line.text): continue  # it is there, but cannot be said
+                if any(c not in SIGN_NUMBER for c in line.text): continue  # it is there, but cannot be said
                 spans.append((k, row, first, min(end, silent.shape[2])))
-                texts.append([NUMBER[c] for c in line.text])
+                texts.append([SIGN_NUMBER[c] for c in line.text])
         inputs = dict(grey=standardised(np.stack([s["image"] for s in batch])), silent=torch.from_numpy(silent),
                       spans=torch.tensor(spans, dtype=torch.int64).view(-1, 4),
                       texts=torch.tensor(sum(texts, []), dtype=torch.int64),
@@ -168,3 +169,12 @@ def load_reader(
     reader = Reader(widths, blocks, *signs_of(len(weights["said.bias"])))
     reader.load_state_dict(weights)
     return reader.requires_grad_(False).eval()
+
+# %% ../../nbs/11d_nano.reader.ipynb #b9854bb7
+def _reader_learner(config, _) -> ReaderAdapter:
+    "A new reader, or the one in the folder `model.reader`, to go on learning."
+    folder = config.model.reader
+    return ReaderAdapter(load_reader(folder).requires_grad_().train() if folder else Reader())
+
+register_learner(Learner("reader", alone=True, wanted=lambda config: config.model.model_name == "reader",
+                         build=_reader_learner))

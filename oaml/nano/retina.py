@@ -17,9 +17,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..datasets.lines import CHARS
-from ..datasets.letters import EMPTY, SLOT, UNSURE
+from ..datasets.letters import EMPTY_SLOT, SLOT, UNSURE
 from ..models.base_adapter import IGNORED, BaseVLMAdapter
 from ..models.cards import read_tensor_table
+from ..models.registry import Learner, register_learner
 from .images import RETINA, greys
 
 # %% ../../nbs/11c_nano.retina.ipynb #744549d7
@@ -87,7 +88,7 @@ class RetinaAdapter(BaseVLMAdapter):
     ) -> dict[str, Tensor]:      # grey (batch, 1, height, width), labels and weights (batch, height/8, width/4)
         "Tensors for `compute_loss`."
         letters = torch.from_numpy(np.stack([s["letters"] for s in batch]).astype(np.int64))
-        weights = torch.where(letters == EMPTY, EMPTY_WEIGHT, 1.)
+        weights = torch.where(letters == EMPTY_SLOT, EMPTY_WEIGHT, 1.)
         return dict(grey=standardised(np.stack([s["image"] for s in batch])).to(self.device),
                     labels=letters.masked_fill(letters == UNSURE, IGNORED), weights=weights)
 
@@ -125,7 +126,7 @@ def letters_right(
 ) -> float:              # of the slots where there is one
     "How many of the letters were read right. Raises ValueError if there are none."
     letters = np.stack([s["letters"] for s in samples])
-    there = (letters != EMPTY) & (letters != UNSURE)
+    there = (letters != EMPTY_SLOT) & (letters != UNSURE)
     if not there.any(): raise ValueError("nothing is written on these screens")
     return float((read == letters)[there].mean())
 
@@ -147,3 +148,7 @@ def load_retina(
     retina = Retina(tuple(weights[f"body.{k}.weight"].shape[0] for k in (0, 2, 4)), weights["letters.weight"].shape[1])
     retina.load_state_dict(weights)
     return retina.requires_grad_(False).eval()
+
+# %% ../../nbs/11c_nano.retina.ipynb #5f83ea80
+register_learner(Learner("retina", alone=True, wanted=lambda config: config.model.model_name == "retina",
+                         build=lambda config, _: RetinaAdapter(Retina())))

@@ -96,7 +96,7 @@ def dagger(
     if not isinstance(config, TrainingConfig): config = load_config(config, list(overrides))
     if not config.stream or config.stream.lesson != "acting":
         raise ValueError("stream: DAgger needs one that is about acting")
-    fmt, out, table = PromptFormat(**config.prompt.model_dump()), Path(config.output_dir), []
+    fmt, out, table = config.prompt.prompt_format(), Path(config.output_dir), []
     needed = make_stream(config, fmt).episodes
     if config.stream.seed + rounds*needed > first_seed:
         raise ValueError(f"stream.samples: {rounds} rounds need seeds up to {config.stream.seed + rounds*needed}, "

@@ -4,23 +4,28 @@
 
 # %% auto #0
 __all__ = ['Count', 'Natural', 'Seed', 'Positive', 'Share', 'Decay', 'METRICS', 'Section', 'ModelSection', 'LoraSection',
-           'DataSection', 'Kind', 'StreamSection', 'PromptSection', 'TrainingSection', 'LoggingSection', 'ConfigError',
-           'dotted', 'TrainingConfig', 'complaint', 'unknown_key', 'metric_names', 'check_metric', 'members',
-           'section_of', 'key_names', 'ConfigLoader', 'read_yaml', 'read_json', 'key_line', 'parse_override', 'put',
-           'load_config', 'read_text', 'written', 'config_text', 'config_values', 'changed_keys', 'knobs', 'type_name']
+           'DataSection', 'knobs_of', 'PromptSection', 'Kind', 'StreamSection', 'TrainingSection', 'LoggingSection',
+           'ConfigError', 'dotted', 'TrainingConfig', 'complaint', 'unknown_key', 'metric_names', 'check_metric',
+           'members', 'section_of', 'key_names', 'ConfigLoader', 'read_yaml', 'read_json', 'key_line', 'parse_override',
+           'put', 'read_text', 'written', 'load_config', 'config_text', 'config_values', 'changed_keys', 'knobs',
+           'type_name']
 
 # %% ../../nbs/13a_training.config.ipynb #dc44b725
 import difflib
 import json
 import re
+from collections.abc import Iterable
+from dataclasses import fields
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Literal, Union, get_args, get_origin
+from typing import Annotated, Literal, Union, get_args, get_origin, get_type_hints
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from fastcore.docments import docments
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, model_validator
 
-from ..schemas.actions import DSL_TYPES, DSL_VERSION
+from ..datasets.prompts import PromptFormat
+from ..datasets.samples import SampleConfig
 from ..schemas.arguments import check_arguments
 from ..schemas.sessions import unique_keys
 
@@ -47,6 +52,7 @@ class ModelSection(Section):
     eye: str|None = Field(None, description="folder of a nano whose vision tower and retina nano-new takes over")
     reformat: bool = Field(False, description="learn another prompt format than the saved agent's; false = refuse")
 
+# %% ../../nbs/13a_training.config.ipynb #2d86cdc4
 class LoraSection(Section):
     "Low-rank adapters (https://arxiv.org/abs/2106.09685); `lora: null` trains every weight."
     r: Count = Field(16, description="rank of the update")
@@ -71,6 +77,26 @@ class DataSection(Section):
     workers: Natural = Field(0, description="processes that generate sessions; 0 = one a core")
     path: str|None = Field(None, description="folder of existing sessions, used instead of generated ones")
 
+# %% ../../nbs/13a_training.config.ipynb #f3060259
+def knobs_of(
+    cls: type,                # a dataclass, such as `SampleConfig`
+    without: Iterable[str]=() # fields that the configuration has elsewhere
+) -> type:                    # a `Section` with the others: their types, bounds and defaults, their comments as descriptions
+    "A section with the fields of a dataclass."
+    hints, meaning = get_type_hints(cls, include_extras=True), docments(cls)
+    knobs = {f.name: (hints[f.name], Field(f.default, description=meaning[f.name]))
+             for f in fields(cls) if f.name not in without}
+    return create_model(f"{cls.__name__}Knobs", __base__=Section, **knobs)
+
+# %% ../../nbs/13a_training.config.ipynb #667ae12c
+class PromptSection(knobs_of(PromptFormat)):
+    "How goals, history and actions are written; saved with the agent (see datasets.prompts)."
+
+    def prompt_format(self) -> PromptFormat:
+        "The same as a value of chapter 09."
+        return PromptFormat(**self.model_dump())
+
+# %% ../../nbs/13a_training.config.ipynb #15454db8
 class Kind(Section):
     "A kind of screen in a stream."
     size: tuple[Count, Count] = Field((256, 192), strict=False, description="width and height, pixels")
@@ -78,36 +104,24 @@ class Kind(Section):
     variant: str = Field("", description="how applications are wrapped, such as @phone")
     sources: dict[str, Positive] = Field({}, description="what is shown on it and shares; {} = the stream's sources")
 
-class StreamSection(Section):
+class StreamSection(knobs_of(SampleConfig, without=("size", "fmt"))):
     "Samples made while they are used (see datasets.stream); `data` is not read then."
     lesson: Literal["acting", "seeing"] = Field("acting", description="what is taught: conversations, or letters")
     samples: Count = Field(100_000, description="how many")
     seed: Seed = Field(0, description="first seed of the episodes")
     sources: dict[str, Positive] = Field({}, description="applications and their shares; {} = all that are trained on")
     kinds: list[Kind] = Field([Kind()], min_length=1, description="kinds of screens")
-    picks: Count = Field(4, description="screens kept of an episode")
-    goals: Natural = Field(0, description="further goals on each screen, others of the same world")
-    questions: Natural = Field(4, description="further questions asked about each screen")
-    longest: Natural = Field(500, description="characters of them and their answers; no more are asked beyond")
-    weight: Share = Field(0.5, description="weight in the loss of answers to these and to further goals; the next action's is 1")
-    disturbed: Share = Field(0.45, description="share of the episodes that begin disturbed")
-    slip: Share = Field(0.08, description="chance of a careless act after each right one")
-    notes: bool = Field(False, description="thoughts begin with how things stand on the screen")
     uses: Count = Field(1, description="how often each sample comes")
     visits: str|None = Field(None, description="file of a policy's episodes, to be gone through again (oaml dagger)")
     visited: Share = Field(0.5, description="share of the episodes that are such")
     held_out: bool = Field(False, description="allow the application that is held out, as `oaml demo` does")
     workers: Natural = Field(1, description="processes that make samples; 0 = the one that trains")
 
-class PromptSection(Section):
-    "How goals, history and actions are written; saved with the agent (see datasets.prompts)."
-    precision: int = Field(3, ge=1, le=6, description="decimals of a coordinate")
-    history: Natural = Field(0, description="how many of the last actions the prompt shows")
-    thought: bool = Field(False, description="answer with a thought before the action")
-    goal_first: bool = Field(False, description="the goal before the screen, in the system's turn, not behind it")
-    transcript: bool = Field(False, description="behind the screen its text, as a nano reads it")
-    marks: bool = Field(False, description="in the transcript, mark what the goal speaks of")
-    dsl_version: int = Field(DSL_VERSION, ge=min(DSL_TYPES), le=max(DSL_TYPES), description="version of the action language")
+    def sample_config(self,
+        fmt: PromptFormat, # the `prompt` section's
+    ) -> SampleConfig:     # with the application's own size; a stream sets that of its kinds
+        "How the samples are made."
+        return SampleConfig(**{k: v for k, v in self if k in SampleConfig.__dataclass_fields__}, fmt=fmt)
 
 # %% ../../nbs/13a_training.config.ipynb #ab15697f
 class TrainingSection(Section):
@@ -157,7 +171,7 @@ class ConfigError(Exception):
         where=lambda path: "",             # path -> where it was written, e.g. "login.yaml, line 3: "
     ):
         self.problems = problems
-        super().__init__("\n".join(f"{where(p)}{dotted(p)}{': ' if p else ''}{said}" for p, said in problems))
+        super().__init__("\n".join(f"{where(p)}{dotted(p)}{': ' if p else ''}{problem}" for p, problem in problems))
 
 def dotted(
     path: tuple # keys from the outermost in
@@ -196,8 +210,8 @@ def complaint(
 ) -> str:
     "What is wrong, in a sentence that helps: the nearest valid name, or the value that was refused."
     if err["type"] == "extra_forbidden": return unknown_key(err["loc"])
-    said = err["msg"].removeprefix("Input ").replace("valid dictionary or instance of", "section of keys as in")
-    return f"{said}, not {err['input']!r}" if said.startswith("should") else f"{said} (it is {err['input']!r})"
+    message = err["msg"].removeprefix("Input ").replace("valid dictionary or instance of", "section of keys as in")
+    return f"{message}, not {err['input']!r}" if message.startswith("should") else f"{message} (it is {err['input']!r})"
 
 def unknown_key(
     path: tuple # where the key that does not exist was written
@@ -252,6 +266,7 @@ def section_of(
         model = next((k for k in kinds if isinstance(k, type) and issubclass(k, Section)), None)
     return model
 
+# %% ../../nbs/13a_training.config.ipynb #d5bd89f3
 def key_names(
     section: tuple=() # key path of a section; empty for the whole
 ) -> list[str]:
@@ -270,12 +285,12 @@ class ConfigLoader(yaml.SafeLoader):
         deep=False # also build what is inside at once
     ):
         "The dict of `node`. Raises yaml.MarkedYAMLError if a key is there twice."
-        seen = set()
+        known = set()
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode): continue  # refused below
-            if key.value in seen:
+            if key.value in known:
                 raise yaml.MarkedYAMLError(problem=f"the key {key.value} is there twice", problem_mark=key.start_mark)
-            seen.add(key.value)
+            known.add(key.value)
         return super().construct_mapping(node, deep)
 
 # YAML 1.2's floats that 1.1 takes for strings: an exponent without a dot or without a sign
@@ -348,6 +363,29 @@ def put(
     return {**values, head: put(inner, tuple(rest), value)}
 
 # %% ../../nbs/13a_training.config.ipynb #ba99c0e8
+def read_text(
+    path: Path # a .yaml, .yml or .json file
+) -> str:
+    "The text of a configuration file. Raises ConfigError if it can't be read or has another ending."
+    if path.suffix not in (".yaml", ".yml", ".json"):
+        raise ConfigError([((), f"{path}: a configuration is a .yaml, .yml or .json file")])
+    try: return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as e: raise ConfigError([((), f"{path}: can't be read: {e}")]) from None
+
+# %% ../../nbs/13a_training.config.ipynb #d05bf805
+def written(
+    key: tuple,      # key path
+    given: dict,      # key path -> override that set it
+    path: Path|None, # the file, if there is one
+    text: str        # its text
+) -> str:            # e.g. "login.yaml, line 3: "
+    "Where the value at `key` was written: an override or a line of the file."
+    for end in range(len(key), 0, -1):
+        if key[:end] in given: return f"override {given[key[:end]]!r}: "
+    line = key_line(text, key)
+    return f"{path}, line {line}: " if line else f"{path}: " if path else ""
+
+# %% ../../nbs/13a_training.config.ipynb #4eece566
 @check_arguments
 def load_config(
     path: str|Path|None=None, # a .yaml, .yml or .json file; None for the defaults
@@ -358,36 +396,15 @@ def load_config(
     text = read_text(path) if path else ""
     values = (read_json if path and path.suffix == ".json" else read_yaml)(text, str(path)) if text.strip() else {}
     if not isinstance(values, dict): raise ConfigError([((), f"{path}: holds {values!r}, not sections of keys")])
-    said = {}
+    given = {}
     for override in overrides:
         key, value = parse_override(override)
-        values, said[key] = put(values, key, value), override
+        values, given[key] = put(values, key, value), override
     try:
         config = TrainingConfig(**values)
         check_metric(config)
         return config
-    except ConfigError as e: raise ConfigError(e.problems, lambda key: written(key, said, path, text)) from None
-
-def read_text(
-    path: Path # a .yaml, .yml or .json file
-) -> str:
-    "The text of a configuration file. Raises ConfigError if it can't be read or has another ending."
-    if path.suffix not in (".yaml", ".yml", ".json"):
-        raise ConfigError([((), f"{path}: a configuration is a .yaml, .yml or .json file")])
-    try: return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as e: raise ConfigError([((), f"{path}: can't be read: {e}")]) from None
-
-def written(
-    key: tuple,      # key path
-    said: dict,      # key path -> override that set it
-    path: Path|None, # the file, if there is one
-    text: str        # its text
-) -> str:            # e.g. "login.yaml, line 3: "
-    "Where the value at `key` was written: an override or a line of the file."
-    for end in range(len(key), 0, -1):
-        if key[:end] in said: return f"override {said[key[:end]]!r}: "
-    line = key_line(text, key)
-    return f"{path}, line {line}: " if line else f"{path}: " if path else ""
+    except ConfigError as e: raise ConfigError(e.problems, lambda key: written(key, given, path, text)) from None
 
 # %% ../../nbs/13a_training.config.ipynb #07683153
 def config_text(

@@ -11,11 +11,12 @@ import traceback
 from contextlib import nullcontext
 
 import torch
+from fastcore.basics import patch
 from torch.multiprocessing import get_context
 
 from .checkpoints import TrainingError, seed_all
 
-# %% ../../nbs/13c_training.helpers.ipynb #4b4956fb
+# %% ../../nbs/13c_training.helpers.ipynb #79c7eedd
 def gradients(
     adapter,             # its weights' `grad` is added to
     batches: list[dict], # of `prepare_inputs`
@@ -31,6 +32,29 @@ def gradients(
         total += loss.detach()  # no waiting for a GPU
     return total
 
+# %% ../../nbs/13c_training.helpers.ipynb #bd32701b
+def _answer(adapter, weights, grads, batches, tokens: float, seed: int, bf16: bool) -> tuple[float, list[bool]]:
+    "The losses' sum, and which weights have a gradient; the gradients are in `grads` then."
+    seed_all(seed)
+    batches = [{name: torch.from_numpy(v) for name, v in inputs.items()} for inputs in batches]
+    loss, there = float(gradients(adapter, batches, tokens, bf16)), [p.grad is not None for p in weights]
+    torch.cat([torch.zeros(p.numel()) if p.grad is None else p.grad.flatten() for p in weights], out=grads)
+    for p in weights: p.grad = None
+    return loss, there
+
+# %% ../../nbs/13c_training.helpers.ipynb #bfea6400
+def _help(adapter, grads: torch.Tensor, pipe, bf16: bool, threads: int):
+    "What a helper does: batches in, gradients out, until the trainer closes the pipe."
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the trainer decides what Ctrl-C means
+    torch.set_num_threads(threads)
+    weights = adapter.trainable_parameters()
+    while True:
+        try: batches, tokens, seed = pipe.recv()
+        except (EOFError, OSError): return
+        try: pipe.send(_answer(adapter, weights, grads, batches, tokens, seed, bf16))
+        except Exception: pipe.send((traceback.format_exc(), ()))
+
+# %% ../../nbs/13c_training.helpers.ipynb #4cb24a30
 class Helpers:
     "Processes that compute gradients of the same weights. Close them, or use them in a `with`."
     def __init__(self,
@@ -52,60 +76,46 @@ class Helpers:
             theirs.close()
             self.pipes.append(ours)
 
-    def share(self,
-        batches: list[dict], # of a window
-        tokens: float,       # supervised in it
-        seed: int,           # of this window's dropout
-    ) -> list[dict]:         # what is left for the trainer itself
-        "Give each helper its batches."
-        n = len(self.pipes) + 1
-        for k, pipe in enumerate(self.pipes, 1):
-            plain = [{name: v.numpy() for name, v in inputs.items()} for inputs in batches[k::n]]
-            try: pipe.send((plain, tokens, (seed*n + k) % 2**32))
-            except OSError: raise _dead(k) from None
-        return batches[::n]
-
-    def collect(self) -> float: # the helpers' losses
-        "Wait for the helpers, and add their gradients to the weights'."
-        total = 0.
-        for k, (pipe, grad) in enumerate(zip(self.pipes, self.grads), 1):
-            try: loss, there = pipe.recv()
-            except (EOFError, OSError): raise _dead(k) from None
-            if isinstance(loss, str): raise TrainingError(f"training.processes: helper {k} failed:\n{loss}")
-            total += loss
-            for p, part, has in zip(self.weights, grad.split([p.numel() for p in self.weights]), there):
-                if has: p.grad = part.view_as(p).clone() if p.grad is None else p.grad.add_(part.view_as(p))
-        return total
-
-    def close(self):
-        "End the processes."
-        for pipe in self.pipes: pipe.close()
-        for helper in self.helpers:
-            helper.join(5)
-            if helper.is_alive(): helper.kill()
-
     def __enter__(self): return self
     def __exit__(self, *_): self.close()
 
+# %% ../../nbs/13c_training.helpers.ipynb #b0418fae
 def _dead(k: int) -> TrainingError:
     return TrainingError(f"training.processes: helper {k} has died; go on with --resume")
 
-def _help(adapter, grads: torch.Tensor, pipe, bf16: bool, threads: int):
-    "A helper's life: batches in, gradients out, until the trainer hangs up."
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the trainer decides what Ctrl-C means
-    torch.set_num_threads(threads)
-    weights = adapter.trainable_parameters()
-    while True:
-        try: batches, tokens, seed = pipe.recv()
-        except (EOFError, OSError): return
-        try: pipe.send(_answer(adapter, weights, grads, batches, tokens, seed, bf16))
-        except Exception: pipe.send((traceback.format_exc(), ()))
+@patch
+def share(self:Helpers,
+    batches: list[dict], # of a window
+    tokens: float,       # supervised in it
+    seed: int,           # of this window's dropout
+) -> list[dict]:         # what is left for the trainer itself
+    "Give each helper its batches."
+    n = len(self.pipes) + 1
+    for k, pipe in enumerate(self.pipes, 1):
+        plain = [{name: v.numpy() for name, v in inputs.items()} for inputs in batches[k::n]]
+        try: pipe.send((plain, tokens, (seed*n + k) % 2**32))
+        except OSError: raise _dead(k) from None
+    return batches[::n]
 
-def _answer(adapter, weights, grads, batches, tokens: float, seed: int, bf16: bool) -> tuple[float, list[bool]]:
-    "The losses' sum, and which weights have a gradient; the gradients are in `grads` then."
-    seed_all(seed)
-    batches = [{name: torch.from_numpy(v) for name, v in inputs.items()} for inputs in batches]
-    loss, there = float(gradients(adapter, batches, tokens, bf16)), [p.grad is not None for p in weights]
-    torch.cat([torch.zeros(p.numel()) if p.grad is None else p.grad.flatten() for p in weights], out=grads)
-    for p in weights: p.grad = None
-    return loss, there
+# %% ../../nbs/13c_training.helpers.ipynb #662d20ba
+@patch
+def collect(self:Helpers) -> float: # the helpers' losses
+    "Wait for the helpers, and add their gradients to the weights'."
+    total = 0.
+    for k, (pipe, grad) in enumerate(zip(self.pipes, self.grads), 1):
+        try: loss, there = pipe.recv()
+        except (EOFError, OSError): raise _dead(k) from None
+        if isinstance(loss, str): raise TrainingError(f"training.processes: helper {k} failed:\n{loss}")
+        total += loss
+        for p, part, has in zip(self.weights, grad.split([p.numel() for p in self.weights]), there):
+            if has: p.grad = part.view_as(p).clone() if p.grad is None else p.grad.add_(part.view_as(p))
+    return total
+
+# %% ../../nbs/13c_training.helpers.ipynb #2cd10603
+@patch
+def close(self:Helpers):
+    "End the processes."
+    for pipe in self.pipes: pipe.close()
+    for helper in self.helpers:
+        helper.join(5)
+        if helper.is_alive(): helper.kill()
