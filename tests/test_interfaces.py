@@ -19,10 +19,7 @@ from gymnasium.error import ResetNeeded
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-<<<<<<< HEAD
 import oaml.envs
-=======
->>>>>>> h_chrome
 import oaml.tasks
 from oaml.apps.app import random_action
 from oaml.devices.app_device import AppDevice
