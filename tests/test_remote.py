@@ -33,9 +33,9 @@ from oaml.devices.device import DeviceError, Frame, InstallApk, Rotate, StartAct
 from oaml.devices.fake_android import fake_phone, missing_adb
 from oaml.devices.oracle import play_oracle
 from oaml.devices.remote import Gone, NoAnswer, RemoteDevice
-from oaml.devices.serve import REQUESTS, serve_device
+from oaml.devices.serve import DEVICE_REQUESTS, serve_device
 from oaml.devices.catalog import open_device
-from oaml.devices.wire import FRAME_TYPE, View, decode_frame, encode_frame
+from oaml.devices.wire import FRAME_TYPE, FrameFormat, decode_frame, encode_frame
 from oaml.schemas.sessions import Action
 from oaml.ui.events import Tick
 from oaml.ui.layout import Element
@@ -140,13 +140,13 @@ frames = st.builds(
 @settings(max_examples=60, deadline=None)
 @given(frames, st.sampled_from(["png", "zlib"]))
 def test_frames_survive_the_wire(frame, compression):
-    assert facts(decode_frame(encode_frame(frame, View(compression)))) == facts(frame)
+    assert facts(decode_frame(encode_frame(frame, FrameFormat(compression)))) == facts(frame)
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.binary(max_size=200), st.integers(0, 2000), st.data())
 def test_no_bytes_break_the_reader(junk, at, data):
-    whole = encode_frame(AppDevice("login").reset(1), View("zlib"))
+    whole = encode_frame(AppDevice("login").reset(1), FrameFormat("zlib"))
     for bad in (junk, whole[:at], whole[:at] + junk + whole[at+len(junk):]):
         try: decode_frame(bad)
         except ValueError: pass
@@ -654,7 +654,7 @@ def test_the_daemon_outlives_what_it_is_sent():
 def test_the_token_guards_every_route():
     with serve_device("app:login", token="sesame") as served, RemoteDevice(served.url, token="sesame") as remote:
         remote.reset(0)
-        for route in ("init", "close", "nonsense", *REQUESTS):
+        for route in ("init", "close", "nonsense", *DEVICE_REQUESTS):
             for wrong in ({}, *(dict(Authorization=a) for a in ("Bearer sesam", "sesame", "Basic c2VzYW1l"))):
                 assert numbered(served.url, remote._session, route, {}, 3, **wrong).status_code == 401
         assert HTTP.get(f"{served.url}/logs", headers={"X-Oaml-Session": remote._session}).status_code == 401

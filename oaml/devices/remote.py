@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from fastcore.basics import patch
 
 from .device import Call, DeviceError
-from .wire import FRAME_TYPE, LARGER, MOST_PIXELS, PORT, ReceivedFrame, View, decode_frame, need_serve, to_wire
+from .wire import FRAME_TYPE, LARGER, MOST_PIXELS, PORT, FrameFormat, ReceivedFrame, decode_frame, need_serve, to_wire
 from ..schemas.sessions import Action, to_dict
 from ..ui.events import Event
 from ..ui.layout import Element
@@ -68,8 +68,8 @@ class RemoteDevice:
         if retry < 1: raise ValueError(f"retry: {retry} is below 1; it counts the attempts in all")
         self.url, self.timeout, self.patience, self.retry = daemon_url(address, port), timeout, 60*launch_timeout, retry
         self.wait, self.recover = wait, recover
-        view = asdict(View(compression, quality, resize_to, elements))
-        self.view = {k: v for k, v in view.items() if v != getattr(View(), k)}
+        view = asdict(FrameFormat(compression, quality, resize_to, elements))
+        self.view = {k: v for k, v in view.items() if v != getattr(FrameFormat(), k)}
         self._http = _client(self.url, token if token is not None else os.environ.get("OAML_DEVICE_TOKEN"))
         self._lock, self._process = threading.RLock(), os.getpid()
         self._most = 0                          # pixels of a picture, from the screen's size at the launch
