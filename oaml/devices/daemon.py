@@ -357,7 +357,7 @@ class Lease:
 
     @property
     def silence(self) -> float:
-        "Seconds since the client was last heard of; 0 while something is done for it."
+        "Seconds since the client's last request; 0 while something is done for it."
         return 0. if self.thread.busy else time.monotonic() - self.used
 
 # %% ../../nbs/04l_devices.daemon.ipynb #aa04001c

@@ -326,7 +326,7 @@ def load_daemon_config(
 def _log_events(lease: DeviceLease, since: int) -> tuple[str, int]:
     "The lines from `since` on as server-sent events, and the number of the next."
     first = lease.n_lines - len(lease.lines)
-    lost = f'data: "W/oaml: {first - since} lines before the next are no longer kept"\n\n' if since < first else ""
+    lost = f'data: "W/oaml: {first - since} lines before the next are lost"\n\n' if since < first else ""
     lines = enumerate(list(lease.lines)[max(since - first, 0):], max(since, first) + 1)
     return lost + "".join(f"id: {n}\ndata: {json.dumps(line)}\n\n" for n, line in lines), max(since, lease.n_lines)
 
