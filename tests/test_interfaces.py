@@ -35,8 +35,9 @@ from dm_env import specs
 from oaml.envs.checks import INTERFACES, check_device, check_interfaces
 from oaml.envs import openenv, wrappers
 from oaml.devices.device import AdbCommand, ShellCommand
+from oaml.devices.episode import EpisodeDriver
 from oaml.envs.dm import DmEnv, Vocabulary, load
-from oaml.envs.openenv import GoalEnv, serve_openenv
+from oaml.envs.openenv import serve_openenv
 from oaml.tasks.task_env import TaskEnv, TaskFailure, prepare
 from oaml.tasks.definition import AppScreen, EventNode, EventSlots, EventSource, ResponseEvent, SetupStep, Task, load_task, to_textproto
 from oaml.tasks.vision import TreeTextModel
@@ -495,7 +496,7 @@ def test_bombs_take_no_time():
 
 # OpenEnv's clients
 
-def goal_env(): return GoalEnv(AppDevice("login"))
+def goal_env(): return EpisodeDriver(AppDevice("login"))
 
 
 def talk(ws, kind, **data):

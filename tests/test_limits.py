@@ -13,8 +13,8 @@ pytest.importorskip("resource", reason="a limit on open files is POSIX's")
 import httpx
 
 SERVED = dict(serve="from oaml.devices.serve import serve_device as serve\nwhat = 'app:login'",
-              openenv="from oaml.devices.app_device import AppDevice\nfrom oaml.envs.openenv import GoalEnv, serve_openenv as serve\n"
-                      "what = lambda: GoalEnv(AppDevice('login'))")
+              openenv="from oaml.devices.app_device import AppDevice\nfrom oaml.devices.episode import EpisodeDriver\nfrom oaml.envs.openenv import serve_openenv as serve\n"
+                      "what = lambda: EpisodeDriver(AppDevice('login'))")
 CHILD = """
 import resource, sys
 %s

@@ -32,10 +32,10 @@ from oaml.devices.app_device import AppDevice
 from oaml.devices.connection import missing_browser
 from oaml.devices.device import DeviceError, Frame, InstallApk, Rotate, StartActivity
 from oaml.devices.oracle import play_oracle
-from oaml.devices.remote import Gone, NoAnswer, RemoteDevice
-from oaml.devices.serve import REQUESTS, serve_device
+from oaml.devices.remote import SessionLost, Unreachable, RemoteDevice
+from oaml.devices.serve import DEVICE_REQUESTS, serve_device
 from oaml.devices.catalog import open_device
-from oaml.devices.wire import FRAME_TYPE, View, decode_frame, encode_frame
+from oaml.devices.wire import FRAME_TYPE, FrameFormat, decode_frame, encode_frame
 from oaml.schemas.sessions import Action
 from oaml.ui.events import Tick
 from oaml.ui.layout import Element
@@ -142,13 +142,13 @@ frames = st.builds(
 @settings(max_examples=60, deadline=None)
 @given(frames, st.sampled_from(["png", "zlib"]))
 def test_frames_survive_the_wire(frame, compression):
-    assert facts(decode_frame(encode_frame(frame, View(compression)))) == facts(frame)
+    assert facts(decode_frame(encode_frame(frame, FrameFormat(compression)))) == facts(frame)
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.binary(max_size=200), st.integers(0, 2000), st.data())
 def test_no_bytes_break_the_reader(junk, at, data):
-    whole = encode_frame(AppDevice("login").reset(1), View("zlib"))
+    whole = encode_frame(AppDevice("login").reset(1), FrameFormat("zlib"))
     for bad in (junk, whole[:at], whole[:at] + junk + whole[at+len(junk):]):
         try: decode_frame(bad)
         except ValueError: pass
@@ -264,8 +264,8 @@ class Forgetful(RemoteDevice):
     def perform(self, action):
         while True:
             try: return super().perform(action)
-            except NoAnswer: self._number, self._lost = self._number + 1, None
-            except Gone: self._number, self._lost = self._number - 1, None  # the request was lost, its number is free
+            except Unreachable: self._number, self._lost = self._number + 1, None
+            except SessionLost: self._number, self._lost = self._number - 1, None  # the request was lost, its number is free
 
 
 def test_a_client_without_numbers_acts_twice():
@@ -342,7 +342,7 @@ def test_an_error_of_something_in_between_is_asked_again():
         assert devices[0].done == [("reset", 0)] + [Action("wait")]*4
 
 
-@pytest.mark.parametrize("status, error", [(200, NoAnswer), (409, Gone)])
+@pytest.mark.parametrize("status, error", [(200, Unreachable), (409, SessionLost)])
 def test_an_answer_without_a_number_ends_the_episode_and_no_more(status, error):
     with serve_device("app:login", max_sessions=1) as served, RemoteDevice(served.url, wait=5) as remote:
         remote.reset(0)
@@ -360,7 +360,7 @@ def test_a_blocked_device_holds_up_nobody():
     with serve_device(make) as served, RemoteDevice(served.url, timeout=.2, retry=2) as stuck, \
             RemoteDevice(served.url) as free:
         stuck.reset(0), free.reset(0)
-        with pytest.raises(NoAnswer, match="does not answer /act"): stuck.perform(Action("wait"))
+        with pytest.raises(Unreachable, match="does not answer /act"): stuck.perform(Action("wait"))
         began = time.monotonic()
         assert health(served.url)["sessions"] == 2
         free.look()
@@ -428,7 +428,7 @@ def test_a_place_that_was_told_too_late_is_given_back(monkeypatch):
         return told
     with serve_device("app:login", max_sessions=1) as served:
         monkeypatch.setattr(httpx.Client, "post", late)
-        with pytest.raises(NoAnswer): RemoteDevice(served.url, timeout=.2)
+        with pytest.raises(Unreachable): RemoteDevice(served.url, timeout=.2)
         monkeypatch.undo()
         RemoteDevice(served.url).close()
 
@@ -466,7 +466,7 @@ def test_killed_and_restarted_in_mid_episode(recover):
             shown = [facts(f) for f in (remote.reset(4), *map(remote.perform, actions[:3]))]
             with restarted(first, port):
                 if not recover:
-                    with pytest.raises(Gone, match="was restarted: the episode is lost"): remote.perform(actions[3])
+                    with pytest.raises(SessionLost, match="was restarted: the episode is lost"): remote.perform(actions[3])
                     shown = episode(remote, 4, actions)
                 else: shown += [facts(remote.perform(a)) for a in actions[3:]]
     assert shown == episode(AppDevice("login"), 4, actions)
@@ -493,7 +493,7 @@ def test_a_replay_that_shows_something_else_is_no_recovery():
             first.process.kill()
             first.process.wait()
             with serve_device("app:login", process=True, port=port, options=dict(family="rosewood")):
-                with pytest.raises(Gone, match=r"its replay differs at request 1 of 2 \(/restart\)"):
+                with pytest.raises(SessionLost, match=r"its replay differs at request 1 of 2 \(/restart\)"):
                     remote.perform(Action("wait"))
                 remote.reset(1)
 
@@ -521,7 +521,7 @@ def test_a_replay_that_fails_leaves_no_half_episode():
     with serve_device(Hiccup) as served, RemoteDevice(served.url, recover="replay") as remote:
         remote.reset(0), remote.perform(Action("wait")), remote.perform(Action("wait"))
         end_session(remote)
-        with pytest.raises(Gone, match=r"its replay failed at request 3 of 3 \(/act\): a hiccup"):
+        with pytest.raises(SessionLost, match=r"its replay failed at request 3 of 3 \(/act\): a hiccup"):
             remote.perform(Action("wait"))
         with pytest.raises(DeviceError, match=r"reset\(\) begins a new episode"): remote.perform(Action("wait"))
         remote.reset(0)
@@ -557,7 +557,7 @@ def test_a_silent_client_loses_its_device():
         assert waited(lambda: devices[0].closed == 1)
         with RemoteDevice(served.url, wait=5) as other:
             other.reset(0)
-            with pytest.raises(Gone, match="no request came for 0.5 s"): silent.perform(Action("wait"))
+            with pytest.raises(SessionLost, match="no request came for 0.5 s"): silent.perform(Action("wait"))
 
 
 # Many, and from anywhere
@@ -656,7 +656,7 @@ def test_the_daemon_outlives_what_it_is_sent():
 def test_the_token_guards_every_route():
     with serve_device("app:login", token="sesame") as served, RemoteDevice(served.url, token="sesame") as remote:
         remote.reset(0)
-        for route in ("init", "close", "nonsense", *REQUESTS):
+        for route in ("init", "close", "nonsense", *DEVICE_REQUESTS):
             for wrong in ({}, *(dict(Authorization=a) for a in ("Bearer sesam", "sesame", "Basic c2VzYW1l"))):
                 assert numbered(served.url, remote._session, route, {}, 3, **wrong).status_code == 401
         assert HTTP.get(f"{served.url}/logs", headers={"X-Oaml-Session": remote._session}).status_code == 401
@@ -811,7 +811,7 @@ def test_devices_are_closed_at_the_end_and_a_hanging_one_does_not_keep_the_daemo
     with serve_device(make) as served:
         stuck, free = (RemoteDevice(served.url, timeout=.2, retry=1) for _ in range(2))
         stuck.reset(0), free.reset(0)
-        with pytest.raises(NoAnswer): stuck.perform(Action("wait"))
+        with pytest.raises(Unreachable): stuck.perform(Action("wait"))
         began = time.monotonic()
     assert time.monotonic() - began < 12
     assert [d.closed for d in devices] == [0, 1]
