@@ -42,9 +42,9 @@ from .app_device import CLOSED, HARMLESS
 from .device import (Call, ClearCache, Device, DeviceError, ForceStop, Frame, PressButton, Rotate,
                               StartActivity, StartIntent, Tap, full_activity)
 from ..schemas.sessions import DEVICE_BUTTONS, Action
-from ..ui.events import (DOUBLE_MS, PRESS_MS, SETTLE_MS, Event, KeyDown, PointerDown, PointerMove, PointerUp, Said,
+from ..ui.events import (DOUBLE_MS, PRESS_MS, SETTLE_MS, Event, KeyDown, PointerDown, PointerMove, PointerUp, Answer,
                             Text, Tick, Wheel, compile_action)
-from ..ui.layout import SEEN_SHARE, Element
+from ..ui.layout import MIN_VISIBLE, Element
 from ..ui.widgets import DRAG_PX
 
 # %% ../../nbs/04e_devices.chromium.ipynb #d7407796
@@ -770,7 +770,7 @@ def _messages(self: Page, event: Event, keys: bool) -> list[tuple[str, dict]]:
     if isinstance(event, KeyDown): return _chord(event.key)
     if isinstance(event, Text) and keys: return [m for c in event.text for m in _typed(c)]
     if isinstance(event, Text): return [("Input.insertText", dict(text=event.text))]
-    if isinstance(event, Said): return self.say("answer", event.text) or []
+    if isinstance(event, Answer): return self.say("answer", event.text) or []
     return [self._mouse(event)]
 
 @patch
@@ -1008,7 +1008,7 @@ class _Layout:
         "Is enough of node `i` seen, and nothing painted over its middle?"
         if not (s := self.spots.get(i)): return False
         x0, y0, x1, y1 = s.seen
-        if y1 - y0 < max(1, SEEN_SHARE*(s.box[3] - s.box[1])) or x1 - x0 < 1: return False
+        if y1 - y0 < max(1, MIN_VISIBLE*(s.box[3] - s.box[1])) or x1 - x0 < 1: return False
         x, y = (x0+x1)/2, (y0+y1)/2
         def over(t): return t.order > s.order and t.seen[0] <= x < t.seen[2] and t.seen[1] <= y < t.seen[3]
         return all(self.within(j, i) for j, t in self.solid if over(t))

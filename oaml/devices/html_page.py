@@ -22,9 +22,9 @@ from .chromium import REOPENED, Chromium, Page
 from .device import DeviceError, Frame
 from .oracle import acceptable_targets
 from ..schemas.sessions import DEVICE_BUTTONS, MODIFIERS, Action
-from ..ui.events import (Event, KeyDown, PointerDown, PointerMove, PointerUp, Said, Text, Tick, Wheel)
+from ..ui.events import (Event, KeyDown, PointerDown, PointerMove, PointerUp, Answer, Text, Tick, Wheel)
 from ..ui.html import STYLE, UNNAMED, aria_role, font_faces, to_body
-from ..ui.layout import SEEN_SHARE, Element
+from ..ui.layout import MIN_VISIBLE, Element
 
 # %% ../../nbs/04f_devices.html_page.ipynb #c96e15d8
 LISTEN = """() => {
@@ -91,7 +91,7 @@ def from_dom(
         mods = [m for m in MODIFIERS if raw.get(m)]
         return "+".join([*mods, last.lower() if mods and len(last) == 1 else last])
     return dict(pointermove=lambda: PointerMove(px("x"), px("y")), text=lambda: Text(raw["text"]),
-                pointerdown=lambda: PointerDown(px("x"), px("y"), button), said=lambda: Said(raw["text"]),
+                pointerdown=lambda: PointerDown(px("x"), px("y"), button), said=lambda: Answer(raw["text"]),
                 pointerup=lambda: PointerUp(px("x"), px("y"), button), keydown=lambda: KeyDown(key()),
                 wheel=lambda: Wheel(px("x"), px("y"), px("dx"), px("dy")))[raw["type"]]()
 
@@ -100,7 +100,7 @@ def without_key(
     event: Event, # of hands
 ) -> dict|None:   # what the page is told; None if a mouse or a keyboard can do it
     "An event that no browser's keyboard has, as the page hears it."
-    if isinstance(event, Said): return dict(type="said", text=event.text)
+    if isinstance(event, Answer): return dict(type="said", text=event.text)
     if not isinstance(event, KeyDown): return None
     key = event.key
     *mods, last = key[:-2].split("+") + ["+"] if key.endswith("++") else key.split("+")
@@ -108,7 +108,7 @@ def without_key(
     return dict(type="keydown", key=last, **dict.fromkeys(mods, True)) if odd else None
 
 HEARD_AS = {PointerMove: "pointermove", PointerDown: "pointerdown", PointerUp: "pointerup", Wheel: "wheel",
-            KeyDown: "keydown", Said: "said"}  # what must come of an event; of a text nothing, without a focus
+            KeyDown: "keydown", Answer: "said"}  # what must come of an event; of a text nothing, without a focus
 
 # %% ../../nbs/04f_devices.html_page.ipynb #b9546cdb
 READ = """share => {
@@ -162,7 +162,7 @@ def read_page(
     page: Page, # that shows a screen
 ) -> tuple[Element, ...]:
     "The elements of the page, as it tells them itself."
-    seen, out = page.evaluate(READ, SEEN_SHARE), []
+    seen, out = page.evaluate(READ, MIN_VISIBLE), []
     computed = _computed(page)
     for k, e in enumerate(seen):
         aria, name = computed.get(k, ("", ""))
