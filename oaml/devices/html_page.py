@@ -23,7 +23,7 @@ from .device import DeviceError, Frame
 from .oracle import acceptable_targets
 from ..schemas.sessions import DEVICE_BUTTONS, MODIFIERS, Action
 from ..ui.events import (Event, KeyDown, PointerDown, PointerMove, PointerUp, Answer, Text, Tick, Wheel)
-from ..ui.html import STYLE, UNNAMED, aria_role, font_faces, to_body
+from ..ui.html import SCREEN_CSS, UNNAMED, aria_role, font_faces, to_body
 from ..ui.layout import MIN_VISIBLE, Element
 
 # %% ../../nbs/04f_devices.html_page.ipynb #c96e15d8
@@ -179,7 +179,7 @@ class HtmlStage:
         page: Page, # is taken over
     ):
         self.page, self._fonts, self._shown, self._pressed = page, set(), None, None
-        page.set_content(f"<!doctype html><html lang='en'><title>oaml</title><style>{STYLE}</style><body>")
+        page.set_content(f"<!doctype html><html lang='en'><title>oaml</title><style>{SCREEN_CSS}</style><body>")
         page.evaluate(LISTEN)
 
     def show(self,
