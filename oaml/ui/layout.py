@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from fastcore.basics import patch
 
-from .themes import THUMB, Theme, text_width
+from .themes import THUMB_ROW, Theme, text_width
 from .widgets import EDITABLE, UiState, Widget, _brief
 
 # %% ../../nbs/02c_ui.layout.ipynb #2ed443f8
@@ -125,7 +125,7 @@ def _natural_size(w: Widget, theme: Theme, width: int) -> tuple[int, int]:
     "Size of the leaf `w` in pixels, if it may be `width` wide."
     def words(s=w.name, size=theme.size): return text_width(s, theme.font, size, _bold(w, theme))
     icon, line = (icon_size(theme) + TICK_GAP if w.icon else 0), _line_height(theme)
-    if theme.form == "phone" and w.role in ("link", "checkbox", "radio"): line = THUMB
+    if theme.form == "phone" and w.role in ("link", "checkbox", "radio"): line = THUMB_ROW
     if w.role == "heading": return words(size=theme.heading) + 1, theme.heading + 4
     if w.role == "textbox": return width, theme.control
     if w.role == "combobox":
