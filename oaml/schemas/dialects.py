@@ -189,25 +189,41 @@ class _Calls:
 
 # %% ../../nbs/00c_schemas.dialects.ipynb #6c8d82c1
 @patch
-def mouse_click(self:_Calls, x, y, button="left"):
+def mouse_click(self:_Calls,
+    x,             # pixels from the left
+    y,             # pixels from the top
+    button="left", # "left" or "right"
+):
     "A click of the left or right button."
     if button not in ("left", "right"): raise DialectError(f"button: {button!r} is neither 'left' nor 'right'")
     yield Action("click" if button == "left" else "right_click", *self.at(x, y))
 
 @patch
-def mouse_dblclick(self:_Calls, x, y, button="left"):
+def mouse_dblclick(self:_Calls,
+    x,             # pixels from the left
+    y,             # pixels from the top
+    button="left", # "left" or "right"
+):
     "A double click of the left button."
     if button != "left": raise DialectError(f"button: {button!r}; only the left button can be clicked twice")
     yield Action("double_click", *self.at(x, y))
 
 # %% ../../nbs/00c_schemas.dialects.ipynb #c96984c5
 @patch
-def mouse_move(self:_Calls, x, y):
+def mouse_move(self:_Calls,
+    x, # pixels from the left
+    y, # pixels from the top
+):
     "The mouse moves there."
     yield Action("move", *self.at(x, y))
 
 @patch
-def mouse_drag_and_drop(self:_Calls, from_x, from_y, to_x, to_y):
+def mouse_drag_and_drop(self:_Calls,
+    from_x, # where it begins, pixels from the left
+    from_y, # where it begins, pixels from the top
+    to_x,   # where it ends, pixels from the left
+    to_y,   # where it ends, pixels from the top
+):
     "Press at one place, let go at another."
     x, y = self.at(from_x, from_y, ("from_x", "from_y"))
     x2, y2 = self.at(to_x, to_y, ("to_x", "to_y"))
@@ -215,7 +231,10 @@ def mouse_drag_and_drop(self:_Calls, from_x, from_y, to_x, to_y):
 
 # %% ../../nbs/00c_schemas.dialects.ipynb #5649548c
 @patch
-def scroll(self:_Calls, delta_x, delta_y):
+def scroll(self:_Calls,
+    delta_x, # pixels to the right
+    delta_y, # pixels down
+):
     "The wheel turns where the mouse is."
     if self.pointer is None:
         raise DialectError("it acts where the mouse is, which nobody said: mouse_move(x, y) first, or pass pointer")
@@ -224,29 +243,39 @@ def scroll(self:_Calls, delta_x, delta_y):
 
 # %% ../../nbs/00c_schemas.dialects.ipynb #69adfa25
 @patch
-def keyboard_press(self:_Calls, key):
+def keyboard_press(self:_Calls,
+    key, # a browser's name, such as "Control+a"
+):
     "A key or a chord."
     yield from_web_key(_text(key, "key"))
 
 @patch
-def keyboard_type(self:_Calls, text):
+def keyboard_type(self:_Calls,
+    text, # not empty
+):
     "Keys one after the other: a newline is the key Enter, a tab the key Tab."
     for piece in _pieces(_text(text, "text")):
         yield Action("key_press", key=_BREAK_KEYS[piece]) if piece in _BREAK_KEYS else Action("type", text=piece)
 
 @patch
-def keyboard_insert_text(self:_Calls, text):
+def keyboard_insert_text(self:_Calls,
+    text, # not empty
+):
     "Text at once, without keys."
     yield Action("type", text=_text(text, "text"))
 
 # %% ../../nbs/00c_schemas.dialects.ipynb #14f26bba
 @patch
-def send_msg_to_user(self:_Calls, text):
+def send_msg_to_user(self:_Calls,
+    text, # not empty
+):
     "Words to the user."
     yield Action("answer", text=_text(text, "text"))
 
 @patch
-def noop(self:_Calls, wait_ms=NOOP_MS):
+def noop(self:_Calls,
+    wait_ms=NOOP_MS, # milliseconds, a whole number of waits
+):
     "Waiting, by whole waits of oaml's."
     times = wait_ms/NOOP_MS if isinstance(wait_ms, int|float) and not isinstance(wait_ms, bool) else 0
     if times not in range(1, MAX_WAITS+1):

@@ -176,7 +176,12 @@ class _Layout:
 
 # %% ../../nbs/02c_ui.layout.ipynb #033450f1
 @patch
-def leaf(self:_Layout, w: Widget, x: int, y: int, width: int) -> Placed:
+def leaf(self:_Layout,
+    w: Widget,  # what is placed
+    x: int,     # its left edge, pixels
+    y: int,     # its top edge, pixels
+    width: int, # room there is, pixels
+) -> Placed:
     "A widget without children, of its natural size, its words cut if that is too wide."
     cw, ch = _natural_size(w, self.theme, width)
     if self.cut and cw > width: w, cw = _fitted(w, self.theme, width), width
@@ -191,7 +196,14 @@ def _too_small(children, width: int, height: int) -> str:
 
 # %% ../../nbs/02c_ui.layout.ipynb #61b82796
 @patch
-def column(self:_Layout, children, x: int, y: int, width: int, height: int|None, gap: int) -> tuple[Placed, ...]:
+def column(self:_Layout,
+    children,         # widgets, in order
+    x: int,           # its left edge, pixels
+    y: int,           # its top edge, pixels
+    width: int,       # room there is, pixels
+    height: int|None, # as much as needed if None
+    gap: int,         # pixels between two
+) -> tuple[Placed, ...]:
     "Children from the top down, `gap` apart; those that grow share what is left of `height`."
     out = []
     if height is None:
@@ -210,7 +222,13 @@ def column(self:_Layout, children, x: int, y: int, width: int, height: int|None,
 
 # %% ../../nbs/02c_ui.layout.ipynb #e77256a5
 @patch
-def line(self:_Layout, children, x: int, y: int, width: int, gap: int=8) -> tuple[Placed, ...]|None:
+def line(self:_Layout,
+    children,   # widgets, in order
+    x: int,     # its left edge, pixels
+    y: int,     # its top edge, pixels
+    width: int, # room there is, pixels
+    gap: int=8, # pixels between two
+) -> tuple[Placed, ...]|None:
     "Children side by side, centred on one line, one that grows takes what is left. None if they do not fit."
     sizes = [(0, _natural_size(c, self.theme, 0)[1]) if c.grow else _natural_size(c, self.theme, width)
              for c in children]
@@ -226,7 +244,13 @@ def line(self:_Layout, children, x: int, y: int, width: int, gap: int=8) -> tupl
 
 # %% ../../nbs/02c_ui.layout.ipynb #1d8898d8
 @patch
-def lines(self:_Layout, children, x: int, y: int, width: int, gap: int) -> tuple[Placed, ...]:
+def lines(self:_Layout,
+    children,   # widgets, in order
+    x: int,     # its left edge, pixels
+    y: int,     # its top edge, pixels
+    width: int, # room there is, pixels
+    gap: int,   # pixels between two
+) -> tuple[Placed, ...]:
     "Children side by side, on as many lines as they need."
     out, cx, bottom = [], x, y
     for c in children:
