@@ -20,7 +20,7 @@ from fastcore.basics import patch
 from .app import (App, ClickOn, Finish, Goal, HoverOn, Intent, PressKey, Reply, Screen, ScrollIn, Stage, TypeText,
                            Wait)
 from ..schemas.sessions import Action
-from ..ui.events import Changed, Keyed, Message, Moved, Said, Tick
+from ..ui.events import Changed, Keyed, Message, Moved, Answer, Tick
 from ..ui.layout import Element, layout
 from ..ui.render import render
 from ..ui.themes import form_of, theme_for
@@ -323,7 +323,7 @@ def update(self: TaskApp,
     "Calls the hook for this kind of message; an answer to the user is kept."
     m = message
     if isinstance(m, Tick): return run_down(state, self.timer, m.ms, self._time_is_up) if self.timer else state
-    if isinstance(m, Said): return replace(state, **{self.answer_field: m.text}) if self.answer_field else state
+    if isinstance(m, Answer): return replace(state, **{self.answer_field: m.text}) if self.answer_field else state
     if self._is_busy(state): return state
     if isinstance(m, Changed): return self._change(state, m.id, m.text)
     if isinstance(m, Keyed): return self._key(state, m.key, m.id)

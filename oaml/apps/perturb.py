@@ -16,7 +16,7 @@ from .app import App, Goal, Intent
 from .kit import ScreenReader, message_box, question_box
 from .words import pick_words
 from ..schemas.sessions import Action
-from ..ui.events import Changed, Message, Pressed, Said, Tick
+from ..ui.events import Changed, Message, Pressed, Answer, Tick
 from ..ui.layout import Element
 from ..ui.themes import Theme, theme_for
 from ..ui.widgets import EDITABLE, Widget, dialog, over, paragraph, spinner
@@ -151,7 +151,7 @@ def update(self: Perturb,
     if isinstance(m, Tick): return self._tick(s, m)
     if isinstance(m, Pressed) and m.id.startswith("popup."):
         return replace(s, page="more" if m.id == "popup.more" and s.page == "ad" else "")
-    if (s.waiting or s.page) and not isinstance(m, Said): return s  # a dialog is over it; words to the user pass
+    if (s.waiting or s.page) and not isinstance(m, Answer): return s  # a dialog is over it; words to the user pass
     inner = self.app.update(s.inner, m)
     if s.kind != "slow" or not isinstance(m, Pressed) or inner == s.inner: return replace(s, inner=inner)
     s = replace(s, heard=s.heard+1)

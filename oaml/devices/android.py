@@ -36,7 +36,7 @@ from .device import (AdbCommand, Call, ClearCache, ClearCacheRandomActivity, Dev
 from .hierarchy import from_xml
 from ..schemas.sessions import Action
 from ..ui.events import (LONG_MS, PRESS_MS, SETTLE_MS, WAIT_MS, Event, KeyDown, PointerDown, PointerMove, PointerUp,
-                            Said, Text, Tick, Wheel)
+                            Answer, Text, Tick, Wheel)
 from ..ui.layout import Element
 
 # %% ../../nbs/04h_devices.android.ipynb #27dc189d
@@ -128,7 +128,7 @@ def action_commands(
     if t in ("done", "failed"): return []
     if t == "wait": return _pause(WAIT_MS)
     if t in _CANNOT: done = [_note(f"{t}: {_CANNOT[t]}")]
-    elif t == "answer": done = [_note(str(Said(action.text)), "i")]
+    elif t == "answer": done = [_note(str(Answer(action.text)), "i")]
     elif t == "type": done = type_commands(action.text)
     elif t == "key_press": done = key_commands(action.key, sdk)
     elif t == "click": done = [f"input tap {_xy(x, y)}"]
@@ -159,7 +159,7 @@ def event_commands(
         if isinstance(e, Tick): lines += _pause(e.ms)
         elif isinstance(e, Text): lines += type_commands(e.text)
         elif isinstance(e, KeyDown): lines += key_commands(e.key, sdk)
-        elif isinstance(e, Said): lines.append(_note(str(e), "i"))
+        elif isinstance(e, Answer): lines.append(_note(str(e), "i"))
         elif isinstance(e, Wheel): lines += scroll_commands(e.x, e.y, e.dx, e.dy, size, swipe_ms)
         elif getattr(e, "button", "left") == "right": lines += [_note(_CANNOT["right_click"])]*isinstance(e, PointerDown)
         elif down or isinstance(e, PointerDown):

@@ -24,9 +24,9 @@ from .page import Page
 from .device import DeviceError, Frame
 from .oracle import acceptable_targets
 from ..schemas.sessions import DEVICE_BUTTONS, MODIFIERS, Action
-from ..ui.events import (Event, KeyDown, PointerDown, PointerMove, PointerUp, Said, Text, Tick, Wheel)
-from ..ui.html import STYLE, UNNAMED, aria_role, font_faces, to_body
-from ..ui.layout import SEEN_SHARE, Element
+from ..ui.events import (Event, KeyDown, PointerDown, PointerMove, PointerUp, Answer, Text, Tick, Wheel)
+from ..ui.html import SCREEN_CSS, UNNAMED, aria_role, font_faces, to_body
+from ..ui.layout import MIN_VISIBLE, Element
 
 # %% ../../nbs/04f_devices.html_page.ipynb #c96e15d8
 _LISTEN = """() => {
@@ -95,7 +95,7 @@ def from_dom(
         mods = [m for m in MODIFIERS if raw.get(m)]
         return "+".join([*mods, last.lower() if mods and len(last) == 1 else last])
     return dict(pointermove=lambda: PointerMove(px("x"), px("y")), text=lambda: Text(raw["text"]),
-                pointerdown=lambda: PointerDown(px("x"), px("y"), button), answer=lambda: Said(raw["text"]),
+                pointerdown=lambda: PointerDown(px("x"), px("y"), button), answer=lambda: Answer(raw["text"]),
                 pointerup=lambda: PointerUp(px("x"), px("y"), button), keydown=lambda: KeyDown(key()),
                 wheel=lambda: Wheel(px("x"), px("y"), px("dx"), px("dy")))[raw["type"]]()
 
@@ -104,7 +104,7 @@ def without_key(
     event: Event, # of hands
 ) -> dict|None:   # what the page is sent; None if a mouse or a keyboard can do it
     "An event that no browser's keyboard has, as the page reports it."
-    if isinstance(event, Said): return dict(type="answer", text=event.text)
+    if isinstance(event, Answer): return dict(type="answer", text=event.text)
     if not isinstance(event, KeyDown): return None
     key = event.key
     *mods, last = key[:-2].split("+") + ["+"] if key.endswith("++") else key.split("+")
@@ -112,7 +112,7 @@ def without_key(
     return dict(type="keydown", key=last, **dict.fromkeys(mods, True)) if odd else None
 
 DOM_TYPES = {PointerMove: "pointermove", PointerDown: "pointerdown", PointerUp: "pointerup", Wheel: "wheel",
-            KeyDown: "keydown", Said: "answer"}  # what must come of an event; of a text nothing, without a focus
+            KeyDown: "keydown", Answer: "answer"}  # what must come of an event; of a text nothing, without a focus
 
 # %% ../../nbs/04f_devices.html_page.ipynb #b9546cdb
 _READ_SCREEN = """share => {
@@ -169,7 +169,7 @@ def read_page(
     page: Page, # that shows a screen
 ) -> tuple[Element, ...]:
     "The elements of the page, by its own layout and accessibility tree."
-    found, out = page.evaluate(_READ_SCREEN, SEEN_SHARE), []
+    found, out = page.evaluate(_READ_SCREEN, MIN_VISIBLE), []
     computed = _computed(page)
     for k, e in enumerate(found):
         aria, name = computed.get(k, ("", ""))
@@ -186,7 +186,7 @@ class HtmlStage:
         page: Page, # is taken over
     ):
         self.page, self._fonts, self._shown, self._pressed = page, set(), None, None
-        page.set_content(f"<!doctype html><html lang='en'><title>oaml</title><style>{STYLE}</style><body>")
+        page.set_content(f"<!doctype html><html lang='en'><title>oaml</title><style>{SCREEN_CSS}</style><body>")
         page.evaluate(_LISTEN)
 
 # %% ../../nbs/04f_devices.html_page.ipynb #d126e9ad

@@ -14,7 +14,7 @@ from fastcore.basics import patch
 from .clock import TimedTab
 from .tab import QUIET_S
 from .tree import read_tree
-from ..ui.events import (DOUBLE_MS, Event, KeyDown, PointerDown, PointerMove, PointerUp, Said, Text, Tick, Wheel)
+from ..ui.events import (DOUBLE_MS, Event, KeyDown, PointerDown, PointerMove, PointerUp, Answer, Text, Tick, Wheel)
 from ..ui.layout import Element
 from ..ui.widgets import DRAG_PX
 
@@ -111,7 +111,7 @@ def _messages(self: Page, event: Event, keys: bool) -> list[tuple[str, dict]]:
     if isinstance(event, KeyDown): return _chord(event.key)
     if isinstance(event, Text) and keys: return [m for c in event.text for m in _typed(c)]
     if isinstance(event, Text): return [("Input.insertText", dict(text=event.text))]
-    if isinstance(event, Said): return self.say("answer", event.text) or []
+    if isinstance(event, Answer): return self.say("answer", event.text) or []
     return [self._mouse(event)]
 
 # %% ../../nbs/04s_devices.page.ipynb #6b5f400c

@@ -13,7 +13,7 @@ from functools import lru_cache
 from fastcore.basics import patch
 
 from .tab import Tab
-from ..ui.layout import SEEN_SHARE, Element
+from ..ui.layout import MIN_VISIBLE, Element
 
 # %% ../../nbs/04r_devices.tree.ipynb #484b3bb4
 @lru_cache(1000)
@@ -82,7 +82,7 @@ def shows(self: _Layout, i: int) -> bool:
     "Whether enough of node `i` shows, with nothing painted over its middle."
     if not (s := self.spots.get(i)): return False
     x0, y0, x1, y1 = s.visible
-    if y1 - y0 < max(1, SEEN_SHARE*(s.box[3] - s.box[1])) or x1 - x0 < 1: return False
+    if y1 - y0 < max(1, MIN_VISIBLE*(s.box[3] - s.box[1])) or x1 - x0 < 1: return False
     x, y = (x0+x1)/2, (y0+y1)/2
     def over(t): return t.order > s.order and t.visible[0] <= x < t.visible[2] and t.visible[1] <= y < t.visible[3]
     return all(self.within(j, i) for j, t in self.solid if over(t))

@@ -31,7 +31,7 @@ from ..devices.hierarchy import from_xml
 from ..tasks.task_env import TaskStep
 from ..schemas.dialects import DIALECTS
 from ..schemas.sessions import SCHEMA_VERSION, Action, Episode, SchemaError, Session, Step, to_json
-from ..ui.events import (DOUBLE_MS, LONG_MS, WAIT_MS, Event, KeyDown, PointerDown, PointerMove, PointerUp, Said,
+from ..ui.events import (DOUBLE_MS, LONG_MS, WAIT_MS, Event, KeyDown, PointerDown, PointerMove, PointerUp, Answer,
                             Text, Tick, Wheel)
 from ..ui.layout import Element
 from ..ui.widgets import DRAG_PX
@@ -594,7 +594,7 @@ def _wheel(self: ActionReader, frame: Frame, event: Wheel):
     self.add(frame, Action("scroll", x, y, dx=dx, dy=dy))
 
 @patch
-def _said(self: ActionReader, frame: Frame, event: Said):
+def _said(self: ActionReader, frame: Frame, event: Answer):
     "The agent tells the user something."
     self.add(frame, Action("answer", text=event.text))
 

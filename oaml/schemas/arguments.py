@@ -18,7 +18,7 @@ def fits(
     value: Any, # an argument
     hint: Any,  # an annotation, such as `int|None`
 ) -> bool:
-    "Is `value` of the type that `hint` says? Elements of lists and tuples too; what is unknown here fits."
+    "Whether `value` is of the type `hint`, elements of lists and tuples too; an unknown hint fits everything."
     kind, inside = get_origin(hint) or hint, get_args(hint)
     if kind in (Union, UnionType): return any(fits(value, part) for part in inside)
     if kind is Literal: return value in inside
@@ -32,7 +32,7 @@ def fits(
 _NUMBERS = {int: Integral, float: Real}
 
 def _fits_sequence(value: Any, inside: tuple) -> bool:
-    "Is it a sequence, but no text, of elements that fit `inside`: (int,), (int, ...) or (int, str)?"
+    "Whether it is a sequence, but no text, of elements that fit `inside`: (int,), (int, ...) or (int, str)."
     if not isinstance(value, Sequence) or isinstance(value, (str, bytes)): return False
     if len(inside) > 1 and inside[-1] is not ...:
         return len(value) == len(inside) and all(map(fits, value, inside))

@@ -181,7 +181,7 @@ def _listed(pairs: Iterable[tuple[Sequence[float], str]]) -> tuple[np.ndarray, l
 class TruthTextModel(_Truth, _TextList):
     "Every text of a synthetic screen, exactly. A widget's two texts share its box."
     def _texts(self, frame: Frame) -> tuple[np.ndarray, list[str]]:
-        return _listed((p.seen, t) for p in self._placed() for t in drawn_texts(p.widget))
+        return _listed((p.visible_box, t) for p in self._placed() for t in drawn_texts(p.widget))
 
 # %% ../../nbs/05c_tasks.vision.ipynb #46d9c4d0
 class TreeTextModel(_TextList):
@@ -196,7 +196,7 @@ class TreeTextModel(_TextList):
 class TruthIconModel(_Truth):
     "Every icon of a synthetic screen, exactly; pictures are compared pixel by pixel."
     def _icons(self) -> tuple[np.ndarray, list[str]]:
-        return _listed((p.seen, p.widget.icon) for p in self._placed() if p.widget.icon)
+        return _listed((p.visible_box, p.widget.icon) for p in self._placed() if p.widget.icon)
 
     def detect_icons(self,
         frame: Frame,      # the screen

@@ -8,10 +8,12 @@ __all__ = ['EDITABLE', 'FOCUSABLE', 'DRAG_PX', 'Widget', 'heading', 'text', 'par
            'field', 'row', 'actions', 'bar', 'tabs', 'nav', 'split', 'panel', 'listing', 'grid', 'scroll', 'form',
            'window', 'dialog', 'over', 'UiState']
 
-# %% ../../nbs/02b_ui.widgets.ipynb #60ef7b19
+# %% ../../nbs/02b_ui.widgets.ipynb #7d8cb05a
 from dataclasses import dataclass, fields
 
-# %% ../../nbs/02b_ui.widgets.ipynb #a1a0032d
+from fastcore.basics import patch
+
+# %% ../../nbs/02b_ui.widgets.ipynb #d6491755
 def _brief(self) -> str:
     "A dataclass without the fields that hold their defaults."
     shown = [f"{f.name}={v!r}" for f in fields(self) if (v := getattr(self, f.name)) != f.default]
@@ -34,7 +36,7 @@ class Widget:
     strong: bool=False                  # bold words
     icon: str=""                        # drawn before the name, a key of `oaml.ui.icons.ICONS`
     bare: bool=False                    # icon only: the name is for the record
-    tip: str=""                         # said in a small box while the pointer rests on it
+    tip: str=""                         # shown in a small box while the pointer rests on it
     options: tuple[str, ...]=()         # of a combo box
     menu: "tuple[Widget, ...]"=()       # what a right click or a long press opens
     opens: bool=False                   # a plain click opens the menu too
@@ -45,11 +47,12 @@ class Widget:
     frame: tuple[float, float, float, float]|None=None # of a window: where, 0 to 1; None: as the theme has it
     children: "tuple[Widget, ...]"=()   # of a container
 
+# %% ../../nbs/02b_ui.widgets.ipynb #6f4ad850
 EDITABLE = ("textbox", "gridcell")  # roles that hold text with a caret
 FOCUSABLE = (*EDITABLE, "checkbox", "switch", "radio", "link", "button", "combobox", "tab",
              "listitem") # take the focus
 
-# %% ../../nbs/02b_ui.widgets.ipynb #eb44b818
+# %% ../../nbs/02b_ui.widgets.ipynb #6765520b
 def heading(
     name: str,   # the words
     id: str="",  # the app's name for it
@@ -57,6 +60,7 @@ def heading(
     "A title."
     return Widget("heading", id, name)
 
+# %% ../../nbs/02b_ui.widgets.ipynb #89529b10
 def text(
     name: str,         # the words, one line
     id: str="",        # the app's name for it
@@ -66,12 +70,14 @@ def text(
     "A line of plain text."
     return Widget("text", id, name, strong=strong, grow=grow)
 
+# %% ../../nbs/02b_ui.widgets.ipynb #439af5b3
 def paragraph(
     name: str,   # the words, as many lines as they need
 ) -> Widget:
     "Text that is broken into lines; each line is an element of its own."
     return Widget("paragraph", "", name)
 
+# %% ../../nbs/02b_ui.widgets.ipynb #d7edae0a
 def alert(
     name: str,   # what went wrong
     id: str="",  # the app's name for it
@@ -79,13 +85,14 @@ def alert(
     "A line that says what went wrong."
     return Widget("alert", id, name)
 
+# %% ../../nbs/02b_ui.widgets.ipynb #0d278912
 def spinner(
     name: str="Loading", # what is being waited for
 ) -> Widget:
     "A turning wheel: something takes time."
     return Widget("progressbar", "", name)
 
-# %% ../../nbs/02b_ui.widgets.ipynb #3a03aece
+# %% ../../nbs/02b_ui.widgets.ipynb #c04367c1
 def button(
     id: str,              # the app's name for it
     name: str,            # its caption
@@ -100,11 +107,12 @@ def button(
     return Widget("button", id, name, primary=primary, disabled=disabled, cancel=cancel, icon=icon, menu=menu,
                   opens=opens)
 
+# %% ../../nbs/02b_ui.widgets.ipynb #edd5715a
 def tool(
     id: str,                     # the app's name for it
     name: str,                   # for the record: it shows an icon only
     icon: str,                   # a key of `oaml.ui.icons.ICONS`
-    tip: str="",                 # said while the pointer rests on it; "" says nothing
+    tip: str="",                 # shown while the pointer rests on it; "" shows nothing
     disabled: bool=False,        # shown grey, takes no events
     cancel: bool=False,          # what Escape and BACK press
     menu: tuple[Widget, ...]=(), # what a right click or a long press opens
@@ -114,6 +122,7 @@ def tool(
     return Widget("button", id, name, icon=icon, bare=True, tip=tip, disabled=disabled, cancel=cancel, menu=menu,
                   opens=opens)
 
+# %% ../../nbs/02b_ui.widgets.ipynb #70fed06e
 def link(
     id: str,             # the app's name for it
     name: str,           # its words
@@ -122,6 +131,7 @@ def link(
     "Underlined words that are pressed like a button."
     return Widget("link", id, name, cancel=cancel)
 
+# %% ../../nbs/02b_ui.widgets.ipynb #f258ac03
 def menuitem(
     id: str,              # the app's name for it
     name: str,            # its words
@@ -130,7 +140,7 @@ def menuitem(
     "An entry of a widget's `menu`."
     return Widget("menuitem", id, name, disabled=disabled)
 
-# %% ../../nbs/02b_ui.widgets.ipynb #a84d9648
+# %% ../../nbs/02b_ui.widgets.ipynb #fe6740d1
 def checkbox(
     id: str,              # the app's name for it
     name: str,            # the words to its right
@@ -139,6 +149,7 @@ def checkbox(
     "A box to tick."
     return Widget("checkbox", id, name, checked=checked)
 
+# %% ../../nbs/02b_ui.widgets.ipynb #9b9e6f55
 def switch(
     id: str,              # the app's name for it
     name: str,            # the words to its left
@@ -147,6 +158,7 @@ def switch(
     "A row with an on-off switch at its end."
     return Widget("switch", id, name, checked=checked)
 
+# %% ../../nbs/02b_ui.widgets.ipynb #de1b7218
 def radio(
     id: str,              # the app's name for it
     name: str,            # the words to its right
@@ -155,6 +167,7 @@ def radio(
     "One of several choices."
     return Widget("radio", id, name, checked=checked)
 
+# %% ../../nbs/02b_ui.widgets.ipynb #c1c3f14d
 def textbox(
     id: str,              # the app's name for it
     name: str,            # of its label (see `field`)
@@ -165,6 +178,7 @@ def textbox(
     "A text box of one line."
     return Widget("textbox", id, name, value, masked=masked, grow=grow)
 
+# %% ../../nbs/02b_ui.widgets.ipynb #a92afb88
 def combobox(
     id: str,                  # the app's name for it
     name: str,                # of its label (see `field`)
@@ -175,7 +189,7 @@ def combobox(
     "A box that opens a list; the choice comes back as a changed text."
     return Widget("combobox", id, name, value, options=options, grow=grow)
 
-# %% ../../nbs/02b_ui.widgets.ipynb #17d381cb
+# %% ../../nbs/02b_ui.widgets.ipynb #9ef9a18d
 def item(
     id: str,                     # the app's name for it
     name: str,                   # its words
@@ -191,6 +205,7 @@ def item(
     return Widget("listitem", id, name, value, icon=icon, selected=selected, strong=strong, menu=menu, drag=drag,
                   drop=drop)
 
+# %% ../../nbs/02b_ui.widgets.ipynb #409329da
 def tab(
     id: str,         # the app's name for it
     name: str,       # its words
@@ -199,6 +214,7 @@ def tab(
     "A tab of `tabs`, or an entry of `nav`."
     return Widget("tab", id, name, selected=selected)
 
+# %% ../../nbs/02b_ui.widgets.ipynb #0de06da5
 def cell(
     id: str,             # the app's name for it
     name: str,           # its address for the record, such as "B3"
@@ -208,6 +224,7 @@ def cell(
     "A cell of a `grid` that holds text; arrow keys move among them."
     return Widget("gridcell", id, name, value, selected=selected)
 
+# %% ../../nbs/02b_ui.widgets.ipynb #d0b5c3c9
 def day(
     id: str,              # the app's name for it; "" for an empty place
     name: str,            # its words
@@ -221,43 +238,49 @@ def day(
     return Widget("button" if id else "text", id, name, "\N{BULLET}"*dot, selected=selected, disabled=disabled,
                   strong=strong, drop=drop)
 
-# %% ../../nbs/02b_ui.widgets.ipynb #31b4dc8b
+# %% ../../nbs/02b_ui.widgets.ipynb #4a11986b
 def field(
     box: Widget,       # a `textbox` or a `combobox`
 ) -> Widget:
     "A box with its name beside or above it, as the theme has it."
     return Widget("group", children=(Widget("label", name=box.name), box))
 
+# %% ../../nbs/02b_ui.widgets.ipynb #44a7089f
 def row(
     *children: Widget, # leaves, from the left
 ) -> Widget:
     "Widgets side by side; one below the other where they do not fit."
     return Widget("flow", children=children)
 
+# %% ../../nbs/02b_ui.widgets.ipynb #f1bb0e4c
 def actions(
     *children: Widget, # buttons; the main one among them
 ) -> Widget:
     "The buttons that end a dialog or a page, in the theme's order."
     return Widget("actions", children=children)
 
+# %% ../../nbs/02b_ui.widgets.ipynb #0e7e4940
 def bar(
     *children: Widget, # leaves, from the left; one may `grow`
 ) -> Widget:
     "A toolbar as wide as its window."
     return Widget("toolbar", children=children)
 
+# %% ../../nbs/02b_ui.widgets.ipynb #0a0c0974
 def tabs(
     *children: Widget, # `tab`s
 ) -> Widget:
     "A row of tabs."
     return Widget("tablist", children=children)
 
+# %% ../../nbs/02b_ui.widgets.ipynb #9b88814b
 def nav(
     *children: Widget, # `tab`s: the places to go
 ) -> Widget:
     "Navigation, for `split`: a column at the side, or tabs on top, as the theme has it."
     return Widget("navigation", children=children)
 
+# %% ../../nbs/02b_ui.widgets.ipynb #b4096591
 def split(
     side: Widget,      # a `nav`
     main: Widget,      # what it navigates
@@ -265,18 +288,21 @@ def split(
     "Navigation and what it leads to. Takes the room that is left."
     return Widget("split", children=(side, main), grow=True)
 
+# %% ../../nbs/02b_ui.widgets.ipynb #f900c26e
 def panel(
     *children: Widget, # from the top
 ) -> Widget:
     "A padded column. Takes the room that is left."
     return Widget("panel", children=children, grow=True)
 
+# %% ../../nbs/02b_ui.widgets.ipynb #f1b499fd
 def listing(
     *children: Widget, # `item`s, `switch`es, from the top
 ) -> Widget:
     "Rows one below the other with lines between them."
     return Widget("list", children=children)
 
+# %% ../../nbs/02b_ui.widgets.ipynb #abe30ef4
 def grid(
     columns: int,      # how many
     *children: Widget, # `cell`s, `day`s or texts, row by row
@@ -284,6 +310,7 @@ def grid(
     "A table with columns of one width."
     return Widget("grid", children=children, columns=columns)
 
+# %% ../../nbs/02b_ui.widgets.ipynb #16baaeb9
 def scroll(
     id: str,           # the app's name for it: where it is scrolled to belongs to the interface
     *children: Widget, # from the top, as long as they like
@@ -291,13 +318,14 @@ def scroll(
     "A region that scrolls. Takes the room that is left."
     return Widget("region", id, children=children, grow=True)
 
-# %% ../../nbs/02b_ui.widgets.ipynb #518bc7bb
+# %% ../../nbs/02b_ui.widgets.ipynb #d8dd9b15
 def form(
     *children: Widget, # from the top
 ) -> Widget:
     "Widgets one below the other on a card: the root of a small screen."
     return Widget("form", children=children)
 
+# %% ../../nbs/02b_ui.widgets.ipynb #37687c32
 def window(
     title: str,        # in its title bar
     *children: Widget, # from the top: bars, tabs, and one that takes the rest
@@ -305,6 +333,7 @@ def window(
     "An application's window: the root of a large screen."
     return Widget("application", name=title, children=children)
 
+# %% ../../nbs/02b_ui.widgets.ipynb #1c7202bb
 def dialog(
     title: str,        # its heading
     *children: Widget, # from the top
@@ -312,6 +341,7 @@ def dialog(
     "A dialog for `over`: nothing else takes events while it is there."
     return Widget("dialog", name=title, children=children)
 
+# %% ../../nbs/02b_ui.widgets.ipynb #e50c753e
 def over(
     base: Widget,        # a `form` or a `window`, or already something `over` it
     *dialogs: Widget|None, # `dialog`s, the topmost last; None is left out
@@ -321,7 +351,7 @@ def over(
     above = tuple(d for d in dialogs if d)
     return Widget("layers", children=below + above) if above or base.role == "layers" else base
 
-# %% ../../nbs/02b_ui.widgets.ipynb #85e9aef2
+# %% ../../nbs/02b_ui.widgets.ipynb #d533a576
 @dataclass(frozen=True)
 class UiState:
     "What an interface remembers apart from the application."
@@ -342,15 +372,18 @@ class UiState:
     tip: str|None=None        # id of the widget whose tip is shown
     said: str=""              # the last answer to the user, shown at the top
 
-    @property
-    def selection(self) -> tuple[int, int]:
-        "First and last+1 index of the selected characters."
-        return min(self.caret, self.anchor), max(self.caret, self.anchor)
-    @property
-    def dragging(self) -> str|None:
-        "Id of what is being dragged: pressed, and the pointer has gone some way since."
-        if not (self.pressed and self.origin and self.at): return None
-        far = max(abs(a-b) for a, b in zip(self.at, self.origin))
-        return self.pressed if far > DRAG_PX else None
+# %% ../../nbs/02b_ui.widgets.ipynb #13bf3c85
+@patch(as_prop=True)
+def selection(self:UiState) -> tuple[int, int]:
+    "First and last+1 index of the selected characters."
+    return min(self.caret, self.anchor), max(self.caret, self.anchor)
 
+# %% ../../nbs/02b_ui.widgets.ipynb #f588bbaf
 DRAG_PX = 4  # pixels that the pointer goes before a press becomes a drag
+
+@patch(as_prop=True)
+def dragging(self:UiState) -> str|None:
+    "Id of what is being dragged: pressed, and the pointer has gone some way since."
+    if not (self.pressed and self.origin and self.at): return None
+    far = max(abs(a-b) for a, b in zip(self.at, self.origin))
+    return self.pressed if far > DRAG_PX else None
