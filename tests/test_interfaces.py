@@ -19,7 +19,7 @@ from gymnasium.error import ResetNeeded
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import oaml.envs
+import oaml.tasks
 from oaml.apps.app import random_action
 from oaml.devices.app_device import AppDevice
 from oaml.envs.gym_env import ENV_TYPES, AppEnv
@@ -43,7 +43,7 @@ from oaml.envs.wrappers import (ActionReader, BaseWrapper, DiscreteAction, GymIn
                                 TextAction, VhIo)
 from oaml.ingest.store import load_sessions
 
-LOGIN = load_task(Path(oaml.envs.__file__).parent/"task_files"/"login.textproto")
+LOGIN = load_task(Path(oaml.tasks.__path__[0])/"task_files"/"login.textproto")
 GOALS = dict(goals=("login",))
 
 
@@ -243,7 +243,7 @@ def test_acts_without_effect_cost_a_step_and_say_why(env, action, why, tmp_path)
     before = env.reset_to(11).observation["pixels"]
     step = env.step(action)
     assert why in env.invalid and (env.observation_spec()["pixels"].validate(step.observation["pixels"]) == before).all()
-    assert (step.mid(), env.raw_env.env.steps, env.raw_env.env.step.reward) == (True, 1, 0)
+    assert (step.mid(), env.raw_env.env.steps, env.raw_env.env.last.reward) == (True, 1, 0)
     env.step(Action("wait"))
     assert env.invalid == ""
 

@@ -181,16 +181,16 @@ class DmEnv(dm_env.Environment):
     ):
         self.env, self.with_view_hierarchy, self._tokens = env, with_view_hierarchy, vocabulary
         self._marks = start_token_mark, non_start_token_mark, special_token_pattern
-        self.seed, self._over, self._finger, self._typed = seed, True, None, False
+        self.seed, self._reset_next, self._finger, self._typed = seed, True, None, False
         self.fed: list[Event] = []  # what the last step did to the device; empty for a whole gesture
-        self.said = ""              # what it told the user
-        self.told: TaskStep|None = None # what it brought, for `task_instructions` and `task_extras`
+        self.response = ""              # what it had the agent say to the user
+        self.latest: TaskStep|None = None # what came of it, for `task_instructions` and `task_extras`
         self._vocabulary()
 
     @property
     def invalid(self) -> str:
         "Why the last action had no effect; empty if it was carried out."
-        return self.told.invalid if self.told else ""
+        return self.latest.invalid if self.latest else ""
     def _vocabulary(self) -> Vocabulary:
         "Of the present task."
         return Vocabulary(tuple(self.env.task.vocabulary if self._tokens is None else self._tokens), *self._marks)
@@ -219,39 +219,39 @@ class DmEnv(dm_env.Environment):
     def _begin(self, step: TaskStep, seed: int) -> dm_env.TimeStep:
         "The first step of an episode."
         self.seed, self._finger, self._typed = seed+1, None, False
-        self._over, self.told = False, step
+        self._reset_next, self.latest = False, step
         return dm_env.TimeStep(dm_env.StepType.FIRST, step.reward, None, self._observation(step, True))
 
     def step(self,
         action: dict|Action, # a dict of the action spec; a whole gesture where a wrapper has made one
     ) -> dm_env.TimeStep:
         "One act. After the last step, or before the first, it begins an episode instead. Raises ValueError."
-        if self._over: return self.reset()
-        if self.env.step and self.env.step.over: return self._ended_at_once()
+        if self._reset_next: return self.reset()
+        if self.env.over: return self._ended_at_once()
         if isinstance(action, Action): return self._gesture(action)
         _check_fields(action)
         kind = ActionType(_integer(action, "action_type", len(ActionType)))
-        self.said, self.fed = text_in(action), self._events(kind, action)
-        return self._end(self.env.feed(self.fed, kind.name.lower(), self.said), kind == ActionType.LIFT)
+        self.response, self.fed = text_in(action), self._events(kind, action)
+        return self._end(self.env.feed(self.fed, kind.name.lower(), self.response), kind == ActionType.LIFT)
 
     def _gesture(self, action: Action) -> dm_env.TimeStep:
         "A whole act of oaml's."
         if self._finger and action.type not in ("done", "failed"):
             raise ValueError(f"{action!r}: a finger is down; LIFT it first")
-        self.said, self.fed = (action.raw or {}).get(RESPONSE, ""), []
+        self.response, self.fed = (action.raw or {}).get(RESPONSE, ""), []
         if action.type not in STAYS and action.key != "Backspace": self._typed = action.type == "type"
-        return self._end(self.env.perform(action, self.said), True)
+        return self._end(self.env.perform(action, self.response), True)
 
     def _ended_at_once(self) -> dm_env.TimeStep:
         "The last step of an episode that its first screen ended: nothing is done."
-        self.said, self.fed = "", []
-        return self._end(replace(self.env.step, reward=0., seconds=0., told=(), extras={}), True)
+        self.response, self.fed = "", []
+        return self._end(replace(self.env.last, reward=0., seconds=0., new_instructions=(), extras={}), True)
 
     def _end(self, step: TaskStep, lifted: bool) -> dm_env.TimeStep:
         "What is returned for a step of the task."
-        self._over, self.told, seen = step.over, step, self._observation(step, lifted)
-        if step.terminated: return dm_env.termination(step.reward, seen)
-        return (dm_env.truncation if step.truncated else dm_env.transition)(step.reward, seen)
+        self._reset_next, self.latest, observation = step.over, step, self._observation(step, lifted)
+        if step.terminated: return dm_env.termination(step.reward, observation)
+        return (dm_env.truncation if step.truncated else dm_env.transition)(step.reward, observation)
 
     def close(self):
         "Give back the device."
@@ -299,10 +299,10 @@ def _text(self: DmEnv, action: dict) -> list[Event]:
 @patch
 def _observation(self: DmEnv, step: TaskStep, lifted: bool) -> dict[str, Any]:
     "The seed's observation of a step."
-    seen = dict(pixels=step.frame.image, timedelta=np.array(step.seconds, np.float64),
+    observation = dict(pixels=step.frame.image, timedelta=np.array(step.seconds, np.float64),
                 orientation=np.eye(4, dtype=np.uint8)[step.frame.orientation])
-    if self.with_view_hierarchy: seen["view_hierarchy"] = parse_tree(hierarchy_of(self.env.device)) if lifted else None
-    return seen
+    if self.with_view_hierarchy: observation["view_hierarchy"] = parse_tree(hierarchy_of(self.env.device)) if lifted else None
+    return observation
 
 # %% ../../nbs/06d_envs.dm.ipynb #5a4516ca
 _DTYPES = dict(FLOAT="float32", DOUBLE="float64", BOOL="bool")  # the others say it themselves
@@ -324,8 +324,8 @@ def task_instructions(self: DmEnv,
     latest_only: bool=False, # one string, empty if there is none
 ) -> list[str]|str:
     "The instructions that came with the last step; empty if it brought none."
-    told = list(self.told.told) if self.told else []
-    return (told or [""])[-1] if latest_only else told
+    instructions = list(self.latest.new_instructions) if self.latest else []
+    return (instructions or [""])[-1] if latest_only else instructions
 
 @patch
 def vocabulary(self: DmEnv) -> list[str]:
@@ -341,19 +341,19 @@ def task_extras_spec(self: DmEnv) -> dict[str, specs.Array]:
 def task_extras(self: DmEnv,
     latest_only: bool=True, # the last value of each; False: all that came with the last step
 ) -> dict[str, np.ndarray]:
-    "What the task told besides at the last step. Raises ValueError if it is not what the task declares."
+    "The further information that came with the last step. Raises ValueError if it is not what the task declares."
     known = self.task_extras_spec()
-    told = self.told.extras if self.told else {}
-    extras = {k: _as_declared(k, v, known.get(k)) for k, v in told.items() if len(v)}
+    came = self.latest.extras if self.latest else {}
+    extras = {k: _as_declared(k, v, known.get(k)) for k, v in came.items() if len(v)}
     return {k: v[-1] for k, v in extras.items()} if latest_only else extras
 
 def _as_declared(name: str, values: list, spec: specs.Array|None) -> np.ndarray:
     "The values of an extra one under the other, each of the declared form. Raises ValueError if they are not of it."
-    told = np.asarray(values)
-    if spec is None: return told
-    try: array = told.astype(spec.dtype).reshape(-1, *spec.shape)
+    given = np.asarray(values)
+    if spec is None: return given
+    try: array = given.astype(spec.dtype).reshape(-1, *spec.shape)
     except (ValueError, TypeError) as e: raise ValueError(f"extra {name!r}: {values!r} is not of {spec}: {e}") from None
-    if spec.dtype.kind != "f" and not np.array_equal(array.ravel(), told.ravel()):
+    if spec.dtype.kind != "f" and not np.array_equal(array.ravel(), given.ravel()):
         raise ValueError(f"extra {name!r}: {values!r} does not fit into {spec}")
     return array
 

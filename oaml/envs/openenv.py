@@ -137,7 +137,7 @@ class OpenTask:
         seen = Observed(screen=base64.b64encode(f._repr_png_()).decode(), width=f.size[0], height=f.size[1],
                         orientation=f.orientation, goal="\n".join(self.env.task.command) or self.env.task.description,
                         instructions=list(step.instructions))
-        more = dict(truncated=step.truncated, seconds=step.seconds, told=list(step.told), fired=list(step.fired),
+        more = dict(truncated=step.truncated, seconds=step.seconds, told=list(step.new_instructions), fired=list(step.fired),
                     extras=step.extras)
         return dict(observation=seen.model_dump(), reward=step.reward, done=step.over, metadata=more)
 

@@ -42,7 +42,7 @@ class BaseWrapper(dm_env.Environment):
     def __init__(self,
         env: dm_env.Environment, # a `DmEnv`, or a wrapper of one
     ):
-        self._env, self._over = env, True
+        self._env, self._reset_next = env, True
 
     def _reset_state(self):
         "Before an episode begins."
@@ -80,28 +80,28 @@ class BaseWrapper(dm_env.Environment):
         action: Any, # of this wrapper's action spec
     ) -> dm_env.TimeStep:
         "One step. After the last one it begins an episode instead."
-        if self._over: return self.reset()
+        if self._reset_next: return self.reset()
         actions = self._process_action(action)
         return self._out(self._run(actions if isinstance(actions, list) else [actions]))
 
     def _anew(self, begin: Callable[[], dm_env.TimeStep]) -> dm_env.TimeStep:
         "Begin an episode. The last one is over, and if this fails the next step tries again."
-        self._over = True
+        self._reset_next = True
         self._reset_state()
         return self._out(begin())
     def _run(self, actions: list) -> dm_env.TimeStep:
-        "Several actions as one step, until the end: rewards and times add up, what was told is told together."
+        "Several actions as one step, until the end: rewards and times add up, instructions and extras come together."
         if not actions: raise ValueError(f"action: {type(self).__name__} makes no act of it; a WAIT is the least")
-        steps, told = [], []
+        steps, latest = [], []
         while not steps or len(steps) < len(actions) and not steps[-1].last():
             steps.append(self._env.step(actions[len(steps)]))
-            told.append(self.raw_env.told)
-        self.raw_env.told = _together(told)
-        seen = dict(timedelta=np.array(sum(s.observation["timedelta"] for s in steps), np.float64))
-        return steps[-1]._replace(reward=sum(s.reward for s in steps), observation=steps[-1].observation | seen)
+            latest.append(self.raw_env.latest)
+        self.raw_env.latest = _together(latest)
+        total = dict(timedelta=np.array(sum(s.observation["timedelta"] for s in steps), np.float64))
+        return steps[-1]._replace(reward=sum(s.reward for s in steps), observation=steps[-1].observation | total)
     def _out(self, step: dm_env.TimeStep) -> dm_env.TimeStep:
         "What the agent gets."
-        self._over = step.last()
+        self._reset_next = step.last()
         return self._process_timestep(step)
 
     def observation_spec(self) -> dict[str, specs.Array]:
@@ -124,7 +124,7 @@ class BaseWrapper(dm_env.Environment):
 def _together(steps: list[TaskStep]) -> TaskStep:
     "The last of several steps, with the instructions and extras of all."
     names = dict.fromkeys(k for s in steps for k in s.extras)
-    return replace(steps[-1], told=sum((s.told for s in steps), ()), invalid=" ".join(s.invalid for s in steps if s.invalid),
+    return replace(steps[-1], new_instructions=sum((s.new_instructions for s in steps), ()), invalid=" ".join(s.invalid for s in steps if s.invalid),
                    extras={k: [v for s in steps for v in s.extras.get(k, ())] for k in names})
 
 # %% ../../nbs/06e_envs.wrappers.ipynb #cbd3fd82
@@ -445,23 +445,23 @@ class GymInterface(gym.Env):
         else:
             step = self.env.switch_task(options["task"])
             self._set_spaces()
-        return self._seen(step), self._info(step, None) | dict(reward=float(step.reward), over=self._raw.env.step.over)
+        return self._observation(step), self._info(step, None) | dict(reward=float(step.reward), over=self._raw.env.over)
 
     def step(self,
         action: dict|Action, # a member of the action space, or a whole gesture
     ) -> tuple[dict, float, bool, bool, dict]:
         "One step. Raises ResetNeeded before the first episode and after the end of one."
-        before, why = self._raw.env.step, None
-        if before is None or self.env._over: raise gym.error.ResetNeeded("there is no episode under way: call reset()")
+        before, why = self._raw.env.last, None
+        if before is None or self.env._reset_next: raise gym.error.ResetNeeded("there is no episode under way: call reset()")
         try: step = self.env.step(action)
         except ValueError as e:
-            if self._raw.env.step is not before: raise  # the device has acted
+            if self._raw.env.last is not before: raise  # the device has acted
             why = str(e)
             step = self.env.step(_no_act(why))
         ended = step.last() and step.discount == 0
-        return self._seen(step), float(step.reward), ended, step.last() and not ended, self._info(step, why)
+        return self._observation(step), float(step.reward), ended, step.last() and not ended, self._info(step, why)
 
-    def _seen(self, step: dm_env.TimeStep) -> dict:
+    def _observation(self, step: dm_env.TimeStep) -> dict:
         "The observation as the space has it."
         return {k: v.item() if isinstance(self.observation_space[k], spaces.Text) else v
                 for k, v in step.observation.items() if k in self.observation_space.spaces}
@@ -473,7 +473,7 @@ class GymInterface(gym.Env):
         return info | {k: None if v is None else _xml(v) for k, v in trees.items()}
     def render(self) -> np.ndarray|None:
         "The device's screen (height x width x 3, uint8); None without a render mode, or before the first reset."
-        step = self._raw.env.step
+        step = self._raw.env.last
         return step.frame.image if self.render_mode and step else None
     def close(self):
         "Close the environment and its device."
@@ -610,7 +610,7 @@ class Recorder(BaseWrapper):
         if extra := set(env.action_spec()) - set(FIELDS):
             raise TypeError(f"Recorder goes around the DmEnv itself; {type(env).__name__} has {', '.join(extra)}")
         self.folder, self.session, self.episodes, self._reader = Path(folder), session, [], None
-        self._seen: TaskStep|None = None  # the last one that could be observed
+        self._observed: TaskStep|None = None  # the last one that could be observed
         if session in self._manifest()["sessions"]:
             raise FileExistsError(f"{self.folder}: has a session {session!r} already; give another name")
         (self.folder/"screens").mkdir(parents=True, exist_ok=True)
@@ -620,9 +620,9 @@ class Recorder(BaseWrapper):
         self._action = action
         return action
     def _process_timestep(self, timestep):
-        before, self._seen = self._seen, self.raw_env.env.step
+        before, self._observed = self._observed, self.raw_env.env.last
         if timestep.first(): self._begin()
-        elif before is not self._seen: self._read(before.frame)  # else the first screen was the end: nothing was done
+        elif before is not self._observed: self._read(before.frame)  # else the first screen was the end: nothing was done
         self._note(timestep)
         return timestep
     def close(self):
@@ -646,7 +646,7 @@ def _read(self: Recorder, frame: Frame):
         more = {k: v for k, v in (action.raw or {}).items() if k != RESPONSE}
         self._reader.add(frame, replace(action, raw=more or None))
     self._reader.read(frame, raw.fed)
-    if raw.said: self._reader.add(frame, _answered(raw.said))
+    if raw.response: self._reader.add(frame, _answered(raw.response))
 
 def _answered(text: str) -> Action:
     "What the user was told, as an act; a failed one, with the text, if a record cannot hold it as it is."
@@ -656,9 +656,9 @@ def _answered(text: str) -> Action:
 @patch
 def _note(self: Recorder, step: dm_env.TimeStep):
     "What a step of the episode was worth and what was said at it."
-    clock = self._seen.frame.clock
+    clock = self._observed.frame.clock
     if step.reward: self._meta["rewards"].append([clock, float(step.reward)])
-    self._meta["instructions"] += [[clock, said] for said in self.task_instructions()]
+    self._meta["instructions"] += [[clock, text] for text in self.task_instructions()]
     if step.last(): self._finish("terminated" if step.discount == 0 else "truncated")
 
 @patch
@@ -669,7 +669,7 @@ def _finish(self: Recorder, how: str):
     reader.finish()
     screens, task = self.folder/"screens", raw.env.task
     steps = [Step(f.clock/1000, save_observation(f, screens), a) for f, a in reader.acts]
-    final = save_observation(self._seen.frame, screens)
+    final = save_observation(self._observed.frame, screens)
     meta = self._meta | dict(ended=how, final=final.meta["hash"])
     goal, id = "\n".join(task.command) or task.description or task.id, f"{task.id}-{meta['seed']}-{len(self.episodes)}"
     self.episodes.append(Episode(id, goal, steps, workflow_id=task.id, meta=meta))
