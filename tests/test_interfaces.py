@@ -31,7 +31,8 @@ from oaml.ui.events import compile_action
 pytest.importorskip("dm_env", reason='pip install "oaml[mobile]"')
 pytest.importorskip("lxml.cssselect", reason='pip install "oaml[mobile]"')
 from dm_env import specs
-from oaml.envs.checks import INTERFACES, check_device, check_interfaces
+from oaml.devices.checks import check_device
+from oaml.envs.checks import INTERFACES, check_interfaces
 from oaml.envs import openenv, wrappers
 from oaml.devices.device import AdbCommand, ShellCommand
 from oaml.envs.dm import DmEnv, Vocabulary, load

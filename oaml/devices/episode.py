@@ -173,24 +173,36 @@ def solved(self: EpisodeDriver) -> bool:
     return self.device.solved()
 
 @patch
-def carry_out(self: EpisodeDriver, action: Action, draw: bool=True) -> Frame:
+def carry_out(self: EpisodeDriver,
+    action: Action,  # of the agent
+    draw: bool=True, # False: the frame has no pixels
+) -> Frame:
     "The frame after `action`."
     return self.device.perform(action, **_how(draw))
 
+# %% ../../nbs/04d_devices.episode.ipynb #d43e8c37
 @patch
-def first(self: EpisodeDriver, frame: Frame) -> Transition:
+def first(self: EpisodeDriver,
+    frame: Frame, # after the reset
+) -> Transition:
     "What an episode's first screen is worth: nothing."
     return Transition(frame)
 
 @patch
-def judge(self: EpisodeDriver, frame: Frame, action: Action|None, before: Transition|None) -> Transition:
+def judge(self: EpisodeDriver,
+    frame: Frame,            # after the act
+    action: Action|None,     # None: the act was a finger's or a key's
+    before: Transition|None, # what came before the act
+) -> Transition:
     "What an act is worth: 1 if it ends the episode with the goal fulfilled."
     solved, ended = self.solved(), self.device.ended
     self.reached |= solved
     return Transition(frame, float(solved and (ended or _is_done(action))), ended)
 
 @patch
-def cut(self: EpisodeDriver, frame: Frame) -> str:
+def cut(self: EpisodeDriver,
+    frame: Frame, # after the act
+) -> str:
     "Why the episode stops here though nobody has finished it; empty if it goes on."
     return "steps" if 0 < self.budget <= self.steps else ""
 
