@@ -13,6 +13,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from fastcore.basics import patch
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import iterate
 
@@ -96,6 +97,7 @@ class _Ahead(gym.Wrapper):
     def reset(self, **how): return self.ready.popleft() if self.ready else self.env.reset(**how)
     def step(self, action): return self.ready.popleft() if self.ready else self.env.step(action)
 
+# %% ../../nbs/06c_envs.vector.ipynb #48c92420
 class PagedVectorEnv(SyncVectorEnv):
     "Environments on the pages of one or more browsers, stepped at once, each with a series of seeds of its own."
     def __init__(self,
@@ -125,7 +127,7 @@ class PagedVectorEnv(SyncVectorEnv):
         mask = (options or {}).get("reset_mask", np.ones(self.num_envs, bool))
         seeds = [seed + k for k in range(self.num_envs)] if isinstance(seed, int) else seed or [None]*self.num_envs
         rest = {k: v for k, v in (options or {}).items() if k != "reset_mask"} if options else None
-        self._ask(lambda env, s, wanted: [env.env.reset(seed=s, options=rest)] if wanted else [], seeds, mask)
+        self._ask(lambda env, s, due: [env.env.reset(seed=s, options=rest)] if due else [], seeds, mask)
         self._over = self._over & ~mask
         return super().reset(seed=seed, options=options)
 
@@ -139,21 +141,25 @@ class PagedVectorEnv(SyncVectorEnv):
         if self.autoreset_mode == AutoresetMode.NEXT_STEP: self._over = terminated | truncated
         return obs, reward, terminated, truncated, info
 
-    def _turn(self, env: _Ahead, action, over: bool) -> list[tuple]:
-        "What the vector is going to ask of `env`, in this order."
-        if over: return [env.env.reset()]
-        told = env.env.step(action)
-        again = self.autoreset_mode == AutoresetMode.SAME_STEP and (told[2] or told[3])
-        return [told, env.env.reset()] if again else [told]
+# %% ../../nbs/06c_envs.vector.ipynb #c03c5a23
+@patch
+def _turn(self: PagedVectorEnv, env: _Ahead, action, over: bool) -> list[tuple]:
+    "What the vector is going to ask of `env`, in this order."
+    if over: return [env.env.reset()]
+    step = env.env.step(action)
+    again = self.autoreset_mode == AutoresetMode.SAME_STEP and (step[2] or step[3])
+    return [step, env.env.reset()] if again else [step]
 
-    def _ask(self, do: Callable[..., list[tuple]], *given):
-        "Ask all at once; the answers wait for their turn. If one of them fails none is left over."
-        for env in self.envs: env.ready.clear()
-        told = self.pool.each(do, self.envs, *given)
-        for env, answers in zip(self.envs, told): env.ready.extend(answers)
+@patch
+def _ask(self: PagedVectorEnv, do: Callable[..., list[tuple]], *given):
+    "Ask all at once; the answers wait for their turn. If one of them fails none is left over."
+    for env in self.envs: env.ready.clear()
+    asked = self.pool.each(do, self.envs, *given)
+    for env, answers in zip(self.envs, asked): env.ready.extend(answers)
 
-    def close_extras(self,
-        **kwargs, # none are known
-    ):
-        "Close all pages and browsers."
-        self.pool.close()
+@patch
+def close_extras(self: PagedVectorEnv,
+    **kwargs, # none are known
+):
+    "Close all pages and browsers."
+    self.pool.close()

@@ -126,6 +126,7 @@ def _blamed_on(task: Task) -> Iterator[None]:
     try: yield
     except ValueError as e: raise TaskFailure(f"task {task.id!r}: {e}") from e
 
+# %% ../../nbs/05e_tasks.task_env.ipynb #4ff4d137
 class TaskEnv(EpisodeDriver):
     "Tasks on a device (seed document 3). Synchronous: what an act is worth is known when it returns. Raises PermissionError."
     last: TaskStep|None
@@ -147,6 +148,7 @@ class TaskEnv(EpisodeDriver):
         self._set_up: set[int] = set()  # tasks whose setup steps are done
         self._choose(0)
 
+# %% ../../nbs/05e_tasks.task_env.ipynb #f9979eea
 def _task_list(task: Task|str|Path|Sequence[Task]) -> list[Task]:
     "The tasks meant by `task`."
     if isinstance(task, Task): return [task]
@@ -171,6 +173,7 @@ def _warn_of_blindness(env: TaskEnv):
         if ids: warnings.warn(f"task {env.task.id!r}: event sources {', '.join(map(str, ids))} wait for {what}s on the "
                               f"screen, which are not read without {argument}=...", stacklevel=4)
 
+# %% ../../nbs/05e_tasks.task_env.ipynb #ef62ae67
 @patch
 def switch_task(self: TaskEnv,
     index: int,       # from 0, in the order of `tasks`
@@ -206,6 +209,7 @@ def first(self: TaskEnv,
 
 # %% ../../nbs/05e_tasks.task_env.ipynb #96edd370
 TASK_FEEDS = "touch", "lift", "text", "repeat"  # kinds of acts: when a task looks depends on them
+
 _FEED_OF = dict.fromkeys(("move", "wait", "answer", "done", "failed"), "repeat") | dict(type="text", key_press="text")
 
 @patch
@@ -226,6 +230,7 @@ def perform(self: TaskEnv,
     if response and action.type == "answer": raise ValueError("response: an ANSWER is one already; say it in its text")
     return self.act(action, kind=_FEED_OF.get(action.type, "lift"), response=response)
 
+# %% ../../nbs/05e_tasks.task_env.ipynb #0d7c4f93
 @patch
 def feed(self: TaskEnv,
     events: Iterable[Event],   # of hands, in pixels of the device
@@ -258,6 +263,7 @@ def judge(self: TaskEnv,
     return TaskStep(frame, fired.reward, fired.end, instructions=in_force, new_instructions=fired.instructions,
                     extras=fired.extras, fired=fired.fired, outcome=fired.outcome, invalid=invalid)
 
+# %% ../../nbs/05e_tasks.task_env.ipynb #480e4fe5
 @patch
 def _readable(self: TaskEnv, frame: Frame, due: bool) -> Frame:
     "With its elements, if a model reads them and the device does not give them by itself."

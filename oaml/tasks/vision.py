@@ -37,6 +37,7 @@ class TextModel(Protocol):
     ) -> list[str]:        # for each box its text; "" for none
         "The one text that each box holds."
 
+# %% ../../nbs/05c_tasks.vision.ipynb #a388b34b
 class IconModel(Protocol):
     "Knows icons (seed document 3, `icon_detector`, `icon_recognizer` and `icon_matcher`)."
     def detect_icons(self,
@@ -72,6 +73,7 @@ class NoTextModel:
         "No text in any box."
         return ["" for _ in boxes]
 
+# %% ../../nbs/05c_tasks.vision.ipynb #ef2e9913
 class NoIconModel:
     "Finds no icon."
     def detect_icons(self,
@@ -117,6 +119,7 @@ def _likeness(box: np.ndarray, things: np.ndarray) -> np.ndarray:
     def area(b): return (b[..., 2]-b[..., 0])*(b[..., 3]-b[..., 1])
     return w*h/(area(box) + area(things) - w*h)
 
+# %% ../../nbs/05c_tasks.vision.ipynb #d90f9cc1
 def _best(box: np.ndarray, things: np.ndarray, words: Sequence[str]) -> str:
     "The word of the thing that shares most with `box`; \"\" if none shares anything."
     like = _likeness(box, things)
@@ -141,6 +144,7 @@ def drawn_texts(
     else: words = [w.name, w.value if w.role == "listitem" else ""]
     return [t for t in words if t]
 
+# %% ../../nbs/05c_tasks.vision.ipynb #6853a653
 class _Truth:
     "What a synthetic device shows, read off its layout."
     def __init__(self,
@@ -156,6 +160,7 @@ class _Truth:
         d = self.device._require_episode()
         return showing(d.stage.placed(d.screen)) if d.running else []
 
+# %% ../../nbs/05c_tasks.vision.ipynb #9fafff6b
 class _TextList:
     "Texts with their places, however they were come by: `_texts(frame)` gives boxes (k x 4) and words."
     def detect_text(self,
@@ -178,6 +183,7 @@ def _listed(pairs: Iterable[tuple[Sequence[float], str]]) -> tuple[np.ndarray, l
     pairs = list(pairs)
     return np.array([b for b, _ in pairs], float).reshape(-1, 4), [w for _, w in pairs]
 
+# %% ../../nbs/05c_tasks.vision.ipynb #12717330
 class TruthTextModel(_Truth, _TextList):
     "Every text of a synthetic screen, exactly. A widget's two texts share its box."
     def _texts(self, frame: Frame) -> tuple[np.ndarray, list[str]]:
@@ -224,6 +230,7 @@ class TruthIconModel(_Truth):
         pairs = zip(map(as_picture, targets), candidates, strict=True)
         return [[_holds(crop(frame.image, b), t) for b in as_boxes(c)] for t, c in pairs]
 
+# %% ../../nbs/05c_tasks.vision.ipynb #e49846a0
 def as_picture(
     image: np.ndarray, # what to look for
 ) -> np.ndarray:       # itself
@@ -262,6 +269,7 @@ def _share(least: float) -> float:
     if 0 <= least <= 1: return least
     raise ValueError(f"least: {least} is outside [0, 1]")
 
+# %% ../../nbs/05c_tasks.vision.ipynb #1c12d710
 class OcrTextModel:
     "Reads pixels with RapidOCR (`pip install \"oaml[ocr]\"`)."
     def __init__(self,
@@ -369,6 +377,7 @@ def recognize_icons(self: TemplateIconModel,
     "The surest icon in each box."
     return [names[0] if names else "" for names in self.detect_icons(frame, boxes)[1]]
 
+# %% ../../nbs/05c_tasks.vision.ipynb #9f878075
 @patch
 def match_icons(self: TemplateIconModel,
     frame: Frame,                 # the screen
@@ -401,6 +410,7 @@ def _tensors(frame: Frame, boxes: np.ndarray) -> tuple[Any, list]:
     screen = torch.from_numpy(frame.image.transpose(2, 0, 1).astype(np.float32))
     return screen, [torch.tensor(b, dtype=torch.float32).reshape(1, 4) for b in as_boxes(boxes)]
 
+# %% ../../nbs/05c_tasks.vision.ipynb #4cc5f885
 class SeedTextModel:
     "A text model of the seed's kind, as one of ours."
     def __init__(self,
@@ -419,6 +429,7 @@ class SeedTextModel:
         "What its `text_recognizer` says."
         return list(self.model.text_recognizer(*_tensors(frame, boxes)))
 
+# %% ../../nbs/05c_tasks.vision.ipynb #f39cb63b
 class SeedIconModel:
     "An icon model of the seed's kind, as one of ours."
     def __init__(self,
@@ -471,6 +482,7 @@ class _AsSeed:
         told = self.icon.match_icons(_arrays(screen, [])[0], pictures, [b[r] for b, r in zip(boxes, real)])
         return [[bool(r) and next(t) for r in rs] for rs, t in zip(real, map(iter, told))]
 
+# %% ../../nbs/05c_tasks.vision.ipynb #a9f84f50
 def _arrays(screen: Any, boxes: Sequence) -> tuple[Frame, np.ndarray]:
     "The seed's tensors as a frame and an array."
     image = np.asarray(screen).transpose(1, 2, 0).round().clip(0, 255).astype(np.uint8)
