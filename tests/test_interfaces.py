@@ -44,7 +44,7 @@ from oaml.envs.wrappers import (ActionReader, BaseWrapper, DiscreteAction, GymIn
                                 TextAction, VhIo)
 from oaml.ingest.store import load_sessions
 
-LOGIN = load_task(Path(oaml.tasks.__path__[0])/"task_files"/"login.textproto")
+LOGIN = load_task(Path(oaml.tasks.__file__).parent/"task_files"/"login.textproto")
 GOALS = dict(goals=("login",))
 
 

@@ -63,7 +63,11 @@ class EpisodeDriver:
         if step_budget is not None and step_budget < 1: raise ValueError(f"step_budget: {step_budget} is fewer than 1")
         self.device, self.step_budget, self.watch = device, step_budget, watch
         self.last: Transition|None = None  # None before the first reset
-        self.actions: list[Action] = []    # of the present episode, oldest first
+        self.seed: int|None = None         # of the present episode, if it began with a reset
+        self.actions: list[Action] = []    # of it, oldest first
+        self.presatisfied = False          # its goal held before the first action
+        self.reached = False               # the goal held at some moment
+        self.success = False               # it held at the episode's own end: DONE, or the page's
         self.steps = 0                     # acts of the present episode; those of a finger or a key have no `Action`
 
     @property
@@ -75,10 +79,6 @@ class EpisodeDriver:
     def over(self) -> bool:
         "True if the episode has ended."
         return self.last is not None and self.last.over
-    @property
-    def success(self) -> bool:
-        "True if the episode came to its own end, not to the budget's, with the goal fulfilled."
-        return self.last is not None and self.last.terminated and self.solved()
     @property
     def invalid(self) -> int:
         "How many actions could not be understood."
@@ -99,16 +99,19 @@ def reset(self: EpisodeDriver,
     draw: bool=True, # False: frames have no pixels, which is faster
 ) -> Transition:
     "Begin the episode of `seed`."
-    return self.begin(self.device.reset(seed, **_how(draw)))
+    first = self.begin(self.device.reset(seed, **_how(draw)))
+    self.seed = seed
+    return first
 
 @patch
 def begin(self: EpisodeDriver,
     frame: Frame, # what the device shows now
 ) -> Transition:
     "Begin an episode where the device stands: what was done to it before counts neither as an act nor against the budget."
-    self.actions, self.steps, self.began, self.last = [], 0, frame.clock, None
+    self.actions, self.steps, self.began, self.seed, self.last = [], 0, frame.clock, None, None
     self.presatisfied = self.reached = self.solved()
     self.last = self.first(frame)
+    self.success = self.last.terminated and self.solved()
     return self.last
 
 # %% ../../nbs/04d_devices.episode.ipynb #129b0803
@@ -143,6 +146,7 @@ def settle(self: EpisodeDriver,
     self.steps += 1
     worth = self.judge(frame, action, before, **given)
     self.last = self.conclude(worth, action, before)
+    self.success = self.last.terminated and self.solved()
     return self.last
 
 @patch
@@ -211,9 +215,11 @@ def cut(self: EpisodeDriver,
 class EpisodeSnapshot:
     "An episode at one moment."
     device: Any                 # what the device's own `snapshot` gave
+    seed: int|None              # of the episode
     actions: tuple[Action, ...] # so far
     presatisfied: bool          # the goal held at the start
     reached: bool               # the goal held at some moment
+    success: bool               # the episode is over and succeeded
     last: Transition            # the last act and what came of it
     steps: int                  # so far
     began: int                  # when it began, in ms of the device's clock
@@ -221,8 +227,8 @@ class EpisodeSnapshot:
 @patch
 def snapshot(self: EpisodeDriver) -> EpisodeSnapshot:
     "This moment, to be returned to. Raises AttributeError on a device that cannot (only applications can)."
-    return EpisodeSnapshot(self.device.snapshot(), tuple(self.actions), self.presatisfied, self.reached, self.last,
-                           self.steps, self.began)
+    return EpisodeSnapshot(self.device.snapshot(), self.seed, tuple(self.actions), self.presatisfied, self.reached,
+                           self.success, self.last, self.steps, self.began)
 
 @patch
 def restore(self: EpisodeDriver,
@@ -230,7 +236,7 @@ def restore(self: EpisodeDriver,
 ) -> Transition:
     "Go on from there. Raises DeviceError for another application or size."
     self.device.restore(moment.device)
-    self.actions, self.last = list(moment.actions), moment.last
-    self.presatisfied, self.reached = moment.presatisfied, moment.reached
+    self.seed, self.actions, self.last = moment.seed, list(moment.actions), moment.last
+    self.presatisfied, self.reached, self.success = moment.presatisfied, moment.reached, moment.success
     self.steps, self.began = moment.steps, moment.began
     return self.last

@@ -198,7 +198,9 @@ def reset(self: TaskEnv,
     prepare(self.device, self.task.reset_steps, "reset_steps", self.shell)
     self.signals.reset()
     self._look_at_screen, self._look_at_tree = self.checks.controls()
-    return self.begin(replace(self.device.look(), log=()))
+    step = self.begin(replace(self.device.look(), log=()))
+    self.seed = seed
+    return step
 
 @patch
 def first(self: TaskEnv,
