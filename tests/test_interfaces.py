@@ -32,7 +32,8 @@ from oaml.ui.events import compile_action
 pytest.importorskip("dm_env", reason='pip install "oaml[mobile]"')
 pytest.importorskip("lxml.cssselect", reason='pip install "oaml[mobile]"')
 from dm_env import specs
-from oaml.envs.checks import INTERFACES, check_device, check_interfaces
+from oaml.devices.checks import check_device
+from oaml.envs.checks import INTERFACES, check_interfaces
 from oaml.envs import openenv, wrappers
 from oaml.devices.device import AdbCommand, ShellCommand
 from oaml.devices.episode import EpisodeDriver
@@ -245,7 +246,7 @@ def test_acts_without_effect_cost_a_step_and_say_why(env, action, why, tmp_path)
     before = env.reset_to(11).observation["pixels"]
     step = env.step(action)
     assert why in env.invalid and (env.observation_spec()["pixels"].validate(step.observation["pixels"]) == before).all()
-    assert (step.mid(), env.raw_env.env.steps, env.raw_env.env.step.reward) == (True, 1, 0)
+    assert (step.mid(), env.raw_env.env.steps, env.raw_env.env.last.reward) == (True, 1, 0)
     env.step(Action("wait"))
     assert env.invalid == ""
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from oaml.devices.device import Frame
-from oaml.tasks.signals import Signals, Source, text_match
+from oaml.tasks.signals import Signals, SignalSource, text_match
 from oaml.tasks.definition import EventNode, EventSlots, EventSource, LogEvent, Task
 
 NOTHING = np.zeros((0, 0, 3), np.uint8)
@@ -136,7 +136,7 @@ def test_score_pays_its_changes_and_rewards_add_up(steps):
 @given(REPEAT, st.lists(st.lists(st.sampled_from(["a", "b", "no"]), max_size=3), max_size=8))
 def test_repeatability_of_a_source_is_mobile_envs(repeatability, looks):
     "Inputs one after the other: NONE fires once for each, LAST not for what came just before, whether that fired or not."
-    source, paid, last = Source(text_match("^[ab]$"), repeatability), [], None
+    source, paid, last = SignalSource(text_match("^[ab]$"), repeatability), [], None
     for look in looks:
         expected = 0
         for text in look:
@@ -148,7 +148,7 @@ def test_repeatability_of_a_source_is_mobile_envs(repeatability, looks):
 
 
 def test_last_goes_on_over_a_look_that_shows_nothing():
-    source, fired = Source(text_match("^a$"), "LAST"), []
+    source, fired = SignalSource(text_match("^a$"), "LAST"), []
     for look in (["a"], [], ["a"], ["b"], ["a"]): source.hear(look), fired.append(len(source.values))
     assert fired == [1, 0, 0, 0, 1]
 

@@ -22,7 +22,7 @@ from oaml.devices.device import Frame
 from oaml.tasks.expressions import EvaluationError, ExpressionError, TaskPattern, compile_transformation
 from oaml.devices.hierarchy import check_selector, missing_lxml, plain_css
 from oaml.tasks.signals import Signals
-from oaml.tasks.definition import (CALLS, DTYPES, KINDS, SLOTS, THRESHOLDS, AppScreen, ArraySpec, CheckInstall, EventNode,
+from oaml.tasks.definition import (CALL_TYPES, EXTRA_DTYPES, EVENT_KINDS, EVENT_SLOTS, LIKENESS_RANGES, AppScreen, ArraySpec, CheckInstall, EventNode,
                              EventSlots, EventSource, IconClassEvent, IconMatchEvent, LogEvent, Property, Rect,
                              ResponseEvent, SetupStep, SuccessCondition, Task, TaskError, TextEvent,
                              ViewHierarchyEvent, WaitForAppScreen, WaitForMessage, load_task, load_tasks,
@@ -253,7 +253,7 @@ CALL_FIELDS = {"path": some, "package_name": some, "full_activity": activities, 
                "activity_list": st.lists(activities, min_size=1).map(tuple), "permissions": lists, "x": counts, "y": counts,
                "button": st.sampled_from(["HOME", "BACK"]), "orientation": st.integers(0, 3), "command": lists}
 calls = st.one_of(*(st.builds(c, **{f.name: CALL_FIELDS[f.name] for f in dataclasses.fields(c)})
-                    for c in CALLS.values()))
+                    for c in CALL_TYPES.values()))
 conditions = st.one_of(
     st.builds(SuccessCondition, counts, wait_for_app_screen=st.builds(WaitForAppScreen, screens, seconds)),
     st.builds(SuccessCondition, counts, check_install=st.builds(CheckInstall, some, seconds)),
@@ -265,8 +265,8 @@ steps = st.lists(st.one_of(
 
 spans = st.tuples(st.floats(0, 1), st.floats(0, 1)).filter(lambda s: s[0] != s[1]).map(sorted)
 rects = st.tuples(spans, spans).map(lambda s: Rect(s[0][0], s[1][0], s[0][1], s[1][1]))
-modes = st.sampled_from(list(THRESHOLDS)).flatmap(
-    lambda m: st.fixed_dictionaries({"mode": st.just(m), "threshold": st.floats(*THRESHOLDS[m])}))
+modes = st.sampled_from(list(LIKENESS_RANGES)).flatmap(
+    lambda m: st.fixed_dictionaries({"mode": st.just(m), "threshold": st.floats(*LIKENESS_RANGES[m])}))
 signs = st.sampled_from(["EQ", "LE", "LT", "GE", "GT", "NE"])
 properties = st.one_of(st.builds(Property, some, pattern=patterns),
                        st.builds(Property, some, signs, integer=st.integers(-2**31, 2**31 - 1)),
@@ -304,9 +304,9 @@ def tasks(draw):
     sources = tuple(EventSource(e, i + 1, draw(st.sampled_from(["NONE", "LAST", "UNLIMITED"])))
                     for i, e in enumerate(found))
     known, ids = {s.id for s in sources}, iter(range(100, 10_000))
-    slots = {s: draw(trees(known, ids)) for s in draw(st.lists(st.sampled_from(SLOTS), unique=True))}
+    slots = {s: draw(trees(known, ids)) for s in draw(st.lists(st.sampled_from(EVENT_SLOTS), unique=True))}
     shapes = st.lists(counts, max_size=3).map(tuple)
-    specs = draw(st.lists(st.builds(ArraySpec, some, shapes, st.sampled_from(list(DTYPES))), max_size=2,
+    specs = draw(st.lists(st.builds(ArraySpec, some, shapes, st.sampled_from(list(EXTRA_DTYPES))), max_size=2,
                           unique_by=lambda s: s.name))
     return Task(draw(some), draw(words), draw(words), draw(steps), draw(steps), draw(st.none() | screens), draw(seconds),
                 draw(counts), sources, EventSlots(**slots), tuple(specs), draw(lists), draw(lists))
@@ -337,11 +337,11 @@ def everything():
             IconMatchEvent: lambda d: IconMatchEvent("cart.png", rect, d),
             ViewHierarchyEvent: lambda d: ViewHierarchyEvent(('#"a"',), tests),
             ResponseEvent: lambda d: ResponseEvent("yes", "DIFFLIB", .8)}
-    sources = tuple(EventSource(made[c](d), i + 1) for i, (c, d) in enumerate(KINDS.values()))
+    sources = tuple(EventSource(made[c](d), i + 1) for i, (c, d) in enumerate(EVENT_KINDS.values()))
     tree = EventNode("OR", 20, (1, EventNode("AND", 21, (2, 3), (4,), ("y = 1",), "NONE", (5,))), cache_until=(-1,))
-    return Task("all", "All", setup_steps=(*(SetupStep(example_call(c)) for c in CALLS.values()), SetupStep(sleep=1.)),
+    return Task("all", "All", setup_steps=(*(SetupStep(example_call(c)) for c in CALL_TYPES.values()), SetupStep(sleep=1.)),
                 max_duration_sec=9., max_num_steps=5, event_sources=sources,
-                event_slots=EventSlots(tree, *(EventNode(events=(20,)) for _ in SLOTS[1:])),
+                event_slots=EventSlots(tree, *(EventNode(events=(20,)) for _ in EVENT_SLOTS[1:])),
                 extras_spec=(ArraySpec("grid", (4, 4), "INT32"),), command=("Do.",), vocabulary=("a", "b"))
 
 
@@ -352,7 +352,7 @@ TEXT = "" if missing_protobuf() else to_textproto(ALL)
 @needs_protobuf
 def test_everything_can_be_written():
     assert parse_task(TEXT) == ALL
-    assert {s.kind for s in ALL.event_sources} == set(KINDS)
+    assert {s.kind for s in ALL.event_sources} == set(EVENT_KINDS)
 
 
 # ---- what is broken is refused with a TaskError, and with nothing else

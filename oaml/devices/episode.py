@@ -7,7 +7,7 @@ __all__ = ['GoalWords', 'GoalDevice', 'Transition', 'EpisodeDriver', 'EpisodeSna
 
 # %% ../../nbs/04d_devices.episode.ipynb #98712677
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from fastcore.basics import patch
@@ -68,11 +68,8 @@ class EpisodeDriver:
         self.presatisfied = False          # its goal held before the first action
         self.reached = False               # the goal held at some moment
         self.success = False               # it held at the episode's own end: DONE, or the page's
+        self.steps = 0                     # acts of the present episode; those of a finger or a key have no `Action`
 
-    @property
-    def budget(self) -> int:
-        "Actions before an episode is truncated."
-        return self.step_budget or self.device.step_budget
     @property
     def frame(self) -> Frame:
         "The screen now. Raises RuntimeError before the first reset."
@@ -111,8 +108,10 @@ def begin(self: EpisodeDriver,
     frame: Frame, # what the device shows now
 ) -> Transition:
     "Begin an episode where the device stands: what was done to it before counts neither as an act nor against the budget."
-    self.actions, self.seed, self.success, self.presatisfied = [], None, False, self.device.solved()
-    self.reached, self.last = self.presatisfied, Transition(frame)
+    self.actions, self.steps, self.began, self.seed, self.last = [], 0, frame.clock, None, None
+    self.presatisfied = self.reached = self.solved()
+    self.last = self.first(frame)
+    self.success = self.last.terminated and self.solved()
     return self.last
 
 # %% ../../nbs/04d_devices.episode.ipynb #129b0803
@@ -120,18 +119,96 @@ def begin(self: EpisodeDriver,
 def act(self: EpisodeDriver,
     action: Action,  # what the agent answered; one that could not be understood costs a step
     draw: bool=True, # False: the frame has no pixels, which is faster
+    **given          # what a face's `judge` takes besides
 ) -> Transition:
     "Carry out one action. Raises RuntimeError unless an episode is under way."
-    before = self.frame
-    if self.over: raise RuntimeError("the episode has ended: call reset(seed)")
+    self.require_running()
     if self.watch: self.watch(self, action)
-    frame = self.device.perform(action, **_how(draw))
+    frame = self.carry_out(action, draw)
     self.actions.append(action)
-    solved, ended = self.device.solved(), action.type == "done" or self.device.ended
-    self.reached, self.success = self.reached or solved, solved and ended
-    spent = not ended and len(self.actions) >= self.budget
-    self.last = Transition(frame, float(self.success), ended, spent, (frame.clock - before.clock)/1000, "steps"*spent)
+    return self.settle(frame, action, **given)
+
+@patch
+def require_running(self: EpisodeDriver) -> None:
+    "Raise RuntimeError unless an episode is under way."
+    if self.last is None: raise RuntimeError("no episode has begun: call reset(seed)")
+    if self.over: raise RuntimeError("the episode has ended: call reset(seed)")
+
+# %% ../../nbs/04d_devices.episode.ipynb #e0710d1e
+@patch
+def settle(self: EpisodeDriver,
+    frame: Frame,              # after the act
+    action: Action|None=None,  # None: the act was a finger's or a key's, given as events
+    **given                    # what a face's `judge` takes besides
+) -> Transition:
+    "Count an act that has been carried out, and say what came of it."
+    before, self.last = self.last, None
+    self.steps += 1
+    worth = self.judge(frame, action, before, **given)
+    self.last = self.conclude(worth, action, before)
+    self.success = self.last.terminated and self.solved()
     return self.last
+
+@patch
+def conclude(self: EpisodeDriver,
+    worth: Transition,      # what `judge` gave
+    action: Action|None,    # of the agent
+    before: Transition|None # None at an episode's first screen
+) -> Transition:
+    "Add to `worth` the end by DONE, the cut and the time that passed."
+    ended = worth.terminated or _is_done(action)
+    why = "" if ended else self.cut(worth.frame)
+    seconds = (worth.frame.clock - before.frame.clock)/1000 if before else 0.
+    return replace(worth, terminated=ended, truncated=bool(why), why=why, seconds=seconds)
+
+def _is_done(action: Action|None) -> bool:
+    "True if the agent says that it has finished."
+    return action is not None and action.type == "done"
+
+# %% ../../nbs/04d_devices.episode.ipynb #3cbc7b99
+@patch(as_prop=True)
+def budget(self: EpisodeDriver) -> int:
+    "Acts before an episode is truncated; 0: no end."
+    return self.step_budget or self.device.step_budget
+
+@patch
+def solved(self: EpisodeDriver) -> bool:
+    "True if the goal holds now."
+    return self.device.solved()
+
+@patch
+def carry_out(self: EpisodeDriver,
+    action: Action,  # of the agent
+    draw: bool=True, # False: the frame has no pixels
+) -> Frame:
+    "The frame after `action`."
+    return self.device.perform(action, **_how(draw))
+
+# %% ../../nbs/04d_devices.episode.ipynb #d43e8c37
+@patch
+def first(self: EpisodeDriver,
+    frame: Frame, # after the reset
+) -> Transition:
+    "What an episode's first screen is worth: nothing."
+    return Transition(frame)
+
+@patch
+def judge(self: EpisodeDriver,
+    frame: Frame,            # after the act
+    action: Action|None,     # None: the act was a finger's or a key's
+    before: Transition|None, # what came before the act
+) -> Transition:
+    "What an act is worth: 1 if it ends the episode with the goal fulfilled."
+    solved, ended = self.solved(), self.device.ended
+    self.reached |= solved
+    return Transition(frame, float(solved and (ended or _is_done(action))), ended)
+
+@patch
+def cut(self: EpisodeDriver,
+    frame: Frame, # after the act
+) -> str:
+    "Why the episode stops here though nobody has finished it; empty if it goes on."
+    return "steps" if 0 < self.budget <= self.steps else ""
 
 # %% ../../nbs/04d_devices.episode.ipynb #929e3275
 @dataclass(frozen=True)
@@ -144,12 +221,14 @@ class EpisodeSnapshot:
     reached: bool               # the goal held at some moment
     success: bool               # the episode is over and succeeded
     last: Transition            # the last act and what came of it
+    steps: int                  # so far
+    began: int                  # when it began, in ms of the device's clock
 
 @patch
 def snapshot(self: EpisodeDriver) -> EpisodeSnapshot:
     "This moment, to be returned to. Raises AttributeError on a device that cannot (only applications can)."
     return EpisodeSnapshot(self.device.snapshot(), self.seed, tuple(self.actions), self.presatisfied, self.reached,
-                           self.success, self.last)
+                           self.success, self.last, self.steps, self.began)
 
 @patch
 def restore(self: EpisodeDriver,
@@ -159,4 +238,5 @@ def restore(self: EpisodeDriver,
     self.device.restore(moment.device)
     self.seed, self.actions, self.last = moment.seed, list(moment.actions), moment.last
     self.presatisfied, self.reached, self.success = moment.presatisfied, moment.reached, moment.success
+    self.steps, self.began = moment.steps, moment.began
     return self.last
