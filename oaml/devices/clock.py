@@ -144,7 +144,7 @@ def hold_time(self: TimedTab,
 # %% ../../nbs/04q_devices.clock.ipynb #1389d7a5
 @patch(as_prop=True)
 def still(self: TimedTab) -> bool:
-    "Is nothing on its way to the page?"
+    "Whether nothing is on its way to the page."
     return not self._loading and not self._requests
 
 @patch

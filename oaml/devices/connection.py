@@ -333,7 +333,7 @@ def _admitted(self: Chromium, request: dict) -> bool:
 # %% ../../nbs/04e_devices.connection.ipynb #d51446d4
 @patch(as_prop=True)
 def alive(self: Chromium) -> bool:
-    "Does it still run?"
+    "Whether it still runs."
     return bool(self._wire) and not self._wire.dead
 
 @patch

@@ -129,7 +129,7 @@ def at_start(self: Tab,
 # %% ../../nbs/04p_devices.tab.ipynb #7d496874
 @patch(as_prop=True)
 def alive(self: Tab) -> bool:
-    "Can it still be acted on?"
+    "Whether it can still be acted on."
     return not self._why_dead and self._wire is self.chromium._wire and self.chromium.alive
 
 @patch
