@@ -317,7 +317,7 @@ class Visit:
     wrong: tuple[int, ...]=()           # which of them no oracle would have done, counted from 0
 
 def save_visits(
-    visits: Iterable[Visit], # to be kept
+    visits: Iterable[Visit], # to be written
     path: str|os.PathLike,   # JSON lines, written anew
 ):
     "Write visits, one a line."
@@ -472,7 +472,7 @@ def _sample(self:Stream, i: int) -> dict:
 # %% ../../nbs/09g_datasets.stream.ipynb #73ffe273
 @patch
 def _block_samples(self:Stream, b: int) -> list[dict]:
-    "The samples of block `b`, made, waited for, or kept from an earlier use."
+    "The samples of block `b`, made, waited for, or stored from an earlier use."
     group = b // GROUP
     self._made = {k: v for k, v in self._made.items() if k // GROUP == group} if self.uses > 1 else {}
     if b not in self._made:
