@@ -660,7 +660,7 @@ def _wheel(self: ActionReader, frame: Frame, event: Wheel):
     self.add(frame, Action("scroll", x, y, dx=dx, dy=dy))
 
 @patch
-def _said(self: ActionReader, frame: Frame, event: Answer):
+def _answer(self: ActionReader, frame: Frame, event: Answer):
     "The agent tells the user something."
     self.add(frame, Action("answer", text=event.text))
 
