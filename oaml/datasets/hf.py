@@ -66,6 +66,7 @@ def _plain(name: str, what: str) -> str:
         raise ValueError(f"{what}: {name!r} leads out of the data's folder")
     return name
 
+# %% ../../nbs/09h_datasets.hf.ipynb #f7e34d3c
 def step_row(
     session: Session,  # of the step
     episode: Episode,  # of the session

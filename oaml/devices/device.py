@@ -115,6 +115,7 @@ class StartActivity:
     extra_args: tuple[str, ...]=() # further arguments of `am start`
     flag: str=""                  # of the intent
 
+# %% ../../nbs/04a_devices.device.ipynb #f471e262
 @dataclass(frozen=True)
 class StartIntent:
     "Start whatever answers an intent."
@@ -129,6 +130,7 @@ class StartRandomActivity:
     extra_args: tuple[str, ...]=() # further arguments of `am start`
     timeout_sec: float=0.         # seconds to wait for it
 
+# %% ../../nbs/04a_devices.device.ipynb #903afb44
 @dataclass(frozen=True)
 class ForceStop:
     "End an application."
@@ -147,6 +149,7 @@ class ForceStopRandomActivity:
 class ClearCacheRandomActivity:
     "Forget what the application that `StartRandomActivity` started last has stored."
 
+# %% ../../nbs/04a_devices.device.ipynb #7dd2e1ea
 @dataclass(frozen=True)
 class GrantPermissions:
     "Let an application do something."
@@ -163,6 +166,7 @@ class Tap:
     x: int                        # pixels from the left
     y: int                        # pixels from the top
 
+# %% ../../nbs/04a_devices.device.ipynb #43c31cb8
 @dataclass(frozen=True)
 class PressButton:
     "A button of the phone."
@@ -178,6 +182,7 @@ class StartAccessibilityService:
     "Start a service that reads the screen."
     full_service: str             # "package/class"
 
+# %% ../../nbs/04a_devices.device.ipynb #c108f4da
 @dataclass(frozen=True)
 class StartScreenPinning:
     "Keep one application on the screen."
@@ -197,6 +202,7 @@ Call = (InstallApk|UninstallPackage|StartActivity|StartIntent|StartRandomActivit
         ForceStopRandomActivity|ClearCacheRandomActivity|GrantPermissions|DisableAnimations|Tap|PressButton|Rotate|
         StartAccessibilityService|StartScreenPinning|ShellCommand|AdbCommand)
 
+# %% ../../nbs/04a_devices.device.ipynb #bd852a6e
 def full_activity(
     name: str, # "package/.Class" or "package/package.Class"
 ) -> str:      # the latter

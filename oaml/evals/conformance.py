@@ -72,6 +72,7 @@ def _share(outcomes: list[Outcome]) -> float|None:
     open_ = [o.success for o in outcomes if not o.presatisfied]
     return sum(open_)/len(open_) if open_ else None
 
+# %% ../../nbs/15f_evals.conformance.ipynb #84996a30
 def examine(
     app: App|str,                      # an application or its name
     episodes: int=120,                 # validation episodes, the goal families in turn
@@ -95,6 +96,7 @@ def examine(
                          **{name: _share(out) for name, out in mine.items()}))
     return rows
 
+# %% ../../nbs/15f_evals.conformance.ipynb #7c002cf6
 def check_baselines(
     rows: list[dict], # from `examine`
 ):

@@ -112,6 +112,7 @@ class EpisodeAnswers(VLMAdapter):
         if self.file: write_atomic(self.file, json.dumps(self.names | dict(answers=self.rows), indent=1).encode())
         self.budget.add(answer.usage)
 
+# %% ../../nbs/15i_evals.hosted.ipynb #5de5b3d2
 def read_answers(
     file: Path,            # that `EpisodeAnswers` wrote
     names: dict|None=None, # what it must be about; None: anything
@@ -136,6 +137,7 @@ class HostedEpisode:
     usage: Usage|None         # tokens of both; None: unknown
     cost: float|None          # US dollars; None: unknown
 
+# %% ../../nbs/15i_evals.hosted.ipynb #000b350e
 class HostedAgent:
     "A hosted model as an agent."
     def __init__(self,
@@ -187,6 +189,7 @@ class HostedAgent:
         usage, prices = answers.usage, self.budget.prices
         return HostedEpisode(outcomes[0], predicted[0], usage, prices.cost(usage) if prices and usage else None)
 
+# %% ../../nbs/15i_evals.hosted.ipynb #f355aab7
 def spending(
     episodes: list[HostedEpisode], # of a hosted model; empty: of no such model
 ) -> dict:                         # columns of a results row; None: unknown

@@ -15,8 +15,10 @@ from ..viz.plots import results_table
 
 # %% ../../nbs/15g_evals.leaderboard.ipynb #63a98fb2
 RESULTS = "results.json"  # what an evaluation leaves in its folder
+
 KNOWN = ("success", "step_accuracy")  # rates that the table shows as such
 
+# %% ../../nbs/15g_evals.leaderboard.ipynb #4832e68f
 def load_results(
     path: str|os.PathLike, # a results file, or a folder with one
 ) -> list[dict]:           # results rows
@@ -44,6 +46,7 @@ def _board_rows(rows: list[dict]) -> dict[tuple, dict]:
         else: mine["apps"][r["app"]] = r
     return board
 
+# %% ../../nbs/15g_evals.leaderboard.ipynb #70f2e523
 def leaderboard(
     runs: Iterable[str|os.PathLike], # results files, or folders with one
     suite: str|None=None,            # of this suite only; None: all
@@ -63,6 +66,7 @@ def leaderboard(
             for r in board.values()]
     return sorted(rows, key=lambda r: (r["suite"], r["split"], -(r["success"] or 0), r["agent"]))
 
+# %% ../../nbs/15g_evals.leaderboard.ipynb #0e44abf0
 def leaderboard_table(
     rows: list[dict], # from `leaderboard`
 ) -> str:             # Markdown, a table for each suite

@@ -49,6 +49,7 @@ class MiniwobRun(EpisodeDriver):
 # %% ../../nbs/15h_evals.miniwob.ipynb #dc46b872
 PAGES = 4 # that act at once
 
+# %% ../../nbs/15h_evals.miniwob.ipynb #497473e0
 class Pages:
     "Pages for MiniWoB++ tasks, each in a browser of its own. Close it, or use it in a `with`."
     def __init__(self,

@@ -131,6 +131,7 @@ def _report_row(report: Report, family: str, **names) -> dict:
                **spending(part.hosted))
     return {k: row[k] for k in ROW}
 
+# %% ../../nbs/15d_evals.suites.ipynb #f076857e
 def mean_row(
     rows: list[dict], # of one agent, goal family `all`; older ones lack columns
 ) -> dict:
@@ -152,6 +153,7 @@ def _suite_rows(suite: Suite, split: str, agent_name: str, reports: list[Report]
         totals.append(_report_row(r, "all", **names))
     return rows + totals + [mean_row(totals)]
 
+# %% ../../nbs/15d_evals.suites.ipynb #759a3755
 @check_arguments
 def evaluate_suite(
     agents: Agent|list[Agent], # act
@@ -173,6 +175,7 @@ def evaluate_suite(
 TOTALS = ("app", "agent", "episodes", "success", "reached", "steps_ratio", "click_in_box", "text_accuracy",
           "step_accuracy", "episode_accuracy")  # columns of a table that fits a page
 
+# %% ../../nbs/15d_evals.suites.ipynb #9e8393af
 def total_rows(
     rows: list[dict], # results rows
 ) -> list[dict]:      # those with goal_family "all"

@@ -86,6 +86,7 @@ class Ratio:
         "Wilson's 95% interval of it."
         return wilson(self.hits, self.tries) if self.tries else None
 
+# %% ../../nbs/15b_evals.trajectory_matching.ipynb #e65d446a
 @dataclass
 class Mean:
     "The mean of numbers. None given: no figure."
@@ -103,6 +104,7 @@ class Mean:
         "Their mean."
         return self.total/self.count if self.count else None
 
+# %% ../../nbs/15b_evals.trajectory_matching.ipynb #1397fde9
 def wilson(
     hits: int,             # successes
     tries: int,            # at least 1

@@ -66,6 +66,7 @@ def _record_step(driver: EpisodeDriver, screens: Path, precision: int) -> Step:
     thought, _ = reason_of(targets[0], device.seen, device.goal.text)
     return Step(frame.clock/1000, save_observation(frame, screens), targets[0].action, thought, targets)
 
+# %% ../../nbs/08b_ingest.synthetic.ipynb #67014ea4
 def careless_act(
     device: AppDevice, # in an episode
     rng: Random,       # decides what
@@ -79,6 +80,7 @@ def careless_act(
         return Action("click", x=(x0+x1)/2, y=(y0+y1)/2)
     return random_action(rng, device.seen)
 
+# %% ../../nbs/08b_ingest.synthetic.ipynb #044028e3
 def disturb(
     device: AppDevice, # reset
     rng: Random,       # decides how
@@ -91,6 +93,7 @@ def disturb(
         device.perform(action, draw=False)
     return device.look()
 
+# %% ../../nbs/08b_ingest.synthetic.ipynb #3df8c6f5
 def record_episode(
     device: AppDevice,     # any in-process device
     seed: int,             # of the episode
@@ -144,6 +147,7 @@ def _worker_pool(workers: int) -> ProcessPoolExecutor:
     "Fresh processes: forking one that runs threads can hang."
     return ProcessPoolExecutor(workers, get_context("spawn"), _start_worker)
 
+# %% ../../nbs/08b_ingest.synthetic.ipynb #9dd83a55
 @contextmanager
 def _interrupts_later() -> Iterator[None]:
     "Put Ctrl-C off; processes that are begun inside never hear it, not even before `_start_worker`. Not on Windows."

@@ -101,6 +101,7 @@ PREPARE = f"""async ([urls, fair]) => {{
   return oamlWob.seconds
 }}"""
 
+# %% ../../nbs/07a_miniwob.device.ipynb #95d9823f
 BEGIN = """async ([seed, seconds]) => {
   const emptyClipboard = """ + EMPTY_CLIPBOARD + """
   const ids = setTimeout(() => {}, 0)
@@ -207,10 +208,14 @@ FAIR["use-autocomplete-nodelay"] = FAIR["use-autocomplete"]
 
 # %% ../../nbs/07a_miniwob.device.ipynb #e8450b8a
 AREA = (160, 210)         # of every task, CSS pixels: its words above, the screen below
+
 SCALES = (1, 1.6, 2, 3, 4) # those that give whole pixels and are worth having
+
 HOP = 8                   # CSS pixels a drag goes at a time: a hand does not jump, and drawings need the way
+
 NEVER_S = 10**6           # seconds of an episode without a limit; a page wants a number
 
+# %% ../../nbs/07a_miniwob.device.ipynb #b8a0abc6
 class MiniwobDevice(PageDevice):
     "A task of MiniWoB++ in a Chromium's page."
     def __init__(self,

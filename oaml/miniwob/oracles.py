@@ -196,6 +196,7 @@ def _worked_out(s):
     if s.one("div#captcha"): return s.text(s.one("div#captcha")).replace(" ", "")
     return _solved(s.text(s.one("div#math-problem")))
 
+# %% ../../nbs/07c_miniwob.oracles.ipynb #67842365
 def _solved(problem):
     "`3 x 4 =` is 12; `x - 3 = 8` gives 11."
     a, op, b, n = re.fullmatch(r"(x|\d+) ([-+x]) (x|\d+) =(?: (\d+))?", problem).groups()
@@ -287,6 +288,7 @@ def _phone_book(s):
     who, what = re.search(r"Find (.*) in the contact book and click on their (\w+)", s.goal).groups()
     return s.click(s.one(f"a.{what}") if s.text(s.one("h2.name")) == who else s.one("a", ">"))
 
+# %% ../../nbs/07c_miniwob.oracles.ipynb #f626eae4
 @oracle("search-engine")
 def _search_engine(s):
     f, k = s.one("input"), int(re.search(r"(\d)\w\w search result", s.goal)[1])-1
@@ -401,6 +403,7 @@ def _simon_says(s):
     if lit or not s.done("drag"): return s.drag(lit or spot(20, 190, 5), spot(80, 190, 5))
     if len(s.done()) < len(notes): return s.click(next(b for b in s.all("button") if s.holds(b, notes[len(s.done())])))
 
+# %% ../../nbs/07c_miniwob.oracles.ipynb #a7b508b6
 @oracle("guess-number")
 def _guess_number(s):
     lo, hi, guesses, button = 0, 9, [], s.one("button")
@@ -522,6 +525,7 @@ def _order_food(s):
         if plus and wanted: return s.click(plus)
     return s.scroll(s.one("div#area"), .5) or s.click(s.one("button"))
 
+# %% ../../nbs/07c_miniwob.oracles.ipynb #9acacc09
 @oracle("click-scroll-list")
 def _scroll_list(s):
     "The first by a click. A second by keys: ctrl+Down goes on and chooses nothing, ctrl+Space chooses one more."
@@ -563,6 +567,7 @@ def _circle_center(s): return _mark(s, *_circles(s, 255, 255, 255)[0])
 def _find_midpoint(s): return _mark(s, *np.mean(_circles(s, 0, 0, 0), 0))
 
 def _angle(v, p): return math.atan2(p[1]-v[1], p[0]-v[0])
+
 def _turn(a): return abs((a+math.pi) % (2*math.pi)-math.pi)
 
 def _along(v, angle, off, near=25):
@@ -577,6 +582,7 @@ def _bisect(s):
     half = math.atan2(math.sin(a)+math.sin(b), math.cos(a)+math.cos(b))
     return _mark(s, *_along(v, half, lambda c: abs(_turn(c-a)-_turn(c-b))))
 
+# %% ../../nbs/07c_miniwob.oracles.ipynb #6affb7df
 @oracle("right-angle")
 def _right_angle(s):
     v, a = _circles(s, 0, 0, 255)[0], _angle(_circles(s, 0, 0, 255)[0], _circles(s, 0, 0, 0)[0])
@@ -611,6 +617,7 @@ def _use_slider(s):
     want, ends = int(re.search(r"-?\d+", s.goal)[0]), [(a, a+w) for a in (-100, 0, 10, 100) for w in (5, 10, 50, 100)]
     return _slide(s, s.one("div.ui-slider"), _number(s, "div#val"), want, ends) or s.submit()
 
+# %% ../../nbs/07c_miniwob.oracles.ipynb #cd72800b
 @oracle("use-slider-2")
 def _use_sliders(s):
     for k, want in enumerate(re.findall(r"\d+", s.goal), 1):
@@ -656,6 +663,7 @@ def _put_in(s, moves, columns, rows):
 
 KINDS_OF_SHAPE = dict(rectangles="rect", circles="circle", triangles="polygon")
 
+# %% ../../nbs/07c_miniwob.oracles.ipynb #cc285e23
 @oracle("drag-shapes", "drag-shapes-2")
 def _drag_shapes(s):
     shapes, what = s.all("rect, circle, polygon"), re.search(r"all (\w+)", s.goal)[1]
@@ -690,6 +698,7 @@ def _sort_numbers(s):
     to = next((k for k, n in enumerate(sorted(numbers)) if numbers[k] != n), None)  # those before it are right
     return s.submit() if to is None else _drop(s, items, numbers.index(sorted(numbers)[to], to), to)
 
+# %% ../../nbs/07c_miniwob.oracles.ipynb #b53ed641
 def _mark_text(s, words):
     "Drag from before the first word to behind the last."
     (_, x0, y0, _, y1), (_, _, y2, x3, y3) = words[0], words[-1]
@@ -712,8 +721,10 @@ def _copy_paste(s):
     return s.key("ctrl+c" if s.selected(source) else "ctrl+a") if source.on else s.click(source)
 
 PAINTS = dict(red="#e60000", orange="#ff9900", yellow="#ffff00", green="#008a00", blue="#0066cc", purple="#9933ff")
+
 STYLES = dict(bold=("strong", "bold"), italics=("em", "italic"), underlined=("u", "underline"))
 
+# %% ../../nbs/07c_miniwob.oracles.ipynb #9a5ad52c
 @oracle("text-editor")
 def _text_editor(s):
     part, look = re.search(r"(?:text |make |give )(\S+) the (?:style|color) (\w+)", s.goal).groups()

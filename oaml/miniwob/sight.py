@@ -116,6 +116,7 @@ SEE = r"""() => {
 # %% ../../nbs/07b_miniwob.sight.ipynb #94a17380
 Box = tuple[float, float, float, float]  # left, top, right, bottom
 
+# %% ../../nbs/07b_miniwob.sight.ipynb #bff37450
 @dataclass(frozen=True)
 class Node:
     "An element that shows, or a run of text (tag `t`)."
@@ -145,6 +146,7 @@ class Node:
 
 _WHAT = re.compile(r"([a-z0-9]*)(?:#([\w-]+))?((?:\.[\w-]+)*)(?::([\w-]+))?")
 
+# %% ../../nbs/07b_miniwob.sight.ipynb #c556b948
 @cache
 def _kinds(what: str) -> list[tuple]:
     "The parts of a selector such as `button.primary, a, input:checkbox`: tag, id, classes, type."
@@ -156,6 +158,7 @@ def _is(n: Node, what: str) -> bool:
     return any((not t or n.tag == t) and (not i or n.id == i) and c <= set(n.cls) and (not k or n.type == k)
                for t, i, c, k in _kinds(what))
 
+# %% ../../nbs/07b_miniwob.sight.ipynb #e3bdc173
 class Seen:
     "What an oracle may use."
     def __init__(self,
@@ -182,6 +185,7 @@ def all(self: Seen,
     some = self.nodes if under is None else self.nodes[under.i+1:self.ends[under.i]]
     return [n for n in some if _is(n, what) and (text is None or self.text(n) == text)]
 
+# %% ../../nbs/07b_miniwob.sight.ipynb #18019231
 @patch
 def one(self: Seen,
     what: str,              # as for `all`
@@ -199,6 +203,7 @@ def inside(self: Seen,
     "Is `n` in `top`?"
     return top.i < n.i < self.ends[top.i]
 
+# %% ../../nbs/07b_miniwob.sight.ipynb #38529c72
 @patch
 def up(self: Seen,
     n: Node,     # from here
@@ -216,6 +221,7 @@ def runs(self: Seen,
     "The runs of text in `n`."
     return [t for t in self.nodes[n.i:self.ends[n.i]] if t.tag == "t"]
 
+# %% ../../nbs/07b_miniwob.sight.ipynb #496e2c34
 @patch
 def text(self: Seen,
     n: Node, # anything
@@ -224,6 +230,7 @@ def text(self: Seen,
     parts = self.runs(n)
     return " ".join("".join(" "*(a.parent != t.parent) + t.text for a, t in zip(parts[:1]+parts, parts)).split())
 
+# %% ../../nbs/07b_miniwob.sight.ipynb #085445bb
 @patch
 def label(self: Seen,
     f: Node, # a field
@@ -293,6 +300,7 @@ def scroll(self: Seen,
     x, y = self.point(*n.at[:2])
     return self.target(n, Action("scroll", x=x, y=y, dx=0., dy=-by if up else by))
 
+# %% ../../nbs/07b_miniwob.sight.ipynb #cc83c4af
 @patch
 def drag(self: Seen,
     a: Node, # from here
@@ -309,6 +317,7 @@ def key(self: Seen,
     "Press a key."
     return self._typed(Action("key_press", key=key))
 
+# %% ../../nbs/07b_miniwob.sight.ipynb #3dcb0f73
 @patch
 def type(self: Seen,
     text: str, # what is typed
@@ -322,6 +331,7 @@ def _typed(self: Seen, act: Action) -> Target:
     on = next((n for n in self.nodes if n.on and n.tag != "body"), None)
     return self.target(on, act) if on else Target(act)
 
+# %% ../../nbs/07b_miniwob.sight.ipynb #abb02b05
 def spot(
     x: float,    # pixels
     y: float,    # pixels

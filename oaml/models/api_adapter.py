@@ -238,15 +238,19 @@ def _is_here(host: str) -> bool:
 # %% ../../nbs/10d_models.api_adapter.ipynb #e543d01c
 ANTHROPIC_TOOLS = dict(computer_toolset_20260801=None, computer_20251124="computer-use-2025-11-24",
                        computer_20250124="computer-use-2025-01-24")  # version: its beta header; the newest first
+
 UNUSED_MEMBERS = ("screenshot", "cursor_position", "zoom", "hold_key", "left_mouse_down", "left_mouse_up", "middle_click",
                   "triple_click")  # of the newest
+
 MAX_LOOKS = 3  # screenshots that a model may ask for in one step
+
 OWN_TOOLS = (dict(name="answer", description="Tell the user what they asked for.",
                   schema=dict(type="object", properties=dict(text=dict(type="string")), required=["text"],
                               additionalProperties=False)),
              dict(name="done", description="The goal is reached: end the task.",
                   schema=dict(type="object", properties={}, required=[], additionalProperties=False)))
 
+# %% ../../nbs/10d_models.api_adapter.ipynb #e9495aec
 def anthropic_tools(
     version: str,          # a key of `ANTHROPIC_TOOLS`
     size: tuple[int, int], # of the screenshot as sent, pixels
@@ -256,6 +260,7 @@ def anthropic_tools(
     else: computer = dict(type=version, name="computer", display_width_px=size[0], display_height_px=size[1])
     return [computer] + [dict(name=t["name"], description=t["description"], input_schema=t["schema"]) for t in OWN_TOOLS]
 
+# %% ../../nbs/10d_models.api_adapter.ipynb #53711218
 class _Anthropic:
     "Anthropic's messages."
     def __init__(self, client, model: str, tool: str|None): self.client, self.model, self.tool = client, model, tool
@@ -325,6 +330,7 @@ class _OpenAIChat:
         cached, written = (getattr(more, k, None) or 0 for k in ("cached_tokens", "cache_write_tokens"))
         return Usage(said.prompt_tokens - cached - written, cached, written, said.completion_tokens)
 
+# %% ../../nbs/10d_models.api_adapter.ipynb #49175d7d
 def openai_tools(
     version: str,          # one of `OPENAI_TOOLS`
     size: tuple[int, int], # of the screenshot as sent, pixels
@@ -335,6 +341,7 @@ def openai_tools(
     return [computer] + [dict(type="function", name=t["name"], description=t["description"], parameters=t["schema"], strict=True)
                          for t in OWN_TOOLS]
 
+# %% ../../nbs/10d_models.api_adapter.ipynb #9c534b97
 class _OpenAIComputer:
     "OpenAI's computer use."
     def __init__(self, client, model: str, tool: str): self.client, self.model, self.tool = client, model, tool
@@ -377,6 +384,7 @@ class _OpenAIComputer:
         cached, written = more.get("cached_tokens") or 0, more.get("cache_write_tokens") or 0
         return Usage((said.get("input_tokens") or 0) - cached - written, cached, written, said.get("output_tokens") or 0)
 
+# %% ../../nbs/10d_models.api_adapter.ipynb #172adc08
 def _arguments(text: str) -> dict:
     "A function's arguments; none if they are no JSON object."
     try: said = json.loads(text)
@@ -385,7 +393,9 @@ def _arguments(text: str) -> dict:
 
 # %% ../../nbs/10d_models.api_adapter.ipynb #256f5184
 API_HISTORY = 10         # earlier actions that a hosted model is shown
+
 API_MAX_TOKENS = 4096    # of an answer; hidden thoughts count
+
 FORMAT_KEY = "oaml_prompt_format"  # in a server's entry of a model
 
 def split_dialect(
@@ -398,6 +408,7 @@ def split_dialect(
     if dialect not in known: raise ValueError(f"dialect: {dialect!r} is unknown; {provider} has {', '.join(known)}")
     return known[dialect]
 
+# %% ../../nbs/10d_models.api_adapter.ipynb #f098e7d9
 class ApiVLMAdapter(VLMAdapter):
     "A hosted model (seed document 1, 8.4). It answers and cannot be trained; threads may share it."
     def __init__(self,
@@ -508,6 +519,7 @@ class ApiVLMAdapter(VLMAdapter):
         "Raises NotImplementedError: a hosted model has no loss here."
         raise NotImplementedError(f"compute_loss: {self!r} only answers; to train, take a QwenVLAdapter")
 
+# %% ../../nbs/10d_models.api_adapter.ipynb #bb1f53ab
 def _key_for(provider: str, explicit: str|SecretStr|None, base_url: str|None) -> SecretStr|None:
     "The key to send; None to a server of one's own if there is no key. Raises ValueError if the provider itself needs one."
     try: return find_api_key(provider, explicit)

@@ -160,6 +160,7 @@ def _check_losses(adapter: BaseVLMAdapter, batch: list[dict], tolerance: float=1
     assert (full["labels"][~padding] == full["input_ids"][~padding]).all(), "labels='full' misses tokens"
     assert (full["labels"][padding] == IGNORED).all(), "labels='full' supervises padding"
 
+# %% ../../nbs/10b_models.base_adapter.ipynb #0a3ac1f5
 def _check_answers(adapter: BaseVLMAdapter, batch: list[dict], max_new_tokens: int=8):
     "Answers don't depend on the batch or the mode, draws depend on nothing but their seed, and asking leaves no trace."
     state = torch.get_rng_state()

@@ -62,6 +62,7 @@ def eval_policy(
     if out is not None: write_results(rows, out)
     return rows
 
+# %% ../../nbs/18e_scripts.eval_policy.ipynb #c7361560
 def _hosted_options(agent: str, out: str|os.PathLike|None, resume: bool, options: dict) -> dict:
     "What `load_hosted` is given. Raises ValueError for options that `agent` does not have."
     given = {k: v for k, v in options.items() if v is not None} | ({"resume": True} if resume else {})
@@ -83,6 +84,7 @@ def _on_synthetic(suite: Suite, agent: str, episodes: int, split: str, first_see
     who = load_agent(agent, suite, hosted=hosted, progress=progress)
     return evaluate_suite(who, suite, episodes, split, first_seed, progress)[0]
 
+# %% ../../nbs/18e_scripts.eval_policy.ipynb #0b769c06
 def check_writable(
     path: str|os.PathLike, # a file to be written later; its folder is made
     name: str="out",       # how errors name it

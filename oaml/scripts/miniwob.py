@@ -60,6 +60,7 @@ class Demonstration(MiniwobRun):
         return Episode(f"{self.device.task}-{self.seed}", self.goal, self.steps, success=True,
                        workflow_id=self.device.task, meta=meta)
 
+# %% ../../nbs/18c_scripts.miniwob.ipynb #4d9ffe96
 def collect(
     out: str|os.PathLike,               # folder of sessions, one a task; those of the same seeds stay
     tasks: Sequence[str]=TRAINED,       # of `oaml.miniwob.oracles.ORACLES`

@@ -110,6 +110,7 @@ def model_app(
                              Route("/v1/chat/completions", chat, methods=["POST"])],
                      middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost"])])
 
+# %% ../../nbs/18j_scripts.serve_model.ipynb #01dfdcad
 def json_body(
     raw: bytes, # of a request
 ) -> dict:
@@ -119,6 +120,7 @@ def json_body(
     if not isinstance(body, dict): raise ValueError("the request is no JSON object")
     return body
 
+# %% ../../nbs/18j_scripts.serve_model.ipynb #2dd0e7ce
 def completion_of(
     adapter: VLMAdapter, # answers
     body: dict,          # of a request for a chat completion

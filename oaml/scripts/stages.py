@@ -81,6 +81,7 @@ def go_out(
     return [v for shape in stream.shapes for source in playable(shape.sources or stream.sources)
             for v in visits(source.app + shape.variant, shape.size)]
 
+# %% ../../nbs/18b_scripts.stages.ipynb #90a4e43d
 def dagger(
     config: TrainingConfig|str|os.PathLike, # or the path of one; each round is such a training
     rounds: int=3,                          # of acting and training
@@ -121,6 +122,7 @@ def dagger(
         model = str(result.agent)
     return table
 
+# %% ../../nbs/18b_scripts.stages.ipynb #b9049508
 def _round(config: TrainingConfig, model: str, visits: str|None, further: int, folder: Path) -> TrainingConfig:
     "The config of one round: what came of the last one, what was visited so far, and episodes of its own."
     stream = config.stream.model_copy(update=dict(visits=visits, seed=config.stream.seed + further))
