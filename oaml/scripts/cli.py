@@ -359,7 +359,7 @@ def serve_device_command(
 
     For other machines, make a secret: `python -c "import secrets; print(secrets.token_urlsafe())" > token`, then
     `oaml serve-device --device app:login --host 0.0.0.0 --token-file token`. What is sent is not encrypted: beyond a
-    network that you trust, go through SSH (`ssh -L 8720:127.0.0.1:8720 host`). The notebook `04m_devices.serve` has the
+    network that you trust, go through SSH (`ssh -L 8720:127.0.0.1:8720 host`). The notebook `04r_devices.serve` has the
     other keys of the config file.
     """
     from oaml.devices.serve import run_daemon, screen_size
