@@ -1,6 +1,6 @@
 """Every device under one examination, one task through every interface, and what a notebook cannot show of the latter.
 
-The notebooks 04r to 04u explain the interfaces and 00c the dialects; here they meet every device that this machine
+The notebooks of chapter 06 explain the interfaces and 00c the dialects; here they meet every device that this machine
 has, dm_env's own test, invented acts, and clients that misbehave.
 """
 import json
