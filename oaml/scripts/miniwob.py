@@ -45,19 +45,19 @@ class Demonstration(MiniwobRun):
         folder: Path,          # for the screens
     ):
         super().__init__(device, seed)
-        self.folder, self.steps, self.watch = folder, [], Demonstration.note
+        self.folder, self.record, self.watch = folder, [], Demonstration.note
 
     def note(self,
         action: Action, # what the oracle is about to do
     ):
         "Keep the screen and the action."
         frame = replace(self.frame, elements=self.device.read_elements())
-        self.steps.append(Step(frame.clock/1000, save_observation(frame, self.folder), action))
+        self.record.append(Step(frame.clock/1000, save_observation(frame, self.folder), action))
 
     def episode(self) -> Episode:
         "What it was."
         meta = dict(app="miniwob", task=self.device.task, seed=self.seed, size=list(self.device.size))
-        return Episode(f"{self.device.task}-{self.seed}", self.goal, self.steps, success=True,
+        return Episode(f"{self.device.task}-{self.seed}", self.goal, self.record, success=True,
                        workflow_id=self.device.task, meta=meta)
 
 # %% ../../nbs/18c_scripts.miniwob.ipynb #4d9ffe96

@@ -19,7 +19,7 @@ from uuid import uuid4
 
 from PIL import Image
 
-from ..datasets.samples import ROLES
+from ..datasets.samples import CHAT_ROLES
 from ..models.api_adapter import FORMAT_KEY
 from ..models.interface import VLMAdapter
 from ..evals.suites import agent_name
@@ -45,8 +45,8 @@ def sample_of(
 def _role(message: dict, i: int) -> str:
     "A message's role. Raises ValueError."
     role = {"developer": "system"}.get(message.get("role"), message.get("role"))
-    if role in ROLES: return role
-    raise ValueError(f"messages[{i}].role: {role!r} is none of {', '.join(ROLES)}")
+    if role in CHAT_ROLES: return role
+    raise ValueError(f"messages[{i}].role: {role!r} is none of {', '.join(CHAT_ROLES)}")
 
 def _parts(content, where: str) -> tuple[str, list[Image.Image]]:
     "The text and the pictures of a message. Raises ValueError."

@@ -297,9 +297,9 @@ class SignalNode:
     id: int=0                            # in the task; 0: none
     wrap: Callable[[Any, str], Any]=lambda value, path: value # what a slot makes of a value; raises ValueError
     update: Callable[[Any, Any], Any]=lambda old, new: new    # of several values
-    children: "list[Node|Source]"=field(default_factory=list) # known before it
-    needs: "list[Node|Source]"=field(default_factory=list)    # prerequisites
-    awaited: "list[Node|Source]"=field(default_factory=list)  # all of these let a cached value go
+    children: "list[SignalNode|SignalSource]"=field(default_factory=list) # known before it
+    needs: "list[SignalNode|SignalSource]"=field(default_factory=list)    # prerequisites
+    awaited: "list[SignalNode|SignalSource]"=field(default_factory=list)  # all of these let a cached value go
     kept: bool=False                     # is it cached until something?
 
     def reset(self):
