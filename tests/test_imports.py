@@ -90,6 +90,26 @@ def test_a_planted_arrow_is_caught(tmp_path, files, message):
     assert wrong_arrows(tmp_path) == [message]
 
 
+def defined_twice(text):
+    "Names of functions and classes that a module defines again, so that the first is lost; methods by their class too."
+    names = []
+    for node in ast.parse(text).body:
+        if not isinstance(node, (ast.FunctionDef, ast.ClassDef)): continue
+        patched = any("patch" in ast.unparse(d) for d in node.decorator_list) and node.args.args
+        names.append((ast.unparse(node.args.args[0].annotation) if patched else "", node.name))
+    return sorted({n for n in names if names.count(n) > 1})
+
+
+@pytest.mark.parametrize("name", shape.modules(OAML))
+def test_no_module_defines_a_name_twice(name):
+    assert not defined_twice(shape.modules(OAML)[name].read_text(encoding="utf-8"))
+
+
+def test_a_name_defined_twice_is_caught():
+    text = "class A: pass\n@patch\ndef f(self: A): pass\ndef f(): pass\n@patch\ndef f(self: A): pass\nclass A: pass"
+    assert defined_twice(text) == [("", "A"), ("A", "f")]
+
+
 def test_light_modules_import_without_torch():
     names = [name for name in shape.modules(OAML) if package_of(name) in LIGHT]
     # A module behind an extra (Chromium, Android) may miss its library, and nothing else.

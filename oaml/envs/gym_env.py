@@ -98,6 +98,7 @@ GOAL_LENGTH = 500  # characters: no goal is longer
 
 # %% ../../nbs/06a_envs.gym_env.ipynb #0ad60041
 @patch
+@check_arguments
 def reset(self: DeviceEnv, *,
     seed: int|None=None,          # of the episode (0 to 2,999,999); None draws a training seed
     options: dict|None=None,      # none are known
@@ -148,6 +149,7 @@ def render(self: DeviceEnv) -> np.ndarray|None:
 # %% ../../nbs/06a_envs.gym_env.ipynb #a6a62886
 class AppEnv(DeviceEnv):
     "A synthetic application as an environment."
+    @check_arguments
     def __init__(self,
         app: App|str="login",               # an application or its name
         size: tuple[int, int]|None=None,    # screen width and height, pixels, multiples of 32; None: the app's own
@@ -175,69 +177,6 @@ class HtmlEnv(AppEnv):
         chromium: Chromium|None=None,    # whose page it is on; None: a browser of its own
     ):
         DeviceEnv.__init__(self, HtmlDevice(app, size, family, chromium=chromium), step_budget, render_mode)
-
-# %% ../../nbs/06a_envs.gym_env.ipynb #ef5dd858
-class AppEnv(gym.Env):
-    "A synthetic application: pixels and goal in, actions out, reward 1 for DONE on a reached goal."
-    metadata = dict(render_modes=["rgb_array"], render_fps=2)
-
-    @check_arguments
-    def __init__(self,
-        app: App|str="login",               # an application or its name
-        size: tuple[int, int]|None=None,    # screen width and height, pixels, multiples of 32; None: the app's own
-        family: str|None=None,              # theme family; None: by seed
-        step_budget: int|None=None,         # actions before truncation; None is the application's own
-        render_mode: str|None=None,         # "rgb_array" or None
-    ):
-        if render_mode not in (None, *self.metadata["render_modes"]):
-            raise ValueError(f"render_mode: {render_mode!r} is not one of {', '.join(self.metadata['render_modes'])}")
-        self.device, self.render_mode = AppDevice(app, size, family), render_mode
-        self.step_budget = step_budget or self.device.app.step_budget
-        self.observation_space = spaces.Dict(screen=spaces.Box(0, 255, (*self.device.size[::-1], 3), np.uint8),
-                                             goal=spaces.Text(500, min_length=1, charset=CHARS))
-        self.action_space = action_space()
-
-    @check_arguments
-    def reset(self, *,
-        seed: int|None=None,          # of the episode (0 to 2,999,999); None draws a training seed
-        options: dict|None=None,      # none are known
-    ) -> tuple[dict, dict]:
-        "Begin an episode. The same seed gives the same episode, exactly."
-        super().reset(seed=seed)
-        if seed is None: seed = int(self.np_random.integers(len(split_seeds("train", 1_000_000))))
-        self.frame, self.history, self.reached = self.device.reset(seed), [], self.device.solved()
-        return self.observation(), self.info(Action("wait"))
-
-    def step(self,
-        action: Action|str|dict, # an action, its DSL text, or a member of the action space
-    ) -> tuple[dict, float, bool, bool, dict]:
-        "One action. What cannot be understood costs a step and is told in info['invalid']."
-        action = to_action(action)
-        self.frame = self.device.perform(action)
-        self.history.append(action)
-        self.reached |= self.device.solved()
-        done = action.type == "done"
-        reward = float(done and self.device.solved())
-        return self.observation(), reward, done, not done and len(self.history) >= self.step_budget, self.info(action)
-
-    def observation(self) -> dict[str, Any]:
-        "What an agent gets: screen (height x width x 3, uint8) and goal (words)."
-        return dict(screen=self.frame.image, goal=self.device.goal.text)
-
-    def info(self,
-        action: Action, # the last one
-    ) -> dict[str, Any]:
-        "What an agent does not get: seed, effect, why an action was invalid, whether the goal is or was reached."
-        why = (action.raw or {}).get("reason", "failed") if action.type == "failed" else None
-        return dict(seed=self.device.seed, family=self.device.goal.family, steps=len(self.history),
-                    effect=self.device.effect, invalid=why, solved=self.device.solved(), reached=self.reached)
-    def render(self) -> np.ndarray|None:
-        "The screen (height x width x 3, uint8); None without a render mode."
-        return self.frame.image if self.render_mode == "rgb_array" else None
-
-    def close(self) -> None:
-        "Give back the device."
-        self.device.close()
 
 # %% ../../nbs/06a_envs.gym_env.ipynb #26e5f996
 def register_apps():
