@@ -383,8 +383,8 @@ PRESS_MS, SETTLE_MS, WAIT_MS = 60, 500, 1000  # a press; the pause after an acti
 def compile_action(
     action: Action,         # of an agent, valid
     size: tuple[int, int],  # of the screen: width, height in pixels
-) -> tuple[Event, ...]:     # what hands do; () for done and failed
-    "The events of an action on the virtual clock."
+) -> tuple[Event, ...]:     # () for done and failed
+    "The mouse, touch and keyboard events that a click, drag, scroll, text or key is made of, on the virtual clock."
     def at(x, y): return x*size[0], y*size[1]
     def press(p, button="left", ms=PRESS_MS):
         return PointerMove(*p), PointerDown(*p, button), Tick(ms), PointerUp(*p, button)
