@@ -121,7 +121,7 @@ def test_a_browser_that_dies_costs_an_evaluation_nothing():
     class Once(RandomAgent):
         killed = False
         def act(self, views):
-            if not self.killed and views[0].history: os.killpg(views[0].device.chromium._process.pid, signal.SIGKILL)
+            if not self.killed and views[0].history: os.killpg(pages.pool.devices[0].chromium._process.pid, signal.SIGKILL)
             self.killed = self.killed or bool(views[0].history)
             return super().act(views)
     with Pages(2) as pages:

@@ -5,10 +5,12 @@ import http.server
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import tracemalloc
@@ -16,6 +18,7 @@ import zlib
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -767,8 +770,10 @@ def test_the_command_ends_cleanly(how, tmp_path):
 
 
 @POSIX
-def test_a_daemon_sweeps_what_a_killed_one_left(tmp_path):
+def test_a_daemon_sweeps_what_a_killed_one_left(request):
     if missing := missing_browser(): pytest.skip(missing)
+    tmp_path = Path(tempfile.mkdtemp(prefix="s"))  # short: Chromium has its sockets there, whose paths have 108 characters at most
+    request.addfinalizer(lambda: shutil.rmtree(tmp_path, ignore_errors=True))
     env = os.environ | dict(TMPDIR=str(tmp_path))
     first = command("serve-device", "--device", "html:login", "--port", "0", env=env)
     RemoteDevice(re.search(r"at (http://[\d.:]+) ", first.stdout.readline())[1], timeout=30).reset(0)

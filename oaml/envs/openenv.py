@@ -34,8 +34,8 @@ def _task_id(env: OpenTaskEnv) -> str:
 
 def _goal_text(env: OpenTaskEnv) -> str:
     "What the user wants in the present episode."
-    if isinstance(env, EpisodeDriver): return env.device.goal.text
-    return "\n".join(env.task.command) or env.task.description
+    if isinstance(env, TaskEnv): return "\n".join(env.task.command) or env.task.description
+    return env.device.goal.text
 
 # %% ../../nbs/06e_envs.openenv.ipynb #bb6f16d6
 class Observed(BaseModel):
@@ -125,7 +125,7 @@ def step(self: OpenTask,
 ) -> dict:               # observation, reward, done, metadata
     "One act. Raises SchemaError for what is no action, RuntimeError for the task's faults or without an episode."
     if isinstance(action, dict): action = from_dict(Action, {k: v for k, v in action.items() if k != "metadata"})
-    act = self.env.act if isinstance(self.env, EpisodeDriver) else self.env.perform
+    act = self.env.perform if isinstance(self.env, TaskEnv) else self.env.act
     step, s = act(action), self._state
     self._state = s.model_copy(update=dict(step_count=s.step_count+1, reward=s.reward+step.reward, done=step.over))
     return openenv_result(self.env, step)
