@@ -11,6 +11,9 @@ BIN = VENV/("Scripts" if os.name == "nt" else "bin")
 PYTHONS = ("3.11", "3.12", "3.13")  # settings.ini's min_python up to what CI runs; the constraints are made with the first
 INSTALL_FILES = ("constraints.txt", "settings.ini", "setup.py", "pyproject.toml")
 
+DEMO_EXTRAS = "train"  # what training and acting need, so that the first command is done soonest
+TEST_EXTRAS = "train,notebook,browser,mobile,ocr,serve,api,hf,rl,scale,p2p,docs,dev"
+
 MAX_NOTEBOOK_BYTES = 300_000  # a notebook that opens at once, also on GitHub
 
 
@@ -42,16 +45,17 @@ def install_key():
     return hashlib.sha256(b"\0".join(parts)).hexdigest()
 
 
-def setup():
-    "Make `.venv` and install oaml with pinned versions; do nothing if both are as they should be."
+def setup(extras=TEST_EXTRAS):
+    "Make `.venv` and install oaml with its `extras` and pinned versions; do nothing if they are there."
     stamp, key = VENV/"oaml-install.sha256", install_key()
-    if tool("python").exists() and stamp.exists() and stamp.read_text() == key: return
+    installed = stamp.read_text().split() if stamp.exists() else []
+    if tool("python").exists() and installed[:1] == [key] and set(extras.split(",")) <= set(installed[1].split(",")): return
     stamp.unlink(missing_ok=True)  # an install that is cut short must not look finished
     if not tool("python").exists(): run(find_python(), "-m", "venv", "--clear", VENV)
     pip = tool("python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", ROOT/"constraints.txt"
     run(*pip, "setuptools", "wheel")
-    run(*pip, "--no-build-isolation", "-e", f"{ROOT}[train,browser,mobile,ocr,serve,api,hf,dev]")
-    stamp.write_text(key)
+    run(*pip, "--no-build-isolation", "-e", f"{ROOT}[{extras}]")
+    stamp.write_text(f"{key} {extras}")
 
 
 # README.md from nbs/index.ipynb
@@ -148,7 +152,7 @@ def check():
 
 def demo(*args):
     "Train the small model, let it act, write runs/demo/report.html; `args` go to `oaml demo`."
-    setup()
+    setup(DEMO_EXTRAS)
     run(tool("oaml"), "demo", *args)
 
 
