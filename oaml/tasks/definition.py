@@ -153,7 +153,7 @@ class EventSource:
     "Something to watch for, under a number."
     event: SourceEvent|None=None      # what
     id: int=0                         # 1 or more; the trees refer to it
-    repeatability: Literal["NONE", "LAST", "UNLIMITED"]="NONE" # again on the same input: never, after another, always
+    repeatability: Literal["NONE", "LAST", "UNLIMITED"]="NONE" # fires again on an input seen before: never in the episode; if another came between; always
 
     @property
     def kind(self) -> str:
@@ -170,7 +170,7 @@ class EventNode:
     events: tuple["int|EventNode", ...]=()     # numbers of sources and nodes, or further nodes
     prerequisite: tuple[int, ...]=()           # numbers of those that must have fired before, or now
     transformation: tuple[str, ...]=()         # statements from x to y; none: y = x
-    repeatability: Literal["UNLIMITED", "LAST", "NONE"]="UNLIMITED" # again: always, not twice running, never
+    repeatability: Literal["UNLIMITED", "LAST", "NONE"]="UNLIMITED" # fires again: always; not on two looks in a row; never in the episode
     cache_until: tuple[int, ...]=()            # once fired, kept until all of these fire; -1: to the end; 0: not kept
 
 @dataclass(frozen=True)
