@@ -11,6 +11,7 @@ __all__ = ['LOCAL_HOSTS', 'HEAD_S', 'BODY_S', 'MAX_CONNECTIONS', 'LEASE_GRACE_S'
 # %% ../../nbs/04q_devices.daemon.ipynb #6b4fa86a
 import asyncio
 import hmac
+import itertools
 import json
 import logging
 import os
@@ -144,7 +145,7 @@ class Deadlines:
     ):
         "Starts the clock; if there are more than `most` connections now, one of them ends."
         super().connection_made(transport)
-        self._awaited, self._since, self._timer = None, 0., None
+        self._awaited, self._turn, self._timer = None, 0, None
         self._start_clock()
         if len(self.connections) > self.most: self._make_room()
 
@@ -168,12 +169,14 @@ def waiting(self: Deadlines) -> bool:
     "True if it is the client's turn."
     return repr(self.conn.their_state) in ("IDLE", "SEND_BODY")
 
+_TURNS = itertools.count()  # who waits since when; a loop's time may stand still for a millisecond
+
 @patch
 def _start_clock(self: Deadlines):
     "For the part of the request that is awaited, if that is another than before; none for a WebSocket."
     part = self.conn.their_state, self.cycle
     if part == self._awaited: return
-    self._awaited, self._since = part, self.loop.time()
+    self._awaited, self._turn = part, next(_TURNS)
     self._stop_clock()
     if not self.waiting or self not in self.connections: return
     seconds = self.head_s if repr(self.conn.their_state) == "IDLE" else self.body_s
@@ -197,7 +200,7 @@ def _give_up(self: Deadlines):
 @patch
 def _make_room(self: Deadlines):
     "End whoever has delayed the server longest; this one, if all others are being answered."
-    last = min((c for c in self.connections if getattr(c, "waiting", False)), key=lambda c: c._since)
+    last = min((c for c in self.connections if getattr(c, "waiting", False)), key=lambda c: c._turn)
     self.connections.discard(last)
     last.transport.abort()
 
