@@ -245,59 +245,70 @@ class MiniwobDevice(PageDevice):
         self.task, self.file, self._episodes = self._next, html_folder()/f"miniwob/{self._next}.html", 0
         self.url = self.file.as_uri()
 
-    def reset(self,
-        seed: int,  # of the episode, 0 to 2,999,999
-    ) -> Frame:
-        "Begin the episode of `seed`; `goal` has its words. A page that died is opened again, and the log says so."
-        split_of(seed)
-        died = self.page is not None and not self.page.alive
-        if died or not self.page: self._open_page()
-        if self._next != self.task: self._take()
-        self.seed, self.clock, self.running = seed, 0, True
-        self._load()
-        self.page.console[:] = [REOPENED]*died  # without what was said while loading: most episodes load nothing
-        return self.look()
+# %% ../../nbs/07a_miniwob.device.ipynb #m0b0a002
+@patch
+def reset(self: MiniwobDevice,
+    seed: int,  # of the episode, 0 to 2,999,999
+) -> Frame:
+    "Begin the episode of `seed`; `goal` has its words. A page that died is opened again, and the log says so."
+    split_of(seed)
+    died = self.page is not None and not self.page.alive
+    if died or not self.page: self._open_page()
+    if self._next != self.task: self._take()
+    self.seed, self.clock, self.running = seed, 0, True
+    self._load()
+    self.page.console[:] = [REOPENED]*died  # without what was said while loading: most episodes load nothing
+    return self.look()
 
-    def _open_page(self):
-        "A page that keeps its own time."
-        self._open()
-        self.page.hold_time()
-        self._episodes, self._down = 0, None
+@patch
+def _open_page(self: MiniwobDevice):
+    "A page that keeps its own time."
+    self._open()
+    self.page.hold_time()
+    self._episodes, self._down = 0, None
 
-    def _load(self):
-        "Begin the episode, or begin it again."
-        if self.task in LEFT_OVER or self._episodes % FRESH_AFTER == 0: self._load_page()
-        self._go_home()
-        self.goal = Goal(self.page.evaluate(BEGIN, [self.seed, self.seconds or NEVER_S]), self.task)
-        self._episodes += 1
-        self.ended, self.raw_reward, self.page_reward, self.fair = False, 0., 0., True
+@patch
+def _load(self: MiniwobDevice):
+    "Begin the episode, or begin it again."
+    if self.task in LEFT_OVER or self._episodes % FRESH_AFTER == 0: self._load_page()
+    self._go_home()
+    self.goal = Goal(self.page.evaluate(BEGIN, [self.seed, self.seconds or NEVER_S]), self.task)
+    self._episodes += 1
+    self.ended, self.raw_reward, self.page_reward, self.fair = False, 0., 0., True
 
-    def _load_page(self):
-        "The task's page as it is at first."
-        self.page.goto(self.url)
-        self.page_seconds = self.page.evaluate(PREPARE, [_pictures(self.file), FAIR.get(self.task)])
+# %% ../../nbs/07a_miniwob.device.ipynb #m0b0a003
+@patch
+def _load_page(self: MiniwobDevice):
+    "The task's page as it is at first."
+    self.page.goto(self.url)
+    self.page_seconds = self.page.evaluate(PREPARE, [_pictures(self.file), FAIR.get(self.task)])
 
-    def _go_home(self):
-        "The hand lets go and waits in the corner, where there is nothing: a press goes there at once, a move does not."
-        down = [] if self._down else [PointerDown(0, 0)]
-        self.page.feed([*down, PointerUp(0, 0, self._down or "left")])
-        self._down, self._at = None, (0, 0)
-        self.page.time += DOUBLE_MS + 1  # what comes next is no second click
+@patch
+def _go_home(self: MiniwobDevice):
+    "The hand lets go and waits in the corner, where there is nothing: a press goes there at once, a move does not."
+    down = [] if self._down else [PointerDown(0, 0)]
+    self.page.feed([*down, PointerUp(0, 0, self._down or "left")])
+    self._down, self._at = None, (0, 0)
+    self.page.time += DOUBLE_MS + 1  # what comes next is no second click
 
-    def _start_or_stop(self, call: ForceStop|ClearCache|StartActivity):
-        "As for any page, and it is loaded anew."
-        self._episodes = 0
-        super()._start_or_stop(call)
+# %% ../../nbs/07a_miniwob.device.ipynb #m0b0a005
+@patch
+def _start_or_stop(self: MiniwobDevice, call: ForceStop|ClearCache|StartActivity):
+    "As for any page, and it is loaded anew."
+    self._episodes = 0
+    PageDevice._start_or_stop(self, call)
 
-    def _press_button(self, button: str):
-        "There is nothing behind a task to go back to."
+@patch
+def _press_button(self: MiniwobDevice, button: str):
+    "There is nothing behind a task to go back to."
 
-    def manage(self,
-        call: Call, # what to do
-    ) -> str:       # nothing to tell
-        "Prepare the device. Raises DeviceError for what a page cannot do."
-        if isinstance(call, StartIntent): raise DeviceError(f"StartIntent: there is {self.task} and no other page")
-        return super().manage(call)
+@patch
+def manage(self: MiniwobDevice,
+    call: Call, # what to do
+) -> str:       # nothing to tell
+    "Prepare the device. Raises DeviceError for what a page cannot do."
+    if isinstance(call, StartIntent): raise DeviceError(f"StartIntent: there is {self.task} and no other page")
+    return PageDevice.manage(self, call)
 
 # %% ../../nbs/07a_miniwob.device.ipynb #e4df3b67
 @patch(as_prop=True)

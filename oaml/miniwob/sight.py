@@ -16,8 +16,8 @@ from fastcore.basics import patch
 from .device import AREA
 from ..schemas.sessions import Action, Target
 
-# %% ../../nbs/07b_miniwob.sight.ipynb #e23efd0c
-SEE = r"""() => {
+# %% ../../nbs/07b_miniwob.sight.ipynb #5ee00001
+_SEE_BOXES = r"""
   const out = [], picked = [], skip = ['reward-display', 'click-canvas', 'sync-task-cover']
   const selection = getSelection().rangeCount ? getSelection().getRangeAt(0) : null
   const meet = (a, b) => [Math.max(a[0], b[0]), Math.max(a[1], b[1]), Math.min(a[2], b[2]), Math.min(a[3], b[3])]
@@ -27,7 +27,10 @@ SEE = r"""() => {
   const largest = (boxes, clip=anywhere) => boxes.map(b => meet(b, clip)).reduce(larger, [0, 0, 0, 0])
   const hit = (e, x, y) => { const t = document.elementFromPoint(x, y); return !!t && (t == e || e.contains(t)) }
   const rgb = c => { const m = c.match(/[\d.]+/g)?.map(Number); return m && (m[3] ?? 1) > 0 ? m.slice(0, 3) : null }
+"""
 
+# %% ../../nbs/07b_miniwob.sight.ipynb #5ee00003
+_SEE_POINT = r"""
   function free(e, [x0, y0, x1, y1]) {  // a point where a click reaches e: its middle, or else far from what covers it
     const middle = [(x0 + x1)/2, (y0 + y1)/2], n = 9, ok = [], bad = []
     const [a, b] = [Math.min(1, (x1 - x0)/4), Math.min(1, (y1 - y0)/4)]  // a hand is not sure of the last pixel
@@ -42,7 +45,10 @@ SEE = r"""() => {
     const best = ok.length && ok.reduce((a, b) => room(b) > room(a) ? b : a)
     return best ? [...best, room(best)] : null
   }
+"""
 
+# %% ../../nbs/07b_miniwob.sight.ipynb #5ee00005
+_SEE_TEXT = r"""
   function text(t, clip, parent, e) {  // the words of a run of text that show, and where they are
     const range = document.createRange(), all = t.data.match(/\s+|\S+/g) ?? [], words = []
     let from = 0, u = null
@@ -58,7 +64,10 @@ SEE = r"""() => {
     if (u) out.push({tag: 't', text: words.map(w => w[0]).join(' ') || ' ', words, box: u, parent,
       at: [(u[0] + u[2])/2, (u[1] + u[3])/2, 0]})
   }
+"""
 
+# %% ../../nbs/07b_miniwob.sight.ipynb #5ee00006
+_SEE_FIELD = r"""
   function field(e, tag) {  // what a box for input shows
     const long = e.scrollWidth > e.clientWidth + 1 || e.scrollHeight > e.clientHeight + 1, list = tag == 'select'
     const shown = e.type == 'password' ? '•'.repeat(e.value.length) : e.value
@@ -70,7 +79,10 @@ SEE = r"""() => {
     if (ended) f.tail = e.value.trim().split(/\s+/).pop()
     return f
   }
+"""
 
+# %% ../../nbs/07b_miniwob.sight.ipynb #5ee00008
+_SEE_NODE = r"""
   function dots(c, b) {  // where something is drawn
     const {width, height} = c, d = c.getContext('2d').getImageData(0, 0, width, height).data, points = []
     for (let i = 0; i < width*height; i++) if (d[4*i + 3] > 128)
@@ -93,7 +105,10 @@ SEE = r"""() => {
     }
     return n
   }
+"""
 
+# %% ../../nbs/07b_miniwob.sight.ipynb #5ee00009
+_SEE_WALK = r"""
   function walk(e, clip, parent) {
     const s = getComputedStyle(e), tag = e.tagName.toLowerCase(), body = e == document.body
     if (skip.includes(e.id) || ['script', 'style'].includes(tag)) return
@@ -109,9 +124,13 @@ SEE = r"""() => {
       else if (c.nodeType == 1) walk(c, inner, parent)
     }
   }
+"""
+
+# %% ../../nbs/07b_miniwob.sight.ipynb #5ee0000a
+SEE = f"""() => {{{_SEE_BOXES}{_SEE_POINT}{_SEE_TEXT}{_SEE_FIELD}{_SEE_NODE}{_SEE_WALK}
   walk(document.body, [0, 0, innerWidth, innerHeight], -1)
-  return {nodes: out, picked: picked.join('')}
-}"""
+  return {{nodes: out, picked: picked.join('')}}
+}}"""
 
 # %% ../../nbs/07b_miniwob.sight.ipynb #94a17380
 Box = tuple[float, float, float, float]  # left, top, right, bottom

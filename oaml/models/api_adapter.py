@@ -26,6 +26,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 import yaml
+from fastcore.basics import patch
 from PIL import Image
 from pydantic import SecretStr
 
@@ -443,57 +444,6 @@ class ApiVLMAdapter(VLMAdapter):
 
     def __repr__(self): return f"ApiVLMAdapter({self.provider}:{self.model}, {self.dialect}, {self.base_url})"
 
-    def _connect(self, base_url: str|None, max_retries: int, transport):
-        "The SDK's client. Raises ImportError that names the extra."
-        try:
-            if self.provider == "anthropic": import anthropic as sdk
-            else: import openai as sdk
-        except ImportError as e: raise ImportError(f"agent: {self.provider} needs pip install 'oaml[api]'") from e
-        self._sdk, key = sdk, self._key.get_secret_value() if self._key else "none"
-        http = sdk.DefaultHttpxClient(event_hooks=dict(response=[_cap_wait]), transport=transport)
-        return (sdk.Anthropic if self.provider == "anthropic" else sdk.OpenAI)(
-            api_key=key, base_url=base_url, max_retries=max_retries, http_client=http)
-
-    @contextmanager
-    def _plain_errors(self):
-        "The SDK's errors as `ApiError`, without the key."
-        try: yield
-        except self._sdk.APIError as e: raise ApiError(self._told(e)) from None
-
-    def _told(self, error) -> str:
-        "An error in a line, with the way out."
-        status, text = getattr(error, "status_code", None), " ".join(str(error).split())[:600]
-        if self._key: text = text.replace(self._key.get_secret_value(), "***")
-        wait = retry_wait(error.response.headers) if status else 0
-        name = f"{self.provider.upper()}_API_KEY"
-        way = ({401: f"check {name}", 403: f"check {name}", 404: f"is {self.model} the model's name there?"}.get(status)
-               or ("is the server running?" if status is None else
-                   f"it asks to wait {wait:.0f} seconds; go on later" if wait > MAX_WAIT else
-                   "it stayed busy; go on later, or with a lower concurrency" if status in (429, 503, 529) else None))
-        return f"{self.provider}:{self.model} at {self.base_url}: {text}" + (f" ({way})" if way else "")
-
-    def _served_format(self) -> dict|None:
-        "How the server says that its model was asked in training; None if it does not. Raises ApiError without a server."
-        try: said = self._backend.client.models.retrieve(self.model)
-        except self._sdk.APIStatusError as e:
-            if e.status_code in (401, 403): raise ApiError(self._told(e)) from None
-            return None  # many servers have no such page
-        except self._sdk.APIError as e: raise ApiError(self._told(e)) from None
-        fmt = (said.model_extra or {}).get(FORMAT_KEY)
-        return asdict(PromptFormat(**fmt)) if isinstance(fmt, dict) else None
-
-    def ask(self,
-        sample: dict,                      # ends with the user's turn
-        max_new_tokens: int=API_MAX_TOKENS, # where an answer without end is cut; hidden thoughts count
-        temperature: float=0.,             # above 0: sent; 0: the adapter's own, if it has one
-        seed: int=0,                       # of the draws, sent with a temperature to servers that know it
-    ) -> ApiAnswer:
-        "An answer and its tokens. Raises ApiError, or ValueError for a sample that is none."
-        question, drawing = question_of(sample, self._guide, self._native), {}
-        wanted = temperature or self.temperature
-        if wanted is not None: drawing = dict(temperature=wanted) | (dict(seed=seed) if self.provider == "openai" else {})
-        with self._plain_errors(): return self._backend.ask(question, max_new_tokens, **drawing)
-
     def generate_batch(self,
         samples: list[dict],               # each ending with the user's turn
         max_new_tokens: int=API_MAX_TOKENS, # where an answer without end is cut; hidden thoughts count
@@ -518,6 +468,65 @@ class ApiVLMAdapter(VLMAdapter):
     ):
         "Raises NotImplementedError: a hosted model has no loss here."
         raise NotImplementedError(f"compute_loss: {self!r} only answers; to train, take a QwenVLAdapter")
+
+# %% ../../nbs/10f_models.api_adapter.ipynb #a71ada02
+@patch
+def _connect(self: ApiVLMAdapter, base_url: str|None, max_retries: int, transport):
+    "The SDK's client. Raises ImportError that names the extra."
+    try:
+        if self.provider == "anthropic": import anthropic as sdk
+        else: import openai as sdk
+    except ImportError as e: raise ImportError(f"agent: {self.provider} needs pip install 'oaml[api]'") from e
+    self._sdk, key = sdk, self._key.get_secret_value() if self._key else "none"
+    http = sdk.DefaultHttpxClient(event_hooks=dict(response=[_cap_wait]), transport=transport)
+    return (sdk.Anthropic if self.provider == "anthropic" else sdk.OpenAI)(
+        api_key=key, base_url=base_url, max_retries=max_retries, http_client=http)
+
+@patch
+def _served_format(self: ApiVLMAdapter) -> dict|None:
+    "How the server says that its model was asked in training; None if it does not. Raises ApiError without a server."
+    try: entry = self._backend.client.models.retrieve(self.model)
+    except self._sdk.APIStatusError as e:
+        if e.status_code in (401, 403): raise ApiError(self._error_line(e)) from None
+        return None  # many servers have no such page
+    except self._sdk.APIError as e: raise ApiError(self._error_line(e)) from None
+    fmt = (entry.model_extra or {}).get(FORMAT_KEY)
+    return asdict(PromptFormat(**fmt)) if isinstance(fmt, dict) else None
+
+# %% ../../nbs/10f_models.api_adapter.ipynb #a71ada03
+@patch
+@contextmanager
+def _plain_errors(self: ApiVLMAdapter):
+    "The SDK's errors as `ApiError`, without the key."
+    try: yield
+    except self._sdk.APIError as e: raise ApiError(self._error_line(e)) from None
+
+@patch
+def _error_line(self: ApiVLMAdapter, error) -> str:
+    "An error in a line, with the way out."
+    status, text = getattr(error, "status_code", None), " ".join(str(error).split())[:600]
+    if self._key: text = text.replace(self._key.get_secret_value(), "***")
+    wait = retry_wait(error.response.headers) if status else 0
+    name = f"{self.provider.upper()}_API_KEY"
+    way = ({401: f"check {name}", 403: f"check {name}", 404: f"is {self.model} the model's name there?"}.get(status)
+           or ("is the server running?" if status is None else
+               f"it asks to wait {wait:.0f} seconds; go on later" if wait > MAX_WAIT else
+               "it stayed busy; go on later, or with a lower concurrency" if status in (429, 503, 529) else None))
+    return f"{self.provider}:{self.model} at {self.base_url}: {text}" + (f" ({way})" if way else "")
+
+# %% ../../nbs/10f_models.api_adapter.ipynb #a71ada04
+@patch
+def ask(self: ApiVLMAdapter,
+    sample: dict,                      # ends with the user's turn
+    max_new_tokens: int=API_MAX_TOKENS, # where an answer without end is cut; hidden thoughts count
+    temperature: float=0.,             # above 0: sent; 0: the adapter's own, if it has one
+    seed: int=0,                       # of the draws, sent with a temperature to servers that know it
+) -> ApiAnswer:
+    "An answer and its tokens. Raises ApiError, or ValueError for a sample that is none."
+    question, drawing = question_of(sample, self._guide, self._native), {}
+    wanted = temperature or self.temperature
+    if wanted is not None: drawing = dict(temperature=wanted) | (dict(seed=seed) if self.provider == "openai" else {})
+    with self._plain_errors(): return self._backend.ask(question, max_new_tokens, **drawing)
 
 # %% ../../nbs/10f_models.api_adapter.ipynb #bb1f53ab
 def _key_for(provider: str, explicit: str|SecretStr|None, base_url: str|None) -> SecretStr|None:
