@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['RFT_SAMPLES', 'RFT_FORMS', 'RFT_SYSTEM', 'OLD_SCREEN', 'SCREEN_WORDS', 'RFTError', 'read_flat_boxes',
            'read_corner_boxes', 'RFTStep', 'RFTRecord', 'parse_rft_line', 'read_rft', 'box_form', 'validate_rft',
-           'fit_size', 'GUIRFTDataset', 'GUIMTRFTDataset', 'rft_rows', 'rft_record', 'write_rft']
+           'fit_size', 'GUIRFTDataset', 'GUIMTRFTDataset', 'rft_rows', 'rft_record', 'write_rft', 'step_rows']
 
-# %% ../../nbs/09i_datasets.rft.ipynb #2fa5b3e2
+# %% ../../nbs/09i_datasets.rft.ipynb #c8567127
 import base64
 import json
 import math
@@ -22,8 +22,10 @@ from pathlib import Path
 from fastcore.basics import patch
 from PIL import Image
 
+from .prompts import PromptFormat, prompt_messages
 from .samples import MIN_SIDE
 from ..ingest.store import write_atomic
+from ..schemas.actions import format_action
 from ..schemas.agentcpm import AGENTCPM_GRID, agentcpm_actions, agentcpm_fields, agentcpm_problem, agentcpm_schema
 from ..schemas.arguments import check_arguments
 from ..schemas.dialects import DialectError, json_object
@@ -508,3 +510,18 @@ def to_episode(self:RFTRecord) -> Episode:
                               s.solution.get("thought") or None, targets))
         except ValueError as e: raise RFTError(f"{self.where}: steps[{k}]: {e}") from None
     return Episode(str(self.id), self.steps[0].question, steps)
+
+# %% ../../nbs/09i_datasets.rft.ipynb #31b6a68e
+def step_rows(
+    episodes: list[Episode],          # of an oracle or a person: what they did is right
+    fmt: PromptFormat=PromptFormat(), # how the agent is asked
+) -> Iterator[dict]:                  # prompt, images, solution, resolution, bboxs, step_id, id: as of `rft_rows`
+    "A row for each step, for rewards with `dialect=\"oaml\"`. Raises RFTError for a step without screen or action."
+    for n, (e, k) in enumerate((e, k) for e in episodes for k in range(len(e.steps))):
+        step = e.steps[k]
+        try: image, answer = step.observation.image(), format_action(step.action, fmt.precision, fmt.dsl_version)
+        except (ValueError, OSError) as err: raise RFTError(f"{e.id}: steps[{k}]: {err}") from None
+        target = _own_target(step) if step.action.x is not None else None
+        boxes = [_box_pixels(b, image.size, "corners") for b in ((target.box, target.to_box) if target else (None, None))]
+        yield dict(prompt=prompt_messages(e.goal, [s.action for s in e.steps[:k]], fmt), images=[image], solution=answer,
+                   resolution=[list(image.size)]*2, bboxs=boxes, step_id=k, id=n)
