@@ -16,9 +16,9 @@ setup(
     version=cfg["version"], license="Apache-2.0", author=cfg["author"],
     author_email=cfg["author_email"], keywords=cfg["keywords"].split(),
     packages=[*find_packages(include=["oaml", "oaml.*"]), "oaml.ui.fonts", "oaml.apps.wordlists", "oaml.evals.manifests",
-              "oaml.tasks.task_files", "oaml.nano.weights"],  # the last five: data alone
+              "oaml.tasks.task_files", "oaml.nano.weights", "oaml.datasets.rft_samples"],  # the last six: data alone
     include_package_data=True,
-    package_data={"oaml": ["ui/fonts/*", "apps/wordlists/*", "evals/manifests/*", "tasks/task_files/*",
+    package_data={"oaml": ["ui/fonts/*", "apps/wordlists/*", "evals/manifests/*", "tasks/task_files/*", "datasets/rft_samples/*",
                            "nano/*.safetensors", "nano/weights/*", "**/*.yaml", "**/*.txt"]},
     install_requires=cfg["requirements"].split(), extras_require=extras,
     entry_points={"console_scripts": cfg["console_scripts"].split(), "nbdev": [f"{cfg['lib_path']}={cfg['lib_path']}._modidx:d"],

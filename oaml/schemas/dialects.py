@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['Size', 'MAX_DIALECT_TEXT', 'WEB_KEYS', 'WEB_MODIFIERS', 'NOOP_MS', 'MAX_WAITS', 'PX_DECIMALS', 'BROWSERGYM_CALLS',
            'SCROLL_CLICKS', 'MAX_SCROLL_SCREENS', 'SAMPLES', 'BOMBS', 'DIALECTS', 'DialectError', 'Dialect',
-           'to_fraction', 'to_pixels', 'Dsl', 'to_web_key', 'from_web_key', 'BrowserGym', 'JsonLines', 'AndroidWorld',
-           'from_desktop_key', 'to_desktop_keys', 'AnthropicComputer', 'OpenAIComputer', 'check_dialect',
-           'format_browsergym', 'parse_browsergym']
+           'to_fraction', 'to_pixels', 'Dsl', 'to_web_key', 'from_web_key', 'BrowserGym', 'json_object', 'JsonLines',
+           'AndroidWorld', 'from_desktop_key', 'to_desktop_keys', 'AnthropicComputer', 'OpenAIComputer',
+           'check_dialect', 'format_browsergym', 'parse_browsergym']
 
 # %% ../../nbs/00c_schemas.dialects.ipynb #91e5bcc3
 import ast
@@ -361,7 +361,9 @@ def _bound(self:BrowserGym, calls: _Calls, name: str, args: tuple, kwargs: dict)
     return call(*args, **kwargs)
 
 # %% ../../nbs/00c_schemas.dialects.ipynb #777c08fa
-def _json_object(text: str) -> dict:
+def json_object(
+    text: str, # what a model or a program wrote
+) -> dict:     # its fields
     "One JSON object, no field twice, no NaN. Raises DialectError."
     def pairs(items):
         if len(dict(items)) < len(items): raise DialectError("a field is given twice")
@@ -388,7 +390,7 @@ class JsonLines(Dialect):
         actions = []
         for n, line in enumerate(text.split("\n"), 1):
             if not line.strip(): continue
-            try: actions += self._acts(_json_object(line), size)
+            try: actions += self._acts(json_object(line), size)
             except ValueError as e: raise DialectError(f"line {n}: {e}") from None
         return actions
 

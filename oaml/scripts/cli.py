@@ -6,7 +6,8 @@
 __all__ = ['app', 'MENDABLE', 'ALIASES', 'miniwob', 'data', 'oaml_command', 'command_options', 'command_words', 'synth_command',
            'train_command', 'pretrain_command', 'dagger_command', 'eval_command', 'predict_command',
            'leaderboard_command', 'demo_command', 'miniwob_collect', 'miniwob_train', 'miniwob_eval',
-           'serve_device_command', 'main', 'run_script', 'serve_model_command', 'data_export', 'data_import']
+           'serve_device_command', 'main', 'run_script', 'serve_model_command', 'data_export', 'data_import',
+           'data_validate']
 
 # %% ../../nbs/18i_scripts.cli.ipynb #8c4b8724
 import inspect
@@ -459,3 +460,21 @@ def data_import(
         return import_hf(source, out)
     made = _mendable(run)
     typer.echo(f"{len(made)} sessions, {sum(len(e.steps) for s in made for e in s.episodes)} steps in {out}")
+
+# %% ../../nbs/18i_scripts.cli.ipynb #5e7a27c1
+@data.command("validate")
+def data_validate(
+    file: Annotated[str, typer.Argument(help="JSONL of records for reinforcement fine-tuning.")],
+    boxes: Annotated[str|None, typer.Option(help="How boxes are written: flat or corners; without it, as the file's first.")]=None,
+):
+    """**Check** records for reinforcement fine-tuning: each line that cannot be used is named, and the exit code is 1.
+
+    Example: `oaml data validate runs/tasks.jsonl --boxes corners`.
+    """
+    def run():
+        from oaml.datasets.rft import validate_rft
+        return validate_rft(file, boxes)
+    records, steps, wrong = _mendable(run)
+    for line in wrong: typer.echo(line)
+    typer.echo(f"{records} records with {steps} steps are right" + (f", {len(wrong)} lines are not" if wrong else ""))
+    if wrong: raise typer.Exit(1)
