@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['LOCAL_HOSTS', 'HEAD_S', 'BODY_S', 'MAX_CONNECTIONS', 'LEASE_GRACE_S', 'Refusal', 'Access', 'read_token', 'read_body',
            'json_object', 'Deadlines', 'FastDeadlines', 'most_connections', 'Repeats', 'listen_on', 'bounded_server',
-           'NumberedRequests', 'SerialThread', 'BareLease', 'Lease', 'LeaseTable', 'ServiceRoute', 'http_answer',
-           'service_app', 'DaemonServer', 'serve_in_thread', 'serve_in_process', 'run_foreground']
+           'NumberedRequests', 'request_number', 'SerialThread', 'BareLease', 'Lease', 'LeaseTable', 'ServiceRoute',
+           'http_answer', 'service_app', 'DaemonServer', 'serve_in_thread', 'serve_in_process', 'run_foreground']
 
 # %% ../../nbs/04q_devices.daemon.ipynb #6b4fa86a
 import asyncio
@@ -242,12 +242,14 @@ class FastDeadlines(Deadlines):
 # %% ../../nbs/04q_devices.daemon.ipynb #c0940f0c
 MAX_CONNECTIONS = 1024  # of a server, however many files its process may have open
 
-def most_connections() -> int:
+def most_connections(
+    wanted: int=MAX_CONNECTIONS, # if there are files for them
+) -> int:
     "Connections that a server of this process may hold at once."
     try: import resource
     except ImportError: return MAX_CONNECTIONS//4  # Windows: asyncio waits for 512 sockets at most
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return MAX_CONNECTIONS if files == resource.RLIM_INFINITY else min(MAX_CONNECTIONS, files//2)
+    return wanted if files == resource.RLIM_INFINITY else min(wanted, files//2)
 
 # %% ../../nbs/04q_devices.daemon.ipynb #d451601a
 class Repeats(logging.Filter):
@@ -351,6 +353,14 @@ class NumberedRequests:
         return await asyncio.shield(self.task)
 
 # %% ../../nbs/04q_devices.daemon.ipynb #af000005
+def request_number(
+    request: Any, # Starlette's
+) -> int|None:
+    "What the header X-Oaml-Number says; None without it. Raises Refusal."
+    text = request.headers.get("x-oaml-number")
+    if text and not re.fullmatch("[1-9][0-9]{0,15}", text): raise Refusal(400, "the header X-Oaml-Number wants 1, 2, 3...")
+    return int(text) if text else None
+
 @patch
 async def repeats(self: NumberedRequests,
     digest: bytes, # of a request's content
@@ -366,10 +376,9 @@ async def answer_once(self: NumberedRequests,
     start: Callable[[], Awaitable], # carries it out
 ) -> Any:
     "As `answer`; the header X-Oaml-Number may be missing. Raises Refusal for two requests at once."
-    text = request.headers.get("x-oaml-number")
-    if text and not re.fullmatch("[1-9][0-9]{0,15}", text): raise Refusal(400, "the header X-Oaml-Number wants 1, 2, 3...")
-    number = int(text) if text else self.number + (not await self.repeats(digest))
-    if not text and number > self.number and self.busy: raise Refusal(400, "the last request is still at work; wait for its answer")
+    given = request_number(request)
+    number = given or self.number + (not await self.repeats(digest))
+    if not given and number > self.number and self.busy: raise Refusal(400, "the last request is still at work; wait for its answer")
     self.askers.append(request)
     try: return await self.answer(number, digest, start)
     finally:
