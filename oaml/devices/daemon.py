@@ -350,7 +350,11 @@ class NumberedRequests:
             raise Refusal(409, f"number {number} is out of order: {self.number} "
                           + ("is at work" if self.busy else f"was the last, the next is {self.number+1}"))
         else: self.number, self.digest, self.heard, self.task = number, digest, False, asyncio.ensure_future(start())
-        return await asyncio.shield(self.task)
+        task = self.task
+        try: return await asyncio.shield(task)
+        except Refusal:  # nothing was done, so the number is still to come
+            if self.task is task: self.number, self.digest, self.task = self.number - 1, b"", None
+            raise
 
 # %% ../../nbs/04q_devices.daemon.ipynb #af000005
 def request_number(
