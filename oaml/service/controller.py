@@ -220,7 +220,7 @@ async def watch(self: TaskController) -> None:
             await asyncio.gather(*map(self.sync, living))
             synced = time.monotonic()
 
-# %% ../../nbs/16d_service.controller.ipynb #b1e711aa
+# %% ../../nbs/16d_service.controller.ipynb #8f433183
 _FULL_S = 1.  # seconds that a worker is left alone which had less room than was thought
 
 @patch
@@ -239,6 +239,7 @@ async def begin(self: TaskController,
     request: Any, # Starlette's
     digest: bytes,# of its content
     custom: dict|None=None, # the client's description of a sample
+    id: int|None=None,      # of the session, if the client chose it
 ) -> tuple[RelayedSession, dict]: # the session and its first turn
     "Start a sample at the freest worker. Raises Refusal: 400, or 406 if no slot is free."
     task = self.task_of(name)
@@ -246,7 +247,7 @@ async def begin(self: TaskController,
     for _ in range(len(task.workers)):
         worker = max(task.workers.values(), key=lambda w: w.free, default=None)
         if worker is None or worker.free < 1: break
-        session = RelayedSession(secrets.randbelow(2**53), self, name, worker, index)
+        session = RelayedSession(secrets.randbelow(2**53) if id is None else id, self, name, worker, index)
         self.leases.leases[session.id] = session
         body = dict(index=index, session_id=session.id) | (dict(custom_task=custom) if custom is not None else {})
         try: return session, await session.requests.answer_once(request, digest, lambda: self.relay(session, "/start_sample", body))
@@ -303,15 +304,23 @@ async def once(self: TaskController,
     async def relayed(): return await self.relay(session, route, body, session.requests.number)
     return await session.requests.answer_once(request, digest, relayed)
 
-# %% ../../nbs/16d_service.controller.ipynb #11d965b3
+# %% ../../nbs/16d_service.controller.ipynb #463097bb
 @patch
 async def start_sample(self: TaskController,
-    request: Any, # Starlette's: {name, index, custom_task}
+    request: Any, # Starlette's: {name, index, custom_task, and session_id if the client chooses it}
 ) -> Any:
     "A session's first turn, its number in the header `session_id`. Raises Refusal."
     body, digest = await self._asked(request)
-    session, turn = await self.begin(body.get("name"), body.get("index"), request, digest, body.get("custom_task"))
-    return http_answer(turn | dict(session_id=session.id), headers=dict(session_id=str(session.id)))
+    id = None if body.get("session_id") is None else session_number(body, request)
+    session, ended = self.leases.leases.get(id), self.finished.get(id)
+    known = session.requests if session else ended
+    if known and known.digest == digest and (request_number(request) == 1 or await known.repeats(digest)):
+        turn = await known.answer_once(request, digest, None)
+    elif session: raise Refusal(400, f"Session ID already exists: {id}")
+    else:
+        session, turn = await self.begin(body.get("name"), body.get("index"), request, digest, body.get("custom_task"), id)
+        id = session.id
+    return http_answer(turn | dict(session_id=id), headers=dict(session_id=str(id)))
 
 @patch
 async def interact(self: TaskController,
