@@ -119,6 +119,8 @@ def synth_command(
     recovery: Annotated[float, typer.Option(help="Share of episodes that begin disturbed, 0 to 1.")]=0.,
     precision: Annotated[int, typer.Option(help="Decimals of coordinates, 1 to 6.")]=3,
     workers: Annotated[int|None, typer.Option(help="Processes; by default one a core for 200 sessions and more.")]=None,
+    engine: Annotated[str|None, typer.Option(help="What makes them: threads:N, processes:N, ray:HOST:PORT or ray:local (needs the "
+                                                  "extra scale); by default as --workers says.")]=None,
     held_out: Annotated[bool, typer.Option("--held-out", help="Allow the application (calendar) or theme (rosewood) "
                                                               "that is held out: what trains on it measures nothing.")]=False,
 ):
@@ -132,7 +134,7 @@ def synth_command(
     made = _mendable(make, app=app, sessions=sessions, seed=seed, out=out, recovery=recovery, precision=precision,
                      workers=workers, size=_mendable(screen_size, text=size) if size else None,
                      goals=goals.split(",") if goals else None, split=split, theme=theme, jitter=jitter, held_out=held_out,
-                     resume=resume)
+                     resume=resume, engine=engine)
     typer.echo(f"{len(made)} sessions, {sum(len(e.steps) for s in made for e in s.episodes)} steps in {out}")
 
 # %% ../../nbs/18i_scripts.cli.ipynb #1d8bef2c
@@ -211,6 +213,8 @@ def eval_command(
                                                          "is, for newer models refuse it.")]=None,
     resume: Annotated[bool, typer.Option("--resume", help="Of a hosted model: go on; stored answers are not asked "
                                                           "for again.")]=False,
+    engine: Annotated[str|None, typer.Option(help="What plays the episodes: threads:N, processes:N, ray:HOST:PORT or ray:local (needs the "
+                                                  "extra scale); by default this process.")]=None,
 ):
     """**Measure** an agent: acting in the application, and on recorded steps of the same episodes.
 
@@ -225,7 +229,7 @@ def eval_command(
     rows = _mendable(eval_policy, suite=suite, agent=agent, episodes=episodes, split=split, first_seed=first_seed,
                      out=out, tasks=tasks.split(",") if tasks else None, scale=scale, app=app, base_url=base_url,
                      dialect=dialect, prices=prices, max_cost=max_cost, concurrency=concurrency, temperature=temperature,
-                     resume=resume)
+                     resume=resume, engine=engine)
     typer.echo(results_table(total_rows(rows), TOTALS) + f"\n\n{len(rows)} rows in {out}" + _spent(rows[-1]))
 
 # %% ../../nbs/18i_scripts.cli.ipynb #c41f15e6
