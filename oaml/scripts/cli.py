@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['app', 'MENDABLE', 'ALIASES', 'miniwob', 'data', 'oaml_command', 'command_options', 'command_words', 'synth_command',
-           'train_command', 'pretrain_command', 'dagger_command', 'eval_command', 'predict_command',
+           'train_command', 'sweep_command', 'pretrain_command', 'dagger_command', 'eval_command', 'predict_command',
            'leaderboard_command', 'demo_command', 'miniwob_collect', 'miniwob_train', 'miniwob_eval',
            'serve_device_command', 'main', 'run_script', 'serve_model_command', 'data_export', 'data_import']
 
@@ -153,6 +153,26 @@ def train_command(
     from oaml.scripts.train import train as run
     result = _mendable(run, config=config, overrides=set, resume=resume)
     typer.echo(f"{result.status} at step {result.step}" + (f"; the agent is in {result.agent}" if result.agent else ""))
+
+# %% ../../nbs/18i_scripts.cli.ipynb #5e6a1801
+@app.command("sweep")
+def sweep_command(
+    config: Annotated[str, typer.Argument(help="YAML or JSON file, such as configs/login_nano.yaml.")],
+    set: Annotated[list[str], typer.Option(
+        "--set", help="The values of a key: section.key=value,value. May be given repeatedly: every combination is a run.")],
+    out: Annotated[str, typer.Option(help="Folder of the runs and of results.json; goes on with a stopped sweep.")]="runs/sweep",
+    engine: Annotated[str|None, typer.Option(help="What trains: processes:N, ray:HOST:PORT or ray:local (needs the extra "
+                                                  "scale); by default this process, one run after another.")]=None,
+):
+    """**Train a run for each combination** of settings, and write one table.
+
+    Example: `oaml sweep configs/login_nano.yaml --set training.learning_rate=1e-3,3e-4 --set training.seed=0,1,2
+    --engine processes:2`. Killed, the same command goes on with it.
+    """
+    from oaml.scripts.sweep import sweep
+    rows = _mendable(sweep, config=config, overrides=set, out=out, engine=engine)
+    typer.echo(f"{sum(r['status'] == 'finished' for r in rows)} of {len(rows)} runs are finished; their rows are in {out}/results.json")
+    if any(r["status"] == "failed" for r in rows): raise typer.Exit(1)
 
 # %% ../../nbs/18i_scripts.cli.ipynb #6fd8e366
 @app.command("pretrain")

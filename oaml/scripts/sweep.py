@@ -53,7 +53,7 @@ def _train_run(config: str, run: tuple[str, list[str]]) -> dict:
     row = dict(run=Path(folder).name, **dict(o.split("=", 1) for o in overrides))
     try: result = train(config, [*overrides, f"output_dir={json.dumps(folder)}"], resume=True, progress=False)
     except Exception as e:
-        if type(e).__name__ != "TrainingError" and not isinstance(e, (ValueError, ConfigError)): raise
+        if type(e).__name__ != "TrainingError" and not isinstance(e, (ValueError, OSError, ConfigError)): raise
         return row | dict(status="failed", error=str(e))
     figures = {k: v for r in result.rows for k, v in r.items()}  # the last of each
     return row | dict(status=result.status, steps=result.step) | {k: v for k, v in figures.items() if k not in row and k != "step"}
