@@ -88,6 +88,8 @@ class Oracle(_OneByOne):
         precision: int=3, # decimals of coordinates, 1 to 6
     ): self.precision, self.devices = precision, WeakValueDictionary()
 
+    def __reduce__(self): return type(self), (self.precision,)  # elsewhere it knows no devices
+
     def attach(self,
         episode: int,      # as views of it say
         device: AppDevice, # in which it happens

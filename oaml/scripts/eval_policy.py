@@ -9,6 +9,7 @@ __all__ = ['eval_policy', 'check_writable', 'write_results']
 import json
 import os
 from collections.abc import Sequence
+from concurrent.futures import Executor
 from pathlib import Path
 
 from fastcore.imports import IN_NOTEBOOK
@@ -17,7 +18,8 @@ from ..apps.app import split_seeds
 from ..evals.hosted import is_hosted
 from ..evals.manifests import check_manifest
 from ..evals.miniwob import MINIWOB_SUITE, evaluate_miniwob, miniwob_agent
-from ..evals.suites import SUITES, Suite, app_suite, evaluate_suite, load_agent, load_suite
+from ..evals.baselines import PolicyAgent
+from ..evals.suites import SUITES, AgentByName, Suite, app_suite, evaluate_suite, load_agent, load_suite
 from ..ingest.store import write_atomic
 from ..schemas.arguments import check_arguments
 
@@ -43,6 +45,7 @@ def eval_policy(
     concurrency: int|None=None,    # of a hosted model: episodes at once; None: 4
     temperature: float|None=None,  # of a hosted model: sent with each question; None: none is
     resume: bool=False,            # of a hosted model: go on with the answers stored beside `out`
+    engine: str|Executor|None=None, # what plays the episodes, see `open_engine`; None: this process
 ) -> list[dict]:                   # results rows
     "Measure an agent, acting and on recorded steps. Raises ValueError if the suite is not what its manifest says."
     if app and suite: raise ValueError(f"app: {app} is measured instead of a suite; leave out either it or {suite}")
@@ -54,11 +57,12 @@ def eval_policy(
     hosted = _hosted_options(agent, None if pages else out, resume, dict(
         base_url=base_url, dialect=dialect, prices=prices, max_cost=max_cost, concurrency=concurrency, temperature=temperature))
     if pages:
+        if engine is not None: raise ValueError(f"engine: the pages of {MINIWOB_SUITE} have threads of their own; leave it out")
         who = load_agent(agent, None, hosted=hosted) if is_hosted(agent) else miniwob_agent(agent)
         rows, _ = evaluate_miniwob(who, tasks, episodes, split, first_seed, scale, progress)
     elif tasks is not None: raise ValueError(f"tasks: only {MINIWOB_SUITE} has tasks to choose from, not {app or suite}")
     else: rows = _on_synthetic(app_suite(app) if app else _known_suite(suite or "login-v1"), agent, episodes, split, first_seed,
-                               progress, hosted)
+                               progress, hosted, engine)
     if out is not None: write_results(rows, out)
     return rows
 
@@ -78,11 +82,12 @@ def _known_suite(name: str) -> Suite:
     return load_suite(name)
 
 def _on_synthetic(suite: Suite, agent: str, episodes: int, split: str, first_seed: int, progress: bool,
-                  hosted: dict) -> list[dict]:
+                  hosted: dict, engine: str|Executor|None) -> list[dict]:
     "Rows of a suite of our own applications."
     if split == "test" and suite.name in SUITES: check_manifest(suite)
     who = load_agent(agent, suite, hosted=hosted, progress=progress)
-    return evaluate_suite(who, suite, episodes, split, first_seed, progress)[0]
+    if engine is not None and isinstance(who, PolicyAgent): who = AgentByName(agent, who.name)
+    return evaluate_suite(who, suite, episodes, split, first_seed, progress, engine)[0]
 
 # %% ../../nbs/18e_scripts.eval_policy.ipynb #0b769c06
 def check_writable(

@@ -8,6 +8,7 @@ __all__ = ['contact_sheet', 'synth']
 # %% ../../nbs/18d_scripts.synth.ipynb #0b5f6f65
 import os
 from collections.abc import Sequence
+from concurrent.futures import Executor
 from pathlib import Path
 
 from ..apps.app import SPLITS
@@ -44,12 +45,13 @@ def synth(
     jitter: bool=True,           # a look by seed; False gives all the same look
     held_out: bool=False,        # yes, the held-out application or theme
     resume: bool=False,          # go on in a folder that holds some of these sessions
+    engine: str|Executor|None=None, # what makes them, see `open_engine`; None: as `workers` says
 ) -> list[Session]:
     "Make sessions in `out`, with `contact_sheet.png`. Raises ValueError; StoreError for a folder with other sessions."
     if seed is None and split in SPLITS: seed = SPLITS[split][0]
     try: made = generate_synthetic_sessions(
         sessions, seed, out, jitter, app, theme, size, recovery, precision, workers, split, progress,
-        tuple(goals) if goals else None, held_out, resume)
+        tuple(goals) if goals else None, held_out, resume, engine)
     except KeyboardInterrupt:
         there = len(list(Path(out).glob("sessions/*.json")))
         raise KeyboardInterrupt(f"stopped; {there} of {sessions} sessions are in {out}, and the same command with --resume "
