@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['app', 'MENDABLE', 'ALIASES', 'miniwob', 'data', 'oaml_command', 'command_options', 'command_words', 'synth_command',
-           'train_command', 'pretrain_command', 'dagger_command', 'eval_command', 'predict_command',
+           'train_command', 'sweep_command', 'pretrain_command', 'dagger_command', 'eval_command', 'predict_command',
            'leaderboard_command', 'demo_command', 'miniwob_collect', 'miniwob_train', 'miniwob_eval',
-           'serve_device_command', 'main', 'run_script', 'serve_model_command', 'data_export', 'data_import',
-           'data_validate']
+           'serve_device_command', 'serve_task_command', 'serve_controller_command', 'main', 'run_script',
+           'serve_model_command', 'data_export', 'data_import', 'data_validate']
 
 # %% ../../nbs/18i_scripts.cli.ipynb #8c4b8724
 import inspect
@@ -120,6 +120,8 @@ def synth_command(
     recovery: Annotated[float, typer.Option(help="Share of episodes that begin disturbed, 0 to 1.")]=0.,
     precision: Annotated[int, typer.Option(help="Decimals of coordinates, 1 to 6.")]=3,
     workers: Annotated[int|None, typer.Option(help="Processes; by default one a core for 200 sessions and more.")]=None,
+    engine: Annotated[str|None, typer.Option(help="What makes them: threads:N, processes:N, ray:HOST:PORT or ray:local (needs the "
+                                                  "extra scale); by default as --workers says.")]=None,
     held_out: Annotated[bool, typer.Option("--held-out", help="Allow the application (calendar) or theme (rosewood) "
                                                               "that is held out: what trains on it measures nothing.")]=False,
 ):
@@ -133,7 +135,7 @@ def synth_command(
     made = _mendable(make, app=app, sessions=sessions, seed=seed, out=out, recovery=recovery, precision=precision,
                      workers=workers, size=_mendable(screen_size, text=size) if size else None,
                      goals=goals.split(",") if goals else None, split=split, theme=theme, jitter=jitter, held_out=held_out,
-                     resume=resume)
+                     resume=resume, engine=engine)
     typer.echo(f"{len(made)} sessions, {sum(len(e.steps) for s in made for e in s.episodes)} steps in {out}")
 
 # %% ../../nbs/18i_scripts.cli.ipynb #1d8bef2c
@@ -152,6 +154,26 @@ def train_command(
     from oaml.scripts.train import train as run
     result = _mendable(run, config=config, overrides=set, resume=resume)
     typer.echo(f"{result.status} at step {result.step}" + (f"; the agent is in {result.agent}" if result.agent else ""))
+
+# %% ../../nbs/18i_scripts.cli.ipynb #5e6a1801
+@app.command("sweep")
+def sweep_command(
+    config: Annotated[str, typer.Argument(help="YAML or JSON file, such as configs/login_nano.yaml.")],
+    set: Annotated[list[str], typer.Option(
+        "--set", help="The values of a key: section.key=value,value. May be given repeatedly: every combination is a run.")],
+    out: Annotated[str, typer.Option(help="Folder of the runs and of results.json; goes on with a stopped sweep.")]="runs/sweep",
+    engine: Annotated[str|None, typer.Option(help="What trains: processes:N, ray:HOST:PORT or ray:local (needs the extra "
+                                                  "scale); by default this process, one run after another.")]=None,
+):
+    """**Train a run for each combination** of settings, and write one table.
+
+    Example: `oaml sweep configs/login_nano.yaml --set training.learning_rate=1e-3,3e-4 --set training.seed=0,1,2
+    --engine processes:2`. Killed, the same command goes on with it.
+    """
+    from oaml.scripts.sweep import sweep
+    rows = _mendable(sweep, config=config, overrides=set, out=out, engine=engine)
+    typer.echo(f"{sum(r['status'] == 'finished' for r in rows)} of {len(rows)} runs are finished; their rows are in {out}/results.json")
+    if any(r["status"] == "failed" for r in rows): raise typer.Exit(1)
 
 # %% ../../nbs/18i_scripts.cli.ipynb #6fd8e366
 @app.command("pretrain")
@@ -212,6 +234,8 @@ def eval_command(
                                                          "is, for newer models refuse it.")]=None,
     resume: Annotated[bool, typer.Option("--resume", help="Of a hosted model: go on; stored answers are not asked "
                                                           "for again.")]=False,
+    engine: Annotated[str|None, typer.Option(help="What plays the episodes: threads:N, processes:N, ray:HOST:PORT or ray:local (needs the "
+                                                  "extra scale); by default this process.")]=None,
 ):
     """**Measure** an agent: acting in the application, and on recorded steps of the same episodes.
 
@@ -226,7 +250,7 @@ def eval_command(
     rows = _mendable(eval_policy, suite=suite, agent=agent, episodes=episodes, split=split, first_seed=first_seed,
                      out=out, tasks=tasks.split(",") if tasks else None, scale=scale, app=app, base_url=base_url,
                      dialect=dialect, prices=prices, max_cost=max_cost, concurrency=concurrency, temperature=temperature,
-                     resume=resume)
+                     resume=resume, engine=engine)
     typer.echo(results_table(total_rows(rows), TOTALS) + f"\n\n{len(rows)} rows in {out}" + _spent(rows[-1]))
 
 # %% ../../nbs/18i_scripts.cli.ipynb #c41f15e6
@@ -368,6 +392,44 @@ def serve_device_command(
     if origin: options["origins"] = origin
     _mendable(run_daemon, say=typer.echo, path=config, device=device, options=options or None, host=host, port=port,
               token_file=token_file, max_sessions=max_sessions, lease=lease)
+
+# %% ../../nbs/18i_scripts.cli.ipynb #af180001
+@app.command("serve-task")
+def serve_task_command(
+    config: Annotated[str, typer.Argument(help="YAML file that names the task; the notebook `16f_service.config` has its keys.")],
+    name: Annotated[str|None, typer.Argument(help="Which of the file's tasks, if it has several.")]=None,
+    controller: Annotated[str|None, typer.Option(help="Whom to tell of this worker, such as http://127.0.0.1:5020/api.")]=None,
+    host: Annotated[str|None, typer.Option(help="Address to listen on (127.0.0.1); another one needs a token.")]=None,
+    port: Annotated[int|None, typer.Option(help="Port to listen on (5021); 0 for any free one.")]=None,
+    address: Annotated[str|None, typer.Option(help="Where the controller reaches this worker; by default where it listens.")]=None,
+    token_file: Annotated[str|None, typer.Option(help="File with the clients' secret; or the variable OAML_TASK_TOKEN.")]=None,
+    isolation: Annotated[str|None, typer.Option(help="process: samples are played in processes, which can be killed.")]=None,
+):
+    """**Serve a task** to trainers, over HTTP, until Ctrl-C.
+
+    Example: `oaml serve-task tasks.yaml greet --controller http://127.0.0.1:5020/api`, and in Python
+    `TaskClient("greet").run_sample(0, agent)` (from `oaml.service.client`).
+    """
+    from oaml.scripts.service import serve_task_file
+    _mendable(serve_task_file, say=typer.echo, config=config, name=name, controller=controller, host=host, port=port,
+              address=address, token_file=token_file, isolation=isolation)
+
+@app.command("serve-controller")
+def serve_controller_command(
+    host: Annotated[str, typer.Option(help="Address to listen on; another one needs a token.")]="127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 for any free one.")]=5020,
+    token_file: Annotated[str|None, typer.Option(help="File with the secret of clients and workers; or the variable "
+                                                      "OAML_TASK_TOKEN.")]=None,
+    allow: Annotated[list[str], typer.Option(help="Host of a worker elsewhere; by default a worker's address is the "
+                                                  "sender's own. Repeatable.")]=[],
+    dead: Annotated[float, typer.Option(help="Seconds without a heartbeat after which a worker is dead.")]=30,
+):
+    """**One address for many task workers**, until Ctrl-C; a page at it shows them.
+
+    Example: `oaml serve-controller`, then `oaml serve-task tasks.yaml --controller http://127.0.0.1:5020/api`.
+    """
+    from oaml.scripts.service import serve_task_controller
+    _mendable(serve_task_controller, say=typer.echo, host=host, port=port, token_file=token_file, allow=allow, dead_s=dead)
 
 # %% ../../nbs/18i_scripts.cli.ipynb #84698db6
 def main():
