@@ -79,7 +79,7 @@ def notebook_links(text):
 def module_path(root, name):
     "The file of the module `name`."
     path = root/name.replace(".", "/")
-    return path/"__init__.py" if path.is_dir() else path.with_suffix(".py")
+    return file if (file := path.with_suffix(".py")).exists() else path/"__init__.py"
 
 
 @functools.cache
