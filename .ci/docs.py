@@ -18,6 +18,7 @@ from nbdev.frontmatter import FrontmatterProc
 from nbdev.process import NBProcessor, Processor
 from smalldocs import layout
 from smalldocs.config import load
+from smalldocs.markdown import pandoc_id
 from smalldocs.site import Site
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -40,18 +41,34 @@ def module_name(cells):
 
 
 def symbol_links(root):
-    "{name: page#anchor} of everything public, by its short and its full name, from the index that `nbdev_export` writes."
-    index = ast.literal_eval((root/"oaml/_modidx.py").read_text(encoding="utf-8").split("d = ", 1)[1])
-    links = {full: target for names in index["syms"].values() for full, (target, _) in names.items()}
-    short = {full.removeprefix(module + "."): target for module, names in index["syms"].items() for full, (target, _) in names.items()}
-    return short | links
+    """{name: page#anchor} of everything public, by its short and its full name, from the index that `nbdev_export` writes.
+
+    A method that is written inside its class leads to the class, whose entry it is part of."""
+    index = ast.literal_eval((root/"oaml/_modidx.py").read_text(encoding="utf-8").split("d = ", 1)[1])["syms"]
+    links = {}
+    for module, names in index.items():
+        own = definition_lines(module_path(root, module)) if names else {}
+        for full, (target, _) in names.items():
+            name = full.removeprefix(module + ".")
+            shown = name if name in own and not own[name][1] else name.partition(".")[0]
+            if any(part.startswith("_") for part in shown.split(".")): continue
+            links[full] = links[name] = f"{target.partition('#')[0]}#{shown.lower()}"
+    return links
 
 
 def all_links(root):
     "{word in backticks: address}: symbols, modules (`viz.screens`) and notebooks (`01a_viz.screens`)."
     pages = {path.stem: page_name(path) + ".html" for path in sorted((root/"nbs").glob("[0-9]*.ipynb"))}
     modules = {target.removesuffix(".html"): target for target in pages.values()}
-    return {f"oaml.{m}": t for m, t in modules.items()} | symbol_links(root) | modules | pages
+    symbols = {name: target for name, target in symbol_links(root).items() if target.partition("#")[0] in modules.values()}
+    return {f"oaml.{m}": t for m, t in modules.items()} | symbols | modules | pages
+
+
+def links_for(links, here, code):
+    "Those of `links` that a page means: plain words (`plan`, `step`) only where they are its own, or imported in its `code`."
+    imported = set(re.findall(r"\w+", " ".join(re.findall(r"^(?:from|import) (.*(?:\([^)]*\))?)", code, re.M))))
+    return {name: target for name, target in links.items()
+            if not re.fullmatch("[a-z]+", name) or target.startswith(here) or name in imported}
 
 
 def linkify(text, links, here=""):
@@ -84,13 +101,13 @@ def module_path(root, name):
 
 @functools.cache
 def definition_lines(path):
-    "{name: line} of a module's functions, classes, methods and patched methods."
+    "{name: (line, the class that it is written in or '')} of a module's functions, classes, methods and patched methods."
     kinds, lines = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef), {}
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if not isinstance(node, kinds): continue
         names = patch_name(node)
-        lines |= dict.fromkeys([names] if isinstance(names, str) else names, node.lineno)
-        if isinstance(node, ast.ClassDef): lines |= {f"{node.name}.{n.name}": n.lineno for n in node.body if isinstance(n, kinds)}
+        lines |= dict.fromkeys([names] if isinstance(names, str) else names, (node.lineno, ""))
+        if isinstance(node, ast.ClassDef): lines |= {f"{node.name}.{n.name}": (n.lineno, node.name) for n in node.body if isinstance(n, kinds)}
     return lines
 
 
@@ -105,6 +122,8 @@ docments.signature = lenient_signature
 def documentation(obj, name, source, links, here):
     "Heading, link to the `source`, signature and docstring of `obj` as Markdown, called `name`."
     text = docments.MarkdownRenderer(obj, name=name)._repr_markdown_()
+    signature, fence, words = text.rpartition("\n```")
+    text = signature + fence + re.sub(r"`[^`]*`|<(?=[a-zA-Z/!])", lambda m: m[0] if m[0][0] == "`" else r"\<", words)  # words, not HTML
     link = f'[source]({source}){{target="_blank" style="float:right; font-size:smaller"}}\n\n' if source else ""
     shown = name.replace("_", r"\_").replace("*", r"\*")
     return f"---\n\n{link}### {shown} {{#{name.lower()}}}\n\n{linkify(text, links, here)}\n"
@@ -117,7 +136,7 @@ class ImportedDocs(Processor):
     def begin(self):
         self.name, self.texts, self.memory = self.nb.module_, {}, self.nb.memory_
         if not self.name: return
-        self.file = module_path(ROOT, self.name)
+        self.file = module_path(self.nb.root_, self.name)
         self.key = digest(self.file, self.nb.common_)
         stored = json.loads(self.memory.read_text(encoding="utf-8")) if self.memory.exists() else {}
         if stored.get("key") == self.key: self.texts = stored["texts"]
@@ -130,7 +149,7 @@ class ImportedDocs(Processor):
 
     def _text(self, name):
         obj, lines = functools.reduce(getattr, name.split("."), importlib.import_module(self.name)), definition_lines(self.file)
-        where = f"{self.nb.git_}/{self.file.relative_to(ROOT).as_posix()}#L{lines[name]}" if name in lines else ""
+        where = f"{self.nb.git_}/{self.file.relative_to(self.nb.root_).as_posix()}#L{lines[name][0]}" if name in lines else ""
         return documentation(obj, name, where, self.nb.links_, self.nb.here_)
 
     def end(self):
@@ -138,9 +157,17 @@ class ImportedDocs(Processor):
 
 
 class AddLinks(Processor):
-    "Makes words in backticks links, relative ones."
+    "Makes words in backticks links, relative ones, and keeps headings' anchors apart from those of the symbols."
+    def begin(self):
+        texts = ["".join(o.get("data", {}).get("text/markdown", "")) for c in self.nb.cells for o in c.get("outputs", [])]
+        self.symbols = {m for t in texts for m in re.findall(r"^### .* {#(\S+)}$", t, re.M)}
+
+    def _heading(self, m): return f"{m[0]} {{#about-{pandoc_id(m[1])}}}" if pandoc_id(m[1]) in self.symbols else m[0]
+
     def cell(self, cell):
-        if cell.cell_type == "markdown": cell.source = notebook_links(linkify(cell.source, self.nb.links_, self.nb.here_))
+        if cell.cell_type != "markdown": return
+        text = re.sub(r"^#+ (.*[^}\s])$", self._heading, cell.source, flags=re.M)
+        cell.source = notebook_links(linkify(text, self.nb.links_, self.nb.here_))
 
 
 # Pictures say what they show
@@ -162,6 +189,7 @@ def described(markup, alt, k, n):
     "HTML `markup` in which pictures without a description have `alt`; `k` of `n` is said where a cell shows several."
     label = html.escape(alt + (f" ({k} of {n})" if n > 1 else ""), quote=True)
     markup = re.sub(r"<img\b(?![^>]*\balt\s*=)", f'<img alt="{label}"', markup)
+    markup = re.sub(r"<iframe\b(?![^>]*\btitle\s*=)", f'<iframe title="{label}"', markup)
     return re.sub(r"<svg\b(?![^>]*\b(?:role|aria-hidden|aria-label)\s*=)", f'<svg role="img" aria-label="{label}"', markup)
 
 
@@ -221,11 +249,12 @@ def procs():
             p.add_fold, p.mv_exports, p.strip_hidden_metadata]
 
 
-def process(path, links, git, common, memory):
+def process(root, path, links, git, common, memory):
     "The notebook at `path` as smalldocs reads it; `memory`: the file with its symbols' texts, `common`: what they depend on besides."
     nb = read_nb(path)
-    nb.path_, nb.module_, nb.links_, nb.here_, nb.git_ = path, module_name(nb.cells), links, page_name(path) + ".html", git
-    nb.common_, nb.memory_ = common, memory
+    nb.path_, nb.module_, nb.here_, nb.git_ = path, module_name(nb.cells), page_name(path) + ".html", git
+    nb.links_ = links_for(links, nb.here_, "\n".join(c.source for c in nb.cells if c.cell_type == "code"))
+    nb.root_, nb.common_, nb.memory_ = root, common, memory
     describe_pictures(nb.cells, re.sub(r"^# ", "", nb.cells[0].source.splitlines()[0]))
     show_widgets(nb.cells)
     NBProcessor(nb=nb, procs=procs()).process()
@@ -299,7 +328,7 @@ def process_all(root, work, paths):
         to = work/f"{page_name(path)}.ipynb"
         stamps[to.name] = digest(common, path, module_bytes(root, path))
         if known.get(to.name) == stamps[to.name] and to.exists(): continue
-        try: write_nb(process(path, links, git, common, work/f".{to.stem}.symbols.json"), to)
+        try: write_nb(process(root, path, links, git, common, work/f".{to.stem}.symbols.json"), to)
         except Exception as e:
             e.add_note(f"in nbs/{path.name}")
             raise
@@ -391,11 +420,11 @@ def finish(out):
     (out/".nojekyll").touch()
 
 
-def build(root=ROOT, work=ROOT/"_proc", out=ROOT/"_docs", only=None):
-    "Builds the site of `root`'s notebooks, or of those whose names are in `only`; returns smalldocs' site and the changed pages."
-    sys.path.insert(0, str(root))
+def build(root=ROOT, work=ROOT/"_proc", out=ROOT/"_docs"):
+    "Builds the site of `root`'s notebooks in `out`; returns smalldocs' site and the pages that were processed anew."
+    if str(ROOT) not in sys.path: sys.path.insert(0, str(ROOT))
     work.mkdir(parents=True, exist_ok=True)
-    paths = [p for p in sorted((root/"nbs").glob("*.ipynb")) if not only or p.stem in only]
+    paths = sorted((root/"nbs").glob("*.ipynb"))
     changed = process_all(root, work, paths)
     prepare(root, work, paths, out)
     site = render(work)
