@@ -23,6 +23,7 @@ from smalldocs.site import Site
 
 ROOT = Path(__file__).resolve().parents[1]
 TUTORIALS, GALLERY = "20", "19"  # the chapters that a reader should meet first
+FIRST, LAST = ("howto.first_agent",), ("howto.roadmap",)  # of the tutorials
 MAX_ALT = 200                    # characters of a picture's description that is taken from the text before it
 THEME_FONTS = re.compile(r"@import url\([^)]*\);?")
 
@@ -284,6 +285,7 @@ def sidebar(paths, names):
     "The sidebar: tutorials, gallery, then the chapters in their order, each by its number and name."
     by = {}
     for path in paths: by.setdefault(path.stem[:2], []).append(page_name(path) + ".ipynb")
+    by.get(TUTORIALS, []).sort(key=lambda page: (page[:-6] in LAST) - (page[:-6] in FIRST))
     title = {TUTORIALS: "Tutorials", GALLERY: "Gallery"}
     rest = [n for n in sorted(by) if n not in title]
     label = lambda n: title.get(n) or f"{n} {names.get(n) or by[n][0].split('.')[0]}"
