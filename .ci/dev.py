@@ -1,4 +1,4 @@
-"""Set up, run, test and check oaml: `python .ci/dev.py setup|demo|test|check|readme|shape|clean` on Linux, macOS and Windows.
+"""Set up, run, test and check oaml: `python .ci/dev.py setup|demo|test|check|readme|docs|lab|shape|clean` on Linux, macOS and Windows.
 
 The Makefile and the CI call these commands and add nothing. Only the standard library is imported here,
 because the first command of all makes the environment in which everything else runs."""
@@ -165,6 +165,18 @@ def test(*args):
     run(tool("python"), "-m", "pytest", *(args or ("-n", "2")), OMP_NUM_THREADS=threads)
 
 
+def docs():
+    "Write the site of all notebooks into _docs/, without running them and without a network; open _docs/index.html."
+    setup()
+    run(tool("python"), ROOT/".ci/docs.py", OMP_NUM_THREADS=os.environ.get("OMP_NUM_THREADS", "1"), PYTHONUTF8="1")
+
+
+def lab(*args):
+    "Open JupyterLab on the notebooks; `args` go to `jupyter lab`."
+    setup()
+    run(tool("jupyter"), "lab", *(args or ("index.ipynb",)), cwd=ROOT/"nbs")
+
+
 def shape():
     "The house in figures: lines, functions, exported cells, module cycles, names that occur twice."
     run(sys.executable, ROOT/".ci/shape.py")
@@ -176,12 +188,12 @@ def clean():
         shutil.rmtree(ROOT/name, ignore_errors=True)
 
 
-COMMANDS = {f.__name__: f for f in (setup, demo, test, check, readme, shape, clean)}
+COMMANDS = {f.__name__: f for f in (setup, demo, test, check, readme, docs, lab, shape, clean)}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
                                      epilog="\n".join(f"  {n:8} {f.__doc__}" for n, f in COMMANDS.items()))
     parser.add_argument("command", choices=COMMANDS)
     name, args = (lambda known, rest: (known.command, rest))(*parser.parse_known_args())
-    if args and name not in ("demo", "test"): parser.error(f"{name} takes no arguments, got {' '.join(args)}")
+    if args and name not in ("demo", "test", "lab"): parser.error(f"{name} takes no arguments, got {' '.join(args)}")
     COMMANDS[name](*args)

@@ -23,20 +23,36 @@ def test_readme_is_in_sync():
     assert (ROOT/"README.md").read_text(encoding="utf-8") == dev.readme_text(), "run `python .ci/dev.py readme`"
 
 
-@pytest.mark.parametrize("path", sorted((ROOT/"nbs").glob("*.ipynb")), ids=lambda p: p.stem)
-def test_no_notebook_stores_widgets_that_it_does_not_show(path):
-    notebook = json.loads(path.read_text(encoding="utf-8"))
+def notebook_faults(notebook):
+    """What would make a notebook open badly, or its page lose words: the first cell is title and subtitle alone, since nbdev takes
+    all of it as front matter; a kernel is named, so that JupyterLab asks for none; no widget's state is stored that nothing shows."""
+    faults = []
+    if not re.fullmatch(r"# [^\n]+\n\n> [^\n]+", "".join(notebook["cells"][0]["source"])):
+        faults.append("the first cell is more or less than '# title', an empty line and '> subtitle': other words need a cell of their own")
+    if notebook["metadata"].get("kernelspec", {}).get("name") != "python3":
+        faults.append("metadata.kernelspec doesn't name python3: JupyterLab would ask for a kernel")
     outputs = [o for cell in notebook["cells"] for o in cell.get("outputs", [])]
     shown = any("application/vnd.jupyter.widget-view+json" in o.get("data", {}) for o in outputs)
-    assert shown or "widgets" not in notebook["metadata"], "a progress bar's state: delete metadata.widgets"
+    if "widgets" in notebook["metadata"] and not shown: faults.append("a progress bar's state: delete metadata.widgets")
+    return faults
 
 
 @pytest.mark.parametrize("path", sorted((ROOT/"nbs").glob("*.ipynb")), ids=lambda p: p.stem)
 def test_notebook_opens_and_its_page_keeps_its_words(path):
-    "The first cell is title and subtitle alone (nbdev takes all of it as front matter); a kernel is named, so JupyterLab asks for none."
-    notebook = json.loads(path.read_text(encoding="utf-8"))
-    assert re.fullmatch(r"# [^\n]+\n\n> [^\n]+", "".join(notebook["cells"][0]["source"])), "words below the subtitle: a cell of their own"
-    assert notebook["metadata"].get("kernelspec", {}).get("name") == "python3"
+    assert not notebook_faults(json.loads(path.read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize("fault, plant", [
+    ("words need a cell", lambda nb: nb["cells"][0].update(source=nb["cells"][0]["source"] + ["\n\nA paragraph below."])),
+    ("words need a cell", lambda nb: nb["cells"][0].update(source=["# A title alone"])),
+    ("ask for a kernel", lambda nb: nb["metadata"].pop("kernelspec")),
+    ("metadata.widgets", lambda nb: nb["metadata"].update(widgets={})),
+])
+def test_a_planted_fault_in_a_notebook_is_seen(fault, plant):
+    notebook = json.loads((ROOT/"nbs/00d_schemas.arguments.ipynb").read_text(encoding="utf-8"))
+    assert not notebook_faults(notebook)
+    plant(notebook)
+    assert len(notebook_faults(notebook)) == 1 and fault in notebook_faults(notebook)[0]
 
 
 def test_readme_links_lead_somewhere():
