@@ -88,14 +88,39 @@ def run_notebook(page, address, name):
     page.get_by_text("Run All Cells", exact=True).click()
 
 
-def kernel_says(page, code, at=-1, patience=PATIENCE):
-    "Run `code` in a new last cell and return the text that it prints."
-    page.locator(".jp-Notebook .jp-Cell").last.locator(".cm-content").click()
-    page.keyboard.press("Escape")
-    page.keyboard.press("b")
-    cell = page.locator(".jp-Notebook .jp-Cell").last
-    cell.locator(".cm-content").click()
-    page.keyboard.insert_text(f"print(({code}), 'END')")
-    page.keyboard.press("Shift+Enter")
-    cell.locator(".jp-OutputArea-output", has_text="END").wait_for(timeout=patience * 1000)
-    return cell.locator(".jp-OutputArea-output").inner_text().rpartition(" END")[0]
+class Kernel:
+    "The kernel of the one notebook that runs in the lab of `folder`."
+    def __init__(self, folder):
+        from jupyter_client import BlockingKernelClient
+        files = sorted((Path(folder)/".jupyter"/"RUNTIME").glob("kernel-*.json"), key=lambda p: p.stat().st_mtime)
+        self.client = BlockingKernelClient(connection_file=str(files[-1]))
+        self.client.load_connection_file()
+        self.client.start_channels()
+
+    def __call__(self, expression):
+        "The value of a Python expression, as `repr` writes it."
+        reply = self.client.execute("", user_expressions=dict(v=expression), reply=True, timeout=PATIENCE)["content"]["user_expressions"]["v"]
+        if reply["status"] != "ok": raise AssertionError(f"{expression}: {reply['ename']}: {reply['evalue']}")
+        return reply["data"]["text/plain"]
+
+
+def long_episode(folder, n=200, size=(1280, 800)):
+    "A recorded episode of `n` different screens, with an act on each."
+    from PIL import ImageDraw
+    from PIL import Image
+    from oaml.devices.app_device import AppDevice
+    from oaml.devices.device import Frame, save_observation
+    from oaml.schemas.sessions import Action, Episode, Step, Target
+    import numpy as np
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    device, steps = AppDevice("mail", size), []
+    frame = device.reset(0)
+    for k in range(n):
+        image = Image.fromarray(frame.image)
+        ImageDraw.Draw(image).text((size[0] // 2, size[1] - 60), f"screen {k}", "#e0115f", font_size=40)
+        x, y = .1 + .8*(k % 17)/17, .1 + .8*(k % 13)/13
+        act = Action("click", x=x, y=y) if k % 5 else Action("type", text=f"words {k}")
+        targets = [Target(act, (max(0, x - .05), max(0, y - .05), x + .05, y + .05) if act.x else None, "button", f"Button {k}")]
+        steps.append(Step(float(k), save_observation(Frame(np.asarray(image), frame.elements), folder), act, f"Because of {k}.", targets))
+    return Episode(f"long-{n}", f"Go through {n} screens.", steps, success=True, meta=dict(app="mail", seed=0))

@@ -212,6 +212,7 @@ class Inspector {
     this.playButton.hidden = !this.can.play;
     this.fillFilters();
     this.applyFilter();
+    if (this.at !== undefined) this.stripTrack = null;
   }
 
   listen() {
@@ -312,7 +313,8 @@ class Inspector {
   }
 
   show(at, { first = false } = {}) {
-    if (!(at >= 0 && at < this.rows.length)) return;
+    if (!(at >= 0 && at < this.rows.length) || this.live) return;
+    if (this.editor && at !== this.editor.row) this.editor.close();
     const before = this.rows[this.at];
     this.direction = at < (this.at ?? 0) ? -1 : 1;
     this.at = at;
@@ -332,6 +334,7 @@ class Inspector {
   colour(row) { return row.type === "failed" ? "bad" : row.right === false ? "wrong" : row.right ? "good" : "done"; }
 
   paint() {  // draw what is there; the old picture stays, dimmed, until the new one comes
+    if (this.live) return;
     for (const [stage, row] of [[this.stage, this.rows[this.at]], [this.other, this.comparing ? this.peer() : null]]) {
       if (!row) continue;
       const picture = this.screens.ready.get(row.screen), none = row.screen === null || this.screens.gone.has(row.screen);
@@ -383,7 +386,8 @@ class Inspector {
   key(e) {
     e.stopPropagation();  // the notebook around has keys of its own
     const at = e.composedPath()[0];
-    if (e.ctrlKey || e.metaKey || e.altKey || this.live?.listening || /^(INPUT|TEXTAREA|SELECT)$/.test(at.tagName)) {
+    if (this.live) return at === this.stage.node ? this.live.key(e) : undefined;
+    if (e.ctrlKey || e.metaKey || e.altKey || /^(INPUT|TEXTAREA|SELECT)$/.test(at.tagName)) {
       if (e.key === "Escape" && at !== this.stage.node) this.stage.node.focus();
       return;
     }
@@ -416,6 +420,11 @@ class Inspector {
       this.heads.length > 1 && h("span", { class: "chip", text: `episode ${this.heads.indexOf(head) + 1} of ${this.heads.length}` }),
     ].filter(Boolean));
     this.buildStrip();
+    for (const one of this.list.hidden ? [] : this.list.querySelectorAll(".episode")) {
+      const here = +one.dataset.track === this.heads.indexOf(head);
+      one.classList.toggle("here", here);
+      here ? one.setAttribute("aria-current", "true") : one.removeAttribute("aria-current");
+    }
   }
 
   // -- the strip of thumbnails --
@@ -495,7 +504,7 @@ class Inspector {
 
   showDetail() {
     const row = this.rows[this.at], detail = this.details.get(this.at);
-    if (this.editor) return;
+    if (this.editor || this.live) return;
     this.lines = [];
     const verdict = row.type === "failed" ? ["bad", "not an action"] : row.right === false ? ["bad", "wrong"] : row.right ? ["good", "right"] : null;
     const parts = [h("div", { class: "act" }, h("code", { class: "dsl", dir: "auto", text: detail?.text.slice(0, LONG) ?? row.text }), verdict && h("span", { class: `chip ${verdict[0]}`, text: verdict[1] }))];
@@ -656,13 +665,14 @@ class Inspector {
 
   // -- all episodes, each with its steps as ticks --
 
-  toggleList() { if (this.toggle(this.list, this.listButton)) { this.buildList(); this.list.querySelector("button")?.focus(); } }
+  toggleList() { if (this.toggle(this.list, this.listButton)) { this.buildList(); (this.list.querySelector(".here") || this.list.querySelector("button"))?.focus(); } }
   buildList(most = 200) {
     const kept = new Set(this.order), tracks = this.heads.map((t, i) => ({ ...t, i })).filter((t) => { for (let r = t.first; r < t.first + t.n; r++) if (kept.has(r)) return true; return false; });
     const one = (t) => {
       const rows = this.rows.slice(t.first, t.first + t.n), mark = { true: "✓", false: "✗" }[String(t.success)] || "·", wrong = rows.filter((r) => r.right === false).length;
       const to = () => this.show(kept.has(t.first) ? t.first : this.order.find((r) => r >= t.first));
-      return h("button", { type: "button", class: `episode ${t.success === false ? "bad" : t.success ? "good" : ""}`, onclick: to,
+      const here = this.rows[this.at]?.track === t.i;
+      return h("button", { type: "button", "data-track": t.i, "aria-current": here ? "true" : null, class: `episode ${here ? "here " : ""}${t.success === false ? "bad" : t.success ? "good" : ""}`, onclick: to,
         "aria-label": `${t.goal.slice(0, 120)}, ${t.app}, ${t.success === false ? "not reached" : t.success ? "reached" : "outcome unknown"}, ${t.n} steps${wrong ? `, ${wrong} wrong` : ""}` },
         h("span", { class: "sign", text: mark }), h("span", { class: "words", dir: "auto", text: t.goal.slice(0, 200) }),
         h("span", { class: "ticks" }, rows.slice(0, 80).map((r) => h("i", { class: r.type === "failed" || r.right === false ? "bad" : r.right ? "good" : "" }))),
@@ -692,8 +702,191 @@ class Inspector {
     this.other.frame.hidden = !peer;
   }
 
-  edit() {}
-  play() {}
+  edit() { this.editor ? this.editor.close() : this.live || (this.editor = new Editor(this)); }
+  play() { this.live ? this.live.stop() : this.editor || (this.live = new Live(this)); }
+}
+
+// ---- correcting a step ----
+
+class Editor {
+  constructor(view) {
+    this.view = view;
+    this.row = view.at;
+    const row = view.rows[view.at], detail = view.details.get(view.at), target = detail?.targets[0], id = `oaml-${view.uid}`;
+    const field = (name, label, node) => {
+      const error = h("div", { class: "wrong-field", id: `${id}-${name}`, role: "alert" });
+      node.setAttribute("aria-describedby", error.id);
+      this[name] = node; this[`${name}Error`] = error;
+      return h("label", {}, label, node, error);
+    };
+    const text = row.type === "failed" || row.right === false && target ? target?.text ?? "" : detail?.text ?? row.text;
+    const box = target?.box && row.right !== true ? target.box : null;
+    this.form = h("form", { class: "form", onsubmit: (e) => { e.preventDefault(); this.send(); } },
+      h("b", { text: `Correct step ${row.n + 1}` }),
+      field("action", "The right act", h("input", { type: "text", class: "dsl", value: text, spellcheck: "false", autocomplete: "off" })),
+      field("thought", "Why", h("textarea", { rows: 2, value: detail?.thought || "" })),
+      field("box", "Its box: left, top, right, bottom", h("input", { type: "text", value: box ? box.map((v) => +v.toFixed(4)).join(", ") : "", spellcheck: "false", autocomplete: "off", oninput: () => this.show() })),
+      h("p", { class: "quiet", text: "On the screen, a click says where, a drag draws the box." }),
+      h("div", { class: "tools" }, h("button", { type: "submit", class: "plain main", text: view.can.save ? "Save" : "Correct" }),
+        h("button", { type: "button", text: "Cancel", onclick: () => this.close() })));
+    view.panel.replaceChildren(this.form);
+    view.root.classList.add("editing");
+    view.editButton.setAttribute("aria-pressed", "true");
+    const on = (name, f) => { view.stage.frame.addEventListener(name, f); this.offs = [...this.offs || [], () => view.stage.frame.removeEventListener(name, f)]; };
+    on("pointerdown", (e) => { this.from = view.stage.place(e); view.stage.frame.setPointerCapture(e.pointerId); e.preventDefault(); });
+    on("pointermove", (e) => { if (this.from) this.drag(view.stage.place(e)); });
+    on("pointerup", (e) => { if (this.from) this.drop(view.stage.place(e)); this.from = null; });
+    this.show();
+    this.action.focus();
+  }
+  numbers() { const all = this.box.value.split(/[,\s]+/).filter(Boolean).map(Number); return all.length ? all : null; }
+  show() {
+    const b = this.numbers(), [w, hgt] = this.view.rows[this.row].size;
+    this.view.stage.svg.querySelector(".draft")?.remove();
+    if (b?.length === 4 && b.every(Number.isFinite) && b[2] > b[0] && b[3] > b[1])
+      this.view.stage.svg.append(h("svg:rect", { class: "draft", x: b[0] * w, y: b[1] * hgt, width: (b[2] - b[0]) * w, height: (b[3] - b[1]) * hgt }));
+  }
+  drag([x, y]) {
+    const [a, b] = this.from;
+    if (Math.hypot(x - a, y - b) < 0.012) return;
+    this.box.value = [Math.min(a, x), Math.min(b, y), Math.max(a, x), Math.max(b, y)].map((v) => v.toFixed(4)).join(", ");
+    this.show();
+  }
+  drop([x, y]) {
+    if (Math.hypot(x - this.from[0], y - this.from[1]) >= 0.012) return this.drag([x, y]);
+    const verb = /^\s*(CLICK|DOUBLE_CLICK|RIGHT_CLICK|LONG_PRESS|MOVE)\b/.exec(this.action.value)?.[1] || "CLICK";
+    this.action.value = `${verb}(x=${x.toFixed(3)}, y=${y.toFixed(3)})`;
+  }
+  send() {
+    const box = this.numbers();
+    this.view.model.send({ ask: "edit", row: this.row, action: this.action.value, thought: this.thought.value, box: box && box.map((v) => Number.isFinite(v) ? v : "no number") });
+  }
+  hear({ edited, errors, said }) {
+    if (edited !== this.row) return;
+    for (const name of ["action", "thought", "box"]) {
+      this[`${name}Error`].textContent = errors[name] || "";
+      this[name].setAttribute("aria-invalid", String(!!errors[name]));
+    }
+    const first = ["action", "thought", "box"].find((name) => errors[name]);
+    if (first) return this[first].focus();
+    this.view.details.delete(this.row);
+    this.close();
+    this.view.say.textContent = `Corrected; ${said}`;
+    this.view.panel.append(h("p", { class: "quiet", dir: "auto", text: said }));
+  }
+  close() {
+    this.offs.forEach((f) => f());
+    this.view.editor = null;
+    this.view.root.classList.remove("editing");
+    this.view.editButton.setAttribute("aria-pressed", "false");
+    this.view.show(this.view.at);
+    this.view.stage.node.focus();
+  }
+}
+
+// ---- acting oneself: pointer and keys become actions, one in flight ----
+
+const KEY_NAMES = { ArrowLeft: "Left", ArrowRight: "Right", ArrowUp: "Up", ArrowDown: "Down" };
+const NAMED = /^(Enter|Escape|Backspace|Delete|Insert|Left|Right|Up|Down|PageUp|PageDown|Home|End|F\d+)$/;
+
+class Live {
+  constructor(view) {
+    Object.assign(this, { view, queue: [], busy: false, n: 0, offs: [] });
+    const act = (label, action) => h("button", { type: "button", class: "plain", text: label, onclick: () => { this.push(action); view.stage.node.focus(); } });
+    this.answer = h("input", { type: "text", "aria-label": "Answer", placeholder: "answer", size: 12, onkeydown: (e) => { if (e.key === "Enter" && e.target.value) { this.push({ type: "answer", text: e.target.value.normalize("NFC") }); e.target.value = ""; } } });
+    this.goal = h("p", { dir: "auto", class: "long" });
+    this.did = h("ol", { class: "did" });
+    this.note = h("p", { class: "quiet", role: "status", text: "Starting…" });
+    view.panel.replaceChildren(h("b", { text: "Playing" }), this.goal, h("div", { class: "livebar" },
+      h("button", { type: "button", class: "plain", onclick: () => this.ask({ do: "undo" }), text: "Undo" }), act("Wait", { type: "wait" }), act("Tab key", { type: "key_press", key: "Tab" }),
+      act("Done", { type: "done" }), this.answer, h("button", { type: "button", class: "plain main", text: "Stop and keep", onclick: () => this.stop() })), this.note, this.did);
+    view.root.classList.add("living");
+    view.playButton.setAttribute("aria-pressed", "true");
+    view.stage.svg.replaceChildren();
+    view.stage.badge.hidden = true;
+    const on = (node, name, f, how) => { node.addEventListener(name, f, how); this.offs.push(() => node.removeEventListener(name, f, how)); };
+    const frame = view.stage.frame;
+    on(frame, "pointerdown", (e) => this.down(e));
+    on(frame, "pointerup", (e) => this.up(e));
+    on(frame, "contextmenu", (e) => e.preventDefault());
+    on(frame, "wheel", (e) => this.wheel(e), { passive: false });
+    this.ask({ do: "start" });
+    view.stage.node.focus();
+  }
+  down(e) {
+    e.preventDefault();
+    this.view.stage.node.focus({ preventScroll: true });
+    this.view.stage.frame.setPointerCapture(e.pointerId);
+    this.from = { place: this.view.stage.place(e), when: performance.now() };
+  }
+  up(e) {
+    if (!this.from) return;
+    const [x, y] = this.from.place, [x2, y2] = this.view.stage.place(e), now = performance.now(), held = now - this.from.when;
+    const near = this.last && now - this.last.when < 400 && Math.hypot(x - this.last.x, y - this.last.y) < 0.01;
+    if (Math.hypot(x2 - x, y2 - y) > 0.015) this.push({ type: "drag", x, y, x2, y2 });
+    else if (e.button === 2) this.push({ type: "right_click", x, y });
+    else if (held > 600) this.push({ type: "long_press", x, y });
+    else this.push({ type: near ? "double_click" : "click", x, y });
+    this.last = near ? null : { x, y, when: now };
+    this.from = null;
+  }
+  wheel(e) {
+    e.preventDefault();
+    const [x, y] = this.view.stage.place(e), r = this.view.stage.canvas.getBoundingClientRect(), line = e.deltaMode ? 16 : 1;
+    const share = (v) => Math.min(1, Math.max(-1, v));
+    const action = { type: "scroll", x, y, dx: share(e.deltaX * line / r.width), dy: share(e.deltaY * line / r.height) }, last = this.queue.at(-1);
+    if (last?.type === "scroll") { last.dx = share(last.dx + action.dx); last.dy = share(last.dy + action.dy); } else this.push(action);
+  }
+  key(e) {
+    const key = KEY_NAMES[e.key] || e.key, mods = ["ctrl", "alt", "meta"].filter((m) => e[`${m}Key`]);
+    if (e.key === "Tab" || e.isComposing) return;  // Tab leaves the screen; the button sends one
+    if (NAMED.test(key)) this.push({ type: "key_press", key: [e.ctrlKey && "ctrl", e.altKey && "alt", e.shiftKey && "shift", e.metaKey && "meta", key].filter(Boolean).join("+") });
+    else if (key.length === 1 && mods.length && !(e.altKey && e.ctrlKey)) this.push({ type: "key_press", key: [...(e.ctrlKey ? ["ctrl"] : []), ...(e.altKey ? ["alt"] : []), ...(e.shiftKey ? ["shift"] : []), ...(e.metaKey ? ["meta"] : []), key.toLowerCase()].join("+") });
+    else if ([...key].length === 1) this.push({ type: "type", text: key.normalize("NFC") });
+    else return;
+    e.preventDefault();
+  }
+  push(action) {
+    const last = this.queue.at(-1);
+    if (last?.type === "type" && action.type === "type") last.text += action.text;
+    else this.queue.push(action);
+    this.next();
+  }
+  next() { if (!this.busy && this.queue.length) this.ask({ do: "act", action: this.queue.shift() }); }
+  ask(what) {
+    this.busy = true;
+    this.sent = performance.now();
+    this.view.model.send({ ask: "play", n: ++this.n, ...what });
+  }
+  async hear(message, bytes) {
+    if (message.stopped) return this.close(message);
+    if (message.live !== this.n) return;
+    if (message.error) this.note.textContent = message.error;
+    else if (bytes) {
+      const picture = await createImageBitmap(new Blob([bytes], { type: "image/jpeg" }));
+      this.view.stage.draw(picture, message.size);
+      picture.close();
+      this.view.root.dataset.live = message.live;
+      this.view.root.dataset.liveMs = (performance.now() - this.sent).toFixed(1);
+      this.goal.textContent = message.goal;
+      this.did.replaceChildren(...message.steps.map((text) => h("li", { dir: "auto" }, h("code", { text }))));
+      this.did.lastChild?.scrollIntoView?.({ block: "nearest" });
+      this.note.textContent = message.over ? (message.success ? "Ended: the goal is reached." : "Ended, and the goal is not reached.") : "Click, drag, scroll and type on the screen. The Tab key leaves it.";
+    }
+    this.busy = false;
+    this.next();
+  }
+  stop() { this.view.model.send({ ask: "stop", n: ++this.n }); }
+  close({ row, said } = {}) {
+    this.offs.forEach((f) => f());
+    this.view.live = null;
+    this.view.root.classList.remove("living");
+    this.view.playButton.setAttribute("aria-pressed", "false");
+    this.view.stage.size(this.view.rows[this.view.at].size);
+    this.view.show(row !== undefined && row < this.view.rows.length ? row : this.view.at);
+    if (said) this.view.say.textContent = said;
+    this.view.playButton.focus();
+  }
 }
 
 // ---- the look ----
@@ -741,6 +934,7 @@ kbd { font: 12px ui-monospace, Menlo, Consolas, monospace; color: var(--ink); ba
 .list { grid-column: 1 / -1; max-height: 220px; overflow: auto; border-bottom: 1px solid var(--line); padding: 4px; }
 .episode { display: flex; gap: 10px; align-items: center; width: 100%; text-align: start; padding: 6px 8px; }
 .episode .words { flex: 1; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; unicode-bidi: isolate; line-height: 1.4; }
+.episode.here { background: var(--hover); font-weight: 600; }
 .episode .sign { width: 1.2em; text-align: center; color: var(--soft); font-weight: 700; }
 .episode.good .sign { color: var(--good); } .episode.bad .sign { color: var(--bad); }
 .ticks { display: flex; gap: 2px; flex: 0 1 auto; overflow: hidden; }
