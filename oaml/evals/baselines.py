@@ -106,16 +106,18 @@ class PolicyAgent:
     def __init__(self,
         policy: AgentPolicy, # predicts
         name: str,           # in tables
-    ): self.policy, self.name = policy, name
+        probabilities: bool=False, # keep those of the answers' tokens; costs a further pass
+    ): self.policy, self.name, self.probabilities, self.answers = policy, name, probabilities, []
 
     def act(self,
         views: list[AgentView],  # answered in one batch, all of them live or none
     ) -> list[Action]:      # one for each
-        "What the policy predicts."
+        "What the policy predicts; `answers` has the prompts and texts of the last call."
         images, goals, histories = zip(*((v.image, v.goal, v.history) for v in views))
         retries = 0 if views[0].episode is None else None
-        answers = self.policy.predict_actions(list(images), list(goals), list(histories), retries=retries)
-        return [action for action, _ in answers]
+        self.answers = self.policy.predict_actions(list(images), list(goals), list(histories), retries=retries, whole=True,
+                                                   probabilities=self.probabilities)
+        return [a.action for a in self.answers]
 
 # %% ../../nbs/15a_evals.baselines.ipynb #606a1bb7
 HEARTBEAT = 1.  # seconds between two drawings of a bar on which nothing is finished

@@ -341,6 +341,20 @@ def _answer(self: QwenVLAdapter, ids: list[int]) -> str:
     stop = next((i for i, t in enumerate(ids) if t in self.stops), len(ids))
     return self.tokenizer.decode(ids[:stop], clean_up_tokenization_spaces=False)
 
+# %% ../../nbs/10e_models.qwen_vl.ipynb #f83f4bb9
+@patch
+def token_probabilities(self: QwenVLAdapter,
+    sample: dict, # a chat that ends with the assistant's turn
+) -> list[tuple[str, float]]: # the answer's tokens, the one that ends it included, with the probability of each
+    "How likely each token of a given answer is behind those before it."
+    inputs = self.prepare_inputs([sample])
+    labels = inputs.pop("labels")[:, 1:]
+    inputs.pop("weights", None)
+    with self.evaluating():
+        chances = self.qwen.lm_head(self._states(inputs, labels != IGNORED)).float().softmax(-1)
+    ids = labels[labels != IGNORED]
+    return [(self.tokenizer.decode([i]), p) for i, p in zip(ids.tolist(), chances.gather(1, ids[:, None])[:, 0].tolist())]
+
 # %% ../../nbs/10e_models.qwen_vl.ipynb #fc19631a
 @patch
 def hold_back(self: QwenVLAdapter,

@@ -15,6 +15,7 @@ from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
+from fastcore.basics import patch
 from threadpoolctl import threadpool_info, threadpool_limits
 from tokenizers import Tokenizer
 
@@ -448,3 +449,21 @@ def is_light(
 ) -> bool:
     "Is the checkpoint one that `LightNano` can load?"
     return card.get("adapter") in ("NanoAdapter", "PointingAdapter") and card.get("kind") == "full"
+
+# %% ../../nbs/11i_nano.numpy_engine.ipynb #52ee831c
+@patch
+def token_probabilities(self: LightNano,
+    sample: dict, # a chat that ends with the assistant's turn
+) -> list[tuple[str, float]]: # the answer's tokens, the one that ends it included, with the probability of each
+    "How likely each token of a given answer is behind those before it."
+    *before, answer = sample["messages"]
+    ids = self.tokenizer.encode(answer["content"], add_special_tokens=False).ids + [self.tokenizer.token_to_id("<|im_end|>")]
+    chances, chat = [0.]*len(ids), None
+    def pick(scores):  # the given tokens, whatever is likeliest; a row behind a wrong guess is written again
+        first = len(chat.said) if chat else 0
+        for k, row in enumerate(np.atleast_2d(scores)[:len(ids) - first], first):
+            chances[k] = float(np.exp(row[ids[k]] - row.max()) / np.exp(row - row.max()).sum())
+        return (ids + [ids[-1]]*AHEAD)[first:first + len(scores)] if scores.ndim > 1 else ids[first]
+    chat = self._begun(*self._asked(dict(sample, messages=before), "sample"), len(ids), pick)
+    while chat.open: self._go_on([chat], len(ids), pick)
+    return [(self.tokenizer.decode([i], skip_special_tokens=False), p) for i, p in zip(ids, chances)]

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['app', 'MENDABLE', 'ALIASES', 'miniwob', 'data', 'oaml_command', 'command_options', 'command_words', 'synth_command',
            'train_command', 'sweep_command', 'pretrain_command', 'dagger_command', 'eval_command', 'predict_command',
-           'leaderboard_command', 'demo_command', 'miniwob_collect', 'miniwob_train', 'miniwob_eval',
+           'inspect_command', 'leaderboard_command', 'demo_command', 'miniwob_collect', 'miniwob_train', 'miniwob_eval',
            'serve_device_command', 'serve_task_command', 'serve_controller_command', 'main', 'run_script',
            'serve_model_command', 'data_export', 'data_import', 'data_validate']
 
@@ -282,6 +282,22 @@ def predict_command(
     typer.echo(repr(action))
     if right: typer.echo(action_difference(right, action))
     if action.type == "failed" or right and not same_act(right, action): raise typer.Exit(1)
+
+# %% ../../nbs/18i_scripts.cli.ipynb #9e03f5ad
+@app.command("inspect")
+def inspect_command(
+    paths: Annotated[list[str], typer.Argument(help="A folder of sessions, a run's folder, a results file or a report; two "
+                                                    "of them are shown in step.")],
+    html: Annotated[str|None, typer.Option(help="The page to write.", show_default="inspect.html in the folder")]=None,
+    steps: Annotated[str|None, typer.Option(help="Only these steps, counted over all episodes: 10:20, 10: or :20.")]=None,
+):
+    """**Look** at episodes step by step: a page that works from disk, with no network.
+
+    Example: `oaml inspect runs/demo`, then open `runs/demo/inspect.html`. In a notebook: `open_inspector("runs/demo")`.
+    """
+    from oaml.scripts.inspect import inspect_page
+    page, size, shown = _mendable(inspect_page, paths=paths, html=html, steps=steps)
+    typer.echo(f"{shown}\n{page.resolve()} ({size/1e6:.1f} MB)")
 
 # %% ../../nbs/18i_scripts.cli.ipynb #c1cc466f
 @app.command("leaderboard")

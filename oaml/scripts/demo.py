@@ -12,9 +12,10 @@ import time
 from pathlib import Path
 
 from ..apps.catalog import HELD_OUT_APP, load_app
+from ..evals.closed_loop import save_outcomes
 from ..evals.suites import TOTALS, Suite, evaluate_suite, load_agent, load_suite, total_rows
 from ..ingest.synthetic import generate_synthetic_sessions
-from .eval_policy import write_results
+from .eval_policy import named_outcomes, outcomes_path, write_results
 from .report import report_html
 from .train import train
 from ..training.config import TrainingConfig, config_text
@@ -77,6 +78,8 @@ def demo(
         agents.append(load_agent(str(out/"agent"), suite))
         rows, reports = evaluate_suite(agents, suite, episodes, progress=progress)
     write_results(rows, out/"results.json")
+    save_outcomes([o for a, mine in zip(agents, reports) for o in named_outcomes(suite, a.name, mine)],
+                  outcomes_path(out/"results.json"))
     machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
     facts = {"machine": machine, "seconds in this command": {k: round(v) for k, v in times.items()}}
     page = report_html(f"oaml demo: the {app}", suite, rows, reports, result.rows, config_text(config), facts)

@@ -1,0 +1,368 @@
+"The inspector in a real JupyterLab and as a saved page, driven by Chromium. How fast it is, `bench/inspector.py` measures."
+import json
+import shutil
+import subprocess
+import tarfile
+import time
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("anywidget", reason="pip install 'oaml[notebook]'")
+pytest.importorskip("playwright", reason="Playwright drives the browser: pip install playwright")
+
+from lab import Kernel, browser, chromium_path, jupyter_lab, long_episode, run_notebook, write_notebook
+
+from oaml.devices.app_device import AppDevice
+from oaml.evals.trajectory_matching import matches
+from oaml.ingest.store import load_sessions
+from oaml.ingest.synthetic import generate_synthetic_sessions
+from oaml.schemas.sessions import Action, Episode, Observation, Session, Step, to_json
+from oaml.viz.page import save_page
+from oaml.viz.tracks import StepNotes, Track, TrackTable, session_tracks
+
+pytestmark = pytest.mark.skipif(chromium_path() is None, reason="no chromium, chromium-browser or google-chrome on the path")
+PATIENCE = 60_000  # ms; CI is busy
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    with browser() as one: yield one
+
+
+# ---- saved pages ----
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    "Two runs of the same three episodes, the second of which errs."
+    folder = tmp_path_factory.mktemp("runs")
+    sessions = [s for app in ("mail", "files") for s in generate_synthetic_sessions(2, seed=3, output_dir=folder/app, app=app, progress=False)]
+    good = session_tracks(sessions, matches, "oracle", "load('{session}', {episode})")
+    bad = []
+    for t in good[:3]:
+        steps = [*t.episode.steps[:1], replace(t.episode.steps[1], action=Action("click", x=.01, y=.01)), *t.episode.steps[2:]]
+        notes = [StepNotes(True), StepNotes(False, [dict(role="user", content="Where?")], "CLICK(x=0.01, y=0.01)", [("CLICK(", .9), ("x=0.01", .2)],
+                                            [[0, 1], [2, 0]], .5), *[StepNotes(True)]*(len(steps) - 2)]
+        bad.append(Track(replace(t.episode, steps=steps, success=False), notes, "nano"))
+    return good + bad
+
+
+def open_page(chromium, path, **how):
+    "A page from disk without any network; what it logs, and what it asks for."
+    context = chromium.new_context(**dict(viewport=dict(width=1200, height=900)) | how)
+    context.set_offline(True)
+    page = context.new_page()
+    page.noise, page.asked = [], []
+    page.on("console", lambda m: page.noise.append(m.text) if m.type in ("error", "warning") else None)
+    page.on("pageerror", lambda e: page.noise.append(str(e)))
+    page.on("request", lambda r: page.asked.append(r.url) if not r.url.startswith(("file:", "data:", "blob:")) else None)
+    page.on("dialog", lambda d: (page.noise.append("dialog " + d.message), d.dismiss()))
+    page.goto(Path(path).as_uri())
+    page.locator(".oaml[data-drawn]").wait_for(timeout=PATIENCE)
+    return page
+
+
+def at(page, row): page.locator(f'.oaml[data-drawn="{row}"]').wait_for(timeout=PATIENCE)
+def detail(page, row): page.locator(f'.panel[data-row="{row}"]').wait_for(timeout=PATIENCE)
+def press(page, *keys):
+    for key in keys: page.keyboard.press(key)
+
+
+@pytest.fixture(scope="module")
+def saved(runs, tmp_path_factory): return save_page(TrackTable(runs, "Two runs"), tmp_path_factory.mktemp("page")/"page.html")[0]
+
+
+def test_saved_page_does_everything_but_edit_and_play(chromium, saved, runs):
+    page = open_page(chromium, saved)
+    rows = sum(len(t.episode.steps) for t in runs)
+    assert page.locator("button[aria-label^=Correct]").is_hidden() and page.locator("button[aria-label^=Play]").is_hidden()
+    page.locator(".stage").first.focus()
+    for k in range(1, rows): press(page, "ArrowRight"); at(page, k)
+    press(page, "Home"); at(page, 0)
+    detail(page, 0)
+    assert page.locator(".panel summary").all_inner_texts()[0].startswith("Acceptable acts")
+    press(page, "x")  # the next wrong step
+    wrong = next(k for k, (t, n) in enumerate((t, n) for t in runs for n in t.notes) if n.right is False)
+    at(page, wrong); detail(page, wrong)
+    assert page.locator(".panel .chip.bad").inner_text() == "wrong"
+    assert "20.0%" in page.locator(".panel").inner_text() and page.locator("canvas.heat").count() == 1
+    press(page, "c")  # two runs in step
+    assert page.locator(".stage").count() == 2 and page.locator(".disagree").count() == 1
+    assert [b.inner_text() for b in page.locator(".caption b").all()] == ["nano", "oracle"]
+    press(page, "f")
+    page.locator("[data-filter=step]").select_option("differs")
+    assert page.locator(".count").inner_text().startswith(f"{2*3} of {rows}")
+    page.locator("[data-filter=step]").select_option("")
+    page.locator("[data-filter=words]").fill("no such words")
+    assert page.locator(".count").inner_text().startswith("0 of")
+    page.locator("[data-filter=words]").fill("")
+    press(page, "Escape", "t")
+    page.keyboard.type("odd")
+    press(page, "Enter")
+    page.locator(".chip.tag", has_text="odd").wait_for(timeout=PATIENCE)
+    page.reload()
+    page.locator(".chip.tag", has_text="odd").wait_for(timeout=PATIENCE)  # kept, and the address leads to the step
+    assert f"step={wrong}" in page.url
+    assert not page.noise and not page.asked
+
+
+def test_hover_goes_both_ways_and_code_is_copied(chromium, saved):
+    page = open_page(chromium, saved, permissions=["clipboard-read", "clipboard-write"])
+    detail(page, 0)
+    line = page.locator(".panel details", has_text="On the screen").locator("li[tabindex]").nth(2)
+    line.hover()
+    page.locator(".hot rect").wait_for(state="attached", timeout=PATIENCE)
+    box = page.locator(".hot rect").bounding_box()
+    page.mouse.move(5, 5)
+    page.mouse.move(box["x"] + box["width"]/2, box["y"] + box["height"]/2)
+    page.locator(".panel li.lit").wait_for(timeout=PATIENCE)
+    page.locator("summary", has_text="Data").click()
+    page.get_by_role("button", name="Copy as Python").click()
+    page.get_by_role("button", name="Copied").wait_for(timeout=PATIENCE)
+    assert page.evaluate("navigator.clipboard.readText()") == "load('mail-0000003', 0).steps[0]"
+
+
+def test_a_large_page_is_a_folder(chromium, runs, tmp_path):
+    page_path, size = save_page(TrackTable(runs, "Large"), tmp_path/"large.html", most=1000)
+    assert page_path == tmp_path/"large"/"index.html" and size > 1000
+    page = open_page(chromium, page_path)
+    page.locator(".stage").first.focus()
+    press(page, "End")
+    at(page, sum(len(t.episode.steps) for t in runs) - 1)
+    assert not page.noise and not page.asked
+
+
+EVIL = "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
+
+def test_hostile_text_is_text(chromium, tmp_path):
+    generate_synthetic_sessions(1, seed=0, output_dir=tmp_path, progress=False)
+    first = load_sessions(tmp_path)[0].episodes[0].steps[0].observation
+    rtl, large = "\u202eright to left \u05d0\u05d1", "x" * 1_000_000
+    elements = [dict(role="button", name=EVIL, box=[.1, .1, .4, .3]), dict(role=rtl, name=large, value=rtl, box=[.5, .5, .9, .9])]
+    observation = Observation(first.image_path, {EVIL: EVIL, "elements": elements, "size": first.meta["size"]})
+    steps = [Step(0., observation, Action("type", text=(EVIL + rtl)[:900]), EVIL), Step(1., observation, Action("answer", text=large), large),
+             Step(2., observation, Action("failed", raw=dict(text=large + EVIL, reason=EVIL)))]
+    notes = [StepNotes(False, [dict(role=EVIL, content=EVIL + large)], EVIL + large, [(EVIL, .5)])]*3
+    tracks = [Track(Episode(EVIL, goal, steps, EVIL, False, EVIL, dict(app=EVIL)), notes, EVIL, EVIL) for goal in (EVIL + large, rtl + EVIL)]
+    path, _ = save_page(TrackTable(tracks, EVIL), tmp_path/"evil.html")
+    began = time.perf_counter()
+    page = open_page(chromium, path)
+    assert time.perf_counter() - began < 20  # bench/inspector.py holds it to 2 s
+    page.locator(".stage").first.focus()
+    press(page, "e", "f", "?")
+    page.locator(".stage").first.focus()
+    for k in range(6):
+        at(page, k); detail(page, k)
+        page.locator(".panel").evaluate("panel => panel.querySelectorAll('details').forEach((d) => { d.open = true; })")
+        page.locator(".stage").first.focus()
+        press(page, "ArrowRight")
+    assert page.title() == EVIL and page.locator("img").count() == 0
+    assert EVIL in page.locator(".panel").inner_text() and not page.noise and not page.asked
+    assert page.locator("script").count() == page.locator("script[id]").count() + 1
+
+
+@cache
+def axe():
+    "The source of axe-core, from the npm registry."
+    import tempfile
+    folder = tempfile.mkdtemp()
+    if not shutil.which("npm"): return None
+    try: subprocess.run(["npm", "pack", "axe-core@4.10.3", "--silent"], cwd=folder, check=True, capture_output=True, timeout=90)
+    except (subprocess.SubprocessError, OSError): return None
+    with tarfile.open(next(Path(folder).glob("*.tgz"))) as tar: return tar.extractfile("package/axe.min.js").read().decode()
+
+
+def serious(page, where="document"):
+    "What axe-core finds that is serious or worse."
+    if axe() is None: pytest.skip("axe-core cannot be had from the npm registry")
+    page.evaluate(axe())
+    found = page.evaluate(f"axe.run({where}, {{resultTypes: ['violations']}})")["violations"]
+    return [(v["id"], v["nodes"][0]["target"], v["nodes"][0].get("failureSummary")) for v in found if v["impact"] in ("serious", "critical")]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1200, 320])
+def test_saved_page_is_accessible(chromium, saved, scheme, width):
+    page = open_page(chromium, saved, color_scheme=scheme, viewport=dict(width=width, height=900))
+    page.locator(".stage").first.focus()
+    press(page, "x", "c", "e", "f", "?")
+    page.locator(".panel .chip.bad").wait_for(timeout=PATIENCE)
+    page.wait_for_timeout(500)
+    assert not serious(page)
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_keys_alone_go_in_and_out(chromium, saved):
+    page = open_page(chromium, saved)
+    detail(page, 0)
+    focus = "(() => { let a = document.activeElement; while (a?.shadowRoot) a = a.shadowRoot.activeElement; return a?.className + '|' + a?.tagName; })()"
+    places = []
+    for _ in range(60):
+        press(page, "Tab")
+        places.append(page.evaluate(focus))
+        if places[-1].endswith("BODY") or places[-1] == "null|undefined": break
+    assert any("stage" in p for p in places) and any("strip" in p for p in places), places
+    assert places[-1].split("|")[1] in ("BODY", "undefined"), places  # out again: no trap
+
+
+# ---- in JupyterLab ----
+
+LONG = """import pathlib, time
+from oaml.schemas.sessions import Episode, from_json
+from oaml.viz.inspector import Inspector
+episode = from_json(Episode, pathlib.Path("long.json").read_text())"""
+OPEN = "began = time.time()\nw = Inspector(episode)\nw"
+PLAY = """from oaml.devices.app_device import AppDevice
+from oaml.scripts.inspect import AppPlay, keep_episode
+play = AppPlay(AppDevice("login"), 7, "played")
+p = Inspector(episode, play=play, save=lambda e: keep_episode(e, "played"))
+p"""
+
+
+@pytest.fixture(scope="module")
+def lab(chromium, tmp_path_factory):
+    "A page of JupyterLab in which the notebook has run; its kernel."
+    folder = tmp_path_factory.mktemp("lab")
+    (folder/"long.json").write_text(to_json(long_episode(folder/"screens")))
+    write_notebook(folder/"n.ipynb", LONG, OPEN, PLAY)
+    with jupyter_lab(folder) as address:
+        page = chromium.new_page(viewport=dict(width=1400, height=1200))
+        run_notebook(page, address, "n.ipynb")
+        page.locator(".oaml[data-drawn]").nth(1).wait_for(timeout=2*PATIENCE)
+        page.folder, page.kernel = folder, Kernel(folder)
+        page.first, page.second = page.locator(".oaml").nth(0), page.locator(".oaml").nth(1)
+        yield page
+
+
+def go(page, widget, row=None):
+    "Put the keys on a widget's screen."
+    widget.locator(".stage").first.scroll_into_view_if_needed()
+    widget.locator(".stage").first.focus()
+
+
+def drawn(page, widget, row):
+    page.wait_for_function("([node, row]) => node.dataset.drawn === row", arg=[widget.element_handle(), str(row)], timeout=PATIENCE)
+
+
+def test_two_hundred_steps_open(lab):
+    assert lab.first.locator(".where").inner_text() == "1 / 200"
+    assert 0 < float(lab.kernel("w.first_drawn / 1000 - began")) < 10  # bench/inspector.py holds it to 1 s
+
+
+def test_a_hundred_keys_step_a_hundred_screens(lab):
+    go(lab, lab.first)
+    for k in range(1, 101):
+        press(lab, "ArrowRight")
+        drawn(lab, lab.first, k)
+    lab.wait_for_timeout(1000)
+    assert lab.kernel("w.at") == "100"
+    lab.first.locator('.panel[data-row="100"]').wait_for(timeout=PATIENCE)
+    assert "Because of 100." in lab.first.locator(".panel").inner_text()
+
+
+def test_a_lost_answer_is_asked_for_again(lab):
+    lab.kernel("[globals().update(lost=[], sends=w.send), setattr(w, 'send', lambda c, b=(): lost.append(c) if len(lost) < 8 else sends(c, b))]")
+    go(lab, lab.first)
+    press(lab, "End")
+    drawn(lab, lab.first, 199)
+    assert int(lab.kernel("len(lost)")) == 8
+    lab.kernel("setattr(w, 'send', sends)")
+
+
+def test_python_goes_to_a_step_and_reads_tags(lab):
+    lab.kernel("setattr(w, 'at', 42)")
+    drawn(lab, lab.first, 42)
+    go(lab, lab.first)
+    press(lab, "t")
+    lab.keyboard.type("look")
+    press(lab, "Enter")
+    lab.first.locator(".chip.tag").wait_for(timeout=PATIENCE)
+    lab.wait_for_timeout(500)
+    assert lab.kernel("w.tags") == "{'long-200#42': ['look']}"
+
+
+def test_jupyterlabs_keys_stay_quiet(lab):
+    cells = lab.locator(".jp-Notebook .jp-Cell").count()
+    go(lab, lab.first)
+    press(lab, "b", "a", "d", "d", "x", "m", "0", "0", "Shift+Enter", "c", "v")  # command mode's: insert, delete, cut, restart
+    lab.wait_for_timeout(500)
+    assert lab.locator(".jp-Notebook .jp-Cell").count() == cells and lab.locator(".jp-Dialog").count() == 0
+    go(lab, lab.first)
+    press(lab, "Tab", "Tab", "Tab")
+    for _ in range(80):
+        press(lab, "Tab")
+        if not lab.evaluate("document.activeElement?.shadowRoot?.querySelector('.oaml') ? true : false"): break
+    else: pytest.fail("Tab does not leave the widget")
+
+
+def test_widget_is_accessible_in_jupyterlab(lab):
+    for theme in ("JupyterLab Light", "JupyterLab Dark"):
+        lab.evaluate("t => document.body.dataset.jpThemeLight = String(t.endsWith('Light'))", theme)
+        lab.wait_for_timeout(400)
+        assert not serious(lab, "document.querySelector('[data-lm-suppress-shortcuts]')")
+    lab.evaluate("document.body.dataset.jpThemeLight = 'true'")
+
+
+def test_corrected_by_mouse_and_kept(lab):
+    widget, folder = lab.second, lab.folder/"played"
+    go(lab, widget)
+    press(lab, "ArrowRight")
+    drawn(lab, widget, 1)
+    widget.locator('.panel[data-row="1"]').wait_for(timeout=PATIENCE)
+    widget.get_by_role("button", name="Correct this step").click()
+    act, box = widget.get_by_label("The right act"), widget.get_by_label("Its box")
+    act.fill("CLICK(x=2, y=0.5)")
+    widget.get_by_role("button", name="Save").click()
+    widget.locator(".wrong-field", has_text="outside [0, 1]").wait_for(timeout=PATIENCE)
+    assert act.get_attribute("aria-invalid") == "true"
+    area = widget.locator(".frame").first.bounding_box()
+    def spot(x, y): return area["x"] + x*area["width"], area["y"] + y*area["height"]
+    lab.mouse.move(*spot(.2, .3)); lab.mouse.down(); lab.mouse.move(*spot(.3, .4)); lab.mouse.move(*spot(.4, .5)); lab.mouse.up()
+    lab.mouse.click(*spot(.3, .4))
+    act_text, box_text = act.input_value(), box.input_value()
+    widget.get_by_role("button", name="Save").click()
+    widget.locator(".panel", has_text="saved in").wait_for(timeout=PATIENCE)
+    (kept,) = [e for s in load_sessions(folder) for e in s.episodes if e.id.endswith("-corrected")]
+    target = kept.steps[1].acceptable[0]
+    assert repr(kept.steps[1].action) == act_text and [float(v) for v in box_text.split(", ")] == list(target.box)
+    assert lab.kernel("p.episodes['long-200-corrected'].steps[1].acceptable[0].box == " + repr(target.box)) == "True"
+    assert kept.steps[2].action == load_long(lab).steps[2].action
+
+
+def load_long(lab):
+    from oaml.schemas.sessions import from_json
+    return from_json(Episode, (lab.folder/"long.json").read_text())
+
+
+def test_login_played_by_mouse_and_keys_trains(lab):
+    widget = lab.second
+    widget.get_by_role("button", name="Play: act yourself").click()
+    def wait(n): lab.wait_for_function("([node, n]) => +node.dataset.live >= n", arg=[widget.element_handle(), n], timeout=PATIENCE)
+    wait(1)
+    n, oracle = 1, generate_synthetic_sessions(1, seed=7, progress=False)[0].episodes[0]
+    for action in [s.action for s in oracle.steps]:
+        area = widget.locator(".frame").first.bounding_box()
+        if action.type == "click": lab.mouse.click(area["x"] + action.x*area["width"], area["y"] + action.y*area["height"])
+        elif action.type == "type": lab.keyboard.type(action.text)
+        elif action.type == "key_press": press(lab, action.key.replace("ctrl", "Control"))
+        else: widget.get_by_role("button", name="Done").click()
+        n += 1
+        wait(n)
+        lab.wait_for_timeout(500)
+    widget.locator(".panel", has_text="the goal is reached").wait_for(timeout=PATIENCE)
+    widget.get_by_role("button", name="Stop and keep").click()
+    widget.locator(".chip.run", has_text="you").wait_for(timeout=PATIENCE)
+    (played,) = [e for s in load_sessions(lab.folder/"played") for e in s.episodes if e.id == "login-7-played"]
+    assert played.success and [s.action.type for s in played.steps] == [s.action.type for s in oracle.steps]
+    assert [s.action.text for s in played.steps] == [s.action.text for s in oracle.steps]
+    pytest.importorskip("torch")
+    from oaml.datasets.next_action import step_sample
+    from oaml.datasets.prompts import PromptFormat
+    from oaml.models.qwen_vl import QwenVLAdapter
+    adapter = QwenVLAdapter.from_pretrained("nano-small", device="cpu")
+    samples = [step_sample(played, k, PromptFormat(precision=2)) for k in range(len(played.steps))]
+    loss = adapter.compute_loss(adapter.prepare_inputs(samples))
+    loss.backward()
+    assert loss.isfinite()
