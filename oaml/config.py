@@ -19,6 +19,7 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(extra="ignore", env_ignore_empty=True, hide_input_in_errors=True, frozen=True)
     anthropic_api_key: SecretStr|None = None  # for `anthropic:MODEL`
     openai_api_key: SecretStr|None = None     # for `openai:MODEL`
+    rft_key: SecretStr|None = Field(None, validation_alias="OAML_RFT_KEY") # shared with `oaml rft-worker`
     prices: Path|None = Field(None, validation_alias="OAML_PRICES") # file of prices, see `models.api_adapter`
 
     @classmethod

@@ -4,9 +4,10 @@
 
 # %% auto #0
 __all__ = ['IGNORED', 'get_default_device', 'keep_freed_memory', 'assistant_labels', 'turn_weights', 'label_html',
-           'BaseVLMAdapter', 'check_adapter']
+           'BaseVLMAdapter', 'check_adapter', 'check_draws']
 
 # %% ../../nbs/10d_models.base_adapter.ipynb #32377626
+import copy
 import ctypes
 import html
 import json
@@ -123,6 +124,12 @@ class BaseVLMAdapter(VLMAdapter):
         "The parameters that training changes."
         return [p for p in self.model.parameters() if p.requires_grad]
 
+    def snapshot(self) -> "BaseVLMAdapter":
+        "A copy of this adapter, which draws as it does now whatever becomes of its weights."
+        other = copy.copy(self)
+        other.model = copy.deepcopy(self.model)
+        return other
+
     @contextmanager
     def evaluating(self):
         "The model in evaluation mode and without gradients; afterwards as it was."
@@ -142,6 +149,7 @@ def check_adapter(
     _check_losses(adapter, batch, tolerance)
     _check_answers(adapter, [dict(s, messages=s["messages"][:-1]) for s in batch])
     _check_saving(adapter, batch)
+    if type(adapter).draw is not VLMAdapter.draw: check_draws(adapter, [dict(s, messages=s["messages"][:-1]) for s in batch])
 
 def _check_losses(adapter: BaseVLMAdapter, batch: list[dict], tolerance: float=1e-4):
     "Losses are sums over supervised tokens, whatever is batched together."
@@ -185,3 +193,28 @@ def _check_saving(adapter: BaseVLMAdapter, batch: list[dict]):
         assert same, "weights changed on the way to disk"
     assert again.prompt_format == adapter.prompt_format, "prompt_format was lost on the way to disk"
     assert len(again.trainable_parameters()) == len(adapter.trainable_parameters()), "other weights are trainable now"
+
+# %% ../../nbs/10d_models.base_adapter.ipynb #9bfe379e
+def check_draws(
+    adapter: BaseVLMAdapter,  # what to check: it has `draw` and `log_probs`
+    batch: list[dict],        # samples, each ending with the user's turn
+    temperature: float=1.,    # above 0
+    tolerance: float=1e-3,    # largest difference of a token's log-probability, nats
+    n: int=3,                 # answers to each sample
+    max_new_tokens: int=8,    # where an answer without end is cut
+) -> float:                   # the largest difference that was found
+    "Hold drawing and learning to each other: the same ids have the same log-probabilities. Raises AssertionError."
+    state = torch.get_rng_state()
+    drawn = adapter.draw(batch, n, temperature, 5, max_new_tokens)
+    assert torch.equal(torch.get_rng_state(), state), "drawing changes others' random numbers"
+    assert drawn == adapter.draw(batch, n, temperature, 5, max_new_tokens), "the same seed draws other answers"
+    assert any(drawn != adapter.draw(batch, n, temperature, k, max_new_tokens) for k in range(4)), "all seeds draw the same answers"
+    flat = [d for answers in drawn for d in answers]
+    inputs = adapter.prepare_drawn([s for s in batch for _ in range(n)], flat)
+    with adapter.evaluating(): log_probs, entropy = adapter.log_probs(inputs, temperature)
+    gaps = [np.abs(row[:len(d.ids)].cpu().numpy() - d.log_probs).max() for row, d in zip(log_probs, flat)]
+    assert max(gaps) <= tolerance, f"drawing and learning differ by {max(gaps):.2g} nats a token"
+    assert (entropy >= 0).all() and inputs["answer_mask"].sum() == sum(len(d.ids) for d in flat), "the mask is not the answers'"
+    learning, _ = adapter.log_probs(inputs, temperature)
+    assert learning.requires_grad, "log_probs has no gradient"
+    return float(max(gaps))

@@ -34,7 +34,8 @@ from ..datasets.lines import CHARS
 from ..datasets.samples import load_image
 from .numpy_engine import LightNano
 from .images import MAPS, READER, RETINA, RETINA_MAPS, NanoImageProcessor
-from ..models.qwen_vl import ImageTextProcessor, QwenVLAdapter, no_bars
+from ..models.interface import Drawn
+from ..models.qwen_vl import ImageTextProcessor, QwenVLAdapter, answer_tensors, no_bars
 from ..models.registry import ModelFamily, register_models
 from .files import NANO_FILES, shipped_nano
 from .reader import load_reader
@@ -535,7 +536,7 @@ class NanoAdapter(QwenVLAdapter):
     def _places(self, inputs: dict[str, Tensor], starts: Tensor) -> Tensor:
         "(3, batch, tokens) places: text counts on, visual tokens have row and column, text goes on behind the larger."
         down, across = (inputs["image_grid_thw"][0, 1:] // self.qwen.config.vision_config.spatial_merge_size).tolist()
-        column = torch.arange(inputs["input_ids"].shape[1], device=self.device)
+        column = inputs.get("columns", torch.arange(inputs["input_ids"].shape[1], device=self.device))
         spot = column - starts[:, None]
         text = column + (spot >= down*across)*(max(down, across) - down*across)
         seen = starts[:, None] + torch.stack((spot*0, spot // across, spot % across))
@@ -550,6 +551,7 @@ class NanoAdapter(QwenVLAdapter):
         seen, *taps = (t.to(x.dtype)[inputs["shown"]] if "shown" in inputs else t.to(x.dtype) for t in (seen, *taps))
         x = x.masked_scatter(visual[..., None], seen)
         mask = x.new_full((x.shape[1], x.shape[1]), float("-inf")).triu(1)[None, None]
+        if "segments" in inputs: mask = mask.masked_fill(_strangers(inputs["segments"])[:, None], float("-inf"))
         return text_states(body.language_model, x, self._places(inputs, starts), mask, taps, visual, rows, noted)
 
     def _states(self, inputs: dict[str, Tensor], keep: Tensor) -> Tensor:
@@ -564,6 +566,85 @@ class NanoAdapter(QwenVLAdapter):
         light = self.device.type == "cpu" and not self.is_lora and all(len(s["images"]) == 1 for s in samples)
         if not light: return super()._complete(samples, max_new_tokens, temperature, seed)
         return LightNano.of(self).complete(samples, max_new_tokens, temperature, seed)
+def _strangers(segments: Tensor) -> Tensor:
+    "(rows, tokens, tokens): is the latter of another answer? `segments` (rows, tokens): 0 the prompt, then the answers'."
+    return (segments[:, None, :] != 0) & (segments[:, None, :] != segments[:, :, None])
+
+# %% ../../nbs/11f_nano.model.ipynb #6ba5aa57
+@patch
+def _draw(self: NanoAdapter, samples: list[dict], n: int, temperature: float, seed: int, most: int) -> list[list[Drawn]]:
+    "`draw`, on a processor by NumPy."
+    light = self.device.type == "cpu" and not self.is_lora and all(len(s["images"]) == 1 for s in samples)
+    if not light: return QwenVLAdapter._draw(self, samples, n, temperature, seed, most)
+    return LightNano.of(self).draw(samples, n, temperature, seed, most)
+
+@patch
+def snapshot(self: NanoAdapter) -> "LightNano|NanoAdapter":
+    "What draws as this model does now, whatever becomes of its weights: on a processor a nano on NumPy."
+    if self.device.type == "cpu" and not self.is_lora: return LightNano.of(self, copy=True)
+    return QwenVLAdapter.snapshot(self)
+
+# %% ../../nbs/11f_nano.model.ipynb #e3bd511f
+@patch
+def prepare_drawn(self: NanoAdapter,
+    samples: list[dict],     # each ending with the user's turn
+    drawn: list[Drawn],      # an answer to each, of `draw`
+) -> dict[str, Tensor]:      # equal prompts once, with all their answers behind them
+    "Tensors for `log_probs`. The screens are read again only where the short way cannot be taken, as with LoRA."
+    images = [load_image(x, f"batch[{i}].images[{j}]") for i, s in enumerate(samples) for j, x in enumerate(s["images"])]
+    alike = len(images) == len(samples) and len({image.shape for image in images}) == 1
+    if self.is_lora or not alike: return QwenVLAdapter.prepare_drawn(self, samples, drawn)
+    keys = [(hash(image.tobytes()), d.prompt) for image, d in zip(images, drawn, strict=True)]
+    screens = {screen: image for (screen, _), image in zip(keys, images)}
+    prompts = {key: [d for k, d in zip(keys, drawn) if k == key] for key in dict.fromkeys(keys)}
+    seen = self.processor.image_processor(list(screens.values()))
+    self._check_seen(seen, prompts)
+    shown = [list(screens).index(screen) for screen, _ in prompts]
+    rows = _packed(prompts, self.tokenizer.pad_token_id)
+    order = {key: iter(spots) for key, spots in zip(prompts, rows.pop("spots"))}
+    answers = answer_tensors(drawn, self.tokenizer.pad_token_id)
+    spots = torch.tensor([spot for key in keys for spot in next(order[key])])
+    return self._to_device(dict(
+        rows, **answers, answer_spots=spots, pixel_values=seen["pixel_values"], shown=torch.tensor(shown),
+        image_grid_thw=seen["image_grid_thw"][shown], mm_token_type_ids=(rows["input_ids"] == self.image_id).int()))
+
+@patch
+def _check_seen(self: NanoAdapter, seen: dict, prompts: dict):
+    "Refuse answers to prompts with other numbers of visual tokens than their screens have."
+    want = int(seen["image_grid_thw"][0].prod()) // self.processor.image_processor.merge_size**2
+    for _, prompt in prompts:
+        if (have := prompt.count(self.image_id)) != want: raise ValueError(f"batch: {have} image tokens for {want} visual tokens")
+
+def _packed(prompts: dict[tuple, list[Drawn]], pad: int) -> dict:
+    "A row for each prompt, its answers behind it; `spots`: of each answer's tokens, where the state before them is asked for."
+    rows = [_packed_row(prompt, [d.ids for d in drawn]) for (_, prompt), drawn in prompts.items()]
+    asked = [sorted({column for spots in row["asked"] for column in spots}) for row in rows]
+    width = max(map(len, asked))
+    place = lambda r, columns: [r*width + asked[r].index(c) for c in columns]
+    fill = lambda name, value: torch.nn.utils.rnn.pad_sequence([torch.tensor(row[name]) for row in rows], True, value)
+    return dict(input_ids=fill("ids", pad), columns=fill("columns", 0), segments=fill("segments", -1),
+                rows=torch.tensor([a + a[-1:]*(width - len(a)) for a in asked]),
+                spots=[[place(r, spots) for spots in row["asked"]] for r, row in enumerate(rows)])
+
+def _packed_row(prompt: tuple[int, ...], answers: list[tuple[int, ...]]) -> dict:
+    "A prompt and its answers in one row."
+    row, n = dict(ids=list(prompt), columns=list(range(len(prompt))), segments=[0]*len(prompt), asked=[]), len(prompt)
+    for k, ids in enumerate(answers, 1):
+        at = len(row["ids"])
+        row["ids"] += ids[:-1]  # nothing is asked behind the last token
+        row["columns"] += range(n, n + len(ids) - 1)
+        row["segments"] += [k]*(len(ids) - 1)
+        row["asked"].append([n - 1, *range(at, at + len(ids) - 1)])
+    return row
+
+# %% ../../nbs/11f_nano.model.ipynb #4de78b43
+@patch
+def _answer_states(self: NanoAdapter, inputs: dict[str, Tensor], drawn: dict[str, Tensor]) -> Tensor:
+    "(drawn tokens, size) last states before each of the answers' tokens, answer by answer."
+    if "segments" not in inputs: return QwenVLAdapter._answer_states(self, inputs, drawn)
+    starts = inputs["mm_token_type_ids"].argmax(1)
+    states = self._read({k: v for k, v in inputs.items() if k != "rows"}, starts, inputs["rows"])
+    return states.flatten(0, 1)[drawn["answer_spots"]]
 
 # %% ../../nbs/11f_nano.model.ipynb #4a847480
 RANDOM_NANOS = {"nano-new": True, "nano-small": False} # drawn at random, so no files are needed: is it the larger one?

@@ -4,11 +4,11 @@
 
 # %% auto #0
 __all__ = ['Count', 'Natural', 'Seed', 'Positive', 'Share', 'Decay', 'METRICS', 'Section', 'ModelSection', 'LoraSection',
-           'DataSection', 'knobs_of', 'PromptSection', 'Kind', 'StreamSection', 'TrainingSection', 'LoggingSection',
-           'ConfigError', 'dotted', 'TrainingConfig', 'complaint', 'unknown_key', 'metric_names', 'check_metric',
-           'members', 'section_of', 'key_names', 'ConfigLoader', 'read_yaml', 'read_json', 'key_line', 'parse_override',
-           'put', 'read_text', 'written', 'load_config', 'config_text', 'config_values', 'changed_keys', 'knobs',
-           'type_name']
+           'DataSection', 'knobs_of', 'PromptSection', 'Kind', 'StreamSection', 'TrainingSection', 'RftSection',
+           'LoggingSection', 'ConfigError', 'dotted', 'TrainingConfig', 'complaint', 'unknown_key', 'metric_names',
+           'check_metric', 'members', 'section_of', 'key_names', 'ConfigLoader', 'read_yaml', 'read_json', 'key_line',
+           'parse_override', 'put', 'read_text', 'written', 'load_config', 'config_text', 'config_values',
+           'changed_keys', 'knobs', 'type_name']
 
 # %% ../../nbs/13a_training.config.ipynb #dc44b725
 import difflib
@@ -146,6 +146,36 @@ class TrainingSection(Section):
     threads: Count|None = Field(None, description="CPU threads; null = torch's choice, or 1 of each process")
     processes: Count = Field(1, description="CPU processes that share the forward passes of a step")
 
+# %% ../../nbs/13a_training.config.ipynb #741e8840
+class RftSection(Section):
+    "Reinforcement fine-tuning in applications (see scripts.rft)."
+    apps: list[str] = Field(["files"], min_length=1, description="applications that are practised in")
+    first_seed: Seed = Field(600_000, description="first seed of the episodes, of the training split")
+    starts: Count = Field(256, description="episodes of each application, practised again and again")
+    group: int = Field(8, ge=2, description="rollouts from one start")
+    groups: Count = Field(4, description="groups in an update, of those with successes and failures")
+    together: Count = Field(4, description="groups played at the same time")
+    patience: Count = Field(8, description="rounds of play without enough mixed groups after which an update takes what there is")
+    temperature: Positive = Field(1.0, description="of the draws")
+    max_new_tokens: Count = Field(64, description="where an answer without end is cut")
+    reward: Literal["success", "near_target"] = Field("success", description="near_target: an exploit planted for gallery.rft")
+    std: Literal["sample", "population", "none"] = Field("sample", description="what advantages are divided by: as TRL, as AgentCPM, nothing")
+    loss: Literal["grpo", "dr_grpo", "dapo"] = Field("grpo", description="how tokens are averaged")
+    ratio: Literal["token", "sequence"] = Field("token", description="what is clipped: each token's ratio, or an answer's")
+    epsilon: Share = Field(0.2, description="ratios are clipped below 1 minus this")
+    epsilon_high: Positive|None = Field(0.28, description="and above 1 plus this; null = as epsilon")
+    beta: float = Field(0.0, ge=0, description="weight of the divergence from the model that training began with")
+    step_weight: float = Field(0.5, ge=0, description="weight of advantages among equal screens, next to those among rollouts")
+    discount: Share = Field(0.95, description="of the reward for each later step, among equal screens")
+    epochs: Count = Field(1, description="optimizer steps on each window")
+    staleness: Natural = Field(1, description="updates, at most, between the weights that drew an answer and those that learn from it")
+    replay: Natural = Field(64, description="starts whose last success is kept for a group without any; 0 = none")
+    midway: Share = Field(0.0, description="share of the groups that begin within a kept success")
+    repeats: Count = Field(3, description="times that a rollout may show one screen before it is ended: it goes in circles")
+    workers: Natural = Field(0, description="threads that play while the model learns; 0 = by turns, which resumes bit for bit")
+    listen: str|None = Field(None, description="address for workers in other processes, such as tcp://127.0.0.1:5701; null = none")
+    deadline: Positive = Field(600.0, description="seconds that a learner waits for workers before it says what they lack")
+
 # %% ../../nbs/13a_training.config.ipynb #4ecfb8a1
 class LoggingSection(Section):
     "What is written down, and when. Steps are optimizer steps."
@@ -186,6 +216,7 @@ class TrainingConfig(Section):
     lora: LoraSection|None = None
     data: DataSection = DataSection()
     stream: StreamSection|None = None
+    rft: RftSection|None = None
     prompt: PromptSection = PromptSection()
     training: TrainingSection = TrainingSection()
     logging: LoggingSection = LoggingSection()
