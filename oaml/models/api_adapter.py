@@ -430,11 +430,12 @@ class ApiVLMAdapter(VLMAdapter):
         self.provider, self.model, self.dialect, self.concurrency = provider, model, dialect, concurrency
         self.temperature, self._native = temperature, tool is not None
         self._key = _key_for(provider, api_key, base_url)
-        client = self._connect(base_url, max_retries, transport)
+        client = self.client = self._connect(base_url, max_retries, transport)
         self.base_url = str(client.base_url)
         check_url(self.base_url, self._key is not None)
         self._backend = (_Anthropic(client, model, tool) if provider == "anthropic" else
                          _OpenAIComputer(client, model, tool) if tool else _OpenAIChat(client, model))
+        self.usage_of = self._backend._usage  # of what a reply says of its tokens
         ask_server = prompt_format is None and base_url and not self._native and provider == "openai"
         served = self._served_format() if ask_server else None
         self.lent, prompt_format = served is not None, prompt_format or served  # is it an oaml model, lent by its server?
@@ -455,8 +456,8 @@ class ApiVLMAdapter(VLMAdapter):
             api_key=key, base_url=base_url, max_retries=max_retries, http_client=http)
 
     @contextmanager
-    def _plain_errors(self):
-        "The SDK's errors as `ApiError`, without the key."
+    def plain_errors(self):
+        "A context in which the SDK's errors are `ApiError`s, without the key."
         try: yield
         except self._sdk.APIError as e: raise ApiError(self._told(e)) from None
 
@@ -492,7 +493,7 @@ class ApiVLMAdapter(VLMAdapter):
         question, drawing = question_of(sample, self._guide, self._native), {}
         wanted = temperature or self.temperature
         if wanted is not None: drawing = dict(temperature=wanted) | (dict(seed=seed) if self.provider == "openai" else {})
-        with self._plain_errors(): return self._backend.ask(question, max_new_tokens, **drawing)
+        with self.plain_errors(): return self._backend.ask(question, max_new_tokens, **drawing)
 
     def generate_batch(self,
         samples: list[dict],               # each ending with the user's turn
