@@ -6,7 +6,7 @@
 __all__ = ['CASE_COLUMNS', 'STOP_GRACE_S', 'SSH_TRIES', 'ENDED', 'POLL_S', 'new_session', 'cases_of_csv', 'JobManifest',
            'JobRecord', 'job_folder', 'new_job', 'list_jobs', 'Backend', 'session_command', 'LocalBackend', 'end_group',
            'ended_status', 'SSHBackend', 'packed', 'unpack', 'RayBackend', 'get_backend', 'wish_to_stop', 'run_job',
-           'spawn_job', 'main']
+           'spawn_job', 'scheduler_main']
 
 # %% ../../nbs/17n_prompt2policy.backends.ipynb #5bb888b9
 import csv
@@ -445,7 +445,7 @@ def spawn_job(
     with open(job.log_path, "ab") as log:
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True).pid
 
-def main(
+def scheduler_main(
     args: Sequence[str], # the job's folder, and --again
 ) -> None:
     "The scheduler as a program; an error is a status of the job."
@@ -455,4 +455,4 @@ def main(
         if job.path.is_dir() and not job.is_locked(): job.set_status("error", str(e))
         raise SystemExit(str(e)) from None
 
-if __name__ == "__main__" and "ipykernel" not in sys.modules: main(sys.argv[1:])
+if __name__ == "__main__" and "ipykernel" not in sys.modules: scheduler_main(sys.argv[1:])
