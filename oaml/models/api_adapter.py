@@ -431,11 +431,12 @@ class ApiVLMAdapter(VLMAdapter):
         self.provider, self.model, self.dialect, self.concurrency = provider, model, dialect, concurrency
         self.temperature, self._native = temperature, tool is not None
         self._key = _key_for(provider, api_key, base_url)
-        client = self._connect(base_url, max_retries, transport)
+        client = self.client = self._connect(base_url, max_retries, transport)
         self.base_url = str(client.base_url)
         check_url(self.base_url, self._key is not None)
         self._backend = (_Anthropic(client, model, tool) if provider == "anthropic" else
                          _OpenAIComputer(client, model, tool) if tool else _OpenAIChat(client, model))
+        self.usage_of = self._backend._usage  # of what a reply says of its tokens
         ask_server = prompt_format is None and base_url and not self._native and provider == "openai"
         served = self._served_format() if ask_server else None
         self.lent, prompt_format = served is not None, prompt_format or served  # is it an oaml model, lent by its server?
@@ -496,8 +497,8 @@ def _served_format(self: ApiVLMAdapter) -> dict|None:
 # %% ../../nbs/10f_models.api_adapter.ipynb #a71ada03
 @patch
 @contextmanager
-def _plain_errors(self: ApiVLMAdapter):
-    "The SDK's errors as `ApiError`, without the key."
+def plain_errors(self: ApiVLMAdapter):
+    "A context in which the SDK's errors are `ApiError`s, without the key."
     try: yield
     except self._sdk.APIError as e: raise ApiError(self._error_line(e)) from None
 
@@ -526,7 +527,7 @@ def ask(self: ApiVLMAdapter,
     question, drawing = question_of(sample, self._guide, self._native), {}
     wanted = temperature or self.temperature
     if wanted is not None: drawing = dict(temperature=wanted) | (dict(seed=seed) if self.provider == "openai" else {})
-    with self._plain_errors(): return self._backend.ask(question, max_new_tokens, **drawing)
+    with self.plain_errors(): return self._backend.ask(question, max_new_tokens, **drawing)
 
 # %% ../../nbs/10f_models.api_adapter.ipynb #bb1f53ab
 def _key_for(provider: str, explicit: str|SecretStr|None, base_url: str|None) -> SecretStr|None:

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['LORA_NAMES', 'DEFAULT_LORA', 'ImageTextProcessor', 'as_chat', 'has_torchvision', 'load_processor', 'choose_4bit',
            'nf4_config', 'attach_lora', 'check_lora_knobs', 'lora_modules', 'check_lora', 'load_parts', 'QwenVLAdapter',
-           'means_folder', 'no_bars']
+           'answer_tensors', 'means_folder', 'no_bars']
 
 # %% ../../nbs/10e_models.qwen_vl.ipynb #7101c4b0
 import importlib.util
@@ -24,6 +24,7 @@ from transformers.processing_utils import ProcessorMixin
 from ..datasets.samples import chats_of, check_drawing, check_sample, load_image
 from .base_adapter import (
     IGNORED, BaseVLMAdapter, assistant_labels, get_default_device, label_html, turn_weights)
+from .interface import Drawn
 from .cards import CARD, check_folder, read_card, saved_folder, write_card
 from .registry import find_family
 from ..schemas.arguments import check_arguments
@@ -194,6 +195,7 @@ class QwenVLAdapter(BaseVLMAdapter):
         self.tokenizer = t = processor.tokenizer
         self.header = t.encode("<|im_start|>assistant\n", add_special_tokens=False)
         self.end, self.image_id = t.convert_tokens_to_ids(["<|im_end|>", "<|image_pad|>"])
+        self.placeholders = [self.qwen.config.image_token_id, self.qwen.config.video_token_id]
         self.stops = sorted({self.end, t.pad_token_id, t.eos_token_id})
         self.control = [token.content for token in t.added_tokens_decoder.values() if token.special]
         self.max_length = min(t.model_max_length, self.qwen.config.get_text_config().max_position_embeddings)
@@ -365,6 +367,100 @@ def hold_back(self: QwenVLAdapter,
     token = self.tokenizer.encode(text, add_special_tokens=False)[0]
     kept = [[ids, bias] for ids, bias in self.qwen.generation_config.sequence_bias or () if ids != [token]]
     self.qwen.generation_config.sequence_bias = kept + [[[token], -float(nats)]]*bool(nats) or None
+
+# %% ../../nbs/10e_models.qwen_vl.ipynb #dcc07965
+@patch
+def draw(self: QwenVLAdapter,
+    samples: list[dict],     # each ending with the user's turn
+    n: int=1,                # answers to each
+    temperature: float=1.,   # above 0; answers are drawn from the probabilities to the power of its inverse
+    seed: int=0,             # of the draws
+    max_new_tokens: int=64,  # where an answer without end is cut
+) -> list[list[Drawn]]:      # for each sample its `n` answers
+    "Answers as token ids, with the log-probabilities of the distribution that they were drawn from."
+    check_drawing(temperature, max_new_tokens)
+    if not temperature: raise ValueError("temperature: 0 draws nothing; use a number above 0")
+    with self.evaluating(): return self._draw(samples, n, temperature, seed, max_new_tokens) if samples else []
+
+@patch
+def _draw(self: QwenVLAdapter, samples: list[dict], n: int, temperature: float, seed: int, most: int) -> list[list[Drawn]]:
+    "`draw` by transformers."
+    inputs = self._to_device(self._encode(samples, answered=False, side="left"))
+    with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        out = self.qwen.generate(
+            **inputs, do_sample=True, temperature=float(temperature), top_p=1., top_k=0, max_new_tokens=most,
+            repetition_penalty=1.0, num_return_sequences=n, suppress_tokens=self.placeholders, eos_token_id=self.stops, output_scores=True,
+            pad_token_id=self.tokenizer.pad_token_id, return_dict_in_generate=True)
+    answers = out.sequences[:, inputs["input_ids"].shape[1]:]
+    chances = torch.stack(out.scores, 1).float().log_softmax(-1).gather(-1, answers[..., None])[..., 0].cpu().numpy()
+    prompts = [tuple(ids[m == 1].tolist()) for ids, m in zip(inputs["input_ids"], inputs["attention_mask"])]
+    flat = [self._drawn(prompts[k // n], ids, chances[k]) for k, ids in enumerate(answers.tolist())]
+    return [flat[k:k+n] for k in range(0, len(flat), n)]
+
+@patch
+def _drawn(self: QwenVLAdapter, prompt: tuple[int, ...], ids: list[int], chances) -> Drawn:
+    "One answer, up to the token that ends it."
+    end = next((k + 1 for k, t in enumerate(ids) if t in self.stops), len(ids))
+    return Drawn(prompt, tuple(ids[:end]), chances[:end], self._answer(ids))
+
+# %% ../../nbs/10e_models.qwen_vl.ipynb #029b5817
+@patch
+def prepare_drawn(self: QwenVLAdapter,
+    samples: list[dict],     # each ending with the user's turn
+    drawn: list[Drawn],      # an answer to each, of `draw`
+) -> dict[str, Tensor]:      # of prompts with answers behind them, `answer_ids` and `answer_mask` (answers, longest answer)
+    "Tensors for `log_probs`. Raises ValueError where a sample encodes to another prompt than was answered."
+    inputs = self._encode(samples, answered=False, side="left")
+    for i, (ids, mask, d) in enumerate(zip(inputs["input_ids"], inputs["attention_mask"], drawn, strict=True)):
+        if tuple(ids[mask == 1].tolist()) != d.prompt: raise ValueError(f"batch[{i}]: encodes to another prompt than was answered")
+    answers = answer_tensors(drawn, self.tokenizer.pad_token_id)
+    ids, mask = answers["answer_ids"], answers["answer_mask"].to(inputs["attention_mask"].dtype)
+    inputs["input_ids"] = torch.cat((inputs["input_ids"], ids), 1)
+    inputs["attention_mask"] = torch.cat((inputs["attention_mask"], mask), 1)
+    inputs["mm_token_type_ids"] = F.pad(inputs["mm_token_type_ids"], (0, ids.shape[1]))
+    return self._to_device(inputs | answers)
+
+def answer_tensors(
+    drawn: list[Drawn], # answers
+    pad: int,           # id behind an answer's end
+) -> dict[str, Tensor]: # (answers, longest answer) each
+    "`answer_ids`, padded on the right, and `answer_mask`, float32: where they are."
+    rows = [torch.tensor(d.ids) for d in drawn]
+    mask = torch.nn.utils.rnn.pad_sequence([torch.ones(len(r)) for r in rows], True)
+    return dict(answer_ids=torch.nn.utils.rnn.pad_sequence(rows, True, pad), answer_mask=mask)
+
+# %% ../../nbs/10e_models.qwen_vl.ipynb #4d1bdee4
+@patch
+def log_probs(self: QwenVLAdapter,
+    inputs: dict[str, Tensor], # from `prepare_drawn`
+    temperature: float=1.,     # that the answers were drawn at
+) -> tuple[Tensor, Tensor]:    # float32 (answers, longest answer) each; 0 behind an answer's end
+    "Log-probabilities of the drawn ids, with gradient, and the entropy at each, without."
+    ids, mask = inputs["answer_ids"], inputs["answer_mask"]
+    rest = {name: v for name, v in inputs.items() if not name.startswith("answer_")}
+    keep = mask.bool()
+    logits = self.qwen.lm_head(self._answer_states(rest, inputs)).float() + self._token_bias()
+    chances = (logits / temperature).log_softmax(-1)
+    with torch.no_grad(): entropy = -(chances.exp() * chances.clamp_min(-1e4)).sum(-1)
+    place = lambda values: torch.zeros_like(mask).masked_scatter(keep, values)
+    return place(chances.gather(-1, ids[keep][:, None])[:, 0]), place(entropy)
+
+@patch
+def _answer_states(self: QwenVLAdapter, inputs: dict[str, Tensor], drawn: dict[str, Tensor]) -> Tensor:
+    "(drawn tokens, size) last states before each of the answers' tokens, answer by answer."
+    n = drawn["answer_ids"].shape[1]
+    return self.qwen.model(**inputs, use_cache=False).last_hidden_state[:, -n-1:-1][drawn["answer_mask"].bool()]
+
+@patch
+def _token_bias(self: QwenVLAdapter) -> Tensor:
+    "What is added to the scores of single tokens in drawing, and so in learning (`hold_back`)."
+    bias, values = self.qwen.generation_config.sequence_bias or (), torch.zeros(self.qwen.lm_head.weight.shape[0], device=self.device)
+    values[self.placeholders] = -torch.inf
+    for ids, nats in bias.items() if isinstance(bias, dict) else bias:
+        if len(ids) != 1: raise ValueError(f"sequence_bias: {list(ids)}; learning knows only of single tokens")
+        values[ids[0]] = nats
+    return values
 
 # %% ../../nbs/10e_models.qwen_vl.ipynb #5a63000e
 @patch(cls_method=True)

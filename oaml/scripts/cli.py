@@ -4,10 +4,11 @@
 
 # %% auto #0
 __all__ = ['app', 'MENDABLE', 'ALIASES', 'miniwob', 'data', 'oaml_command', 'command_options', 'command_words', 'synth_command',
-           'train_command', 'sweep_command', 'pretrain_command', 'dagger_command', 'eval_command', 'predict_command',
-           'inspect_command', 'leaderboard_command', 'demo_command', 'miniwob_collect', 'miniwob_train', 'miniwob_eval',
-           'serve_device_command', 'serve_task_command', 'serve_controller_command', 'main', 'run_script',
-           'serve_model_command', 'data_export', 'data_import', 'data_validate']
+           'train_command', 'sweep_command', 'pretrain_command', 'dagger_command', 'rft_command', 'rft_worker_command',
+           'eval_command', 'predict_command', 'inspect_command', 'leaderboard_command', 'demo_command',
+           'miniwob_collect', 'miniwob_train', 'miniwob_eval', 'serve_device_command', 'serve_task_command',
+           'serve_controller_command', 'main', 'run_script', 'serve_model_command', 'data_export', 'data_import',
+           'data_validate']
 
 # %% ../../nbs/18i_scripts.cli.ipynb #8c4b8724
 import inspect
@@ -204,6 +205,31 @@ def dagger_command(
     for row in _mendable(run, config=config, rounds=rounds, episodes=episodes, overrides=set):
         known = row.get("success") is not None
         typer.echo(f"round {row['round']}: " + (f"success {row['success']:.1%}" if known else "not measured"))
+
+# %% ../../nbs/18i_scripts.cli.ipynb #dc98cdfb
+@app.command("rft")
+def rft_command(
+    config: Annotated[str, typer.Argument(help="Config with an rft section, such as configs/rft.yaml.")],
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was stopped.")]=False,
+    set: Annotated[list[str], typer.Option("--set", help="Change a key: section.key=value.")]=[],
+):
+    """Let a policy **practise**, and make what succeeds likelier (reinforcement fine-tuning). Needs training.max_steps.
+
+    Example: `oaml rft configs/rft.yaml --set rft.apps=[login]`.
+    """
+    from oaml.scripts.rft import rft as run
+    result = _mendable(run, config=config, overrides=set, resume=resume)
+    typer.echo(f"{result.status} at step {result.step}" + (f"; the agent is in {result.agent}" if result.agent else ""))
+
+@app.command("rft-worker")
+def rft_worker_command(
+    config: Annotated[str, typer.Argument(help="The learner's config; it has rft.listen.")],
+    connect: Annotated[str, typer.Option(help="Where the learner listens, such as tcp://127.0.0.1:5701.")]="tcp://127.0.0.1:5701",
+    set: Annotated[list[str], typer.Option("--set", help="Change a key: section.key=value.")]=[],
+):
+    """**Play** for a learner in another process. With a key in OAML_RFT_KEY, on both ends, also over a network."""
+    from oaml.scripts.rft import rft_worker as run
+    typer.echo(f"{_mendable(run, config=config, connect=connect, overrides=set)} rounds played")
 
 # %% ../../nbs/18i_scripts.cli.ipynb #52ca9e33
 @app.command("eval")
