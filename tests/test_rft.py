@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from oaml.datasets.rft import RFT_SAMPLES, GUIMTRFTDataset, GUIRFTDataset, RFTError, parse_rft_line, read_rft, validate_rft
 from oaml.rewards.gui import (
     GUI_REWARDS, WeightedReward, action_args_check, action_schema_check, action_type_check, distance_score, react_check, reward_map)
-from oaml.schemas.agentcpm import AgentCPM, agentcpm_problem, agentcpm_schema
+from oaml.schemas.agentcpm import AgentCPM, agentcpm_problem, agentcpm_response, agentcpm_schema
 from oaml.schemas.dialects import BOMBS, DIALECTS, DialectError, check_dialect
 from oaml.schemas.sessions import Action
 from oaml.scripts.cli import app
@@ -275,8 +275,11 @@ def test_ten_thousand_hostile_answers():
     answers = [*(b for b in BOMBS if b), *(hostile(rng) for _ in range(10_000))]
     read = 0
     for answer in answers:
-        try: read += len(acts := strict.parse(answer, (640, 480))) > 0 and all(isinstance(a, Action) for a in acts)
-        except DialectError as e: assert str(e)
+        try: acts, why = strict.parse(answer, (640, 480)), None
+        except DialectError as e: acts, why = [], str(e)
+        action, _ = agentcpm_response(answer)
+        assert action == acts[0] if len(acts) == 1 else action.type == "failed" and action.raw["reason"] and (acts or why)
+        read += bool(acts)
     assert read < len(answers)/10
     loose = AgentCPM(compat=True)
     for answer in answers[:2000]:
