@@ -61,7 +61,7 @@ def _ordered(box: list, name: str) -> list:
     if x1 < x2 and y1 < y2 and x1 >= 0 and y1 >= 0: return box
     raise ValueError(f"{name}: {box} is not left, top, then right, bottom, in pixels")
 
-# %% ../../nbs/09i_datasets.rft.ipynb #a9de9a8d
+# %% ../../nbs/09i_datasets.rft.ipynb #d4507d77
 def read_flat_boxes(
     boxes,              # `bbox` of a record: [[x1, y1, x2, y2], ...], pixels of the original screen; null where there is none
     steps: int=1,       # of the record
@@ -76,6 +76,7 @@ def read_flat_boxes(
     if _is_corners(boxes): return corners(boxes, name)
     return [corners(b, f"{name}[{k}]") for k, b in enumerate(_one_each(boxes, steps, name))]
 
+# %% ../../nbs/09i_datasets.rft.ipynb #24be0e9c
 def read_corner_boxes(
     boxes,              # `bbox` of a record: [[x1, y1], [x2, y2]] for one step, else a list of such or null
     steps: int=1,       # of the record
@@ -224,7 +225,7 @@ def screen(self:RFTRecord,
         raise RFTError(f"{self.where}: image.{key}: {image.size[0]}x{image.size[1]} pixels; a screen has {MIN_SIDE} each way or more")
     return image
 
-# %% ../../nbs/09i_datasets.rft.ipynb #64743377
+# %% ../../nbs/09i_datasets.rft.ipynb #32010c79
 def _check_box(box: list|None, place: list|None, size: tuple[int, int], where: str):
     "Raise RFTError unless the box is on the screen and has the place (thousandths) in it, up to half a thousandth."
     if box is None: return
@@ -235,13 +236,14 @@ def _check_box(box: list|None, place: list|None, size: tuple[int, int], where: s
         if not low - .5*n/AGENTCPM_GRID <= v*n/AGENTCPM_GRID <= high + .5*n/AGENTCPM_GRID:
             raise RFTError(f"{where}: {box} does not hold the answer's place {place}")
 
+# %% ../../nbs/09i_datasets.rft.ipynb #b2616f6e
 @patch
 def check_step(self:RFTRecord,
     k: int,               # which
     size: tuple[int, int],# of its screen, pixels
 ):
     "Raise RFTError unless the boxes of a step fit its screen and its answer."
-    step, first = self.steps[k], self.system is not None
+    step = self.steps[k]
     for name, box, field in (("bbox", step.box, "POINT"), ("bbox2", step.to_box, "to")):
         _check_box(box, step.solution.get(field), size, f"{self.where}: {name}[{k}]")
 

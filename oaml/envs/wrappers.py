@@ -28,6 +28,7 @@ from .dm import FIELDS, RESPONSE, DmActionType, TreeSpec, dm_env, position_in, s
 from .gym_env import CHARS
 from ..devices.hierarchy import from_xml
 from ..tasks.task_env import TaskStep
+from ..schemas.agentcpm import AgentCPM  # one of `DIALECTS` by its import
 from ..schemas.dialects import DIALECTS
 from ..schemas.sessions import SCHEMA_VERSION, Action, Episode, SchemaError, Session, Step, to_json
 from ..ui.events import (DOUBLE_MS, LONG_MS, WAIT_MS, Event, KeyDown, PointerDown, PointerMove, PointerUp, Answer,
