@@ -1,7 +1,8 @@
 """One update of reinforcement fine-tuning, ours beside TRL's GRPOTrainer: the same prompts, 8 answers to each, one run.
 
-python bench/rft.py [--groups 4]  writes bench/rft.json and bench/rft.md: seconds a group, split into drawing, scoring and
-learning. Single steps only: TRL has no place for a fresh screen at each step. Both start from the shipped nano, on one thread,
+python bench/rft.py [--groups 4]  writes bench/rft.json and bench/rft.md.
+
+Seconds a group, split into drawing, scoring and learning. Single steps only: TRL has no place for a fresh screen at each step. Both start from the shipped nano, on one thread,
 vision frozen, one prompt an update (of prompts of different lengths TRL 1.16 makes tensors that do not fit each other with
 nano's processor, which reads screens), and take turns. Counted is the processor's time of this process, which a busy machine
 stretches less than the clock's.
@@ -126,7 +127,7 @@ def main():
     known = dict(groups=given.groups, answers=GROUP, load=os.getloadavg()[0], environment=environment(), rows=table)
     (HERE/"rft.json").write_text(json.dumps(known, indent=1))
     theirs = next(r["group"] for r in table if r["who"].startswith("TRL"))
-    lines = ["# One update of a group of 8", "", __doc__.split("\n\n")[1].replace("\n", " "), "",
+    lines = ["# One update of a group of 8", "", " ".join(__doc__.split("\n\n")[2].split()), "",
              f"CPU seconds a group, medians of {given.groups} prompts; load of the machine at the end: {known['load']:.1f}.", "",
              "| | draw | score | learn | a group | times TRL's speed | tokens an answer |", "|---|---|---|---|---|---|---|"]
     lines += [f"| {r['who']} | {r['draw']:.2f} | {r['score']:.3f} | {r['learn']:.2f} | {r['group']:.2f} | {theirs/r['group']:.1f} | {r['tokens_each']:.0f} |" for r in table]
