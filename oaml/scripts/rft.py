@@ -179,7 +179,7 @@ def torch_norm(
     from torch.nn.utils import clip_grad_norm_
     return float(clip_grad_norm_(parameters, longest or math.inf))
 
-# %% ../../nbs/18k_scripts.rft.ipynb #c00c656e
+# %% ../../nbs/18k_scripts.rft.ipynb #40e54887
 def update_row(
     played: dict,  # the trainer's `played`
     learnt: dict,  # the trainer's `learnt`
@@ -195,7 +195,7 @@ def update_row(
         mixed=share("mixed", "groups"), rollouts=new["rollouts"], steps_each=share("steps", "rollouts"), **ends,
         groups=len(groups), dropped_uniform=new["dropped_uniform"], dropped_stale=new["dropped_stale"], replayed=new["replayed"],
         answers=sum(len(r.steps) for g in groups for r in g.rollouts), staleness=mean(ages), staleness_max=max(ages),
-        **{k: learnt[k] for k in ("kl", "entropy", "clipped", "gap", "tokens")},
+        **{k: learnt[k] for k in ("kl", "entropy", "clipped", "gap", "tokens")}, kl_start=learnt.get("kl_start"),
         draw_seconds=round(played["seconds"], 3), learn_seconds=round(learnt["seconds"], 3))
 
 # %% ../../nbs/18k_scripts.rft.ipynb #31eb9044
@@ -287,7 +287,7 @@ def rft_worker(
     alone = config.model_copy(update=dict(rft=config.rft.model_copy(update=dict(workers=0, listen=None))))
     return rollout_worker(connect, rollout_source(alone, fmt), partial(load_drawer, adapter), key or _rft_key(), config.rft.deadline)
 
-# %% ../../nbs/18k_scripts.rft.ipynb #665d31fb
+# %% ../../nbs/18k_scripts.rft.ipynb #409e2cdb
 @check_arguments
 def rft(
     config: TrainingConfig|str|os.PathLike, # or the path of one; it has an rft section
@@ -305,7 +305,7 @@ def rft(
         torch.set_num_threads(config.training.threads)
     fmt = config.prompt.prompt_format()
     adapter = load_learner(config, fmt)
-    reference = load_learner(config, fmt) if config.rft.beta else None
+    reference = load_learner(config, fmt) if config.rft.reference or config.rft.beta else None
     source = rollout_source(config, fmt)
     trainer = RftTrainer(adapter, source, config, None, rft_evaluate(config, fmt), hooks, reference, progress)
     with workers_of(source, config, key): return trainer.fit(resume=resume)
