@@ -506,7 +506,7 @@ def load_state(self: RolloutSource,
     kept = [g.rollouts[0] for g in unpack_groups(plain["kept"], pngs(state["kept_screens"]))]
     self.replay.kept = OrderedDict((r.start, r) for r in kept)
 
-# %% ../../nbs/14b_runtime.rollouts.ipynb #f40e5663
+# %% ../../nbs/14b_runtime.rollouts.ipynb #a73f19d4
 @dataclass(frozen=True)
 class ChainLink:
     "An answer at one step of a recorded episode."
@@ -515,17 +515,17 @@ class ChainLink:
     drawn: Drawn              # the answer
     score: float              # its reward
     advantage: float          # in its group
-    history: tuple[str, ...]  # the model's own answers at earlier steps
+    said: tuple[tuple[int, str], ...] # the model's own answers at earlier steps, by the records' ids
 
 def play_chain(
     drawer,                                    # has `draw`
-    dataset,                                   # record by id: step_id, prompt, next_id and what `score` needs
+    record_at: Callable[[int, dict[int, str]], dict], # id, own answers by id -> a record: step_id, next_id and what follows needs
     id: int,                                   # of the first step
-    ask: Callable[[dict, tuple[str, ...]], dict], # a record and the model's own answers so far -> a sample
+    ask: Callable[[dict], dict],               # a record -> a sample
     score: Callable[[str, dict], float],       # an answer and its record -> a reward
     rules: PlayRules=PlayRules(),              # its group, temperature and max_new_tokens
     good: float=.9,                            # a score with which an answer leads on
-    width: int=3,                              # answers, at most, that lead on from one step: those of the best advantages
+    width: int=3,                              # answers, at most, that lead on: those of the best advantages
     std: str="population",                     # as of `group_advantages`; AgentCPM's
     seed: int=0,                               # of the draws
 ) -> list[ChainLink]:                          # all answers, step by step
@@ -534,15 +534,16 @@ def play_chain(
     links, paths, k = [], [(id, ())], 0
     while paths:
         further = []
-        for at, history in paths:
-            record = dataset[at]
-            drawn = drawer.draw([ask(record, history)], rules.group, rules.temperature, (seed*1_009 + k) % 2**31, rules.max_new_tokens)[0]
+        for at, said in paths:
+            record = record_at(at, dict(said))
+            drawn = drawer.draw([ask(record)], rules.group, rules.temperature, (seed*1_009 + k) % 2**31, rules.max_new_tokens)[0]
             scores = [float(score(d.text, record)) for d in drawn]
             advantages = group_advantages(torch.tensor(scores), std).tolist()
-            links += [ChainLink(at, record["step_id"], d, s, a, history) for d, s, a in zip(drawn, scores, advantages)]
-            best = sorted(range(len(drawn)), key=lambda i: -advantages[i])[:width]
-            if record["next_id"] is not None:
-                further += [(record["next_id"], (*history, drawn[i].text)) for i in best if scores[i] >= good]
+            links += [ChainLink(at, record["step_id"], d, s, a, said) for d, s, a in zip(drawn, scores, advantages)]
+            best = sorted(range(len(drawn)), key=lambda i: -advantages[i])
+            further += [(advantages[i], (record["next_id"], (*said, (at, drawn[i].text)))) for i in best
+                        if record["next_id"] is not None and scores[i] >= good]
             k += 1
-        paths = list(dict.fromkeys(further))[:width]
+        ordered = [path for _, path in sorted(further, key=lambda x: -x[0])]
+        paths = list(dict.fromkeys(ordered))[:width]
     return links

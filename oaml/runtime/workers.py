@@ -92,7 +92,7 @@ def _own(drawer):
     if hasattr(own, "prompts"): own.prompts = OrderedDict()
     return own
 
-# %% ../../nbs/14c_runtime.workers.ipynb #610a8439
+# %% ../../nbs/14c_runtime.workers.ipynb #40c2a137
 @patch
 def _begin(self: WorkedSource, drawer, version: int):
     "From now on workers play with these weights; the first time they are started."
@@ -123,9 +123,10 @@ def next_groups(self: WorkedSource,
     "Groups for the next update. Raises RuntimeError that says why there are none."
     with self.ready:
         self._begin(drawer, version)
-        self.drop_stale(version)
         began, rounds, before = time.monotonic(), self.rounds, self.counts.copy()
-        enough = lambda: len(self.queue) >= self.rules.groups or self.queue and self.rounds - rounds >= self.rules.patience
+        def enough():
+            self.drop_stale(version)  # what comes in was perhaps begun long ago
+            return len(self.queue) >= self.rules.groups or self.queue and self.rounds - rounds >= self.rules.patience
         while not enough():
             if why := self._why_none(began, rounds, before): raise RuntimeError(why)
             self.ready.wait(1.)

@@ -178,7 +178,7 @@ def in_parts(
     ordered = sorted(by_prompt.values(), key=lambda xs: len(xs[0].drawn.prompt) + sum(len(x.drawn.ids) for x in xs))
     for k in range(0, len(ordered), prompts): yield [x for xs in ordered[k:k+prompts] for x in xs]
 
-# %% ../../nbs/13f_training.grpo.ipynb #22a38d84
+# %% ../../nbs/13f_training.grpo.ipynb #677f96ff
 def old_log_probs(
     experiences: list[Experience], # a part
     mask: Tensor,                  # (answers, tokens) of `prepare_drawn`
@@ -200,10 +200,10 @@ def policy_gradients(
     temperature: float=1.,          # that was drawn at
     prompts: int=4,                 # in a part
     bf16: bool=False,               # autocast?
-    reference=None,                 # an adapter not to go far from; needed if `rule.beta`
+    reference=None,                 # the model that training began with; needed if `rule.beta`, else it is looked at once
     version: int=0,                 # of the weights now: what they drew tells how far drawing and learning are apart
     after_part: Callable[[], None]=lambda: None, # called after each part
-) -> dict[str, float]:              # loss; kl, entropy and clipped, means over tokens; gap, nats; tokens
+) -> dict[str, float]:              # loss; kl, entropy, clipped: means over tokens; gap, nats; tokens; with a reference kl_start
     "Compute the gradients of a window. Raises ValueError for a window without answers."
     if not experiences: raise ValueError("window: has no answers to learn from")
     tokens, total = sum(len(x.drawn.ids) for x in experiences), defaultdict(float)
@@ -212,10 +212,12 @@ def policy_gradients(
         inputs = adapter.prepare_drawn([x.sample for x in part], [x.drawn for x in part])
         mask, advantages = inputs["answer_mask"], torch.tensor([x.advantage for x in part], device=adapter.device)
         with cast(): now, entropy = adapter.log_probs(inputs, temperature)
-        with torch.no_grad(), cast(): far = reference.log_probs(inputs, temperature)[0] if rule.beta and reference else None
+        wanted = reference and (rule.beta or "kl_start" not in total)
+        with torch.no_grad(), cast(): far = reference.log_probs(inputs, temperature)[0] if wanted else None
         old = old_log_probs(part, mask)
         loss, clipped = clipped_loss(now, old, advantages, mask, rule, far, len(experiences), tokens)
         loss.backward()
+        if wanted and "kl_start" not in total: total["kl_start"] = float((kl_k3(now.detach(), far)*mask).sum()/mask.sum())
         same = torch.tensor([float(x.version == version) for x in part], device=adapter.device)
         figures = _figures(now.detach(), old, entropy, mask, clipped, same) | dict(loss=float(loss.detach()))
         for name, value in figures.items(): total[name] = max(total[name], value) if name == "gap" else total[name] + value

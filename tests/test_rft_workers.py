@@ -1,0 +1,74 @@
+"Worker processes that play for a learner: one is killed and the others go on; when all are, the learner says so in time."
+import multiprocessing
+import sys
+
+import pytest
+
+pytest.importorskip("torch", reason='pip install "oaml[train]"')
+pytest.importorskip("zmq", reason='pip install "oaml[rl]"')
+if sys.platform == "win32": pytest.skip("Windows has no SIGKILL, with which workers are killed here", allow_module_level=True)
+
+KEY = "a-key-that-both-ends-know"
+
+
+class Dice:
+    "Draws DONE() or WAIT()."
+    def draw(self, samples, n, temperature, seed, most):
+        import numpy as np
+
+        from oaml.models.interface import Drawn
+        rng = np.random.default_rng(seed)
+        answer = lambda: "DONE()" if rng.random() < .5 else "WAIT()"
+        return [[Drawn((1,), (2,), np.zeros(1, np.float32), answer()) for _ in range(n)] for _ in samples]
+
+
+def by_chance(rollout): return float(len(rollout.steps) > 1)
+
+
+def pieces():
+    "What a source is made of, on both ends."
+    from oaml.datasets.prompts import PromptFormat
+    from oaml.runtime.rollouts import PlayRules, SourceRules, Start
+    return ([Start("login", 600_000 + k) for k in range(4)], PromptFormat(), PlayRules(group=4, repeats=2),
+            SourceRules(groups=2, together=1, staleness=1, patience=100), by_chance)
+
+
+def play(address, key):
+    "A worker process."
+    from oaml.runtime.rollouts import RolloutSource
+    from oaml.runtime.workers import rollout_worker
+    rollout_worker(address, RolloutSource(*pieces()), lambda weights: Dice(), key, deadline=300)
+
+
+def begin(address, key=KEY):
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["oaml.runtime.workers"])
+    process = context.Process(target=play, args=(address, key), daemon=True)
+    process.start()
+    return process
+
+
+def test_a_killed_worker_is_done_without():
+    from oaml.runtime.workers import RolloutServer, WorkedSource
+    with WorkedSource(*pieces(), workers=0, room=2, deadline=300) as source, RolloutServer(source, lambda drawer: b"w", key=KEY) as server:
+        workers = [begin(server.address) for _ in range(2)]
+        for version in range(3):
+            groups = source.next_groups(Dice(), version)
+            assert len(groups) == 2 and all(version - r.version in (0, 1) for g in groups for r in g.rollouts)
+        workers[0].kill()
+        for version in range(3, 6): assert len(source.next_groups(Dice(), version)) == 2
+        workers[1].kill()
+        for worker in workers: worker.join(60)
+        source.deadline = 3.
+        with pytest.raises(RuntimeError, match="no group came in"):
+            for version in range(6, 20): source.next_groups(Dice(), version)
+
+
+def test_a_worker_ends_with_its_learner():
+    from oaml.runtime.workers import RolloutServer, WorkedSource
+    with WorkedSource(*pieces(), workers=0, room=2, deadline=300) as source, RolloutServer(source, lambda drawer: b"w", key=KEY) as server:
+        worker = begin(server.address)
+        source.next_groups(Dice(), 0)
+        source.close()
+        worker.join(120)
+        assert worker.exitcode == 0
