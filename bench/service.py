@@ -19,7 +19,7 @@ from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
 
-from oaml.devices.daemon import serve_in_process
+from oaml.devices.daemon import listen_on, serve_in_process
 from oaml.service.controller import TaskController, controller_server
 from oaml.service.records import RewardHistoryItem, TaskSampleExecutionResult
 from oaml.service.task import Task
@@ -107,23 +107,29 @@ def holdings(pid):
     return dict(threads=len(list(task.iterdir())), files=len(list(Path(f"/proc/{pid}/fd").iterdir())), children=len(children))
 
 
+def find_this():
+    "Processes to come find this module."
+    path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([str(HERE), *path]))
+
+
 @contextmanager
 def ours(task, **given):
     "Our worker in a process of its own: its port and its process's id."
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
+    find_this()
     with serve_in_process(served_task, dict(module=f"service.{task}", **given)) as (url, process):
         yield int(url.rpartition(":")[2]), process.pid
 
 
 @contextmanager
-def theirs(python):
-    "AgentRL's worker, with the same task."
+def theirs(python, controller="http://127.0.0.1:9/api"):
+    "AgentRL's worker, with the same task, in an environment of its own."
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder)/"their_echo.py").write_text(THEIRS)
         (Path(folder)/"echo.yaml").write_text("echo:\n  module: their_echo.EchoTask\n  parameters: {name: echo, concurrency: 2000, full_async: true, tools: " + json.dumps(TOOLS) + "}\n")
-        port = 25_021
-        process = subprocess.Popen([python, "-m", "agentrl.worker", "echo", "-c", "echo.yaml", "-C", "http://127.0.0.1:9/api", "--host", "127.0.0.1",
-                                    "-p", str(port), "--log-level", "ERROR"], cwd=folder, env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | dict(PYTHONPATH=folder),
+        with listen_on("127.0.0.1", 0) as free: port = free.getsockname()[1]
+        process = subprocess.Popen([python, "-m", "agentrl.worker", "echo", "-c", "echo.yaml", "-C", controller, "--host", "127.0.0.1",
+                                    "-p", str(port), "-s", f"http://127.0.0.1:{port}/api", "--log-level", "ERROR"], cwd=folder, env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | dict(PYTHONPATH=folder),
                                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             asyncio.run(answering(port))
@@ -278,6 +284,7 @@ def leaks(sessions=10_000, isolation="none"):
 
 def killed(sessions=1000, kills=5):
     "A controller with two workers of which one after the other is killed -9: what it holds before and after."
+    find_this()
     with serve_in_process(served_controller, dict(dead_s=2., silence_s=4.)) as (url, process):
         port = int(url.rpartition(":")[2])
         workers = [start_worker(url) for _ in range(2)]
@@ -310,8 +317,7 @@ def start_worker(url):
     "A worker as a process that can be killed."
     code = ("from oaml.service.worker import served_task\n"
             f"served_task('service.ChaosTask', dict(concurrency=24), deadlines={QUICK!r}, controller={url + '/api'!r}, beat_s=.5).run()")
-    return subprocess.Popen([sys.executable, "-c", code], env=os.environ | dict(PYTHONPATH=os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])),
-                            stderr=subprocess.DEVNULL)
+    return subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
 
 
 if __name__ == "__main__":
