@@ -5,8 +5,9 @@
 # %% auto #0
 __all__ = ['LOCAL_HOSTS', 'HEAD_S', 'BODY_S', 'MAX_CONNECTIONS', 'LEASE_GRACE_S', 'Refusal', 'Access', 'read_token', 'read_body',
            'json_object', 'Deadlines', 'FastDeadlines', 'most_connections', 'Repeats', 'listen_on', 'bounded_server',
-           'NumberedRequests', 'request_number', 'SerialThread', 'BareLease', 'Lease', 'LeaseTable', 'ServiceRoute',
-           'http_answer', 'service_app', 'DaemonServer', 'serve_in_thread', 'serve_in_process', 'run_foreground']
+           'NumberedRequests', 'request_number', 'has_left', 'SerialThread', 'BareLease', 'Lease', 'LeaseTable',
+           'ServiceRoute', 'http_answer', 'DirectRoutes', 'service_app', 'DaemonServer', 'serve_in_thread',
+           'serve_in_process', 'run_foreground']
 
 # %% ../../nbs/04q_devices.daemon.ipynb #6b4fa86a
 import asyncio
@@ -365,13 +366,20 @@ def request_number(
     if text and not re.fullmatch("[1-9][0-9]{0,15}", text): raise Refusal(400, "the header X-Oaml-Number wants 1, 2, 3...")
     return int(text) if text else None
 
+async def has_left(
+    request: Any, # Starlette's
+) -> bool:
+    "True if nobody waits for the answer any more."
+    served = getattr(getattr(request, "receive", None), "__self__", None)  # uvicorn knows, and Starlette's way to ask it takes long
+    return served.disconnected if hasattr(served, "disconnected") else await request.is_disconnected()
+
 @patch
 async def repeats(self: NumberedRequests,
     digest: bytes, # of a request's content
 ) -> bool:
     "True if such a request, without a number, is the last one again, whose answer nobody got."
     if self.task is None or digest != self.digest or self.heard: return False
-    return all([await asker.is_disconnected() for asker in self.askers])
+    return all([await has_left(asker) for asker in self.askers])
 
 @patch
 async def answer_once(self: NumberedRequests,
@@ -387,7 +395,7 @@ async def answer_once(self: NumberedRequests,
     try: return await self.answer(number, digest, start)
     finally:
         self.askers.remove(request)
-        if number == self.number and not self.heard: self.heard = not await request.is_disconnected()
+        if number == self.number and not self.heard: self.heard = not await has_left(request)
 
 # %% ../../nbs/04q_devices.daemon.ipynb #0e82d246
 class SerialThread:
@@ -601,20 +609,24 @@ def http_answer(
 # %% ../../nbs/04q_devices.daemon.ipynb #aa040028
 _POLICY_VIOLATION = 1008  # of the WebSocket protocol's codes
 
-def _guarded(route: ServiceRoute, access: Access):
-    "Starlette's route, which asks `access` first."
+def _endpoint(route: ServiceRoute, access: Access) -> Callable:
+    "What gives the route's answer, and asks `access` first."
     from starlette.responses import Response
-    from starlette.routing import Route, WebSocketRoute
     async def endpoint(request):
         (access.check_health if route.health else access.check)(request.headers)
         got = await route.answer(request)
         return got if isinstance(got, Response) else http_answer(got)
+    return endpoint
+
+def _guarded(route: ServiceRoute, access: Access):
+    "Starlette's route, which asks `access` first."
+    from starlette.routing import Route, WebSocketRoute
     async def conversation(ws):
         try: access.check(ws.headers)
         except Refusal as e: return await ws.close(_POLICY_VIOLATION, str(e)[:123])
         await route.answer(ws)
     if route.method == "WS": return WebSocketRoute(route.path, conversation)
-    return Route(route.path, endpoint, methods=[route.method])
+    return Route(route.path, _endpoint(route, access), methods=[route.method])
 
 def _as_refusal(request: Any, e: Exception) -> Refusal:
     "What stands for an error that a request met."
@@ -624,6 +636,25 @@ def _as_refusal(request: Any, e: Exception) -> Refusal:
     refusal.headers.update(e.headers or {})
     return refusal
 
+# %% ../../nbs/04q_devices.daemon.ipynb #af000008
+class DirectRoutes:
+    "An ASGI application that answers some addresses without Starlette's router."
+    def __init__(self,
+        app: Any,          # Starlette's, for whatever is not in the table
+        table: dict,       # (method, path): what gives the answer
+        refused: Callable, # the answer to a request that raised
+    ):
+        self.app, self.state, self.table, self.refused = app, app.state, table, refused
+
+    async def __call__(self, scope, receive, send):
+        from starlette.requests import Request
+        answer = self.table.get((scope.get("method"), scope.get("path")))
+        if answer is None: return await self.app(scope, receive, send)
+        request = Request(scope, receive, send)
+        try: response = await answer(request)
+        except (Refusal, SchemaError) as e: response = await self.refused(request, e)
+        await response(scope, receive, send)
+
 # %% ../../nbs/04q_devices.daemon.ipynb #aa040029
 def service_app(
     routes: Sequence[ServiceRoute],  # what is answered
@@ -631,7 +662,7 @@ def service_app(
     leases: LeaseTable,              # watched while the application lives, closed at its end
     error: Callable[[Refusal], dict]=lambda refusal: dict(error=str(refusal)), # the body of an answer that refuses
     around: Callable[[], Any]=nullcontext, # an asynchronous context, held while the application lives and its leases are closed
-) -> "starlette.applications.Starlette":
+) -> DirectRoutes:
     "An ASGI application. Needs the extra `serve`."
     need_serve()
     from starlette.applications import Starlette
@@ -648,7 +679,7 @@ def service_app(
     app = Starlette(routes=[_guarded(r, access) for r in routes], lifespan=life,
                     exception_handlers={Refusal: refused, SchemaError: refused, 404: refused, 405: refused})
     app.state.leases = leases
-    return app
+    return DirectRoutes(app, {(r.method, r.path): _endpoint(r, access) for r in routes if r.method != "WS" and "{" not in r.path}, refused)
 
 # %% ../../nbs/04q_devices.daemon.ipynb #119f8b7a
 class DaemonServer:

@@ -6,7 +6,7 @@
 __all__ = ['ServedWorker', 'ServedTask', 'check_origin', 'RelayedSession', 'TaskController', 'plain_text', 'controller_server',
            'serve_controller']
 
-# %% ../../nbs/16d_service.controller.ipynb #128fa9d3
+# %% ../../nbs/16d_service.controller.ipynb #7c5b12bd
 import asyncio
 import hashlib
 import html
@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 from fastcore.basics import patch
 
-from ..devices.daemon import (LOCAL_HOSTS, Access, BareLease, DaemonServer, LeaseTable, Refusal, ServiceRoute, http_answer,
+from ..devices.daemon import (LOCAL_HOSTS, Access, BareLease, DaemonServer, DirectRoutes, LeaseTable, Refusal, ServiceRoute, http_answer,
                                  json_object, most_connections, read_body, request_number, serve_in_thread, service_app)
 from ..devices.wire import need_serve, nearest, wire_json
 from .records import SampleStatus, nearest_index
@@ -450,7 +450,7 @@ def page(self: TaskController) -> str:
     return _PAGE.format(_table(("task", "worker", "sessions", "last heartbeat"), workers),
                         _table(("session", "task", "sample", "worker", "client"), sessions[:1000]))
 
-# %% ../../nbs/16d_service.controller.ipynb #ddb50909
+# %% ../../nbs/16d_service.controller.ipynb #0c7804f0
 @asynccontextmanager
 async def _connected(self: TaskController):
     "While the application lives: connections to workers, and an eye on them."
@@ -462,7 +462,7 @@ async def _connected(self: TaskController):
         finally: watching.cancel()
 
 @patch
-def app(self: TaskController) -> "starlette.applications.Starlette":
+def app(self: TaskController) -> DirectRoutes:
     "Both dialects and the page. Needs the extra `serve`."
     async def workers(request): return self.list_workers()
     async def sessions(request): return self.list_sessions()
@@ -486,7 +486,7 @@ def controller_server(
     need_serve()
     if not controller.access.protects(host): raise ValueError(f"host: {host} is reached by other machines; give a token (token_file)")
     more_files()
-    return DaemonServer(controller.app(), host, port, fast=True, timeout_keep_alive=120, most=most_connections(8192))
+    return DaemonServer(controller.app(), host, port, fast=True, proxy_headers=False, timeout_keep_alive=120, most=most_connections(8192))
 
 @contextmanager
 def serve_controller(

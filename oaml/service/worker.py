@@ -6,7 +6,7 @@
 __all__ = ['ISOLATIONS', 'TaskDeadlines', 'SampleLease', 'TaskWorker', 'http_address', 'session_number', 'task_server',
            'more_files', 'serve_task', 'served_task']
 
-# %% ../../nbs/16c_service.worker.ipynb #5aeb38f7
+# %% ../../nbs/16c_service.worker.ipynb #ec0683b9
 import asyncio
 import hashlib
 import logging
@@ -21,7 +21,7 @@ from fastcore.basics import patch
 from pydantic import Field
 from pydantic.dataclasses import dataclass as checked
 
-from ..devices.daemon import (Access, BareLease, DaemonServer, LeaseTable, Refusal, ServiceRoute, http_answer, json_object,
+from ..devices.daemon import (Access, BareLease, DaemonServer, DirectRoutes, LeaseTable, Refusal, ServiceRoute, http_answer, json_object,
                                  most_connections, read_body, request_number, serve_in_thread, service_app)
 from ..devices.wire import STRICT, need_serve
 from ..schemas.sessions import plain_errors
@@ -76,18 +76,23 @@ class SampleLease(BareLease):
         self.worker.leases.drop(self)
         self.worker.keep(self)
 
-# %% ../../nbs/16c_service.worker.ipynb #e5c18254
+# %% ../../nbs/16c_service.worker.ipynb #deec2995
 @patch
 async def _in_time(self: SampleLease, turn: asyncio.Future, deadline: str) -> TaskTurn:
     "The turn; if it does not come before the deadline, one that says so."
-    seconds = getattr(self.worker.deadlines, deadline)
-    try:
-        async with asyncio.timeout(seconds): return await asyncio.shield(turn)
-    except TimeoutError:
+    seconds, late = getattr(self.worker.deadlines, deadline), False
+    def expire():
+        nonlocal late
+        late = True
         self.session.finish(SampleStatus.TASK_ERROR, None, f"the task gave no turn within {seconds:g} s ({deadline})")
-        await self.worker.end(self)
-        return await turn
-    finally: self.touch()
+    timer = asyncio.get_running_loop().call_later(seconds, expire)
+    try:
+        given = await turn
+        if late: await self.worker.end(self)
+        return given
+    finally:
+        timer.cancel()
+        self.touch()
 
 @patch
 async def close(self: SampleLease) -> None:
@@ -344,9 +349,9 @@ async def _living(self: TaskWorker):
             if self.notices: await asyncio.wait(self.notices, timeout=1)
             self.task.release()
 
-# %% ../../nbs/16c_service.worker.ipynb #52c9a53d
+# %% ../../nbs/16c_service.worker.ipynb #64eefeea
 @patch
-def app(self: TaskWorker) -> "starlette.applications.Starlette":
+def app(self: TaskWorker) -> DirectRoutes:
     "The routes, below /api. Needs the extra `serve`."
     async def indices(request): return self.indices
     async def sessions(request): return {str(id): lease.index for id, lease in self.leases.leases.items()}
@@ -359,7 +364,7 @@ def app(self: TaskWorker) -> "starlette.applications.Starlette":
     routes += [ServiceRoute("POST", "/api/cancel_all_with_notice", self.cancel_all), ServiceRoute("GET", "/health", health, health=True)]
     return service_app(routes, self.access, self.leases, lambda refusal: dict(detail=str(refusal)), lambda: _living(self))
 
-# %% ../../nbs/16c_service.worker.ipynb #4144eac8
+# %% ../../nbs/16c_service.worker.ipynb #da9e3d62
 _KEEP_ALIVE_S = 120  # seconds that a connection may be idle
 _RESERVE = 64        # connections beyond two for each session
 
@@ -372,7 +377,7 @@ def task_server(
     need_serve()
     if not worker.access.protects(host): raise ValueError(f"host: {host} is reached by other machines; give a token (token_file)")
     more_files()
-    server = DaemonServer(worker.app(), host, port, fast=True, timeout_keep_alive=_KEEP_ALIVE_S,
+    server = DaemonServer(worker.app(), host, port, fast=True, proxy_headers=False, timeout_keep_alive=_KEEP_ALIVE_S,
                           most=most_connections(max(1024, 2*worker.task.concurrency + _RESERVE)))
     worker.address = worker.address or f"{server.url}/api"
     return server
