@@ -4,13 +4,15 @@
 
 # %% auto #0
 __all__ = ['LOCAL_HOSTS', 'HEAD_S', 'BODY_S', 'MAX_CONNECTIONS', 'LEASE_GRACE_S', 'Refusal', 'Access', 'read_token', 'read_body',
-           'json_object', 'Deadlines', 'most_connections', 'Repeats', 'listen_on', 'bounded_server', 'NumberedRequests',
-           'SerialThread', 'Lease', 'LeaseTable', 'ServiceRoute', 'http_answer', 'service_app', 'DaemonServer',
-           'serve_in_thread', 'serve_in_process', 'run_foreground']
+           'json_object', 'Deadlines', 'FastDeadlines', 'most_connections', 'Repeats', 'listen_on', 'bounded_server',
+           'NumberedRequests', 'request_number', 'has_left', 'SerialThread', 'BareLease', 'Lease', 'LeaseTable',
+           'ServiceRoute', 'http_answer', 'DirectRoutes', 'service_app', 'DaemonServer', 'serve_in_thread',
+           'serve_in_process', 'run_foreground']
 
 # %% ../../nbs/04q_devices.daemon.ipynb #6b4fa86a
 import asyncio
 import hmac
+import itertools
 import json
 import logging
 import os
@@ -26,7 +28,7 @@ import traceback
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -144,7 +146,7 @@ class Deadlines:
     ):
         "Starts the clock; if there are more than `most` connections now, one of them ends."
         super().connection_made(transport)
-        self._awaited, self._since, self._timer = None, 0., None
+        self._awaited, self._turn, self._timer = None, 0, None
         self._start_clock()
         if len(self.connections) > self.most: self._make_room()
 
@@ -164,20 +166,20 @@ class Deadlines:
 
 # %% ../../nbs/04q_devices.daemon.ipynb #aa040013
 @patch(as_prop=True)
-def waiting(self: Deadlines) -> bool:
-    "True if it is the client's turn."
-    return repr(self.conn.their_state) in ("IDLE", "SEND_BODY")
+def part(self: Deadlines) -> str|None:
+    "The part of a request that the client has to send now: head or body; None if it is not the client's turn."
+    return dict(IDLE="head", SEND_BODY="body").get(repr(self.conn.their_state))
+
+_TURNS = itertools.count()  # who waits since when; a loop's time may stand still for a millisecond
 
 @patch
 def _start_clock(self: Deadlines):
     "For the part of the request that is awaited, if that is another than before; none for a WebSocket."
-    part = self.conn.their_state, self.cycle
-    if part == self._awaited: return
-    self._awaited, self._since = part, self.loop.time()
+    if (self.part, self.cycle) == self._awaited: return
+    self._awaited, self._turn = (self.part, self.cycle), next(_TURNS)
     self._stop_clock()
-    if not self.waiting or self not in self.connections: return
-    seconds = self.head_s if repr(self.conn.their_state) == "IDLE" else self.body_s
-    self._timer = self.loop.call_later(seconds, self._give_up)
+    if not self.part or self not in self.connections: return
+    self._timer = self.loop.call_later(self.head_s if self.part == "head" else self.body_s, self._give_up)
 
 @patch
 def _stop_clock(self: Deadlines):
@@ -190,26 +192,65 @@ _TOO_LATE = b"""HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-typ
 @patch
 def _give_up(self: Deadlines):
     "Too late: answer so, unless an answer has begun."
-    answered = repr(self.conn.their_state) != "IDLE" and self.cycle.response_started
+    answered = self.part != "head" and self.cycle.response_started
     if not answered: self.transport.write(_TOO_LATE)
     self.transport.close()
 
 @patch
 def _make_room(self: Deadlines):
     "End whoever has delayed the server longest; this one, if all others are being answered."
-    last = min((c for c in self.connections if getattr(c, "waiting", False)), key=lambda c: c._since)
+    last = min((c for c in self.connections if getattr(c, "part", None)), key=lambda c: c._turn)
     self.connections.discard(last)
     last.transport.abort()
+
+# %% ../../nbs/04q_devices.daemon.ipynb #af000002
+_BESIDE_BODY = 2**16  # bytes of a request that are not its body
+
+class FastDeadlines(Deadlines):
+    "The same for the parser in C."
+    part, beside = "head", 0
+
+    def data_received(self,
+        data: bytes, # some of a request
+    ):
+        "As above; a request with too much beside its body ends."
+        self.beside += len(data)
+        super().data_received(data)
+        if self.part and self.beside > _BESIDE_BODY: self.send_400_response("Invalid HTTP request received.")
+
+    def on_message_begin(self):
+        "A request begins."
+        self.part = "head"
+        super().on_message_begin()
+
+    def on_headers_complete(self):
+        "Its header is whole."
+        self.part = "body"
+        super().on_headers_complete()
+
+    def on_body(self,
+        body: bytes, # some of it
+    ):
+        "Some of its body came."
+        self.beside -= len(body)
+        super().on_body(body)
+
+    def on_message_complete(self):
+        "It is whole."
+        self.part, self.beside = None, 0
+        super().on_message_complete()
 
 # %% ../../nbs/04q_devices.daemon.ipynb #c0940f0c
 MAX_CONNECTIONS = 1024  # of a server, however many files its process may have open
 
-def most_connections() -> int:
+def most_connections(
+    wanted: int=MAX_CONNECTIONS, # if there are files for them
+) -> int:
     "Connections that a server of this process may hold at once."
     try: import resource
     except ImportError: return MAX_CONNECTIONS//4  # Windows: asyncio waits for 512 sockets at most
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return MAX_CONNECTIONS if files == resource.RLIM_INFINITY else min(MAX_CONNECTIONS, files//2)
+    return wanted if files == resource.RLIM_INFINITY else min(wanted, files//2)
 
 # %% ../../nbs/04q_devices.daemon.ipynb #d451601a
 class Repeats(logging.Filter):
@@ -264,18 +305,26 @@ def _log_error(loop: asyncio.AbstractEventLoop, context: dict):
 
 _REPEATS = Repeats()
 
+def _http_protocol(fast: bool) -> tuple[type, type]:
+    "The clock, and the parser that it is for."
+    if not fast:
+        from uvicorn.protocols.http.h11_impl import H11Protocol
+        return Deadlines, H11Protocol
+    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+    return FastDeadlines, HttpToolsProtocol
+
 def bounded_server(
     app: Any,             # an ASGI application
     head_s: float=HEAD_S, # seconds for the header of a request
     body_s: float=BODY_S, # seconds for its body
     most: int|None=None,  # connections at once; None: what the process has files for
+    fast: bool=False,     # parse in C
     **more,               # further keys of `uvicorn.Config`
 ) -> "uvicorn.Server":    # to be run on what `listen_on` gives
     "A server with deadlines, a bound on its connections and a log that stays short. Needs the extra `serve`."
     import uvicorn
-    from uvicorn.protocols.http.h11_impl import H11Protocol
     limits = dict(head_s=head_s, body_s=body_s, most=most or most_connections())
-    config = uvicorn.Config(app, http=type("BoundedHttp", (Deadlines, H11Protocol), limits), log_level="warning",
+    config = uvicorn.Config(app, http=type("BoundedHttp", _http_protocol(fast), limits), log_level="warning",
                             access_log=False, backlog=_ACCEPTED_AT_ONCE, **more)
     logging.getLogger("uvicorn.error").addFilter(_REPEATS)
     return type("BoundedServer", (_Startup, uvicorn.Server), {})(config)
@@ -283,7 +332,12 @@ def bounded_server(
 # %% ../../nbs/04q_devices.daemon.ipynb #aa040017
 class NumberedRequests:
     "One client's requests, each carried out once: a repeated one gets the first one's answer."
-    def __init__(self): self.number, self.digest, self.task = 0, b"", None
+    def __init__(self): self.number, self.digest, self.task, self.askers, self.heard = 0, b"", None, [], True
+
+    @property
+    def busy(self) -> bool:
+        "True while the last request is carried out."
+        return self.task is not None and not self.task.done()
 
     async def answer(self,
         number: int,   # of the request, counted from 1
@@ -291,14 +345,57 @@ class NumberedRequests:
         start: Callable[[], Awaitable], # carries it out
     ) -> Any:
         "What `start` gives, or gave. Raises Refusal for a number out of order."
-        busy = self.task is not None and not self.task.done()
         if number == self.number and number:
             if digest != self.digest: raise Refusal(409, f"number {number} was another request; the next is {number+1}")
-        elif number != self.number+1 or busy:
+        elif number != self.number+1 or self.busy:
             raise Refusal(409, f"number {number} is out of order: {self.number} "
-                          + ("is at work" if busy else f"was the last, the next is {self.number+1}"))
-        else: self.number, self.digest, self.task = number, digest, asyncio.ensure_future(start())
-        return await asyncio.shield(self.task)
+                          + ("is at work" if self.busy else f"was the last, the next is {self.number+1}"))
+        else: self.number, self.digest, self.heard, self.task = number, digest, False, asyncio.ensure_future(start())
+        task = self.task
+        try: return await asyncio.shield(task)
+        except Refusal:  # nothing was done, so the number is still to come
+            if self.task is task: self.number, self.digest, self.task = self.number - 1, b"", None
+            raise
+
+# %% ../../nbs/04q_devices.daemon.ipynb #af000005
+def request_number(
+    request: Any, # Starlette's
+) -> int|None:
+    "What the header X-Oaml-Number says; None without it. Raises Refusal."
+    text = request.headers.get("x-oaml-number")
+    if text and not re.fullmatch("[1-9][0-9]{0,15}", text): raise Refusal(400, "the header X-Oaml-Number wants 1, 2, 3...")
+    return int(text) if text else None
+
+async def has_left(
+    request: Any, # Starlette's
+) -> bool:
+    "True if nobody waits for the answer any more."
+    served = getattr(getattr(request, "receive", None), "__self__", None)  # uvicorn knows, and Starlette's way to ask it takes long
+    return served.disconnected if hasattr(served, "disconnected") else await request.is_disconnected()
+
+@patch
+async def repeats(self: NumberedRequests,
+    digest: bytes, # of a request's content
+) -> bool:
+    "True if such a request, without a number, is the last one again, whose answer nobody got."
+    if self.task is None or digest != self.digest or self.heard: return False
+    return all([await has_left(asker) for asker in self.askers])
+
+@patch
+async def answer_once(self: NumberedRequests,
+    request: Any,     # Starlette's
+    digest: bytes,    # of its content
+    start: Callable[[], Awaitable], # carries it out
+) -> Any:
+    "As `answer`; the header X-Oaml-Number may be missing. Raises Refusal for two requests at once."
+    given = request_number(request)
+    number = given or self.number + (not await self.repeats(digest))
+    if not given and number > self.number and self.busy: raise Refusal(400, "the last request is still at work; wait for its answer")
+    self.askers.append(request)
+    try: return await self.answer(number, digest, start)
+    finally:
+        self.askers.remove(request)
+        if number == self.number and not self.heard: self.heard = not await has_left(request)
 
 # %% ../../nbs/04q_devices.daemon.ipynb #0e82d246
 class SerialThread:
@@ -336,19 +433,31 @@ class SerialThread:
         self._jobs.put(None)
 
 # %% ../../nbs/04q_devices.daemon.ipynb #aa04001a
-class Lease:
-    "What one client has: something made for it and closed for it, in a thread of its own."
+class BareLease:
+    "What one client has; whoever derives from it says whether it is `busy`, and how to `close` it."
     def __init__(self,
-        id: str,                  # of the lease
-        make: Callable[[], Any],  # makes what is lent, which has `close()`
+        id: Any,  # of the lease
     ):
-        self.id, self.make, self.lent = id, make, None
-        self.thread, self.requests, self.closing = SerialThread(f"lease {id[:6]}"), NumberedRequests(), None
+        self.id, self.requests, self.closing = id, NumberedRequests(), None
         self.touch()
 
     def touch(self):
         "The time of the lease begins anew."
         self.used = time.monotonic()
+
+    @property
+    def silence(self) -> float:
+        "Seconds since the client's last request; 0 while something is done for it."
+        return 0. if self.busy else time.monotonic() - self.used
+
+class Lease(BareLease):
+    "Something made for one client and closed for it, in a thread of its own."
+    def __init__(self,
+        id: str,                  # of the lease
+        make: Callable[[], Any],  # makes what is lent, which has `close()`
+    ):
+        super().__init__(id)
+        self.make, self.lent, self.thread = make, None, SerialThread(f"lease {id[:6]}")
 
     def open(self) -> Any:
         "What is lent; made at the first call. To be called in the thread."
@@ -356,9 +465,9 @@ class Lease:
         return self.lent
 
     @property
-    def silence(self) -> float:
-        "Seconds since the client's last request; 0 while something is done for it."
-        return 0. if self.thread.busy else time.monotonic() - self.used
+    def busy(self) -> bool:
+        "True while something is done for the client."
+        return self.thread.busy
 
 # %% ../../nbs/04q_devices.daemon.ipynb #aa04001c
 @patch
@@ -391,13 +500,15 @@ async def close(self: Lease) -> None:
 class LeaseTable:
     "The leases of a server."
     def __init__(self,
-        new: Callable[[str], Lease],   # a lease by its id
+        new: Callable[[Any], BareLease], # a lease by its id
         most: int,                     # leases at once
         lease_s: float=float("inf"),   # seconds of silence after which a lease ends
         full: str="all {} places are taken; ask again later", # the answer without a free place; {} is their number
+        full_status: int=503,          # of HTTP, of that answer
+        reopen: bool=False,            # may the id of a lease that has ended be used again
     ):
-        self.new, self.most, self.lease_s, self.full = new, most, lease_s, full
-        self.leases: dict[str, Lease] = {}
+        self.new, self.most, self.lease_s, self.full, self.full_status, self.reopen = new, most, lease_s, full, full_status, reopen
+        self.leases: dict[Any, BareLease] = {}
         self.ended, self.boot = deque(maxlen=10_000), secrets.token_hex(8)
         self.ending = lambda: False  # True once the server ends; the server sets it
 
@@ -410,19 +521,19 @@ _AGAIN_S, LEASE_GRACE_S = 2, 3.  # seconds: when to ask again for a place; how l
 
 @patch
 def open(self: LeaseTable,
-    id: str, # that the client chose
-) -> Lease:
+    id: Any, # that the client chose
+) -> BareLease:
     "A place for the lease `id`; twice is once. Raises Refusal."
-    if id in self.ended or id in self.leases and self.leases[id].closing: raise self.unknown()
+    if not self.reopen and id in self.ended or id in self.leases and self.leases[id].closing: raise self.unknown()
     if id not in self.leases:
-        if len(self.leases) >= self.most: raise Refusal(503, self.full.format(len(self.leases)), Retry_After=_AGAIN_S)
+        if len(self.leases) >= self.most: raise Refusal(self.full_status, self.full.format(len(self.leases)), Retry_After=_AGAIN_S)
         self.leases[id] = self.new(id)
     return self.leases[id]
 
 @patch
 def find(self: LeaseTable,
-    id: str, # of a lease
-) -> Lease:
+    id: Any, # of a lease
+) -> BareLease:
     "The lease, its time begun anew. Raises Refusal if there is none."
     lease = self.leases.get(id)
     if lease is None or lease.closing: raise self.unknown()
@@ -438,19 +549,27 @@ def unknown(self: LeaseTable) -> Refusal:
 # %% ../../nbs/04q_devices.daemon.ipynb #aa040023
 @patch
 async def close(self: LeaseTable,
-    id: str, # of a lease
+    id: Any, # of a lease
 ) -> None:
     "End it; returns when what was lent is given back. Raises Refusal if there is none."
     if id not in self.leases: raise self.unknown()
     await asyncio.shield(self._end(self.leases[id]))
 
 @patch
-def _end(self: LeaseTable, lease: Lease) -> asyncio.Future:
+def drop(self: LeaseTable,
+    lease: BareLease, # that holds nothing any more
+) -> None:
+    "Its place is free; twice is once."
+    if self.leases.get(lease.id) is not lease: return
+    del self.leases[lease.id]
+    if not self.reopen: self.ended.append(lease.id)
+
+@patch
+def _end(self: LeaseTable, lease: BareLease) -> asyncio.Future:
     "The lease's closing, begun now or before."
     async def closing():
         await lease.close()
-        del self.leases[lease.id]
-        self.ended.append(lease.id)
+        self.drop(lease)
     lease.closing = lease.closing or asyncio.ensure_future(closing())
     return lease.closing
 
@@ -490,20 +609,24 @@ def http_answer(
 # %% ../../nbs/04q_devices.daemon.ipynb #aa040028
 _POLICY_VIOLATION = 1008  # of the WebSocket protocol's codes
 
-def _guarded(route: ServiceRoute, access: Access):
-    "Starlette's route, which asks `access` first."
+def _endpoint(route: ServiceRoute, access: Access) -> Callable:
+    "What gives the route's answer, and asks `access` first."
     from starlette.responses import Response
-    from starlette.routing import Route, WebSocketRoute
     async def endpoint(request):
         (access.check_health if route.health else access.check)(request.headers)
         got = await route.answer(request)
         return got if isinstance(got, Response) else http_answer(got)
+    return endpoint
+
+def _guarded(route: ServiceRoute, access: Access):
+    "Starlette's route, which asks `access` first."
+    from starlette.routing import Route, WebSocketRoute
     async def conversation(ws):
         try: access.check(ws.headers)
         except Refusal as e: return await ws.close(_POLICY_VIOLATION, str(e)[:123])
         await route.answer(ws)
     if route.method == "WS": return WebSocketRoute(route.path, conversation)
-    return Route(route.path, endpoint, methods=[route.method])
+    return Route(route.path, _endpoint(route, access), methods=[route.method])
 
 def _as_refusal(request: Any, e: Exception) -> Refusal:
     "What stands for an error that a request met."
@@ -513,29 +636,50 @@ def _as_refusal(request: Any, e: Exception) -> Refusal:
     refusal.headers.update(e.headers or {})
     return refusal
 
+# %% ../../nbs/04q_devices.daemon.ipynb #af000008
+class DirectRoutes:
+    "An ASGI application that answers some addresses without Starlette's router."
+    def __init__(self,
+        app: Any,          # Starlette's, for whatever is not in the table
+        table: dict,       # (method, path): what gives the answer
+        refused: Callable, # the answer to a request that raised
+    ):
+        self.app, self.state, self.table, self.refused = app, app.state, table, refused
+
+    async def __call__(self, scope, receive, send):
+        from starlette.requests import Request
+        answer = self.table.get((scope.get("method"), scope.get("path")))
+        if answer is None: return await self.app(scope, receive, send)
+        request = Request(scope, receive, send)
+        try: response = await answer(request)
+        except (Refusal, SchemaError) as e: response = await self.refused(request, e)
+        await response(scope, receive, send)
+
 # %% ../../nbs/04q_devices.daemon.ipynb #aa040029
 def service_app(
     routes: Sequence[ServiceRoute],  # what is answered
     access: Access,                  # who may ask
     leases: LeaseTable,              # watched while the application lives, closed at its end
     error: Callable[[Refusal], dict]=lambda refusal: dict(error=str(refusal)), # the body of an answer that refuses
-) -> "starlette.applications.Starlette":
+    around: Callable[[], Any]=nullcontext, # an asynchronous context, held while the application lives and its leases are closed
+) -> DirectRoutes:
     "An ASGI application. Needs the extra `serve`."
     need_serve()
     from starlette.applications import Starlette
     @asynccontextmanager
     async def life(app):
-        watching = asyncio.ensure_future(leases.watch())
-        yield
-        watching.cancel()
-        await leases.close_all()
+        async with around():
+            watching = asyncio.ensure_future(leases.watch())
+            yield
+            watching.cancel()
+            await leases.close_all()
     async def refused(request, e):
         refusal = _as_refusal(request, e)
         return http_answer(error(refusal), refusal.status, refusal.headers)
     app = Starlette(routes=[_guarded(r, access) for r in routes], lifespan=life,
                     exception_handlers={Refusal: refused, SchemaError: refused, 404: refused, 405: refused})
     app.state.leases = leases
-    return app
+    return DirectRoutes(app, {(r.method, r.path): _endpoint(r, access) for r in routes if r.method != "WS" and "{" not in r.path}, refused)
 
 # %% ../../nbs/04q_devices.daemon.ipynb #119f8b7a
 class DaemonServer:

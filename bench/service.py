@@ -1,0 +1,329 @@
+"""What a task server costs, and what it leaves behind: `python bench/service.py speed|many|leaks|killed [--agentrl PYTHON]`.
+
+`speed`: 200 sessions, an interact a second each, for some seconds: latency, and the server's CPU time an interact; with
+the Python of an environment that has `agentrl-worker`, that one beside it in the same run. `many`: 1,000 sessions at
+once, their memory, and connections that are idle for a minute. `leaks`: sessions with every accident at random, and what
+is left afterwards; `killed`: the same behind a controller whose workers are killed. Linux (reads /proc)."""
+import argparse
+import asyncio
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from collections import Counter
+from contextlib import contextmanager
+from pathlib import Path
+
+from oaml.devices.daemon import serve_in_process
+from oaml.service.controller import TaskController, controller_server
+from oaml.service.records import RewardHistoryItem, TaskSampleExecutionResult
+from oaml.service.task import Task
+from oaml.service.worker import more_files, served_task
+
+HERE = Path(__file__).parent
+TICK = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
+TOOLS = [dict(type="function", function=dict(name="act", description="Act.", parameters=dict(type="object", properties={})))]
+
+
+class EchoTask(Task):
+    "Says back what it hears, a reward each time; `async`, so that a session costs no thread."
+    def __init__(self, name="echo", **kw): super().__init__(name, full_async=True, tools=TOOLS, **kw)
+    def get_indices(self): return list(range(100))
+    async def start_sample(self, index, session):
+        text = "begin"
+        while text != "end":
+            text = (await session.action(dict(role="user", content=text))).content
+            session.inject(RewardHistoryItem(reward=.5))
+        return TaskSampleExecutionResult(result=index)
+
+
+class ChaosTask(Task):
+    "Does what it is told, badly too: raises, hangs for a while, swallows its cancel."
+    def __init__(self, name="chaos", **kw): super().__init__(name, **kw)
+    def get_indices(self): return [0]
+    def sync_start_sample(self, index, session):
+        text, acts = "begin", 0
+        while text != "end":
+            try: text = session.sync_action(dict(role="user", content=f"{acts}")).messages[0]["content"]
+            except BaseException:
+                if text != "swallow": raise
+                text = "swallowed"  # and asks on, once
+                continue
+            acts += 1
+            if text == "raise": raise ValueError("as told")
+            if text == "hang": time.sleep(3)
+        return TaskSampleExecutionResult(result=acts)
+
+
+THEIRS = '''
+from agentrl.worker.task import Task
+from agentrl.worker.typings import RewardHistoryItem, TaskSampleExecutionResult
+class EchoTask(Task):
+    def get_indices(self): return list(range(100))
+    async def start_sample(self, index, session):
+        text = "begin"
+        while text != "end":
+            text = (await session.action(dict(role="user", content=text))).messages[0]["content"]
+            session.inject(RewardHistoryItem(reward=.5))
+        return TaskSampleExecutionResult(result=index)
+'''
+
+
+class Connection:
+    "One kept connection: JSON there and back, with as little of the load generator's own time as can be."
+    async def open(self, port):
+        self.read, self.write = await asyncio.open_connection("127.0.0.1", port, limit=2**24)
+        return self
+
+    async def post(self, path, body, **headers):
+        data = json.dumps(body).encode()
+        more = "".join(f"{k}: {v}\r\n" for k, v in headers.items())
+        self.write.write(f"POST /api/{path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n{more}Content-Length: {len(data)}\r\n\r\n".encode() + data)
+        head = await self.read.readuntil(b"\r\n\r\n")
+        length = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
+        return int(head.split()[1]), await self.read.readexactly(length)
+
+    def close(self): self.write.close()
+
+
+def says(text): return [dict(role="assistant", content=text)]
+
+
+def process_cost(pid):
+    "CPU seconds and resident MB of a process."
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12]))/TICK, int(fields[21])*os.sysconf("SC_PAGE_SIZE")/1e6
+
+
+def holdings(pid):
+    "Threads and descriptors of a process, and its children."
+    task = Path(f"/proc/{pid}/task")
+    children = [c for t in task.iterdir() for c in (t/"children").read_text().split()]
+    return dict(threads=len(list(task.iterdir())), files=len(list(Path(f"/proc/{pid}/fd").iterdir())), children=len(children))
+
+
+@contextmanager
+def ours(task, **given):
+    "Our worker in a process of its own: its port and its process's id."
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
+    with serve_in_process(served_task, dict(module=f"service.{task}", **given)) as (url, process):
+        yield int(url.rpartition(":")[2]), process.pid
+
+
+@contextmanager
+def theirs(python):
+    "AgentRL's worker, with the same task."
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder)/"their_echo.py").write_text(THEIRS)
+        (Path(folder)/"echo.yaml").write_text("echo:\n  module: their_echo.EchoTask\n  parameters: {name: echo, concurrency: 2000, full_async: true, tools: " + json.dumps(TOOLS) + "}\n")
+        port = 25_021
+        process = subprocess.Popen([python, "-m", "agentrl.worker", "echo", "-c", "echo.yaml", "-C", "http://127.0.0.1:9/api", "--host", "127.0.0.1",
+                                    "-p", str(port), "--log-level", "ERROR"], cwd=folder, env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | dict(PYTHONPATH=folder),
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            asyncio.run(answering(port))
+            yield port, process.pid
+        finally: process.kill(); process.wait()
+
+
+async def answering(port):
+    "Returns once a server listens."
+    for _ in range(300):
+        try: (await Connection().open(port)).close(); return
+        except OSError: await asyncio.sleep(.1)
+    raise TimeoutError(f"nobody listens on {port}")
+
+
+async def conversation(port, id, seconds, period, latencies):
+    "A session that interacts once a period."
+    connection = await Connection().open(port)
+    await asyncio.sleep(random.random()*period)
+    status, _ = await connection.post("start_sample", dict(index=id % 100, session_id=id))
+    assert status == 200, status
+    until = time.perf_counter() + seconds
+    while (began := time.perf_counter()) < until:
+        status, _ = await connection.post("interact", dict(session_id=id, messages=says("x"*200)))
+        assert status == 200, status
+        latencies.append(time.perf_counter() - began)
+        await asyncio.sleep(max(0, period - (time.perf_counter() - began)))
+    await connection.post("interact", dict(session_id=id, messages=says("end")))
+    connection.close()
+
+
+async def drive(port, pid, sessions, seconds):
+    "Latencies, and the server's CPU time an interact."
+    warm = []
+    await asyncio.gather(*(conversation(port, 10_000 + n, 1, 1, warm) for n in range(20)))
+    latencies, before = [], process_cost(pid)[0]
+    await asyncio.gather(*(conversation(port, n, seconds, 1, latencies) for n in range(sessions)))
+    cpu, latencies = process_cost(pid)[0] - before, sorted(latencies)
+    return dict(interacts=len(latencies), p50_ms=round(1e3*latencies[len(latencies)//2], 2), p99_ms=round(1e3*latencies[int(.99*len(latencies))], 2),
+                cpu_ms=round(1e3*cpu/(len(latencies) + 2*sessions), 3))
+
+
+def speed(sessions=200, seconds=20, agentrl=None):
+    "200 sessions, an interact a second each."
+    with ours("EchoTask", parameters=dict(concurrency=2000)) as (port, pid): found = dict(oaml=asyncio.run(drive(port, pid, sessions, seconds)))
+    if agentrl:
+        with theirs(agentrl) as (port, pid): found["agentrl-worker"] = asyncio.run(drive(port, pid, sessions, seconds))
+    return found
+
+
+async def keep(port, pid, sessions, idle):
+    "Sessions at once: memory of each, and how many connections answer after a while of silence."
+    before, connections = process_cost(pid)[1], []
+    for n in range(sessions):
+        connections.append(connection := await Connection().open(port))
+        assert (await connection.post("start_sample", dict(index=0, session_id=n)))[0] == 200
+    for n, c in enumerate(connections): await c.post("interact", dict(session_id=n, messages=says("x"*200)))
+    memory = process_cost(pid)[1] - before
+    await asyncio.sleep(idle)
+    kept = 0
+    for n, c in enumerate(connections):
+        try: kept += (await c.post("interact", dict(session_id=n, messages=says("end"))))[0] == 200
+        except (OSError, asyncio.IncompleteReadError): pass
+        c.close()
+    return dict(sessions=sessions, kb_each=round(1e3*memory/sessions, 1), idle_s=idle, kept=kept)
+
+
+def many(sessions=1000, idle=60):
+    "1,000 sessions at once."
+    more_files()
+    with ours("EchoTask", parameters=dict(concurrency=2000)) as (port, pid): return asyncio.run(keep(port, pid, sessions, idle))
+
+
+ACCIDENTS = "plain", "cancel", "lost", "lost in turn", "raise", "repeat", "hang", "swallow"
+
+
+async def accident(port, id, rng, counts):
+    "One session with one accident; whether it ended as it should, and no act was done twice."
+    kind, number = rng.choice(ACCIDENTS), 0
+    connection, other = await Connection().open(port), None
+    async def ask(route, again=False, **body):
+        nonlocal number
+        number += not again
+        status, said = await connection.post(route, dict(session_id=id, **body), **({"X-Oaml-Number": number} if route in ("start_sample", "interact") else {}))
+        return status, json.loads(said)
+    async def begin():
+        nonlocal number
+        while (await ask("start_sample", name="chaos", index=0))[0] in (406, 502):
+            number = 0
+            await asyncio.sleep(.05 + .2*rng.random())
+    try:
+        await begin()
+        for _ in range(rng.randrange(3)): await ask("interact", messages=says("go"))
+        counts[kind] += 1
+        if kind == "lost": return
+        if kind == "lost in turn":
+            other = asyncio.ensure_future(ask("interact", messages=says("hang")))
+            return await asyncio.sleep(.05)
+        if kind in ("raise", "hang", "swallow"): last = await ask("interact", messages=says(kind))
+        if kind in ("cancel", "swallow"): return await ask("cancel")
+        if kind in ("plain", "repeat"):
+            if kind == "repeat":
+                first = await ask("interact", messages=says("go"))
+                counts["repeats that differ"] += await ask("interact", True, messages=says("go")) != first
+            last = await ask("interact", messages=says("end"))
+            if last[0] != 200: counts["lost with its worker"] += 1
+            else: counts["acts not as many as asked"] += last[1].get("env_out", last[1])["result"] != number - 1
+        else: counts["raising or hanging tasks without a task error"] += last[0] == 200 and last[1].get("env_out", last[1])["status"] != "task error"
+    except (OSError, asyncio.IncompleteReadError): counts["connections lost"] += 1
+    finally:
+        connection.close()
+        if other: await asyncio.wait({other}), other.exception()
+
+
+async def accidents(port, sessions, first, at_once=64, seed=0):
+    "Many of them, some at once."
+    rng, counts, waiting = random.Random(seed), Counter(), iter(range(first, first + sessions))
+    async def one_after_the_other():
+        for id in waiting: await accident(port, id, rng, counts)
+    await asyncio.gather(*(one_after_the_other() for _ in range(at_once)))
+    return counts
+
+
+def settled(look, want, seconds=60):
+    "What `look` gives, once it is `want` or the time is over."
+    until = time.monotonic() + seconds
+    while (found := look()) != want and time.monotonic() < until: time.sleep(.1)
+    return found
+
+
+QUICK = dict(turn_s=1., cancel_s=.5, silence_s=2.)
+
+
+def get(port, path):
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/{path}") as answer: return json.load(answer)
+
+
+def leaks(sessions=10_000, isolation="none"):
+    "What a worker holds before and after."
+    with ours("ChaosTask", parameters=dict(concurrency=48), deadlines=QUICK, isolation=isolation) as (port, pid):
+        asyncio.run(accidents(port, 100, 0))  # whatever is made once
+        free = dict(concurrency=48, current=0, abandoned=0)
+        settled(lambda: get(port, "worker_status"), free)
+        time.sleep(3)
+        before, began = holdings(pid), time.monotonic()
+        counts = asyncio.run(accidents(port, sessions, 1000))
+        took = time.monotonic() - began
+        status = settled(lambda: get(port, "worker_status"), free)
+        after = settled(lambda: holdings(pid), before, 20)
+    return dict(sessions=sessions, seconds=round(took), kinds=dict(counts), before=before, after=after, status=status)
+
+
+def killed(sessions=1000, kills=5):
+    "A controller with two workers of which one after the other is killed -9: what it holds before and after."
+    with serve_in_process(served_controller, dict(dead_s=2., silence_s=4.)) as (url, process):
+        port = int(url.rpartition(":")[2])
+        workers = [start_worker(url) for _ in range(2)]
+        settled(lambda: len(get(port, "list_workers").get("chaos", dict(workers=()))["workers"]), 2)
+        asyncio.run(accidents(port, 100, 0))
+        settled(lambda: get(port, "list_sessions"), {})
+        time.sleep(3)
+        before, stop = holdings(process.pid), threading.Event()
+        def kill():
+            for n in range(kills):
+                if stop.wait(3): return
+                workers[n % 2].kill(); workers[n % 2].wait()
+                workers[n % 2] = start_worker(url)
+        killing = threading.Thread(target=kill)
+        killing.start()
+        counts = asyncio.run(accidents(port, sessions, 1000))
+        stop.set(); killing.join()
+        status = settled(lambda: get(port, "list_sessions"), {})
+        busy = settled(lambda: sum(w["current"] for w in get(port, "list_workers")["chaos"]["workers"].values()), 0)
+        for w in workers: w.kill(); w.wait()
+        gone = settled(lambda: get(port, "list_workers")["chaos"]["workers"], {})
+        after = settled(lambda: holdings(process.pid), before, 20)
+    return dict(sessions=sessions, kinds=dict(counts), before=before, after=after, sessions_left=status, slots_taken=busy, workers_left=gone)
+
+
+def served_controller(**given): return controller_server(TaskController(**given))
+
+
+def start_worker(url):
+    "A worker as a process that can be killed."
+    code = ("from oaml.service.worker import served_task\n"
+            f"served_task('service.ChaosTask', dict(concurrency=24), deadlines={QUICK!r}, controller={url + '/api'!r}, beat_s=.5).run()")
+    return subprocess.Popen([sys.executable, "-c", code], env=os.environ | dict(PYTHONPATH=os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])),
+                            stderr=subprocess.DEVNULL)
+
+
+if __name__ == "__main__":
+    asked = argparse.ArgumentParser(description=__doc__)
+    asked.add_argument("part", choices=["speed", "many", "leaks", "killed"])
+    asked.add_argument("--sessions", type=int)
+    asked.add_argument("--seconds", type=int, default=20)
+    asked.add_argument("--isolation", default="none")
+    asked.add_argument("--agentrl", help="Python of an environment that has agentrl-worker")
+    a = asked.parse_args()
+    more = dict(sessions=a.sessions) if a.sessions else {}
+    import service  # by its name, so that processes find what is in it
+    found = dict(speed=lambda: service.speed(seconds=a.seconds, agentrl=a.agentrl, **more), many=lambda: service.many(**more),
+                 leaks=lambda: service.leaks(isolation=a.isolation, **more), killed=lambda: service.killed(**more))[a.part]()
+    print(json.dumps(found, indent=1))
