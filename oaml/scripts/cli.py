@@ -6,7 +6,8 @@
 __all__ = ['app', 'MENDABLE', 'ALIASES', 'miniwob', 'data', 'oaml_command', 'command_options', 'command_words', 'synth_command',
            'train_command', 'sweep_command', 'pretrain_command', 'dagger_command', 'eval_command', 'predict_command',
            'leaderboard_command', 'demo_command', 'miniwob_collect', 'miniwob_train', 'miniwob_eval',
-           'serve_device_command', 'main', 'run_script', 'serve_model_command', 'data_export', 'data_import']
+           'serve_device_command', 'serve_task_command', 'serve_controller_command', 'main', 'run_script',
+           'serve_model_command', 'data_export', 'data_import']
 
 # %% ../../nbs/18i_scripts.cli.ipynb #8c4b8724
 import inspect
@@ -391,6 +392,44 @@ def serve_device_command(
     if origin: options["origins"] = origin
     _mendable(run_daemon, say=typer.echo, path=config, device=device, options=options or None, host=host, port=port,
               token_file=token_file, max_sessions=max_sessions, lease=lease)
+
+# %% ../../nbs/18i_scripts.cli.ipynb #af180001
+@app.command("serve-task")
+def serve_task_command(
+    config: Annotated[str, typer.Argument(help="YAML file that names the task; the notebook `16f_service.config` has its keys.")],
+    name: Annotated[str|None, typer.Argument(help="Which of the file's tasks, if it has several.")]=None,
+    controller: Annotated[str|None, typer.Option(help="Whom to tell of this worker, such as http://127.0.0.1:5020/api.")]=None,
+    host: Annotated[str|None, typer.Option(help="Address to listen on (127.0.0.1); another one needs a token.")]=None,
+    port: Annotated[int|None, typer.Option(help="Port to listen on (5021); 0 for any free one.")]=None,
+    address: Annotated[str|None, typer.Option(help="Where the controller reaches this worker; by default where it listens.")]=None,
+    token_file: Annotated[str|None, typer.Option(help="File with the clients' secret; or the variable OAML_TASK_TOKEN.")]=None,
+    isolation: Annotated[str|None, typer.Option(help="process: samples are played in processes, which can be killed.")]=None,
+):
+    """**Serve a task** to trainers, over HTTP, until Ctrl-C.
+
+    Example: `oaml serve-task tasks.yaml greet --controller http://127.0.0.1:5020/api`, and in Python
+    `TaskClient("greet").run_sample(0, agent)` (from `oaml.service.client`).
+    """
+    from oaml.scripts.service import serve_task_file
+    _mendable(serve_task_file, say=typer.echo, config=config, name=name, controller=controller, host=host, port=port,
+              address=address, token_file=token_file, isolation=isolation)
+
+@app.command("serve-controller")
+def serve_controller_command(
+    host: Annotated[str, typer.Option(help="Address to listen on; another one needs a token.")]="127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 for any free one.")]=5020,
+    token_file: Annotated[str|None, typer.Option(help="File with the secret of clients and workers; or the variable "
+                                                      "OAML_TASK_TOKEN.")]=None,
+    allow: Annotated[list[str], typer.Option(help="Host of a worker elsewhere; by default a worker's address is the "
+                                                  "sender's own. Repeatable.")]=[],
+    dead: Annotated[float, typer.Option(help="Seconds without a heartbeat after which a worker is dead.")]=30,
+):
+    """**One address for many task workers**, until Ctrl-C; a page at it shows them.
+
+    Example: `oaml serve-controller`, then `oaml serve-task tasks.yaml --controller http://127.0.0.1:5020/api`.
+    """
+    from oaml.scripts.service import serve_task_controller
+    _mendable(serve_task_controller, say=typer.echo, host=host, port=port, token_file=token_file, allow=allow, dead_s=dead)
 
 # %% ../../nbs/18i_scripts.cli.ipynb #84698db6
 def main():
