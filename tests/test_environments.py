@@ -7,12 +7,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import contextmanager
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from oaml.devices.catalog import open_device
+from oaml.service.environments import (
+    EnvironmentDelegation, EnvironmentFailed, EnvironmentsBusy, SessionExpired, create_controller)
 from oaml.service.state import EnvironmentRecord, MemoryState, RedisState, StateUnavailable, check_state
 
 REDIS = shutil.which("redis-server")
@@ -116,3 +119,370 @@ def test_redis_killed_and_away_for_longer_than_a_lease(redis_server):
         await state.close()
     asyncio.run(main())
     assert not redis_server.keys()
+
+
+# ---- Docker ----
+
+DOCKERD, BUSYBOX = shutil.which("dockerd") or shutil.which("dockerd", path="/usr/sbin"), shutil.which("busybox")
+IMAGE = "oaml-test:1"
+
+
+@pytest.fixture(scope="session")
+def docker_url():
+    "A daemon on a socket and data root of its own, with one image: static busybox."
+    for what, there in ("dockerd", DOCKERD), ("busybox", BUSYBOX), ("root's rights", hasattr(os, "getuid") and os.getuid() == 0):
+        if not there: pytest.skip(f"there is no {what}; apt-get install docker.io busybox-static, as root")
+    folder = Path(tempfile.mkdtemp(prefix="oaml-d"))
+    log = open(folder/"log", "w")
+    daemon = subprocess.Popen([DOCKERD, "--data-root", folder/"D", "--exec-root", folder/"E", "-H", f"unix://{folder}/S", "--pidfile",
+                               folder/"P", "--default-ulimit", "nofile=1024:4096", "--storage-driver", "vfs"], stdout=log, stderr=log)
+    url = f"unix://{folder}/S"
+    try:
+        import docker
+        def answers():
+            try: return docker.DockerClient(base_url=url).ping()
+            except docker.errors.DockerException: return daemon.poll() is not None
+        wait_until(answers, "the Docker daemon answers")
+        if daemon.poll() is not None: pytest.skip(f"dockerd does not run here: {(folder/'log').read_text()[-300:]}")
+        (folder/"root/bin").mkdir(parents=True)
+        shutil.copy(BUSYBOX, folder/"root/bin/busybox")
+        for name in "sh sleep echo cat env id mount httpd touch ls".split(): (folder/"root/bin"/name).symlink_to("busybox")
+        tar = subprocess.run(["tar", "-C", folder/"root", "-c", "."], capture_output=True, check=True).stdout
+        repository, tag = IMAGE.split(":")
+        docker.APIClient(base_url=url).import_image_from_data(tar, repository, tag, changes=['CMD ["/bin/sleep","100000"]'])
+        yield url
+    finally:
+        daemon.terminate()
+        daemon.wait(PATIENCE)
+        log.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def containers(url):
+    import docker
+    return docker.APIClient(base_url=url).containers(all=True)
+
+
+# ---- Ray ----
+
+@pytest.fixture(scope="session")
+def ray_address():
+    "A cluster of one raylet for the actors of these tests; those of two raylets are in test_engines.py."
+    if not find_spec("ray"): pytest.skip("ray is not installed; pip install 'oaml[scale]'")
+    import ray
+    from oaml.ingest.engines import _join_ray
+    _join_ray("local")
+    yield ray.get_runtime_context().gcs_address
+    ray.shutdown()
+
+
+# ---- one set of checks for every pair of driver and state ----
+
+class Town(EnvironmentDelegation):
+    "Sites of every kind."
+    def __init__(self): super().__init__("town")
+    def get_subtypes(self): return ["own", "site", "brief", "broken"]
+    def is_exclusive(self, subtype): return subtype in ("own", "brief", "broken", "home")
+    def get_concurrency_limit(self, subtype): return 2 if subtype == "site" else 1
+    def get_reuse_limit(self, subtype): return 3 if subtype == "site" else 1
+    def get_max_execution_time(self, subtype): return 1 if subtype == "brief" else 3600
+    def get_container_images(self): return dict.fromkeys(["own", "site", "brief", "home"], IMAGE) | dict(broken="nowhere:1")
+    def make_environment(self, subtype, variables): return partial(open_device, "app:nothing" if subtype == "broken" else "app:login")
+
+
+class HomeTown(Town):
+    "With a homepage, which knows where the sites are."
+    def has_homepage(self): return True
+    def get_homepage_subtype(self): return "home"
+    def get_homepage_envs(self, site_urls): return {f"{k.upper()}_URL": v for k, v in site_urls.items()}
+
+
+DRIVERS = "manual", "inprocess", "process", "docker", "ray"
+
+
+@pytest.fixture(params=["memory", "redis"])
+def state(request):
+    if request.param == "memory": return MemoryState()
+    return request.getfixturevalue("redis_server").state(prefix="pair", tick_s=.5)
+
+
+@pytest.fixture(params=DRIVERS)
+def make_controller(request, state):
+    "A function of a delegation that makes a controller; at the end nothing of it is left."
+    made, options = [], {}
+    if request.param == "docker": options = dict(connection=dict(base_url=request.getfixturevalue("docker_url")))
+    if request.param == "ray": options = dict(address=request.getfixturevalue("ray_address"))
+    if request.param == "manual": options = dict(urls=dict(own="http://own", site="http://site", brief="http://brief", home="http://home"))
+    def make(delegation, lease_s=60.):
+        made.append(create_controller(request.param, delegation, state, lease_s=lease_s, **options))
+        return made[-1]
+    make.driver, make.state = request.param, state
+    yield make
+    async def end():
+        for controller in made: await controller.close()
+        assert not await state.listing() and not await state.expired()
+    asyncio.run(end())
+    for controller in made: assert not getattr(controller, "executors", {})
+    if request.param == "docker": assert not containers(options["connection"]["base_url"])
+    if isinstance(state, RedisState): assert not request.getfixturevalue("redis_server").keys()
+
+
+def test_lent_and_given_back(make_controller):
+    async def main():
+        controller = make_controller(Town())
+        session, ids, urls = await controller.start_session(["own", "site"])
+        assert set(ids) == set(urls) == {"own", "site"} and set(ids.values()) <= await controller.reachable()
+        await controller.renew_session(session)
+        with pytest.raises(ValueError, match="did you mean 'site'"): await controller.start_session("sit")
+        await controller.end_session(session)
+        await controller.end_session(session)
+        with pytest.raises(SessionExpired, match="has ended"): await controller.renew_session(session)
+        listed = await make_controller.state.listing()
+        assert {row["record"].subtype for row in listed.values()} <= {"site"}  # the exclusive one is gone
+    asyncio.run(main())
+
+
+def test_shared_by_two_and_used_thrice(make_controller):
+    async def main():
+        controller = make_controller(Town())
+        first, second = [await controller.start_session("site") for _ in range(2)]
+        assert first[1] == second[1]
+        if make_controller.driver == "manual":
+            with pytest.raises(EnvironmentsBusy, match="as many sessions as may use it at once, 2"): await controller.start_session("site")
+            for session, *_ in first, second: await controller.end_session(session)
+            return
+        third = await controller.start_session("site")
+        assert third[1] != first[1]
+        await controller.end_session(first[0])
+        fourth = await controller.start_session("site")  # in the one with most room: the third use of one of them
+        await controller.end_session(second[0])
+        for session, *_ in third, fourth: await controller.end_session(session)
+        assert all(row["uses"] < 3 for row in (await make_controller.state.listing()).values())
+    asyncio.run(main())
+
+
+def test_the_second_does_not_start_and_the_first_is_gone(make_controller):
+    async def main():
+        controller = make_controller(Town())
+        with pytest.raises(EnvironmentFailed): await controller.start_session(["own", "broken"])
+        assert not await make_controller.state.listing()
+        if make_controller.driver != "manual": assert not await controller.reachable()
+    asyncio.run(main())
+
+
+def test_homepage(make_controller):
+    async def main():
+        controller = make_controller(HomeTown())
+        async with controller.session("own") as lent:
+            assert set(lent.ids) == {"own", "home"}
+            variables = await controller.get_env_variables(lent.ids["home"])
+            if make_controller.driver != "manual": assert variables["OWN_URL"] == lent.urls["own"]
+        assert not await make_controller.state.listing()
+    asyncio.run(main())
+
+
+def test_used_for_longer_than_its_maximal_time(make_controller):
+    "Although its session is alive."
+    async def main():
+        controller = make_controller(Town())
+        session, *_ = await controller.start_session("brief")
+        end = time.monotonic() + PATIENCE
+        while True:
+            await controller.reap()
+            try: await controller.renew_session(session)
+            except SessionExpired: break
+            assert time.monotonic() < end
+            await asyncio.sleep(.2)
+        assert not await make_controller.state.listing()
+    asyncio.run(main())
+
+
+def test_silent_for_longer_than_a_lease(make_controller):
+    async def main():
+        controller = make_controller(Town(), lease_s=2.)
+        session, ids, _ = await controller.start_session("own")
+        end = time.monotonic() + PATIENCE
+        while await make_controller.state.listing():
+            assert time.monotonic() < end
+            await asyncio.sleep(.2)
+            await controller.reap()
+        with pytest.raises(SessionExpired): await controller.renew_session(session)
+    asyncio.run(main())
+
+
+def test_cut_off_while_it_starts(make_controller):
+    async def main():
+        controller = make_controller(Town())
+        starting = [asyncio.ensure_future(controller.start_session(["own", "site"])) for _ in range(2)]
+        await asyncio.sleep(.05)
+        for task in starting: task.cancel()
+        for result in await asyncio.gather(*starting, return_exceptions=True):
+            if isinstance(result, tuple): await controller.end_session(result[0])  # it had started already
+        assert not [row for row in (await make_controller.state.listing()).values() if row["users"] or row["record"].exclusive]
+    asyncio.run(main())
+
+
+def test_from_a_thread(make_controller):
+    async def main():
+        controller = make_controller(Town())
+        with pytest.raises(RuntimeError, match="loop is not set"): await asyncio.to_thread(controller.sync_start_session, "own")
+        controller.loop = asyncio.get_running_loop()
+        def task():
+            session, ids, _ = controller.sync_start_session("own")
+            controller.sync_renew_session(session)
+            controller.sync_end_session(session)
+        await asyncio.to_thread(task)
+        if make_controller.driver != "docker":
+            with pytest.raises(NotImplementedError, match="docker driver"): await controller.execute_command("x", "id")
+    asyncio.run(main())
+
+
+# ---- Docker alone ----
+
+class Box(EnvironmentDelegation):
+    "A container with a service."
+    def __init__(self): super().__init__("box")
+    def is_exclusive(self, subtype): return True
+    def get_container_images(self): return dict(default=IMAGE)
+
+
+@pytest.fixture
+def boxes(docker_url):
+    "A function of a delegation and options that makes a docker controller; at the end no container is left."
+    made = []
+    def make(delegation, **options):
+        made.append(create_controller("docker", delegation, connection=dict(base_url=docker_url), **options))
+        return made[-1]
+    yield make
+    for controller in made: asyncio.run(controller.close())
+    assert not containers(docker_url)
+
+
+def test_commands_and_shells(boxes):
+    async def main():
+        controller = boxes(Box())
+        async with controller.session("default") as lent:
+            box = lent.ids["default"]
+            assert await controller.execute_command(box, "echo one two") == (0, b"one two\n", b"")
+            code, out, err = await controller.execute_command(box, ["/bin/sh", "-c", "echo bad >&2; exit 3"])
+            assert (code, out, err) == (3, b"", b"bad\n")
+            assert await controller.execute_shell(box, "X=5; cd /bin") == b""
+            words = await controller.execute_shell(box, "echo $X; cd nowhere; echo $PWD")
+            assert words.startswith(b"5\n") and b"can't cd" in words and words.endswith(b"\n/bin\n")
+            with pytest.raises(TimeoutError, match="took longer than 1 s"): await controller.execute_shell(box, "sleep 100", timeout=1)
+            assert await controller.execute_shell(box, "echo $X new") == b"new\n"
+            with pytest.raises(EnvironmentFailed, match="the shell has ended"): await controller.execute_shell(box, "exit")
+        with pytest.raises(EnvironmentFailed, match="is not there"): await controller.execute_command(box, "id")
+    asyncio.run(main())
+
+
+def test_a_container_has_no_privileges(boxes, docker_url):
+    async def main():
+        controller = boxes(Box(), memory="64m", processes=20)
+        async with controller.session("default") as lent:
+            box = lent.ids["default"]
+            import docker
+            host = docker.APIClient(base_url=docker_url).inspect_container(box)["HostConfig"]
+            assert host["CapDrop"] == ["ALL"] and not host["Privileged"] and host["SecurityOpt"] == ["no-new-privileges"]
+            assert host["Memory"] == host["MemorySwap"] == 64*2**20 and host["PidsLimit"] == 20
+            assert not host["Binds"] and host["NetworkMode"] == "none"
+            _, status, _ = await controller.execute_command(box, "cat /proc/self/status")
+            assert b"CapEff:\t0000000000000000" in status and b"NoNewPrivs:\t1" in status
+            code, _, err = await controller.execute_command(box, "mount -t tmpfs none /tmp")
+            assert code and b"denied" in err or b"permitted" in err
+            code, _, _ = await controller.execute_command(box, ["/bin/sh", "-c", "for i in $(seq 60); do sleep 9 & done; wait"])
+            assert code  # it could not fork so often
+    asyncio.run(main())
+
+
+class Mounted(Box):
+    "Asks for a mount and a network, and gets them."
+    def get_service_port(self, subtype): return 8000
+    async def create_docker_container(self, attrs, subtype, folder=None):
+        attrs["Env"]["COLOUR"] = "blue"
+        attrs["HostConfig"]["Binds"] = [f"{folder}:/data:ro"]
+        return attrs | dict(Image=IMAGE, Cmd=["/bin/httpd", "-f", "-p", "8000", "-h", "/data"])
+    async def post_create_docker_container(self, subtype, environment_id, environment_url): self.created = environment_id, environment_url
+
+
+def test_the_delegation_asks_for_more(boxes, tmp_path):
+    from urllib.request import urlopen
+    (tmp_path/"page.txt").write_text("hello")
+    async def main():
+        delegation = Mounted()
+        controller = boxes(delegation)
+        async with controller.session("default", folder=str(tmp_path)) as lent:
+            assert delegation.created == (lent.ids["default"], lent.urls["default"])
+            assert (await controller.get_env_variables(lent.ids["default"]))["COLOUR"] == "blue"
+            def page():
+                try: return urlopen(lent.urls["default"] + "/page.txt", timeout=5).read()
+                except OSError: return None
+            await asyncio.to_thread(wait_until, lambda: page() == b"hello", "the service answers")
+    asyncio.run(main())
+
+
+class Failing(Box):
+    "Its container ends at once."
+    async def create_docker_container(self, attrs, subtype): return attrs | dict(Image=IMAGE, Cmd=["/bin/sh", "-c", "echo no disk; exit 7"])
+
+
+def test_a_container_that_ends_at_once_says_its_last_words(boxes):
+    async def main():
+        controller = boxes(Failing())
+        with pytest.raises(EnvironmentFailed, match="exit code 7: no disk"):
+            async with controller.session("default"): await asyncio.sleep(PATIENCE)
+    asyncio.run(main())
+
+
+WORKER = """
+import asyncio, sys
+from oaml.service.environments import EnvironmentDelegation, create_controller
+class Box(EnvironmentDelegation):
+    def __init__(self): super().__init__("box")
+    def is_exclusive(self, subtype): return subtype == "default"
+    def get_subtypes(self): return ["default", "shared"]
+    def supports_reuse(self, subtype): return True
+    def get_container_images(self): return dict.fromkeys(["default", "shared"], "oaml-test:1")
+async def main():
+    state = dict(state_driver="redis", state_options=dict(connection=dict(unix_socket_path=sys.argv[2]), tick_s=.5)) if sys.argv[2] else {}
+    controller = create_controller("docker", Box(), connection=dict(base_url=sys.argv[1]), lease_s=2., **state)
+    session, ids, _ = await controller.start_session(["default", "shared"])
+    print("ready", flush=True)
+    while True:
+        await asyncio.sleep(.5)
+        await controller.renew_session(session)
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("kind", ["memory", "redis"])
+def test_a_killed_worker_leaves_nothing(kind, docker_url, request):
+    "Its exclusive container is gone within a lease, ended by another worker; one that others may use again stays, and is ended with them."
+    server = request.getfixturevalue("redis_server") if kind == "redis" else None
+    root = Path(__file__).parents[1]
+    env = os.environ | dict(PYTHONPATH=os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH")))))
+    worker = subprocess.Popen([sys.executable, "-c", WORKER, docker_url, server.socket if server else ""], stdout=subprocess.PIPE, text=True, env=env)
+    assert worker.stdout.readline() == "ready\n"
+    worker.kill()
+    worker.wait()
+    assert len(containers(docker_url)) == 2
+    class Boxes(Box):
+        def get_subtypes(self): return ["default", "shared"]
+        def is_exclusive(self, subtype): return subtype == "default"
+        def supports_reuse(self, subtype): return True
+    state = server.state(prefix="oaml:box:docker", tick_s=.5) if server else "memory"
+    async def main():
+        other = create_controller("docker", Boxes(), connection=dict(base_url=docker_url), state_driver=state, lease_s=2.)
+        end = time.monotonic() + PATIENCE
+        while len(containers(docker_url)) > bool(server):
+            assert time.monotonic() < end
+            await other.reap()
+            await asyncio.sleep(.3)
+        if server:  # shared, and known to the state: lent again
+            session, ids, _ = await other.start_session("shared")
+            assert set(ids.values()) == await other.reachable()
+            await other.end_session(session)
+            for environment in await other.state.listing(): await other._end_environment(environment)
+        await other.close()
+    asyncio.run(main())
+    assert not containers(docker_url) and not (server and server.keys())

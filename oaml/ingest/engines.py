@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['ENGINE_FORMS', 'RAY_RETRIES', 'wait_for', 'EngineSpec', 'parse_engine', 'InlineEngine', 'ProcessEngine',
-           'missing_ray', 'RayEngine', 'open_engine']
+           'missing_ray', 'RayEngine', 'ActorEngine', 'open_engine']
 
 # %% ../../nbs/08b_ingest.engines.ipynb #47ec0003
 import importlib.util
@@ -204,6 +204,32 @@ def shutdown(self: RayEngine,
 wait_for = wait  # the parameter above has its name
 
 # %% ../../nbs/08b_ingest.engines.ipynb #47ec0016
+class ActorEngine(RayEngine):
+    "One process of a Ray cluster, in which calls are made in turn. It ends with `shutdown`, or with this process."
+    def __init__(self,
+        address: str="local", # as `RayEngine` has it
+    ):
+        super().__init__(address)
+        import ray
+        self.joined = False  # others may use the cluster when this one ends
+        self._actor = ray.remote(num_cpus=0)(_Actor).remote()
+        self._task = self._actor.carry_out
+
+    def shutdown(self,
+        wait: bool=True,            # unused: what is at work ends
+        *,
+        cancel_futures: bool=False, # unused: all of them are
+    ):
+        "End the process, whatever it does."
+        import ray
+        self._over = True
+        if ray.is_initialized(): ray.kill(self._actor)
+
+class _Actor:
+    "What an actor runs."
+    def carry_out(self, *call): return _carry_out(*call)
+
+# %% ../../nbs/08b_ingest.engines.ipynb #47ec0018
 def _new_engine(spec: EngineSpec) -> Executor:
     "The engine that `spec` names."
     if spec.kind == "ray": return RayEngine(spec.address)

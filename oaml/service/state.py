@@ -54,14 +54,15 @@ class MemoryState:
 async def add(self: MemoryState,
     environment: str,          # a new id
     record: EnvironmentRecord, # of it
-    session: str,              # that has it from the start
+    session: str="",           # that has it from the start, if any
     seconds: float=LEASE_S,    # until the session's deadline
 ) -> None:
-    "Write an environment down, and lend it to `session`."
+    "Write an environment down, and lend it to `session`. One that is known stays as it is."
     with self._step:
-        fields = asdict(record) | dict(made_s=self.now())
-        self.records[environment], self.uses[environment], self.claims[environment] = EnvironmentRecord(**fields), 0, {}
-        await self.claim(environment, session, 0, 0, seconds)
+        if environment not in self.records:
+            fields = asdict(record) | dict(made_s=self.now())
+            self.records[environment], self.uses[environment], self.claims[environment] = EnvironmentRecord(**fields), 0, {}
+        if session: await self.claim(environment, session, 0, 0, seconds)
 
 @patch
 async def claim(self: MemoryState,
@@ -232,8 +233,8 @@ local steps = {}
 function steps.add()
   local record = cjson.decode(A[2])
   record.made_s = now/1000
-  redis.call('HSET', k('records'), A[1], cjson.encode(record))
-  return claim(A[1], A[3], 0, 0, tonumber(A[4]))
+  redis.call('HSETNX', k('records'), A[1], cjson.encode(record))
+  return A[3] ~= '' and claim(A[1], A[3], 0, 0, tonumber(A[4])) or 0
 end
 function steps.claim() return claim(A[1], A[2], tonumber(A[3]), tonumber(A[4]), tonumber(A[5])) end
 function steps.renew()
@@ -325,10 +326,10 @@ def _ms(seconds: float) -> int: return round(seconds*1000)
 async def add(self: RedisState,
     environment: str,          # a new id
     record: EnvironmentRecord, # of it
-    session: str,              # that has it from the start
+    session: str="",           # that has it from the start, if any
     seconds: float=LEASE_S,    # until the session's deadline
 ) -> None:
-    "Write an environment down, and lend it to `session`."
+    "Write an environment down, and lend it to `session`. One that is known stays as it is."
     await self._step("add", environment, json.dumps(asdict(record)), session, _ms(seconds))
 
 @patch
