@@ -239,7 +239,7 @@ class Inspector {
     this.root.dataset.theme = dark ? "dark" : "light";
   }
 
-  close() { this.screens.close(); this.stops.forEach((f) => f()); this.live?.close(); }
+  close() { this.screens.close(); for (const t of [this.quiet, this.detailTimer, this.thumbTimer, this.noticeTimer]) clearTimeout(t); this.stops.forEach((f) => f()); }
 
   hear(message, buffers) {
     if ("screen" in message) this.screens.receive(message.screen, buffers[0], message.type, message.url);
@@ -272,6 +272,7 @@ class Inspector {
       "← →, j k": "step back and on", "Home End": "first and last step", "[ ]": "episode before and after", "x": "next wrong step",
       "e": "episodes", "f": "filters", "c": "two runs side by side", "t": "tag this step", "?": "these keys",
     }).map(([k, what]) => h("span", {}, h("kbd", { text: k }), " " + what)));
+    this.notice = h("div", { class: "notice", role: "status", dir: "auto", hidden: true });
     this.goal = h("div", { class: "goal", dir: "auto" });
     this.chips = h("div", { class: "chips" });
     this.stage = new Stage("Screen of the step");
@@ -280,7 +281,7 @@ class Inspector {
     this.pair = h("div", { class: "pair" }, this.stage.node, this.other.node);
     this.panel = h("div", { class: "panel", tabindex: 0, role: "region", "aria-label": "The step" });
     this.strip = h("div", { class: "strip", role: "listbox", tabindex: 0, "aria-label": "Steps of this episode", "aria-orientation": "horizontal" });
-    this.root = h("div", { class: "oaml", "data-theme": "light" }, h("style", { text: CSS }), this.bar, this.keys, this.filters,
+    this.root = h("div", { class: "oaml", "data-theme": "light" }, h("style", { text: CSS }), this.bar, this.keys, this.filters, this.notice,
       h("div", { class: "head" }, this.goal, this.chips), h("div", { class: "middle" }, this.list, this.pair, this.panel), this.strip, this.say);
     this.host.setAttribute("data-lm-suppress-shortcuts", "true");  // JupyterLab's own keys stay quiet in here
     this.host.attachShadow?.({ mode: "open" }).append(this.root);
@@ -398,6 +399,12 @@ class Inspector {
     if (!act || this.editor && /^[a-z?]$/.test(e.key)) return;
     e.preventDefault();
     act();
+  }
+  notify(text) {
+    this.notice.textContent = text;
+    this.notice.hidden = !text;
+    clearTimeout(this.noticeTimer);
+    if (text) this.noticeTimer = setTimeout(() => this.notify(""), 12000);
   }
   help() { this.toggle(this.keys, this.helpButton); }
   toggle(node, control) {
@@ -771,8 +778,7 @@ class Editor {
     if (first) return this[first].focus();
     this.view.details.delete(this.row);
     this.close();
-    this.view.say.textContent = `Corrected; ${said}`;
-    this.view.panel.append(h("p", { class: "quiet", dir: "auto", text: said }));
+    this.view.notify(`Corrected; ${said}`);
   }
   close() {
     this.offs.forEach((f) => f());
@@ -884,7 +890,7 @@ class Live {
     this.view.playButton.setAttribute("aria-pressed", "false");
     this.view.stage.size(this.view.rows[this.view.at].size);
     this.view.show(row !== undefined && row < this.view.rows.length ? row : this.view.at);
-    if (said) this.view.say.textContent = said;
+    if (said) this.view.notify(said);
     this.view.playButton.focus();
   }
 }
@@ -920,6 +926,7 @@ code, pre, .dsl, .role { font-family: ui-monospace, SFMono-Regular, Menlo, Conso
 .keys, .filters { display: flex; flex-wrap: wrap; gap: 6px 10px; padding: 8px 12px; border-bottom: 1px solid var(--line); align-items: center; }
 .keys { color: var(--soft); }
 kbd { font: 12px ui-monospace, Menlo, Consolas, monospace; color: var(--ink); background: var(--raise); border: 1px solid var(--line); border-bottom-width: 2px; border-radius: 4px; padding: 1px 5px; }
+.notice { padding: 6px 14px; color: var(--good); background: var(--good-bg); font-weight: 600; overflow-wrap: anywhere; }
 .filters input { flex: 1 1 150px; }
 .head { display: flex; flex-wrap: wrap; align-items: baseline; gap: 4px 12px; padding: 10px 14px 8px; }
 .goal { font-size: 16px; font-weight: 550; line-height: 1.35; flex: 1 1 320px; min-width: 0; overflow-wrap: anywhere; max-height: 6.75em; overflow: auto; unicode-bidi: isolate; }
