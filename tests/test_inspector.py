@@ -323,7 +323,7 @@ def test_corrected_by_mouse_and_kept(lab):
     lab.mouse.click(*spot(.3, .4))
     act_text, box_text = act.input_value(), box.input_value()
     widget.get_by_role("button", name="Save").click()
-    widget.locator(".panel", has_text="saved in").wait_for(timeout=PATIENCE)
+    widget.locator(".notice", has_text="saved in").wait_for(timeout=PATIENCE)
     (kept,) = [e for s in load_sessions(folder) for e in s.episodes if e.id.endswith("-corrected")]
     target = kept.steps[1].acceptable[0]
     assert repr(kept.steps[1].action) == act_text and [float(v) for v in box_text.split(", ")] == list(target.box)

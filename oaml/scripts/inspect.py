@@ -6,9 +6,10 @@
 __all__ = ['outcome_track', 'find_episodes', 'load_tracks', 'load_table', 'parse_steps', 'inspect_page', 'AppPlay',
            'keep_episode', 'open_inspector']
 
-# %% ../../nbs/18n_scripts.inspect.ipynb #9a9934f8
+# %% ../../nbs/18n_scripts.inspect.ipynb #c94de4cb
 import os
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -152,7 +153,7 @@ def inspect_page(
         table = load_table(paths, screens, *parse_steps(steps))
         return *save_page(table, html), table.summary()
 
-# %% ../../nbs/18n_scripts.inspect.ipynb #be9c2f57
+# %% ../../nbs/18n_scripts.inspect.ipynb #d5af59a3
 class AppPlay:
     "An application that a person acts in, recorded."
     def __init__(self,
@@ -163,12 +164,17 @@ class AppPlay:
     ):
         self.driver, self.seed, self.folder = EpisodeDriver(device, step_budget), seed, Path(folder)
         (self.folder/"screens").mkdir(parents=True, exist_ok=True)
-        self.steps, self.moments = [], []  # what was done, and the moment before each
+        self.steps, self.moments = [], []  # time, screen (being saved) and act of each; the moment before each
+        self.writer = ThreadPoolExecutor(1)
 
     @property
     def goal(self) -> str:
         "Of the episode, in words."
         return self.driver.device.goal.text
+    @property
+    def acts(self) -> list[Action]:
+        "What was done so far."
+        return [action for _, _, action in self.steps]
     @property
     def over(self) -> bool:
         "Whether it has ended."
@@ -178,7 +184,7 @@ class AppPlay:
         "Whether it ended with the goal reached."
         return self.driver.success
 
-# %% ../../nbs/18n_scripts.inspect.ipynb #fee21375
+# %% ../../nbs/18n_scripts.inspect.ipynb #5d569cf6
 @patch
 def start(self: AppPlay) -> np.ndarray:
     "Begin the episode; its first screen, uint8 height x width x 3."
@@ -191,14 +197,14 @@ def act(self: AppPlay,
 ) -> np.ndarray:
     "Carry it out and record it; the screen after it. Raises RuntimeError once the episode has ended."
     self.driver.require_running()
-    last = self.steps[-1].action if self.steps else None
+    last = self.acts[-1] if self.steps else None
     if last and action.type == last.type == "type":  # a further key of the same text
-        self.steps[-1] = replace(self.steps[-1], action=replace(last, text=last.text + action.text))
+        self.steps[-1] = *self.steps[-1][:2], replace(last, text=last.text + action.text)
         return self.driver.act(action).frame.image
     if last and action.type == "double_click" and last.type == "click" and same_act(last, replace(action, type="click")): self.undo()
     self.moments.append(self.driver.snapshot())
     frame = self.driver.frame
-    self.steps.append(Step(frame.clock/1000, save_observation(frame, self.folder/"screens"), action))
+    self.steps.append((frame.clock/1000, self.writer.submit(save_observation, frame, self.folder/"screens"), action))
     return self.driver.act(action).frame.image
 
 @patch
@@ -214,7 +220,8 @@ def episode(self: AppPlay) -> Episode:
     "What was done so far, as a record."
     device = self.driver.device
     meta = dict(app=device.app.name, seed=self.seed, theme=device.stage.theme.family, size=list(device.size), played=True)
-    return Episode(f"{device.app.name}-{self.seed}-played", self.goal, list(self.steps), None,
+    steps = [Step(t, saved.result(), action) for t, saved, action in self.steps]
+    return Episode(f"{device.app.name}-{self.seed}-played", self.goal, steps, None,
                    self.success if self.over else None, device.goal.family, meta)
 
 # %% ../../nbs/18n_scripts.inspect.ipynb #6e848ea5

@@ -239,7 +239,7 @@ class Inspector {
     this.root.dataset.theme = dark ? "dark" : "light";
   }
 
-  close() { this.screens.close(); this.stops.forEach((f) => f()); this.live?.close(); }
+  close() { this.screens.close(); for (const t of [this.quiet, this.detailTimer, this.thumbTimer, this.noticeTimer]) clearTimeout(t); this.stops.forEach((f) => f()); }
 
   hear(message, buffers) {
     if ("screen" in message) this.screens.receive(message.screen, buffers[0], message.type, message.url);
@@ -272,6 +272,7 @@ class Inspector {
       "← →, j k": "step back and on", "Home End": "first and last step", "[ ]": "episode before and after", "x": "next wrong step",
       "e": "episodes", "f": "filters", "c": "two runs side by side", "t": "tag this step", "?": "these keys",
     }).map(([k, what]) => h("span", {}, h("kbd", { text: k }), " " + what)));
+    this.notice = h("div", { class: "notice", role: "status", dir: "auto", hidden: true });
     this.goal = h("div", { class: "goal", dir: "auto" });
     this.chips = h("div", { class: "chips" });
     this.stage = new Stage("Screen of the step");
@@ -280,7 +281,7 @@ class Inspector {
     this.pair = h("div", { class: "pair" }, this.stage.node, this.other.node);
     this.panel = h("div", { class: "panel", tabindex: 0, role: "region", "aria-label": "The step" });
     this.strip = h("div", { class: "strip", role: "listbox", tabindex: 0, "aria-label": "Steps of this episode", "aria-orientation": "horizontal" });
-    this.root = h("div", { class: "oaml", "data-theme": "light" }, h("style", { text: CSS }), this.bar, this.keys, this.filters,
+    this.root = h("div", { class: "oaml", "data-theme": "light" }, h("style", { text: CSS }), this.bar, this.keys, this.filters, this.notice,
       h("div", { class: "head" }, this.goal, this.chips), h("div", { class: "middle" }, this.list, this.pair, this.panel), this.strip, this.say);
     this.host.setAttribute("data-lm-suppress-shortcuts", "true");  // JupyterLab's own keys stay quiet in here
     this.host.attachShadow?.({ mode: "open" }).append(this.root);
@@ -398,6 +399,12 @@ class Inspector {
     if (!act || this.editor && /^[a-z?]$/.test(e.key)) return;
     e.preventDefault();
     act();
+  }
+  notify(text) {
+    this.notice.textContent = text;
+    this.notice.hidden = !text;
+    clearTimeout(this.noticeTimer);
+    if (text) this.noticeTimer = setTimeout(() => this.notify(""), 12000);
   }
   help() { this.toggle(this.keys, this.helpButton); }
   toggle(node, control) {
@@ -771,8 +778,7 @@ class Editor {
     if (first) return this[first].focus();
     this.view.details.delete(this.row);
     this.close();
-    this.view.say.textContent = `Corrected; ${said}`;
-    this.view.panel.append(h("p", { class: "quiet", dir: "auto", text: said }));
+    this.view.notify(`Corrected; ${said}`);
   }
   close() {
     this.offs.forEach((f) => f());
@@ -884,8 +890,92 @@ class Live {
     this.view.playButton.setAttribute("aria-pressed", "false");
     this.view.stage.size(this.view.rows[this.view.at].size);
     this.view.show(row !== undefined && row < this.view.rows.length ? row : this.view.at);
-    if (said) this.view.say.textContent = said;
+    if (said) this.view.notify(said);
     this.view.playButton.focus();
+  }
+}
+
+// ---- curves of trainings, as they grow ----
+
+const LINES = ["#1f6fd6", "#c2410c", "#128a4a", "#8b3fc7", "#b8860b", "#0f8b8d", "#c0267e", "#5d6672"];
+
+function smoothed(values, half) {  // means of neighbours, fewer at the ends, so that nothing lags
+  return values.map((_, i) => {
+    const n = Math.min(half, i, values.length - 1 - i);
+    let sum = 0;
+    for (let k = i - n; k <= i + n; k++) sum += values[k];
+    return sum / (2 * n + 1);
+  });
+}
+function ticks(low, high, most = 4) {  // round numbers between
+  const raw = (high - low) / most || 1, power = 10 ** Math.floor(Math.log10(raw)), unit = [1, 2, 5, 10].find((u) => u * power >= raw) * power, out = [];
+  for (let v = Math.ceil(low / unit) * unit; v <= high + unit * 1e-6; v += unit) out.push(+v.toPrecision(10));
+  return out;
+}
+const short = (v) => Math.abs(v) >= 1e5 || v !== 0 && Math.abs(v) < 1e-3 ? v.toExponential(1) : +v.toPrecision(4) + "";
+
+class Training {
+  constructor(model, el) {
+    Object.assign(this, { model, hidden: new Set(), smooth: true, stops: [] });
+    this.status = h("span", { class: "quiet", role: "status" });
+    this.legend = h("div", { class: "legend", role: "group", "aria-label": "Runs" });
+    this.charts = h("div", { class: "charts" });
+    const smooth = h("button", { type: "button", class: "plain", "aria-pressed": "true", text: "Smooth", onclick: () => { this.smooth = !this.smooth; smooth.setAttribute("aria-pressed", String(this.smooth)); this.draw(); } });
+    this.root = h("div", { class: "oaml", "data-theme": "light" }, h("style", { text: CSS }),
+      h("div", { class: "bar" }, h("span", { class: "title", text: model.get("title") || "Training" }), this.status, smooth), this.legend, this.charts);
+    el.setAttribute("data-lm-suppress-shortcuts", "true");
+    el.attachShadow?.({ mode: "open" }).append(this.root);
+    this.root.addEventListener("keydown", (e) => e.stopPropagation());
+    const dark = matchMedia("(prefers-color-scheme: dark)"), look = () => Inspector.prototype.look.call(this, dark.matches), change = () => this.draw();
+    dark.addEventListener("change", look);
+    model.on("change:curves", change);
+    const watch = new MutationObserver(look);
+    watch.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light", "class", "data-theme"] });
+    this.stops.push(() => dark.removeEventListener("change", look), () => model.off("change:curves", change), () => watch.disconnect());
+    look();
+    this.draw();
+  }
+  close() { this.stops.forEach((f) => f()); }
+
+  draw() {
+    const runs = this.model.get("curves"), names = Object.keys(runs), all = [...new Set(names.flatMap((r) => Object.keys(runs[r])))];
+    const last = Math.max(0, ...names.flatMap((r) => Object.values(runs[r]).map(([steps]) => steps.at(-1) ?? 0)));
+    this.status.textContent = `step ${last.toLocaleString("en")}`;
+    this.root.dataset.step = last;
+    this.legend.replaceChildren(...names.map((r, i) => h("button", { type: "button", class: "plain", "aria-pressed": String(!this.hidden.has(r)), style: `--c:${LINES[i % LINES.length]}`, dir: "auto",
+      onclick: () => { this.hidden.has(r) ? this.hidden.delete(r) : this.hidden.add(r); this.draw(); } }, h("i", {}), r)));
+    this.charts.replaceChildren(...all.map((name) => this.chart(name, names.filter((r) => runs[r][name] && !this.hidden.has(r)).map((r) => ({ run: r, colour: LINES[names.indexOf(r) % LINES.length], steps: runs[r][name][0], values: runs[r][name][1] })))).filter(Boolean));
+  }
+
+  chart(name, lines) {
+    if (!lines.length) return null;
+    const W = 320, H = 170, left = 46, right = 10, top = 10, bottom = 24, values = lines.flatMap((l) => l.values), rate = /success|accuracy|reached|click_in_box|click_within/.test(name);
+    let low = rate ? 0 : Math.min(...values), high = rate ? 1 : Math.max(...values);
+    if (low > 0 && low < 0.4 * high) low = 0;
+    if (low === high) high = low + (Math.abs(low) || 1);
+    const first = Math.min(...lines.map((l) => l.steps[0])), last = Math.max(first + 1, ...lines.map((l) => l.steps.at(-1)));
+    const x = (v) => left + (W - left - right) * (v - first) / (last - first), y = (v) => top + (H - top - bottom) * (1 - (v - low) / (high - low));
+    const path = (steps, vs) => steps.map((s, i) => `${i ? "L" : "M"}${x(s).toFixed(1)} ${y(vs[i]).toFixed(1)}`).join("");
+    const svg = h("svg:svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": `${name} over steps: ` + lines.map((l) => `${l.run} ends at ${short(l.values.at(-1))}`).join("; ") });
+    for (const t of ticks(low, high)) svg.append(h("svg:line", { class: "grid", x1: left, x2: W - right, y1: y(t), y2: y(t) }), h("svg:text", { x: left - 6, y: y(t) + 3.5, "text-anchor": "end", text: short(t) }));
+    for (const t of ticks(first, last, 5)) svg.append(h("svg:text", { x: x(t), y: H - 8, "text-anchor": "middle", text: short(t) }));
+    for (const l of lines) {
+      const half = Math.round(l.values.length / 30), soft = this.smooth && half > 0 && !rate;
+      if (soft) svg.append(h("svg:path", { class: "curve faint", d: path(l.steps, l.values), stroke: l.colour }));
+      svg.append(h("svg:path", { class: "curve", d: path(l.steps, soft ? smoothed(l.values, half) : l.values), stroke: l.colour }));
+      if (l.steps.length < 40) for (let i = 0; i < l.steps.length; i++) svg.append(h("svg:circle", { cx: x(l.steps[i]), cy: y(l.values[i]), r: 2.4, fill: l.colour }));
+    }
+    const rule = h("svg:line", { class: "rule", y1: top, y2: H - bottom, x1: -9, x2: -9 });
+    svg.append(rule);
+    const note = h("p", { class: "quiet", text: lines.map((l) => short(l.values.at(-1))).join("  ·  ") });
+    svg.addEventListener("pointermove", (e) => {
+      const r = svg.getBoundingClientRect(), step = first + ((e.clientX - r.left) / r.width * W - left) / (W - left - right) * (last - first);
+      const near = (l) => l.steps.reduce((best, s, i) => Math.abs(s - step) < Math.abs(l.steps[best] - step) ? i : best, 0), at = near(lines[0]);
+      rule.setAttribute("x1", x(lines[0].steps[at])); rule.setAttribute("x2", x(lines[0].steps[at]));
+      note.textContent = `step ${lines[0].steps[at].toLocaleString("en")}:  ` + lines.map((l) => short(l.values[near(l)])).join("  ·  ");
+    });
+    svg.addEventListener("pointerleave", () => { rule.setAttribute("x1", -9); rule.setAttribute("x2", -9); note.textContent = lines.map((l) => short(l.values.at(-1))).join("  ·  "); });
+    return h("figure", {}, h("figcaption", { text: name, dir: "auto" }), svg, note);
   }
 }
 
@@ -912,7 +1002,7 @@ button:disabled { opacity: .45; cursor: default; }
 select, input, textarea { background: var(--raise); border: 1px solid var(--line); border-radius: 6px; padding: 4px 7px; min-width: 0; max-width: 100%; }
 code, pre, .dsl, .role { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, "Liberation Mono", monospace; font-size: 12.5px; }
 .silent { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; padding: 0; border: 0; }
-.quiet { color: var(--soft); }
+.quiet { color: var(--soft); } p.quiet { margin: 4px 0; font-size: 12.5px; }
 .bar { display: flex; align-items: center; gap: 2px; padding: 6px 8px; border-bottom: 1px solid var(--line); background: var(--panel); }
 .title { font-weight: 600; margin: 0 8px; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; flex: 1; unicode-bidi: isolate; }
 .steps { display: flex; align-items: center; margin-inline-end: 6px; }
@@ -920,6 +1010,7 @@ code, pre, .dsl, .role { font-family: ui-monospace, SFMono-Regular, Menlo, Conso
 .keys, .filters { display: flex; flex-wrap: wrap; gap: 6px 10px; padding: 8px 12px; border-bottom: 1px solid var(--line); align-items: center; }
 .keys { color: var(--soft); }
 kbd { font: 12px ui-monospace, Menlo, Consolas, monospace; color: var(--ink); background: var(--raise); border: 1px solid var(--line); border-bottom-width: 2px; border-radius: 4px; padding: 1px 5px; }
+.notice { padding: 6px 14px; color: var(--good); background: var(--good-bg); font-weight: 600; overflow-wrap: anywhere; }
 .filters input { flex: 1 1 150px; }
 .head { display: flex; flex-wrap: wrap; align-items: baseline; gap: 4px 12px; padding: 10px 14px 8px; }
 .goal { font-size: 16px; font-weight: 550; line-height: 1.35; flex: 1 1 320px; min-width: 0; overflow-wrap: anywhere; max-height: 6.75em; overflow: auto; unicode-bidi: isolate; }
@@ -1003,6 +1094,10 @@ dl { display: grid; grid-template-columns: auto minmax(0, 1fr); gap: 2px 12px; m
 .editing .frame, .living .frame { cursor: crosshair; outline: 3px solid var(--accent); outline-offset: 2px; touch-action: none; }
 .draft { fill: #1a5fc433; stroke: #1a5fc4; stroke-width: 2; stroke-dasharray: 5 3; vector-effect: non-scaling-stroke; }
 .livebar { display: flex; flex-wrap: wrap; gap: 6px; margin: 8px 0; } .did { margin: 6px 0; padding-inline-start: 2.2em; } .did li { padding: 1px 0; }
+.legend { display: flex; flex-wrap: wrap; gap: 6px; padding: 10px 12px 0; } .legend button { display: flex; gap: 7px; align-items: center; unicode-bidi: isolate; } .legend i { width: 14px; height: 4px; border-radius: 2px; background: var(--c); } .legend [aria-pressed=false] i { background: var(--line); }
+.charts { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 300px), 1fr)); gap: 10px; padding: 12px; }
+figure { margin: 0; padding: 10px 12px 6px; border: 1px solid var(--line); border-radius: 8px; background: var(--raise); min-width: 0; } figcaption { font-weight: 600; font-size: 13px; margin-bottom: 4px; } figure p { margin: 2px 0 0; font-size: 12px; font-variant-numeric: tabular-nums; white-space: pre-wrap; } figure svg { display: block; width: 100%; }
+figure text { font-size: 10px; fill: var(--soft); } .grid { stroke: var(--line); stroke-width: .7; } .curve { fill: none; stroke-width: 1.8; stroke-linejoin: round; } .faint { opacity: .28; stroke-width: 1; } .rule { stroke: var(--soft); stroke-width: .8; }
 @container (max-width: 720px) {
   .middle { grid-template-columns: minmax(0, 1fr); } .panel { border-inline-start: 0; border-top: 1px solid var(--line); max-height: 420px; }
   .comparing .pair { flex-direction: column; align-items: stretch; } .stage { width: 100%; }
@@ -1049,7 +1144,7 @@ function openPage() {
 }
 
 function render({ model, el }) {
-  const view = model.get("curves") ? null : new Inspector(model, el);
+  const view = model.get("curves") ? new Training(model, el) : new Inspector(model, el);
   return () => view.close();
 }
 export default { render };

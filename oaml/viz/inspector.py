@@ -38,10 +38,11 @@ def as_tracks(
         case list() | tuple(): return [t for one in what for t in as_tracks(one, judge)]
     raise TypeError(f"{type(what).__name__}: an inspector shows a Session, an Episode, a Track, or a list of them")
 
-# %% ../../nbs/01e_viz.inspector.ipynb #66e26924
+# %% ../../nbs/01e_viz.inspector.ipynb #a391cfac
 class Player(Protocol):
     "What a person acts in."
     goal: str     # of the episode
+    acts: list[Action] # what was done so far
     over: bool    # whether it has ended
     success: bool # whether it ended with the goal reached
 
@@ -180,7 +181,7 @@ def _field(problem: str) -> str:
     "The form's field that a problem is about."
     return next((f for f in ("box", "thought") if problem.startswith(f)), "action")
 
-# %% ../../nbs/01e_viz.inspector.ipynb #63b124c4
+# %% ../../nbs/01e_viz.inspector.ipynb #a5dbe0a5
 LIVE_QUALITY = 85 # of the JPEG frames that a player sees
 
 def _jpeg(image: np.ndarray) -> bytes:
@@ -194,9 +195,8 @@ def _answer_play(self: Inspector, message: dict) -> None:
     if self.play is None: return
     try: image = self._played(message.get("do"), message.get("action"))
     except (SchemaError, ValueError, RuntimeError) as e: return self.send(dict(live=message.get("n"), error=str(e)))
-    episode = self.play.episode()
     self.send(dict(live=message.get("n"), goal=self.play.goal, over=self.play.over, success=self.play.success,
-                   steps=[repr(s.action)[:200] for s in episode.steps], size=[image.shape[1], image.shape[0]]), [_jpeg(image)])
+                   steps=[repr(a)[:200] for a in self.play.acts], size=[image.shape[1], image.shape[0]]), [_jpeg(image)])
 
 @patch
 def _played(self: Inspector, do: str, action: dict|None) -> np.ndarray:
