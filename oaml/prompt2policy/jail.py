@@ -251,7 +251,12 @@ def steps(self: Inmate,
     values = [self.one(*row) for row in rows]
     return dict(names=self.names, values=values)
 
-# %% ../../nbs/17c_prompt2policy.jail.ipynb #fea8a17f
+# %% ../../nbs/17c_prompt2policy.jail.ipynb #ba249496
+@patch
+def term_names(self: Inmate) -> list[str]:
+    "Names of the terms, in the order of the numbers."
+    return self.names
+
 @patch
 def layout(self: Inmate,
     envs: int,    # how many environments
