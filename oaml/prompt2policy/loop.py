@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['LINE_STEPS', 'LINE_GROUP', 'LINE_ELITE', 'LABS', 'MENDABLE_ENDS', 'Lab', 'play_line', 'line_rewards', 'LineLab',
-           'term_stats', 'aggregate_runs', 'get_lab', 'Stage', 'Loop', 'session_lineage', 'open_loop',
+           'term_stats', 'aggregate_runs', 'get_lab', 'Stage', 'Loop', 'session_lineage', 'open_loop', 'session_client',
            'run_session_folder']
 
 # %% ../../nbs/17m_prompt2policy.loop.ipynb #cf8c5c95
@@ -29,7 +29,7 @@ from .contracts import (AggregatedMetrics, EnvInfo, EvalPoint, IterationAggregat
                                           TermStats, TrainConfig, TrainSummary)
 from .jail import Jail, JailError
 from .judges import exceeds, join_scores, judge_in_jail, judge_problem, judgment_of, look_at_film, seed_scores
-from .llm import LLMClient, LLMError, get_llm
+from .llm import ANSWERS, LLMClient, LLMError, get_llm
 from .records import (EventLog, IterationRecord, SessionRecord, best_entry, add_entry, read_record,
                                         write_record)
 from .reviser import changed_config, read_revision, revise, save_revision
@@ -427,8 +427,19 @@ def open_loop(
     "The loop of a session, with the model and the lab that its configuration names. Raises RecordError, ValueError, ImportError."
     config = session.read_session_config()
     if config is None: raise RecordError(f"{session.config_path}: is missing; this is no session")
-    llm = get_llm(f"{config.llm}:{config.model}" if config.model else config.llm)
-    return Loop(session, LLMClient(llm, session.path/"llm", config.budget), get_lab(config))
+    lab = get_lab(config)
+    return Loop(session, session_client(session, config), lab)
+
+def session_client(
+    session: SessionRecord, # whose calls are recorded
+    config: SessionConfig,  # names the model
+) -> LLMClient:
+    "The model of a session. Scripted without a file: the answers that come with oaml for its environment."
+    shipped = ANSWERS/f"{config.env_id.partition('-')[0].lower()}.yaml"
+    if config.llm == "scripted" and not config.model and not shipped.exists():
+        raise ValueError(f"llm: no hand-written answers come with oaml for {config.env_id}; take scripted:FILE, or a model")
+    spec = f"{config.llm}:{config.model}" if config.model else f"scripted:{shipped}" if config.llm == "scripted" else config.llm
+    return LLMClient(get_llm(spec), session.path/"llm", config.budget)
 
 # %% ../../nbs/17m_prompt2policy.loop.ipynb #b2a837ab
 def run_session_folder(
