@@ -1,0 +1,290 @@
+"From a sentence to a policy: sessions that are killed and go on, the routes, the pages, all on an environment that trains in a second."
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from oaml.prompt2policy.backends import new_job, new_session, run_job, session_command
+from oaml.prompt2policy.contracts import LLMBudget, RecordError, StartSessionRequest
+from oaml.prompt2policy.jail import missing_jail
+from oaml.prompt2policy.llm import ANSWERS, ScriptedLLM
+from oaml.prompt2policy.loop import run_session_folder
+from oaml.prompt2policy.records import IterationRecord, SessionRecord
+
+pytestmark = pytest.mark.skipif(missing_jail() is not None, reason=f"no jail: {missing_jail()}")
+WAIT_S = 240  # seconds, the longest that a test waits for anything
+REQUEST = StartSessionRequest(prompt="go right", env_id="line", llm="scripted", max_iterations=2)
+CLOCK = {"at", "seconds", "train_seconds", "jail_seconds", "created_at", "updated_at", "time", "pid", "session_id"}
+
+
+def plain(value):
+    "A record's values without what the clock decides."
+    if isinstance(value, dict): return {k: plain(v) for k, v in value.items() if k not in CLOCK}
+    return [plain(v) for v in value] if isinstance(value, list) else value
+
+
+def contents(session):
+    "All files of a session by name, without locks, signs of life and times."
+    def read(path):
+        if path.suffix == ".json": return plain(json.loads(path.read_text()))
+        if path.suffix == ".jsonl": return [plain(json.loads(line)) for line in path.read_text().splitlines()]
+        return path.read_bytes()
+    skip = {"heartbeat", "subprocess.log"}
+    return {p.relative_to(session.path).as_posix(): read(p) for p in sorted(session.path.rglob("*"))
+            if p.is_file() and p.name not in skip and p.suffix not in (".lock", ".part")}
+
+
+def start(session):
+    "The session's process, as a backend starts it."
+    with open(session.log_path, "ab") as log:
+        return subprocess.Popen(session_command(session), stdout=log, stderr=log, start_new_session=True, env=os.environ | dict(OMP_NUM_THREADS="1"))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    "A session that nothing interrupted, with its model behind a server that counts."
+    with mock_server() as (url, counts):
+        session = new_session(tmp_path_factory.mktemp("whole"), served(url), "session_one")
+        result = run_session_folder(session)
+    assert (result.status, result.passed, result.iterations, result.llm) == ("completed", True, 2, "openai"), session.read_status().error
+    assert set(counts.values()) == {1}
+    return session, dict(counts)
+
+
+def served(url): return REQUEST.model_copy(update=dict(llm="openai", model=f"mock@{url}"))
+
+
+class mock_server:
+    "An OpenAI-compatible server whose answers a person wrote (answers/line.yaml); it is no model. It counts calls by name."
+    def __enter__(self):
+        script, counts, lock = ScriptedLLM(ANSWERS/"line.yaml"), {}, threading.Lock()
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self):
+                self.rfile.read(int(self.headers["content-length"]))
+                name = self.headers["x-oaml-call"]
+                with lock: counts[name] = counts.get(name, 0) + 1
+                calls = [dict(id=c.id, type="function", function=dict(name=c.name, arguments=json.dumps(c.input))) for c in script.reply(name, None).calls]
+                body = json.dumps(dict(id="x", object="chat.completion", created=0, model="mock: written by hand", usage=dict(prompt_tokens=9, completion_tokens=1, total_tokens=10),
+                                       choices=[dict(index=0, finish_reason="tool_calls", message=dict(role="assistant", content=None, tool_calls=calls))])).encode()
+                self.send_response(200)
+                self.send_header("content-type", "application/json")
+                self.send_header("content-length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+            def log_message(self, *_): pass
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        return f"http://127.0.0.1:{self.server.server_port}/v1", counts
+
+    def __exit__(self, *_):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+def test_killed_in_stages_it_ends_with_the_same_record(whole, tmp_path):
+    "kill -9 as soon as another file is there, again and again; then once to the end."
+    marks = ["judge_fn.py", "iter_1/reward_fn.py", "iter_1/base_seed2/summary.json", "iter_1/judgment.json", "iter_2/config.json"]
+    with mock_server() as (url, counts):
+        session = new_session(tmp_path, served(url), "session_one")
+        kills = 0
+        for mark in marks:
+            process, until = start(session), time.monotonic() + WAIT_S
+            while not (session.path/mark).exists() and process.poll() is None and time.monotonic() < until: time.sleep(.002)
+            kills += process.poll() is None
+            try: os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError: pass
+            process.wait()
+        assert start(session).wait(WAIT_S) == 0, session.log_path.read_text()
+    assert kills >= 3
+    mine, unbroken = contents(session), contents(whole[0])
+    for record in (mine, unbroken): record.pop("session_config.json")  # holds the server's address
+    for record in (mine, unbroken):
+        for name in [n for n in record if n == "events.jsonl"]: record[name] = [e["data"] for e in record[name]]
+    assert mine == unbroken
+    twice = [n for n, k in counts.items() if k > 1]
+    assert set(counts) == set(whole[1]) and len(twice) <= kills and max(counts.values()) <= 2, counts
+
+
+@pytest.mark.parametrize("change, words", [
+    (dict(env_id="lime"), "did you mean 'line'?"),
+    (dict(budget=LLMBudget(calls=1)), "the budget of 1 calls is spent"),
+    (dict(model="nowhere.yaml"), "scripted answers: cannot read nowhere.yaml"),
+    (dict(llm="recorded"), "llm: 'recorded' is unknown"),
+    (dict(llm="openai", model="m@http://127.0.0.1:9/v1"), "is the server running?"),
+])
+def test_each_bad_end_is_a_status_and_a_sentence(tmp_path, change, words):
+    session = new_session(tmp_path, REQUEST.model_copy(update=change))
+    run_session_folder(session)
+    assert session.read_status().status == "error" and words in session.read_status().error
+    assert "\n" not in session.read_status().error
+
+
+@pytest.mark.parametrize("code, words", [
+    ("def reward_fn(", "was never closed (line 1)"),
+    ("def reward_fn(obs, action, next_obs, info): return float('nan'), {'a': 1.}", "not plain and finite"),
+    ("def reward_fn(obs, action, next_obs, info): return obs, {'a': 1.}", "plain numbers"),
+    ("def reward_fn(obs, action, next_obs, info): return 1., {'a': 2.}", "not the sum of its terms"),
+    ("def reward_fn(obs, action, next_obs, info):\n    print('x')\n    return 1., {'a': 1.}", "prints"),
+    ("def reward_fn(obs, action, next_obs, info):\n    while True: pass", "does the code loop?"),
+])
+def test_a_reward_that_cannot_be_used_ends_after_three_repairs(tmp_path, code, words):
+    "The author of this script never learns."
+    import yaml
+    said = yaml.safe_load((ANSWERS/"line.yaml").read_text())
+    said["answers"] = {"reward-fix_*": dict(submit_reward=dict(code=code)), "reward-author-*": dict(submit_reward=dict(code=code))} | said["answers"]
+    (tmp_path/"answers.yaml").write_text(yaml.safe_dump(said, sort_keys=False))
+    session = new_session(tmp_path, REQUEST.model_copy(update=dict(model=str(tmp_path/"answers.yaml"))))
+    run_session_folder(session)
+    assert "still fails after 3 repairs" in session.read_status().error and words in session.read_status().error
+
+
+def test_broken_records_are_named_and_listed(tmp_path):
+    from oaml.prompt2policy.api import P2PService
+    for n, name in enumerate(("session_config.json", "status.json", "metadata.json", "loop_history.json")):
+        session = new_session(tmp_path, REQUEST, f"session_{n}")
+        (session.path/name).write_text('{"of": "another program"}')
+    listed = P2PService(tmp_path).list_sessions()
+    assert len(listed) == 4 and all(f"session_{n}" in s.problem for n, s in zip((3, 2, 1, 0), listed))
+
+
+def test_a_job_runs_its_cases_by_the_local_backend(tmp_path):
+    job = run_job(new_job(tmp_path, [REQUEST, REQUEST.model_copy(update=dict(env_id="lime"))], max_parallel=2))
+    good, bad = job.sessions()
+    assert (good.read_status().status, bad.read_status().status) == ("completed", "error"), good.read_status().error
+    assert job.read_status().status == "completed" and "did you mean 'line'?" in bad.read_status().error
+
+
+@pytest.fixture(scope="module")
+def site(whole, tmp_path_factory):
+    "Routes and pages over a copy of the session, and one whose every text is a script. Nothing that is begun here is run but by hand."
+    from oaml.devices.daemon import serve_in_thread
+    from oaml.prompt2policy.api import P2PService, api_routes, p2p_server
+    from oaml.prompt2policy.contracts import JudgmentResult, RewardSpec
+    from oaml.prompt2policy.pages import page_routes
+    runs, bad = tmp_path_factory.mktemp("site"), "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
+    shutil.copytree(whole[0].path, runs/"session_one")
+    session = new_session(runs, REQUEST.model_copy(update=dict(prompt=bad)), "session_bad")
+    session.update_metadata(alias=bad, tags=[bad])
+    iteration = IterationRecord(session.path/"iter_1")
+    iteration.save_reward_source(bad)
+    iteration.save_reward_spec(RewardSpec(latex=bad, terms={bad: bad}, description=bad))
+    iteration.save_judgment(JudgmentResult(intent_score=.3, passed=False, diagnosis=bad, failure_tags=[bad]))
+    session.set_status("error", bad)
+    jobs = []
+    service = P2PService(runs, spawn=lambda job, again: jobs.append(job))
+    with serve_in_thread(p2p_server(api_routes(service) + page_routes(service))) as server: yield server.url, runs, jobs
+
+
+def test_every_answer_fits_the_openapi_document(site):
+    "schemathesis asks each route a few times; no 5xx, and nothing that the document does not say."
+    import schemathesis
+    from hypothesis import HealthCheck, Phase, given, settings
+    from schemathesis.checks import not_a_server_error
+    from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance, status_code_conformance
+    schema = schemathesis.openapi.from_url(f"{site[0]}/openapi.json")
+    checks = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+    routes = [r.ok() for r in schema.get_all_operations()]
+    assert len(routes) == 34
+    for route in routes:
+        @given(case=route.as_strategy())
+        @settings(max_examples=4, deadline=None, database=None, derandomize=True, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+        def ask(case): case.call_and_validate(checks=checks, timeout=WAIT_S)
+        ask()
+
+
+def test_known_ids_answer_on_every_route(site):
+    "What schemathesis cannot guess: the ids that are there."
+    import httpx
+    ids = dict(session_id="session_one", iteration_id="iter_2", iter_num="2", run_id="base_seed1", seq="0")
+    get = lambda path: httpx.get(site[0] + path.format(**ids), timeout=WAIT_S)
+    one = "/api/sessions/{session_id}"
+    for path in ("", "/loop-iterations", "/iterations/{iteration_id}", "/iterations/{iter_num}", "/iterations/{iter_num}/runs",
+                 "/iterations/{iteration_id}/runs/{run_id}/metrics", "/events", "/events/{seq}"):
+        assert get(one + path).status_code == 200, path
+    assert get("/api/iterations/iter_2").json()["session_id"] == "session_one"
+    assert get("/api/iterations/{session_id}~iter_2/metrics").json()["training"]
+    assert get("/api/iterations/iter_1").status_code == 409
+
+
+@pytest.fixture(scope="module")
+def browser():
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
+    found = next((p for n in ("chromium", "chromium-browser", "google-chrome") if (p := shutil.which(n))), None)
+    if not found: pytest.skip("needs Chromium on the PATH")
+    with playwright.sync_playwright() as p:
+        sandbox = ["--no-sandbox"] if os.name == "posix" and os.geteuid() == 0 else []
+        with p.chromium.launch(executable_path=found, args=[*sandbox, "--disable-gpu", "--disable-quic", "--no-first-run"]) as b:
+            b.contexts or None
+            yield b
+
+
+def open_page(browser, url):
+    page = browser.new_page()
+    page.set_default_timeout(WAIT_S*1000)
+    page.goto(url)
+    return page
+
+
+def test_scripts_in_fields_do_nothing(site, browser):
+    for path in ("/e2e", "/e2e/session_bad", "/trash", "/monitor", "/benchmark"):
+        page = open_page(browser, site[0] + path)
+        page.wait_for_load_state("load")
+        assert page.title() != "owned" and page.locator("img[src=x]").count() == 0, path
+        page.close()
+
+
+def test_pages_start_watch_trash_restore_and_purge(site, browser):
+    url, runs, jobs = site
+    page = open_page(browser, f"{url}/e2e")
+    page.fill("textarea[name=prompt]", "go right")
+    page.click("button:has-text('Start')")
+    page.wait_for_url("**/e2e/session_*")
+    id = page.url.rpartition("/")[2]
+    session = SessionRecord(runs/id)
+    assert session.read_session_config().prompt == "go right" and jobs[-1].manifest().cases == [id]
+    assert "pending" in page.inner_text("main")
+    session.set_status("running")
+    page.wait_for_selector(".badge.running")  # by the stream of changes, without a reload
+    page.click("button:has-text('Stop')")
+    page.wait_for_load_state("load")
+    assert (session.path/"stop").exists()
+    session.set_status("cancelled")
+    page.goto(f"{url}/e2e/{id}")
+    page.click("button:has-text('Put into the trash')")
+    page.wait_for_url("**/trash")
+    page.click("button:has-text('Restore')")
+    page.wait_for_selector("text=The trash is empty.")
+    page.goto(f"{url}/e2e/{id}")
+    page.click("button:has-text('Put into the trash')")
+    page.wait_for_url("**/trash")
+    page.click("button:has-text('Delete for good')")
+    page.wait_for_selector("text=The trash is empty.")
+    assert not session.path.exists()
+    page.goto(f"{url}/benchmark")
+    page.fill("textarea[name=csv]", "prompt,env_id\ngo right,line\ngo left,line\n")
+    page.click("button:has-text('Start')")
+    page.wait_for_url("**/benchmark/benchmark_*")
+    page.click("text=The job")
+    page.click("text=case 1")
+    page.wait_for_selector("h1:has-text('go left')")
+    page.close()
+
+
+def test_the_command_runs_and_goes_on(tmp_path):
+    from typer.testing import CliRunner
+    from oaml.scripts.cli import app
+    run = CliRunner().invoke(app, ["p2p", "run", "go right", "--env", "line", "--llm", "scripted", "--seeds", "3", "--runs-dir", str(tmp_path)])
+    assert run.exit_code == 0 and "passed: best iter_2" in run.output and "written by hand" in run.output, run.output
+    id = next(tmp_path.glob("session_*")).name
+    again = CliRunner().invoke(app, ["p2p", "resume", id, "--runs-dir", str(tmp_path)])
+    assert again.exit_code == 0 and "completed" in again.output
+    wrong = CliRunner().invoke(app, ["p2p", "run", "x", "--env", "lin", "--runs-dir", str(tmp_path)])
+    assert wrong.exit_code == 2 and "did you mean 'line'?" in wrong.output
