@@ -51,16 +51,24 @@ def imports(name, path, known):
     def add(dotted, node):
         while dotted and dotted not in known: dotted = dotted.rpartition(".")[0]
         if dotted not in ("", "oaml", name): found.append((dotted, node.lineno))
-    for node in _nodes(ast.parse(path.read_text(encoding="utf-8"))):
+    nodes = list(_nodes(ast.parse(path.read_text(encoding="utf-8"))))
+    started = _programs(nodes)
+    for node in nodes:
         if isinstance(node, ast.Import): [add(a.name, node) for a in node.names if a.name.startswith("oaml.")]
         if isinstance(node, ast.ImportFrom):
             base = package[:len(package) - node.level + 1] if node.level else []
             full = ".".join(base + ([node.module] if node.module else []))
             if full.split(".")[0] == "oaml": [add(f"{full}.{a.name}", node) for a in node.names]
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in started:
             # Packages alone are named where data files are looked up; a module's name is an import in disguise.
             if (m := re.fullmatch(r"(oaml\.\w+\.\w+)(?:[.:]\w+)*", node.value)) and m[1] in known: add(m[1], node)
     return found
+
+
+def _programs(nodes):
+    "The strings behind a `-m` in a list: modules that are started as a process of their own, not read."
+    lists = [node.elts for node in nodes if isinstance(node, ast.List|ast.Tuple)]
+    return {b for elts in lists for a, b in zip(elts, elts[1:]) if isinstance(a, ast.Constant) and a.value == "-m"}
 
 
 def _nodes(tree):

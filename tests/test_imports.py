@@ -72,6 +72,8 @@ def test_arrows_point_one_way():
      "oaml.apps.login -> oaml.evals at apps/login.py:2: this arrow points back"),
     ({"devices/wire.py": "AT = dict(a='oaml.envs.episode:Env')", "envs/episode.py": ""},
      "oaml.devices.wire -> oaml.envs.episode at devices/wire.py:1: this arrow points back"),
+    ({"devices/wire.py": "AT = ['python', '-m', 'oaml.envs.episode'], 'oaml.envs.episode'", "envs/episode.py": ""},
+     "oaml.devices.wire -> oaml.envs.episode at devices/wire.py:1: this arrow points back"),
     ({"viz/screens.py": "from oaml import ui", "ui/__init__.py": ""},
      "oaml.viz.screens -> oaml.ui at viz/screens.py:1: viz reads schemas only"),
     ({"training/grpo.py": "from ..rewards import gui", "rewards/gui.py": ""},

@@ -354,8 +354,8 @@ def run_inmate() -> None:
 _IMPORTS = ("abc ast bisect cmath collections copy ctypes dataclasses decimal encodings.ascii encodings.latin_1 enum fractions functools "
             "heapq itertools math mmap numbers numpy.fft numpy.linalg numpy.polynomial numpy.random operator random re socket "
             "statistics string textwrap typing pyseccomp").split()
-_OUR_NAMES = ("p2p", "p2p.training", "p2p.training.reward_function", "oaml", "oaml.prompt2policy", "oaml.prompt2policy.jail",
-              "oaml.prompt2policy.rewards")
+_OUR_NAMES = ("p2p", "p2p.training", "p2p.training.reward_function", "oaml", "oaml.prompt2policy",
+              *(f"oaml.prompt2policy.{name}" for name in ("jail", "rewards")))
 
 # %% ../../nbs/17c_prompt2policy.jail.ipynb #8098ea5c
 class Jail:
