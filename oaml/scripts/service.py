@@ -14,7 +14,7 @@ from ..service.config import load_task_config
 from ..service.controller import TaskController, controller_server
 from ..service.worker import served_task
 
-# %% ../../nbs/18l_scripts.service.ipynb #bdd1311a
+# %% ../../nbs/18l_scripts.service.ipynb #b0052b03
 TASK_TOKEN = "OAML_TASK_TOKEN"  # the variable with the secret of task servers
 
 def worker_of(
@@ -32,6 +32,7 @@ def worker_of(
     return server, (f"serving {c.parameters.get('name', c.module)} at {server.url}/api, {told}; Ctrl-C ends\n"
                     f'play it with: oaml.service.client.TaskClient("{c.parameters.get("name", "")}", "{server.url}/api"{given})')
 
+# %% ../../nbs/18l_scripts.service.ipynb #9545c293
 def serve_task_file(
     config: str,           # YAML file
     name: str|None=None,   # of its task; None: it has one
@@ -45,7 +46,7 @@ def serve_task_file(
     run_foreground(server)
     say("ended; all sessions are closed")
 
-# %% ../../nbs/18l_scripts.service.ipynb #8fa7e4fa
+# %% ../../nbs/18l_scripts.service.ipynb #efaa2751
 def controller_of(
     host: str="127.0.0.1",      # address to listen on
     port: int=5020,             # 0: any free one
@@ -60,6 +61,7 @@ def controller_of(
     return server, (f"controlling at {server.url} (AgentRL: /api, AgentBench: /v0.2/api); Ctrl-C ends\n"
                     f"add workers with: oaml serve-task CONFIG --controller {server.url}/api")
 
+# %% ../../nbs/18l_scripts.service.ipynb #3cf07657
 def serve_task_controller(
     say: Callable[[str], None]=print, # gets where, and how to add workers
     **given,                          # arguments of `controller_of`

@@ -55,7 +55,7 @@ class TaskClient:
         "End the connections."
         self.http.close()
 
-# %% ../../nbs/16e_service.client.ipynb #6894b217
+# %% ../../nbs/16e_service.client.ipynb #7069af40
 _AGAIN_S = .2, 2. # seconds between two tries, at first and at most
 
 @patch
@@ -79,6 +79,7 @@ def ask(self: TaskClient,
         time.sleep(pause)
         pause = min(_AGAIN_S[1], 2*pause)
 
+# %% ../../nbs/16e_service.client.ipynb #d9d67731
 def _said(answer: Any) -> Any:
     "An answer's JSON. Raises TaskServerError, SampleLost."
     try: said = answer.json()
@@ -87,7 +88,7 @@ def _said(answer: Any) -> Any:
     why = str(said.get("detail", said) if isinstance(said, dict) else said)
     raise (SampleLost if "No such session" in why else TaskServerError)(why, answer.status_code)
 
-# %% ../../nbs/16e_service.client.ipynb #b4edea2f
+# %% ../../nbs/16e_service.client.ipynb #14c048c2
 @patch
 def get_indices(self: TaskClient) -> list[SampleIndex]:
     "The samples that there are."
@@ -100,6 +101,7 @@ def calculate_overall(self: TaskClient,
     "The task's figures over many samples."
     return self.ask("POST", "/calculate_overall", dict(name=self.name, results=[asdict(r) for r in results]))
 
+# %% ../../nbs/16e_service.client.ipynb #163729aa
 @patch
 def start(self: TaskClient,
     index: SampleIndex,     # of the sample; -1: `custom`
@@ -133,7 +135,7 @@ class SampleClient:
     def __exit__(self, *_):
         if not self.turn.finish: self.cancel()
 
-# %% ../../nbs/16e_service.client.ipynb #23f27d15
+# %% ../../nbs/16e_service.client.ipynb #a809e15e
 @patch
 def interact(self: SampleClient,
     answer: str|dict|list[dict], # of the agent: text, a message, or several
@@ -148,6 +150,7 @@ def interact(self: SampleClient,
         raise
     return self.turn
 
+# %% ../../nbs/16e_service.client.ipynb #ffd01a0e
 @patch
 def cancel(self: SampleClient) -> None:
     "End it; a session that is gone is ended."

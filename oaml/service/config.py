@@ -20,7 +20,7 @@ from ..devices.wire import STRICT, nearest
 from .task import Task, task_class
 from .worker import TaskDeadlines
 
-# %% ../../nbs/16f_service.config.ipynb #24973a31
+# %% ../../nbs/16f_service.config.ipynb #381b8c3f
 class PlacedKey(str):
     "A key of a YAML file; `place` is its file and line."
     place = ""
@@ -38,6 +38,7 @@ def _placed_mapping(loader: _PlacedLoader, node: yaml.MappingNode) -> dict:
         found[key] = loader.construct_object(value_node, deep=True)
     return found
 
+# %% ../../nbs/16f_service.config.ipynb #351190a7
 _PlacedLoader.add_constructor("tag:yaml.org,2002:map", _placed_mapping)
 
 def read_placed(
@@ -97,7 +98,7 @@ def _from_environment(value: Any, name: str, environ: Mapping[str, str]) -> Any:
     if value is not None and type(given) is not type(value): raise ValueError(f"{variable}={environ[variable]}: {type(value).__name__} is wanted, as in the file")
     return given
 
-# %% ../../nbs/16f_service.config.ipynb #9c9f7891
+# %% ../../nbs/16f_service.config.ipynb #b33835ac
 class TaskServerConfig(BaseModel):
     "A task, and how it is served."
     model_config = STRICT
@@ -112,6 +113,7 @@ class TaskServerConfig(BaseModel):
     address: str|None = Field(None, description="where the controller reaches this worker; null = where it listens")
     max_body: int = Field(2**24, ge=1024, description="bytes of a request, at most")
 
+# %% ../../nbs/16f_service.config.ipynb #b91d6e91
 def _place(entry: Any, path: Iterable) -> str:
     "Where a key stands: the place of the last part of its path that has one."
     found = ""
@@ -126,7 +128,7 @@ def _check_keys(entry: dict, known: Iterable[str], what: str, source: str):
     for key in entry:
         if key not in known: raise ValueError(f"{getattr(key, 'place', source)}: {what} has no {key}{nearest(key, known)}; it has {', '.join(known)}")
 
-# %% ../../nbs/16f_service.config.ipynb #fda1141b
+# %% ../../nbs/16f_service.config.ipynb #c3dab282
 def parameters_of(
     task: type, # a subclass of `Task`
 ) -> list[str]|None: # None: it takes anything
@@ -138,6 +140,7 @@ def parameters_of(
         names += [p.name for p in given if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
         if cls is Task or not any(p.kind is p.VAR_KEYWORD for p in given): return list(dict.fromkeys(names))
 
+# %% ../../nbs/16f_service.config.ipynb #ab26582a
 def load_task_config(
     path: str|Path,        # of a YAML or JSON file
     name: str|None=None,   # of its task; None: it has one

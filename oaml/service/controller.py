@@ -6,7 +6,7 @@
 __all__ = ['ServedWorker', 'ServedTask', 'check_origin', 'RelayedSession', 'TaskController', 'plain_text', 'controller_server',
            'serve_controller']
 
-# %% ../../nbs/16d_service.controller.ipynb #7c5b12bd
+# %% ../../nbs/16d_service.controller.ipynb #de16a925
 import asyncio
 import hashlib
 import html
@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
+# %% ../../nbs/16d_service.controller.ipynb #75a39694
 from fastcore.basics import patch
 
 from ..devices.daemon import (LOCAL_HOSTS, Access, BareLease, DaemonServer, DirectRoutes, LeaseTable, Refusal, ServiceRoute, http_answer,
@@ -28,7 +29,7 @@ from ..devices.wire import need_serve, nearest, wire_json
 from .records import SampleStatus, nearest_index
 from .worker import http_address, more_files, session_number
 
-# %% ../../nbs/16d_service.controller.ipynb #60bc0535
+# %% ../../nbs/16d_service.controller.ipynb #fd9e9629
 @dataclass
 class ServedWorker:
     "A worker as its heartbeats tell."
@@ -45,6 +46,7 @@ class ServedWorker:
         "Slots that should be free."
         return 0 if time.monotonic() < self.full_until else self.capacity - len(self.sessions)
 
+# %% ../../nbs/16d_service.controller.ipynb #5be91470
 @dataclass
 class ServedTask:
     "A task that workers serve."
@@ -65,7 +67,7 @@ def check_origin(
     if local or host == sender or host in allowed: return address.rstrip("/")
     raise Refusal(400, f"address: {host} is not the sender, {sender}; the controller's list (allow) names hosts that may be")
 
-# %% ../../nbs/16d_service.controller.ipynb #98c30f7b
+# %% ../../nbs/16d_service.controller.ipynb #75ba704a
 _LOG = logging.getLogger("oaml.service")
 _KEPT = 256  # sessions that have ended, whose last answer is kept for a repeat
 
@@ -99,6 +101,7 @@ class RelayedSession(BareLease):
         self.controller.leases.drop(self)
         self.controller.keep(self)
 
+# %% ../../nbs/16d_service.controller.ipynb #8954d324
 class TaskController:
     "Knows workers, and relays sessions to them."
     def __init__(self,
@@ -122,7 +125,7 @@ class TaskController:
         self.finished[session.id] = session.requests
         if len(self.finished) > _KEPT: self.finished.popitem(last=False)
 
-# %% ../../nbs/16d_service.controller.ipynb #8eaa2ef0
+# %% ../../nbs/16d_service.controller.ipynb #52462e00
 @patch
 async def call(self: TaskController,
     worker: ServedWorker,  # to be asked
@@ -141,6 +144,7 @@ async def call(self: TaskController,
     if answer.status_code == 200: return said
     raise Refusal(answer.status_code, str(said.get("detail", said.get("error", said)) if isinstance(said, dict) else said))
 
+# %% ../../nbs/16d_service.controller.ipynb #31d1be49
 @patch
 async def _asked(self: TaskController, request: Any) -> tuple[dict, bytes]:
     "A request's object, and what distinguishes it from others; the session's number in the header belongs to it."
@@ -172,7 +176,7 @@ async def receive_heartbeat(self: TaskController,
     known.seen, known.capacity = time.monotonic(), capacity
     return dict(worker_id=known.id)
 
-# %% ../../nbs/16d_service.controller.ipynb #13d1a4f1
+# %% ../../nbs/16d_service.controller.ipynb #b2bdd4e9
 @patch
 def bury(self: TaskController,
     name: str,            # of the task
@@ -183,6 +187,7 @@ def bury(self: TaskController,
     for id in list(worker.sessions): self.lose(id, f"its worker at {worker.address} is gone")
     worker.sessions.clear()
 
+# %% ../../nbs/16d_service.controller.ipynb #4ad8b077
 @patch
 def lose(self: TaskController,
     id: int,  # of a session
@@ -193,6 +198,7 @@ def lose(self: TaskController,
     self.last_ends[id] = why
     if len(self.last_ends) > _KEPT: self.last_ends.popitem(last=False)
 
+# %% ../../nbs/16d_service.controller.ipynb #83c3258a
 @patch
 async def sync(self: TaskController,
     worker: ServedWorker, # to be asked
@@ -205,6 +211,7 @@ async def sync(self: TaskController,
         session = self.leases.leases.get(id)
         if session and not session.busy and not session.closing and session.silence > 1: self.lose(id, "its worker has ended it")
 
+# %% ../../nbs/16d_service.controller.ipynb #1bd4ccac
 @patch
 async def watch(self: TaskController) -> None:
     "For ever: bury dead workers, ask the others."
@@ -220,7 +227,7 @@ async def watch(self: TaskController) -> None:
             await asyncio.gather(*map(self.sync, living))
             synced = time.monotonic()
 
-# %% ../../nbs/16d_service.controller.ipynb #8f433183
+# %% ../../nbs/16d_service.controller.ipynb #b6fabb06
 _FULL_S = 1.  # seconds that a worker is left alone which had less room than was thought
 
 @patch
@@ -232,6 +239,7 @@ def task_of(self: TaskController,
     raise Refusal(400, f"name: no task {name!r}{nearest(str(name), self.tasks)}; "
                        + (f"there is {', '.join(self.tasks)}" if self.tasks else "no worker has announced one yet"))
 
+# %% ../../nbs/16d_service.controller.ipynb #00c7ca75
 @patch
 async def begin(self: TaskController,
     name: Any,    # of the task
@@ -258,6 +266,7 @@ async def begin(self: TaskController,
             worker.full_until = time.monotonic() + _FULL_S
     raise Refusal(406, f"no slot of the task {name} is free; ask again later", Retry_After=1)
 
+# %% ../../nbs/16d_service.controller.ipynb #985df6b5
 @patch
 async def relay(self: TaskController,
     session: RelayedSession, # that is meant
@@ -276,7 +285,7 @@ async def relay(self: TaskController,
     if turn.get("finish"): session.ended()
     return turn
 
-# %% ../../nbs/16d_service.controller.ipynb #994ba410
+# %% ../../nbs/16d_service.controller.ipynb #d7b50cc7
 @patch
 def find(self: TaskController,
     id: int, # of a session
@@ -288,6 +297,7 @@ def find(self: TaskController,
         return session
     raise Refusal(400, f"No such session: {id}; {self.last_ends.get(id, 'it has ended, was silent for too long, or never was')}")
 
+# %% ../../nbs/16d_service.controller.ipynb #0ff0ea5b
 @patch
 async def once(self: TaskController,
     request: Any,   # Starlette's
@@ -304,7 +314,7 @@ async def once(self: TaskController,
     async def relayed(): return await self.relay(session, route, body, session.requests.number)
     return await session.requests.answer_once(request, digest, relayed)
 
-# %% ../../nbs/16d_service.controller.ipynb #463097bb
+# %% ../../nbs/16d_service.controller.ipynb #1e4543d0
 @patch
 async def start_sample(self: TaskController,
     request: Any, # Starlette's: {name, index, custom_task, and session_id if the client chooses it}
@@ -322,6 +332,7 @@ async def start_sample(self: TaskController,
         id = session.id
     return http_answer(turn | dict(session_id=id), headers=dict(session_id=str(id)))
 
+# %% ../../nbs/16d_service.controller.ipynb #1bfc94d5
 @patch
 async def interact(self: TaskController,
     request: Any, # Starlette's: {messages}, the session in the header or the body
@@ -332,6 +343,7 @@ async def interact(self: TaskController,
     turn = await self.once(request, id, digest, "/interact", dict(session_id=id, messages=body.get("messages")))
     return http_answer(turn | dict(session_id=id), headers=dict(session_id=str(id)))
 
+# %% ../../nbs/16d_service.controller.ipynb #b41e6151
 @patch
 async def cancel(self: TaskController,
     request: Any, # Starlette's: the session in the body or the header
@@ -342,6 +354,7 @@ async def cancel(self: TaskController,
     await self.leases.close(id)
     return dict(session_id=id)
 
+# %% ../../nbs/16d_service.controller.ipynb #78c5207c
 @patch
 async def cancel_all(self: TaskController,
     request: Any, # Starlette's
@@ -360,6 +373,7 @@ async def cancel_notice(self: TaskController,
     if (session := self.leases.leases.get(id)) and not session.closing: self.lose(id, "its worker has ended it")
     return dict(session_id=id)
 
+# %% ../../nbs/16d_service.controller.ipynb #3d3251cb
 @patch
 async def calculate_overall(self: TaskController,
     request: Any, # Starlette's: {name, results}
@@ -370,7 +384,7 @@ async def calculate_overall(self: TaskController,
     if not workers: raise Refusal(406, f"no worker of the task {body['name']} lives; ask again later")
     return await self.call(next(iter(workers.values())), "/calculate_overall", body)
 
-# %% ../../nbs/16d_service.controller.ipynb #110ca0f6
+# %% ../../nbs/16d_service.controller.ipynb #a0d067b8
 def plain_text(
     message: dict, # in OpenAI's format
 ) -> str:
@@ -389,6 +403,7 @@ def old_reply(self: TaskController,
     said = [dict(role="agent" if m["role"] == "assistant" else "user", content=plain_text(m)) for m in session.history]
     return dict(session_id=session.id, output=dict(index=session.index, status=turn["status"], result=turn.get("result"), history=said))
 
+# %% ../../nbs/16d_service.controller.ipynb #8e27d750
 @patch
 async def old_start(self: TaskController,
     request: Any, # Starlette's: {name, index}
@@ -416,7 +431,7 @@ async def old_interact(self: TaskController,
     if session.history[-1:] != [message]: session.history = [*session.history, message]
     return self.old_reply(session, turn)
 
-# %% ../../nbs/16d_service.controller.ipynb #71145ef0
+# %% ../../nbs/16d_service.controller.ipynb #db0bc87d
 @patch
 def list_workers(self: TaskController) -> dict:
     "Each task's indices and workers; status 0 is alive."
@@ -430,6 +445,7 @@ def list_sessions(self: TaskController) -> dict:
     return {str(s.id): dict(name=s.task, index=s.index, worker_id=s.worker.id, silence=round(s.silence, 1), locked=s.busy)
             for s in self.leases.leases.values()}
 
+# %% ../../nbs/16d_service.controller.ipynb #c3293464
 _PAGE = """<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="5"><title>oaml: tasks</title>
 <style>body{{font:15px system-ui;margin:2em;max-width:60em;color:#222}} table{{border-collapse:collapse;width:100%;margin-bottom:2em}}
 th,td{{text-align:left;padding:.4em .8em;border-bottom:1px solid #ddd}} td:nth-child(n+3){{font-variant-numeric:tabular-nums}}</style>
@@ -441,6 +457,7 @@ def _table(heads: Sequence[str], rows: list[tuple]) -> str:
     line = lambda kind, cells: "<tr>" + "".join(f"<{kind}>{html.escape(str(c))}</{kind}>" for c in cells) + "</tr>"
     return f"<table>{line('th', heads)}{''.join(line('td', r) for r in rows)}</table>"
 
+# %% ../../nbs/16d_service.controller.ipynb #3038af52
 @patch
 def page(self: TaskController) -> str:
     "Tasks, workers and sessions as HTML."
@@ -450,7 +467,7 @@ def page(self: TaskController) -> str:
     return _PAGE.format(_table(("task", "worker", "sessions", "last heartbeat"), workers),
                         _table(("session", "task", "sample", "worker", "client"), sessions[:1000]))
 
-# %% ../../nbs/16d_service.controller.ipynb #0c7804f0
+# %% ../../nbs/16d_service.controller.ipynb #7ec08d69
 @asynccontextmanager
 async def _connected(self: TaskController):
     "While the application lives: connections to workers, and an eye on them."
@@ -461,6 +478,7 @@ async def _connected(self: TaskController):
         try: yield
         finally: watching.cancel()
 
+# %% ../../nbs/16d_service.controller.ipynb #8aff330e
 @patch
 def app(self: TaskController) -> DirectRoutes:
     "Both dialects and the page. Needs the extra `serve`."
@@ -477,6 +495,7 @@ def app(self: TaskController) -> DirectRoutes:
     routes += [ServiceRoute("GET", "/", page), ServiceRoute("GET", "/health", health, health=True)]
     return service_app(routes, self.access, self.leases, lambda refusal: dict(detail=str(refusal)), lambda: _connected(self))
 
+# %% ../../nbs/16d_service.controller.ipynb #d6219c74
 def controller_server(
     controller: TaskController, # to be served
     host: str="127.0.0.1",      # address to listen on
@@ -488,6 +507,7 @@ def controller_server(
     more_files()
     return DaemonServer(controller.app(), host, port, fast=True, proxy_headers=False, timeout_keep_alive=120, most=most_connections(8192))
 
+# %% ../../nbs/16d_service.controller.ipynb #90b054ae
 @contextmanager
 def serve_controller(
     port: int=0, # 0: any free one

@@ -41,7 +41,7 @@ class AgentStatus(str, Enum):
     NORMAL = "normal"
     CANCELLED = "cancelled"
 
-# %% ../../nbs/16a_service.records.ipynb #6ce26a76
+# %% ../../nbs/16a_service.records.ipynb #e5fe836b
 def _loose(cls: type) -> type:
     "A dict of which some keys are checked."
     return with_config(ConfigDict(extra="allow", allow_inf_nan=False))(cls)
@@ -52,6 +52,7 @@ class TextPart(TypedDict):
     type: Literal["text"]
     text: str
 
+# %% ../../nbs/16a_service.records.ipynb #edf35153
 @_loose
 class PictureUrl(TypedDict):
     "Where a picture is: `data:image/png;base64,...` or an address."
@@ -63,6 +64,7 @@ class PicturePart(TypedDict):
     type: Literal["image_url"]
     image_url: PictureUrl
 
+# %% ../../nbs/16a_service.records.ipynb #a1cfeb1e
 @_loose
 class OtherPart(TypedDict):
     "A part of a message whose content only the model's own server reads."
@@ -72,7 +74,7 @@ _Parts = Annotated[list[Annotated[TextPart|PicturePart|OtherPart, Field(discrimi
 _Content = Annotated[Annotated[str, Tag("as text")] | Annotated[_Parts, Tag("as parts")],
                      Discriminator(lambda content: "as parts" if isinstance(content, list) else "as text")]
 
-# %% ../../nbs/16a_service.records.ipynb #1a873d4d
+# %% ../../nbs/16a_service.records.ipynb #c681e969
 @_loose
 class ToolFunction(TypedDict):
     "What a tool is called, and what it takes."
@@ -86,6 +88,7 @@ class ChatTool(TypedDict):
     type: Literal["function"]
     function: ToolFunction
 
+# %% ../../nbs/16a_service.records.ipynb #c19a2e39
 @_loose
 class CalledFunction(TypedDict):
     "Which function is called, with which JSON text."
@@ -99,7 +102,7 @@ class ToolCall(TypedDict):
     type: Literal["function"]
     function: CalledFunction
 
-# %% ../../nbs/16a_service.records.ipynb #502e32e6
+# %% ../../nbs/16a_service.records.ipynb #78c6566b
 @_loose
 class PromptMessage(TypedDict):
     "What a system or a user says."
@@ -113,6 +116,7 @@ class ToolMessage(TypedDict):
     tool_call_id: str
     content: _Content
 
+# %% ../../nbs/16a_service.records.ipynb #52a04b77
 @_loose
 class AssistantMessage(TypedDict):
     "What an agent says: text, calls of tools, or both."
@@ -124,6 +128,7 @@ def _says_something(message: dict) -> dict:
     if message.get("content") is None and not message.get("tool_calls"): raise ValueError("has neither content nor tool_calls")
     return message
 
+# %% ../../nbs/16a_service.records.ipynb #ed5b2015
 ChatMessage = Annotated[PromptMessage | ToolMessage | Annotated[AssistantMessage, AfterValidator(_says_something)],
                         Field(discriminator="role")]
 _MESSAGES, _TOOLS = TypeAdapter(list[ChatMessage]), TypeAdapter(list[ChatTool])
@@ -134,6 +139,7 @@ def _fit(kind: TypeAdapter, value: Any, source: str):
     try: kind.validate_python(value)
     except ValidationError as e: raise SchemaError([f"{source}{_place(err['loc'])}: {_complaint(err)}" for err in e.errors()]) from None
 
+# %% ../../nbs/16a_service.records.ipynb #b124f637
 def _place(loc: tuple) -> str:
     "Such as [0].content[1].type; pydantic's names of alternatives are left out."
     kept = [k for before, k in zip((None, *loc), loc)
@@ -160,7 +166,7 @@ def check_messages(
     _fit(_MESSAGES, messages, source)
     return messages
 
-# %% ../../nbs/16a_service.records.ipynb #aa89638b
+# %% ../../nbs/16a_service.records.ipynb #65882996
 def check_tools(
     tools: Any,          # what should be None or a list of tools
     source: str="tools", # where they are from, for the error
@@ -172,6 +178,7 @@ def check_tools(
     if twice := sorted({n for n in names if names.count(n) > 1}): raise SchemaError([f"{source}: two are called {twice[0]!r}"])
     return tools
 
+# %% ../../nbs/16a_service.records.ipynb #96cd0ec8
 def check_calls(
     messages: Sequence[dict], # of an agent, checked
     tools: list[dict]|None,   # that it was offered
@@ -183,7 +190,7 @@ def check_calls(
     has = f"this session offers {', '.join(known)}" if known else "this session offers no tools"
     if wrong: raise SchemaError([f"messages[{i}].tool_calls: no tool {name!r}{nearest(name, known)}; {has}" for i, name in wrong])
 
-# %% ../../nbs/16a_service.records.ipynb #f0b83456
+# %% ../../nbs/16a_service.records.ipynb #2c3b2dfd
 _RECORD = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 @plain_errors
@@ -197,6 +204,7 @@ class RewardHistoryItem:
     def __post_init__(self):
         if self.score is not None: self.metrics = {"score": self.score} | self.metrics
 
+# %% ../../nbs/16a_service.records.ipynb #f8824575
 @plain_errors
 @checked(config=_RECORD)
 class TaskSampleExecutionResult:
@@ -216,7 +224,7 @@ class AgentOutput:
         "The text of all its messages."
         return "\n".join(m["content"] for m in self.messages if isinstance(m.get("content"), str))
 
-# %% ../../nbs/16a_service.records.ipynb #1a8b41c4
+# %% ../../nbs/16a_service.records.ipynb #e3a580b2
 @plain_errors
 @checked(config=ConfigDict(extra="ignore"))
 class TaskOutput:
@@ -227,6 +235,7 @@ class TaskOutput:
     history: list[dict|RewardHistoryItem]|None=field(default_factory=list) # messages and rewards
     history_ptr: int=0                                  # the first item that is new
 
+# %% ../../nbs/16a_service.records.ipynb #5fd332f0
 SampleIndex = int|str
 
 def nearest_index(
@@ -238,7 +247,7 @@ def nearest_index(
     if isinstance(index, int) and same: return f"no sample {index}; the nearest is {min(same, key=lambda k: abs(k - index))}"
     return f"no sample {index!r}{nearest(str(index), map(str, known))}"
 
-# %% ../../nbs/16a_service.records.ipynb #f7440e59
+# %% ../../nbs/16a_service.records.ipynb #29e689e8
 @dataclass
 class TaskTurn:
     "What a task gives between two answers of its agent."
@@ -255,6 +264,7 @@ class TaskTurn:
         "True if the sample has ended."
         return self.status is not SampleStatus.RUNNING
 
+# %% ../../nbs/16a_service.records.ipynb #ff249b6e
 @patch
 def reply(self: TaskTurn) -> dict:
     "For JSON, in AgentRL's words."

@@ -6,7 +6,7 @@
 __all__ = ['AgentCancelledException', 'Session', 'Task', 'play_sample', 'task_class', 'make_task', 'TaskProcess', 'IsolatedTask',
            'make_isolated']
 
-# %% ../../nbs/16b_service.task.ipynb #7887fa6d
+# %% ../../nbs/16b_service.task.ipynb #d44802c0
 import asyncio
 import json
 import logging
@@ -21,6 +21,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
+# %% ../../nbs/16b_service.task.ipynb #1634f1a2
 from fastcore.basics import patch
 
 from ..devices.daemon import SerialThread
@@ -54,7 +55,7 @@ class Session:
         "Give the whole history in each turn, or only what is new (as by default)."
         self.full_history = full_history
 
-# %% ../../nbs/16b_service.task.ipynb #1535ddb9
+# %% ../../nbs/16b_service.task.ipynb #8d98ade5
 @patch
 def inject(self: Session,
     item: dict|RewardHistoryItem|Sequence|None, # a message, a reward, or several
@@ -67,6 +68,7 @@ def inject(self: Session,
         self._rewards.append(item)
     elif item: self.history += check_messages([item])
 
+# %% ../../nbs/16b_service.task.ipynb #d156196e
 @patch
 def cover(self: Session,
     items: list, # messages and rewards
@@ -80,6 +82,7 @@ def cover(self: Session,
     same = next((i for i, (a, b) in enumerate(zip(before, self.history)) if a != b), min(len(before), len(self.history)))
     self._shown = min(shown, same)
 
+# %% ../../nbs/16b_service.task.ipynb #f72b17e0
 @patch
 def set_tools(self: Session,
     tools: list|None, # in OpenAI's format
@@ -88,7 +91,7 @@ def set_tools(self: Session,
     if self.acted: raise RuntimeError("set_tools: too late, the agent has seen its first turn; call it before the first action()")
     self.tools = check_tools(tools)
 
-# %% ../../nbs/16b_service.task.ipynb #0801a7cf
+# %% ../../nbs/16b_service.task.ipynb #41a4659b
 @patch
 def next_turn(self: Session) -> asyncio.Future:
     "Of the turn that the task will give."
@@ -104,6 +107,7 @@ def _give(self: Session, status: SampleStatus, result: Any=None, error: str|None
                     {k: v for r in rewards for k, v in r.metrics.items()}, result, error)
     if self._turn and not self._turn.done(): self._turn.set_result(turn)
 
+# %% ../../nbs/16b_service.task.ipynb #ad7ac376
 @patch
 def finish(self: Session,
     status: SampleStatus,  # how the sample ended
@@ -113,7 +117,7 @@ def finish(self: Session,
     "The last turn."
     if not self.dropped: self._give(status, result, error)
 
-# %% ../../nbs/16b_service.task.ipynb #2c75f5df
+# %% ../../nbs/16b_service.task.ipynb #17e7faf7
 @patch
 async def action(self: Session,
     *injection, # added first
@@ -132,6 +136,7 @@ async def action(self: Session,
     self._shown = len(self.history)
     return output
 
+# %% ../../nbs/16b_service.task.ipynb #f5904f8d
 @patch
 def sync_action(self: Session,
     *injection, # added first
@@ -140,7 +145,7 @@ def sync_action(self: Session,
     if self.loop is None: raise RuntimeError("sync_action: is for sync_start_sample; here, await session.action()")
     return asyncio.run_coroutine_threadsafe(self.action(*injection), self.loop).result()
 
-# %% ../../nbs/16b_service.task.ipynb #4da7f35a
+# %% ../../nbs/16b_service.task.ipynb #7726dffc
 _INSIST_S = .01, 1.  # seconds that a task waits which ignores a cancel: at first, and at most
 
 @patch
@@ -152,6 +157,7 @@ def answer(self: Session,
     self._answer.set_result(AgentOutput(messages=messages))
     return turn
 
+# %% ../../nbs/16b_service.task.ipynb #ee4d5a3b
 @patch
 def cancel(self: Session) -> None:
     "The agent does not go on."
@@ -253,7 +259,7 @@ async def play_sample(
     ended()
     session.finish(*end)
 
-# %% ../../nbs/16b_service.task.ipynb #9b55b25f
+# %% ../../nbs/16b_service.task.ipynb #e73fed82
 def task_class(
     module: str, # such as "my_package.my_module.MyTask"
 ) -> type[Task]:
@@ -265,6 +271,7 @@ def task_class(
     if not (isinstance(found, type) and issubclass(found, Task)): raise ValueError(f"module: {module} is no subclass of oaml.service.task.Task")
     return found
 
+# %% ../../nbs/16b_service.task.ipynb #068b6cff
 def make_task(
     module: str,          # as `task_class` has it
     parameters: dict={},  # of its constructor
@@ -272,7 +279,7 @@ def make_task(
     "A task by name. Raises what `task_class` and its constructor raise."
     return task_class(module)(**parameters)
 
-# %% ../../nbs/16b_service.task.ipynb #ecc7c76a
+# %% ../../nbs/16b_service.task.ipynb #fa8afb6a
 _CHILD = "from oaml.service.task import _serve_samples; _serve_samples()"
 
 def _serve_samples():
@@ -291,6 +298,7 @@ def _serve_samples():
     threading.Thread(target=read, daemon=True).start()
     loop.run_until_complete(_play_orders(task, orders.get, say))
 
+# %% ../../nbs/16b_service.task.ipynb #eb064425
 async def _play_orders(task: Task, order: Callable, say: Callable):
     "Samples, one after the other."
     while True:
@@ -313,7 +321,7 @@ def _overall(task: Task, results: list) -> dict:
     try: return dict(overall=task.calculate_overall([TaskOutput(**r) for r in results]))
     except Exception as e: return dict(failed=f"{type(e).__name__}: {e}")
 
-# %% ../../nbs/16b_service.task.ipynb #04844ab2
+# %% ../../nbs/16b_service.task.ipynb #34e75e44
 _LINE = 2**28  # bytes of a line, at most
 _START_S = 300  # seconds that making a task may take
 
@@ -344,6 +352,7 @@ class TaskProcess:
         self.process.stdin.close()
         await self.process.wait()
 
+# %% ../../nbs/16b_service.task.ipynb #698a87b6
 @patch(cls_method=True)
 async def start(cls: TaskProcess,
     module: str,      # of the task, as `make_task` has it
@@ -388,7 +397,7 @@ class IsolatedTask(Task):
         "Play a described sample in a process."
         return await self._relay(dict(index=-1, custom=task), session)
 
-# %% ../../nbs/16b_service.task.ipynb #e57543d9
+# %% ../../nbs/16b_service.task.ipynb #75f4704c
 _SPARE = 4  # processes that wait for the next sample
 
 @patch
@@ -418,6 +427,7 @@ async def _relay(self: IsolatedTask, order: dict, session: Session) -> TaskSampl
     if said.get("error"): raise RuntimeError(said["error"])
     return TaskSampleExecutionResult(said["status"], said["result"])
 
+# %% ../../nbs/16b_service.task.ipynb #56c7e39e
 def _load(session: Session, said: dict):
     "What a process gave, into the session here."
     session.tools = said["tools"]
@@ -425,7 +435,7 @@ def _load(session: Session, said: dict):
     (session.cover if said["full"] else session.inject)(said["messages"])
     if said["reward"] or said["metrics"]: session.inject(RewardHistoryItem(said["reward"], metrics=said["metrics"]))
 
-# %% ../../nbs/16b_service.task.ipynb #d6b902b5
+# %% ../../nbs/16b_service.task.ipynb #69d3a361
 @patch
 async def overall(self: IsolatedTask,
     results: list[dict], # of samples
@@ -439,6 +449,7 @@ async def overall(self: IsolatedTask,
     self.spare.append(process)
     return said["overall"]
 
+# %% ../../nbs/16b_service.task.ipynb #46bf7e1d
 @patch
 def release(self: IsolatedTask):
     "End the processes that wait."

@@ -6,7 +6,7 @@
 __all__ = ['ISOLATIONS', 'TaskDeadlines', 'SampleLease', 'TaskWorker', 'http_address', 'session_number', 'task_server',
            'more_files', 'serve_task', 'served_task']
 
-# %% ../../nbs/16c_service.worker.ipynb #ec0683b9
+# %% ../../nbs/16c_service.worker.ipynb #41598011
 import asyncio
 import hashlib
 import logging
@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from typing import Annotated, Any
 
+# %% ../../nbs/16c_service.worker.ipynb #37cdf563
 from fastcore.basics import patch
 from pydantic import Field
 from pydantic.dataclasses import dataclass as checked
@@ -76,7 +77,7 @@ class SampleLease(BareLease):
         self.worker.leases.drop(self)
         self.worker.keep(self)
 
-# %% ../../nbs/16c_service.worker.ipynb #deec2995
+# %% ../../nbs/16c_service.worker.ipynb #1db45998
 @patch
 async def _in_time(self: SampleLease, turn: asyncio.Future, deadline: str) -> TaskTurn:
     "The turn; if it does not come before the deadline, one that says so."
@@ -94,6 +95,7 @@ async def _in_time(self: SampleLease, turn: asyncio.Future, deadline: str) -> Ta
         timer.cancel()
         self.touch()
 
+# %% ../../nbs/16c_service.worker.ipynb #eb21d7e4
 @patch
 async def close(self: SampleLease) -> None:
     "Cancel what is at work; returns when it has ended, or has not in time."
@@ -111,7 +113,7 @@ async def close(self: SampleLease) -> None:
 async def _ends_within(self: SampleLease, seconds: float) -> bool:
     return bool((await asyncio.wait({self.runner}, timeout=seconds))[0])
 
-# %% ../../nbs/16c_service.worker.ipynb #54c8fb55
+# %% ../../nbs/16c_service.worker.ipynb #1988df3a
 _KEPT = 256  # sessions that have ended, whose last answer is kept for a repeat
 _LOG = logging.getLogger("oaml.service")
 
@@ -132,6 +134,7 @@ class TaskWorker:
                                  "all {} sessions of this worker are taken; ask again later", 406, reopen=True)
         self.known, self.finished, self.abandoned, self.notices = set(self.indices), OrderedDict(), weakref.WeakSet(), set()
 
+# %% ../../nbs/16c_service.worker.ipynb #3f5ea31e
 def http_address(
     address: str|None, # of a controller or a worker
 ) -> str|None:
@@ -141,7 +144,7 @@ def http_address(
     if not address.startswith(("http://", "https://")): raise ValueError(f"{address}: is not such as http://127.0.0.1:5020/api")
     return address.rstrip("/")
 
-# %% ../../nbs/16c_service.worker.ipynb #cfed1526
+# %% ../../nbs/16c_service.worker.ipynb #82706b1e
 @patch
 def unknown(self: TaskWorker,
     id: int, # of a session
@@ -159,6 +162,7 @@ def find(self: TaskWorker,
     lease.touch()
     return lease
 
+# %% ../../nbs/16c_service.worker.ipynb #65e9ec60
 @patch
 def keep(self: TaskWorker,
     lease: SampleLease, # that has ended
@@ -169,6 +173,7 @@ def keep(self: TaskWorker,
     if len(self.finished) > _KEPT: self.finished.popitem(last=False)
     if lease.closing and lease.notify: self.notice(lease.id)
 
+# %% ../../nbs/16c_service.worker.ipynb #7a95f571
 @patch
 def abandon(self: TaskWorker,
     lease: SampleLease, # whose task does not end
@@ -184,7 +189,7 @@ async def end(self: TaskWorker,
     "Close it; returns when its place is free."
     if self.leases.leases.get(lease.id) is lease: await self.leases.close(lease.id)
 
-# %% ../../nbs/16c_service.worker.ipynb #f149ee3d
+# %% ../../nbs/16c_service.worker.ipynb #16c1acc7
 @patch
 async def _asked(self: TaskWorker, request: Any) -> tuple[dict, bytes]:
     "A request's object, and what distinguishes it from others."
@@ -201,6 +206,7 @@ def session_number(
     if isinstance(id, bool) or not isinstance(id, int) or not 0 <= id < 2**63: raise Refusal(400, f"session_id: {id!r} is no number of a session")
     return id
 
+# %% ../../nbs/16c_service.worker.ipynb #9d61b38b
 @patch
 async def _repeated(self: TaskWorker, request: Any, id: int, digest: bytes) -> TaskTurn|None:
     "The answer of the session's last request, if this is that one again."
@@ -210,7 +216,7 @@ async def _repeated(self: TaskWorker, request: Any, id: int, digest: bytes) -> T
     if request_number(request) == last.number or not request_number(request) and await last.repeats(digest):
         return await last.answer_once(request, digest, None)
 
-# %% ../../nbs/16c_service.worker.ipynb #97a56682
+# %% ../../nbs/16c_service.worker.ipynb #a8e767a7
 @patch
 async def start_sample(self: TaskWorker,
     request: Any, # Starlette's: {index, session_id, custom_task}
@@ -229,6 +235,7 @@ async def start_sample(self: TaskWorker,
         turn = await lease.requests.answer_once(request, digest, lambda: lease.begin(index, custom))
     return http_answer(turn.reply(), headers=dict(session_id=str(id)))
 
+# %% ../../nbs/16c_service.worker.ipynb #ee5469e4
 @patch
 async def interact(self: TaskWorker,
     request: Any, # Starlette's: {session_id, messages}
@@ -244,7 +251,7 @@ async def interact(self: TaskWorker,
         turn = await lease.requests.answer_once(request, digest, lambda: lease.interact(messages))
     return dict(session_id=id, env_out=turn.reply())
 
-# %% ../../nbs/16c_service.worker.ipynb #ac326971
+# %% ../../nbs/16c_service.worker.ipynb #59a0cf12
 @patch
 async def cancel(self: TaskWorker,
     request: Any,          # Starlette's: {session_id}
@@ -258,6 +265,7 @@ async def cancel(self: TaskWorker,
     if not with_notice: await closing
     return dict(session_id=id)
 
+# %% ../../nbs/16c_service.worker.ipynb #542af885
 @patch
 async def cancel_with_notice(self: TaskWorker,
     request: Any, # Starlette's: {session_id}
@@ -274,7 +282,7 @@ async def cancel_all(self: TaskWorker,
     await asyncio.gather(*map(self.end, leases))
     return dict(cancelled=[lease.id for lease in leases])
 
-# %% ../../nbs/16c_service.worker.ipynb #f4378617
+# %% ../../nbs/16c_service.worker.ipynb #e509cda7
 @patch
 def status(self: TaskWorker) -> dict:
     "How many sessions there may be and are, and how many cancelled tasks go on."
@@ -291,6 +299,7 @@ async def sample_status(self: TaskWorker,
     return dict(session_id=lease.id, index=lease.index, status=dict(waiting_for_env=session.at_work, waiting_for_agent=not session.at_work,
                                                                     env_output=output))
 
+# %% ../../nbs/16c_service.worker.ipynb #138f3c72
 @patch
 async def calculate_overall(self: TaskWorker,
     request: Any, # Starlette's: {results}
@@ -304,7 +313,7 @@ async def calculate_overall(self: TaskWorker,
         return await asyncio.to_thread(self.task.calculate_overall, outputs)
     except Exception as e: raise Refusal(400, f"{self.task.name} could not: {type(e).__name__}: {e}") from None
 
-# %% ../../nbs/16c_service.worker.ipynb #4e92f74c
+# %% ../../nbs/16c_service.worker.ipynb #2d81c694
 @patch
 async def tell(self: TaskWorker,
     route: str, # of the controller
@@ -320,6 +329,7 @@ async def tell(self: TaskWorker,
     _LOG.warning("%s: the controller at %s did not take %s (%s)", self.task.name, self.controller, route, why)
     return False
 
+# %% ../../nbs/16c_service.worker.ipynb #207d149f
 @patch
 def notice(self: TaskWorker,
     id: int, # of a session
@@ -337,6 +347,7 @@ async def beat(self: TaskWorker) -> None:
                                                    indices=self.indices, boot=self.leases.boot))
         await asyncio.sleep(self.beat_s)
 
+# %% ../../nbs/16c_service.worker.ipynb #b2626843
 @asynccontextmanager
 async def _living(self: TaskWorker):
     "While the application lives: heartbeats; then the task is released."
@@ -364,7 +375,7 @@ def app(self: TaskWorker) -> DirectRoutes:
     routes += [ServiceRoute("POST", "/api/cancel_all_with_notice", self.cancel_all), ServiceRoute("GET", "/health", health, health=True)]
     return service_app(routes, self.access, self.leases, lambda refusal: dict(detail=str(refusal)), lambda: _living(self))
 
-# %% ../../nbs/16c_service.worker.ipynb #da9e3d62
+# %% ../../nbs/16c_service.worker.ipynb #864cdd14
 _KEEP_ALIVE_S = 120  # seconds that a connection may be idle
 _RESERVE = 64        # connections beyond two for each session
 
@@ -382,6 +393,7 @@ def task_server(
     worker.address = worker.address or f"{server.url}/api"
     return server
 
+# %% ../../nbs/16c_service.worker.ipynb #70a31152
 def more_files() -> None:
     "Let this process open as many files as the system allows."
     if os.name != "posix": return
