@@ -204,7 +204,9 @@ class GuiEnvironment:
         "See the screen."
         return [dict(type="image", image=_pil(self._running().frame))]
 
-    def act(self, action: str) -> list:
+    def act(self,
+        action: str, # in the text form
+    ) -> list:
         """
         Act on the screen, and see it then.
 
@@ -213,7 +215,7 @@ class GuiEnvironment:
 
         Returns:
             What was done, and the screen.
-        """ # action: in the text form
+        """
         driver, wanted = self._running(), parse_action(action)
         if driver.over: return [dict(type="text", text="the episode is over")]
         driver.act(wanted)
