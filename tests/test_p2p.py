@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from oaml.prompt2policy.backends import new_job, new_session, run_job, session_command
+from oaml.prompt2policy.backends import new_job, run_job, session_command
 from oaml.prompt2policy.contracts import LLMBudget, RecordError, StartSessionRequest
 from oaml.prompt2policy.jail import missing_jail
 from oaml.prompt2policy.llm import ANSWERS, ScriptedLLM
-from oaml.prompt2policy.loop import run_session_folder
+from oaml.prompt2policy.loop import new_session, run_session_folder
 from oaml.prompt2policy.records import IterationRecord, SessionRecord
 
 pytestmark = pytest.mark.skipif(missing_jail() is not None, reason=f"no jail: {missing_jail()}")
