@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from oaml.prompt2policy.backends import new_job, new_session, run_job, session_command
+from oaml.prompt2policy.backends import new_job, run_job, session_command
 from oaml.prompt2policy.contracts import LLMBudget, RecordError, StartSessionRequest
 from oaml.prompt2policy.jail import missing_jail
 from oaml.prompt2policy.llm import ANSWERS, ScriptedLLM
-from oaml.prompt2policy.loop import run_session_folder
+from oaml.prompt2policy.loop import new_session, run_session_folder
 from oaml.prompt2policy.records import IterationRecord, SessionRecord
 
 pytestmark = pytest.mark.skipif(missing_jail() is not None, reason=f"no jail: {missing_jail()}")
@@ -139,7 +139,7 @@ def test_a_reward_that_cannot_be_used_ends_after_three_repairs(tmp_path, code, w
     "The author of this script never learns."
     import yaml
     said = yaml.safe_load((ANSWERS/"line.yaml").read_text())
-    said["answers"] = {"reward-fix_*": dict(submit_reward=dict(code=code)), "reward-author-*": dict(submit_reward=dict(code=code))} | said["answers"]
+    said["answers"] |= {"reward-fix_*": dict(submit_reward=dict(code=code)), "reward-author-*": dict(submit_reward=dict(code=code))}
     (tmp_path/"answers.yaml").write_text(yaml.safe_dump(said, sort_keys=False))
     session = new_session(tmp_path, REQUEST.model_copy(update=dict(model=str(tmp_path/"answers.yaml"))))
     run_session_folder(session)
@@ -222,7 +222,6 @@ def browser():
     with playwright.sync_playwright() as p:
         sandbox = ["--no-sandbox"] if os.name == "posix" and os.geteuid() == 0 else []
         with p.chromium.launch(executable_path=found, args=[*sandbox, "--disable-gpu", "--disable-quic", "--no-first-run"]) as b:
-            b.contexts or None
             yield b
 
 

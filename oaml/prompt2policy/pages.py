@@ -8,12 +8,10 @@ __all__ = ['PAGE_STYLE', 'PAGE_SCRIPT', 'PAGE_POLICY', 'PAGE_TABS', 'CHANGE_S', 
            'session_view', 'benchmarks_view', 'benchmark_form', 'benchmark_view', 'job_view', 'monitor_view',
            'trash_view', 'page_html', 'page_routes', 'serve_p2p']
 
-# %% ../../nbs/17p_prompt2policy.pages.ipynb #9d13a16e
+# %% ../../nbs/17p_prompt2policy.pages.ipynb #dbd918e6
 import asyncio
 import base64
-import io
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -26,6 +24,7 @@ from .api import P2PService, api_routes, p2p_server
 from .backends import JobRecord, job_folder, list_jobs
 from .contracts import (BenchmarkRunDetail, BenchmarkRunSummary, EnvInfo, EventSummary, LoopIterationSummary, MeanStdSeries,
                                           RecordError, ResourceStatusResponse, SessionDetail, TrashItem)
+from .rewards import RewardError, draw_latex
 
 # %% ../../nbs/17p_prompt2policy.pages.ipynb #1fa116f3
 def table_of(
@@ -54,12 +53,9 @@ def formula(
     latex: str, # as a reward tells it
 ) -> FT:
     "A picture of a formula; its text if it cannot be drawn."
-    from matplotlib.mathtext import math_to_image
     if not latex: return Span()
-    buffer = io.BytesIO()
-    try: math_to_image(f"${latex.strip('$ ')[:300]}$", buffer, dpi=110, format="png")
-    except (ValueError, RuntimeError): return Code(latex)
-    return Img(src="data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode(), alt=latex, cls="formula")
+    try: return Img(src="data:image/png;base64," + base64.b64encode(draw_latex(latex)).decode(), alt=latex, cls="formula")
+    except RewardError: return Code(latex)
 
 # %% ../../nbs/17p_prompt2policy.pages.ipynb #6a9eddd7
 def curve(

@@ -11,7 +11,7 @@ import json
 import sys
 from pathlib import Path
 
-from .backends import new_session
+from .loop import new_session
 from .contracts import RecordError, StartSessionRequest, parse_record
 from .loop import run_session_folder
 from .records import SessionRecord, check_entity_id

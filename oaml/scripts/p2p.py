@@ -13,7 +13,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from ..devices.daemon import run_foreground
-from ..prompt2policy.backends import new_session
+from ..prompt2policy.loop import new_session
 from ..prompt2policy.contracts import LoopResult, StartSessionRequest, record_problem
 from ..prompt2policy.loop import LABS, run_session_folder
 from ..prompt2policy.pages import kind_text, serve_p2p
