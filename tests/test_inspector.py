@@ -366,3 +366,41 @@ def test_login_played_by_mouse_and_keys_trains(lab):
     loss = adapter.compute_loss(adapter.prepare_inputs(samples))
     loss.backward()
     assert loss.isfinite()
+
+
+# ---- trainings ----
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_curves_of_two_runs_as_a_page(chromium, tmp_path, scheme):
+    from oaml.viz.training_view import TrainingView
+    for run, shift in (("a", 0), ("<b>" + "\u202e", 1)):
+        (tmp_path/run).mkdir()
+        rows = [dict(step=k, loss=shift + 1/k, eval_success=k/100) for k in range(1, 101)]
+        (tmp_path/run/"metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    path = tmp_path/"curves.html"
+    path.write_text(TrainingView(*sorted(p for p in tmp_path.iterdir() if p.is_dir()), title="<i>Two</i>").to_html(), encoding="utf-8")
+    context = chromium.new_context(color_scheme=scheme, viewport=dict(width=320, height=800))
+    context.set_offline(True)
+    page, noise = context.new_page(), []
+    page.on("console", lambda m: noise.append(m.text) if m.type in ("error", "warning") else None)
+    page.goto(path.as_uri())
+    page.locator('.oaml[data-step="100"]').wait_for(timeout=PATIENCE)
+    assert page.locator("figcaption").all_inner_texts() == ["loss", "eval_success"] and page.locator("b, i[text]").count() == 0
+    assert page.locator("figure").first.locator(".curve:not(.faint)").count() == 2
+    page.locator(".legend button").first.click()
+    assert page.locator("figure").first.locator(".curve:not(.faint)").count() == 1 and not noise
+    assert not serious(page)
+
+
+def test_a_growing_run_is_followed_by_the_kernel(lab):
+    "Rows that are written while a thread watches reach the widget's state."
+    run = lab.folder/"run"
+    run.mkdir()
+    (run/"metrics.jsonl").write_text('{"step": 1, "loss": 1.0}\n')
+    lab.kernel("[globals().update(v=__import__('oaml.viz.training_view', fromlist=['x']).TrainingView('run')), v.update()]")
+    lab.kernel("v.watch(.2) and None")
+    with open(run/"metrics.jsonl", "a") as f: f.write('{"step": 2, "loss": 0.5}\n')
+    until = time.time() + 60
+    while lab.kernel("v.curves['run']['loss'][1]") != "[1.0, 0.5]" and time.time() < until: time.sleep(.2)
+    assert lab.kernel("v.curves['run']['loss'][1]") == "[1.0, 0.5]"
+    lab.kernel("v.stop()")
