@@ -326,7 +326,7 @@ def _answer(inmate: Inmate, kind: bytes, body: bytes) -> tuple[bytes, bytes]:
         try: return b"E", explain_error(e).encode(errors="replace")
         except BaseException: return b"E", b"the code failed, and so did saying why"
 
-# %% ../../nbs/17c_prompt2policy.jail.ipynb #44cacbdc
+# %% ../../nbs/17c_prompt2policy.jail.ipynb #99184de9
 def run_inmate() -> None:
     "The jailed process: imports, limits, filter, trial, and then answers until its input ends."
     os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")

@@ -4,16 +4,16 @@
 
 # %% auto #0
 __all__ = ['NEAR_REACH', 'RFT_REWARDS', 'PARTED', 'near_target_reward', 'rollout_source', 'rollout_manifest', 'loss_rule',
-           'rft_evaluate', 'RftTrainer', 'torch_norm', 'update_row', 'drawer_weights', 'load_drawer', 'workers_of',
-           'rft_worker', 'rft']
+           'rft_evaluate', 'paired_success', 'paired_figures', 'RftTrainer', 'torch_norm', 'update_row',
+           'drawer_weights', 'load_drawer', 'workers_of', 'rft_worker', 'rft']
 
-# %% ../../nbs/18k_scripts.rft.ipynb #0fc76126
+# %% ../../nbs/18k_scripts.rft.ipynb #1d75d0fa
 import json
 import math
 import os
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -26,7 +26,7 @@ from ..apps.catalog import load_app
 from ..config import load_settings
 from ..datasets.prompts import PromptFormat
 from ..devices.app_device import AppDevice
-from ..devices.oracle import acceptable_targets
+from ..devices.oracle import play_oracle
 from ..runtime.rollouts import PlayRules, Rollout, RolloutSource, SourceRules, Start, open_start, success_reward
 from ..runtime.workers import RolloutServer, WorkedSource, rollout_worker
 from ..schemas.arguments import check_arguments
@@ -36,21 +36,17 @@ from ..training.config import RftSection, TrainingConfig, load_config
 from ..training.grpo import LossRule, policy_gradients, reward_without_success
 from ..training.trainer import Trainer, Window
 
-# %% ../../nbs/18k_scripts.rft.ipynb #07038b1a
+# %% ../../nbs/18k_scripts.rft.ipynb #56187f53
 NEAR_REACH = .25 # shares of the screen, within which the planted reward pays something
 
 def near_target_reward(
     rollout: Rollout, # played to its end
 ) -> float:           # 0 to 1, mean over its steps
-    "An exploit planted for gallery.rft: clicks near an acceptable one are paid, whether or not anything comes of them."
-    driver, paid = open_start(rollout.start), []
-    for step in rollout.steps:
-        clicks = [t.action for t in acceptable_targets(driver.device, driver.actions) if t.action.x is not None]
-        a = step.action
-        far = min((math.dist((a.x, a.y), (c.x, c.y)) for c in clicks), default=1.) if a.x is not None else 1.
-        paid.append(max(0., 1 - far/NEAR_REACH))
-        if not driver.over: driver.act(a, draw=False)
-    return mean(paid)
+    "An exploit planted for gallery.rft: clicks near a target of the oracle's way are paid, whether or not anything comes of them."
+    way = [(a.x, a.y) for a in play_oracle(open_start(rollout.start).device) if a.x is not None]
+    places = [(s.action.x, s.action.y) for s in rollout.steps]
+    far = [1. if x is None else min((math.dist((x, y), target) for target in way), default=1.) for x, y in places]
+    return mean(max(0., 1 - d/NEAR_REACH) for d in far)
 
 RFT_REWARDS = dict(success=success_reward, near_target=near_target_reward)
 
@@ -98,7 +94,34 @@ def rft_evaluate(
                 for k in ("success", "reached", "steps_ratio", "invalid_actions")}
     return lambda adapter, step: played(adapter, 0) | dict(success_with_retries=played(adapter, 4)["success"])
 
-# %% ../../nbs/18k_scripts.rft.ipynb #219fe6b0
+# %% ../../nbs/18k_scripts.rft.ipynb #dc8dcc5d
+def paired_success(
+    before,               # an adapter, or a `LightNano`
+    after,                # another
+    app: str,             # application
+    seeds: Sequence[int], # of the episodes
+    retries: int=0,       # of `AgentPolicy`
+) -> dict:                # episodes (without goals that hold at the start), before, after, gained, lost, difference, interval
+    "Greedy success of two models on the same episodes, and a 95% interval of the difference."
+    from oaml.evals.baselines import PolicyAgent
+    from oaml.evals.closed_loop import run_episodes
+    from oaml.runtime.policy import AgentPolicy
+    device = partial(AppDevice, app, goals=load_app(app).families)
+    played = [run_episodes(PolicyAgent(AgentPolicy(a, retries=retries), "paired"), device, seeds) for a in (before, after)]
+    pairs = [(x.success, y.success) for x, y in zip(*played) if not x.presatisfied]
+    return paired_figures(pairs) | dict(app=app, retries=retries, first_seed=seeds[0], n_presatisfied=len(seeds) - len(pairs))
+
+def paired_figures(
+    pairs: list[tuple[bool, bool]], # success before and after, of each episode
+) -> dict:
+    "What was gained and lost; None where there are no episodes."
+    n, gained, lost = len(pairs), sum(b and not a for a, b in pairs), sum(a and not b for a, b in pairs)
+    if not n: return dict(episodes=0, before=None, after=None, gained=0, lost=0, difference=None, interval=None)
+    d, half = (gained - lost)/n, 1.96*math.sqrt(gained + lost - (gained - lost)**2/n)/n
+    return dict(episodes=n, before=sum(a for a, _ in pairs)/n, after=sum(b for _, b in pairs)/n, gained=gained, lost=lost,
+                difference=d, interval=[d - half, d + half])
+
+# %% ../../nbs/18k_scripts.rft.ipynb #0055f56e
 class RftTrainer(Trainer):
     "Trains `adapter` on what `source` plays with it, in a folder from which a killed run goes on bit for bit."
     def __init__(self,
@@ -128,7 +151,7 @@ class RftTrainer(Trainer):
         self.played = dict(new=new, seconds=time.perf_counter() - began, groups=groups)
         return Window(0, [[x.id] for x in experiences], experiences, float(sum(len(x.drawn.ids) for x in experiences)))
 
-# %% ../../nbs/18k_scripts.rft.ipynb #50cde128
+# %% ../../nbs/18k_scripts.rft.ipynb #816aefa4
 @patch
 def train_step(self: RftTrainer,
     window: Window # from `prepare`
@@ -156,7 +179,7 @@ def torch_norm(
     from torch.nn.utils import clip_grad_norm_
     return float(clip_grad_norm_(parameters, longest or math.inf))
 
-# %% ../../nbs/18k_scripts.rft.ipynb #1950f605
+# %% ../../nbs/18k_scripts.rft.ipynb #40e54887
 def update_row(
     played: dict,  # the trainer's `played`
     learnt: dict,  # the trainer's `learnt`
@@ -172,10 +195,10 @@ def update_row(
         mixed=share("mixed", "groups"), rollouts=new["rollouts"], steps_each=share("steps", "rollouts"), **ends,
         groups=len(groups), dropped_uniform=new["dropped_uniform"], dropped_stale=new["dropped_stale"], replayed=new["replayed"],
         answers=sum(len(r.steps) for g in groups for r in g.rollouts), staleness=mean(ages), staleness_max=max(ages),
-        **{k: learnt[k] for k in ("kl", "entropy", "clipped", "gap", "tokens")},
+        **{k: learnt[k] for k in ("kl", "entropy", "clipped", "gap", "tokens")}, kl_start=learnt.get("kl_start"),
         draw_seconds=round(played["seconds"], 3), learn_seconds=round(learnt["seconds"], 3))
 
-# %% ../../nbs/18k_scripts.rft.ipynb #9fe86aa8
+# %% ../../nbs/18k_scripts.rft.ipynb #31eb9044
 @patch
 def log_row(self: RftTrainer):
     "A row for the last update; a warning where reward rises and success does not."
@@ -193,7 +216,7 @@ def log_row(self: RftTrainer):
 
 PARTED = "from step {step} on the reward has risen and success has not: what is paid is not what is wanted; look at the rollouts"
 
-# %% ../../nbs/18k_scripts.rft.ipynb #7deb8ce0
+# %% ../../nbs/18k_scripts.rft.ipynb #7fc9df42
 @patch
 def state(self: RftTrainer) -> dict:
     "Everything that the rest of the run depends on, one file each."
@@ -212,7 +235,7 @@ def restore(self: RftTrainer,
     self.rows = [row for line in known if "reward" in (row := json.loads(line))]
     return size
 
-# %% ../../nbs/18k_scripts.rft.ipynb #102ed3ac
+# %% ../../nbs/18k_scripts.rft.ipynb #398e8ccd
 def drawer_weights(
     drawer, # a snapshot: a `LightNano`, or an adapter
 ) -> bytes: # safetensors
@@ -264,7 +287,7 @@ def rft_worker(
     alone = config.model_copy(update=dict(rft=config.rft.model_copy(update=dict(workers=0, listen=None))))
     return rollout_worker(connect, rollout_source(alone, fmt), partial(load_drawer, adapter), key or _rft_key(), config.rft.deadline)
 
-# %% ../../nbs/18k_scripts.rft.ipynb #d1fcd9a5
+# %% ../../nbs/18k_scripts.rft.ipynb #409e2cdb
 @check_arguments
 def rft(
     config: TrainingConfig|str|os.PathLike, # or the path of one; it has an rft section
@@ -282,7 +305,7 @@ def rft(
         torch.set_num_threads(config.training.threads)
     fmt = config.prompt.prompt_format()
     adapter = load_learner(config, fmt)
-    reference = load_learner(config, fmt) if config.rft.beta else None
+    reference = load_learner(config, fmt) if config.rft.reference or config.rft.beta else None
     source = rollout_source(config, fmt)
     trainer = RftTrainer(adapter, source, config, None, rft_evaluate(config, fmt), hooks, reference, progress)
     with workers_of(source, config, key): return trainer.fit(resume=resume)

@@ -165,6 +165,7 @@ class RftSection(Section):
     epsilon: Share = Field(0.2, description="ratios are clipped below 1 minus this")
     epsilon_high: Positive|None = Field(0.28, description="and above 1 plus this; null = as epsilon")
     beta: float = Field(0.0, ge=0, description="weight of the divergence from the model that training began with")
+    reference: bool = Field(True, description="keep that model beside the one that learns, to say how far that has gone; beta needs it")
     step_weight: float = Field(0.5, ge=0, description="weight of advantages among equal screens, next to those among rollouts")
     discount: Share = Field(0.95, description="of the reward for each later step, among equal screens")
     epochs: Count = Field(1, description="optimizer steps on each window")
