@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['LOCAL_HOSTS', 'HEAD_S', 'BODY_S', 'MAX_CONNECTIONS', 'LEASE_GRACE_S', 'Refusal', 'Access', 'read_token', 'read_body',
-           'json_object', 'Deadlines', 'FastDeadlines', 'most_connections', 'Repeats', 'listen_on', 'bounded_server',
+           'parse_object', 'Deadlines', 'FastDeadlines', 'most_connections', 'Repeats', 'listen_on', 'bounded_server',
            'NumberedRequests', 'request_number', 'has_left', 'SerialThread', 'BareLease', 'Lease', 'LeaseTable',
            'ServiceRoute', 'http_answer', 'DirectRoutes', 'service_app', 'DaemonServer', 'serve_in_thread',
            'serve_in_process', 'run_foreground']
@@ -125,7 +125,7 @@ async def read_body(
     return bytes(data)
 
 # %% ../../nbs/04q_devices.daemon.ipynb #aa040010
-def json_object(
+def parse_object(
     text: str|bytes|None, # of a message
 ) -> dict:
     "The JSON object that a client sent. Raises Refusal: 400 for what is no JSON, 422 for what is no object."

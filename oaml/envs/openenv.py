@@ -19,7 +19,7 @@ from typing import Any
 from fastcore.basics import patch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ..devices.daemon import (Access, DaemonServer, Lease, LeaseTable, Refusal, ServiceRoute, json_object,
+from ..devices.daemon import (Access, DaemonServer, Lease, LeaseTable, Refusal, ServiceRoute, parse_object,
                                  read_body, serve_in_thread, service_app)
 from ..devices.episode import EpisodeDriver, Transition
 from ..schemas.sessions import Action, from_dict, json_schema
@@ -154,7 +154,7 @@ async def answer_message(
     text: str|None, # of a message; None if it was binary
 ) -> dict|None:     # a message; None for "close"
     "The answer to a client's message. Raises Refusal."
-    message = json_object(text)
+    message = parse_object(text)
     kind, data = message.get("type"), message.get("data", {})
     if kind == "close": return None
     if kind not in ("reset", "step", "state"):
@@ -220,7 +220,7 @@ async def _body(self: OpenServer, request: Any) -> dict:
     data = await read_body(request, OPENENV_MAX_BYTES)
     if data and request.headers.get("content-type", "").split(";")[0].strip().lower() != "application/json":
         raise Refusal(415, "a request's body has the Content-Type application/json")
-    return json_object(data or b"{}")
+    return parse_object(data or b"{}")
 
 @patch
 async def reset(self: OpenServer, request): return await _call(self._shared(), "reset", **await self._body(request))

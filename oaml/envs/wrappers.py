@@ -25,7 +25,7 @@ from PIL import Image
 
 from ..devices.device import Frame, save_observation
 from .dm import FIELDS, RESPONSE, DmActionType, TreeSpec, dm_env, position_in, specs, text_in, with_response
-from .gym_env import CHARS
+from .gym_env import GOAL_CHARS
 from ..devices.hierarchy import from_xml
 from ..tasks.task_env import TaskStep
 from ..schemas.agentcpm import AgentCPM  # one of `DIALECTS` by its import
@@ -446,7 +446,7 @@ def as_space(
     if isinstance(spec, dict):
         return spaces.Dict({k: as_space(s, text) for k, s in spec.items() if not isinstance(s, TreeSpec)})
     if isinstance(spec, specs.DiscreteArray): return spaces.Discrete(int(spec.num_values))
-    if isinstance(spec, specs.StringArray): return AnyText(text, min_length=0, charset=CHARS)
+    if isinstance(spec, specs.StringArray): return AnyText(text, min_length=0, charset=GOAL_CHARS)
     ends = (spec.minimum, spec.maximum) if isinstance(spec, specs.BoundedArray) else _widest(spec.dtype)
     low, high = (np.broadcast_to(v, spec.shape).astype(spec.dtype) for v in ends)
     return spaces.Box(low, high, spec.shape, spec.dtype)

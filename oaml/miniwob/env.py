@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium as gym
 
 from ..devices.connection import Chromium
-from ..envs.gym_env import CHARS, DeviceEnv
+from ..envs.gym_env import GOAL_CHARS, DeviceEnv
 from .device import ALL_TASKS, MiniwobDevice
 from ..schemas.sessions import Action
 
@@ -28,7 +28,7 @@ class MiniwobEnv(DeviceEnv):
         seconds: float|None=None,      # as for `MiniwobDevice`
         chromium: Chromium|None=None,  # whose page it is; None: a browser of its own
     ):
-        super().__init__(MiniwobDevice(task, scale, chromium, seconds=seconds), step_budget, render_mode, CHARS + OTHER_CHARS)
+        super().__init__(MiniwobDevice(task, scale, chromium, seconds=seconds), step_budget, render_mode, GOAL_CHARS + OTHER_CHARS)
 
     def reward(self) -> float:
         "What the page has paid, -1 to 1; 0 until it has ended the episode."

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 from fastcore.basics import patch
 
 from ..devices.daemon import (LOCAL_HOSTS, Access, BareLease, DaemonServer, DirectRoutes, LeaseTable, Refusal, ServiceRoute, http_answer,
-                                 json_object, most_connections, read_body, request_number, serve_in_thread, service_app)
+                                 parse_object, most_connections, read_body, request_number, serve_in_thread, service_app)
 from ..devices.wire import need_serve, nearest, wire_json
 from .records import SampleStatus, nearest_index
 from .worker import http_address, more_files, session_number
@@ -150,7 +150,7 @@ async def _asked(self: TaskController, request: Any) -> tuple[dict, bytes]:
     "A request's object, and what distinguishes it from others; the session's number in the header belongs to it."
     data = await read_body(request, self.max_body, " (max_body of this controller)")
     mark = f"{request.url.path} {request.headers.get('session_id', '')} "
-    return json_object(data), hashlib.sha256(mark.encode() + data).digest()
+    return parse_object(data), hashlib.sha256(mark.encode() + data).digest()
 
 @patch
 async def receive_heartbeat(self: TaskController,

@@ -22,7 +22,7 @@ from fastcore.basics import patch
 from pydantic import Field
 from pydantic.dataclasses import dataclass as checked
 
-from ..devices.daemon import (Access, BareLease, DaemonServer, DirectRoutes, LeaseTable, Refusal, ServiceRoute, http_answer, json_object,
+from ..devices.daemon import (Access, BareLease, DaemonServer, DirectRoutes, LeaseTable, Refusal, ServiceRoute, http_answer, parse_object,
                                  most_connections, read_body, request_number, serve_in_thread, service_app)
 from ..devices.wire import STRICT, need_serve
 from ..schemas.sessions import plain_errors
@@ -194,7 +194,7 @@ async def end(self: TaskWorker,
 async def _asked(self: TaskWorker, request: Any) -> tuple[dict, bytes]:
     "A request's object, and what distinguishes it from others."
     data = await read_body(request, self.max_body, " (max_body of this worker)")
-    return json_object(data), hashlib.sha256(f"{request.url.path} ".encode() + data).digest()
+    return parse_object(data), hashlib.sha256(f"{request.url.path} ".encode() + data).digest()
 
 def session_number(
     body: dict,   # of a request
