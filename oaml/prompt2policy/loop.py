@@ -538,8 +538,11 @@ def run_session_folder(
 ) -> LoopResult|None:       # None: it could not begin; its status says why
     "Run a session to its end, in this process; what keeps it from beginning is a status, too."
     def stop(*_): raise KeyboardInterrupt
-    if threading.current_thread() is threading.main_thread(): signal.signal(signal.SIGTERM, stop)
+    main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGTERM, stop) if main else None
     try: return open_loop(session).run()
     except MENDABLE_ENDS as e:
         if session.path.is_dir() and not session.is_locked(): session.set_status("error", str(e))
         else: raise
+    finally:
+        if main: signal.signal(signal.SIGTERM, before)
