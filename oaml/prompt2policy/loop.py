@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['LINE_STEPS', 'LINE_GROUP', 'LINE_ELITE', 'TRIAL_STEPS', 'FILM_FRAMES', 'LABS', 'MENDABLE_ENDS', 'Lab', 'play_line',
-           'line_rewards', 'LineLab', 'aggregate_runs', 'MujocoLab', 'unpaid', 'get_lab', 'Stage', 'Loop',
+           'line_rewards', 'LineLab', 'aggregate_runs', 'MujocoLab', 'unpaid', 'get_lab', 'LoopStage', 'Loop',
            'session_lineage', 'new_session', 'open_loop', 'session_client', 'run_session_folder']
 
 # %% ../../nbs/17m_prompt2policy.loop.ipynb #bf9fe870
@@ -314,7 +314,7 @@ def get_lab(
 
 # %% ../../nbs/17m_prompt2policy.loop.ipynb #5988f010
 @dataclass(frozen=True)
-class Stage:
+class LoopStage:
     "A file, and how it comes about."
     path: Path                  # that is there when the stage is done
     make: Callable[[], None]    # writes it, whole and last
@@ -340,17 +340,17 @@ class Loop:
         "What the intent asks for."
         return SubmitCriteria.model_validate_json((self.session.path/"criteria.json").read_bytes()).criteria
 
-    def stages(self) -> list[Stage]:
+    def stages(self) -> list[LoopStage]:
         "All stages up to the first iteration that is not judged, or all there will be."
-        s, stages = self.session, [Stage(self.session.path/"criteria.json", self._elicit), Stage(self.session.judge_fn_path, self._write_judge)]
+        s, stages = self.session, [LoopStage(self.session.path/"criteria.json", self._elicit), LoopStage(self.session.judge_fn_path, self._write_judge)]
         for n in range(1, self.config.max_iterations + 1):
             it = IterationRecord(s.path/f"iter_{n}")
-            stages += [Stage(it.reward_fn_path, lambda it=it, n=n: self._write_reward(it, n)), Stage(it.reward_spec_path, lambda it=it: self._describe(it)),
-                       Stage(it.config_path, lambda it=it, n=n: self._configure(it, n)), Stage(it.aggregation_path, lambda it=it: self._train(it)),
-                       Stage(it.judgment_path, lambda it=it: self._judge(it))]
+            stages += [LoopStage(it.reward_fn_path, lambda it=it, n=n: self._write_reward(it, n)), LoopStage(it.reward_spec_path, lambda it=it: self._describe(it)),
+                       LoopStage(it.config_path, lambda it=it, n=n: self._configure(it, n)), LoopStage(it.aggregation_path, lambda it=it: self._train(it)),
+                       LoopStage(it.judgment_path, lambda it=it: self._judge(it))]
             judgment = it.read_judgment()
             if judgment is None or judgment.passed or n == self.config.max_iterations: break
-            stages.append(Stage(it.path/"revision.json", lambda it=it: self._revise(it)))
+            stages.append(LoopStage(it.path/"revision.json", lambda it=it: self._revise(it)))
         return stages
 
 # %% ../../nbs/17m_prompt2policy.loop.ipynb #7fc3ba7c
@@ -448,7 +448,7 @@ def session_lineage(
     return lineage
 
 @patch
-def _derive(self: Loop, stages: Sequence[Stage], status: str="running", error: str|None=None):
+def _derive(self: Loop, stages: Sequence[LoopStage], status: str="running", error: str|None=None):
     "Write what follows from the files."
     s, lineage = self.session, session_lineage(self.session)
     s.save_lineage(lineage)

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['PAGE_STYLE', 'PAGE_SCRIPT', 'PAGE_POLICY', 'PAGE_TABS', 'CHANGE_S', 'table_of', 'shown_score', 'badge', 'formula',
-           'curve', 'action_form', 'field', 'labels_form', 'sessions_view', 'kind_text', 'start_form', 'iteration_view',
-           'session_view', 'benchmarks_view', 'benchmark_form', 'benchmark_view', 'job_view', 'monitor_view',
-           'trash_view', 'page_html', 'page_routes', 'serve_p2p']
+           'curve', 'action_form', 'form_field', 'labels_form', 'sessions_view', 'kind_text', 'start_form',
+           'iteration_view', 'session_view', 'benchmarks_view', 'benchmark_form', 'benchmark_view', 'job_view',
+           'monitor_view', 'trash_view', 'whole_page', 'page_routes', 'serve_p2p']
 
 # %% ../../nbs/17p_prompt2policy.pages.ipynb #dbd918e6
 import asyncio
@@ -88,7 +88,7 @@ def action_form(
     "A form that sends JSON to a route and shows its refusal."
     return Form(*fields, Button(text, type="submit"), Output(role="status"), data_method=method, data_api=path, data_next=then)
 
-def field(
+def form_field(
     name: str,      # of the record
     label: str,     # for people
     element: FT,    # that holds the value
@@ -103,8 +103,8 @@ def labels_form(
     shown: Any,  # has alias, starred, tags
 ) -> FT:
     "A form for alias, star and tags."
-    return action_form("PATCH", f"/api/{kind}/{id}", field("alias", "Name", Input(value=shown.alias)), field("tags", "Tags", Input(value=", ".join(shown.tags)), "list"),
-                       field("starred", "Favourite", Input(type="checkbox", checked=shown.starred), "check"), text="Save labels")
+    return action_form("PATCH", f"/api/{kind}/{id}", form_field("alias", "Name", Input(value=shown.alias)), form_field("tags", "Tags", Input(value=", ".join(shown.tags)), "list"),
+                       form_field("starred", "Favourite", Input(type="checkbox", checked=shown.starred), "check"), text="Save labels")
 
 # %% ../../nbs/17p_prompt2policy.pages.ipynb #7a6fec2e
 def sessions_view(
@@ -127,9 +127,9 @@ def start_form(
 ) -> FT:
     "A form that starts a session."
     kinds = [Option(k, value=k, selected=k == llm) for k in ("scripted", "anthropic", "openai", "recorded")]
-    return action_form("POST", "/api/sessions", field("prompt", "Intent", Textarea(rows=2, required=True, maxlength=4000)),
-        field("env_id", "Environment", Select(*(Option(e.env_id, value=e.env_id) for e in envs))), field("llm", "Answers", Select(*kinds)),
-        field("model", "Model, or file of answers", Input()), field("max_iterations", "Iterations", Input(type="number", value=3, min=1, max=100), "number"),
+    return action_form("POST", "/api/sessions", form_field("prompt", "Intent", Textarea(rows=2, required=True, maxlength=4000)),
+        form_field("env_id", "Environment", Select(*(Option(e.env_id, value=e.env_id) for e in envs))), form_field("llm", "Answers", Select(*kinds)),
+        form_field("model", "Model, or file of answers", Input()), form_field("max_iterations", "Iterations", Input(type="number", value=3, min=1, max=100), "number"),
         text="Start", then="/e2e/{id}")
 
 # %% ../../nbs/17p_prompt2policy.pages.ipynb #9b780d8e
@@ -174,11 +174,11 @@ def benchmarks_view(
 
 def benchmark_form() -> FT:
     "A form that starts a benchmark."
-    number = lambda name, label, value, low: field(name, label, Input(type="number", value=value, min=low), "number")
+    number = lambda name, label, value, low: form_field(name, label, Input(type="number", value=value, min=low), "number")
     kinds = [Option(k, value=k) for k in ("scripted", "anthropic", "openai", "recorded")]
-    return action_form("POST", "/api/benchmarks", field("name", "Name", Input(value="benchmark")),
-        field("csv", "Table: prompt, env_id", Textarea("prompt,env_id\n", rows=5, required=True)), field("llm", "Answers", Select(*kinds)),
-        field("model", "Model, or file of answers", Input()), field("backend", "Where", Input(value="local")),
+    return action_form("POST", "/api/benchmarks", form_field("name", "Name", Input(value="benchmark")),
+        form_field("csv", "Table: prompt, env_id", Textarea("prompt,env_id\n", rows=5, required=True)), form_field("llm", "Answers", Select(*kinds)),
+        form_field("model", "Model, or file of answers", Input()), form_field("backend", "Where", Input(value="local")),
         number("max_parallel", "At a time", 1, 1), number("max_iterations", "Iterations", 3, 1), text="Start", then="/benchmark/{id}")
 
 def benchmark_view(
@@ -254,7 +254,7 @@ PAGE_POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 
 # %% ../../nbs/17p_prompt2policy.pages.ipynb #76e4db78
 PAGE_TABS = (("/e2e", "Sessions"), ("/benchmark", "Benchmark"), ("/monitor", "Monitor"), ("/trash", "Trash"))
 
-def page_html(
+def whole_page(
     title: str,   # of the page
     view: FT,     # changes with the record
     *forms,       # stay as they are
@@ -272,13 +272,13 @@ def _session_page(service: P2PService, session_id: str) -> bytes:
     except RecordError as e: lessons, analysis, events = str(e), None, []
     view = session_view(shown, iterations, events, latex, lessons, analysis["summary"] if analysis else "")
     path = f"/api/sessions/{session_id}"
-    return page_html(shown.prompt, view, H2("Do"), action_form("POST", f"{path}/stop", text="Stop"), action_form("DELETE", path, text="Put into the trash", then="/trash"),
+    return whole_page(shown.prompt, view, H2("Do"), action_form("POST", f"{path}/stop", text="Stop"), action_form("DELETE", path, text="Put into the trash", then="/trash"),
                      labels_form("sessions", session_id, shown))
 
 # %% ../../nbs/17p_prompt2policy.pages.ipynb #17bbd7d9
 def _benchmark_page(service: P2PService, benchmark_id: str) -> bytes:
     shown, path = service.get_benchmark(benchmark_id), f"/api/benchmarks/{benchmark_id}"
-    return page_html(shown.name, benchmark_view(shown), H2("Do"), action_form("POST", f"{path}/stop", text="Stop"),
+    return whole_page(shown.name, benchmark_view(shown), H2("Do"), action_form("POST", f"{path}/stop", text="Stop"),
                      action_form("DELETE", path, text="Put into the trash", then="/trash"), labels_form("benchmarks", benchmark_id, shown))
 
 def _job_of(service: P2PService, job_id: str) -> JobRecord:
@@ -288,7 +288,7 @@ def _job_of(service: P2PService, job_id: str) -> JobRecord:
 
 def _job_page(service: P2PService, job_id: str) -> bytes:
     job = _job_of(service, job_id)
-    return page_html(job_id, job_view(job, [service.get_session(s) for s in job.manifest().cases if (service.runs_dir/s).is_dir()]))
+    return whole_page(job_id, job_view(job, [service.get_session(s) for s in job.manifest().cases if (service.runs_dir/s).is_dir()]))
 
 def _case_page(service: P2PService, job_id: str, index: str) -> bytes:
     cases = _job_of(service, job_id).manifest().cases
@@ -296,14 +296,14 @@ def _case_page(service: P2PService, job_id: str, index: str) -> bytes:
     return _session_page(service, cases[int(index)])
 
 def _tab(service: P2PService, path: str) -> bytes:
-    if path == "/e2e": return page_html("Sessions", Div(H1("Sessions"), sessions_view(service.list_sessions())), H2("Start a session"), start_form(service.list_envs()))
+    if path == "/e2e": return whole_page("Sessions", Div(H1("Sessions"), sessions_view(service.list_sessions())), H2("Start a session"), start_form(service.list_envs()))
     if path == "/benchmark":
         jobs = [(A(j.path.name, href=f"/benchmark/job/{j.path.name}"), badge(s.status if (s := j.read_status()) else "unknown")) for j in reversed(list_jobs(service.runs_dir))]
         nodes = table_of(("Backend", "Needs"), [("local", "this machine"), ("ssh:HOST", "oaml on HOST, and a key for it"), ("ray", "pip install 'oaml[scale]'")])
         view = Div(H1("Benchmarks"), benchmarks_view(service.list_benchmarks()), H2("Nodes"), nodes, H2("Jobs"), table_of(("Job", "Status"), jobs))
-        return page_html("Benchmarks", view, H2("Start a benchmark"), benchmark_form())
-    if path == "/monitor": return page_html("Monitor", monitor_view(service.resources(), [s for s in service.list_sessions() if s.status == "running"]))
-    return page_html("Trash", trash_view(service.list_trash()))
+        return whole_page("Benchmarks", view, H2("Start a benchmark"), benchmark_form())
+    if path == "/monitor": return whole_page("Monitor", monitor_view(service.resources(), [s for s in service.list_sessions() if s.status == "running"]))
+    return whole_page("Trash", trash_view(service.list_trash()))
 
 # %% ../../nbs/17p_prompt2policy.pages.ipynb #190290a3
 def page_routes(
@@ -315,7 +315,7 @@ def page_routes(
     def page(path, make):
         async def answer(request):
             try: return http_answer(await run_in_threadpool(make, **request.path_params), 200, headers, "text/html; charset=utf-8")
-            except RecordError as e: return http_answer(page_html("Problem", P(str(e), cls="error")), 409, headers, "text/html; charset=utf-8")
+            except RecordError as e: return http_answer(whole_page("Problem", P(str(e), cls="error")), 409, headers, "text/html; charset=utf-8")
         return ServiceRoute("GET", path, answer)
     def text(path, content, media):
         async def answer(request): return http_answer(content.encode(), 200, headers, media)
