@@ -31,7 +31,7 @@ def _username(rng: Random) -> str:
 
 # %% ../../nbs/03d_apps.login.ipynb #d7a1b5af
 def _password(rng: Random) -> str:
-    "5 to 9 letters, digits and marks; no quotes or backslashes, which would hide it in a goal."
+    "5 to 9 letters, digits and marks; no quotes or backslashes, which would clash with the quotes around it in a goal."
     alphabet = _CONSONANTS + _VOWELS + _CONSONANTS.upper() + _DIGITS + _MARKS
     return "".join(rng.choice(alphabet) for _ in range(rng.randint(5, 9)))
 

@@ -145,7 +145,7 @@ def check_reward(
     with JailedReward(source, timeout_s=timeout_s) as reward:
         first, second = reward.rewards_of(steps)[0], reward.rewards_of(steps)[0]
         if not np.array_equal(first, second):
-            raise RewardError("the same episode pays differently the second time; forget it in reset(), and draw no random numbers")
+            raise RewardError("the same episode pays differently the second time; clear what it stores in reset(), and draw no random numbers")
         return reward.spec.model_copy(update=dict(terms=reward.spec.terms or {n: "" for n in reward.names}))
 
 # %% ../../nbs/17d_prompt2policy.rewards.ipynb #0a5fd214

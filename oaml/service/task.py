@@ -73,7 +73,7 @@ def inject(self: Session,
 def cover(self: Session,
     items: list, # messages and rewards
 ) -> None:
-    "Replace the history; rewards that were not in it are paid. Raises SchemaError."
+    "Replace the history; new rewards in `items` are paid, old ones are not paid again. Raises SchemaError."
     before, shown = self.history, self._shown
     self.clear()
     for item in items:
@@ -94,7 +94,7 @@ def set_tools(self: Session,
 # %% ../../nbs/16b_service.task.ipynb #41a4659b
 @patch
 def next_turn(self: Session) -> asyncio.Future:
-    "Of the turn that the task will give."
+    "A future of the task's next turn."
     self._turn = asyncio.get_running_loop().create_future()
     return self._turn
 
