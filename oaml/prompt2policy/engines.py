@@ -9,6 +9,7 @@ __all__ = ['FILM_EVERY', 'MUJOCO_ENVS', 'PHYSICS', 'EngineError', 'SimulatorBack
 
 # %% ../../nbs/17e_prompt2policy.engines.ipynb #b37af695
 import importlib.util
+import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -121,6 +122,8 @@ class MujocoEngine:
         if problem := missing_mujoco(): raise EngineError(problem)
         os.environ.setdefault("MUJOCO_GL", P2PSettings().mujoco_gl)  # before gymnasium reads it
         import gymnasium as gym
+        import mujoco
+        mujoco.set_mju_user_warning(logging.getLogger("mujoco").info)  # else it writes MUJOCO_LOG.TXT into this folder
         how = dict(render_mode="rgb_array", width=240, height=180) if render else {}
         return gym.make(env_id, max_episode_steps=max_episode_steps, **how)
 

@@ -326,7 +326,7 @@ def _answer(inmate: Inmate, kind: bytes, body: bytes) -> tuple[bytes, bytes]:
         try: return b"E", explain_error(e).encode(errors="replace")
         except BaseException: return b"E", b"the code failed, and so did saying why"
 
-# %% ../../nbs/17c_prompt2policy.jail.ipynb #44cacbdc
+# %% ../../nbs/17c_prompt2policy.jail.ipynb #99184de9
 def run_inmate() -> None:
     "The jailed process: imports, limits, filter, trial, and then answers until its input ends."
     os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")
@@ -354,8 +354,8 @@ def run_inmate() -> None:
 _IMPORTS = ("abc ast bisect cmath collections copy ctypes dataclasses decimal encodings.ascii encodings.latin_1 enum fractions functools "
             "heapq itertools math mmap numbers numpy.fft numpy.linalg numpy.polynomial numpy.random operator random re socket "
             "statistics string textwrap typing pyseccomp").split()
-_OUR_NAMES = ("p2p", "p2p.training", "p2p.training.reward_function", "oaml", "oaml.prompt2policy", "oaml.prompt2policy.jail",
-              "oaml.prompt2policy.rewards")
+_OUR_NAMES = ("p2p", "p2p.training", "p2p.training.reward_function", "oaml", "oaml.prompt2policy",
+              *(f"oaml.prompt2policy.{name}" for name in ("jail", "rewards")))
 
 # %% ../../nbs/17c_prompt2policy.jail.ipynb #8098ea5c
 class Jail:

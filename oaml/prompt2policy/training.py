@@ -231,7 +231,7 @@ def mlp_policy(
     if not venv.norm_obs: return MlpPolicy(layers, zero, one)
     return MlpPolicy(layers, venv.obs_rms.mean.copy(), np.sqrt(venv.obs_rms.var + venv.epsilon))
 
-# %% ../../nbs/17g_prompt2policy.training.ipynb #57b9790c
+# %% ../../nbs/17g_prompt2policy.training.ipynb #80f3eb53
 class TrainingCancelled(Exception):
     "Somebody asked the training to stop."
 
@@ -247,7 +247,8 @@ class TrainingRun:
 
 @patch
 def after_update(self: TrainingRun,
-    model: Any, venv: Any,   # the learner and its environment
+    model: Any,              # the learner
+    venv: Any,               # its environment, with normalised observations
     envs: RewardedEnvs,      # for the returns
 ):
     "A line of scalars; an evaluation, if one is due. Raises TrainingCancelled."
@@ -314,9 +315,13 @@ def film_policy(
         return engine.film(frames, path)
     except Exception as e: return f"not filmed: no OpenGL here ({type(e).__name__}: {str(e)[:150]})"
 
-# %% ../../nbs/17g_prompt2policy.training.ipynb #8553ad6c
+# %% ../../nbs/17g_prompt2policy.training.ipynb #5d0849d1
 @patch
-def finish(self: TrainingRun, policy: MlpPolicy, seconds: float, jail_seconds: float) -> TrainSummary:
+def finish(self: TrainingRun,
+    policy: MlpPolicy,    # what was learnt
+    seconds: float,       # that it took
+    jail_seconds: float,  # of these, spent waiting for the reward
+) -> TrainSummary:
     "Held-out episodes, film and summary."
     engine, c = MujocoEngine(), self.config
     episodes = evaluate_policy(policy, c, self.source, c.eval_episodes)
@@ -385,7 +390,7 @@ class LocalTrainer:
         self.iteration.save_aggregation(aggregation)
         return aggregation
 
-# %% ../../nbs/17g_prompt2policy.training.ipynb #8481d547
+# %% ../../nbs/17g_prompt2policy.training.ipynb #8ea88516
 @patch
 def run_one(self: LocalTrainer,
     record: IterationRecord, # of the run
@@ -396,8 +401,8 @@ def run_one(self: LocalTrainer,
     if self.stopped(): return record.set_status("cancelled")
     config_path = self.iteration.path/f"{record.iteration_id}.json"
     write_record(config_path, config)
-    command = [sys.executable, "-m", "oaml.prompt2policy.executor", "--reward-fn", str(self.iteration.reward_fn_path), "--config",
-               str(config_path), "--runs-dir", str(self.iteration.path), "--iteration-id", record.iteration_id]
+    command = [sys.executable, "-m", f"{__package__}.executor", "--reward-fn", str(self.iteration.reward_fn_path),
+               "--config", str(config_path), "--runs-dir", str(self.iteration.path), "--iteration-id", record.iteration_id]
     with open(self.iteration.path/f"{record.iteration_id}.log", "ab") as log:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=os.environ | dict(OMP_NUM_THREADS="1"))
     while process.poll() is None:
