@@ -14,10 +14,12 @@ import pytest
 
 from oaml.prompt2policy.backends import new_job, run_job, session_command
 from oaml.prompt2policy.contracts import LLMBudget, RecordError, StartSessionRequest
+from oaml.prompt2policy.engines import missing_mujoco
 from oaml.prompt2policy.jail import missing_jail
-from oaml.prompt2policy.llm import ANSWERS, ScriptedLLM
+from oaml.prompt2policy.llm import SCRIPTED_ANSWERS, ScriptedLLM
 from oaml.prompt2policy.loop import new_session, run_session_folder
 from oaml.prompt2policy.records import IterationRecord, SessionRecord
+from oaml.prompt2policy.rewards import template_source
 
 pytestmark = pytest.mark.skipif(missing_jail() is not None, reason=f"no jail: {missing_jail()}")
 WAIT_S = 240  # seconds, the longest that a test waits for anything
@@ -65,7 +67,7 @@ def served(url): return REQUEST.model_copy(update=dict(llm="openai", model=f"moc
 class mock_server:
     "An OpenAI-compatible server whose answers a person wrote (answers/line.yaml); it is no model. It counts calls by name."
     def __enter__(self):
-        script, counts, lock = ScriptedLLM(ANSWERS/"line.yaml"), {}, threading.Lock()
+        script, counts, lock = ScriptedLLM(SCRIPTED_ANSWERS/"line.yaml"), {}, threading.Lock()
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self):
                 self.rfile.read(int(self.headers["content-length"]))
@@ -138,7 +140,7 @@ def test_each_bad_end_is_a_status_and_a_sentence(tmp_path, change, words):
 def test_a_reward_that_cannot_be_used_ends_after_three_repairs(tmp_path, code, words):
     "The author of this script never learns."
     import yaml
-    said = yaml.safe_load((ANSWERS/"line.yaml").read_text())
+    said = yaml.safe_load((SCRIPTED_ANSWERS/"line.yaml").read_text())
     said["answers"] |= {"reward-fix_*": dict(submit_reward=dict(code=code)), "reward-author-*": dict(submit_reward=dict(code=code))}
     (tmp_path/"answers.yaml").write_text(yaml.safe_dump(said, sort_keys=False))
     session = new_session(tmp_path, REQUEST.model_copy(update=dict(model=str(tmp_path/"answers.yaml"))))
@@ -286,3 +288,18 @@ def test_the_command_runs_and_goes_on(tmp_path):
     assert again.exit_code == 0 and "completed" in again.output
     wrong = CliRunner().invoke(app, ["p2p", "run", "x", "--env", "lin", "--runs-dir", str(tmp_path)])
     assert wrong.exit_code == 2 and "did you mean 'line'?" in wrong.output
+
+
+def test_a_training_ends_with_whoever_started_it(tmp_path):
+    "A session that is killed alone leaves no executor behind: its standard input closes."
+    missing = missing_mujoco()
+    if missing: pytest.skip(missing)
+    (tmp_path/"reward.py").write_text(template_source("halfcheetah_idle"))
+    process = subprocess.Popen([sys.executable, "-m", "oaml.prompt2policy.executor", "--reward-fn", str(tmp_path/"reward.py"), "--runs-dir",
+                                str(tmp_path), "--iteration-id", "iter_1", "--until-stdin-closes"], stdin=subprocess.PIPE,
+                               stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 120
+    while not (tmp_path/"iter_1").exists() and process.poll() is None and time.monotonic() < deadline: time.sleep(.1)
+    assert process.poll() is None, process.stderr.read().decode()
+    process.stdin.close()
+    assert process.wait(120) == 1

@@ -7,8 +7,10 @@ __all__ = ['executor_parser', 'read_train_config', 'run_executor']
 
 # %% ../../nbs/17h_prompt2policy.executor.ipynb #25ab80a8
 import argparse
+import os
 import signal
 import sys
+import threading
 from pathlib import Path
 
 from .contracts import RecordError, TrainConfig, parse_record
@@ -25,6 +27,7 @@ def executor_parser() -> argparse.ArgumentParser:
     parser.add_argument("--runs-dir", type=Path, default=P2PSettings().runs_dir, help="where the folder is made (default: %(default)s)")
     parser.add_argument("--env-id", help="environment, such as HalfCheetah-v5; goes before the file's")
     parser.add_argument("--iteration-id", help="name of the folder; default: one with the time")
+    parser.add_argument("--until-stdin-closes", action="store_true", help="end at once when standard input does; for whoever starts this")
     return parser
 
 def read_train_config(
@@ -46,6 +49,7 @@ def run_executor(
 ) -> int:                      # 0, or 1 if there is no result: the last line says why
     "Train, and print the folder."
     args, asked = executor_parser().parse_args(argv), []
+    if args.until_stdin_closes: threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
     try:
         config = read_train_config(args.config, args.env_id)
         record = IterationRecord(args.runs_dir/check_entity_id(args.iteration_id or new_session_id("iteration")))

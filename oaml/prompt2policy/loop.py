@@ -32,7 +32,7 @@ from .contracts import (AggregatedMetrics, EnvInfo, EvalPoint, IterationAggregat
 from .engines import MUJOCO_ENVS, EngineError, MujocoEngine, env_preset, missing_mujoco
 from .jail import Jail, JailError
 from .judges import exceeds, join_scores, judge_in_jail, judge_problem, judgment_of, look_at_film, seed_scores
-from .llm import ANSWERS, LLMClient, LLMError, get_llm
+from .llm import SCRIPTED_ANSWERS, LLMClient, LLMError, get_llm
 from .records import (EventLog, IterationRecord, SessionRecord, add_entry, best_entry, check_entity_id, new_session_id, read_record,
                                         write_record)
 from .reviser import changed_config, read_revision, revise, save_revision
@@ -526,7 +526,7 @@ def session_client(
     config: SessionConfig,  # names the model
 ) -> LLMClient:
     "The model of a session. Scripted without a file: the answers that come with oaml for its environment."
-    shipped = ANSWERS/f"{config.env_id.partition('-')[0].lower()}.yaml"
+    shipped = SCRIPTED_ANSWERS/f"{config.env_id.partition('-')[0].lower()}.yaml"
     if config.llm == "scripted" and not config.model and not shipped.exists():
         raise ValueError(f"llm: no hand-written answers come with oaml for {config.env_id}; take scripted:FILE, or a model")
     spec = f"{config.llm}:{config.model}" if config.model else f"scripted:{shipped}" if config.llm == "scripted" else config.llm

@@ -402,13 +402,15 @@ def run_one(self: LocalTrainer,
     config_path = self.iteration.path/f"{record.iteration_id}.json"
     write_record(config_path, config)
     command = [sys.executable, "-m", f"{__package__}.executor", "--reward-fn", str(self.iteration.reward_fn_path),
-               "--config", str(config_path), "--runs-dir", str(self.iteration.path), "--iteration-id", record.iteration_id]
+               "--config", str(config_path), "--runs-dir", str(self.iteration.path), "--iteration-id", record.iteration_id,
+               "--until-stdin-closes"]  # or it would outlive a session that is killed
     with open(self.iteration.path/f"{record.iteration_id}.log", "ab") as log:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=os.environ | dict(OMP_NUM_THREADS="1"))
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, env=os.environ | dict(OMP_NUM_THREADS="1"))
     while process.poll() is None:
         if self.stopped(): process.terminate()
         try: process.wait(.5)
         except subprocess.TimeoutExpired: pass
+    process.stdin.close()
     if process.returncode and record.derive_status() not in ("error", "cancelled"):
         last = Path(log.name).read_text(errors="replace").strip().splitlines()[-1:]
         record.set_status("cancelled" if self.stopped() else "error", f"the training's process ended with {process.returncode}: {''.join(last)[:500]}")
