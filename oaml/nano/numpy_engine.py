@@ -479,15 +479,13 @@ def token_probabilities(self: LightNano,
     "How likely each token of a given answer is behind those before it."
     *before, answer = sample["messages"]
     ids = self.tokenizer.encode(answer["content"], add_special_tokens=False).ids + [self.tokenizer.token_to_id("<|im_end|>")]
-    chances, chat = [0.]*len(ids), None
-    def pick(scores):  # the given tokens, whatever is likeliest; a row behind a wrong guess is written again
-        first = len(chat.said) if chat else 0
-        for k, row in enumerate(np.atleast_2d(scores)[:len(ids) - first], first):
-            chances[k] = float(np.exp(row[ids[k]] - row.max()) / np.exp(row - row.max()).sum())
-        return (ids + [ids[-1]]*AHEAD)[first:first + len(scores)] if scores.ndim > 1 else ids[first]
+    def pick(scores, chats):  # the given tokens, whatever is likeliest
+        first, likelihoods = len(chats[0].said), np.exp(scores - scores.max(-1, keepdims=True))
+        given = (ids + [ids[-1]]*AHEAD)[first:first + len(scores)]
+        return given, (likelihoods[np.arange(len(given)), given] / likelihoods.sum(-1)).tolist()
     chat = self._begun(*self._asked(dict(sample, messages=before), "sample"), len(ids), pick)
     while chat.open: self._go_on([chat], len(ids), pick)
-    return [(self.tokenizer.decode([i], skip_special_tokens=False), p) for i, p in zip(ids, chances)]
+    return [(self.tokenizer.decode([i], skip_special_tokens=False), p) for i, p in zip(ids, chat.chances)]
 
 # %% ../../nbs/11i_nano.numpy_engine.ipynb #862f30a6
 def drawn_tokens(

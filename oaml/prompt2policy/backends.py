@@ -442,4 +442,4 @@ def scheduler_main(
         if job.path.is_dir() and not job.is_locked(): job.set_status("error", str(e))
         raise SystemExit(str(e)) from None
 
-if __name__ == "__main__" and "ipykernel" not in sys.modules: scheduler_main(sys.argv[1:])
+if __name__ == "__main__" and "__file__" in globals(): scheduler_main(sys.argv[1:])

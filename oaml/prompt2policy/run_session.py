@@ -37,4 +37,4 @@ def session_main(
     if result is None or result.status != "completed": raise SystemExit(session.read_status().error or session.read_status().status)
     print(session.path)
 
-if __name__ == "__main__" and "ipykernel" not in sys.modules: session_main()
+if __name__ == "__main__" and "__file__" in globals(): session_main()
