@@ -8,7 +8,6 @@ __all__ = ['session_main']
 # %% ../../nbs/17q_prompt2policy.run_session.ipynb #85bd18ee
 import argparse
 import json
-import sys
 from pathlib import Path
 
 from .loop import new_session
