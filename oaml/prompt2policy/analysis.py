@@ -118,6 +118,7 @@ def aggregate(
     done = [i for i in infos if i.final_return is not None]
     names = {k for s in summaries for k in s.facts}
     curves = dict(mean_return=[{e.step: e.mean_return for e in s.evaluations} for s in summaries])
+    curves["training_return"] = [{s["step"]: s["mean_return"] for s in r.parse_scalars()[0] if "mean_return" in s} for r in runs]
     for k in sorted(names): curves[k] = [{e.step: e.facts[k] for e in s.evaluations if k in e.facts} for s in summaries]
     return IterationAggregation(
         runs=infos, missing=[i.run_id for i in infos if i.final_return is None],

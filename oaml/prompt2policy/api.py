@@ -31,7 +31,7 @@ from .backends import (CASE_COLUMNS, ENDED, JobRecord, cases_of_csv, job_folder,
 from .contracts import (
     BenchmarkOptionsResponse, BenchmarkRunDetail, BenchmarkRunSummary, EnvInfo, EventDetail,
     EventSummary, IterationDetail, IterationRunInfo, IterationSummary, LLMKind, LoopConfig, LoopIterationSummary, LoopResult,
-    MetricsResponse, RecordError, ResourceStatusResponse, RewardTemplateInfo, RunMetricsDetail, SessionAnalysis, SessionDetail,
+    MetricsResponse, RecordError, ReplayRecord, ResourceStatusResponse, RewardTemplateInfo, RunMetricsDetail, SessionAnalysis, SessionDetail,
     StartBenchmarkRequest, StartBenchmarkResponse, StartSessionRequest, StartSessionResponse, StopBenchmarkResponse, StopResponse,
     SessionConfig, StrictRecord, TrainConfig, TrashItem, UpdateMetadataRequest, UpdateMetadataResponse, VlmChatRequest, VlmChatResponse, VlmMessage,
     VlmStatusResponse, parse_record)
@@ -113,9 +113,9 @@ def loop_iteration(
     try:
         judgment, n = iteration.read_judgment(), iteration_number(iteration.iteration_id)
         before = IterationRecord(iteration.path.with_name(f"iter_{n - 1}"))
-        if judgment: found |= {k: getattr(judgment, k) for k in ("intent_score", "passed", "diagnosis", "failure_tags")}
+        if judgment: found |= {k: getattr(judgment, k) for k in ("intent_score", "passed", "diagnosis", "failure_tags", "warnings")}
         revision = read_revision(before)
-        found |= dict(aggregation=iteration.read_aggregation(), hp_changes=revision.hp_changes if revision else {},
+        found |= dict(aggregation=iteration.read_aggregation(), replay=read_record(iteration.replay_path, ReplayRecord), hp_changes=revision.hp_changes if revision else {},
                       reward_code=iteration.read_reward_source() if iteration.reward_fn_path.exists() else "")
     except RecordError as e: found["diagnosis"] = str(e)
     return LoopIterationSummary(**found)

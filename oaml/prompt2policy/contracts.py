@@ -9,13 +9,13 @@ __all__ = ['EngineName', 'LLMKind', 'StatusLiteral', 'LessonTier', 'IterationRun
            'LoopConfig', 'StartSessionRequest', 'SessionConfig', 'StatusData', 'EntityMetadata',
            'UpdateMetadataRequest', 'UpdateMetadataResponse', 'RewardSpec', 'TermStats', 'EvalPoint', 'TrainSummary',
            'IterationRunInfo', 'MeanStdSeries', 'AggregatedMetrics', 'RunMetricsDetail', 'RunConfigEntry',
-           'IterationAggregation', 'Criterion', 'RolloutJudgment', 'JudgmentResult', 'ReviseResult', 'Lesson',
-           'LineageEntry', 'Lineage', 'LoopResult', 'SessionAnalysis', 'EventSummary', 'EventDetail', 'SessionDetail',
-           'IterationSummary', 'IterationDetail', 'LoopIterationSummary', 'MetricsResponse', 'StartSessionResponse',
-           'StopResponse', 'TrashItem', 'ResourceStatusResponse', 'EnvInfo', 'RewardTemplateInfo',
-           'StartBenchmarkRequest', 'StartBenchmarkResponse', 'BenchmarkOptionsResponse', 'BenchmarkRunSummary',
-           'BenchmarkRunDetail', 'StopBenchmarkResponse', 'RunStatus', 'VlmMessage', 'VlmChatRequest',
-           'VlmChatResponse', 'VlmStatusResponse']
+           'IterationAggregation', 'Criterion', 'RolloutJudgment', 'ReplayRow', 'ReplayRecord', 'JudgmentResult',
+           'ReviseResult', 'Lesson', 'LineageEntry', 'Lineage', 'LoopResult', 'SessionAnalysis', 'EventSummary',
+           'EventDetail', 'SessionDetail', 'IterationSummary', 'IterationDetail', 'LoopIterationSummary',
+           'MetricsResponse', 'StartSessionResponse', 'StopResponse', 'TrashItem', 'ResourceStatusResponse', 'EnvInfo',
+           'RewardTemplateInfo', 'StartBenchmarkRequest', 'StartBenchmarkResponse', 'BenchmarkOptionsResponse',
+           'BenchmarkRunSummary', 'BenchmarkRunDetail', 'StopBenchmarkResponse', 'RunStatus', 'VlmMessage',
+           'VlmChatRequest', 'VlmChatResponse', 'VlmStatusResponse']
 
 # %% ../../nbs/17a_prompt2policy.contracts.ipynb #698f151a
 import difflib
@@ -257,6 +257,20 @@ class RolloutJudgment(StrictRecord):
     criteria: list[Criterion] = []                     # as the model answered
     diagnosis: str = ""                                # in words
 
+class ReplayRow(StrictRecord):
+    "What a reward pays an agent whose worth is known."
+    agent: str                                         # who acted
+    episodes: int                                      # how many
+    mean: float                                        # total of an episode
+    lowest: float                                      # of the totals
+    highest: float                                     # of the totals
+
+class ReplayRecord(StrictRecord):
+    "A reward replayed on stored episodes, before anything is trained."
+    rows: list[ReplayRow]                              # the best paid first
+    best: str|None = None                              # who does the task; None: no agent is known to, and nothing is compared
+    problems: list[str] = []                           # why it would teach the wrong thing; any of them: it is not trained
+
 class JudgmentResult(StrictRecord):
     "Whether an iteration does what the person asked for."
     intent_score: float|None = Field(None, ge=0, le=1) # mean over seeds; None: nothing could be judged
@@ -270,6 +284,7 @@ class JudgmentResult(StrictRecord):
     confirmed: bool = False                            # repeated on held-out seeds
     rollouts: list[RolloutJudgment] = []               # one by one
     judge: str = ""                                    # who judged, such as "code + scripted"
+    warnings: list[str] = []                           # what smells in the trainings, by run
 
 class ReviseResult(StrictRecord):
     "What is to be tried next, and why."
@@ -388,6 +403,8 @@ class LoopIterationSummary(StrictRecord):
     reward_code: str = ""                           # what was trained
     hp_changes: dict[str, Any] = {}                 # that led to it
     aggregation: IterationAggregation|None = None   # over seeds
+    replay: ReplayRecord|None = None                # what the reward pays on stored episodes
+    warnings: list[str] = []                        # of `analysis.guardrails`, by run
     status: str = "unknown"                         # see `StatusLiteral`
 
 class MetricsResponse(StrictRecord):

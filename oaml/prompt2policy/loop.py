@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['LINE_STEPS', 'LINE_GROUP', 'LINE_ELITE', 'TRIAL_STEPS', 'FILM_FRAMES', 'LABS', 'MENDABLE_ENDS', 'Lab', 'play_line',
-           'line_rewards', 'LineLab', 'aggregate_runs', 'MujocoLab', 'unpaid', 'get_lab', 'LoopStage', 'Loop',
-           'session_lineage', 'new_session', 'open_loop', 'session_client', 'run_session_folder']
+           'line_rewards', 'LineLab', 'MujocoLab', 'unpaid', 'get_lab', 'LoopStage', 'Loop', 'session_lineage',
+           'new_session', 'open_loop', 'session_client', 'run_session_folder']
 
 # %% ../../nbs/17m_prompt2policy.loop.ipynb #bf9fe870
 import io
@@ -24,10 +24,10 @@ from fastcore.basics import patch
 
 from ..devices.wire import nearest
 from ..models.api_adapter import ApiError
-from .analysis import trajectory_metrics
+from .analysis import aggregate, guardrails, trajectory_metrics
 from .authors import SubmitCriteria, author_judge, author_reward, elicit_criteria, repair_reward, task_text
-from .contracts import (AggregatedMetrics, EnvInfo, EvalPoint, IterationAggregation, IterationRunInfo, Lineage, LineageEntry,
-                                          LoopResult, MeanStdSeries, RecordError, RewardSpec, RunConfigEntry, RolloutJudgment, SessionConfig, StartSessionRequest,
+from .contracts import (EnvInfo, EvalPoint, IterationAggregation, JudgmentResult, Lineage, LineageEntry,
+                                          LoopResult, RecordError, ReplayRecord, ReplayRow, RewardSpec, RunConfigEntry, RolloutJudgment, SessionConfig, StartSessionRequest,
                                           TrainConfig, TrainSummary)
 from .engines import MUJOCO_ENVS, EngineError, MujocoEngine, env_preset, missing_mujoco
 from .jail import Jail, JailError
@@ -36,7 +36,7 @@ from .llm import SCRIPTED_ANSWERS, LLMClient, LLMError, get_llm
 from .records import (EventLog, IterationRecord, SessionRecord, add_entry, best_entry, check_entity_id, new_session_id, read_record,
                                         write_record)
 from .reviser import changed_config, read_revision, revise, save_revision
-from .rewards import RewardError, check_reward
+from .rewards import JailedReward, RewardError, check_reward, replay_problems, replay_reward
 from .training import CONFIRM_SEED, LocalTrainer, evaluate_policy, load_mlp_policy, load_trajectory, stored_episodes
 
 # %% ../../nbs/17m_prompt2policy.loop.ipynb #c5b1ce7f
@@ -53,6 +53,10 @@ class Lab(Protocol):
         code: str, # a reward that was tried
     ) -> RewardSpec:
         "What it says about itself."
+    def replay(self,
+        code: str, # a reward that was tried
+    ) -> tuple[list[ReplayRow], str|None]: # the best paid first; which of them does the task, None: nobody is known to
+        "What a reward pays agents whose worth is known, on stored episodes."
     def trials(self) -> list[dict]:
         "Episodes to try a judge on, one that does nothing among them."
     def train(self,
@@ -133,6 +137,16 @@ class LineLab:
         played = play_line(np.array([[0., 0, 0], [0, 0, 2], [0, 0, -2]]), np.random.default_rng(0))
         return [{k: v[n] for k, v in played.items()} for n in range(3)]
 
+    def replay(self,
+        code: str, # a reward that was tried
+    ) -> tuple[list[ReplayRow], str|None]: # None: right or left, the intent alone says which does the task
+        "What it pays for standing, for pushing right and for pushing left."
+        with Jail(timeout_s=10) as jail:
+            jail.ask("load", source=code, envs=3)
+            totals = line_rewards(jail, {k: np.stack([t[k] for t in self.trials()]) for k in ("obs", "action", "next_obs", "x_velocity", "x_position")})[0].sum(1)
+        rows = [ReplayRow(agent=a, episodes=1, mean=t, lowest=t, highest=t) for a, t in zip(("stands", "pushes right", "pushes left"), totals.tolist())]
+        return sorted(rows, key=lambda r: -r.mean), None
+
     def frames(self,
         run: IterationRecord, # trained
     ) -> list[bytes]:
@@ -148,16 +162,11 @@ def train(self: LineLab,
     "A policy for each seed. A run that fails is missing."
     config, source, runs = TrainConfig(**iteration.read_config()), iteration.read_reward_source(), []
     for seed in seeds:
-        run = IterationRecord(iteration.path/f"base_seed{seed}")
+        runs.append(run := IterationRecord(iteration.path/f"base_seed{seed}"))
         try:
             if not run.summary_path.exists(): self._train_one(run, config.model_copy(update=dict(seed=seed)), source)
-            s = run.read_summary()
-            runs.append(IterationRunInfo(run_id=run.iteration_id, config_id="base", seed=seed, status="completed", progress=1.,
-                                         final_return=s.final_episodic_return, facts=s.facts))
-        except JailError as e:
-            run.set_status("error", str(e))
-            runs.append(IterationRunInfo(run_id=run.iteration_id, config_id="base", seed=seed, status="error", error=str(e)))
-    return aggregate_runs(iteration, runs)
+        except JailError as e: run.set_status("error", str(e))
+    return aggregate(runs)
 
 @patch
 def _train_one(self: LineLab, run: IterationRecord, config: TrainConfig, source: str):
@@ -200,24 +209,6 @@ def _examine(self: LineLab, run: IterationRecord, config: TrainConfig, jail: Jai
     run.save_summary(TrainSummary(env_id="line", seed=config.seed, total_timesteps=config.total_timesteps, train_seconds=seconds,
         jail_seconds=jail.seconds, evaluations=[point], final_episodic_return=point.mean_return, facts=facts, episode_facts=dict(x_velocity=speeds),
         terms=trajectory_metrics({k: v.ravel() for k, v in terms.items()}), film="not filmed: there is nothing to see"))
-
-# %% ../../nbs/17m_prompt2policy.loop.ipynb #ed4043de
-def aggregate_runs(
-    iteration: IterationRecord,     # with its runs' folders
-    runs: list[IterationRunInfo],   # finished and failed
-) -> IterationAggregation:
-    "All runs in one record; those without a result are missing."
-    done = [r for r in runs if r.final_return is not None]
-    by_step: dict[int, list[float]] = {}
-    for r in done:
-        for row in IterationRecord(iteration.path/r.run_id).parse_scalars()[0]: by_step.setdefault(row["step"], []).append(row["mean_return"])
-    steps = sorted(by_step)
-    series = MeanStdSeries(steps=steps, mean=[float(np.mean(by_step[s])) for s in steps], std=[float(np.std(by_step[s])) for s in steps],
-                           count=[len(by_step[s]) for s in steps])
-    facts = {k: float(np.mean([r.facts[k] for r in done])) for k in (done[0].facts if done else ())}
-    return IterationAggregation(runs=runs, missing=[r.run_id for r in runs if r.final_return is None], facts=facts,
-        best_run=max(done, key=lambda r: r.final_return).run_id if done else None, metrics=AggregatedMetrics(series=dict(mean_return=series)),
-        mean_return=float(np.mean([r.final_return for r in done])) if done else None)
 
 # %% ../../nbs/17m_prompt2policy.loop.ipynb #b82794ba
 _NO_REWARD = "def reward_fn(obs, action, next_obs, info): return 0., {'none': 0.}"  # where episodes are played and nobody is paid
@@ -275,6 +266,14 @@ def train(self: MujocoLab,
     "PPO for each seed, in a process of its own."
     config = RunConfigEntry(config_id="base", train=TrainConfig(**iteration.read_config()))
     return LocalTrainer(iteration).train([config], list(seeds))
+
+@patch
+def replay(self: MujocoLab,
+    code: str, # a reward that was tried
+) -> tuple[list[ReplayRow], str|None]: # None: no policy here is known to do what was asked
+    "What it pays for doing nothing and for moving at random."
+    stored = [e for t, agent in zip(self.trials(), ("do-nothing", "random")) for e in stored_episodes([t | dict(reward=np.zeros(len(t["obs"])))], agent)]
+    with JailedReward(code) as reward: return replay_reward(reward, stored), None
 
 @patch
 def episodes(self: MujocoLab,
@@ -346,8 +345,9 @@ class Loop:
         for n in range(1, self.config.max_iterations + 1):
             it = IterationRecord(s.path/f"iter_{n}")
             stages += [LoopStage(it.reward_fn_path, lambda it=it, n=n: self._write_reward(it, n)), LoopStage(it.reward_spec_path, lambda it=it: self._describe(it)),
-                       LoopStage(it.config_path, lambda it=it, n=n: self._configure(it, n)), LoopStage(it.aggregation_path, lambda it=it: self._train(it)),
-                       LoopStage(it.judgment_path, lambda it=it: self._judge(it))]
+                       LoopStage(it.config_path, lambda it=it, n=n: self._configure(it, n)), LoopStage(it.replay_path, lambda it=it: self._replay(it))]
+            if not self._refused(it): stages.append(LoopStage(it.aggregation_path, lambda it=it: self._train(it)))
+            stages.append(LoopStage(it.judgment_path, lambda it=it: self._judge(it)))
             judgment = it.read_judgment()
             if judgment is None or judgment.passed or n == self.config.max_iterations: break
             stages.append(LoopStage(it.path/"revision.json", lambda it=it: self._revise(it)))
@@ -387,9 +387,26 @@ def _configure(self: Loop, it: IterationRecord, n: int):
 @patch
 def _train(self: Loop, it: IterationRecord): it.save_aggregation(self.lab.train(it, self.config.seeds))
 
+# %% ../../nbs/17m_prompt2policy.loop.ipynb #d00db142
+@patch
+def _replay(self: Loop, it: IterationRecord):
+    "What the reward pays known agents, and what speaks against training on it."
+    try: rows, best = self.lab.replay(it.read_reward_source())
+    except (RewardError, JailError) as e: return write_record(it.replay_path, ReplayRecord(rows=[], problems=[f"it fails on stored episodes: {e}"]))
+    write_record(it.replay_path, ReplayRecord(rows=rows, best=best, problems=replay_problems(rows, best) if best else []))
+
+@patch
+def _refused(self: Loop, it: IterationRecord) -> list[str]:
+    "Why an iteration is not trained; empty if it is, or was not replayed yet."
+    found = read_record(it.replay_path, ReplayRecord)
+    return found.problems if found else []
+
 # %% ../../nbs/17m_prompt2policy.loop.ipynb #fb52d1d5
 @patch
 def _judge(self: Loop, it: IterationRecord):
+    if why := self._refused(it):
+        return it.save_judgment(JudgmentResult(intent_score=None, passed=False, diagnosis=f"Refused before training: {'; '.join(why)}.",
+                                               failure_tags=["refused_by_replay"], judge="replay"))
     aggregation, source = it.read_aggregation(), self.session.judge_fn_path.read_text()
     done = [r.run_id for r in aggregation.runs if r.run_id not in aggregation.missing]
     rollouts, tags = self._rollouts(it, done, source)
@@ -397,8 +414,11 @@ def _judge(self: Loop, it: IterationRecord):
     if len(done) == len(self.config.seeds) and exceeds(list(seed_scores(rollouts).values()), self.config.pass_threshold):
         confirmation, _ = self._rollouts(it, done, source, confirm=True)
     looks = "" if self.llm.llm.kind == "scripted" else f" + {self.llm.llm.kind}"
-    it.save_judgment(judgment_of(rollouts, [r.run_id for r in aggregation.runs], self.config.pass_threshold, confirmation, tags, "code" + looks))
+    verdict = judgment_of(rollouts, [r.run_id for r in aggregation.runs], self.config.pass_threshold, confirmation, tags, "code" + looks)
+    warnings = [f"{run}: {w}" for run in done for w in guardrails(IterationRecord(it.path/run).read_summary())]
+    it.save_judgment(verdict.model_copy(update=dict(warnings=warnings)))
 
+# %% ../../nbs/17m_prompt2policy.loop.ipynb #74dc2c5d
 @patch
 def _rollouts(self: Loop, it: IterationRecord, runs: list[str], source: str, confirm: bool=False) -> tuple[list[RolloutJudgment], list[str]]:
     "Each run's episodes judged, and their tags; an episode that the judge fails on has no score."

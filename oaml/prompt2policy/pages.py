@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['PAGE_STYLE', 'PAGE_SCRIPT', 'PAGE_POLICY', 'PAGE_TABS', 'CHANGE_S', 'table_of', 'shown_score', 'badge', 'formula',
            'curve', 'action_form', 'form_field', 'labels_form', 'sessions_view', 'kind_text', 'start_form',
-           'iteration_view', 'session_view', 'benchmarks_view', 'benchmark_form', 'benchmark_view', 'job_view',
-           'monitor_view', 'trash_view', 'whole_page', 'page_routes', 'serve_p2p']
+           'replay_view', 'iteration_view', 'session_view', 'benchmarks_view', 'benchmark_form', 'benchmark_view',
+           'job_view', 'monitor_view', 'trash_view', 'whole_page', 'page_routes', 'serve_p2p']
 
 # %% ../../nbs/17p_prompt2policy.pages.ipynb #dbd918e6
 import asyncio
@@ -23,7 +23,7 @@ from ..devices.daemon import Access, DaemonServer, Refusal, ServiceRoute, http_a
 from .api import P2PService, api_routes, p2p_server
 from .backends import JobRecord, job_folder, list_jobs
 from .contracts import (BenchmarkRunDetail, BenchmarkRunSummary, EnvInfo, EventSummary, LoopIterationSummary, MeanStdSeries,
-                                          RecordError, ResourceStatusResponse, SessionDetail, TrashItem)
+                                          RecordError, ReplayRecord, ResourceStatusResponse, SessionDetail, TrashItem)
 from .rewards import RewardError, draw_latex
 
 # %% ../../nbs/17p_prompt2policy.pages.ipynb #1fa116f3
@@ -133,6 +133,16 @@ def start_form(
         text="Start", then="/e2e/{id}")
 
 # %% ../../nbs/17p_prompt2policy.pages.ipynb #9b780d8e
+def replay_view(
+    replay: ReplayRecord|None, # of an iteration; None: not yet
+) -> FT:
+    "What the reward pays agents whose worth is known."
+    if replay is None: return Div()
+    rows = [(r.agent + " (does the task)"*(r.agent == replay.best), r.episodes, f"{r.mean:.3g}", f"{r.lowest:.3g} to {r.highest:.3g}") for r in replay.rows]
+    against = [P(f"Refused before training: {p}", cls="error") for p in replay.problems]
+    told = "Replayed on stored episodes" + ("" if replay.best else " (no agent here is known to do the task: nothing is compared)")
+    return Details(Summary(told), *against, table_of(("Agent", "Episodes", "Pays", "From, to"), rows), open=bool(replay.problems))
+
 def iteration_view(
     shown: LoopIterationSummary, # as the loop sees it
     session_id: str,             # whose
@@ -146,7 +156,7 @@ def iteration_view(
     changed = P("Settings changed: " + ", ".join(f"{k} = {v}" for k, v in shown.hp_changes.items())) if shown.hp_changes else ""
     return Section(H2(f"{shown.iteration_id}: {shown_score(shown.intent_score)}", Span(" passed", cls="badge completed") if shown.passed else ""), formula(latex),
         P(shown.diagnosis or "Not judged yet."), P(*(Span(t, cls="tag") for t in shown.failure_tags)), changed,
-        table_of(("Run", "Status", "Return", "Facts", "Error"), runs, "No runs yet."), *curves, Details(Summary("Reward"), Pre(Code(shown.reward_code))))
+        *(P(f"Warning: {w}", cls="warning") for w in shown.warnings), replay_view(shown.replay), table_of(("Run", "Status", "Return", "Facts", "Error"), runs, "No runs yet."), *curves, Details(Summary("Reward"), Pre(Code(shown.reward_code))))
 
 def session_view(
     shown: SessionDetail,                       # its state
@@ -222,7 +232,7 @@ nav a{margin-right:1.2em}h1{font-size:1.4em}h2{font-size:1.1em;margin-top:1.6em;
 table{border-collapse:collapse}td,th{padding:.25em .8em .25em 0;text-align:left;vertical-align:top}
 label{display:block;margin:.3em 0}label span{display:inline-block;min-width:13em}textarea,input:not([type=checkbox]){width:28em;max-width:100%}
 .badge,.tag{background:#e4e8ee;border-radius:4px;padding:0 .45em}.completed{background:#cfeed6}.running{background:#d5e6fb}
-.error,output{color:#a4161a}.stale{background:#fbe3c0}.quiet{color:#6a737d}pre{background:#f4f6f8;padding:.7em;overflow:auto}
+.error,output{color:#a4161a}.warning{color:#8a5a00}.stale{background:#fbe3c0}.quiet{color:#6a737d}pre{background:#f4f6f8;padding:.7em;overflow:auto}
 .band{fill:#cfe0f5}.line{fill:none;stroke:#2a6fbb;stroke-width:2}.formula{max-height:2em}form{margin:.4em 0}"""
 
 PAGE_SCRIPT = """const value = e => e.dataset.kind == "number" ? Number(e.value) : e.dataset.kind == "check" ? e.checked :

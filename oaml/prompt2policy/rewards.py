@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['MAX_TERMS', 'RewardError', 'JailedReward', 'RewardStep', 'load_from_file', 'check_reward', 'draw_latex',
-           'reward_templates', 'template_source', 'StoredEpisode', 'ReplayRow', 'replay_reward', 'replay_problems']
+           'reward_templates', 'template_source', 'StoredEpisode', 'replay_reward', 'replay_problems']
 
 # %% ../../nbs/17d_prompt2policy.rewards.ipynb #d58c7530
 import io
@@ -18,7 +18,7 @@ import numpy as np
 from fastcore.basics import patch
 from pydantic import ValidationError
 
-from .contracts import RewardSpec, RewardTemplateInfo
+from .contracts import ReplayRow, RewardSpec, RewardTemplateInfo
 from .jail import FunctionReward, Jail, JailError, RewardFunction, parse_reward_docstring
 
 # %% ../../nbs/17d_prompt2policy.rewards.ipynb #45a5f9a8
@@ -194,15 +194,6 @@ class StoredEpisode:
     steps: list[RewardStep]          # in order
     truth: dict[str, float] = field(default_factory=dict) # what the engine knows, and no reward sees
 
-@dataclass
-class ReplayRow:
-    "What a reward pays an agent."
-    agent: str       # who acted
-    episodes: int    # how many
-    mean: float      # total of an episode
-    lowest: float    # of the totals
-    highest: float   # of the totals
-
 def replay_reward(
     reward: JailedReward,              # in its jail
     episodes: Iterable[StoredEpisode], # of several agents
@@ -210,7 +201,7 @@ def replay_reward(
     "What each agent earns. Raises RewardError."
     totals = {}
     for e in episodes: totals.setdefault(e.agent, []).append(float(reward.rewards_of(e.steps)[0].sum()) if e.steps else 0.)
-    rows = [ReplayRow(agent, len(t), float(np.mean(t)), min(t), max(t)) for agent, t in totals.items()]
+    rows = [ReplayRow(agent=agent, episodes=len(t), mean=float(np.mean(t)), lowest=min(t), highest=max(t)) for agent, t in totals.items()]
     return sorted(rows, key=lambda r: -r.mean)
 
 # %% ../../nbs/17d_prompt2policy.rewards.ipynb #814ccfb0

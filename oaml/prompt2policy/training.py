@@ -103,6 +103,7 @@ class MlpPolicy:
         arrays = {f"{name}{k}": a for k, layer in enumerate(self.layers) for name, a in zip("wb", layer)}
         save_arrays(path, dict(arrays, mean=self.mean, std=self.std))
 
+# %% ../../nbs/17g_prompt2policy.training.ipynb #b3a2efd8
 def load_mlp_policy(
     path: Path, # of `MlpPolicy.save`
 ) -> MlpPolicy:
@@ -143,6 +144,7 @@ def evaluate_policy(
         fields = [*envs.fields, ("reward", ()), *((f"term:{n}", ()) for n in reward.names)]
     return [_split_fields(np.stack(r), fields) for r in rows]
 
+# %% ../../nbs/17g_prompt2policy.training.ipynb #6791e1ce
 def _split_fields(rows: np.ndarray, fields: list) -> dict[str, np.ndarray]:
     "The columns of the rows by field."
     out, at = {}, 0
@@ -164,6 +166,7 @@ def eval_point(
     return EvalPoint(step=step, mean_return=float(np.mean(returns)), std_return=float(np.std(returns)),
                      facts={k: float(np.mean(v)) for k, v in facts.items()}), facts
 
+# %% ../../nbs/17g_prompt2policy.training.ipynb #edcef84f
 def save_trajectory(
     path: Path,               # trajectory_STEP.npz
     episodes: Sequence[dict], # of `evaluate_policy`
@@ -209,6 +212,7 @@ def _vec_env(envs: RewardedEnvs) -> Any:
         def env_is_wrapped(self, wrapper_class, indices=None): return [False]*len(envs.envs)
     return Adapter()
 
+# %% ../../nbs/17g_prompt2policy.training.ipynb #0c795a38
 def _ppo(config: TrainConfig, venv: Any) -> tuple[Any, Any]:
     "The learner, and its environment with normalised observations and rewards."
     import torch
@@ -220,6 +224,7 @@ def _ppo(config: TrainConfig, venv: Any) -> tuple[Any, Any]:
                n_epochs=config.n_epochs, gamma=config.gamma, gae_lambda=config.gae_lambda, clip_range=config.clip_range,
                ent_coef=config.ent_coef, seed=config.seed, device="cpu", policy_kwargs=dict(net_arch=list(config.hidden))), venv
 
+# %% ../../nbs/17g_prompt2policy.training.ipynb #c30c279b
 def mlp_policy(
     model: Any, # stable-baselines3's PPO
     venv: Any,  # its VecNormalize
@@ -245,6 +250,7 @@ class TrainingRun:
     evaluations: list[EvalPoint] = field(default_factory=list) # so far
     pause: float = 0.                            # seconds spent on evaluations
 
+# %% ../../nbs/17g_prompt2policy.training.ipynb #2a639e36
 @patch
 def after_update(self: TrainingRun,
     model: Any,              # the learner
@@ -262,6 +268,7 @@ def after_update(self: TrainingRun,
         self.add_evaluation(step, episodes[:1], eval_point(step, episodes, MujocoEngine())[0])
         self.pause += time.perf_counter() - began
 
+# %% ../../nbs/17g_prompt2policy.training.ipynb #55509e37
 @patch
 def add_evaluation(self: TrainingRun,
     step: int,            # environment steps so far
@@ -294,6 +301,7 @@ def learn(self: TrainingRun) -> tuple[MlpPolicy, float, float]: # policy, second
         envs.close()
         return mlp_policy(model, venv), seconds, reward.jail.seconds
 
+# %% ../../nbs/17g_prompt2policy.training.ipynb #ed080c0a
 FILM_STEPS = 300  # of an episode: software takes a tenth of a second to draw a frame
 
 def film_policy(
@@ -336,6 +344,7 @@ def finish(self: TrainingRun,
     self.record.save_summary(summary)
     return summary
 
+# %% ../../nbs/17g_prompt2policy.training.ipynb #13f57180
 def run_training(
     record: IterationRecord,  # the run's folder; what an interrupted run left there is removed
     source: str,              # of the reward
