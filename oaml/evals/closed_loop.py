@@ -87,7 +87,7 @@ def _act_once(agent: Agent, drivers: list[EpisodeDriver], answers: dict[int, lis
     "One action in each of the episodes; what a model was asked and answered goes to `answers`."
     actions = agent.act([view_of(d) for d in drivers])
     for d, a in zip(drivers, getattr(agent, "answers", ())):
-        answers[id(d)].append(dict(messages=a.messages, text=a.text, tokens=a.tokens, thought=a.thought))
+        answers[id(d)].append(dict(messages=a.messages, text=a.text, tokens=a.tokens, thought=a.thought, heat=a.heat))
     for d, action in zip(drivers, actions, strict=True): d.act(action)
 
 def replay(

@@ -128,12 +128,15 @@ class AgentByName:
     "An agent that each worker of an engine loads for itself, once a thread; only this travels there."
     agent: str # as `load_agent` takes it; none that copies training episodes
     name: str  # in tables
+    probabilities: bool=False # keep those of a policy's answers
 
     def load(self) -> Agent:
         "The agent. Raises what `load_agent` raises."
         agents = _LOADED.__dict__.setdefault("agents", {})
-        if self.agent not in agents: agents[self.agent] = load_agent(self.agent, None)
-        return agents[self.agent]
+        if self not in agents:
+            agents[self] = load_agent(self.agent, None)
+            if self.probabilities: agents[self].probabilities = True
+        return agents[self]
 
 _LOADED = local()
 

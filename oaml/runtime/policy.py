@@ -70,6 +70,7 @@ class PolicyAnswer:
     messages: list[dict]    # the prompt: role and content each; the screen belongs to the user's turn
     text: str               # the answer, word for word
     tokens: list|None=None  # its tokens: (text, probability 0 to 1) each; None: not asked for, or the model cannot say
+    heat: list|None=None    # rows from the top: how likely each place of its act was; None: as above, or there is no place
 
 # %% ../../nbs/14a_runtime.policy.ipynb #c9302cd4
 class AgentPolicy:
@@ -115,7 +116,7 @@ def predict_actions(self: AgentPolicy,
     seed: int=0,                                  # sampling seed
     retries: int|None=None,                       # None: the policy's own; 0 for recorded screens, to which nobody comes back
     whole: bool=False,                            # give answers with prompt and text, not only actions and thoughts
-    probabilities: bool=False,                    # those of the answers' tokens; needs `whole`
+    probabilities: bool=False,                    # those of the answers' tokens and places; needs `whole`
 ) -> list[tuple[Action, str|None]]|list[PolicyAnswer]: # in the same order
     "`predict_action` for many screens at once: one pass through the model, and one for each retry."
     check_drawing(temperature, self.max_new_tokens)
@@ -145,10 +146,11 @@ def _answers(self: AgentPolicy, asked: list[tuple], think: bool, temperature: fl
 
 @patch
 def _score(self: AgentPolicy, answers: list[PolicyAnswer], images: list[Picture]):
-    "Write down how likely each token of the answers was, if the adapter can say it."
-    score = getattr(self.adapter, "token_probabilities", None)
-    for answer, image in zip(answers, images) if score else ():
-        answer.tokens = score(dict(images=[image], messages=[*answer.messages, dict(role="assistant", content=answer.text)]))
+    "Write down how likely each token of the answers, and each place of their acts, was, if the adapter can say it."
+    both, tokens = (getattr(self.adapter, name, None) for name in ("scored_answer", "token_probabilities"))
+    for answer, image in zip(answers, images) if both or tokens else ():
+        sample = dict(images=[image], messages=[*answer.messages, dict(role="assistant", content=answer.text)])
+        answer.tokens, answer.heat = both(sample) if both else (tokens(sample), None)
 
 # %% ../../nbs/14a_runtime.policy.ipynb #a10186c7
 @check_arguments

@@ -262,6 +262,8 @@ def eval_command(
                                                           "for again.")]=False,
     engine: Annotated[str|None, typer.Option(help="What plays the episodes: threads:N, processes:N, ray:HOST:PORT or ray:local (needs the "
                                                   "extra scale); by default this process.")]=None,
+    probabilities: Annotated[bool, typer.Option("--probabilities", help="Keep how likely each token, and of nano each place, was, for "
+                                                                        "`oaml inspect`; takes longer.")]=False,
 ):
     """**Measure** an agent: acting in the application, and on recorded steps of the same episodes.
 
@@ -276,7 +278,7 @@ def eval_command(
     rows = _mendable(eval_policy, suite=suite, agent=agent, episodes=episodes, split=split, first_seed=first_seed,
                      out=out, tasks=tasks.split(",") if tasks else None, scale=scale, app=app, base_url=base_url,
                      dialect=dialect, prices=prices, max_cost=max_cost, concurrency=concurrency, temperature=temperature,
-                     resume=resume, engine=engine)
+                     resume=resume, engine=engine, probabilities=probabilities)
     typer.echo(results_table(total_rows(rows), TOTALS) + f"\n\n{len(rows)} rows in {out}" + _spent(rows[-1]))
 
 # %% ../../nbs/18i_scripts.cli.ipynb #c41f15e6

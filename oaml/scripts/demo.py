@@ -16,6 +16,7 @@ from ..evals.closed_loop import save_outcomes
 from ..evals.suites import TOTALS, Suite, evaluate_suite, load_agent, load_suite, total_rows
 from ..ingest.synthetic import generate_synthetic_sessions
 from .eval_policy import named_outcomes, outcomes_path, write_results
+from .inspect import episodes_page
 from .report import report_html
 from .train import train
 from ..training.config import TrainingConfig, config_text
@@ -60,8 +61,8 @@ def demo(
     progress: bool=True,              # show bars and say what happens
     app: str=HELD_OUT_APP,            # a name for `oaml.apps.catalog.load_app`
 ) -> list[dict]:                      # results rows
-    """Fine-tune nano on an application; act before and after; report. Leaves `agent`, `results.json`, `report.html` in
-    `out`. Raises ValueError for an application that is not there."""
+    """Fine-tune nano on an application; act before and after; report. Leaves `agent`, `results.json`, `report.html` and
+    `episodes.html` in `out`. Raises ValueError for an application that is not there."""
     families, said, times = load_app(app).families, print if progress else (lambda *a: None), {}
     out = Path(out or (f"runs/demo-{app.replace(':', '-')}" if app != HELD_OUT_APP else "runs/demo"))
     config, suite = demo_config(out, screens, app), demo_suite(app)
@@ -81,11 +82,14 @@ def demo(
     save_outcomes([o for a, mine in zip(agents, reports) for o in named_outcomes(suite, a.name, mine)],
                   outcomes_path(out/"results.json"))
     machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
-    facts = {"machine": machine, "seconds in this command": {k: round(v) for k, v in times.items()}}
-    page = report_html(f"oaml demo: the {app}", suite, rows, reports, result.rows, config_text(config), facts)
+    facts = {"machine": machine, "time": ", ".join(f"{what} {seconds:.0f} s" for what, seconds in times.items())}
+    trained, title = agents[-1].name, f"oaml demo: the {app}"
+    steps = episodes_page(outcomes_path(out/"results.json"), out/"episodes.html", ("nano", trained), title)
+    links = {(app, seed): address for (agent, app, seed), address in steps.items() if agent == trained}
+    page = report_html(title, suite, rows, reports, result.rows, config_text(config), facts, links)
     (out/"report.html").write_text(page, encoding="utf-8")
     said(results_table(total_rows(rows), TOTALS))
-    said(f"\nReport: {(out/'report.html').resolve()}")
+    said(f"\nReport: {(out/'report.html').resolve()}\nIts episodes, step by step: {(out/'episodes.html').resolve()}")
     return rows
 
 class _Timed:

@@ -48,6 +48,7 @@ def eval_policy(
     temperature: float|None=None,  # of a hosted model: sent with each question; None: none is
     resume: bool=False,            # of a hosted model: go on with the answers stored beside `out`
     engine: str|Executor|None=None, # what plays the episodes, see `open_engine`; None: this process
+    probabilities: bool=False,     # keep those of a trained agent's tokens and places with the episodes; costs a further pass
 ) -> list[dict]:                   # results rows
     "Measure an agent, acting and on recorded steps. Raises ValueError if the suite is not what its manifest says."
     if app and suite: raise ValueError(f"app: {app} is measured instead of a suite; leave out either it or {suite}")
@@ -56,6 +57,8 @@ def eval_policy(
     if episodes < 1: raise ValueError(f"episodes: {episodes} is fewer than 1")
     split_seeds(split, episodes, first_seed)  # raises
     pages, played = suite in (MINIWOB_SUITE, "miniwob"), []
+    if probabilities and (pages or out is None): raise ValueError("probabilities: are kept with the episodes beside `out`, which are "
+                                                                  "those of our own applications")
     hosted = _hosted_options(agent, None if pages else out, resume, dict(
         base_url=base_url, dialect=dialect, prices=prices, max_cost=max_cost, concurrency=concurrency, temperature=temperature))
     if pages:
@@ -64,7 +67,7 @@ def eval_policy(
         rows, _ = evaluate_miniwob(who, tasks, episodes, split, first_seed, scale, progress)
     elif tasks is not None: raise ValueError(f"tasks: only {MINIWOB_SUITE} has tasks to choose from, not {app or suite}")
     else: rows, played = _on_synthetic(app_suite(app) if app else _known_suite(suite or "login-v1"), agent, episodes, split,
-                                       first_seed, progress, hosted, engine)
+                                       first_seed, progress, hosted, engine, probabilities)
     if out is not None:
         write_results(rows, out)
         if played: save_outcomes(played, outcomes_path(out))
@@ -86,11 +89,14 @@ def _known_suite(name: str) -> Suite:
     return load_suite(name)
 
 def _on_synthetic(suite: Suite, agent: str, episodes: int, split: str, first_seed: int, progress: bool,
-                  hosted: dict, engine: str|Executor|None) -> tuple[list[dict], list]:
+                  hosted: dict, engine: str|Executor|None, probabilities: bool) -> tuple[list[dict], list]:
     "Rows of a suite of our own applications, and its episodes as `save_outcomes` takes them."
     if split == "test" and suite.name in SUITES: check_manifest(suite)
     who = load_agent(agent, suite, hosted=hosted, progress=progress)
-    if engine is not None and isinstance(who, PolicyAgent): who = AgentByName(agent, who.name)
+    if probabilities:
+        if not isinstance(who, PolicyAgent): raise ValueError(f"probabilities: a trained agent of ours has them, {agent!r} does not")
+        who.probabilities = True
+    if engine is not None and isinstance(who, PolicyAgent): who = AgentByName(agent, who.name, probabilities)
     rows, (reports,) = evaluate_suite(who, suite, episodes, split, first_seed, progress, engine)
     return rows, named_outcomes(suite, who.name, reports)
 

@@ -15,6 +15,7 @@ from PIL import Image
 from ..devices.app_device import AppDevice
 from ..evals.closed_loop import Outcome, replay
 from ..evals.suites import Report, Suite, total_rows
+from .inspect import episode_ending
 from ..viz.plots import results_html, run_plot
 from ..viz.screens import filmstrip, small
 
@@ -41,11 +42,9 @@ LONGEST = 8 # screens of an episode shown; a policy that is stuck repeats itself
 
 def _episode_html(device: AppDevice, outcome: Outcome) -> str:
     "Goal, outcome and filmstrip of one episode."
-    ended = "reached, and said so" if outcome.success else "reached, but did not say so" if outcome.reached else \
-        "said done too early" if outcome.actions[-1].type == "done" else "ran out of steps"
     strip = small(filmstrip(replay(device, outcome)[:LONGEST], outcome.actions[:LONGEST], columns=4))
     more = f"<p>... and {outcome.steps-LONGEST} more actions.</p>" if outcome.steps > LONGEST else ""
-    return (f"<h3>seed {outcome.seed}: {ended} in {outcome.steps} steps (oracle {outcome.oracle_steps})</h3>"
+    return (f"<h3>seed {outcome.seed}: {episode_ending(outcome)}</h3>"
             f"<p>{escape(outcome.goal)}</p>{embedded(strip, outcome.goal)}{more}")
 
 # %% ../../nbs/18g_scripts.report.ipynb #73d3f2d7
@@ -87,17 +86,27 @@ STYLE = """body{font:15px/1.5 system-ui,sans-serif;color:#20242a;max-width:1120p
 h1{font-size:1.6em}h2{margin-top:2em;border-bottom:1px solid #c5ccd5}h3{margin:1.5em 0 0;font-size:1em}
 img{max-width:100%}pre{background:#f4f6f8;padding:1em;overflow:auto}dt{font-weight:600}dd{margin:0 0 .4em 1.5em}
 table{border-collapse:collapse;font-size:13px}td,th{padding:.25em .6em;white-space:nowrap}
-th{white-space:normal;max-width:6em;vertical-align:bottom}"""
+th{white-space:normal;max-width:6em;vertical-align:bottom}
+.wide{overflow-x:auto}.wide th{text-align:left}.goal{white-space:normal}.right{color:#1a6b35}.wrong{color:#a3261b}"""
 
-def _strips_html(suite: Suite, report: Report, n: int) -> str:
-    "Up to `n` successes and `n` failures of an agent on one application."
-    out = ""
-    for success, title in ((True, "Successes"), (False, "Failures")):
-        all_ = [o for o in report.outcomes if o.success == success]
-        shown = "".join(_episode_html(suite.device(report.app), o) for o in all_[:n]) or "<p>None.</p>"
-        out += f"<h2>{title} on {escape(report.app)}: {len(all_)} of {len(report.outcomes)}</h2>{shown}"
-    return out
+# %% ../../nbs/18g_scripts.report.ipynb #6c5b59a1
+def _line_html(outcome: Outcome, link: str|None) -> str:
+    "A row of the list of episodes."
+    seed = f'<a href="{escape(link, quote=True)}">{outcome.seed}</a>' if link else outcome.seed
+    mark = '<span class="right">✓ right</span>' if outcome.success else '<span class="wrong">✗ wrong</span>'
+    return f'<tr><td>{mark}<td>{seed}<td>{episode_ending(outcome)}<td class="goal">{escape(outcome.goal)}</tr>'
 
+def _episodes_html(suite: Suite, report: Report, links: dict) -> str:
+    "An agent's episodes on one application: all in a list, the first success and the first failure as pictures."
+    outcomes = report.outcomes
+    lines = "".join(_line_html(o, links.get((o.app, o.seed))) for o in outcomes)
+    shown = [next((o for o in outcomes if o.success == success), None) for success in (True, False)]
+    strips = "".join(_episode_html(suite.device(report.app), o) for o in shown if o)
+    hint = "<p>A seed leads to the episode, step by step, in the file beside this one.</p>" if links else ""
+    return (f"<h2>Episodes on {escape(report.app)}: {sum(o.success for o in outcomes)} of {len(outcomes)} succeeded</h2>{hint}"
+            f'<div class="wide"><table><tr><th><th>seed<th>how it ended<th>goal</tr>{lines}</table></div>{strips}')
+
+# %% ../../nbs/18g_scripts.report.ipynb #ac7dfe4c
 def report_html(
     title: str,                    # of the page
     suite: Suite,                  # what was measured
@@ -106,7 +115,7 @@ def report_html(
     metrics: list[dict],           # rows of the run's metrics.jsonl
     config: str,                   # the resolved config, YAML
     facts: dict,                   # further lines: machine, times, data
-    strips: int=3,                 # successes and failures shown
+    links: dict|None=None,         # of the trained agent's episodes, by application and seed: addresses beside the page
 ) -> str:                          # the trained agent is the last of `reports`
     "The report as one HTML page with everything inside."
     names = list(dict.fromkeys(r["agent"] for r in rows))
@@ -117,5 +126,5 @@ def report_html(
             f"<h1>{escape(title)}</h1><h2>Results on {escape(suite.name)}</h2>"
             f"{results_html(total_rows(rows), COLUMNS).replace('_', '_<wbr>')}<ul>{lines}</ul>"  # names may break there
             f"<details><summary>What the columns divide by</summary>{_notes_html()}</details>"
-            f"<h2>Training</h2>{curve}<dl>{said}</dl>{''.join(_strips_html(suite, r, strips) for r in reports[-1])}"
+            f"<h2>Training</h2>{curve}<dl>{said}</dl>{''.join(_episodes_html(suite, r, links or {}) for r in reports[-1])}"
             f"<h2>Config</h2><pre>{escape(config)}</pre></html>")

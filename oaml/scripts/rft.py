@@ -30,7 +30,7 @@ from ..devices.oracle import play_oracle
 from ..runtime.rollouts import PlayRules, Rollout, RolloutSource, SourceRules, Start, open_start, success_reward
 from ..runtime.workers import RolloutServer, WorkedSource, rollout_worker
 from ..schemas.arguments import check_arguments
-from .train import load_learner
+from .train import load_learner, mirror_hooks
 from ..training.checkpoints import TrainingError, log
 from ..training.config import RftSection, TrainingConfig, load_config
 from ..training.grpo import LossRule, policy_gradients, reward_without_success
@@ -303,7 +303,7 @@ def rft(
     if config.training.threads:
         import torch
         torch.set_num_threads(config.training.threads)
-    fmt = config.prompt.prompt_format()
+    fmt, hooks = config.prompt.prompt_format(), (*hooks, *mirror_hooks(config))
     adapter = load_learner(config, fmt)
     reference = load_learner(config, fmt) if config.rft.reference or config.rft.beta else None
     source = rollout_source(config, fmt)

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['theme_family', 'training_data', 'stream_sources', 'playable', 'make_stream', 'make_evaluate', 'load_learner',
-           'make_dataset', 'train']
+           'make_dataset', 'mirror_hooks', 'train']
 
 # %% ../../nbs/18a_scripts.train.ipynb #b94c661d
 import json
@@ -34,6 +34,7 @@ from ..schemas.arguments import check_arguments
 from ..schemas.sessions import Episode
 from ..training.config import METRICS, DataSection, TrainingConfig, check_metric, load_config
 from ..ui.themes import FAMILIES, HELD_OUT_FAMILY
+from ..viz.metrics import MetricsMirror
 
 # %% ../../nbs/18a_scripts.train.ipynb #3d21635d
 def theme_family(
@@ -228,6 +229,15 @@ def make_dataset(
     data = config.data
     return NextActionDataset(episodes, fmt, data.questions, data.seed, data.place_weight), manifest
 
+# %% ../../nbs/18a_scripts.train.ipynb #4facc95b
+def mirror_hooks(
+    config: TrainingConfig, # its logging section
+) -> tuple[MetricsMirror, ...]:
+    "The hook that `logging.mirror` asks for, or none. Raises ValueError if its library is not installed."
+    if not config.logging.mirror: return ()
+    try: return MetricsMirror(config.logging.mirror),
+    except ImportError as e: raise ValueError(f"logging.mirror: {e}") from None
+
 # %% ../../nbs/18a_scripts.train.ipynb #f7a581f6
 @check_arguments
 def train(
@@ -242,10 +252,10 @@ def train(
     from oaml.training.trainer import Trainer
     if config.training.threads: _set_threads(config.training.threads)
     theme_family(config.data.themes)
-    fmt = config.prompt.prompt_format()
+    fmt, hooks = config.prompt.prompt_format(), mirror_hooks(config)
     adapter = load_learner(config, fmt)
     dataset, manifest = make_dataset(config, fmt, progress)
-    trainer = Trainer(adapter, dataset, config, evaluate=make_evaluate(config, fmt), data_manifest=manifest,
+    trainer = Trainer(adapter, dataset, config, evaluate=make_evaluate(config, fmt), hooks=hooks, data_manifest=manifest,
                       progress=progress)
     try: return trainer.fit(resume=resume)
     finally:

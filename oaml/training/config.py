@@ -187,6 +187,7 @@ class LoggingSection(Section):
     eval_episodes: Natural = Field(20, description="episodes played in an evaluation; 0 = none")
     eval_path: str|None = Field(None, description="folder of sessions to score on, instead of playing in an application")
     metric: str = Field("success", min_length=1, description="the figure of an evaluation to watch, see METRICS")
+    mirror: Literal["trackio", "tensorboard", "wandb"]|None = Field(None, description="send metrics.jsonl's rows there too; null = nowhere")
 
 METRICS = dict(  # what an evaluation may have figures of
     played=("success", "reached", "steps_ratio", "invalid_actions"),
