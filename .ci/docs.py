@@ -342,6 +342,12 @@ def process_all(root, work, paths):
 
 # 3. Render: smalldocs, which remembers the pages that did not change
 
+def self_contained(text):
+    "A page that asks a server for nothing: an empty icon, and no links of an application shown in an output to its own server's pages."
+    text = replace_once(text, "</head>", '<link rel="icon" href="data:,">\n</head>', "the end of a page's head")
+    return re.sub(r'(<a\b[^>]*?) href="/[^"]*"', r"\1", text)
+
+
 class RememberingSite(Site):
     "smalldocs' site, with its rendered pages kept between builds."
     memory: Path  # the folder with one pickle a page
@@ -379,7 +385,7 @@ class RememberingSite(Site):
         file = self.memory/f"{page.src}.html"
         stored, _, text = file.read_text(encoding="utf-8").partition("\n") if file.exists() else ("", "", "")
         if stored == key: return text
-        text = layout_page(self, nav, page)
+        text = self_contained(layout_page(self, nav, page))
         file.write_text(f"{key}\n{text}", encoding="utf-8")
         return text
 

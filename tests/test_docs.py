@@ -47,7 +47,7 @@ def site(tmp_path_factory):
     return base/"site"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser():
     "A Chromium without a network: no name but this machine's can be resolved."
     if not find_chromium(): pytest.skip("needs a Chromium on PATH")
