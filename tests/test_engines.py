@@ -31,7 +31,7 @@ def cluster():
     "A Ray cluster of two raylets on this machine, with one core each."
     if not find_spec("ray"): pytest.skip("ray is not installed; pip install 'oaml[scale]'")
     from ray.cluster_utils import Cluster
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))  # for the workers
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), str(ROOT/"tests"), os.environ.get("PYTHONPATH"))))  # for the workers, which read this file too
     memory = 80_000_000
     for attempt in range(3):  # Ray gives up after half a minute, and a busy machine may need longer
         made = None

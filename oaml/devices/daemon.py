@@ -650,7 +650,7 @@ class DirectRoutes:
         from starlette.requests import Request
         answer = self.table.get((scope.get("method"), scope.get("path")))
         if answer is None: return await self.app(scope, receive, send)
-        request = Request(scope, receive, send)
+        request = Request(scope | {"app": self.app}, receive, send)  # as Starlette's router has it
         try: response = await answer(request)
         except (Refusal, SchemaError) as e: response = await self.refused(request, e)
         await response(scope, receive, send)
