@@ -125,7 +125,7 @@ class MujocoEngine:
         import mujoco
         mujoco.set_mju_user_warning(logging.getLogger("mujoco").info)  # else it writes MUJOCO_LOG.TXT into this folder
         how = dict(render_mode="rgb_array", width=240, height=180) if render else {}
-        return gym.make(env_id, max_episode_steps=max_episode_steps, **how)
+        return gym.make(env_id, max_episode_steps=max_episode_steps, disable_env_checker=True, **how)
 
 # %% ../../nbs/17e_prompt2policy.engines.ipynb #3b2f7056
 PHYSICS = ("qpos", "qvel", "xpos")  # arrays of MuJoCo's state that `info` holds besides gymnasium's own
@@ -138,6 +138,13 @@ def info_of(self: MujocoEngine,
     "What a reward gets as `info`."
     data = env.unwrapped.data
     return {k: float(v) for k, v in info.items() if np.ndim(v) == 0} | {k: np.array(getattr(data, k)) for k in PHYSICS}
+
+@patch
+def physics(self: MujocoEngine,
+    env: Any,                  # of `make`
+) -> dict[str, np.ndarray]:    # flat views, which follow each step
+    "MuJoCo's arrays of an environment by name."
+    return {k: getattr(env.unwrapped.data, k).reshape(-1) for k in PHYSICS}
 
 @patch
 def fields(self: MujocoEngine,
