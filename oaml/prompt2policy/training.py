@@ -234,9 +234,11 @@ def _ppo(config: TrainConfig, venv: Any) -> tuple[Any, Any]:
     from stable_baselines3.common.vec_env import VecNormalize
     torch.set_num_threads(1)
     venv = VecNormalize(venv, gamma=config.gamma, norm_obs=config.normalize, norm_reward=config.normalize)
-    return PPO("MlpPolicy", venv, learning_rate=config.learning_rate, n_steps=config.num_steps, batch_size=config.batch_size,
+    rate = config.learning_rate
+    network = dict(net_arch=list(config.hidden), log_std_init=config.log_std, optimizer_kwargs=dict(eps=1e-5, fused=True))
+    return PPO("MlpPolicy", venv, learning_rate=(lambda left: rate*left) if config.anneal else rate, n_steps=config.num_steps, batch_size=config.batch_size,
                n_epochs=config.n_epochs, gamma=config.gamma, gae_lambda=config.gae_lambda, clip_range=config.clip_range,
-               ent_coef=config.ent_coef, seed=config.seed, device="cpu", policy_kwargs=dict(net_arch=list(config.hidden))), venv
+               ent_coef=config.ent_coef, seed=config.seed, device="cpu", policy_kwargs=network), venv
 
 # %% ../../nbs/17g_prompt2policy.training.ipynb #c30c279b
 def mlp_policy(
@@ -393,7 +395,7 @@ class Trainer(Protocol):
 class LocalTrainer:
     "Trains on this machine, with the reward of an iteration."
     iteration: IterationRecord                  # its reward_fn.py is trained; runs become folders in it
-    processes: int=0                            # at a time; 0: what the settings say, else one for each core
+    processes: int=0                            # at a time; 0: what the settings say, else one more than there are cores
     stopped: Callable[[], bool]=lambda: False   # asked twice a second
     pool: Executor|None=None                    # what waits for the processes; None: threads of its own
 
@@ -404,7 +406,7 @@ class LocalTrainer:
         "Train, wait, and write aggregation.json."
         runs = [(IterationRecord(self.iteration.path/f"{c.config_id}_seed{s}"), c.train.model_copy(update=dict(seed=s)))
                 for c in configs for s in seeds]
-        most = self.processes or P2PSettings().processes or len(os.sched_getaffinity(0))
+        most = self.processes or P2PSettings().processes or len(os.sched_getaffinity(0)) + 1  # each waits for its jail at times
         pool = self.pool or ThreadPoolExecutor(most)
         try: list(pool.map(lambda run: self.run_one(*run), runs))
         finally:
