@@ -90,7 +90,7 @@ def _preset(env_id: str, **changes) -> TrainConfig:
 
 MUJOCO_ENVS = {spec.env_id: spec for spec in (
     EnvSpec("HalfCheetah-v5", "mujoco", "a flat two-legged runner; x is forward, it cannot fall over the edge of an episode",
-            _preset("HalfCheetah-v5", total_timesteps=200_000, num_steps=128, batch_size=256, learning_rate=1e-3, gamma=.98, gae_lambda=.92,
+            _preset("HalfCheetah-v5", total_timesteps=200_000, batch_size=256, learning_rate=1e-3, gamma=.98, gae_lambda=.92,
                     log_std=-1.)),  # 5 m/s after 200,000 steps; with the defaults of PPO it creeps
     EnvSpec("Hopper-v5", "mujoco", "one leg; the episode ends when it falls", _preset("Hopper-v5")),
     EnvSpec("Walker2d-v5", "mujoco", "two legs; the episode ends when it falls", _preset("Walker2d-v5")),

@@ -235,7 +235,7 @@ def _ppo(config: TrainConfig, venv: Any) -> tuple[Any, Any]:
     torch.set_num_threads(1)
     venv = VecNormalize(venv, gamma=config.gamma, norm_obs=config.normalize, norm_reward=config.normalize)
     rate = config.learning_rate
-    network = dict(net_arch=list(config.hidden), log_std_init=config.log_std, optimizer_kwargs=dict(eps=1e-5, fused=True))
+    network = dict(net_arch=list(config.hidden), log_std_init=config.log_std, optimizer_kwargs=dict(fused=True))
     return PPO("MlpPolicy", venv, learning_rate=(lambda left: rate*left) if config.anneal else rate, n_steps=config.num_steps, batch_size=config.batch_size,
                n_epochs=config.n_epochs, gamma=config.gamma, gae_lambda=config.gae_lambda, clip_range=config.clip_range,
                ent_coef=config.ent_coef, seed=config.seed, device="cpu", policy_kwargs=network), venv
