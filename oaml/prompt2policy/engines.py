@@ -125,7 +125,7 @@ class MujocoEngine:
         import gymnasium as gym
         import mujoco
         mujoco.set_mju_user_warning(logging.getLogger("mujoco").info)  # else it writes MUJOCO_LOG.TXT into this folder
-        how = dict(render_mode="rgb_array", width=240, height=180) if render else {}
+        how = dict(render_mode="rgb_array", width=240, height=180, camera_name="track") if render else {}  # else it runs out of the picture
         return gym.make(env_id, max_episode_steps=max_episode_steps, disable_env_checker=True, **how)
 
 # %% ../../nbs/17e_prompt2policy.engines.ipynb #3b2f7056
