@@ -134,12 +134,14 @@ def kill_soak(kills, seed=0):
         whole, began = line_session(Path(folder)/"whole", "session_one"), time.monotonic()
         start(whole).wait()
         longest, want = time.monotonic() - began, contents(whole)
-        while out["kills"] < kills:
-            session = line_session(Path(folder)/str(out["sessions"]), "session_one")
-            n, have = kill_at_random(session, rng, longest), contents(session)
-            out["different"] += [f"session {out['sessions']}: {name}" for name in have.keys() | want.keys() if have.get(name) != want.get(name)]
-            out |= dict(kills=out["kills"] + n, sessions=out["sessions"] + 1)
-            print(out, flush=True)
+        try:
+            while out["kills"] < kills:
+                session = line_session(Path(folder)/str(out["sessions"]), "session_one")
+                n, have = kill_at_random(session, rng, longest), contents(session)
+                out["different"] += [f"session {out['sessions']}: {name}" for name in have.keys() | want.keys() if have.get(name) != want.get(name)]
+                out |= dict(kills=out["kills"] + n, sessions=out["sessions"] + 1)
+                print(out, flush=True)
+        except KeyboardInterrupt: pass  # the figures of what was done until then
     return out
 
 

@@ -29,7 +29,7 @@ from .engines import FILM_EVERY, EngineError, MujocoEngine, get_simulator, missi
 from .records import IterationRecord, P2PSettings, write_record
 from .rewards import JailedReward, RewardError, RewardStep, StoredEpisode, template_source
 
-# %% ../../nbs/17g_prompt2policy.training.ipynb #e37db106
+# %% ../../nbs/17g_prompt2policy.training.ipynb #2f7a10c1
 def field_columns(
     fields: Sequence[tuple[str, tuple[int, ...]]], # names and shapes
     at: int=0,                                     # the first column
@@ -38,6 +38,7 @@ def field_columns(
     ends = at + np.cumsum([int(np.prod(shape, dtype=int)) for _, shape in fields])
     return {name: slice(int(begin), int(end)) for (name, _), begin, end in zip(fields, [at, *ends], ends)}
 
+# %% ../../nbs/17g_prompt2policy.training.ipynb #e37db106
 class RewardedEnvs:
     "Environments of an engine that pay a jailed reward."
     def __init__(self,
