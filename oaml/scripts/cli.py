@@ -306,7 +306,7 @@ def predict_command(
     from oaml.scripts.demo_policy import action_difference, expected_action, predict as ask
     right = _mendable(expected_action, text=expected) if expected is not None else None
     action = _mendable(ask, agent=agent, image=image, goal=goal, draw=draw, expected=right,
-                       say=lambda note: typer.echo(note, err=True))
+                       say=lambda note: typer.echo(note, err=True), progress=True)
     typer.echo(repr(action))
     if right: typer.echo(action_difference(right, action))
     if action.type == "failed" or right and not same_act(right, action): raise typer.Exit(1)
