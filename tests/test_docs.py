@@ -21,6 +21,7 @@ from oaml.devices.connection import find_chromium
 ROOT = Path(__file__).parents[1]
 pytest.importorskip("smalldocs", reason="needs smalldocs, of the extra `docs`")
 sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright, of the extra `dev`")
+pytestmark = pytest.mark.xdist_group("docs")
 spec = importlib.util.spec_from_file_location("docs", ROOT/".ci/docs.py")
 docs = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(docs)
