@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -347,15 +347,17 @@ def _run_packed(id: str, data: bytes) -> tuple[int, bytes]:
 
 # %% ../../nbs/17n_prompt2policy.backends.ipynb #ac36deb7
 def get_backend(
-    name: str,          # local, ssh:HOST, ray or ray:ADDRESS
+    name: str,          # local, ssh:HOST, ssh:HOST:PYTHON, ray or ray:ADDRESS
     runs_dir: str|Path=".", # unused by those there are
 ) -> Backend:
     "A backend by its name. Raises ValueError naming those there are."
     kind, _, rest = name.partition(":")
     if name == "local": return LocalBackend()
-    if kind == "ssh" and rest and not rest.startswith("-"): return SSHBackend(rest)
+    if kind == "ssh" and rest and not rest.startswith("-"):
+        host, _, python = rest.partition(":")
+        return SSHBackend(host, python or "python3")
     if kind == "ray": return RayBackend(rest or None)
-    raise ValueError(f"backend: {name!r} is unknown; there are local, ssh:HOST, ray, ray:ADDRESS")
+    raise ValueError(f"backend: {name!r} is unknown; there are local, ssh:HOST, ssh:HOST:PYTHON, ray, ray:ADDRESS")
 
 # %% ../../nbs/17n_prompt2policy.backends.ipynb #99b97f78
 ENDED = {"completed", "cancelled", "error"}  # statuses after which nothing happens by itself
@@ -373,23 +375,38 @@ def run_job(
     job: JobRecord,             # with a manifest
     backend: Backend|None=None, # None: the one that the manifest names
     again: bool=False,          # go on with cases that were stopped or failed, too
+    say: Callable[[SessionRecord], None]=lambda session: None, # gets each case that has ended
 ) -> JobRecord:                 # ended
-    "Run a job's cases. Raises RecordError if another process does, or there is no manifest."
+    "Run a job's cases; Ctrl-C stops them. Raises RecordError if another process runs them, or there is no manifest."
     manifest = job.manifest()
     backend = backend or get_backend(manifest.backend, job.runs_dir)
     with job.running():
         job.set_status("running")
         waiting = [s for s in job.sessions() if _is_open(s, again)]
-        running: dict[int, SessionRecord] = {}
-        while waiting or running:
-            _stop_wished(job, waiting, running, backend)
-            for slot in range(manifest.max_parallel):
-                if waiting and slot not in running: _start(waiting.pop(0), slot, manifest.max_parallel, running, backend)
-            for slot, session in list(running.items()):
-                if _settle(session, backend.status(session)): del running[slot]
-            if running or waiting: time.sleep(POLL_S)
+        try: _run_cases(job, waiting, manifest.max_parallel, backend, say)
+        except KeyboardInterrupt:
+            job.set_status("cancelled", "stopped by Ctrl-C")
+            raise
         job.set_status("cancelled" if _wishes(job) else "completed")
     return job
+
+# %% ../../nbs/17n_prompt2policy.backends.ipynb #e7552183
+def _run_cases(job: JobRecord, waiting: list, parallel: int, backend: Backend, say: Callable[[SessionRecord], None]):
+    "Keep `parallel` cases going until all have ended; what runs when this is interrupted is stopped."
+    running: dict[int, SessionRecord] = {}
+    try:
+        while waiting or running:
+            _stop_wished(job, waiting, running, backend)
+            for slot in range(parallel):
+                if waiting and slot not in running: _start(waiting.pop(0), slot, parallel, running, backend)
+            for slot, session in list(running.items()):
+                if _settle(session, backend.status(session)):
+                    del running[slot]
+                    say(session)
+            if running or waiting: time.sleep(POLL_S)
+    except KeyboardInterrupt:
+        for session in running.values(): _settle(session, backend.stop(session))
+        raise
 
 # %% ../../nbs/17n_prompt2policy.backends.ipynb #2dfef1f1
 def _is_open(session: SessionRecord, again: bool) -> bool:
