@@ -1,6 +1,7 @@
 "From a sentence to a policy: sessions that are killed and go on, the routes, the pages, all on an environment that trains in a second."
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -113,6 +114,60 @@ def test_killed_in_stages_it_ends_with_the_same_record(whole, tmp_path):
     assert mine == unbroken
     twice = [n for n, k in counts.items() if k > 1]
     assert set(counts) == set(whole[1]) and len(twice) <= kills and max(counts.values()) <= 2, counts
+
+
+def kill_at_random(session, rng, longest):
+    "Start the session's process and kill -9 it after 0 to `longest` seconds, until it ends by itself; how often that was."
+    kills = 0
+    while True:
+        process = start(session)
+        try:
+            process.wait(rng.uniform(0, longest))
+            return kills
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            kills, longest = kills + 1, longest*1.1  # or one that starts slowly never ends
+
+
+def test_killed_at_random_moments_it_ends_with_the_same_record(tmp_path):
+    "A sample; `python bench/p2p.py kills` does a hundred."
+    one = lambda folder: new_session(tmp_path/folder, REQUEST, "session_one")
+    unbroken, session, began = one("unbroken"), one("killed"), time.monotonic()
+    assert start(unbroken).wait(WAIT_S) == 0
+    longest, rng = time.monotonic() - began, random.Random(1)
+    assert kill_at_random(session, rng, longest*.7) and contents(session) == contents(unbroken)
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    "Makes a file system of so many kilobytes."
+    made = []
+    def make(kilobytes):
+        made.append(folder := tmp_path/f"disk{len(made)}")
+        folder.mkdir()
+        if not shutil.which("mount") or subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "none", folder], capture_output=True).returncode:
+            made.pop()
+            pytest.skip("needs the right to mount a tmpfs")
+        return folder
+    yield make
+    for folder in made: subprocess.run(["umount", "-l", folder], check=True)
+
+
+def test_a_full_disk_ends_in_a_status_and_a_sentence_and_the_session_goes_on(small_disk, whole):
+    "Disks that fill up in different stages; then there is room, and the record is the unbroken one's."
+    for kilobytes in (72, 132, 212):
+        disk = small_disk(kilobytes)
+        session = new_session(disk, REQUEST, "session_one")
+        process = subprocess.run(session_command(session), capture_output=True, text=True, timeout=WAIT_S)
+        status = session.read_status()
+        assert process.returncode and status.status == "error" and "the disk is full" in status.error and "\n" not in status.error, (kilobytes, status)
+        assert "Traceback" not in process.stderr and not (session.path/".reserve").exists(), process.stderr
+        subprocess.run(["mount", "-o", "remount,size=8m", disk], check=True)
+        assert subprocess.run(session_command(session), timeout=WAIT_S).returncode == 0, session.read_status()
+        mine, want = contents(session), contents(whole[0])
+        assert {n for n in mine if not n.startswith("llm/")} == {n for n in want if not n.startswith("llm/")}
+        assert mine["iter_2/judgment.json"] == want["iter_2/judgment.json"] | dict(judge="code")
 
 
 @pytest.mark.parametrize("change, words", [
@@ -303,3 +358,29 @@ def test_a_training_ends_with_whoever_started_it(tmp_path):
     assert process.poll() is None, process.stderr.read().decode()
     process.stdin.close()
     assert process.wait(120) == 1
+
+
+def test_a_seed_whose_process_dies_is_missing_and_nothing_passes(tmp_path):
+    "kill -9 of one of three trainings: its figures are not there, they are not 0, and two seeds are no pass."
+    from oaml.prompt2policy.contracts import RolloutJudgment, RunConfigEntry, TrainConfig
+    from oaml.prompt2policy.judges import judgment_of
+    from oaml.prompt2policy.training import LocalTrainer
+    missing = missing_mujoco()
+    if missing: pytest.skip(missing)
+    iteration = IterationRecord(tmp_path/"iter_1")
+    iteration.save_reward_source(template_source("halfcheetah_forward"))
+    config = TrainConfig(num_envs=2, num_steps=64, total_timesteps=4096, batch_size=64, eval_episodes=2, checkpoints=1, max_episode_steps=50, film=False)
+    victim, result = IterationRecord(iteration.path/"base_seed2"), []
+    training = threading.Thread(target=lambda: result.append(LocalTrainer(iteration).train([RunConfigEntry(config_id="base", train=config)], [1, 2, 3])))
+    training.start()
+    deadline = time.monotonic() + WAIT_S
+    while not victim.scalars_path.exists() and time.monotonic() < deadline: time.sleep(.01)
+    os.kill(victim.read_status().pid, signal.SIGKILL)
+    training.join(WAIT_S)
+    aggregation, = result
+    done = [r.final_return for r in aggregation.runs if r.final_return is not None]
+    assert aggregation.missing == ["base_seed2"] and len(done) == 2 and aggregation.mean_return == pytest.approx(sum(done)/2)
+    dead = next(r for r in aggregation.runs if r.run_id == "base_seed2")
+    assert dead.status == "error" and "ended with -9" in dead.error and dead.facts == {}
+    verdict = judgment_of([RolloutJudgment(run_id=r, episode=0, score=1.) for r in ("base_seed1", "base_seed3")], [r.run_id for r in aggregation.runs], .7)
+    assert verdict.missing == ["base_seed2"] and not verdict.passed and verdict.intent_score == 1.

@@ -37,6 +37,11 @@ def notebook_faults(notebook):
     return faults
 
 
+def test_no_two_notebooks_share_a_place_in_the_reading_order():
+    places = [p.name.partition("_")[0] for p in (ROOT/"nbs").glob("[0-9]*.ipynb")]
+    assert not {p for p in places if places.count(p) > 1}
+
+
 @pytest.mark.parametrize("path", sorted((ROOT/"nbs").glob("*.ipynb")), ids=lambda p: p.stem)
 def test_notebook_opens_and_its_page_keeps_its_words(path):
     assert not notebook_faults(json.loads(path.read_text(encoding="utf-8")))

@@ -34,11 +34,15 @@ def write_atomic(
 ):
     "Write a file whole or not at all. Raises OSError."
     part = path.with_name(path.name + ".part")
-    with open(part, "wb") as f:
-        f.write(data)
-        f.flush()
-        os.fsync(f.fileno())
-    os.replace(part, path)
+    try:
+        with open(part, "wb") as f:
+            f.write(data)
+            f.flush()
+            os.fsync(f.fileno())
+        os.replace(part, path)
+    except OSError:  # on a full disk half a file would be in the way of all that follows
+        part.unlink(missing_ok=True)
+        raise
 
 # %% ../../nbs/08a_ingest.store.ipynb #bf1fefbb
 def _with_paths(session: Session, change) -> Session:

@@ -90,6 +90,8 @@ class TrainConfig(StrictRecord):
     gae_lambda: float = Field(.95, ge=0, le=1)               # bias against variance of the advantage
     clip_range: float = Field(.2, gt=0, le=1)                # of the probability ratio
     ent_coef: float = Field(0., ge=0, le=1)                  # weight of the entropy
+    log_std: float = Field(0., ge=-5, le=2)                  # logarithm of the exploration's deviation at the start
+    anneal: bool = False                                     # let the learning rate fall to 0 in the course of training
     hidden: list[int] = Field([64, 64], min_length=1, max_length=4) # units of each layer
     normalize: bool = True                                   # observations and returns by their running deviation
     max_episode_steps: int|None = Field(None, ge=1)          # None: the environment's own

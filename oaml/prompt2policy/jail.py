@@ -276,12 +276,11 @@ def vector_step(self: Inmate,
     data: bytes, # of the layout
 ) -> bytes:      # total and terms of each environment, float64
     "Rewards of one step of all environments."
-    rows = np.frombuffer(data).reshape(self.envs, self.width).copy()
-    answers = []
-    for k, row in enumerate(rows):
-        values = [(row[part].reshape(shape) if shape else float(row[part.start])) for _, part, shape in self.fields]
-        info = {name: v for (name, *_), v in zip(self.fields[3:], values[3:])}
-        answers.append(self.one(k, *values[:3], info, bool(row[0])))
+    rows, answers = np.frombuffer(data).reshape(self.envs, self.width).copy(), []  # may be stored or changed by the reward
+    columns = [rows[:, part].reshape(-1, *shape) if shape else rows[:, part.start].tolist() for _, part, shape in self.fields]
+    names = [name for name, *_ in self.fields[3:]]
+    for k, (first, obs, action, next_obs, *info) in enumerate(zip(rows[:, 0] != 0, *columns)):
+        answers.append(self.one(k, obs, action, next_obs, dict(zip(names, info)), first))
     return np.array(answers, np.float64).tobytes()
 
 # %% ../../nbs/17c_prompt2policy.jail.ipynb #8e7e6ab9

@@ -33,7 +33,7 @@ from .engines import MUJOCO_ENVS, EngineError, MujocoEngine, env_preset, missing
 from .jail import Jail, JailError
 from .judges import exceeds, join_scores, judge_in_jail, judge_problem, judgment_of, look_at_film, seed_scores
 from .llm import SCRIPTED_ANSWERS, LLMClient, LLMError, get_llm
-from .records import (EventLog, IterationRecord, SessionRecord, add_entry, best_entry, check_entity_id, new_session_id, read_record,
+from .records import (DISK_FULL, EventLog, IterationRecord, SessionRecord, add_entry, best_entry, check_entity_id, new_session_id, read_record,
                                         write_record)
 from .reviser import changed_config, read_revision, revise, save_revision
 from .rewards import JailedReward, RewardError, check_reward, replay_problems, replay_reward
@@ -220,7 +220,7 @@ class MujocoLab:
         config: SessionConfig, # names the environment
     ):
         if missing := missing_mujoco(): raise EngineError(missing)
-        self.env = MujocoEngine().describe(config.env_id)
+        self.env, self._trials = MujocoEngine().describe(config.env_id), []
 
     def preset(self) -> TrainConfig:
         "The environment's tuned settings."
@@ -228,10 +228,12 @@ class MujocoLab:
 
     def trials(self) -> list[dict]:
         "One that does nothing, one that moves at random."
+        if self._trials: return self._trials
         config, size = self.preset().model_copy(update=dict(max_episode_steps=TRIAL_STEPS)), self._action_shape()
         rng = np.random.default_rng(0)
         agents = (lambda obs: np.zeros((len(obs), *size))), (lambda obs: rng.uniform(-1, 1, (len(obs), *size)))
-        return [unpaid(e) for agent in agents for e in evaluate_policy(agent, config, _NO_REWARD, 1)]
+        self._trials = [unpaid(e) for agent in agents for e in evaluate_policy(agent, config, _NO_REWARD, 1)]
+        return self._trials
 
     def _action_shape(self) -> tuple: return MujocoEngine().make(self.env.env_id, None).action_space.shape
 
@@ -489,7 +491,7 @@ MENDABLE_ENDS = (LLMError, ApiError, RecordError, JailError, EngineError, ValueE
 def run(self: Loop) -> LoopResult:
     "Go on until every stage is done. An error that a person can mend is a status and a sentence; nothing is lost."
     status, error = "completed", None
-    with self.session.running(), _beating(self.session):
+    with self.session.running(), self.session.reserve(), _beating(self.session):
         self.session.set_status("running")
         try:
             while True:
@@ -500,11 +502,18 @@ def run(self: Loop) -> LoopResult:
                 stage.path.parent.mkdir(parents=True, exist_ok=True)
                 stage.make()
         except KeyboardInterrupt: status = "cancelled"
-        except MENDABLE_ENDS as e: status, error = "error", f"{e}" or type(e).__name__
+        except MENDABLE_ENDS as e: status, error = "error", _sentence(e, self.session)
         try: self._derive(self.stages(), status, error)
-        except MENDABLE_ENDS as e: status, error = "error", error or str(e)
+        except MENDABLE_ENDS as e: status, error = "error", error or _sentence(e, self.session)
         self.session.set_status(status, error)
-        return read_record(self.session.history_path, LoopResult)
+        result = read_record(self.session.history_path, LoopResult)
+        return result and result.model_copy(update=dict(status=status, error=error))  # a full disk has an older one
+
+def _sentence(e: Exception, session: SessionRecord) -> str:
+    "Why a session ended, for its status."
+    if getattr(e, "errno", None) in DISK_FULL:
+        return f"{session.path}: the disk is full ({e.strerror}); make room, then go on with oaml p2p resume {session.session_id}"
+    return f"{e}" or type(e).__name__
 
 @contextmanager
 def _beating(session: SessionRecord, seconds: float=10.):
@@ -562,7 +571,7 @@ def run_session_folder(
     before = signal.signal(signal.SIGTERM, stop) if main else None
     try: return open_loop(session).run()
     except MENDABLE_ENDS as e:
-        if session.path.is_dir() and not session.is_locked(): session.set_status("error", str(e))
+        if session.path.is_dir() and not session.is_locked(): session.set_status("error", _sentence(e, session))
         else: raise
     finally:
         if main: signal.signal(signal.SIGTERM, before)
