@@ -84,7 +84,7 @@ class TrainConfig(StrictRecord):
     num_steps: int = Field(2048, ge=8, le=2**20)             # steps of each environment between updates
     num_envs: int = Field(1, ge=1, le=1024)                  # environments in one process
     seed: int = Field(1, ge=0, lt=2**31)                     # of weights, exploration and episodes
-    env_id: str = Field("HalfCheetah-v5", max_length=200)    # gymnasium's id, "gui/login", ...
+    env_id: str = Field("HalfCheetah-v5", max_length=200)    # gymnasium's id, "gui:login", ...
     batch_size: int = Field(64, ge=2, le=2**20)              # samples of a gradient step
     n_epochs: int = Field(10, ge=1, le=100)                  # passes over the samples of an update
     gae_lambda: float = Field(.95, ge=0, le=1)               # bias against variance of the advantage
