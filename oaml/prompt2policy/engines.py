@@ -4,11 +4,12 @@
 
 # %% auto #0
 __all__ = ['FILM_EVERY', 'MUJOCO_ENVS', 'PHYSICS', 'GUI_PRESET', 'GUI_GOALS', 'EngineError', 'SimulatorBackend', 'EnvSpec',
-           'save_film', 'all_env_ids', 'missing_mujoco', 'MujocoEngine', 'gui_observation', 'GuiEngine',
-           'IsaacLabEngine', 'get_simulator', 'env_preset']
+           'save_film', 'film_pictures', 'all_env_ids', 'missing_mujoco', 'MujocoEngine', 'gui_observation',
+           'GuiEngine', 'IsaacLabEngine', 'get_simulator', 'env_preset']
 
 # %% ../../nbs/17e_prompt2policy.engines.ipynb #b37af695
 import importlib.util
+import io
 import logging
 import os
 from collections.abc import Sequence
@@ -78,6 +79,20 @@ def save_film(
     path.parent.mkdir(parents=True, exist_ok=True)
     first.save(path, save_all=True, append_images=rest, duration=ms, loop=0, quality=60, method=2)
     return path.name
+
+def film_pictures(
+    path: Path,  # of a film
+    most: int=8, # pictures
+) -> list[bytes]: # PNG, in order
+    "Some pictures of a film, evenly spaced."
+    from PIL import Image as Picture
+    out = []
+    with Picture.open(path) as film:
+        for k in np.linspace(0, film.n_frames - 1, min(most, film.n_frames)).astype(int):
+            film.seek(int(k))
+            film.convert("RGB").save(buffer := io.BytesIO(), "PNG")
+            out.append(buffer.getvalue())
+    return out
 
 # %% ../../nbs/17e_prompt2policy.engines.ipynb #b335d90c
 def _preset(env_id: str, **changes) -> TrainConfig:

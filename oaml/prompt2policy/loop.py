@@ -4,12 +4,12 @@
 
 # %% auto #0
 __all__ = ['LINE_STEPS', 'LINE_GROUP', 'LINE_ELITE', 'TRIAL_STEPS', 'FILM_FRAMES', 'LABS', 'MENDABLE_ENDS', 'Lab', 'play_line',
-           'line_rewards', 'LineLab', 'MujocoLab', 'unpaid', 'get_lab', 'LoopStage', 'Loop', 'session_lineage',
-           'new_session', 'open_loop', 'session_client', 'run_session_folder']
+           'line_rewards', 'LineLab', 'MujocoLab', 'unpaid', 'lab_of', 'get_lab', 'LoopStage', 'Loop',
+           'session_lineage', 'new_session', 'open_loop', 'session_client', 'run_session_folder']
 
 # %% ../../nbs/17o_prompt2policy.loop.ipynb #bf9fe870
-import io
 import json
+import re
 import signal
 import threading
 import time
@@ -29,7 +29,8 @@ from .authors import SubmitCriteria, author_judge, author_reward, elicit_criteri
 from .contracts import (EnvInfo, EvalPoint, IterationAggregation, JudgmentResult, Lineage, LineageEntry,
                                           LoopResult, RecordError, ReplayRecord, ReplayRow, RewardSpec, RunConfigEntry, RolloutJudgment, SessionConfig, StartSessionRequest,
                                           TrainConfig, TrainSummary)
-from .engines import MUJOCO_ENVS, EngineError, MujocoEngine, env_preset, missing_mujoco
+from .engines import MUJOCO_ENVS, EngineError, GuiEngine, MujocoEngine, env_preset, film_pictures, missing_mujoco
+from .gui_lab import GuiLab
 from .jail import Jail, JailError
 from .judges import exceeds, join_scores, judge_in_jail, judge_problem, judgment_of, look_at_film, seed_scores
 from .llm import SCRIPTED_ANSWERS, LLMClient, LLMError, get_llm
@@ -290,26 +291,26 @@ def frames(self: MujocoLab,
     run: IterationRecord, # trained
 ) -> list[bytes]:
     "Some frames of its film, evenly spaced; none if it was not filmed."
-    from PIL import Image
-    names, out = run.video_filenames(), []
-    if not names: return []
-    with Image.open(run.videos_dir/names[0]) as film:
-        for k in np.linspace(0, film.n_frames - 1, min(FILM_FRAMES, film.n_frames)).astype(int):
-            film.seek(int(k))
-            buffer = io.BytesIO()
-            film.convert("RGB").save(buffer, "PNG")
-            out.append(buffer.getvalue())
-    return out
+    names = run.video_filenames()
+    return film_pictures(run.videos_dir/names[0], FILM_FRAMES) if names else []
 
 # %% ../../nbs/17o_prompt2policy.loop.ipynb #38e2eebd
-LABS: dict[str, Callable[[SessionConfig], Lab]] = dict(line=lambda config: LineLab()) | dict.fromkeys(MUJOCO_ENVS, MujocoLab)  # by environment
+LABS: dict[str, Callable[[SessionConfig], Lab]] = (dict(line=lambda config: LineLab()) | dict.fromkeys(MUJOCO_ENVS, MujocoLab)
+                                                   | dict.fromkeys(GuiEngine().env_ids(), GuiLab))  # by environment
+
+def lab_of(
+    env_id: str, # such as HalfCheetah-v5, gui:login, or gui:settings/value for one family of goals
+) -> Callable[[SessionConfig], Lab]:
+    "What makes the lab for an environment. Raises ValueError naming those there are."
+    known = env_id.partition("/")[0] if env_id.startswith("gui:") else env_id
+    if known in LABS: return LABS[known]
+    raise ValueError(f"env: {env_id!r} is unknown{nearest(known, LABS)}; there are {', '.join(LABS)}")
 
 def get_lab(
     config: SessionConfig, # of a session
 ) -> Lab:
-    "The lab for a session's environment. Raises ValueError naming those there are."
-    if config.env_id in LABS: return LABS[config.env_id](config)
-    raise ValueError(f"env: {config.env_id!r} is unknown{nearest(config.env_id, LABS)}; there are {', '.join(LABS)}")
+    "The lab for a session's environment. Raises ValueError, EngineError."
+    return lab_of(config.env_id)(config)
 
 # %% ../../nbs/17o_prompt2policy.loop.ipynb #5988f010
 @dataclass(frozen=True)
@@ -546,7 +547,7 @@ def session_client(
     config: SessionConfig,  # names the model
 ) -> LLMClient:
     "The model of a session. Scripted without a file: the answers that come with oaml for its environment."
-    shipped = SCRIPTED_ANSWERS/f"{config.env_id.partition('-')[0].lower()}.yaml"
+    shipped = SCRIPTED_ANSWERS/f"{re.sub('[:/]', '_', config.env_id.partition('-')[0].lower())}.yaml"
     if config.llm == "scripted" and not config.model and not shipped.exists():
         raise ValueError(f"llm: no hand-written answers come with oaml for {config.env_id}; take scripted:FILE, or a model")
     spec = f"{config.llm}:{config.model}" if config.model else f"scripted:{shipped}" if config.llm == "scripted" else config.llm
