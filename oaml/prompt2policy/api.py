@@ -29,7 +29,7 @@ from ..devices.daemon import Access, DaemonServer, LeaseTable, Refusal, ServiceR
 from .backends import (CASE_COLUMNS, ENDED, JobRecord, cases_of_csv, job_folder, list_jobs, new_job, spawn_job,
                                          wish_to_stop)
 from .contracts import (
-    BenchmarkOptionsResponse, BenchmarkRunDetail, BenchmarkRunSummary, EnvInfo, EventDetail,
+    AuditRecord, BenchmarkOptionsResponse, BenchmarkRunDetail, BenchmarkRunSummary, EnvInfo, EventDetail,
     EventSummary, IterationDetail, IterationRunInfo, IterationSummary, LLMKind, LoopConfig, LoopIterationSummary, LoopResult,
     MetricsResponse, RecordError, ReplayRecord, ResourceStatusResponse, RewardTemplateInfo, RunMetricsDetail, SessionAnalysis, SessionDetail,
     StartBenchmarkRequest, StartBenchmarkResponse, StartSessionRequest, StartSessionResponse, StopBenchmarkResponse, StopResponse,
@@ -116,9 +116,16 @@ def loop_iteration(
         if judgment: found |= {k: getattr(judgment, k) for k in ("intent_score", "passed", "diagnosis", "failure_tags", "warnings")}
         revision = read_revision(before)
         found |= dict(aggregation=iteration.read_aggregation(), replay=read_record(iteration.replay_path, ReplayRecord), hp_changes=revision.hp_changes if revision else {},
-                      reward_code=iteration.read_reward_source() if iteration.reward_fn_path.exists() else "")
+                      **_audit_and_films(iteration), reward_code=iteration.read_reward_source() if iteration.reward_fn_path.exists() else "")
     except RecordError as e: found["diagnosis"] = str(e)
     return LoopIterationSummary(**found)
+
+def _audit_and_films(iteration: IterationRecord) -> dict:
+    "What people see of an iteration's runs, and nothing that was trained does."
+    runs = {r.iteration_id: r for r in iteration.runs()}
+    audits = {k: a.facts for k, r in runs.items() if (a := read_record(r.audit_path, AuditRecord))}
+    return dict(audit={k: {name: sum(v)/len(v) for name, v in facts.items()} for k, facts in audits.items()},
+                films={k: names[-1] for k, r in runs.items() if (names := r.video_filenames())})
 
 # %% ../../nbs/17q_prompt2policy.api.ipynb #da31e216
 class P2PService:

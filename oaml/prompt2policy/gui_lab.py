@@ -26,7 +26,8 @@ from .analysis import aggregate, trajectory_metrics
 from .contracts import (AuditRecord, EnvInfo, EvalPoint, IterationAggregation, ReplayRow, RewardSpec, SessionConfig, TrainConfig,
                                           TrainSummary)
 from .engines import GuiEngine, env_preset, film_pictures
-from .gui_agents import RecordedPlay, gui_trajectory, known_episodes
+from .gui_agents import RecordedPlay, gui_trajectory, known_episodes, study_gui_judge
+from .judges import JudgeStudy
 from .records import IterationRecord, write_record
 from .rewards import JailedReward, RewardError, StoredEpisode, check_reward, replay_reward
 from ..schemas.sessions import Action, from_dict
@@ -299,6 +300,13 @@ def replay(self: GuiLab,
 def trials(self: GuiLab) -> list[dict]:
     "One episode each of the oracle, the spammer, and one that does nothing."
     return [gui_trajectory(next(e for e in self.known if e.agent == agent)) for agent in ("do-nothing", "spammer", "oracle")]
+
+@patch
+def study(self: GuiLab,
+    code: str, # a judge that was tried
+) -> JudgeStudy|None:
+    "It beside what the application knows of the known agents' episodes: whether their goals were reached."
+    return study_gui_judge(code, self.known, lambda e: bool(e.truth["success"]))
 
 @patch
 def train(self: GuiLab,

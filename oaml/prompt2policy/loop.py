@@ -32,7 +32,7 @@ from .contracts import (EnvInfo, EvalPoint, IterationAggregation, JudgmentResult
 from .engines import MUJOCO_ENVS, EngineError, GuiEngine, MujocoEngine, env_preset, film_pictures, missing_mujoco
 from .gui_lab import GuiLab
 from .jail import Jail, JailError
-from .judges import exceeds, join_scores, judge_in_jail, judge_problem, judgment_of, look_at_film, seed_scores
+from .judges import JudgeStudy, exceeds, join_scores, judge_in_jail, judge_problem, judgment_of, look_at_film, seed_scores
 from .llm import SCRIPTED_ANSWERS, LLMClient, LLMError, get_llm
 from .records import (EventLog, IterationRecord, SessionRecord, add_entry, best_entry, check_entity_id, new_session_id, read_record,
                                         write_record)
@@ -60,6 +60,10 @@ class Lab(Protocol):
         "What a reward pays agents whose worth is known, on stored episodes."
     def trials(self) -> list[dict]:
         "Episodes to try a judge on, one that does nothing among them."
+    def study(self,
+        code: str, # a judge that was tried
+    ) -> JudgeStudy|None:
+        "It beside the truth about agents whose worth is known; None: nobody here knows the truth."
     def train(self,
         iteration: IterationRecord, # with reward and configuration; gets a folder for each run
         seeds: Sequence[int],       # one training each
@@ -147,6 +151,11 @@ class LineLab:
             totals = line_rewards(jail, {k: np.stack([t[k] for t in self.trials()]) for k in ("obs", "action", "next_obs", "x_velocity", "x_position")})[0].sum(1)
         rows = [ReplayRow(agent=a, episodes=1, mean=t, lowest=t, highest=t) for a, t in zip(("stands", "pushes right", "pushes left"), totals.tolist())]
         return sorted(rows, key=lambda r: -r.mean), None
+
+    def study(self,
+        code: str, # unused; the interface has it
+    ) -> None:
+        "None: right or left, the intent alone says what is wanted."
 
     def frames(self,
         run: IterationRecord, # trained
@@ -277,6 +286,12 @@ def replay(self: MujocoLab,
     with JailedReward(code) as reward: return replay_reward(reward, stored), None
 
 @patch
+def study(self: MujocoLab,
+    code: str, # unused; the interface has it
+) -> None:
+    "None: what was asked is the intent's to say, and no figure here is the truth about it."
+
+@patch
 def episodes(self: MujocoLab,
     run: IterationRecord,   # trained
     confirm: bool=False,    # others than before, that nobody has seen
@@ -364,7 +379,9 @@ def _elicit(self: Loop):
 def _write_judge(self: Loop):
     def problem(code):
         with Jail() as jail: return judge_problem(jail, code, self.lab.trials())
-    write_record(self.session.judge_fn_path, author_judge(self.llm, self.task, problem))
+    code = author_judge(self.llm, self.task, problem)
+    if study := self.lab.study(code): write_record(self.session.path/"judge_study.json", study)
+    write_record(self.session.judge_fn_path, code)
 
 @patch
 def _write_reward(self: Loop, it: IterationRecord, n: int):
@@ -405,9 +422,11 @@ def _refused(self: Loop, it: IterationRecord) -> list[str]:
 # %% ../../nbs/17o_prompt2policy.loop.ipynb #fb52d1d5
 @patch
 def _judge(self: Loop, it: IterationRecord):
+    study = read_record(self.session.path/"judge_study.json", JudgeStudy)
+    lax = [f"the judge is {study.sentence}"] if study and study.verdict == "lax" else []  # a strict one may ask for more than the goal
     if why := self._refused(it):
         return it.save_judgment(JudgmentResult(intent_score=None, passed=False, diagnosis=f"Refused before training: {'; '.join(why)}.",
-                                               failure_tags=["refused_by_replay"], judge="replay"))
+                                               failure_tags=["refused_by_replay"], judge="replay", warnings=lax))
     aggregation, source = it.read_aggregation(), self.session.judge_fn_path.read_text()
     done = [r.run_id for r in aggregation.runs if r.run_id not in aggregation.missing]
     rollouts, tags = self._rollouts(it, done, source)
@@ -416,7 +435,7 @@ def _judge(self: Loop, it: IterationRecord):
         confirmation, _ = self._rollouts(it, done, source, confirm=True)
     looks = "" if self.llm.llm.kind == "scripted" else f" + {self.llm.llm.kind}"
     verdict = judgment_of(rollouts, [r.run_id for r in aggregation.runs], self.config.pass_threshold, confirmation, tags, "code" + looks)
-    warnings = [f"{run}: {w}" for run in done for w in guardrails(IterationRecord(it.path/run).read_summary())]
+    warnings = lax + [f"{run}: {w}" for run in done for w in guardrails(IterationRecord(it.path/run).read_summary())]
     it.save_judgment(verdict.model_copy(update=dict(warnings=warnings)))
 
 # %% ../../nbs/17o_prompt2policy.loop.ipynb #74dc2c5d

@@ -24,6 +24,8 @@ from .api import P2PService, api_routes, p2p_server
 from .backends import JobRecord, job_folder, list_jobs
 from .contracts import (BenchmarkRunDetail, BenchmarkRunSummary, EnvInfo, EventSummary, LoopIterationSummary, MeanStdSeries,
                                           RecordError, ReplayRecord, ResourceStatusResponse, SessionDetail, TrashItem)
+from .judges import JudgeStudy
+from .records import read_record
 from .rewards import RewardError, draw_latex
 
 # %% ../../nbs/17r_prompt2policy.pages.ipynb #1fa116f3
@@ -152,11 +154,15 @@ def iteration_view(
     a = shown.aggregation
     runs = [(r.run_id, badge(r.status), "–" if r.final_return is None else f"{r.final_return:.3g}", ", ".join(f"{k} {v:.3g}" for k, v in r.facts.items()),
              r.error or "") for r in (a.runs if a else [])]
+    audits = [P(f"Audit of {run} (no reward, judge or reviser was given it): " + ", ".join(f"{k} {v:.3g}" for k, v in facts.items()), cls="quiet")
+              for run, facts in shown.audit.items()]
+    films = [Img(src=f"/film/{session_id}/{shown.iteration_id}/{run}", alt=f"film of {run}", cls="film", loading="lazy") for run in shown.films]
     curves = [curve(s, name) for name, s in (a.metrics.series.items() if a else ())]
     changed = P("Settings changed: " + ", ".join(f"{k} = {v}" for k, v in shown.hp_changes.items())) if shown.hp_changes else ""
     return Section(H2(f"{shown.iteration_id}: {shown_score(shown.intent_score)}", Span(" passed", cls="badge completed") if shown.passed else ""), formula(latex),
         P(shown.diagnosis or "Not judged yet."), P(*(Span(t, cls="tag") for t in shown.failure_tags)), changed,
-        *(P(f"Warning: {w}", cls="warning") for w in shown.warnings), replay_view(shown.replay), table_of(("Run", "Status", "Return", "Facts", "Error"), runs, "No runs yet."), *curves, Details(Summary("Reward"), Pre(Code(shown.reward_code))))
+        *(P(f"Warning: {w}", cls="warning") for w in shown.warnings), replay_view(shown.replay), table_of(("Run", "Status", "Return", "Facts", "Error"), runs, "No runs yet."),
+        *audits, Div(*films), *curves, Details(Summary("Reward"), Pre(Code(shown.reward_code))))
 
 def session_view(
     shown: SessionDetail,                       # its state
@@ -165,12 +171,13 @@ def session_view(
     latex: Sequence[str]=(),                    # the rewards' formulas
     lessons: str="",                            # a line each
     analysis: str="",                           # the look back
+    judge: str="",                              # how its judge stands beside the truth
 ) -> FT:
     "A session with its iterations."
     best = f"best {shown.best_iteration}: {shown_score(shown.best_score)}" if shown.best_iteration else "nothing judged yet"
     parts = [iteration_view(i, shown.session_id, t) for i, t in zip(iterations, [*latex, *[""]*len(iterations)])]
     return Div(H1(shown.prompt or shown.session_id), P(badge("stale" if shown.stale else shown.status), f" {shown.env_id}; {best}; answers: {kind_text(shown.llm)}; "
-        f"{shown.calls} calls, {shown.tokens} tokens"), P(shown.error or shown.problem or "", cls="error"), *parts,
+        f"{shown.calls} calls, {shown.tokens} tokens"), P(shown.error or shown.problem or "", cls="error"), P(judge and f"The judge, on known agents: {judge}", cls="quiet"), *parts,
         Section(H2("Lessons"), Pre(lessons or "None yet.")), Section(H2("Look back"), P(analysis or "None yet.")),
         Details(Summary(f"Log: {len(events)} events"), Ul(*(Li(f"{e.seq} {e.kind}: {e.text}") for e in events))))
 
@@ -233,7 +240,7 @@ table{border-collapse:collapse}td,th{padding:.25em .8em .25em 0;text-align:left;
 label{display:block;margin:.3em 0}label span{display:inline-block;min-width:13em}textarea,input:not([type=checkbox]){width:28em;max-width:100%}
 .badge,.tag{background:#e4e8ee;border-radius:4px;padding:0 .45em}.completed{background:#cfeed6}.running{background:#d5e6fb}
 .error,output{color:#a4161a}.warning{color:#8a5a00}.stale{background:#fbe3c0}.quiet{color:#6a737d}pre{background:#f4f6f8;padding:.7em;overflow:auto}
-.band{fill:#cfe0f5}.line{fill:none;stroke:#2a6fbb;stroke-width:2}.formula{max-height:2em}form{margin:.4em 0}"""
+.band{fill:#cfe0f5}.line{fill:none;stroke:#2a6fbb;stroke-width:2}.formula{max-height:2em}.film{width:256px;margin:.3em .6em .3em 0;border:1px solid #d5dae0}form{margin:.4em 0}"""
 
 PAGE_SCRIPT = """const value = e => e.dataset.kind == "number" ? Number(e.value) : e.dataset.kind == "check" ? e.checked :
   e.dataset.kind == "list" ? e.value.split(",").map(t => t.trim()).filter(t => t) : e.value;
@@ -280,10 +287,21 @@ def _session_page(service: P2PService, session_id: str) -> bytes:
     latex = [service.session_iteration(session_id, i.iteration_id).reward_latex for i in iterations]
     try: lessons, analysis, events = "\n".join(f"[{k.tier}] {k.text}" for k in session.read_lineage().lessons), session.read_analysis(), service.session_events(session_id)
     except RecordError as e: lessons, analysis, events = str(e), None, []
-    view = session_view(shown, iterations, events, latex, lessons, analysis["summary"] if analysis else "")
+    try: study = read_record(session.path/"judge_study.json", JudgeStudy)
+    except RecordError as e: study = e
+    judge = getattr(study, "sentence", str(study or ""))
+    view = session_view(shown, iterations, events, latex, lessons, analysis["summary"] if analysis else "", judge)
     path = f"/api/sessions/{session_id}"
     return whole_page(shown.prompt, view, H2("Do"), action_form("POST", f"{path}/stop", text="Stop"), action_form("DELETE", path, text="Put into the trash", then="/trash"),
                      labels_form("sessions", session_id, shown))
+
+def _film(service: P2PService, session_id: str, iteration_id: str, run_id: str) -> bytes:
+    "A run's film. Raises Refusal, 404."
+    iteration = service.session(session_id).get_iteration(iteration_id)
+    run = next((r for r in iteration.runs() if r.iteration_id == run_id), None) if iteration else None
+    names = [n for n in run.video_filenames() if n.endswith(".webp")] if run else []
+    if not names: raise Refusal(404, f"{session_id}/{iteration_id}/{run_id} has no film")
+    return (run.videos_dir/names[-1]).read_bytes()
 
 # %% ../../nbs/17r_prompt2policy.pages.ipynb #17bbd7d9
 def _benchmark_page(service: P2PService, benchmark_id: str) -> bytes:
@@ -319,7 +337,7 @@ def _tab(service: P2PService, path: str) -> bytes:
 def page_routes(
     service: P2PService, # has the records
 ) -> list[ServiceRoute]:
-    "The eight pages, their style and script, and the stream that says when one changes."
+    "The eight pages, their style and script, films, and the stream that says when a page changes."
     from starlette.concurrency import run_in_threadpool
     headers = {"content-security-policy": PAGE_POLICY, "x-content-type-options": "nosniff", "cache-control": "no-store"}
     def page(path, make):
@@ -330,11 +348,14 @@ def page_routes(
     def text(path, content, media):
         async def answer(request): return http_answer(content.encode(), 200, headers, media)
         return ServiceRoute("GET", path, answer)
+    async def film(request):
+        body = await run_in_threadpool(_film, service, **request.path_params)
+        return http_answer(body, 200, headers | {"cache-control": "private, max-age=300"}, "image/webp")
     tabs = [page(path, lambda path=path: _tab(service, path)) for path, _ in PAGE_TABS] + [page("/", lambda: _tab(service, "/e2e"))]
     of = lambda make: lambda **ids: make(service, **ids)
     return [*tabs, page("/e2e/{session_id}", of(_session_page)), page("/benchmark/job/{job_id}", of(_job_page)), page("/benchmark/job/{job_id}/case/{index}", of(_case_page)),
             page("/benchmark/{benchmark_id}", of(_benchmark_page)), text("/page.css", PAGE_STYLE, "text/css"), text("/page.js", PAGE_SCRIPT, "text/javascript"),
-            ServiceRoute("GET", "/changes", lambda request: _changes(service, request))]
+            ServiceRoute("GET", "/film/{session_id}/{iteration_id}/{run_id}", film), ServiceRoute("GET", "/changes", lambda request: _changes(service, request))]
 
 CHANGE_S = .5  # seconds between two looks at the files
 
