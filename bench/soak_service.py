@@ -124,6 +124,9 @@ def start_worker(url, **parameters):
     return subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
 
 
+def serving(port): return len(service.get(port, "list_workers").get("chaos", dict(workers=()))["workers"])
+
+
 def idle(port):
     "Nothing is at work: no session, no slot, no task that goes on after its cancel."
     workers = service.get(port, "list_workers").get("chaos", dict(workers={}))["workers"].values()
@@ -153,6 +156,7 @@ def soak(sessions, redis, folder, first=1000, docker=None, driver="inprocess", a
                     workers[0].kill(); workers[0].wait()
                     kills += 1
                     workers[0] = start_worker(url, **given)
+                    while serving(port) < 2 and not stop.wait(1): pass  # on a busy machine it takes long to start
             killing = threading.Thread(target=kill)
             killing.start()
             counts = asyncio.run(service.accidents(port, sessions, first, at_once, seed, done))
