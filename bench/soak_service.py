@@ -130,7 +130,8 @@ def serving(port): return len(service.get(port, "list_workers").get("chaos", dic
 def idle(port):
     "Nothing is at work: no session, no slot, no task that goes on after its cancel."
     workers = service.get(port, "list_workers").get("chaos", dict(workers={}))["workers"].values()
-    abandoned = sum(service.get(int(w["address"].split(":")[2].split("/")[0]), "worker_status")["abandoned"] for w in workers)
+    try: abandoned = sum(service.get(int(w["address"].split(":")[2].split("/")[0]), "worker_status")["abandoned"] for w in workers)
+    except OSError: return False  # it was killed a moment ago
     return service.get(port, "list_sessions") == {} and not abandoned and [w["current"] for w in workers] == [0, 0]
 
 
