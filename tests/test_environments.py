@@ -557,19 +557,22 @@ def test_the_seeds_sample_runs_as_printed(docker_url, redis_server):
 
 # ---- AgentBench's OS task, unchanged ----
 
+LINUX = "bash", "comm", "getent", "python3"
+
+
 def import_linux(folder, url, *names):
-    "An image of busybox's commands, bash and Debian's Python, with what they load, from this machine."
+    "An image of busybox's commands, and of some that it lacks with what they load, from this machine."
     import docker
     root, python = folder/"root", Path("/usr/bin/python3").resolve()
     for d in "bin", "usr/bin", "tmp", "root", "proc", "etc", "var/log": (root/d).mkdir(parents=True)
+    for name in "passwd", "group": shutil.copy(f"/etc/{name}", root/"etc")
     shutil.copy(BUSYBOX, root/"bin/busybox")
     for name in subprocess.run([BUSYBOX, "--list"], capture_output=True, text=True, check=True).stdout.split():
-        if name not in ("busybox", "bash"): (root/"bin"/name).symlink_to("busybox")
-    shutil.copy("/bin/bash", root/"bin/bash")
-    shutil.copy(python, root/"usr/bin/python3")
+        if name not in ("busybox", *LINUX): (root/"bin"/name).symlink_to("busybox")
+    for name in LINUX: shutil.copy(f"/usr/bin/{name}", root/"bin")
     library = Path("/usr/lib")/python.name
     shutil.copytree(library, root/"usr/lib"/python.name, ignore=shutil.ignore_patterns("dist-packages", "test", "__pycache__", "config-*", "idlelib", "tkinter"))
-    loaded = subprocess.run(["ldd", "/bin/bash", python, *map(str, library.glob("lib-dynload/*.so"))], capture_output=True, text=True).stdout
+    loaded = subprocess.run(["ldd", *(f"/usr/bin/{name}" for name in LINUX), *map(str, library.glob("lib-dynload/*.so"))], capture_output=True, text=True).stdout
     for path in {w for line in loaded.splitlines() for w in line.split() if w.startswith("/") and not w.endswith(":")}:
         (root/path[1:]).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, root/path[1:])
@@ -593,8 +596,8 @@ def test_agentbenchs_os_task_in_docker(docker_url, redis_server, tmp_path, monke
     folder = os.environ.get("OAML_AGENTBENCH_FC")
     if not folder: pytest.skip("OAML_AGENTBENCH_FC: not set; AgentBench's checkout (main), whose OS task this runs")
     pytest.importorskip("openai", reason="openai: not installed; pip install 'oaml[api]', for the task imports it")
-    for path in "/bin/bash", "/usr/bin/python3":
-        if not Path(path).exists(): pytest.skip(f"there is no {path}, for the image of the task's containers")
+    for name in LINUX:
+        if not Path("/usr/bin", name).exists(): pytest.skip(f"there is no /usr/bin/{name}, for the image of the task's containers")
     import json
     from concurrent.futures import ThreadPoolExecutor
     from oaml.service.client import TaskClient
