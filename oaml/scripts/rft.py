@@ -123,12 +123,15 @@ def paired_success(
 def paired_figures(
     pairs: list[tuple[bool, bool]], # success before and after, of each episode
 ) -> dict:
-    "What was gained and lost; None where there are no episodes."
+    """What was gained and lost, a 95% interval of the difference, and McNemar's exact p: how likely a split as uneven as that of
+    gained and lost is by chance. None where there are no episodes."""
     n, gained, lost = len(pairs), sum(b and not a for a, b in pairs), sum(a and not b for a, b in pairs)
-    if not n: return dict(episodes=0, before=None, after=None, gained=0, lost=0, difference=None, interval=None)
-    d, half = (gained - lost)/n, 1.96*math.sqrt(gained + lost - (gained - lost)**2/n)/n
+    if not n: return dict(episodes=0, before=None, after=None, gained=0, lost=0, difference=None, interval=None, p=None)
+    changed = gained + lost
+    p = min(1., 2*sum(math.comb(changed, k) for k in range(min(gained, lost) + 1))/2**changed)
+    d, half = (gained - lost)/n, 1.96*math.sqrt(changed - (gained - lost)**2/n)/n
     return dict(episodes=n, before=sum(a for a, _ in pairs)/n, after=sum(b for _, b in pairs)/n, gained=gained, lost=lost,
-                difference=d, interval=[d - half, d + half])
+                difference=d, interval=[d - half, d + half], p=p)
 
 # %% ../../nbs/18k_scripts.rft.ipynb #0055f56e
 class RftTrainer(Trainer):
