@@ -212,13 +212,15 @@ def rft_command(
     config: Annotated[str, typer.Argument(help="Config with an rft section, such as configs/rft.yaml.")],
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was stopped.")]=False,
     set: Annotated[list[str], typer.Option("--set", help="Change a key: section.key=value.")]=[],
+    engine: Annotated[str|None, typer.Option(help="What plays the groups: threads:N, processes:N, ray:HOST:PORT or ray:local "
+                                                  "(needs the extra scale).", show_default="this process")]=None,
 ):
     """Let a policy **practise**, and make what succeeds likelier (reinforcement fine-tuning). Needs training.max_steps.
 
     Example: `oaml rft configs/rft.yaml --set rft.apps=[login]`.
     """
     from oaml.scripts.rft import rft as run
-    result = _mendable(run, config=config, overrides=set, resume=resume)
+    result = _mendable(run, config=config, overrides=set, resume=resume, engine=engine)
     typer.echo(f"{result.status} at step {result.step}" + (f"; the agent is in {result.agent}" if result.agent else ""))
 
 @app.command("rft-worker")

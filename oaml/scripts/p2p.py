@@ -17,7 +17,7 @@ from ..devices.daemon import run_foreground
 from ..prompt2policy.loop import new_session
 from ..prompt2policy.backends import JobRecord, cases_of_csv, job_folder, new_job, run_job
 from ..prompt2policy.contracts import LoopResult, StartSessionRequest, record_problem
-from ..prompt2policy.loop import LABS, run_session_folder
+from ..prompt2policy.loop import lab_of, run_session_folder
 from ..prompt2policy.pages import kind_text, serve_p2p
 from ..prompt2policy.records import EventLog, SessionRecord, check_entity_id, read_record
 from ..devices.wire import nearest
@@ -33,7 +33,8 @@ def session_request(
     timesteps: int|None=None, # of each; None: the environment's own
 ) -> StartSessionRequest:
     "What a shell's line asks for. Raises ValueError that names the option."
-    if env not in LABS: raise ValueError(f"--env {env}: is unknown{nearest(env, LABS)}; there are {', '.join(LABS)}")
+    try: lab_of(env)
+    except ValueError as e: raise ValueError(str(e).replace(f"env: {env!r}", f"--env {env}:")) from None
     kind, _, model = llm.partition(":")
     if kind in ("vllm", "ollama", "gemini"): kind, model = "openai", llm
     try: return StartSessionRequest(prompt=prompt, env_id=env, llm=kind, model=model, max_iterations=iterations, seeds=list(range(1, seeds + 1)), total_timesteps=timesteps)
