@@ -14,6 +14,8 @@ INSTALL_FILES = ("constraints.txt", "settings.ini", "setup.py", "pyproject.toml"
 DEMO_EXTRAS = "train"  # what training and acting need, so that the first command is done soonest
 TEST_EXTRAS = "train,notebook,browser,mobile,ocr,serve,api,hf,rl,scale,p2p,docs,dev"
 
+PYTEST = "-n", "2", "--dist", "loadgroup", "--durations", "15"  # modules marked xdist_group keep to one process: what they start, they start once
+
 MAX_NOTEBOOK_BYTES = 300_000  # a notebook that opens at once, also on GitHub
 
 
@@ -161,8 +163,8 @@ def test(*args):
     setup()
     # Two notebooks at a time, one thread each: more threads than cores slow all of them down.
     threads = os.environ.get("OMP_NUM_THREADS", "1")
-    run(tool("nbdev_test"), "--n_workers", "2", OMP_NUM_THREADS=threads, PYTHONUTF8="1")
-    run(tool("python"), "-m", "pytest", *(args or ("-n", "2")), OMP_NUM_THREADS=threads)
+    run(tool("nbdev_test"), "--n_workers", "2", "--timing", OMP_NUM_THREADS=threads, PYTHONUTF8="1")
+    run(tool("python"), "-m", "pytest", *(args or PYTEST), OMP_NUM_THREADS=threads)
 
 
 def docs():

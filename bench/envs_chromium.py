@@ -25,7 +25,7 @@ def acts():
     device, rng, found = AppDevice(APP), Random(SEED), []
     device.reset(SEED)
     while len(found) < ACTIONS:
-        found.append(random_action(rng, device.seen, ANY_TYPES))
+        found.append(random_action(rng, device.last_elements, ANY_TYPES))
         device.perform(found[-1], draw=False)
     return found
 

@@ -1,9 +1,9 @@
-"""What a task server costs, and what it leaves behind: `python bench/service.py speed|many|leaks|killed [--agentrl PYTHON]`.
+"""What a task server costs, and what it leaves behind: `python bench/service.py speed|many|leaks [--agentrl PYTHON]`.
 
 `speed`: 200 sessions, an interact a second each, for some seconds: latency, and the server's CPU time an interact; with
 the Python of an environment that has `agentrl-worker`, that one beside it in the same run. `many`: 1,000 sessions at
 once, their memory, and connections that are idle for a minute. `leaks`: sessions with every accident at random, and what
-is left afterwards; `killed`: the same behind a controller whose workers are killed. Linux (reads /proc)."""
+is left afterwards (`bench/soak_service.py`: many more, with environments and killed workers). Linux (reads /proc)."""
 import argparse
 import asyncio
 import json
@@ -44,8 +44,11 @@ class EchoTask(Task):
 
 class ChaosTask(Task):
     "Does what it is told, badly too: raises, hangs for a while, swallows its cancel."
-    def __init__(self, name="chaos", **kw): super().__init__(name, **kw)
+    def __init__(self, name="chaos", hang_s=3., **kw):
+        super().__init__(name, **kw)
+        self.hang_s = hang_s
     def get_indices(self): return [0]
+    def act(self, session, number): "Called for each act."
     def sync_start_sample(self, index, session):
         text, acts = "begin", 0
         while text != "end":
@@ -55,8 +58,9 @@ class ChaosTask(Task):
                 text = "swallowed"  # and asks on, once
                 continue
             acts += 1
+            self.act(session, acts)
             if text == "raise": raise ValueError("as told")
-            if text == "hang": time.sleep(3)
+            if text == "hang": time.sleep(self.hang_s)
         return TaskSampleExecutionResult(result=acts)
 
 
@@ -85,6 +89,7 @@ class Connection:
         more = "".join(f"{k}: {v}\r\n" for k, v in headers.items())
         self.write.write(f"POST /api/{path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n{more}Content-Length: {len(data)}\r\n\r\n".encode() + data)
         head = await self.read.readuntil(b"\r\n\r\n")
+        if b"content-length:" not in head.lower(): raise ConnectionError(head.partition(b"\r")[0].decode())  # given up: too slow
         length = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
         return int(head.split()[1]), await self.read.readexactly(length)
 
@@ -244,13 +249,24 @@ async def accident(port, id, rng, counts):
         if other: await asyncio.wait({other}), other.exception()
 
 
-async def accidents(port, sessions, first, at_once=64, seed=0):
+async def accidents(port, sessions, first, at_once=64, seed=0, done=lambda: None):
     "Many of them, some at once."
     rng, counts, waiting = random.Random(seed), Counter(), iter(range(first, first + sessions))
     async def one_after_the_other():
-        for id in waiting: await accident(port, id, rng, counts)
+        for id in waiting:
+            await accident(port, id, rng, counts)
+            done()
     await asyncio.gather(*(one_after_the_other() for _ in range(at_once)))
     return counts
+
+
+def steady(look, still=1., seconds=60):
+    "What `look` gives, once it gives the same for some seconds."
+    found, since, until = look(), time.monotonic(), time.monotonic() + seconds
+    while time.monotonic() < min(until, since + still):
+        time.sleep(.1)
+        if (new := look()) != found: found, since = new, time.monotonic()
+    return found
 
 
 def settled(look, want, seconds=60):
@@ -273,8 +289,7 @@ def leaks(sessions=10_000, isolation="none"):
         asyncio.run(accidents(port, 100, 0))  # whatever is made once
         free = dict(concurrency=48, current=0, abandoned=0)
         settled(lambda: get(port, "worker_status"), free)
-        time.sleep(3)
-        before, began = holdings(pid), time.monotonic()
+        before, began = steady(lambda: holdings(pid)), time.monotonic()
         counts = asyncio.run(accidents(port, sessions, 1000))
         took = time.monotonic() - began
         status = settled(lambda: get(port, "worker_status"), free)
@@ -282,47 +297,12 @@ def leaks(sessions=10_000, isolation="none"):
     return dict(sessions=sessions, seconds=round(took), kinds=dict(counts), before=before, after=after, status=status)
 
 
-def killed(sessions=1000, kills=5):
-    "A controller with two workers of which one after the other is killed -9: what it holds before and after."
-    find_this()
-    with serve_in_process(served_controller, dict(dead_s=2., silence_s=4.)) as (url, process):
-        port = int(url.rpartition(":")[2])
-        workers = [start_worker(url) for _ in range(2)]
-        settled(lambda: len(get(port, "list_workers").get("chaos", dict(workers=()))["workers"]), 2)
-        asyncio.run(accidents(port, 100, 0))
-        settled(lambda: get(port, "list_sessions"), {})
-        time.sleep(3)
-        before, stop = holdings(process.pid), threading.Event()
-        def kill():
-            for n in range(kills):
-                if stop.wait(3): return
-                workers[n % 2].kill(); workers[n % 2].wait()
-                workers[n % 2] = start_worker(url)
-        killing = threading.Thread(target=kill)
-        killing.start()
-        counts = asyncio.run(accidents(port, sessions, 1000))
-        stop.set(); killing.join()
-        status = settled(lambda: get(port, "list_sessions"), {})
-        busy = settled(lambda: sum(w["current"] for w in get(port, "list_workers")["chaos"]["workers"].values()), 0)
-        for w in workers: w.kill(); w.wait()
-        gone = settled(lambda: get(port, "list_workers")["chaos"]["workers"], {})
-        after = settled(lambda: holdings(process.pid), before, 20)
-    return dict(sessions=sessions, kinds=dict(counts), before=before, after=after, sessions_left=status, slots_taken=busy, workers_left=gone)
-
-
 def served_controller(**given): return controller_server(TaskController(**given))
-
-
-def start_worker(url):
-    "A worker as a process that can be killed."
-    code = ("from oaml.service.worker import served_task\n"
-            f"served_task('service.ChaosTask', dict(concurrency=24), deadlines={QUICK!r}, controller={url + '/api'!r}, beat_s=.5).run()")
-    return subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
 
 
 if __name__ == "__main__":
     asked = argparse.ArgumentParser(description=__doc__)
-    asked.add_argument("part", choices=["speed", "many", "leaks", "killed"])
+    asked.add_argument("part", choices=["speed", "many", "leaks"])
     asked.add_argument("--sessions", type=int)
     asked.add_argument("--seconds", type=int, default=20)
     asked.add_argument("--isolation", default="none")
@@ -331,5 +311,5 @@ if __name__ == "__main__":
     more = dict(sessions=a.sessions) if a.sessions else {}
     import service  # by its name, so that processes find what is in it
     found = dict(speed=lambda: service.speed(seconds=a.seconds, agentrl=a.agentrl, **more), many=lambda: service.many(**more),
-                 leaks=lambda: service.leaks(isolation=a.isolation, **more), killed=lambda: service.killed(**more))[a.part]()
+                 leaks=lambda: service.leaks(isolation=a.isolation, **more))[a.part]()
     print(json.dumps(found, indent=1))

@@ -58,7 +58,7 @@ def acts(twin, rng, careless):
         action = acceptable_targets(twin)[0].action
         if action.type in ("done", "answer", "right_click", "move"): break
         yield action
-    for _ in range(careless): yield random_action(rng, twin.seen, ANY_TYPES)
+    for _ in range(careless): yield random_action(rng, twin.last_elements, ANY_TYPES)
 
 
 def lockstep(name, seeds, careless=6):
@@ -73,7 +73,7 @@ def lockstep(name, seeds, careless=6):
                 assert np.array_equal(mine.image, theirs.image), where
                 assert (mine.clock, mine.size, mine.orientation) == (theirs.clock, theirs.size, 0), where
                 assert app_lines(mine) == list(theirs.log), where
-                if not missing_lxml(): assert device.read_elements() == as_android(twin.seen, twin.size), where
+                if not missing_lxml(): assert device.read_elements() == as_android(twin.last_elements, twin.size), where
                 mine, theirs = device.perform(action), by_finger(twin, action)
                 done += 1
             assert np.array_equal(mine.image, theirs.image), f"{name}, seed {seed}, at the end"
@@ -114,10 +114,10 @@ def test_any_text_arrives_through_adb():
         device = android.AndroidDevice(**phone.attached)
         for text in texts:
             device.reset(3)
-            box = next(e.box for e in phone.device.seen if e.id == "username")
+            box = next(e.box for e in phone.device.last_elements if e.id == "username")
             device.perform(Action("click", x=(box[0]+box[2])/2, y=(box[1]+box[3])/2))
             device.perform(Action("type", text=text))
-            assert next(e.value for e in phone.device.seen if e.id == "username") == text
+            assert next(e.value for e in phone.device.last_elements if e.id == "username") == text
 
 
 def test_the_old_keyboard_comes_back():

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import tarfile
 import threading
+from collections import Counter
 from pathlib import Path
 from urllib.parse import unquote, urldefrag
 
@@ -20,7 +21,9 @@ from oaml.devices.connection import find_chromium
 
 ROOT = Path(__file__).parents[1]
 pytest.importorskip("smalldocs", reason="needs smalldocs, of the extra `docs`")
+html = pytest.importorskip("lxml.html", reason="needs lxml, of the extra `mobile`")
 sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright, of the extra `dev`")
+pytestmark = pytest.mark.xdist_group("docs")
 spec = importlib.util.spec_from_file_location("docs", ROOT/".ci/docs.py")
 docs = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(docs)
@@ -28,9 +31,13 @@ spec.loader.exec_module(docs)
 LOOKED_AT = "index viz.screens devices.serve tasks.signals howto.add_an_app".split()
 MODES = {"light": dict(color_scheme="light"), "dark": dict(color_scheme="dark"),
          "narrow": dict(color_scheme="light", viewport=dict(width=320, height=640))}
-COLLECT = """() => ({ids: [...document.querySelectorAll('[id]')].map(e => e.id), links: [...document.links].map(a => a.getAttribute('href')),
-  unnamed: [...document.querySelectorAll('img:not([alt]), img[alt=""], svg:not([role=img]):not([aria-hidden]), iframe:not([title])')].length,
-  blank: [...document.images].filter(i => i.loading !== 'lazy' && i.complete && !i.naturalWidth).length})"""
+TABS, FRAMES = 2, 8  # of the crawl: so many tabs at once, so many pages in each
+OPEN_ALL = """names => { document.body.replaceChildren(); window.allLoaded = Promise.all(names.map(name => new Promise(done => {
+  const frame = document.createElement('iframe'); frame.style.display = 'none'; frame.onload = done; frame.src = name; document.body.append(frame); }))); }"""
+ALL_LOADED = "window.allLoaded.then(() => true)"
+PICTURES = """() => [location.href.split('/').pop(),
+  document.querySelectorAll('img:not([alt]), img[alt=""], svg:not([role=img]):not([aria-hidden]), iframe:not([title])').length,
+  [...document.images].filter(i => i.loading !== 'lazy' && i.complete && !i.naturalWidth).length]"""
 
 
 @pytest.fixture(scope="session")
@@ -63,56 +70,104 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
 
 @pytest.fixture(scope="session")
-def served(site):
+def here_served():
+    "A function that serves a folder over HTTP, as long as there are tests; it returns the address."
+    servers = []
+    def serve(folder):
+        servers.append(http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder))))
+        threading.Thread(target=servers[-1].serve_forever, daemon=True).start()
+        return f"http://127.0.0.1:{servers[-1].server_port}"
+    yield serve
+    for server in servers: server.shutdown()
+
+
+@pytest.fixture(scope="session")
+def served(site, here_served):
     "The site's address over HTTP."
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(site)))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
+    return here_served(site)
 
 
-def crawl(browser, base, names):
-    "What is wrong on the pages `names` below the address `base`, as lines: console, requests, links, anchors, pictures."
-    context, faults, pages = browser.new_context(), [], {}
-    page = context.new_page()
-    inside = (base, "data:", "about:", "blob:")
-    page.on("request", lambda r: r.url.startswith(inside) or faults.append(f"{where}: asks for {r.url}"))
-    page.on("console", lambda m: m.type == "error" and faults.append(f"{where}: console: {m.text}"))
-    page.on("pageerror", lambda e: faults.append(f"{where}: {e}"))
-    for where in names:
-        page.goto(f"{base}/{where}", wait_until="load", timeout=120_000)
-        pages[where] = page.evaluate(COLLECT)
-    context.close()
-    for name, found in pages.items():
-        if found["unnamed"]: faults.append(f"{name}: {found['unnamed']} pictures or frames without a description")
-        if found["blank"]: faults.append(f"{name}: {found['blank']} pictures that do not load")
-        for twice in {i for i in found["ids"] if found["ids"].count(i) > 1}: faults.append(f"{name}: the id {twice} occurs twice")
-        for link in filter(None, set(found["links"])):
+def links_and_anchors(path):
+    "The ids of a page and what its links lead to, from its HTML."
+    page = html.fromstring(path.read_bytes())
+    return page.xpath("//@id"), page.xpath("//a/@href | //area/@href")
+
+
+def broken_links(folder, names):
+    "Links of the pages `names` to pages and anchors that are not there, and ids that occur twice, as lines."
+    pages, faults = {name: links_and_anchors(folder/name) for name in names}, []
+    for name, (ids, links) in pages.items():
+        faults += [f"{name}: the id {i} occurs twice" for i, n in Counter(ids).items() if n > 1]
+        for link in filter(None, set(links)):
             if re.match(r"[a-z]+:", link): continue
             target, anchor = urldefrag(link)
             target = unquote(target).removeprefix("./") or name
-            if target in ("", ".", "./"): target = "index.html"
+            if target in (".", "./"): target = "index.html"
             if target not in pages: faults.append(f"{name}: no page {link}")
-            elif anchor and unquote(anchor) not in pages[target]["ids"]: faults.append(f"{name}: no anchor {link}")
+            elif anchor and unquote(anchor) not in pages[target][0]: faults.append(f"{name}: no anchor {link}")
     return faults
+
+
+def listening_tab(context, base, faults):
+    "A tab that writes down what its pages ask for elsewhere, what does not come, and what their scripts complain of."
+    inside, tab = (base, "data:", "about:", "blob:"), context.new_page()
+    name = lambda url: url.partition("#")[0].rpartition("/")[2] or url
+    tab.on("request", lambda r: r.url.startswith(inside) or faults.append(f"{name(r.frame.url)}: asks for {r.url}"))
+    tab.on("response", lambda r: r.status >= 400 and faults.append(f"{name(r.frame.url)}: {r.status} for {r.url}"))
+    tab.on("console", lambda m: m.type == "error" and faults.append(f"{name(m.location['url'])}: console: {m.text}"))
+    tab.on("pageerror", lambda e: faults.append(f"{e}: {e.stack}"))
+    return tab
+
+
+def faults_in_browser(browser, base, names):
+    """What is wrong with the pages `names` below the address `base` when a browser loads them, as lines: console, requests, pictures.
+
+    Each page is loaded whole, in a frame that is not drawn: that takes half the time, and what several pages need is read once."""
+    context, faults, seen = browser.new_context(), [], set()
+    tabs = [listening_tab(context, base, faults) for _ in range(TABS)]
+    for tab in tabs: tab.goto(f"{base}/{names[0]}", wait_until="load", timeout=120_000)
+    batches = [names[k:k+FRAMES] for k in range(0, len(names), FRAMES)]
+    for k in range(0, len(batches), TABS):
+        working = list(zip(tabs, batches[k:k+TABS]))
+        for tab, batch in working: tab.evaluate(OPEN_ALL, [f"{base}/{name}" for name in batch])
+        for tab, batch in working:
+            tab.evaluate(ALL_LOADED)
+            for frame in tab.main_frame.child_frames:
+                name, unnamed, blank = frame.evaluate(PICTURES)
+                seen.add(name)
+                if unnamed: faults.append(f"{name}: {unnamed} pictures or frames without a description")
+                if blank: faults.append(f"{name}: {blank} pictures that do not load")
+    context.close()
+    return faults + [f"{name}: was not loaded" for name in names if name not in seen]
+
+
+def test_links_lead_somewhere(site):
+    names = sorted(p.name for p in site.glob("*.html"))
+    assert len(names) == len(list((ROOT/"nbs").glob("*.ipynb")))
+    faults = broken_links(site, names)
+    assert not faults, "\n".join(faults)
 
 
 @pytest.mark.parametrize("how", ["from disk", "over HTTP"])
 def test_every_page_is_whole(site, browser, request, how):
     base = site.as_uri() if how == "from disk" else request.getfixturevalue("served")
-    names = sorted(p.name for p in site.glob("*.html"))
-    assert len(names) == len(list((ROOT/"nbs").glob("*.ipynb")))
-    faults = crawl(browser, base, names)
+    faults = faults_in_browser(browser, base, sorted(p.name for p in site.glob("*.html")))
     assert not faults, "\n".join(faults)
 
 
-def test_the_walk_sees_planted_faults(tmp_path, browser):
+@pytest.mark.parametrize("how", ["from disk", "over HTTP"])
+def test_the_walk_sees_planted_faults(tmp_path, browser, how, here_served):
     page = "<title>a</title><p id=x></p><p id=x></p><a href='b.html'></a><a href='#y'></a><img src='data:,'><script>{}</script>"
     (tmp_path/"a.html").write_text(page.format("console.error('oh')"))
     (tmp_path/"c.html").write_text("<script src='https://example.org/x.js'></script><script>throw Error('no')</script>")
-    faults = " ".join(crawl(browser, tmp_path.as_uri(), ["a.html", "c.html"]))
-    for part in ("console: oh", "no page b.html", "no anchor #y", "1 pictures or frames without", "the id x occurs twice",
-                 "1 pictures that do not load", "asks for https://example.org/x.js", "c.html: no"): assert part in faults, part
+    (tmp_path/"d.html").write_text("<title>d</title><script src='gone.js'></script><iframe title=x srcdoc='<script>console.error(1234)</script>'>")
+    faults = broken_links(tmp_path, ["a.html", "c.html"])
+    assert sorted(faults) == ["a.html: no anchor #y", "a.html: no page b.html", "a.html: the id x occurs twice"]
+    base = tmp_path.as_uri() if how == "from disk" else here_served(tmp_path)
+    faults = "\n".join(faults_in_browser(browser, base, ["a.html", "c.html", "d.html"]))
+    for part in ("a.html: console: oh", "a.html: 1 pictures or frames without", "a.html: 1 pictures that do not load",
+                 "c.html: asks for https://example.org/x.js", "no: Error: no", "console: Failed to load resource", "console: 1234"):
+        assert part in faults, (part, faults)
 
 
 @pytest.mark.parametrize("how", ["from disk", "over HTTP"])

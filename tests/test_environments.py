@@ -22,6 +22,7 @@ from oaml.service.records import TaskSampleExecutionResult
 from oaml.service.state import EnvironmentRecord, MemoryState, RedisState, StateUnavailable, check_state
 from oaml.service.task import Session, Task, play_sample
 
+pytestmark = pytest.mark.xdist_group("environments")
 REDIS = shutil.which("redis-server")
 needs_redis = pytest.mark.skipif(not REDIS, reason="there is no redis-server; apt-get install redis-server")
 PATIENCE = 120  # seconds for what takes two on an idle machine
@@ -553,3 +554,80 @@ def test_the_seeds_sample_runs_as_printed(docker_url, redis_server):
         await task.env_controller.close()
     asyncio.run(main())
     assert not redis_server.keys()
+
+
+# ---- AgentBench's OS task, unchanged ----
+
+LINUX = "bash", "comm", "getent", "python3"
+
+
+def import_linux(folder, url, *names):
+    "An image of busybox's commands, and of some that it lacks with what they load, from this machine."
+    import docker
+    root, python = folder/"root", Path("/usr/bin/python3").resolve()
+    for d in "bin", "usr/bin", "tmp", "root", "proc", "etc", "var/log": (root/d).mkdir(parents=True)
+    for name in "passwd", "group": shutil.copy(f"/etc/{name}", root/"etc")
+    shutil.copy(BUSYBOX, root/"bin/busybox")
+    for name in subprocess.run([BUSYBOX, "--list"], capture_output=True, text=True, check=True).stdout.split():
+        if name not in ("busybox", *LINUX): (root/"bin"/name).symlink_to("busybox")
+    for name in LINUX: shutil.copy(f"/usr/bin/{name}", root/"bin")
+    library = Path("/usr/lib")/python.name
+    shutil.copytree(library, root/"usr/lib"/python.name, ignore=shutil.ignore_patterns("dist-packages", "test", "__pycache__", "config-*", "idlelib", "tkinter"))
+    loaded = subprocess.run(["ldd", *(f"/usr/bin/{name}" for name in LINUX), *map(str, library.glob("lib-dynload/*.so"))], capture_output=True, text=True).stdout
+    for path in {w for line in loaded.splitlines() for w in line.split() if w.startswith("/") and not w.endswith(":")}:
+        (root/path[1:]).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, root/path[1:])
+    tar = subprocess.run(["tar", "-C", root, "-c", "."], capture_output=True, check=True).stdout
+    for name in names: docker.APIClient(base_url=url).import_image_from_data(tar, name, "latest", changes=["ENV PATH=/bin:/usr/bin"])
+
+
+def as_agentrl(monkeypatch):
+    "The modules that AgentRL's tasks import, each with our names."
+    from types import ModuleType
+    from oaml.service import environments, records, task
+    for name, *ours in ("agentrl",), ("agentrl.worker",), ("agentrl.worker.environment", environments), ("agentrl.worker.task", task), ("agentrl.worker.typings", records, task):
+        module = ModuleType(name)
+        for m in ours: vars(module).update({k: v for k, v in vars(m).items() if not k.startswith("_")})
+        monkeypatch.setitem(sys.modules, name, module)
+
+
+def test_agentbenchs_os_task_in_docker(docker_url, redis_server, tmp_path, monkeypatch):
+    """OAML_AGENTBENCH_FC: AgentBench's checkout of its main branch. Its task's module, its YAML and its data, over HTTP, two samples at a
+    time; the agent does what each sample's own example does. The scripts that check the answers are the task's."""
+    folder = os.environ.get("OAML_AGENTBENCH_FC")
+    if not folder: pytest.skip("OAML_AGENTBENCH_FC: not set; AgentBench's checkout (main), whose OS task this runs")
+    pytest.importorskip("openai", reason="openai: not installed; pip install 'oaml[api]', for the task imports it")
+    for name in LINUX:
+        if not Path("/usr/bin", name).exists(): pytest.skip(f"there is no /usr/bin/{name}, for the image of the task's containers")
+    import json
+    from concurrent.futures import ThreadPoolExecutor
+    from oaml.service.client import TaskClient
+    from oaml.service.config import read_tasks
+    from oaml.service.worker import serve_task
+    import_linux(tmp_path, docker_url, "local-os/default", "local-os/packages")
+    as_agentrl(monkeypatch)
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.chdir(folder)
+    entry = read_tasks(f"{folder}/configs/tasks/os.yaml")["os-std"]
+    given = entry["parameters"] | dict(concurrency=2, env_options=dict(
+        connection=dict(base_url=docker_url), state_driver="redis", state_options=dict(connection=dict(unix_socket_path=redis_server.socket))))
+    given["data_config"] = given["data_config"] | dict(files=given["data_config"]["files"][:3])
+    from importlib import import_module
+    module, _, name = entry["module"].rpartition(".")
+    task = getattr(import_module(module), name)(**given)
+    problems = {index: p["config"] for index, p in task.problem_configs.items() if p["config"].example_script}
+
+    def play(index):
+        def agent(history, tools):
+            called = lambda name, **arguments: dict(role="assistant", content="", tool_calls=[
+                dict(id="1", type="function", function=dict(name=name, arguments=json.dumps(arguments)))])
+            if history[-1]["role"] != "tool": return called("bash_action", script=problems[index].example_script[1])
+            return called("answer_action", answer=history[-1]["content"].partition("OS:\n\n")[2].strip())
+        with TaskClient("os-std", worker.address) as client: return client.run_sample(index, agent)
+
+    with serve_task(task) as worker, ThreadPoolExecutor(2) as pool:
+        outputs = list(pool.map(play, problems))
+        with TaskClient("os-std", worker.address) as client: overall = client.calculate_overall(outputs)["overall"]
+    assert overall["total"] == len(problems) > 15 and overall["acc"] == 1, [(i, o.status, o.result) for i, o in zip(problems, outputs) if not (o.result or {}).get("result")]
+    assert not containers(docker_url)
+    wait_until(lambda: not [k for k in redis_server.keys() if b"had" in k or b"claims" in k], "no session has an environment")

@@ -28,7 +28,7 @@ class Shell(FakePhone):
 
     def middle(self, **wanted):
         "The middle of an element, as `input tap` takes it."
-        e = next(e for e in self.device.seen if all(getattr(e, k) == v for k, v in wanted.items()))
+        e = next(e for e in self.device.last_elements if all(getattr(e, k) == v for k, v in wanted.items()))
         return " ".join(f"{(a+b)/2*s:g}" for a, b, s in zip(e.box[:2], e.box[2:], self.size))
 
     def shot(self):
@@ -83,10 +83,10 @@ def test_typing_ends_at_a_space_and_knows_no_more_than_a_keyboard(phone):
 
 
 def test_a_finger_beside_the_screen_touches_nothing(phone):
-    before, lines = phone.device.seen, len(phone.log)
+    before, lines = phone.device.last_elements, len(phone.log)
     for gesture in ("tap 300 20", "motionevent DOWN 9 -1", "motionevent MOVE 9 9", "motionevent UP 9 9", "swipe -5 9 9 9 0"):
         assert phone.sh(f"input {gesture}") == ("", 0)
-    assert phone.device.seen == before and len(phone.log) == lines
+    assert phone.device.last_elements == before and len(phone.log) == lines
     assert [phone.sh(f"input {gesture}")[1] for gesture in ("tap 20", "tap a b", "pinch", "swipe 1 2 3")] == [255]*4
 
 

@@ -151,7 +151,7 @@ def test_interfaces_agree_on_careless_acts():
         device, acts = AppDevice("login", **GOALS), []
         device.reset(seed)
         for _ in range(15):
-            acts.append(random_action(Random(f"{seed}:{len(acts)}"), device.seen))
+            acts.append(random_action(Random(f"{seed}:{len(acts)}"), device.last_elements))
             device.perform(acts[-1])
         check_interfaces(login_env, seed, acts + [Action("done")])
 
@@ -286,7 +286,7 @@ gestures = st.lists(st.tuples(kinds, st.integers(0, 30), st.integers(0, 30)), mi
 
 def middle_of(device, k):
     "The middle of one of what is on the screen."
-    x0, y0, x1, y1 = device.seen[k % len(device.seen)].box
+    x0, y0, x1, y1 = device.last_elements[k % len(device.last_elements)].box
     return dict(action_type=0, touch_position=np.array([(x0+x1)/2, (y0+y1)/2]))
 
 

@@ -128,7 +128,7 @@ def test_careless_actions_give_equal_frames():
     with serve_device("app:files") as served, RemoteDevice(served.url) as remote:
         assert facts(local.reset(9)) == facts(remote.reset(9))
         for _ in range(40):
-            action = random_action(rng, local.seen, ANY_TYPES)
+            action = random_action(rng, local.last_elements, ANY_TYPES)
             assert facts(local.perform(action)) == facts(remote.perform(action)), action
             assert remote.read_elements() == local.read_elements()
 

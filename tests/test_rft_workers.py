@@ -1,5 +1,6 @@
-"Worker processes that play for a learner: one is killed and the others go on; when all are, the learner says so in time."
+"Worker processes that play for a learner: one is killed and the others go on; when all are, the learner says so in time. Engines."
 import multiprocessing
+import os
 import sys
 
 import pytest
@@ -72,3 +73,36 @@ def test_a_worker_ends_with_its_learner():
         source.close()
         worker.join(120)
         assert worker.exitcode == 0
+
+
+def dice_group(weights, version, start, limit, seed):
+    "What a worker of an engine does, without a model."
+    from oaml.runtime.rollouts import pack_groups, play_groups
+    from oaml.runtime.workers import start_from_json
+    _, fmt, rules, _, reward = pieces()
+    assert weights == b"w"
+    return pack_groups(play_groups(Dice(), [start_from_json(start)], fmt, rules, seed, version, reward, lambda s: limit))
+
+
+def dies(*call): os._exit(1)
+
+
+def engine_source(engine, play_start):
+    from oaml.runtime.workers import EngineSource
+    return EngineSource(*pieces(), engine=engine, weights=lambda drawer: b"w", play_start=play_start, deadline=300.)
+
+
+def test_processes_of_an_engine_play_as_this_one_does():
+    from oaml.ingest.engines import open_engine
+    def outcome(engine):
+        with open_engine(engine) as calls:
+            source = engine_source(calls, dice_group)
+            groups = [g for version in range(2) for g in source.next_groups(Dice(), version)]
+            return [[(r.start, r.version, r.reward, len(r.steps)) for r in g.rollouts] for g in groups], source.counts
+    assert outcome("processes:2") == outcome(None)
+
+
+def test_a_process_of_an_engine_that_dies_ends_the_round():
+    from oaml.ingest.engines import open_engine
+    with pytest.raises(RuntimeError, match="terminated abruptly"), open_engine("processes:1") as calls:
+        engine_source(calls, dies).next_groups(Dice(), 0)

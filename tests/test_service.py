@@ -155,7 +155,7 @@ def test_an_unknown_index_is_refused_and_takes_no_slot(served):
 def test_a_user_message_is_not_the_agents(served):
     begin(served, "plain")
     status, why = detail(ask(served, "interact", session_id=1, messages=[dict(role="user", content="hi")]))
-    assert (status, why) == (422, "messages[0].role: 'user' is not assistant")
+    assert (status, why) == (400, "messages[0].role: 'user' is not assistant")
     assert interact(served).status_code == 200
 
 
@@ -208,10 +208,10 @@ def test_bad_input_changes_nothing(served):
     post = lambda route, data, **headers: served.http_.post(route, content=data, headers=headers)
     wrong = [
         (begin(served, "plain"), 400, "Session ID already exists: 1"),
-        (ask(served, "interact", session_id=1, messages=[]), 422, "messages: is empty"),
-        (ask(served, "interact", session_id=1), 422, "messages: is empty"),
-        (ask(served, "interact", session_id=1, messages=[call]), 422, "no tool 'pres'; did you mean 'press'?; this session offers press"),
-        (ask(served, "interact", session_id=1, messages=[dict(role="assistant")]), 422, "neither content nor tool_calls"),
+        (ask(served, "interact", session_id=1, messages=[]), 400, "messages: is empty"),
+        (ask(served, "interact", session_id=1), 400, "messages: is empty"),
+        (ask(served, "interact", session_id=1, messages=[call]), 400, "no tool 'pres'; did you mean 'press'?; this session offers press"),
+        (ask(served, "interact", session_id=1, messages=[dict(role="assistant")]), 400, "neither content nor tool_calls"),
         (interact(served, id=2), 400, "No such session"), (ask(served, "cancel", session_id=2), 400, "No such session"),
         (ask(served, "interact", session_id="one", messages=says("x")), 400, "is no number of a session"),
         (ask(served, "start_sample", index="plain"), 400, "session_id: None"),
@@ -387,7 +387,7 @@ def test_a_client_behind_a_controller(served):
             assert client.calculate_overall(outputs) == dict(done=2)
             with pytest.raises(TaskServerError, match="400: index: no sample 'nil'"): client.start("nil")
             with client.start("plain") as sample:
-                with pytest.raises(TaskServerError, match="422: messages: is empty"): sample.interact([])
+                with pytest.raises(TaskServerError, match="400: messages: is empty"): sample.interact([])
                 assert sample.interact("y").messages  # the refused request took no number
                 twice = client.ask("POST", "/interact", dict(session_id=sample.id, messages=says("y")), sample.number)
                 assert twice["messages"] == sample.turn.messages and served.task.acts.count("y") == 1

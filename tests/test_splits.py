@@ -26,7 +26,7 @@ def play(seed, family=None):
     "The oracle's episode of `seed`: hashes of its screens, and of (layout, theme, goal text)."
     device, history = AppDevice("login", family=family), []
     screens = [device.reset(seed).screen_hash()]
-    layout = [(e.role, e.name, e.box) for e in device.seen]
+    layout = [(e.role, e.name, e.box) for e in device.last_elements]
     triple = digest([layout, look(device.stage.theme), device.goal.text])
     while (action := acceptable_targets(device, history)[0].action).type != "done":
         history.append(action)

@@ -63,9 +63,9 @@ def walk_episode(
     if not did and rng.random() < config.disturbed: disturb(device, rng)
     steps, history = [], []
     for k in range(len(did) + 2*device.app.step_budget):
-        target = first_of(acceptable_targets(device, history, config.fmt.precision), device.seen)
+        target = first_of(acceptable_targets(device, history, config.fmt.precision), device.last_elements)
         action = target.action
-        steps.append((device.screen, device.seen, target))
+        steps.append((device.screen, device.last_elements, target))
         if k < len(did): acts = [did[k]]
         elif action.type == "done": break
         else: acts = [action] + [careless_act(device, rng)]*(not did and rng.random() < config.slip)

@@ -92,9 +92,9 @@ def look(self: AppDevice,
     draw: bool=True, # False: the frame's image is empty, which is faster
 ) -> Frame:
     "The screen as it is now; grey while the application is stopped."
-    self.seen = self._require_episode().read_elements()
+    self.last_elements = self._require_episode().read_elements()
     log, self._log = tuple(self._log), []
-    return Frame(self._picture() if draw else NOTHING, self.seen, self.screen.ui.clock, log)
+    return Frame(self._picture() if draw else NOTHING, self.last_elements, self.screen.ui.clock, log)
 
 @patch
 def _picture(self: AppDevice) -> np.ndarray:
@@ -131,7 +131,7 @@ def plan(self: AppDevice,
     history: list[Action]=(), # actions so far
 ) -> list[Intent]:            # the preferred one first
     "Every acceptable next intent on what is seen."
-    return self.app.plan(self.seen, self.goal, list(history))
+    return self.app.plan(self.last_elements, self.goal, list(history))
 
 # %% ../../nbs/04b_devices.app_device.ipynb #d6471ecd
 @patch
@@ -148,10 +148,10 @@ def feed(self: AppDevice,
     draw: bool=True,         # False: the frame's image is empty, which is faster
 ) -> Frame:
     "Carry out events one after the other; what the application hears is logged."
-    before = self._require_episode().seen
+    before = self._require_episode().last_elements
     for event in events: self._advance(event)
     frame = self.look(draw)
-    self.effect = before != self.seen
+    self.effect = before != self.last_elements
     return frame
 
 # %% ../../nbs/04b_devices.app_device.ipynb #9c44c132
@@ -240,7 +240,7 @@ def manage(self: AppDevice,
         raise DeviceError(f"{call}: the screen is {self.size[0]}x{self.size[1]} pixels")
     if isinstance(call, Tap|PressButton):
         for event in _tap_events(call) if isinstance(call, Tap) else [KeyDown(call.button)]: self._advance(event)
-        self.seen = self.read_elements()
+        self.last_elements = self.read_elements()
     elif isinstance(call, Rotate):
         if call.orientation:
             raise DeviceError("Rotate: a synthetic screen stays upright; leave the step out or use PORTRAIT_0")
@@ -260,7 +260,7 @@ def _start_or_stop(self: AppDevice, call: ForceStop|ClearCache|StartActivity):
         raise DeviceError(f"{call.full_activity}: the one activity is {main}")
     if isinstance(call, ClearCache): self.screen = _at(self.start, self.screen.ui.clock)
     else: self.running = isinstance(call, StartActivity)
-    self.seen = self.read_elements()
+    self.last_elements = self.read_elements()
 
 def _tap_events(call: Tap) -> tuple[Event, ...]:
     "A short touch."

@@ -628,10 +628,10 @@ def _guarded(route: ServiceRoute, access: Access):
     if route.method == "WS": return WebSocketRoute(route.path, conversation)
     return Route(route.path, _endpoint(route, access), methods=[route.method])
 
-def _as_refusal(request: Any, e: Exception) -> Refusal:
+def _as_refusal(request: Any, e: Exception, invalid: int) -> Refusal:
     "What stands for an error that a request met."
     if isinstance(e, Refusal): return e
-    if isinstance(e, SchemaError): return Refusal(400 if "is not JSON" in str(e) else 422, str(e))
+    if isinstance(e, SchemaError): return Refusal(400 if "is not JSON" in str(e) else invalid, str(e))
     refusal = Refusal(e.status_code, f"there is no {request.method} {request.url.path}")  # 404, 405
     refusal.headers.update(e.headers or {})
     return refusal
@@ -662,6 +662,7 @@ def service_app(
     leases: LeaseTable,              # watched while the application lives, closed at its end
     error: Callable[[Refusal], dict]=lambda refusal: dict(error=str(refusal)), # the body of an answer that refuses
     around: Callable[[], Any]=nullcontext, # an asynchronous context, held while the application lives and its leases are closed
+    invalid: int=422,                # status of an answer to what has not the form that it should
 ) -> DirectRoutes:
     "An ASGI application. Needs the extra `serve`."
     need_serve()
@@ -674,7 +675,7 @@ def service_app(
             watching.cancel()
             await leases.close_all()
     async def refused(request, e):
-        refusal = _as_refusal(request, e)
+        refusal = _as_refusal(request, e, invalid)
         return http_answer(error(refusal), refusal.status, refusal.headers)
     app = Starlette(routes=[_guarded(r, access) for r in routes], lifespan=life,
                     exception_handlers={Refusal: refused, SchemaError: refused, 404: refused, 405: refused})

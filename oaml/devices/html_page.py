@@ -304,9 +304,9 @@ def look(self: HtmlDevice,
 ) -> Frame:
     "The screen as it is now; grey while the application is stopped."
     self._require_episode()._act()
-    self.seen = self.read_elements() if self.with_tree else super(HtmlDevice, self).read_elements()
+    self.last_elements = self.read_elements() if self.with_tree else super(HtmlDevice, self).read_elements()
     log, self._log = tuple(self._log), []
-    return Frame(self._picture() if draw else NOTHING, self.seen, self.screen.ui.clock, log)
+    return Frame(self._picture() if draw else NOTHING, self.last_elements, self.screen.ui.clock, log)
 
 @patch
 def _picture(self: HtmlDevice) -> np.ndarray:
@@ -369,7 +369,7 @@ def _acts(device: AppDevice, rng: Random, careless: int) -> Iterator[Action]:
         if action.type == "done": break
         yield action
     assert device.solved(), f"{device.app.name}, seed {device.seed}: the oracle does not get there"  # nor does the page
-    for _ in range(careless): yield random_action(rng, device.seen, ANY_TYPES)
+    for _ in range(careless): yield random_action(rng, device.last_elements, ANY_TYPES)
 
 def _same(pillow: AppDevice, page: HtmlDevice, a: Frame, b: Frame, where: str):
     "Raise AssertionError if the two devices or their frames differ."

@@ -65,7 +65,7 @@ def acceptable_targets(
     precision: int=3,            # decimals of coordinates
 ) -> list[Target]:
     "Every right next act on the device's screen, the preferred one first."
-    return [intent_target(i, device.seen, precision) for i in device.plan(history)]
+    return [intent_target(i, device.last_elements, precision) for i in device.plan(history)]
 
 # %% ../../nbs/04c_devices.oracle.ipynb #4c3020b2
 def play_oracle(

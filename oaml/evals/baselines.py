@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['HEARTBEAT', 'QUOTED', 'THUMB', 'AgentView', 'Agent', 'view_of', 'introduce', 'DoNothing', 'RandomAgent', 'Oracle',
-           'PolicyAgent', 'moving_bar', 'goal_template', 'text_slot', 'fill_slot', 'Memoriser', 'thumbnail',
-           'NearestScreen']
+           'PolicyAgent', 'moving_bar', 'ReportedBar', 'goal_template', 'text_slot', 'fill_slot', 'Memoriser',
+           'thumbnail', 'NearestScreen']
 
 # %% ../../nbs/15a_evals.baselines.ipynb #1627e84e
 import re
@@ -26,6 +26,7 @@ from ..apps.app import random_action
 from ..devices.app_device import AppDevice
 from ..devices.episode import EpisodeDriver
 from ..devices.oracle import acceptable_targets
+from ..ingest.engines import ProgressReporter
 from ..runtime.policy import AgentPolicy
 from ..schemas.sessions import Action, Episode
 
@@ -127,9 +128,10 @@ def moving_bar(
     what: str,      # stands before it
     total: int,     # of what is counted
     unit: str,      # such as episode
-    progress: bool, # False: draw nothing
-) -> Iterator[tqdm]:
+    progress: bool|ProgressReporter, # False: draw nothing; a reporter: count for the bar of another process
+) -> "Iterator[tqdm|ReportedBar]":
     "A progress bar that is drawn every `HEARTBEAT`, whether or not something was finished."
+    if isinstance(progress, ProgressReporter): return (yield ReportedBar(progress, unit))
     over = Event()
     with tqdm(total=total, desc=what, unit=unit, disable=not progress, leave=False) as bar:
         def beat():
@@ -140,6 +142,28 @@ def moving_bar(
         finally:
             over.set()
             if progress: clock.join()
+
+# %% ../../nbs/15a_evals.baselines.ipynb #994b1393
+class ReportedBar:
+    "What `tqdm` has of a bar, on a worker: each count goes to the process that draws."
+    def __init__(self,
+        report: ProgressReporter, # of the worker
+        unit: str,                # such as episode
+    ): self.report, self.unit, self.n, self._others = report, unit, 0, Counter()
+
+    def update(self,
+        n: int=1, # more
+    ):
+        "Count what was finished."
+        self.n += n
+        if n: self.report(**{self.unit: n})
+
+    def set_postfix(self,
+        **counts: int, # from the bar's beginning
+    ):
+        "Count what was done besides."
+        self.report(**(Counter(counts) - self._others))
+        self._others = Counter(counts)
 
 # %% ../../nbs/15a_evals.baselines.ipynb #8a47f4ee
 QUOTED = re.compile(r"'([^']*)'")

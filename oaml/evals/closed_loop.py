@@ -19,6 +19,7 @@ from ..devices.episode import EpisodeDriver
 from ..devices.oracle import acceptable_targets, play_oracle
 from .baselines import Agent, introduce, moving_bar, view_of
 from .trajectory_matching import BATCH, Ratio, matches
+from ..ingest.engines import ProgressReporter
 from ..ingest.store import write_atomic
 from ..schemas.arguments import check_arguments
 from ..schemas.sessions import Action, Target, from_dict, to_dict
@@ -67,7 +68,7 @@ def run_episodes(
     agent: Agent,                            # acts
     make_device: Callable[[], AppDevice],    # a fresh device for each episode
     seeds: Sequence[int],                    # of the episodes
-    progress: bool=False,                    # show a bar of finished episodes, and of actions
+    progress: bool|ProgressReporter=False,   # show a bar of finished episodes and of actions, here or where the reporter says
 ) -> list[Outcome]:                          # in the order of `seeds`
     "Every episode to its DONE or to the step budget (seed document 1, 12.1)."
     begun = [_begin(make_device(), s) for s in seeds]

@@ -27,7 +27,7 @@ from ..ui.themes import FAMILIES
 def _disturb(device: AppDevice, rng: Random):
     "What `disturb` does, then up to four acts of any kind: words to the user, right clicks, chords."
     disturb(device, rng)
-    for _ in range(rng.randrange(5)): device.perform(random_action(rng, device.seen, ANY_TYPES, ANY_KEYS), draw=False)
+    for _ in range(rng.randrange(5)): device.perform(random_action(rng, device.last_elements, ANY_TYPES, ANY_KEYS), draw=False)
 
 def check_oracle(
     app: App|str,                        # an application or its name

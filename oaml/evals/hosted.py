@@ -7,6 +7,7 @@ __all__ = ['BudgetSpent', 'Budget', 'EpisodeAnswers', 'read_answers', 'HostedEpi
            'load_hosted']
 
 # %% ../../nbs/15i_evals.hosted.ipynb #e27fefad
+import itertools
 import json
 import threading
 from collections.abc import Callable, Sequence
@@ -14,11 +15,9 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tqdm.auto import tqdm
-
 from ..config import PROVIDERS, settings
 from ..devices.app_device import AppDevice
-from .baselines import PolicyAgent, AgentView
+from .baselines import PolicyAgent, AgentView, moving_bar
 from .closed_loop import Outcome, run_episodes
 from .trajectory_matching import predict_steps
 from ..ingest.store import write_atomic
@@ -72,8 +71,9 @@ class EpisodeAnswers(VLMAdapter):
         budget: Budget,           # counts
         file: Path|None=None,     # JSON; None: nothing is stored
         names: dict|None=None,    # what the file must be about: agent, suite, app, seed and more
+        answered: Callable[[], None]=lambda: None, # called after each answer
     ):
-        self.adapter, self.budget, self.file, self.names = adapter, budget, file, names or {}
+        self.adapter, self.budget, self.file, self.names, self.answered = adapter, budget, file, names or {}, answered
         self.prompt_format = adapter.prompt_format
         self.rows = read_answers(file, self.names) if file and file.exists() else []
         self._next = 0
@@ -102,6 +102,7 @@ class EpisodeAnswers(VLMAdapter):
             raise ValueError(f"{self.file}: answer {self._next} was given to another question; the screens or prompts of this "
                              "oaml differ from those it was asked with. Choose another --out")
         self._next += 1
+        self.answered()
         return row["text"]
 
     def _ask(self, question: str, sample: dict, *how):
@@ -164,12 +165,13 @@ class HostedAgent:
         make_device: Callable[[], AppDevice],  # a fresh device for each episode
         seeds: Sequence[int],                  # of the episodes
         episodes: list[Episode],               # the oracle's, of the same seeds
-        progress: bool=False,                  # show a bar of finished episodes
+        progress: bool=False,                  # show a bar of finished episodes, and of answers
     ) -> list[HostedEpisode]:                  # in the order of `seeds`
         "Every episode, `adapter.concurrency` at once. Raises ApiError or ValueError; what was answered is stored."
-        with (ThreadPoolExecutor(self.adapter.concurrency) as pool,
-              tqdm(total=len(seeds), desc=self.name, unit="episode", disable=not progress, leave=False) as bar):
-            jobs = [pool.submit(self._play, suite, make_device, s, e) for s, e in zip(seeds, episodes, strict=True)]
+        counted = itertools.count(1)
+        with ThreadPoolExecutor(self.adapter.concurrency) as pool, moving_bar(self.name, len(seeds), "episode", progress) as bar:
+            def answered(): bar.set_postfix(answers=next(counted))  # an episode may take long, and its bar is to move
+            jobs = [pool.submit(self._play, suite, make_device, s, e, answered) for s, e in zip(seeds, episodes, strict=True)]
             try:
                 for job in as_completed(jobs): bar.update(job.result() is not None)
             except BaseException:  # a stop from the keyboard, too: the others end after the question they are at
@@ -178,12 +180,12 @@ class HostedAgent:
                 raise
             return [job.result() for job in jobs]
 
-    def _play(self, suite: str, make_device: Callable[[], AppDevice], seed: int, episode: Episode) -> HostedEpisode:
+    def _play(self, suite: str, make_device: Callable[[], AppDevice], seed: int, episode: Episode, answered: Callable[[], None]) -> HostedEpisode:
         "One episode."
         device = make_device()
         names = dict(agent=self.name, base_url=self.adapter.base_url, temperature=self.adapter.temperature,
                      prompt_format=self.adapter.prompt_format, suite=suite, app=device.app.name, seed=seed)
-        answers = EpisodeAnswers(self.adapter, self.budget, self.folder and self.folder/f"{device.app.name}-{seed}.json", names)
+        answers = EpisodeAnswers(self.adapter, self.budget, self.folder and self.folder/f"{device.app.name}-{seed}.json", names, answered)
         agent = self._agent(answers)
         predicted, outcomes = predict_steps(agent, [episode]), run_episodes(agent, lambda: device, [seed])
         usage, prices = answers.usage, self.budget.prices

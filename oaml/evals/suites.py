@@ -8,8 +8,9 @@ __all__ = ['SUITES', 'EPISODES_A_CALL', 'ROW', 'TOTALS', 'AGENTS', 'KNOWN_SESSIO
 
 # %% ../../nbs/15d_evals.suites.ipynb #e9ba47c9
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -21,11 +22,11 @@ from ..apps.app import split_seeds
 from ..apps.catalog import HELD_OUT_APP, TRAIN_APPS, load_app
 from ..apps.phone import PHONE_SIZE
 from ..devices.app_device import SCREEN_SIZE, AppDevice
-from .baselines import Agent, DoNothing, Memoriser, NearestScreen, Oracle, PolicyAgent, RandomAgent
+from .baselines import Agent, DoNothing, Memoriser, NearestScreen, Oracle, PolicyAgent, RandomAgent, moving_bar
 from .closed_loop import Outcome, run_episodes, summarise
 from .hosted import HostedAgent, HostedEpisode, is_hosted, load_hosted, spending
 from .trajectory_matching import Scores, predict_steps
-from ..ingest.engines import open_engine
+from ..ingest.engines import ProgressReporter, open_engine, progress_host, receive_counts
 from ..ingest.synthetic import generate_synthetic_sessions, record_episode
 from ..runtime.policy import load_policy
 from ..schemas.arguments import check_arguments
@@ -102,15 +103,17 @@ class Report:
         for e, p in zip(self.episodes, self.predicted): scores.add_episode(e, p)
         return scores
 
-def _run_app(agents: list[Agent], suite: Suite, app: str, seeds: Iterable[int], progress: bool=False) -> list[Report]:
+def _run_app(agents: list[Agent], suite: Suite, app: str, seeds: Sequence[int], progress: bool|ProgressReporter=False) -> list[Report]:
     "A report for each agent: acting, and on the oracle's screens of the same seeds, kept no longer than this takes."
     with tempfile.TemporaryDirectory(prefix="oaml-eval-") as folder:
-        device = suite.device(app)
-        bar = tqdm(seeds, f"{app}, recorded", unit="episode", disable=not progress, leave=False)
-        episodes = [record_episode(device, s, Path(folder)) for s in bar]
+        device, episodes = suite.device(app), []
+        with moving_bar(f"{app}, recorded", len(seeds), "recording", progress) as bar:
+            for s in seeds:
+                episodes.append(record_episode(device, s, Path(folder)))
+                bar.update()
         return [_report(a, suite, app, seeds, episodes, progress) for a in agents]
 
-def _report(agent: Agent, suite: Suite, app: str, seeds: Iterable[int], episodes: list[Episode], progress: bool) -> Report:
+def _report(agent: Agent, suite: Suite, app: str, seeds: Sequence[int], episodes: list[Episode], progress: bool|ProgressReporter) -> Report:
     "What one agent did."
     if isinstance(agent, HostedAgent):
         played = agent.play(suite.name, lambda: suite.device(app), seeds, episodes, progress)
@@ -146,18 +149,30 @@ def _loaded(agents: Sequence[Agent|AgentByName]) -> list[Agent]:
 # %% ../../nbs/15d_evals.suites.ipynb #15d10003
 EPISODES_A_CALL = 25 # that an engine plays together: of a hundred, four workers get something
 
-def _run_part(agents: list, suite: Suite, part: tuple[str, Sequence[int]]) -> list[Report]:
+def _run_part(agents: list, suite: Suite, progress: bool|ProgressReporter, part: tuple[str, Sequence[int]]) -> list[Report]:
     "On a worker: a report for each agent, of some seeds of one application."
-    return _run_app(_loaded(agents), suite, *part)
+    return _run_app(_loaded(agents), suite, *part, progress)
+
+@contextmanager
+def _engine_bar(name: str, total: int, calls: Executor, progress: bool) -> Iterator[tuple[tqdm, bool|ProgressReporter]]:
+    "A bar of episodes acted, all other counts beside it; and what the workers of `calls` report to."
+    with moving_bar(name, total, "episode", progress) as bar:
+        def show(totals):
+            bar.set_postfix({k: v for k, v in totals.items() if k != "episode"})
+            bar.update(max(0, totals["episode"] - bar.n))
+        if not progress: return (yield bar, False)
+        with receive_counts(show, progress_host(calls)) as report: yield bar, report
 
 def _run_in_parts(agents: list, suite: Suite, seeds: Sequence[int], progress: bool, engine: str|Executor) -> list[list[Report]]:
     "For each agent its reports, one an application; played by the engine."
     if any(isinstance(a, HostedAgent) for a in agents):
         raise ValueError("engine: a hosted model has threads of its own; say how many by concurrency=")
     parts = [(app, seeds[i:i+EPISODES_A_CALL]) for app in suite.apps for i in range(0, len(seeds), EPISODES_A_CALL)]
-    with open_engine(engine) as calls:
-        played = list(tqdm(calls.map(partial(_run_part, agents, suite), parts), suite.name, len(parts), unit="part",
-                           disable=not progress, leave=False))
+    total, played = len(agents)*len(seeds)*len(suite.apps), []
+    with open_engine(engine) as calls, _engine_bar(suite.name, total, calls, progress) as (bar, report):
+        for reports in calls.map(partial(_run_part, agents, suite, report), parts):
+            played.append(reports)
+            bar.update(max(0, sum(len(r.outcomes) for p in played for r in p) - bar.n))  # though a worker's report was lost
     return [[_joined(app, [r for r in mine if r.app == app]) for app in suite.apps] for mine in zip(*played)]
 
 def _joined(app: str, reports: list[Report]) -> Report:

@@ -14,6 +14,7 @@ from statistics import NormalDist
 import numpy as np
 
 from .baselines import Agent, AgentView, moving_bar
+from ..ingest.engines import ProgressReporter
 from ..schemas.arguments import check_arguments
 from ..schemas.sessions import Action, Episode, Step, Target
 
@@ -170,7 +171,7 @@ BATCH = 64 # screens a batch
 def predict_steps(
     agent: Agent,             # predicts
     episodes: list[Episode],  # recorded, with their screens
-    progress: bool=False,     # show a bar
+    progress: bool|ProgressReporter=False, # show a bar, here or where the reporter says
 ) -> list[list[Action]]:      # a list for each episode, an action for each step
     "The agent's action on every recorded screen, the recorded actions as history."
     flat = [(e, k) for e in episodes for k in range(len(e.steps))]

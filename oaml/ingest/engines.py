@@ -4,20 +4,24 @@
 
 # %% auto #0
 __all__ = ['ENGINE_FORMS', 'RAY_RETRIES', 'wait_for', 'EngineSpec', 'parse_engine', 'InlineEngine', 'ProcessEngine',
-           'missing_ray', 'RayEngine', 'ActorEngine', 'open_engine']
+           'missing_ray', 'RayEngine', 'ActorEngine', 'open_engine', 'ProgressReporter', 'receive_counts',
+           'progress_host']
 
 # %% ../../nbs/08b_ingest.engines.ipynb #47ec0003
 import importlib.util
+import json
 import logging
 import os
+import secrets
 import signal
 import socket
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from multiprocessing import get_context, parent_process
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 from fastcore.basics import patch
@@ -248,3 +252,55 @@ def open_engine(
         made.shutdown(cancel_futures=True)
         raise
     else: made.shutdown()
+
+# %% ../../nbs/08b_ingest.engines.ipynb #b0e3dcc8
+@dataclass(frozen=True)
+class ProgressReporter:
+    "Reports counts from a worker to whoever runs `receive_counts`; it travels with a call's arguments."
+    host: str                    # that receives
+    port: int                    # where it listens, UDP
+    token: str=field(repr=False) # a datagram without it is ignored
+
+    def __call__(self,
+        **counts: int, # added to those reported before, by name
+    ):
+        "Send them; what cannot be sent is not reported."
+        with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as out:
+            out.sendto(json.dumps([self.token, counts]).encode(), (self.host, self.port))
+
+_DATAGRAM = 4096 # bytes of a report, at most
+
+def _add_up(listening: socket.socket, report: ProgressReporter, over: Event, show: Callable):
+    "In a thread: sum the reports until it is `over`."
+    totals = Counter()
+    while not over.is_set():
+        try: token, counts = json.loads(listening.recv(_DATAGRAM))
+        except (ValueError, TypeError, TimeoutError): continue
+        if token == report.token and counts: show(totals := totals + Counter(counts))
+
+# %% ../../nbs/08b_ingest.engines.ipynb #04a7dc66
+@contextmanager
+def receive_counts(
+    show: Callable[[Counter], None], # gets all sums after each report, in a thread
+    host: str="127.0.0.1",           # this machine, as the workers reach it
+) -> Iterator[ProgressReporter]:     # for the workers
+    "Add up what workers report, for the time of a `with`."
+    over = Event()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listening:
+        listening.bind((host, 0))
+        listening.settimeout(1)
+        report = ProgressReporter(host, listening.getsockname()[1], secrets.token_hex(16))
+        (thread := Thread(target=_add_up, args=(listening, report, over, show), daemon=True)).start()
+        try: yield report
+        finally:
+            over.set()
+            report()  # wakes the thread
+            thread.join()
+
+def progress_host(
+    calls: Executor, # an engine
+) -> str:
+    "This machine, as the engine's workers reach it."
+    if not isinstance(calls, RayEngine): return "127.0.0.1"
+    import ray
+    return ray.util.get_node_ip_address()

@@ -61,7 +61,7 @@ def _record_step(driver: EpisodeDriver, screens: Path, precision: int) -> Step:
     "The oracle's next step on what is shown, with its reason and every acceptable act."
     device, frame = driver.device, driver.frame
     targets = acceptable_targets(device, driver.actions, precision)
-    thought, _ = reason_of(targets[0], device.seen, device.goal.text)
+    thought, _ = reason_of(targets[0], device.last_elements, device.goal.text)
     return Step(frame.clock/1000, save_observation(frame, screens), targets[0].action, thought, targets)
 
 # %% ../../nbs/08c_ingest.synthetic.ipynb #67014ea4
@@ -72,11 +72,11 @@ def careless_act(
     "A click on some widget, some text of the goal wherever the caret is, or anything."
     kind, words = rng.random(), [v for _, v in device.goal.facts if isinstance(v, str) and v]
     if kind < .3 and words: return Action("type", text=rng.choice(words))
-    places = [e.box for e in device.seen if e.role in FOCUSABLE]
+    places = [e.box for e in device.last_elements if e.role in FOCUSABLE]
     if kind < .8 and places:
         x0, y0, x1, y1 = rng.choice(places)
         return Action("click", x=(x0+x1)/2, y=(y0+y1)/2)
-    return random_action(rng, device.seen)
+    return random_action(rng, device.last_elements)
 
 # %% ../../nbs/08c_ingest.synthetic.ipynb #044028e3
 def disturb(

@@ -7,15 +7,15 @@ __all__ = ['EngineName', 'LLMKind', 'StatusLiteral', 'LessonTier', 'IterationRun
            'AggregatedMetricsResponse', 'RunMetricsResponse', 'RunConfigEntrySchema', 'SessionAnalysisResponse',
            'StrictRecord', 'RecordError', 'record_problem', 'parse_record', 'record_bytes', 'TrainConfig', 'LLMBudget',
            'LoopConfig', 'StartSessionRequest', 'SessionConfig', 'StatusData', 'EntityMetadata',
-           'UpdateMetadataRequest', 'UpdateMetadataResponse', 'RewardSpec', 'TermStats', 'EvalPoint', 'TrainSummary',
-           'IterationRunInfo', 'MeanStdSeries', 'AggregatedMetrics', 'RunMetricsDetail', 'RunConfigEntry',
-           'IterationAggregation', 'Criterion', 'RolloutJudgment', 'ReplayRow', 'ReplayRecord', 'JudgmentResult',
-           'ReviseResult', 'Lesson', 'LineageEntry', 'Lineage', 'LoopResult', 'SessionAnalysis', 'EventSummary',
-           'EventDetail', 'SessionDetail', 'IterationSummary', 'IterationDetail', 'LoopIterationSummary',
-           'MetricsResponse', 'StartSessionResponse', 'StopResponse', 'TrashItem', 'ResourceStatusResponse', 'EnvInfo',
-           'RewardTemplateInfo', 'StartBenchmarkRequest', 'StartBenchmarkResponse', 'BenchmarkOptionsResponse',
-           'BenchmarkRunSummary', 'BenchmarkRunDetail', 'StopBenchmarkResponse', 'RunStatus', 'VlmMessage',
-           'VlmChatRequest', 'VlmChatResponse', 'VlmStatusResponse']
+           'UpdateMetadataRequest', 'UpdateMetadataResponse', 'RewardSpec', 'TermStats', 'EvalPoint', 'AuditRecord',
+           'TrainSummary', 'IterationRunInfo', 'MeanStdSeries', 'AggregatedMetrics', 'RunMetricsDetail',
+           'RunConfigEntry', 'IterationAggregation', 'Criterion', 'RolloutJudgment', 'ReplayRow', 'ReplayRecord',
+           'JudgmentResult', 'ReviseResult', 'Lesson', 'LineageEntry', 'Lineage', 'LoopResult', 'SessionAnalysis',
+           'EventSummary', 'EventDetail', 'SessionDetail', 'IterationSummary', 'IterationDetail',
+           'LoopIterationSummary', 'MetricsResponse', 'StartSessionResponse', 'StopResponse', 'TrashItem',
+           'ResourceStatusResponse', 'EnvInfo', 'RewardTemplateInfo', 'StartBenchmarkRequest', 'StartBenchmarkResponse',
+           'BenchmarkOptionsResponse', 'BenchmarkRunSummary', 'BenchmarkRunDetail', 'StopBenchmarkResponse',
+           'RunStatus', 'VlmMessage', 'VlmChatRequest', 'VlmChatResponse', 'VlmStatusResponse']
 
 # %% ../../nbs/17a_prompt2policy.contracts.ipynb #698f151a
 import difflib
@@ -84,7 +84,7 @@ class TrainConfig(StrictRecord):
     num_steps: int = Field(2048, ge=8, le=2**20)             # steps of each environment between updates
     num_envs: int = Field(1, ge=1, le=1024)                  # environments in one process
     seed: int = Field(1, ge=0, lt=2**31)                     # of weights, exploration and episodes
-    env_id: str = Field("HalfCheetah-v5", max_length=200)    # gymnasium's id, "gui/login", ...
+    env_id: str = Field("HalfCheetah-v5", max_length=200)    # gymnasium's id, "gui:login", ...
     batch_size: int = Field(64, ge=2, le=2**20)              # samples of a gradient step
     n_epochs: int = Field(10, ge=1, le=100)                  # passes over the samples of an update
     gae_lambda: float = Field(.95, ge=0, le=1)               # bias against variance of the advantage
@@ -183,6 +183,11 @@ class EvalPoint(StrictRecord):
     facts: dict[str, float]  # means of what the engine knows to be true, such as x_velocity in m/s
 
 # %% ../../nbs/17a_prompt2policy.contracts.ipynb #11eadf24
+class AuditRecord(StrictRecord):
+    "What the engine alone knows of a run's held-out episodes. No reward, judge or reviser is given it."
+    seeds: list[int]                           # of the episodes
+    facts: dict[str, list[float]]              # an entry for each, such as success, 0 or 1
+
 class TrainSummary(StrictRecord):
     "What one training came to."
     env_id: str                                # where
@@ -407,6 +412,8 @@ class LoopIterationSummary(StrictRecord):
     aggregation: IterationAggregation|None = None   # over seeds
     replay: ReplayRecord|None = None                # what the reward pays on stored episodes
     warnings: list[str] = []                        # of `analysis.guardrails`, by run
+    audit: dict[str, dict[str, float]] = {}         # of runs: means of their `AuditRecord`
+    films: dict[str, str] = {}                      # of runs: a film's name
     status: str = "unknown"                         # see `StatusLiteral`
 
 class MetricsResponse(StrictRecord):

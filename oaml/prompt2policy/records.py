@@ -163,7 +163,7 @@ class IterationRecord(RecordFolder):
 _FILES = dict(config_path="config.json", reward_fn_path="reward_fn.py", reward_spec_path="reward_spec.json",
               summary_path="summary.json", scalars_path="metrics/scalars.jsonl", prompt_path="prompt.txt", videos_dir="videos",
               judgment_path="judgment.json", revised_reward_path="reward_fn_revised.py", aggregation_path="aggregation.json",
-              best_run_path="best_run.json", replay_path="replay.json")
+              best_run_path="best_run.json", replay_path="replay.json", audit_path="audit.json")
 
 def _path_property(name: str) -> property: return property(lambda self: self.path/name, doc=name)
 

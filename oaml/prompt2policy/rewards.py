@@ -212,5 +212,6 @@ def replay_problems(
     "Why the reward would teach the wrong thing; empty if nothing speaks against it."
     of = {r.agent: r for r in rows}
     if best not in of: raise RewardError(f"there is no episode of {best!r} to compare with")
-    return [f"{r.agent} earns {r.mean:.3g} an episode, {best} only {of[best].mean:.3g}: it can be earned without doing the task"
-            for r in rows if r.agent != best and r.mean >= of[best].mean]
+    most = of[best].mean
+    return [f"{r.agent} earns {r.mean:.3g} an episode, {f'{best} only {most:.3g}' if r.mean > most else f'as much as {best}'}: "
+            "it can be earned without doing the task" for r in rows if r.agent != best and r.mean >= most]

@@ -8,7 +8,7 @@ __all__ = ['app', 'MENDABLE', 'ALIASES', 'miniwob', 'data', 'p2p', 'oaml_command
            'rft_worker_command', 'eval_command', 'predict_command', 'inspect_command', 'leaderboard_command',
            'demo_command', 'miniwob_collect', 'miniwob_train', 'miniwob_eval', 'serve_device_command',
            'serve_task_command', 'serve_controller_command', 'main', 'run_script', 'serve_model_command', 'data_export',
-           'data_import', 'data_validate', 'p2p_run', 'p2p_resume', 'p2p_serve']
+           'data_import', 'data_validate', 'p2p_run', 'p2p_resume', 'p2p_benchmark', 'p2p_serve']
 
 # %% ../../nbs/18i_scripts.cli.ipynb #8c4b8724
 import inspect
@@ -212,13 +212,15 @@ def rft_command(
     config: Annotated[str, typer.Argument(help="Config with an rft section, such as configs/rft.yaml.")],
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was stopped.")]=False,
     set: Annotated[list[str], typer.Option("--set", help="Change a key: section.key=value.")]=[],
+    engine: Annotated[str|None, typer.Option(help="What plays the groups: threads:N, processes:N, ray:HOST:PORT or ray:local "
+                                                  "(needs the extra scale).", show_default="this process")]=None,
 ):
     """Let a policy **practise**, and make what succeeds likelier (reinforcement fine-tuning). Needs training.max_steps.
 
     Example: `oaml rft configs/rft.yaml --set rft.apps=[login]`.
     """
     from oaml.scripts.rft import rft as run
-    result = _mendable(run, config=config, overrides=set, resume=resume)
+    result = _mendable(run, config=config, overrides=set, resume=resume, engine=engine)
     typer.echo(f"{result.status} at step {result.step}" + (f"; the agent is in {result.agent}" if result.agent else ""))
 
 @app.command("rft-worker")
@@ -306,7 +308,7 @@ def predict_command(
     from oaml.scripts.demo_policy import action_difference, expected_action, predict as ask
     right = _mendable(expected_action, text=expected) if expected is not None else None
     action = _mendable(ask, agent=agent, image=image, goal=goal, draw=draw, expected=right,
-                       say=lambda note: typer.echo(note, err=True))
+                       say=lambda note: typer.echo(note, err=True), progress=True)
     typer.echo(repr(action))
     if right: typer.echo(action_difference(right, action))
     if action.type == "failed" or right and not same_act(right, action): raise typer.Exit(1)
@@ -616,9 +618,32 @@ def p2p_resume(
     session: Annotated[str, typer.Argument(help="The session's id.")],
     runs_dir: Annotated[str, typer.Option(help="Folder with sessions.")]="runs",
 ):
-    """**Go on** with a session that was stopped, or killed, or ended in an error that is mended now."""
-    from oaml.scripts.p2p import result_text, resume_p2p
+    """**Go on** with a session or a benchmark that was stopped, or killed, or ended in an error that is mended now."""
+    from oaml.scripts.p2p import resume_benchmark, result_text, resume_p2p
+    if session.startswith("benchmark_"): return typer.echo(_mendable(resume_benchmark, job_id=session, runs_dir=runs_dir, say=typer.echo))
     typer.echo(result_text(_mendable(resume_p2p, session_id=session, runs_dir=runs_dir, say=typer.echo)))
+
+@p2p.command("benchmark")
+def p2p_benchmark(
+    cases: Annotated[str, typer.Argument(help="A CSV file with a column prompt, and env_id if the environments differ.")],
+    env: Annotated[str, typer.Option(help="Where the policies act, for lines that name no env_id.")]="HalfCheetah-v5",
+    backend: Annotated[str, typer.Option(help="Where: local, ssh:HOST, ssh:HOST:PYTHON, ray or ray:ADDRESS.")]="local",
+    parallel: Annotated[int, typer.Option(help="Cases at a time.")]=1,
+    llm: Annotated[str, typer.Option(help="Who writes, as in `oaml p2p run`.")]="scripted",
+    iterations: Annotated[int, typer.Option(help="Rounds of write, train, judge.")]=3,
+    seeds: Annotated[int, typer.Option(help="Trainings of each iteration; a pass takes three.")]=3,
+    timesteps: Annotated[int|None, typer.Option(help="Steps of each training; the environment's own if not given.")]=None,
+    runs_dir: Annotated[str, typer.Option(help="Folder for sessions.")]="runs",
+):
+    """Run a **table** of prompts, here, on another machine or on a cluster. Ctrl-C stops it; `oaml p2p resume` goes on.
+
+    Example: `oaml p2p benchmark cases.csv --env line --parallel 2`.
+    """
+    from oaml.scripts.p2p import benchmark_p2p
+    from oaml.viz.plots import results_table
+    rows = _mendable(benchmark_p2p, cases=cases, runs_dir=runs_dir, backend=backend, parallel=parallel, say=typer.echo, env=env,
+                     llm=llm, iterations=iterations, seeds=seeds, timesteps=timesteps)
+    typer.echo(results_table(rows))
 
 @p2p.command("serve")
 def p2p_serve(

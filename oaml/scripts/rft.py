@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['NEAR_REACH', 'RFT_REWARDS', 'PARTED', 'near_target_reward', 'rollout_source', 'rollout_manifest', 'loss_rule',
            'rft_evaluate', 'paired_success', 'paired_figures', 'RftTrainer', 'torch_norm', 'update_row',
-           'drawer_weights', 'load_drawer', 'workers_of', 'rft_worker', 'rft']
+           'drawer_weights', 'load_drawer', 'workers_of', 'rft_worker', 'play_start', 'rft']
 
 # %% ../../nbs/18k_scripts.rft.ipynb #1d75d0fa
 import json
@@ -14,10 +14,12 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from contextlib import ExitStack, contextmanager
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from statistics import mean
+from threading import Lock
 
 from fastcore.basics import patch
 
@@ -27,8 +29,10 @@ from ..config import load_settings
 from ..datasets.prompts import PromptFormat
 from ..devices.app_device import AppDevice
 from ..devices.oracle import play_oracle
-from ..runtime.rollouts import PlayRules, Rollout, RolloutSource, SourceRules, Start, open_start, success_reward
-from ..runtime.workers import RolloutServer, WorkedSource, rollout_worker
+from ..ingest.engines import open_engine
+from ..runtime.rollouts import (
+    PlayRules, Rollout, RolloutSource, SourceRules, Start, open_start, pack_groups, play_groups, success_reward)
+from ..runtime.workers import EngineSource, RolloutServer, WorkedSource, own_drawer, rollout_worker, start_from_json
 from ..schemas.arguments import check_arguments
 from .train import load_learner, mirror_hooks
 from ..training.checkpoints import TrainingError, log
@@ -54,13 +58,18 @@ RFT_REWARDS = dict(success=success_reward, near_target=near_target_reward)
 def rollout_source(
     config: TrainingConfig, # its rft and training sections
     fmt: PromptFormat,      # of the policy
+    engine: Executor|None=None, # plays the groups; None: this process, or whom rft.workers and rft.listen name
 ) -> RolloutSource:
     "Where the rollouts of a run come from."
     r = config.rft
     starts = [Start(app, r.first_seed + k) for k in range(r.starts) for app in r.apps]
     play = PlayRules(r.group, r.temperature, r.max_new_tokens, r.repeats)
     rules = SourceRules(r.groups, r.together, r.patience, r.staleness, r.midway, r.step_weight, r.discount, r.std)
-    kind = partial(WorkedSource, workers=r.workers, room=2*r.groups, deadline=r.deadline) if r.workers or r.listen else RolloutSource
+    kind, others = RolloutSource, r.workers or r.listen
+    if engine and others: raise ValueError("engine: rft.workers and rft.listen name others that play; leave out one or the other")
+    if others: kind = partial(WorkedSource, workers=r.workers, room=2*r.groups, deadline=r.deadline)
+    if engine: kind = partial(EngineSource, engine=engine, weights=drawer_weights, deadline=r.deadline,
+                              play_start=partial(play_start, config.model_dump_json()))
     return kind(starts, fmt, play, rules, RFT_REWARDS[r.reward], config.training.seed, r.replay)
 
 def rollout_manifest(
@@ -114,12 +123,15 @@ def paired_success(
 def paired_figures(
     pairs: list[tuple[bool, bool]], # success before and after, of each episode
 ) -> dict:
-    "What was gained and lost; None where there are no episodes."
+    """What was gained and lost, a 95% interval of the difference, and McNemar's exact p: how likely a split as uneven as that of
+    gained and lost is by chance. None where there are no episodes."""
     n, gained, lost = len(pairs), sum(b and not a for a, b in pairs), sum(a and not b for a, b in pairs)
-    if not n: return dict(episodes=0, before=None, after=None, gained=0, lost=0, difference=None, interval=None)
-    d, half = (gained - lost)/n, 1.96*math.sqrt(gained + lost - (gained - lost)**2/n)/n
+    if not n: return dict(episodes=0, before=None, after=None, gained=0, lost=0, difference=None, interval=None, p=None)
+    changed = gained + lost
+    p = min(1., 2*sum(math.comb(changed, k) for k in range(min(gained, lost) + 1))/2**changed)
+    d, half = (gained - lost)/n, 1.96*math.sqrt(changed - (gained - lost)**2/n)/n
     return dict(episodes=n, before=sum(a for a, _ in pairs)/n, after=sum(b for _, b in pairs)/n, gained=gained, lost=lost,
-                difference=d, interval=[d - half, d + half])
+                difference=d, interval=[d - half, d + half], p=p)
 
 # %% ../../nbs/18k_scripts.rft.ipynb #0055f56e
 class RftTrainer(Trainer):
@@ -143,12 +155,12 @@ class RftTrainer(Trainer):
         step: int # optimizer step, from 0
     ) -> Window:
         "Play until there is a window, and say how long that took."
-        began, before = time.perf_counter(), self.dataset.counts.copy()
+        began, cpu, before = time.perf_counter(), time.process_time(), self.dataset.counts.copy()
         try: groups = self.dataset.next_groups(self.adapter.snapshot(), step)
         except RuntimeError as e: raise TrainingError(f"step {step + 1}: {e}") from e
         experiences = self.dataset.experiences(groups)
         new = Counter({k: v - before[k] for k, v in self.dataset.counts.items()})
-        self.played = dict(new=new, seconds=time.perf_counter() - began, groups=groups)
+        self.played = dict(new=new, seconds=time.perf_counter() - began, cpu=time.process_time() - cpu, groups=groups)
         return Window(0, [[x.id] for x in experiences], experiences, float(sum(len(x.drawn.ids) for x in experiences)))
 
 # %% ../../nbs/18k_scripts.rft.ipynb #816aefa4
@@ -157,7 +169,7 @@ def train_step(self: RftTrainer,
     window: Window # from `prepare`
 ):
     "One optimizer step on what was played, or `rft.epochs` of them."
-    cfg, rft, began = self.config.training, self.config.rft, time.perf_counter()
+    cfg, rft, began, cpu = self.config.training, self.config.rft, time.perf_counter(), time.process_time()
     if not window.inputs: raise TrainingError(f"step {self.cursor.step + 1}: all advantages of the window are 0")
     for _ in range(rft.epochs):
         row = policy_gradients(self.adapter, window.inputs, loss_rule(rft), rft.temperature, cfg.per_device_train_batch_size,
@@ -169,7 +181,7 @@ def train_step(self: RftTrainer,
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
     for schedule in self.schedules: schedule.step()
-    self.learnt = row | dict(seconds=time.perf_counter() - began)
+    self.learnt = row | dict(seconds=time.perf_counter() - began, cpu=time.process_time() - cpu)
 
 def torch_norm(
     parameters: list,      # whose gradients are shortened in place
@@ -196,7 +208,8 @@ def update_row(
         groups=len(groups), dropped_uniform=new["dropped_uniform"], dropped_stale=new["dropped_stale"], replayed=new["replayed"],
         answers=sum(len(r.steps) for g in groups for r in g.rollouts), staleness=mean(ages), staleness_max=max(ages),
         **{k: learnt[k] for k in ("kl", "entropy", "clipped", "gap", "tokens")}, kl_start=learnt.get("kl_start"),
-        draw_seconds=round(played["seconds"], 3), learn_seconds=round(learnt["seconds"], 3))
+        draw_seconds=round(played["seconds"], 3), learn_seconds=round(learnt["seconds"], 3),
+        draw_cpu_seconds=round(played["cpu"], 3), learn_cpu_seconds=round(learnt["cpu"], 3))
 
 # %% ../../nbs/18k_scripts.rft.ipynb #31eb9044
 @patch
@@ -255,6 +268,7 @@ def load_drawer(
     (adapter.model if adapter.is_lora else adapter.qwen).load_state_dict(load(data))
     return adapter.snapshot()
 
+# %% ../../nbs/18k_scripts.rft.ipynb #280be861
 @contextmanager
 def workers_of(
     source: RolloutSource,  # of a run
@@ -287,6 +301,31 @@ def rft_worker(
     alone = config.model_copy(update=dict(rft=config.rft.model_copy(update=dict(workers=0, listen=None))))
     return rollout_worker(connect, rollout_source(alone, fmt), partial(load_drawer, adapter), key or _rft_key(), config.rft.deadline)
 
+# %% ../../nbs/18k_scripts.rft.ipynb #bc8c1ff0
+@lru_cache(maxsize=1)
+def _engine_learner(config: str) -> tuple:
+    "The model and the rules of a worker, by the learner's config."
+    config = TrainingConfig.model_validate_json(config)
+    fmt = config.prompt.prompt_format()
+    return load_learner(config, fmt), rollout_source(config, fmt)
+
+@lru_cache(maxsize=1)
+def _engine_drawer(config: str, weights: bytes): return load_drawer(_engine_learner(config)[0], weights)
+
+_LOADING = Lock()  # threads of an engine share a model
+
+def play_start(
+    config: str,     # of the learner, JSON
+    weights: bytes,  # safetensors, from `drawer_weights`
+    version: int,    # of them
+    start: list,     # from `start_to_json`
+    limit: int|None, # steps of an attempt from there
+    seed: int,       # of the draws
+) -> tuple[str, list[bytes]]: # a group, from `pack_groups`
+    "What a worker of an engine does: it plays one group."
+    with _LOADING: source, drawer = _engine_learner(config)[1], own_drawer(_engine_drawer(config, weights))
+    return pack_groups(play_groups(drawer, [start_from_json(start)], source.fmt, source.play, seed, version, source.reward, lambda s: limit))
+
 # %% ../../nbs/18k_scripts.rft.ipynb #409e2cdb
 @check_arguments
 def rft(
@@ -296,6 +335,7 @@ def rft(
     progress: bool=True,                    # show bars
     hooks: tuple=(),                        # objects with methods named as in the trainer's EVENTS
     key: str|None=None,                     # shared with workers in other processes; None: OAML_RFT_KEY
+    engine: str|Executor|None=None,         # what plays the groups, see `open_engine`; None: this process
 ):                                          # the trainer's `FitResult`; its `agent` is the trained adapter's folder
     "Practise from a config to a trained agent. Raises ConfigError, TrainingError or ValueError that say what to change."
     if not isinstance(config, TrainingConfig): config = load_config(config, list(overrides))
@@ -306,6 +346,7 @@ def rft(
     fmt, hooks = config.prompt.prompt_format(), (*hooks, *mirror_hooks(config))
     adapter = load_learner(config, fmt)
     reference = load_learner(config, fmt) if config.rft.reference or config.rft.beta else None
-    source = rollout_source(config, fmt)
-    trainer = RftTrainer(adapter, source, config, None, rft_evaluate(config, fmt), hooks, reference, progress)
-    with workers_of(source, config, key): return trainer.fit(resume=resume)
+    with open_engine(engine) as calls:
+        source = rollout_source(config, fmt, calls if engine else None)
+        trainer = RftTrainer(adapter, source, config, None, rft_evaluate(config, fmt), hooks, reference, progress)
+        with workers_of(source, config, key): return trainer.fit(resume=resume)

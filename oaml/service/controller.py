@@ -493,7 +493,7 @@ def app(self: TaskController) -> DirectRoutes:
     routes += [ServiceRoute("POST", path, answer) for path, answer in (("/api/start_sample", self.start_sample), ("/api/interact", self.interact),
                                                                        ("/v0.2/api/start_sample", self.old_start), ("/v0.2/api/interact", self.old_interact))]
     routes += [ServiceRoute("GET", "/", page), ServiceRoute("GET", "/health", health, health=True)]
-    return service_app(routes, self.access, self.leases, lambda refusal: dict(detail=str(refusal)), lambda: _connected(self))
+    return service_app(routes, self.access, self.leases, lambda refusal: dict(detail=str(refusal)), lambda: _connected(self), invalid=400)
 
 # %% ../../nbs/16d_service.controller.ipynb #d6219c74
 def controller_server(

@@ -188,10 +188,13 @@ class Task:
         concurrency: int=16,    # sessions at once
         tools: list|None=None,  # that the agent may call, in OpenAI's format
         full_async: bool=False, # nothing in `start_sample` blocks, so that a cancel may end it anywhere
+        *args,                  # unused: what a subclass was given besides, and passed on
+        **kwargs,               # unused, likewise; a warning names them
     ):
         if not isinstance(name, str) or not name: raise ValueError(f"name: {name!r} is no name of a task")
         if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
             raise ValueError(f"concurrency: {concurrency!r} is no number of sessions, 1 and more")
+        if args or kwargs: _LOG.warning("%s: Task takes no %s", name, ", ".join([*map(repr, args), *kwargs]))
         self.name, self.concurrency, self.tools, self.full_async = name, concurrency, check_tools(tools), full_async
 
     def get_indices(self) -> list[SampleIndex]:

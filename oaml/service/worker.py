@@ -373,7 +373,7 @@ def app(self: TaskWorker) -> DirectRoutes:
     routes += [ServiceRoute("GET", f"/api/{name}", answer) for name, answer in
                (("get_indices", indices), ("get_sessions", sessions), ("worker_status", status))]
     routes += [ServiceRoute("POST", "/api/cancel_all_with_notice", self.cancel_all), ServiceRoute("GET", "/health", health, health=True)]
-    return service_app(routes, self.access, self.leases, lambda refusal: dict(detail=str(refusal)), lambda: _living(self))
+    return service_app(routes, self.access, self.leases, lambda refusal: dict(detail=str(refusal)), lambda: _living(self), invalid=400)
 
 # %% ../../nbs/16c_service.worker.ipynb #864cdd14
 _KEEP_ALIVE_S = 120  # seconds that a connection may be idle

@@ -200,7 +200,7 @@ def policy_gradients(
     temperature: float=1.,          # that was drawn at
     prompts: int=4,                 # in a part
     bf16: bool=False,               # autocast?
-    reference=None,                 # the model that training began with; needed if `rule.beta`, else it is looked at once
+    reference=None,                 # the model that training began with; needed if `rule.beta`, else only the middle part is compared
     version: int=0,                 # of the weights now: what they drew tells how far drawing and learning are apart
     after_part: Callable[[], None]=lambda: None, # called after each part
 ) -> dict[str, float]:              # loss; kl, entropy, clipped: means over tokens; gap, nats; tokens; with a reference kl_start
@@ -208,16 +208,18 @@ def policy_gradients(
     if not experiences: raise ValueError("window: has no answers to learn from")
     tokens, total = sum(len(x.drawn.ids) for x in experiences), defaultdict(float)
     cast = lambda: torch.autocast(adapter.device.type, torch.bfloat16) if bf16 else nullcontext()
-    for part in in_parts(experiences, prompts):
+    parts = list(in_parts(experiences, prompts))
+    for k, part in enumerate(parts):
         inputs = adapter.prepare_drawn([x.sample for x in part], [x.drawn for x in part])
         mask, advantages = inputs["answer_mask"], torch.tensor([x.advantage for x in part], device=adapter.device)
         with cast(): now, entropy = adapter.log_probs(inputs, temperature)
-        wanted = reference and (rule.beta or "kl_start" not in total)
+        compared = reference and k == len(parts)//2  # one of middle length: on the shortest prompts little changes
+        wanted = compared or reference and rule.beta
         with torch.no_grad(), cast(): far = reference.log_probs(inputs, temperature)[0] if wanted else None
         old = old_log_probs(part, mask)
         loss, clipped = clipped_loss(now, old, advantages, mask, rule, far, len(experiences), tokens)
         loss.backward()
-        if wanted and "kl_start" not in total: total["kl_start"] = float((kl_k3(now.detach(), far)*mask).sum()/mask.sum())
+        if compared: total["kl_start"] = float((kl_k3(now.detach(), far)*mask).sum()/mask.sum())
         same = torch.tensor([float(x.version == version) for x in part], device=adapter.device)
         figures = _figures(now.detach(), old, entropy, mask, clipped, same) | dict(loss=float(loss.detach()))
         for name, value in figures.items(): total[name] = max(total[name], value) if name == "gap" else total[name] + value

@@ -768,7 +768,7 @@ class Editor {
     const box = this.numbers();
     this.view.model.send({ ask: "edit", row: this.row, action: this.action.value, thought: this.thought.value, box: box && box.map((v) => Number.isFinite(v) ? v : "no number") });
   }
-  hear({ edited, errors, said }) {
+  hear({ edited, errors, notice }) {
     if (edited !== this.row) return;
     for (const name of ["action", "thought", "box"]) {
       this[`${name}Error`].textContent = errors[name] || "";
@@ -778,7 +778,7 @@ class Editor {
     if (first) return this[first].focus();
     this.view.details.delete(this.row);
     this.close();
-    this.view.notify(`Corrected; ${said}`);
+    this.view.notify(`Corrected; ${notice}`);
   }
   close() {
     this.offs.forEach((f) => f());
@@ -883,14 +883,14 @@ class Live {
     this.next();
   }
   stop() { this.view.model.send({ ask: "stop", n: ++this.n }); }
-  close({ row, said } = {}) {
+  close({ row, notice } = {}) {
     this.offs.forEach((f) => f());
     this.view.live = null;
     this.view.root.classList.remove("living");
     this.view.playButton.setAttribute("aria-pressed", "false");
     this.view.stage.size(this.view.rows[this.view.at].size);
     this.view.show(row !== undefined && row < this.view.rows.length ? row : this.view.at);
-    if (said) this.view.notify(said);
+    if (notice) this.view.notify(notice);
     this.view.playButton.focus();
   }
 }

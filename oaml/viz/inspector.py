@@ -84,7 +84,7 @@ class Inspector(anywidget.AnyWidget):
         number = self.table.rows[at]["screen"]
         super().__init__(rows=self.table.rows, heads=self.table.heads, title=title or self.table.title or self.table.summary(),
                          at=at, can=dict(edit=True, play=play is not None, save=save is not None), first_screen=(self.table.screen(number) if number is not None else None) or b"")
-        self.on_msg(lambda *heard: self._hear(*heard))
+        self.on_msg(lambda *received: self._hear(*received))
 
     def __repr__(self) -> str: return f"Inspector({self.table!r}, at step {self.at})"
 
@@ -161,11 +161,11 @@ def _answer_edit(self: Inspector, message: dict) -> None:
     if action.type == "failed": return self.send(dict(edited=row, errors=dict(action=action.raw["reason"])))
     try: episode = self.correct(row, action, str(message.get("thought") or "") or None, _box_of(message.get("box")))
     except SchemaError as e: return self.send(dict(edited=row, errors={_field(p): p for p in e.problems}))
-    self.send(dict(edited=row, errors={}, said=self._kept(episode)))
+    self.send(dict(edited=row, errors={}, notice=self._save_episode(episode)))
 
 @patch
-def _kept(self: Inspector, episode: Episode) -> str:
-    "Keep an episode; what to say about it."
+def _save_episode(self: Inspector, episode: Episode) -> str:
+    "Save an episode; the text says where, or why it was not saved."
     if self.keep is None: return f"in inspector.episodes[{episode.id!r}]"
     try: return self.keep(episode)
     except (OSError, ValueError) as e: return f"not saved: {e}"
@@ -209,11 +209,11 @@ def _played(self: Inspector, do: str, action: dict|None) -> np.ndarray:
 def _answer_stop(self: Inspector, message: dict) -> None:
     "Put the played episode behind the others, and keep it."
     episode = self.play.episode() if self.play else None
-    if not episode or not episode.steps: return self.send(dict(live=message.get("n"), stopped=True, said="nothing was done"))
+    if not episode or not episode.steps: return self.send(dict(live=message.get("n"), stopped=True, notice="nothing was done"))
     same = [t for t in self.table.tracks if t.episode.id != episode.id]
     self.table.tracks, self.episodes[episode.id] = [*same, Track(episode, run="you")], episode
     self._refresh()
-    self.send(dict(live=message.get("n"), stopped=True, row=self.heads[-1]["first"], said=self._kept(episode)))
+    self.send(dict(live=message.get("n"), stopped=True, row=self.heads[-1]["first"], notice=self._save_episode(episode)))
 
 # %% ../../nbs/01e_viz.inspector.ipynb #5b438b3c
 @patch

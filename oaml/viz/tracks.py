@@ -79,14 +79,14 @@ def cut_tracks(
     stop: int|None=None, # the first that goes again; None: all stay
 ) -> list[Track]:        # those with a step left
     "The steps from `start` to `stop` of `tracks`, which keep their numbers."
-    kept, at = [], 0
+    parts, at = [], 0
     for t in tracks:
         n = len(t.episode.steps)
         a, b = max(0, start - at), n if stop is None else max(0, min(n, stop - at))
-        if a < b: kept.append(replace(t, episode=replace(t.episode, steps=t.episode.steps[a:b]), notes=t.notes[a:b],
-                                      first=t.first + a))
+        if a < b: parts.append(replace(t, episode=replace(t.episode, steps=t.episode.steps[a:b]), notes=t.notes[a:b],
+                                       first=t.first + a))
         at += n
-    return kept
+    return parts
 
 # %% ../../nbs/01c_viz.tracks.ipynb #c28387e8
 _BROWSER_IMAGES = ((b"\x89PNG", "image/png"), (b"\xff\xd8\xff", "image/jpeg"), (b"RIFF", "image/webp"), (b"GIF8", "image/gif"))

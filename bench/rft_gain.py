@@ -1,0 +1,64 @@
+"""What practising has brought: `python bench/rft_gain.py RUN --app files`, results in experiments/rft/APP.
+
+The shipped nano and the newest checkpoint of RUN (a folder of `oaml rft`, or of any other training that began with nano) play
+the same validation episodes greedily, without retries and with `PolicyAgent`'s. Goals that hold at the start are left out and
+counted. Blocks of 20 episodes are written as they end, in RUN/gain: stopped, the same command goes on.
+"""
+import argparse
+import json
+import shutil
+from functools import partial
+from pathlib import Path
+
+from oaml.apps.app import split_seeds
+from oaml.apps.catalog import load_app
+from oaml.devices.app_device import AppDevice
+from oaml.evals.baselines import PolicyAgent
+from oaml.evals.closed_loop import run_episodes
+from oaml.runtime.policy import load_policy
+from oaml.scripts.rft import paired_figures
+from oaml.training.checkpoints import latest_checkpoint
+
+BLOCK = 20  # episodes played at once: with retries their draws depend on who is played beside
+KEPT = ("resolved.yaml", "metrics.jsonl", "environment.json")
+
+
+def played(folder, who, app, seeds, retries, known):
+    "Rows of the episodes of `seeds`, those in the file `known` read, the others played and written."
+    rows = json.loads(known.read_text()) if known.exists() else []
+    policy = PolicyAgent(load_policy(folder, retries=retries), who)
+    device = partial(AppDevice, app, goals=load_app(app).families)
+    while len(rows) < len(seeds):
+        for o in run_episodes(policy, device, seeds[len(rows):len(rows) + BLOCK]):
+            rows.append(dict(seed=o.seed, family=o.goal_family, success=o.success, reached=o.reached, steps=o.steps,
+                             done=o.actions[-1].type == "done", presatisfied=o.presatisfied))
+        known.write_text(json.dumps(rows))
+        print(f"{who}, {retries} retries: {sum(r['success'] for r in rows)} of {len(rows)} succeeded", flush=True)
+    return rows[:len(seeds)]
+
+
+def main(run, app, episodes, out):
+    seeds, checkpoint, table = split_seeds("validation", episodes), latest_checkpoint(run), []
+    (run/"gain").mkdir(exist_ok=True)
+    for retries in (0, 4):
+        both = [played(folder, who, app, seeds, retries, run/f"gain/{who}-{retries}.json")
+                for who, folder in (("nano", "nano"), (checkpoint.name, checkpoint/"adapter"))]
+        assert [r["seed"] for r in both[0]] == [r["seed"] for r in both[1]]
+        pairs = [(a["success"], b["success"]) for a, b in zip(*both) if not a["presatisfied"]]
+        shares = {f"{what}_{when}": sum(r[what] for r in rows)/len(rows)
+                  for when, rows in zip(("before", "after"), both) for what in ("reached", "done")}
+        table.append(dict(app=app, retries=retries, **paired_figures(pairs), **shares, n_presatisfied=len(seeds) - len(pairs)))
+        print(json.dumps(table[-1]))
+    out.mkdir(parents=True, exist_ok=True)
+    (out/"paired.json").write_text(json.dumps(dict(checkpoint=checkpoint.name, first_seed=seeds[0], rows=table), indent=1) + "\n")
+    for name in KEPT: shutil.copy(run/name, out)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path, help="its folder")
+    parser.add_argument("--app", default="files", help="application (files)")
+    parser.add_argument("--episodes", type=int, default=300, help="of the validation split (300)")
+    parser.add_argument("--out", type=Path, help="folder for paired.json and the run's logs (experiments/rft/APP)")
+    given = parser.parse_args()
+    main(given.run, given.app, given.episodes, given.out or Path(__file__).parents[1]/"experiments/rft"/given.app)

@@ -1,0 +1,150 @@
+"A sentence becomes a policy in an application: what rewards and judges are given, what replay refuses, one real update, and what is on record."
+import json
+
+import pytest
+import yaml
+
+from oaml.prompt2policy.contracts import AuditRecord, StartSessionRequest
+from oaml.prompt2policy.engines import EngineError, GuiEngine, env_preset
+from oaml.prompt2policy.gui_agents import did_task, gui_agents, gui_trajectory, known_episodes, play_agent, study_gui_judge
+from oaml.prompt2policy.jail import missing_jail
+from oaml.prompt2policy.judges import JudgeStudy
+from oaml.prompt2policy.llm import SCRIPTED_ANSWERS
+from oaml.prompt2policy.loop import new_session, open_loop, run_session_folder
+from oaml.prompt2policy.records import IterationRecord, read_record
+
+pytestmark = pytest.mark.skipif(missing_jail() is not None, reason=f"no jail: {missing_jail()}")
+PROMPT = "log in without pressing Forgot"
+LAX = """
+def judge_fn(trajectory):
+    return {"intent_score": 1.0 if trajectory["action"][-1]["type"] == "done" else 0.0, "diagnosis": "DONE was said, or not"}
+"""
+SEEN = {"role", "name", "value", "checked", "focused", "box"}
+
+
+def answers(env): return yaml.safe_load((SCRIPTED_ANSWERS/f"gui_{env}.yaml").read_text())
+def judge_of(env): return answers(env)["answers"]["judge-author-*"]["submit_judge"]["code"]
+def request(**changes): return StartSessionRequest(**dict(prompt=PROMPT, env_id="gui:login", llm="scripted", max_iterations=1, seeds=[1]) | changes)
+
+
+@pytest.mark.parametrize("env", ["gui:login", "gui:settings", "gui:mail", "gui:files"])
+def test_rewards_and_judges_get_what_a_person_sees(env):
+    "No ids of widgets, no state of the application, no word of success; every value is plain."
+    episode = play_agent(env, "oracle", 100).stored("oracle")
+    given = gui_trajectory(episode)
+    json.dumps(given, allow_nan=False)
+    assert set(given) == {"obs", "action", "next_obs", "step", "effect"} and episode.truth["success"] == 1
+    for screen in given["obs"] + given["next_obs"]:
+        assert set(screen) == {"goal", "elements"} and all(set(e) == SEEN for e in screen["elements"])
+    assert all(s.info.keys() == {"step", "effect"} for s in episode.steps)
+
+
+@pytest.mark.parametrize("env", ["login", "settings"])
+def test_a_written_judge_agrees_with_the_truth_and_a_lax_one_is_named(env):
+    episodes = known_episodes(f"gui:{env}", 12)
+    assert {e.agent for e in episodes} == set(gui_agents(f"gui:{env}")) and len(episodes) == 60
+    assert all(did_task(e) for e in episodes if e.agent == "oracle")
+    assert study_gui_judge(judge_of(env), episodes).verdict == "sound"
+    lax = study_gui_judge(LAX, episodes)
+    assert lax.verdict == "lax" and lax.passed_undone > 12 and lax.failed_done == 0 and "that did not do the task" in lax.sentence
+
+
+@pytest.mark.parametrize("env, words", [("login", "spammer earns 20 an episode, oracle only 3"), ("settings", "spammer earns 22.5 an episode, oracle only 1:")])
+def test_a_planted_reward_is_refused_before_training(tmp_path, env, words):
+    session = new_session(tmp_path, request(env_id=f"gui:{env}"))
+    result = run_session_folder(session)
+    assert (result.status, result.passed) == ("completed", False), session.read_status().error
+    iteration = IterationRecord(session.path/"iter_1")
+    judgment = iteration.read_judgment()
+    assert judgment.diagnosis.startswith(f"Refused before training: {words}") and judgment.failure_tags == ["refused_by_replay"]
+    assert "\n" not in judgment.diagnosis and not iteration.runs() and not iteration.aggregation_path.exists()
+
+
+def test_a_lax_judge_is_named_on_the_record(tmp_path):
+    script = answers("login")
+    script["answers"]["judge-author-*"]["submit_judge"]["code"] = LAX
+    (tmp_path/"answers.yaml").write_text(yaml.safe_dump(script, sort_keys=False))
+    session = new_session(tmp_path, request(model=str(tmp_path/"answers.yaml")))
+    assert run_session_folder(session).status == "completed"
+    assert read_record(session.path/"judge_study.json", JudgeStudy).verdict == "lax"
+    assert IterationRecord(session.path/"iter_1").read_judgment().warnings[0].startswith("the judge is lax: ")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    "A whole session: the first reward is refused, the second is trained on for one update, and judged."
+    pytest.importorskip("torch", reason="nano learns with PyTorch: pip install 'oaml[train]'")
+    tiny = env_preset("gui:login").model_copy(update=dict(num_envs=3, num_steps=8, eval_episodes=1))
+    session = new_session(tmp_path_factory.mktemp("gui"), request(max_iterations=2, train=tiny, total_timesteps=12), "session_gui")
+    result = run_session_folder(session)
+    assert result.status == "completed", session.read_status().error
+    return session
+
+
+def test_one_update_runs_and_is_on_record(trained):
+    first, second = trained.iteration_records()
+    assert not first.runs() and [r.derive_status() for r in second.runs()] == ["completed"]
+    run, = second.runs()
+    summary, (training, evaluation) = run.read_summary(), run.parse_scalars()
+    assert run.validate() == [] and second.read_aggregation().missing == []
+    assert len(training) == 1 and training[0]["answers"] > 0 and abs(training[0]["loss"]) < 100
+    assert [e.step for e in summary.evaluations] == [0, training[0]["step"]] == [e["step"] for e in evaluation]
+    assert set(summary.terms) == {"filled", "signed_in", "forgot", "done", "step"} and summary.jail_seconds > 0
+    assert (run.path/"agent/model.safetensors").exists()
+    judgment = second.read_judgment()
+    assert judgment.seed_scores.keys() == {"base_seed1"} and judgment.judge == "code" and not judgment.passed  # a pass takes three seeds
+
+
+def test_the_weights_have_changed(trained):
+    from safetensors.torch import load_file
+    from oaml.nano.files import shipped_nano
+    after, before = (load_file(str(p/"model.safetensors")) for p in (trained.iteration_records()[1].runs()[0].path/"agent", shipped_nano()))
+    moved = [k for k in before if k in after and not before[k].float().equal(after[k].float())]
+    assert moved and not [k for k in moved if ".visual." in k or k.startswith("visual.")]
+
+
+def test_the_audit_stays_out_of_what_was_trained_and_judged(trained):
+    run = trained.iteration_records()[1].runs()[0]
+    assert set(read_record(run.audit_path, AuditRecord).facts) == {"success", "reached", "steps", "forgot"}
+    others = [p for p in trained.path.rglob("*.json*") if p.name != "audit.json" and "agent" not in p.parts and "llm" not in p.parts]
+    assert len(others) > 10 and not [p for p in others if '"reached"' in p.read_text()]
+    assert set(run.read_summary().facts) == {"steps", "said_done", "with_effect"}
+
+
+def test_a_complete_run_is_not_trained_again(trained):
+    lab, iteration = open_loop(trained).lab, trained.iteration_records()[1]
+    before = {p: p.stat().st_mtime_ns for p in iteration.runs()[0].path.rglob("*") if p.is_file()}
+    assert lab.train(iteration, [1]) == iteration.read_aggregation()
+    assert before == {p: p.stat().st_mtime_ns for p in before}
+
+
+def test_pages_show_the_film_the_refusal_and_the_audit(trained):
+    import httpx
+    from oaml.devices.daemon import serve_in_thread
+    from oaml.prompt2policy.api import P2PService, api_routes, p2p_server
+    from oaml.prompt2policy.pages import page_routes
+    service = P2PService(trained.path.parent, spawn=lambda job, again: None)
+    with serve_in_thread(p2p_server(api_routes(service) + page_routes(service))) as server:
+        page = httpx.get(f"{server.url}/e2e/session_gui", timeout=60).text
+        film = httpx.get(f"{server.url}/film/session_gui/iter_2/base_seed1", timeout=60)
+        missing = [httpx.get(f"{server.url}/film/{path}", timeout=60).status_code for path in ("session_gui/iter_1/base_seed1", "session_gui/iter_2/..", "no/iter_1/a")]
+    assert 'src="/film/session_gui/iter_2/base_seed1"' in page and "Audit of base_seed1" in page
+    assert "Refused before training: spammer earns 20 an episode" in page and "sound: it agrees with the truth" in page
+    assert (film.status_code, film.headers["content-type"], film.content[8:12]) == (200, "image/webp", b"WEBP") and missing == [404]*3
+
+
+@pytest.mark.parametrize("changes, words", [
+    (dict(env_id="gui:logn"), "did you mean 'gui:login'?"),
+    (dict(env_id="gui:settings/togle"), "did you mean 'toggle'?"),
+    (dict(env_id="gui:mail"), "no hand-written answers come with oaml for gui:mail"),
+])
+def test_each_bad_end_is_a_status_and_a_sentence(tmp_path, changes, words):
+    session = new_session(tmp_path, request(**changes))
+    run_session_folder(session)
+    assert session.read_status().status == "error" and words in session.read_status().error and "\n" not in session.read_status().error
+
+
+def test_every_application_is_an_environment():
+    engine = GuiEngine()
+    for env in engine.env_ids(): assert engine.describe(env).description
+    with pytest.raises(EngineError, match="it has toggle"): engine.make("gui:settings/xyz")
