@@ -124,10 +124,11 @@ def kill_at_random(session, rng, longest):
         try:
             process.wait(rng.uniform(0, longest))
             return kills
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            kills, longest = kills + 1, longest*1.1  # or one that starts slowly never ends
+        except subprocess.TimeoutExpired: kills, longest = kills + 1, longest*1.1  # or one that starts slowly never ends
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
 
 
 def test_killed_at_random_moments_it_ends_with_the_same_record(tmp_path):
