@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['PRACTICE_TOKENS', 'KNOWN_EACH', 'held_out_seeds', 'play_held_out', 'written_reward', 'practice_starts',
-           'check_practice', 'NanoLearner', 'GuiTraining', 'seen_facts', 'gui_film', 'train_nano', 'GuiLab']
+           'check_practice', 'NanoLearner', 'GuiTraining', 'seen_facts', 'gui_film', 'train_nano', 'learnt_before',
+           'GuiLab']
 
 # %% ../../nbs/17n_prompt2policy.gui_lab.ipynb #57b74d9f
 import json
@@ -253,6 +254,15 @@ def train_nano(
     except (RewardError, ValueError, OSError, ImportError) as e: return record.set_status("error", f"{e}"[:1000])
     record.set_status("completed")
     return summary
+
+# %% ../../nbs/17n_prompt2policy.gui_lab.ipynb #b107c4bb
+def learnt_before(
+    summary: TrainSummary, # of a training
+) -> list[str]:            # a sentence, or none
+    "A return that practice did not raise, where the policy was examined before it, too."
+    first, last = summary.evaluations[0], summary.evaluations[-1]
+    if first.step or last.mean_return > first.mean_return: return []
+    return [f"the return was {first.mean_return:.3g} before training and is {last.mean_return:.3g} after it: what the policy can, it could before"]
 
 # %% ../../nbs/17n_prompt2policy.gui_lab.ipynb #ad3f38a4
 KNOWN_EACH = 8  # episodes of each known agent that a reward is replayed on

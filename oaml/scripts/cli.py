@@ -594,7 +594,7 @@ app.add_typer(p2p, name="p2p")
 @p2p.command("run")
 def p2p_run(
     prompt: Annotated[str, typer.Argument(help="What the policy is to do, in words.")],
-    env: Annotated[str, typer.Option(help="Where it acts; line is a small exercise.")]="HalfCheetah-v5",
+    env: Annotated[str, typer.Option(help="Where it acts: HalfCheetah-v5, gui:login, ...; line is a small exercise.")]="HalfCheetah-v5",
     llm: Annotated[str, typer.Option(help="Who writes: scripted, scripted:FILE, recorded:FOLDER, anthropic:MODEL, openai:MODEL, ...")]="scripted",
     iterations: Annotated[int, typer.Option(help="Rounds of write, train, judge.")]=3,
     seeds: Annotated[int, typer.Option(help="Trainings of each iteration; a pass takes three.")]=3,
@@ -603,7 +603,8 @@ def p2p_run(
 ):
     """**Run** a session to its end. Ctrl-C stops it; `oaml p2p resume` goes on.
 
-    Example: `oaml p2p run "go right" --env line --llm scripted`.
+    Examples: `oaml p2p run "go right" --env line --llm scripted`,
+    `oaml p2p run "log in without pressing Forgot" --env gui:login --llm scripted`.
     """
     from oaml.scripts.p2p import result_text, run_p2p
     result = _mendable(run_p2p, prompt=prompt, env=env, llm=llm, iterations=iterations, seeds=seeds, timesteps=timesteps,
