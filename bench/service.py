@@ -237,8 +237,8 @@ async def accident(port, id, rng, counts):
         if kind in ("cancel", "swallow"): return await ask("cancel")
         if kind in ("plain", "repeat"):
             if kind == "repeat":
-                first = await ask("interact", messages=says("go"))
-                counts["repeats that differ"] += await ask("interact", True, messages=says("go")) != first
+                first, again = await ask("interact", messages=says("go")), await ask("interact", True, messages=says("go"))
+                counts["repeats that differ" if again[0] == 200 else "repeats lost with their worker"] += again != first
             last = await ask("interact", messages=says("end"))
             if last[0] != 200: counts["lost with its worker"] += 1
             else: counts["acts not as many as asked"] += last[1].get("env_out", last[1])["result"] != number - 1
