@@ -31,7 +31,7 @@ LEASE_S = 10.
 DEADLINES = dict(turn_s=8., cancel_s=1., silence_s=10.)
 HANG_S = 10.           # how long a hung task hangs: more than its turn
 KILL_EVERY_S = 20.
-UNUSED_S = 18.          # in which the controller has asked each worker once, and closed what it needs no more
+UNUSED_S = 6.           # in which the controller has asked each worker once, and closed what it needs no more
 IMAGE = "oaml-soak:1"
 PREFIX = "oaml:soak"
 
@@ -139,7 +139,7 @@ def soak(sessions, redis, folder, first=1000, docker=None, driver="inprocess", a
     service.find_this()
     acts, seed = folder/f"acts-{first}", first
     given = dict(redis=redis, acts=str(acts), driver=driver, docker=docker, concurrency=at_once)
-    with serve_in_process(service.served_controller, dict(dead_s=8., silence_s=15.)) as (url, process):
+    with serve_in_process(service.served_controller, dict(dead_s=8., silence_s=15., sync_s=2.)) as (url, process):
         port = int(url.rpartition(":")[2])
         workers = [None, start_worker(url, **given)]
         held = lambda: [service.holdings(p.pid) for p in (process, workers[1])] + [containers(docker)]
