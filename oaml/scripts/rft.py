@@ -22,6 +22,7 @@ from statistics import mean
 from threading import Lock
 
 from fastcore.basics import patch
+from threadpoolctl import threadpool_limits
 
 from ..apps.app import split_seeds
 from ..apps.catalog import load_app
@@ -157,7 +158,9 @@ class RftTrainer(Trainer):
         "Play until there is a window, and say how long that took."
         began, cpu, before = time.perf_counter(), time.process_time(), self.dataset.counts.copy()
         self.bar.set_description_str("playing")
-        try: groups = self.dataset.next_groups(self.adapter.snapshot(), step)
+        try:
+            with threadpool_limits(self.config.training.threads, "blas"):  # NumPy's waiting threads take time from others
+                groups = self.dataset.next_groups(self.adapter.snapshot(), step)
         except RuntimeError as e: raise TrainingError(f"step {step + 1}: {e}") from e
         experiences = self.dataset.experiences(groups)
         new = Counter({k: v - before[k] for k, v in self.dataset.counts.items()})
