@@ -219,9 +219,8 @@ def rft_command(
 
     Example: `oaml rft configs/rft.yaml --set rft.apps=[login]`.
     """
-    from oaml.scripts.rft import rft as run
-    result = _mendable(run, config=config, overrides=set, resume=resume, engine=engine)
-    typer.echo(f"{result.status} at step {result.step}" + (f"; the agent is in {result.agent}" if result.agent else ""))
+    from oaml.scripts.rft import rft as run, rft_text
+    typer.echo(rft_text(_mendable(run, config=config, overrides=set, resume=resume, engine=engine)))
 
 @app.command("rft-worker")
 def rft_worker_command(
