@@ -212,7 +212,7 @@ def act(
 def digest(
     value: Any, # a dataclass of plain values, or a plain value
 ) -> str:       # sixteen hex digits
-    "SHA-256 of `value` as sorted JSON, shortened."
+    "SHA-256 of `value` as sorted JSON, shortened. It covers field names: a renamed state field changes the suites' manifests."
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=vars).encode()).hexdigest()[:16]
 
 # %% ../../nbs/03b_apps.app.ipynb #64236e00

@@ -54,10 +54,10 @@ def check_manifest(
     pixels: bool=False,              # the drawn screens too, if Pillow is the version that they were drawn with
 ):
     "Raise ValueError if `suite` is not what its manifest says."
-    kept = load_suite_manifest(suite.name)
-    same = version("pillow") == kept["pillow"]
+    manifest = load_suite_manifest(suite.name)
+    same = version("pillow") == manifest["pillow"]
     for app in suite.apps:
-        now, want = app_hashes(suite, app, kept["episodes"], pixels and same), kept["apps"].get(app)
+        now, want = app_hashes(suite, app, manifest["episodes"], pixels and same), manifest["apps"].get(app)
         wrong = [k for k, v in now.items() if v is not None and (want is None or v != want[k])]
         if wrong: raise ValueError(f"suite {suite.name!r}: {wrong[0]} of {app} are not those of its manifest; what is "
                                    "measured has changed, so it needs a new name")

@@ -77,12 +77,12 @@ def load_prices(
     agent: str,        # "anthropic:MODEL" or "openai:MODEL": the file's key
 ) -> Prices:
     "The prices of `agent`. Raises ValueError that names the source and what it lacks."
-    where, said = ("prices", _price_pairs(str(source))) if "=" in str(source) else (f"{source}", _price_table(source, agent))
-    if not isinstance(said, dict) or not {"input", "output"} <= set(said) <= {f.name for f in fields(Prices)}:
-        raise ValueError(f"{where}: {agent} wants input and output, and may have cache_read and cache_write; got {said!r}")
-    if agent.startswith("anthropic:") and len(said) < 4:
+    where, prices = ("prices", _price_pairs(str(source))) if "=" in str(source) else (f"{source}", _price_table(source, agent))
+    if not isinstance(prices, dict) or not {"input", "output"} <= set(prices) <= {f.name for f in fields(Prices)}:
+        raise ValueError(f"{where}: {agent} wants input and output, and may have cache_read and cache_write; got {prices!r}")
+    if agent.startswith("anthropic:") and len(prices) < 4:
         raise ValueError(f"{where}: {agent} also needs cache_read and cache_write: its prompts are cached, at other prices")
-    return Prices(**said)
+    return Prices(**prices)
 
 def _price_pairs(text: str) -> dict:
     "The prices of a text. Raises ValueError."
@@ -154,12 +154,12 @@ def question_of(
 ) -> Question:
     "What is sent for `sample`. Raises ValueError that names what is wrong with it."
     check_sample(sample, [], answered=False)
-    said = [m["content"] for m in sample["messages"] if m["role"] == "system"]
-    if native: said = [text.replace(SYSTEM_PROMPT, "").strip() for text in said]
+    instructions = [m["content"] for m in sample["messages"] if m["role"] == "system"]
+    if native: instructions = [text.replace(SYSTEM_PROMPT, "").strip() for text in instructions]
     pictures = [png_of(image, shrink=native) for image in sample["images"]]
     turns = [(m["role"], m["content"]) for m in sample["messages"] if m["role"] != "system"]
     if native: turns[-1] = "user", turns[-1][1] + "\nThe screenshot is {} by {} pixels.".format(*pictures[-1][1])
-    order = [guide, *said] if native else [*said, guide]
+    order = [guide, *instructions] if native else [*instructions, guide]
     return Question("\n".join(filter(None, order)), turns, [png for png, _ in pictures], pictures[-1][1])
 
 def question_hash(
@@ -295,9 +295,9 @@ class _Anthropic:
         stop = "" if (why := reply.get("stop_reason")) in ("end_turn", "tool_use") else str(why)
         return ApiAnswer(answer_of_calls([self._act(b) for b in calls], words, "anthropic", q.size, stop), usage)
 
-    def _usage(self, said: dict) -> Usage:
-        return Usage(said.get("input_tokens") or 0, said.get("cache_read_input_tokens") or 0,
-                     said.get("cache_creation_input_tokens") or 0, said.get("output_tokens") or 0)
+    def _usage(self, usage: dict) -> Usage:
+        return Usage(usage.get("input_tokens") or 0, usage.get("cache_read_input_tokens") or 0,
+                     usage.get("cache_creation_input_tokens") or 0, usage.get("output_tokens") or 0)
 
     def _act(self, block: dict) -> dict:
         "A call in the dialect's form: the newest tools have an act's name as their own."
@@ -325,11 +325,11 @@ class _OpenAIChat:
         message = reply.choices[0].message
         return ApiAnswer(message.content or message.refusal or "", self._usage(reply.usage))
 
-    def _usage(self, said) -> Usage|None:
-        if said is None: return None
-        more = said.prompt_tokens_details
+    def _usage(self, usage) -> Usage|None:
+        if usage is None: return None
+        more = usage.prompt_tokens_details
         cached, written = (getattr(more, k, None) or 0 for k in ("cached_tokens", "cache_write_tokens"))
-        return Usage(said.prompt_tokens - cached - written, cached, written, said.completion_tokens)
+        return Usage(usage.prompt_tokens - cached - written, cached, written, usage.completion_tokens)
 
 # %% ../../nbs/10f_models.api_adapter.ipynb #49175d7d
 def openai_tools(
@@ -356,12 +356,12 @@ class _OpenAIComputer:
         for look in range(MAX_LOOKS + 1):
             reply = self.client.responses.create(model=self.model, instructions=q.system, input=given, truncation="auto",
                                                  tools=openai_tools(self.tool, q.size), max_output_tokens=max_tokens, **drawing)
-            said = reply.to_dict(mode="json")
-            usage = usage + self._usage(said.get("usage") or {})
-            acts, looks = self._acts(said["output"]), self._looks(said["output"], q)
+            answer = reply.to_dict(mode="json")
+            usage = usage + self._usage(answer.get("usage") or {})
+            acts, looks = self._acts(answer["output"]), self._looks(answer["output"], q)
             if not looks or look == MAX_LOOKS: break
-            given = given + said["output"] + looks
-        stop = "" if said.get("status", "completed") == "completed" else str(said.get("incomplete_details") or said["status"])
+            given = given + answer["output"] + looks
+        stop = "" if answer.get("status", "completed") == "completed" else str(answer.get("incomplete_details") or answer["status"])
         return ApiAnswer(answer_of_calls(acts, reply.output_text, "openai", q.size, stop), usage)
 
     def _acts(self, output: list[dict]) -> list[dict]:
@@ -380,17 +380,17 @@ class _OpenAIComputer:
         shot = dict(type="computer_screenshot", image_url=_data_url(q.images[-1]))
         return [dict(type="computer_call_output", call_id=c["call_id"], output=shot) for c in calls]
 
-    def _usage(self, said: dict) -> Usage:
-        more = said.get("input_tokens_details") or {}
+    def _usage(self, usage: dict) -> Usage:
+        more = usage.get("input_tokens_details") or {}
         cached, written = more.get("cached_tokens") or 0, more.get("cache_write_tokens") or 0
-        return Usage((said.get("input_tokens") or 0) - cached - written, cached, written, said.get("output_tokens") or 0)
+        return Usage((usage.get("input_tokens") or 0) - cached - written, cached, written, usage.get("output_tokens") or 0)
 
 # %% ../../nbs/10f_models.api_adapter.ipynb #172adc08
 def _arguments(text: str) -> dict:
     "A function's arguments; none if they are no JSON object."
-    try: said = json.loads(text)
+    try: arguments = json.loads(text)
     except ValueError: return {}
-    return said if isinstance(said, dict) else {}
+    return arguments if isinstance(arguments, dict) else {}
 
 # %% ../../nbs/10f_models.api_adapter.ipynb #256f5184
 API_HISTORY = 10         # earlier actions that a hosted model is shown
@@ -439,7 +439,7 @@ class ApiVLMAdapter(VLMAdapter):
         self.usage_of = self._backend._usage  # of what a reply says of its tokens
         ask_server = prompt_format is None and base_url and not self._native and provider == "openai"
         served = self._served_format() if ask_server else None
-        self.lent, prompt_format = served is not None, prompt_format or served  # is it an oaml model, lent by its server?
+        self.lent, prompt_format = served is not None, prompt_format or served  # True: an oaml model, lent by its server
         self._guide = NATIVE_GUIDE if self._native else "" if prompt_format else DSL_GUIDE
         self.prompt_format = prompt_format or asdict(PromptFormat(history=API_HISTORY, thought=not self._native))
 

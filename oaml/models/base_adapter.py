@@ -174,12 +174,12 @@ def _check_answers(adapter: BaseVLMAdapter, batch: list[dict], max_new_tokens: i
     state = torch.get_rng_state()
     drawn = [adapter.generate_batch(batch, max_new_tokens, 1., seed) for seed in (0, 0, *range(1, 5))]
     assert drawn[0] == drawn[1], "the same seed draws other answers"
-    assert any(said != drawn[0] for said in drawn), "all seeds draw the same answers"
+    assert any(answers != drawn[0] for answers in drawn), "all seeds draw the same answers"
     assert torch.equal(torch.get_rng_state(), state), "drawing changes others' random numbers"
     for training in (True, False):
         adapter.model.train(training)
-        said = adapter.generate_batch(batch, max_new_tokens)
-        assert said == [adapter.generate(s, max_new_tokens) for s in batch], "a batch answers unlike its samples alone"
+        answers = adapter.generate_batch(batch, max_new_tokens)
+        assert answers == [adapter.generate(s, max_new_tokens) for s in batch], "a batch answers unlike its samples alone"
         assert adapter.model.training == training, "generate left the model in another mode"
 
 def _check_saving(adapter: BaseVLMAdapter, batch: list[dict]):

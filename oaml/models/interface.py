@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from fastcore.basics import patch
 
 # %% ../../nbs/10b_models.interface.ipynb #a58f8251
 @dataclass(frozen=True)
@@ -29,20 +30,6 @@ class VLMAdapter:
     "A vision-language model (seed document 1, 8.2). A subclass writes `generate_batch`, and the rest if it can be trained."
     prompt_format: dict|None=None  # how prompts were written in training; None: unknown
 
-    def prepare_inputs(self,
-        batch: list[dict],        # samples, each ending with an assistant turn
-        labels: str="assistant",  # which tokens carry loss: the assistant's, or "full": all but padding
-    ) -> dict:                    # tensors: input_ids, attention_mask, labels and what the model needs besides
-        "Tensors for `compute_loss`."
-        raise NotImplementedError(f"{type(self).__name__}.prepare_inputs")
-
-    def compute_loss(self,
-        inputs: dict,               # from `prepare_inputs`
-        num_items: float|None=None, # divisor; None: the number of supervised tokens
-    ):                              # float32 scalar, a tensor
-        "Sum of the supervised tokens' losses, each times its weight, over `num_items`."
-        raise NotImplementedError(f"{type(self).__name__}.compute_loss")
-
     def generate_batch(self,
         samples: list[dict],     # each ending with the user's turn
         max_new_tokens: int=64,  # where an answer without end is cut
@@ -59,44 +46,68 @@ class VLMAdapter:
         "The likeliest answer to `sample`."
         return self.generate_batch([sample], max_new_tokens)[0]
 
-    def draw(self,
-        samples: list[dict],     # each ending with the user's turn; equal ones are read once
-        n: int=1,                # answers to each
-        temperature: float=1.,   # above 0; answers are drawn from the probabilities to the power of its inverse
-        seed: int=0,             # of the draws
-        max_new_tokens: int=64,  # where an answer without end is cut
-    ) -> list[list[Drawn]]:      # for each sample its `n` answers
-        "Answers as token ids, with the log-probabilities of the distribution that they were drawn from."
-        raise NotImplementedError(f"{type(self).__name__}.draw")
+# %% ../../nbs/10b_models.interface.ipynb #5a9c1d02
+@patch
+def prepare_inputs(self: VLMAdapter,
+    batch: list[dict],        # samples, each ending with an assistant turn
+    labels: str="assistant",  # which tokens carry loss: the assistant's, or "full": all but padding
+) -> dict:                    # tensors: input_ids, attention_mask, labels and what the model needs besides
+    "Tensors for `compute_loss`."
+    raise NotImplementedError(f"{type(self).__name__}.prepare_inputs")
 
-    def prepare_drawn(self,
-        samples: list[dict],     # each ending with the user's turn
-        drawn: list[Drawn],      # an answer to each, of `draw`
-    ) -> dict:                   # tensors, `answer_ids` and `answer_mask` (answers, longest answer) among them
-        "Tensors for `log_probs`. Raises ValueError where a sample encodes to another prompt than was answered."
-        raise NotImplementedError(f"{type(self).__name__}.prepare_drawn")
+@patch
+def compute_loss(self: VLMAdapter,
+    inputs: dict,               # from `prepare_inputs`
+    num_items: float|None=None, # divisor; None: the number of supervised tokens
+):                              # float32 scalar, a tensor
+    "Sum of the supervised tokens' losses, each times its weight, over `num_items`."
+    raise NotImplementedError(f"{type(self).__name__}.compute_loss")
 
-    def log_probs(self,
-        inputs: dict,            # from `prepare_drawn`
-        temperature: float=1.,   # that the answers were drawn at
-    ):                           # float32 (answers, longest answer), two tensors; 0 behind an answer's end
-        "Log-probabilities of the drawn ids, with gradient, and the entropy at each, without."
-        raise NotImplementedError(f"{type(self).__name__}.log_probs")
+# %% ../../nbs/10b_models.interface.ipynb #5a9c1d05
+@patch
+def draw(self: VLMAdapter,
+    samples: list[dict],     # each ending with the user's turn; equal ones are read once
+    n: int=1,                # answers to each
+    temperature: float=1.,   # above 0; answers are drawn from the probabilities to the power of its inverse
+    seed: int=0,             # of the draws
+    max_new_tokens: int=64,  # where an answer without end is cut
+) -> list[list[Drawn]]:      # for each sample its `n` answers
+    "Answers as token ids, with the log-probabilities of the distribution that they were drawn from."
+    raise NotImplementedError(f"{type(self).__name__}.draw")
 
-    def snapshot(self):          # has `draw` and `prompt_format`
-        "What draws as this model does now, whatever becomes of its weights."
-        raise NotImplementedError(f"{type(self).__name__}.snapshot")
+@patch
+def prepare_drawn(self: VLMAdapter,
+    samples: list[dict],     # each ending with the user's turn
+    drawn: list[Drawn],      # an answer to each, of `draw`
+) -> dict:                   # tensors, `answer_ids` and `answer_mask` (answers, longest answer) among them
+    "Tensors for `log_probs`. Raises ValueError where a sample encodes to another prompt than was answered."
+    raise NotImplementedError(f"{type(self).__name__}.prepare_drawn")
 
-    def save(self,
-        folder: str|Path,  # made if it isn't there
-    ):
-        "Write weights, processor and card to `folder`."
-        raise NotImplementedError(f"{type(self).__name__}.save")
+@patch
+def log_probs(self: VLMAdapter,
+    inputs: dict,            # from `prepare_drawn`
+    temperature: float=1.,   # that the answers were drawn at
+):                           # float32 (answers, longest answer), two tensors; 0 behind an answer's end
+    "Log-probabilities of the drawn ids, with gradient, and the entropy at each, without."
+    raise NotImplementedError(f"{type(self).__name__}.log_probs")
 
-    @classmethod
-    def load(cls,
-        folder: str|Path,  # what `save` wrote
-        device=None,       # None: the best there is
-    ) -> "VLMAdapter":
-        "The adapter that `save` wrote to `folder`."
-        raise NotImplementedError(f"{cls.__name__}.load")
+@patch
+def snapshot(self: VLMAdapter): # has `draw` and `prompt_format`
+    "What draws as this model does now, whatever becomes of its weights."
+    raise NotImplementedError(f"{type(self).__name__}.snapshot")
+
+# %% ../../nbs/10b_models.interface.ipynb #5a9c1d08
+@patch
+def save(self: VLMAdapter,
+    folder: str|Path,  # made if it isn't there
+):
+    "Write weights, processor and card to `folder`."
+    raise NotImplementedError(f"{type(self).__name__}.save")
+
+@patch(cls_method=True)
+def load(cls: VLMAdapter,
+    folder: str|Path,  # what `save` wrote
+    device=None,       # None: the best there is
+) -> VLMAdapter:
+    "The adapter that `save` wrote to `folder`."
+    raise NotImplementedError(f"{cls.__name__}.load")

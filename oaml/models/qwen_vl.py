@@ -365,8 +365,8 @@ def hold_back(self: QwenVLAdapter,
 ):
     "From now on answer with `text` only if it is likely by a margin."
     token = self.tokenizer.encode(text, add_special_tokens=False)[0]
-    kept = [[ids, bias] for ids, bias in self.qwen.generation_config.sequence_bias or () if ids != [token]]
-    self.qwen.generation_config.sequence_bias = kept + [[[token], -float(nats)]]*bool(nats) or None
+    others = [[ids, bias] for ids, bias in self.qwen.generation_config.sequence_bias or () if ids != [token]]
+    self.qwen.generation_config.sequence_bias = others + [[[token], -float(nats)]]*bool(nats) or None
 
 # %% ../../nbs/10e_models.qwen_vl.ipynb #dcc07965
 @patch

@@ -63,17 +63,17 @@ def demo(
 ) -> list[dict]:                      # results rows
     """Fine-tune nano on an application; act before and after; report. Leaves `agent`, `results.json`, `report.html` and
     `episodes.html` in `out`. Raises ValueError for an application that is not there."""
-    families, said, times = load_app(app).families, print if progress else (lambda *a: None), {}
+    families, say, times = load_app(app).families, print if progress else (lambda *a: None), {}
     out = Path(out or (f"runs/demo-{app.replace(':', '-')}" if app != HELD_OUT_APP else "runs/demo"))
     config, suite = demo_config(out, screens, app), demo_suite(app)
-    with _Timed("training", times, said): result = train(config, resume=True, progress=progress)
+    with _Timed("training", times, say): result = train(config, resume=True, progress=progress)
     if result.status != "finished":
-        said(f"Stopped at step {result.step}; run the same command again to go on.")
+        say(f"Stopped at step {result.step}; run the same command again to go on.")
         return []
-    with _Timed("sessions for the baselines", times, said):
+    with _Timed("sessions for the baselines", times, say):
         sessions = generate_synthetic_sessions(known, seed=0, app=app, goals=families, progress=progress,
                                                held_out=app == HELD_OUT_APP)
-    with _Timed("acting on unseen seeds, before and after", times, said):
+    with _Timed("acting on unseen seeds, before and after", times, say):
         episodes_known = [e for s in sessions for e in s.episodes]
         agents = [load_agent(n, suite, episodes_known) for n in DEMO_AGENTS]
         agents.append(load_agent(str(out/"agent"), suite))
@@ -88,14 +88,14 @@ def demo(
     links = {(app, seed): address for (agent, app, seed), address in steps.items() if agent == trained}
     page = report_html(title, suite, rows, reports, result.rows, config_text(config), facts, links)
     (out/"report.html").write_text(page, encoding="utf-8")
-    said(results_table(total_rows(rows), TOTALS))
-    said(f"\nReport: {(out/'report.html').resolve()}\nIts episodes, step by step: {(out/'episodes.html').resolve()}")
+    say(results_table(total_rows(rows), TOTALS))
+    say(f"\nReport: {(out/'report.html').resolve()}\nIts episodes, step by step: {(out/'episodes.html').resolve()}")
     return rows
 
 class _Timed:
     "Say what begins; keep how many seconds it took."
-    def __init__(self, what: str, times: dict, said): self.what, self.times, self.said = what, times, said
+    def __init__(self, what: str, times: dict, say): self.what, self.times, self.say = what, times, say
     def __enter__(self):
-        self.said(f"* {self.what}")
+        self.say(f"* {self.what}")
         self.begun = time.perf_counter()
     def __exit__(self, *exc): self.times[self.what] = time.perf_counter() - self.begun

@@ -39,10 +39,10 @@ def outcome_track(
     "An evaluated episode with its screens, verdicts, and what the model was asked and answered."
     steps, notes = [], []
     answers = [*outcome.answers, *[{}]*(outcome.steps - len(outcome.answers))]
-    for (action, wanted, right), said in zip(beside_oracle(device, outcome), answers):
+    for (action, wanted, right), answer in zip(beside_oracle(device, outcome), answers):
         frame = device.look()
-        steps.append(Step(frame.clock/1000, save_observation(frame, screens), action, said.get("thought"), wanted))
-        notes.append(StepNotes(right, said.get("messages"), said.get("text"), said.get("tokens"), said.get("heat")))
+        steps.append(Step(frame.clock/1000, save_observation(frame, screens), action, answer.get("thought"), wanted))
+        notes.append(StepNotes(right, answer.get("messages"), answer.get("text"), answer.get("tokens"), answer.get("heat")))
     episode = Episode(f"{outcome.app}-{outcome.seed}", outcome.goal, steps, episode_ending(outcome), outcome.success, outcome.goal_family,
                       dict(app=outcome.app, seed=outcome.seed, size=list(device.size)))
     return Track(episode, notes, run, python)

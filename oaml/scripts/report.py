@@ -120,11 +120,11 @@ def report_html(
     "The report as one HTML page with everything inside."
     names = list(dict.fromkeys(r["agent"] for r in rows))
     lines = "".join(f"<li>{escape(x)}</li>" for x in _intervals(names, reports))
-    said = "".join(f"<dt>{escape(str(k))}</dt><dd>{escape(str(v))}</dd>" for k, v in facts.items())
+    details = "".join(f"<dt>{escape(str(k))}</dt><dd>{escape(str(v))}</dd>" for k, v in facts.items())
     curve = embedded(_figure_image(run_plot(metrics)), "loss over training steps") if metrics else ""
     return (f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(title)}</title><style>{STYLE}</style>'
             f"<h1>{escape(title)}</h1><h2>Results on {escape(suite.name)}</h2>"
             f"{results_html(total_rows(rows), COLUMNS).replace('_', '_<wbr>')}<ul>{lines}</ul>"  # names may break there
             f"<details><summary>What the columns divide by</summary>{_notes_html()}</details>"
-            f"<h2>Training</h2>{curve}<dl>{said}</dl>{''.join(_episodes_html(suite, r, links or {}) for r in reports[-1])}"
+            f"<h2>Training</h2>{curve}<dl>{details}</dl>{''.join(_episodes_html(suite, r, links or {}) for r in reports[-1])}"
             f"<h2>Config</h2><pre>{escape(config)}</pre></html>")

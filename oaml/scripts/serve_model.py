@@ -36,11 +36,11 @@ def sample_of(
     "The sample that is asked about. Raises ValueError naming the field."
     if body.get("stream"): raise ValueError("stream: is not offered; leave it out")
     if body.get("n", 1) != 1: raise ValueError("n: is not offered; ask again instead")
-    said = body.get("messages")
-    if not isinstance(said, list) or not all(isinstance(m, dict) for m in said): raise ValueError("messages: is no list of messages")
-    parts = [_parts(m.get("content"), f"messages[{i}].content") for i, m in enumerate(said)]
+    messages = body.get("messages")
+    if not isinstance(messages, list) or not all(isinstance(m, dict) for m in messages): raise ValueError("messages: is no list of messages")
+    parts = [_parts(m.get("content"), f"messages[{i}].content") for i, m in enumerate(messages)]
     images = [image for _, found in parts for image in found]
-    return dict(images=images, messages=[dict(role=_role(m, i), content=text) for i, (m, (text, _)) in enumerate(zip(said, parts))])
+    return dict(images=images, messages=[dict(role=_role(m, i), content=text) for i, (m, (text, _)) in enumerate(zip(messages, parts))])
 
 def _role(message: dict, i: int) -> str:
     "A message's role. Raises ValueError."
