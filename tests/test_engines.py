@@ -123,6 +123,27 @@ def test_a_raylet_killed_in_mid_job_loses_and_doubles_nothing(cluster, sessions,
         assert load_sessions(folder) == made
 
 
+@pytest.mark.parametrize("engine", ["threads:2", "processes:2"])
+def test_the_bar_of_an_engine_moves_with_each_episode_and_action(engine, monkeypatch):
+    "Although a worker gives its 25 episodes back together: what it counts reaches the bar before."
+    from oaml.evals import baselines
+    bars, moved = [], []
+    class Watched(baselines.tqdm):
+        def __init__(self, *args, **kw):
+            super().__init__(*args, **kw)
+            bars.append(self)
+        def update(self, n=1):
+            super().update(n)
+            if n: moved.append(n)
+        def set_postfix(self, *args, **kw): moved.append(dict(*args, **kw))
+    monkeypatch.setattr(baselines, "tqdm", Watched)
+    evaluate_suite([AgentByName("random", "random")], "login-v1", 10, "validation", progress=True, engine=engine)
+    counts = [m for m in moved if isinstance(m, dict)]
+    assert [bar.total for bar in bars] == [10] and bars[0].n == 10
+    assert len(counts) > 10 and counts[-1]["recording"] == 10 and counts[-1]["actions"] > 10 and counts[-1]["step"] > 10
+    assert max(m for m in moved if isinstance(m, int)) < 10  # not all at once
+
+
 def test_a_model_is_loaded_by_the_workers():
     one, two = (eval_policy(agent="nano", episodes=3, split="validation", progress=False, engine=e) for e in ("threads:1", "processes:2"))
     assert one == two

@@ -162,8 +162,8 @@ class ReportedBar:
         **counts: int, # from the bar's beginning
     ):
         "Count what was done besides."
-        self.report(**(Counter(counts) - self._others))
-        self._others = Counter(counts)
+        more, self._others = Counter(counts) - self._others, Counter(counts)
+        if more: self.report(**more)
 
 # %% ../../nbs/15a_evals.baselines.ipynb #8a47f4ee
 QUOTED = re.compile(r"'([^']*)'")

@@ -271,12 +271,17 @@ class ProgressReporter:
 _DATAGRAM = 4096 # bytes of a report, at most
 
 def _add_up(listening: socket.socket, report: ProgressReporter, over: Event, show: Callable):
-    "In a thread: sum the reports until it is `over`."
+    "In a thread: sum the reports until it is `over`, and an empty one says that there are no more."
     totals = Counter()
-    while not over.is_set():
+    while True:
         try: token, counts = json.loads(listening.recv(_DATAGRAM))
-        except (ValueError, TypeError, TimeoutError): continue
-        if token == report.token and counts: show(totals := totals + Counter(counts))
+        except TimeoutError:
+            if over.is_set(): return
+            continue
+        except (ValueError, TypeError): continue
+        if token != report.token: continue
+        if counts: show(totals := totals + Counter(counts))
+        elif over.is_set(): return
 
 # %% ../../nbs/08b_ingest.engines.ipynb #04a7dc66
 @contextmanager
@@ -294,7 +299,7 @@ def receive_counts(
         try: yield report
         finally:
             over.set()
-            report()  # wakes the thread
+            report()  # after all others
             thread.join()
 
 def progress_host(
