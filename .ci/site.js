@@ -3,7 +3,8 @@
 (() => {
   "use strict";
   const mark = () => document.querySelectorAll("main pre, main .cell-output, main div.sourceCode, main table, main .sd-table").forEach((el) => {
-    const scrolls = el.scrollWidth > el.clientWidth + 1 && /auto|scroll/.test(getComputedStyle(el).overflowX);
+    const style = getComputedStyle(el), can = (way) => /auto|scroll/.test(way);
+    const scrolls = el.scrollWidth > el.clientWidth + 1 && can(style.overflowX) || el.scrollHeight > el.clientHeight + 1 && can(style.overflowY);
     if (scrolls) el.setAttribute("tabindex", "0");
     else if (el.dataset.oamlTab !== undefined) el.removeAttribute("tabindex");
     if (scrolls) el.dataset.oamlTab = "";
