@@ -43,7 +43,7 @@ class FixedScale(NanoImageProcessor):
 
 class NamesOnly(EyeAdapter):
     "Learns where names are and what kinds things are, nothing of letters, parts, states and places."
-    def _lesson(self, said, inputs): return 0 * said["letters"].sum()
+    def _lesson(self, outputs, inputs): return 0 * outputs["letters"].sum()
 
 
 def fresh(fmt, how: dict) -> NanoAdapter:
@@ -136,8 +136,8 @@ def coordinates_right(adapter, samples: list[dict]) -> float:
             inputs = adapter.prepare_inputs(samples[k:k+16])
             labels = inputs["labels"][:, 1:]
             keep = (labels != IGNORED) & torch.isin(labels, torch.tensor(ids))
-            said = adapter.qwen.lm_head(adapter._states({n: v for n, v in inputs.items() if n != "labels"}, keep))
-            right += [(value[said.argmax(-1)] - value[labels[keep]]).abs() <= NEAR]
+            logits = adapter.qwen.lm_head(adapter._states({n: v for n, v in inputs.items() if n != "labels"}, keep))
+            right += [(value[logits.argmax(-1)] - value[labels[keep]]).abs() <= NEAR]
     return torch.cat(right).float().mean().item()
 
 

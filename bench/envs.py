@@ -105,9 +105,9 @@ def peers(rows):
     "The peers' rows, with how many times ours is faster on the same task."
     path = HERE/"envs_peers.json"
     ours = {r["what"]: r["steps_per_s"] for r in rows if r["device"] == "miniwob"}
-    told = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    measured = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     return [dict(device=p["peer"], what=p["task"], steps_per_s=p["steps_per_s"], reset_ms=p["reset_ms"],
-                 ours_is=f"{ours[p['task']]/p['steps_per_s']:.0f} times as fast" if p["task"] in ours else "") for p in told]
+                 ours_is=f"{ours[p['task']]/p['steps_per_s']:.0f} times as fast" if p["task"] in ours else "") for p in measured]
 
 
 PARTS = dict(app=app, chromium=chromium, phone=phone, remote=remote, miniwob=miniwob)
@@ -115,11 +115,11 @@ PARTS = dict(app=app, chromium=chromium, phone=phone, remote=remote, miniwob=min
 
 def main(names):
     path = HERE/"envs.json"
-    kept = json.loads(path.read_text()) if path.exists() else {}
+    results = json.loads(path.read_text()) if path.exists() else {}
     for name in names:
-        if name != "table": kept[name] = list(PARTS[name]())
-    path.write_text(json.dumps(kept, indent=1))
-    rows = [r for name in PARTS for r in kept.get(name, [])]
+        if name != "table": results[name] = list(PARTS[name]())
+    path.write_text(json.dumps(results, indent=1))
+    rows = [r for name in PARTS for r in results.get(name, [])]
     (HERE/"envs.md").write_text("# Steps a second\n\n" + __doc__.split("\n\n", 1)[1].replace("\n", " ").strip() + "\n\n"
                                 + results_table(rows + peers(rows)) + "\n")
 

@@ -73,8 +73,8 @@ def main():
     parser.add_argument("--steps", type=int, default=20)
     args = parser.parse_args()
     for task in TASKS:
-        told = selenium(task, args.steps) if args.peer == "selenium" else browsergym(task, args.steps, args.html)
-        for name, (reset, step) in told.items():
+        seconds = selenium(task, args.steps) if args.peer == "selenium" else browsergym(task, args.steps, args.html)
+        for name, (reset, step) in seconds.items():
             print(json.dumps(dict(peer=name, task=task, reset_ms=round(1000*reset, 1), step_ms=round(1000*step, 1),
                                   steps_per_s=round(1/step, 1))), flush=True)
 

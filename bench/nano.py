@@ -25,8 +25,8 @@ def what_was_wrong(suite, app, outcome):
         if right: continue
         kinds = sorted({t.action.type for t in wanted})
         how = {"click": "clicked elsewhere", "type": "typed something else"}.get(action.type, "did it wrongly")
-        said = how if action.type in kinds else f"{action.type} instead"
-        return f"{'/'.join(kinds)} was due: {said}"
+        mistake = how if action.type in kinds else f"{action.type} instead"
+        return f"{'/'.join(kinds)} was due: {mistake}"
     return "no time left" if outcome.actions[-1].type != "done" else "done, and a goal not met"
 
 
@@ -44,9 +44,9 @@ def by_kind(suite, reports):
             device = suite.device(r.app)
             for o in (o for o in r.outcomes if not o.presatisfied):  # as `success` has it
                 device.reset(o.seed, draw=False)
-                seen = kinds[agent].setdefault(device.start.app.kind, dict(episodes=0, succeeded=0))
-                seen["episodes"] += 1
-                seen["succeeded"] += o.success
+                counts = kinds[agent].setdefault(device.start.app.kind, dict(episodes=0, succeeded=0))
+                counts["episodes"] += 1
+                counts["succeeded"] += o.success
     return kinds
 
 

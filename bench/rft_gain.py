@@ -1,4 +1,5 @@
-"""What practising has brought: `python bench/rft_gain.py RUN --app files`, results in experiments/rft/APP.
+"""What practising has brought: `python bench/rft_gain.py RUN --app files`, results in experiments/rft/paired.json, the run's
+logs in experiments/rft/APP.
 
 The shipped nano and the newest checkpoint of RUN (a folder of `oaml rft`, or of any other training that began with nano) play
 the same validation episodes greedily, without retries and with `PolicyAgent`'s. Goals that hold at the start are left out and
@@ -50,7 +51,7 @@ def main(run, app, episodes, out):
         table.append(dict(app=app, retries=retries, **paired_figures(pairs), **shares, n_presatisfied=len(seeds) - len(pairs)))
         print(json.dumps(table[-1]))
     out.mkdir(parents=True, exist_ok=True)
-    (out/"paired.json").write_text(json.dumps(dict(checkpoint=checkpoint.name, first_seed=seeds[0], rows=table), indent=1) + "\n")
+    (out.parent/"paired.json").write_text(json.dumps(dict(checkpoint=checkpoint.name, first_seed=seeds[0], rows=table), indent=1) + "\n")
     for name in KEPT: shutil.copy(run/name, out)
 
 
@@ -59,6 +60,6 @@ if __name__ == "__main__":
     parser.add_argument("run", type=Path, help="its folder")
     parser.add_argument("--app", default="files", help="application (files)")
     parser.add_argument("--episodes", type=int, default=300, help="of the validation split (300)")
-    parser.add_argument("--out", type=Path, help="folder for paired.json and the run's logs (experiments/rft/APP)")
+    parser.add_argument("--out", type=Path, help="folder for the run's logs (experiments/rft/APP); paired.json is written beside it")
     given = parser.parse_args()
     main(given.run, given.app, given.episodes, given.out or Path(__file__).parents[1]/"experiments/rft"/given.app)

@@ -1,9 +1,10 @@
-"""What a task server costs, and what it leaves behind: `python bench/service.py speed|many|leaks [--agentrl PYTHON]`.
+"""What a task server costs, and what it leaves behind: `python bench/service.py speed|many|screens|leaks [--agentrl PYTHON]`.
 
 `speed`: 200 sessions, an interact a second each, for some seconds: latency, and the server's CPU time an interact; with
 the Python of an environment that has `agentrl-worker`, that one beside it in the same run. `many`: 1,000 sessions at
-once, their memory, and connections that are idle for a minute. `leaks`: sessions with every accident at random, and what
-is left afterwards (`bench/soak_service.py`: many more, with environments and killed workers). Linux (reads /proc)."""
+once, their memory, and connections that are idle for a minute. `screens`: steps a second with the login application's
+screens, and the bare device's. `leaks`: sessions with every accident at random, and what is left afterwards
+(`bench/soak_service.py`: many more, with environments and killed workers). Linux (reads /proc)."""
 import argparse
 import asyncio
 import json
@@ -20,7 +21,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from oaml.devices.daemon import listen_on, serve_in_process
+from oaml.devices.episode import EpisodeDriver
+from oaml.devices.oracle import acceptable_targets
 from oaml.service.controller import TaskController, controller_server
+from oaml.service.gui import SuiteTask, tool_arguments
 from oaml.service.records import RewardHistoryItem, TaskSampleExecutionResult
 from oaml.service.task import Task
 from oaml.service.worker import more_files, served_task
@@ -208,6 +212,51 @@ def many(sessions=1000, idle=60):
     with ours("EchoTask", parameters=dict(concurrency=2000)) as (port, pid): return asyncio.run(keep(port, pid, sessions, idle))
 
 
+async def play_served(port, scripts, at_once):
+    "Every script as tool calls, some sessions at once; how many steps."
+    waiting, steps = iter(enumerate(scripts.items())), 0
+    async def one_after_the_other():
+        nonlocal steps
+        connection = await Connection().open(port)
+        for id, (index, script) in waiting:
+            status, _ = await connection.post("start_sample", dict(index=index, session_id=id))
+            assert status == 200
+            for k, action in enumerate(script):
+                call = dict(id=f"c{k}", type="function", function=dict(name="act", arguments=json.dumps(tool_arguments(action))))
+                status, said = await connection.post("interact", dict(session_id=id, messages=[dict(role="assistant", content=None, tool_calls=[call])]))
+                assert status == 200
+                steps += 1
+            assert json.loads(said)["env_out"]["reward"] == 1
+        connection.close()
+    await asyncio.gather(*(one_after_the_other() for _ in range(at_once)))
+    return steps
+
+
+def screens(episodes=60, at_once=4):
+    "Steps a second with the login application's screens: of the bare device, and behind the server."
+    given = dict(suite="login-v1", split="validation", episodes=episodes)
+    task, scripts = SuiteTask(**given), {}
+    def play(index):
+        device, seed = task.open_sample(index)
+        driver, actions = EpisodeDriver(device), scripts.get(index)
+        driver.reset(seed)
+        while not driver.over:
+            driver.act(actions[driver.steps] if actions else acceptable_targets(driver.device, driver.actions)[0].action)
+            driver.frame.image
+        return list(driver.actions)
+    scripts |= {index: play(index) for index in task.get_indices()}
+    began, cpu = time.perf_counter(), time.process_time()
+    steps = sum(len(play(index)) for index in scripts)
+    bare = dict(steps_s=round(steps/(time.perf_counter() - began)), cpu_ms=round(1e3*(time.process_time() - cpu)/steps, 2))
+    with serve_in_process(served_task, dict(module="oaml.service.gui.SuiteTask", parameters=given)) as (url, process):
+        port = int(url.rpartition(":")[2])
+        asyncio.run(play_served(port, dict(list(scripts.items())[:4]), at_once))  # whatever is made once
+        began, cpu = time.perf_counter(), process_cost(process.pid)[0]
+        steps = asyncio.run(play_served(port, scripts, at_once))
+        served = dict(steps_s=round(steps/(time.perf_counter() - began)), cpu_ms=round(1e3*(process_cost(process.pid)[0] - cpu)/steps, 2))
+    return dict(steps=steps, bare=bare, served=served)
+
+
 ACCIDENTS = "plain", "cancel", "lost", "lost in turn", "raise", "repeat", "hang", "swallow"
 
 
@@ -237,11 +286,13 @@ async def accident(port, id, rng, counts):
         if kind in ("cancel", "swallow"): return await ask("cancel")
         if kind in ("plain", "repeat"):
             if kind == "repeat":
-                first = await ask("interact", messages=says("go"))
-                counts["repeats that differ"] += await ask("interact", True, messages=says("go")) != first
+                first, again = await ask("interact", messages=says("go")), await ask("interact", True, messages=says("go"))
+                counts["repeats that differ" if again[0] == 200 else "repeats lost with their worker"] += again != first
             last = await ask("interact", messages=says("end"))
+            turn = last[1].get("env_out", last[1])
             if last[0] != 200: counts["lost with its worker"] += 1
-            else: counts["acts not as many as asked"] += last[1].get("env_out", last[1])["result"] != number - 1
+            elif "gave no turn within" in turn.get("error", ""): counts["late on a busy machine"] += 1
+            else: counts["acts not as many as asked"] += turn["result"] != number - 1
         else: counts["raising or hanging tasks without a task error"] += last[0] == 200 and last[1].get("env_out", last[1])["status"] != "task error"
     except (OSError, asyncio.IncompleteReadError): counts["connections lost"] += 1
     finally:
@@ -302,7 +353,7 @@ def served_controller(**given): return controller_server(TaskController(**given)
 
 if __name__ == "__main__":
     asked = argparse.ArgumentParser(description=__doc__)
-    asked.add_argument("part", choices=["speed", "many", "leaks"])
+    asked.add_argument("part", choices=["speed", "many", "screens", "leaks"])
     asked.add_argument("--sessions", type=int)
     asked.add_argument("--seconds", type=int, default=20)
     asked.add_argument("--isolation", default="none")
@@ -310,6 +361,6 @@ if __name__ == "__main__":
     a = asked.parse_args()
     more = dict(sessions=a.sessions) if a.sessions else {}
     import service  # by its name, so that processes find what is in it
-    found = dict(speed=lambda: service.speed(seconds=a.seconds, agentrl=a.agentrl, **more), many=lambda: service.many(**more),
+    found = dict(speed=lambda: service.speed(seconds=a.seconds, agentrl=a.agentrl, **more), many=lambda: service.many(**more), screens=service.screens,
                  leaks=lambda: service.leaks(isolation=a.isolation, **more))[a.part]()
     print(json.dumps(found, indent=1))

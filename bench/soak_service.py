@@ -18,7 +18,6 @@ import threading
 import time
 from collections import Counter
 from contextlib import contextmanager, nullcontext
-from functools import partial
 from pathlib import Path
 
 from tqdm.auto import tqdm
@@ -29,10 +28,10 @@ from oaml.service.environments import EnvironmentDelegation, create_controller
 from oaml.service.state import RedisState
 
 LEASE_S = 10.
-DEADLINES = dict(turn_s=4., cancel_s=1., silence_s=5.)
-HANG_S = 6.            # how long a hung task hangs: more than its turn
+DEADLINES = dict(turn_s=8., cancel_s=1., silence_s=10.)
+HANG_S = 10.           # how long a hung task hangs: more than its turn
 KILL_EVERY_S = 20.
-UNUSED_S = 8.           # after which the controller closes a connection to a worker
+UNUSED_S = 6.           # in which the controller has asked each worker once, and closed what it needs no more
 IMAGE = "oaml-soak:1"
 PREFIX = "oaml:soak"
 
@@ -127,12 +126,12 @@ def start_worker(url, **parameters):
 def serving(port): return len(service.get(port, "list_workers").get("chaos", dict(workers=()))["workers"])
 
 
-def idle(port):
+def idle(port, workers_there=2):
     "Nothing is at work: no session, no slot, no task that goes on after its cancel."
     workers = service.get(port, "list_workers").get("chaos", dict(workers={}))["workers"].values()
     try: abandoned = sum(service.get(int(w["address"].split(":")[2].split("/")[0]), "worker_status")["abandoned"] for w in workers)
     except OSError: return False  # it was killed a moment ago
-    return service.get(port, "list_sessions") == {} and not abandoned and [w["current"] for w in workers] == [0, 0]
+    return service.get(port, "list_sessions") == {} and not abandoned and [w["current"] for w in workers] == [0]*workers_there
 
 
 def soak(sessions, redis, folder, first=1000, docker=None, driver="inprocess", at_once=32, kill_every=KILL_EVERY_S, done=lambda: None):
@@ -140,15 +139,16 @@ def soak(sessions, redis, folder, first=1000, docker=None, driver="inprocess", a
     service.find_this()
     acts, seed = folder/f"acts-{first}", first
     given = dict(redis=redis, acts=str(acts), driver=driver, docker=docker, concurrency=at_once)
-    with serve_in_process(service.served_controller, dict(dead_s=5., silence_s=8.)) as (url, process):
+    with serve_in_process(service.served_controller, dict(dead_s=8., silence_s=15., sync_s=2.)) as (url, process):
         port = int(url.rpartition(":")[2])
-        workers = [start_worker(url, **given) for _ in range(2)]
+        workers = [None, start_worker(url, **given)]
         held = lambda: [service.holdings(p.pid) for p in (process, workers[1])] + [containers(docker)]
         stop, kills = threading.Event(), 0
         try:
-            rest = partial(service.settled, lambda: idle(port), True, 120)
-            rest()
-            asyncio.run(service.accidents(port, 2*at_once, first - 500, at_once))  # whatever is made once
+            rest = lambda n=2: service.settled(lambda: idle(port, n), True, 120)
+            rest(1)
+            asyncio.run(service.accidents(port, 4*at_once, first - 500, at_once))  # whatever is made once; this worker has all, as when the other dies
+            workers[0] = start_worker(url, **given)
             rest()
             before, began = service.steady(held, UNUSED_S), time.monotonic()
             def kill():
@@ -167,8 +167,8 @@ def soak(sessions, redis, folder, first=1000, docker=None, driver="inprocess", a
             after = service.settled(held, before, 60)
         finally:
             stop.set()
-            for w in workers: w.send_signal(signal.SIGTERM)
-            for w in workers: w.wait(60)
+            for w in filter(None, workers): w.send_signal(signal.SIGTERM)
+            for w in filter(None, workers): w.wait(60)
     left = service.settled(lambda: redis_keys(redis), ([], []), 3*LEASE_S)
     twice = [line for line, n in Counter(acts.read_text().split("\n")[:-1]).items() if n > 1]
     acts.unlink()

@@ -121,16 +121,16 @@ PARTS = dict(speed=speed, oracle=oracle, baselines=baselines, faces=faces)
 
 def main(words):
     "Run the parts and keep what the others said last."
-    kept = HERE/"worlds.json"
-    said = json.loads(kept.read_text()) if kept.exists() else {}
+    path = HERE/"worlds.json"
+    reports = json.loads(path.read_text()) if path.exists() else {}
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
         for part in words or PARTS:
             t = time.perf_counter()
             table = PARTS[part](pool)
-            said[part] = f"{PARTS[part].__doc__}\n\n{table}\n\n{time.perf_counter()-t:.0f} s on {os.cpu_count()} cores."
-            kept.write_text(json.dumps(said, indent=1))
-            print(said[part], flush=True)
-    text = "\n\n".join(f"## {p}\n\n{said[p]}" for p in PARTS if p in said)
+            reports[part] = f"{PARTS[part].__doc__}\n\n{table}\n\n{time.perf_counter()-t:.0f} s on {os.cpu_count()} cores."
+            path.write_text(json.dumps(reports, indent=1))
+            print(reports[part], flush=True)
+    text = "\n\n".join(f"## {p}\n\n{reports[p]}" for p in PARTS if p in reports)
     (HERE/"worlds.md").write_text(f"# The synthetic worlds, measured\n\n`python bench/worlds.py`\n\n{text}\n")
 
 

@@ -28,13 +28,13 @@ def actions_of(types):
     return st.sampled_from(types).flatmap(
         lambda t: st.builds(Action, st.just(t), **{k: values[k] for k in ACTION_FIELDS[t]}))
 
-said = actions_of(DSL_TYPES[2])
+actions = actions_of(DSL_TYPES[2])
 prose = st.text(st.characters(exclude_characters="()\"'“”‘’\\"), max_size=40).filter(
     lambda s: "action" not in s.lower())
 
 
 @settings(max_examples=500, deadline=None)
-@given(said, st.integers(1, 6))
+@given(actions, st.integers(1, 6))
 def test_round_trip(action, precision):
     text = format_action(action, precision)
     assert parse_action(text) == round_action(action, precision)
@@ -43,7 +43,7 @@ def test_round_trip(action, precision):
 
 
 @settings(max_examples=500, deadline=None)
-@given(said, st.integers(1, 6))
+@given(actions, st.integers(1, 6))
 def test_rounding_stays_within_half_a_step(action, precision):
     rounded = round_action(action, precision)
     assert round_action(rounded, precision) == rounded
@@ -68,21 +68,21 @@ def test_version_1_refuses_the_rest(action):
 
 
 @settings(max_examples=500, deadline=None)
-@given(said, prose, prose)
+@given(actions, prose, prose)
 def test_words_around_do_not_matter(action, before, after):
     text = f"{before}\n{format_action(action, 6)} {after}"
     assert parse_action(text) == round_action(action, 6)
 
 
 @settings(max_examples=500, deadline=None)
-@given(said, said, nfc)
+@given(actions, actions, nfc)
 def test_the_last_action_line_wins(action, other, thought):
     text = f"Thought: {thought}\nAction: {format_action(other, 6)}\nAction: {format_action(action, 6)}"
     assert parse_action(text) == round_action(action, 6)
 
 
 @settings(max_examples=500, deadline=None)
-@given(said, said)
+@given(actions, actions)
 def test_two_different_actions_are_none(one, two):
     parsed = parse_action(f"{format_action(one, 6)} {format_action(two, 6)}")
     one, two = round_action(one, 6), round_action(two, 6)
@@ -90,7 +90,7 @@ def test_two_different_actions_are_none(one, two):
 
 
 @settings(max_examples=500, deadline=None)
-@given(said)
+@given(actions)
 def test_an_action_inside_a_quoted_text_is_text(action):
     inner = format_action(action)
     outer = Action("type", text=inner)
@@ -105,7 +105,7 @@ def test_any_text_gives_an_action(text, version):
 
 
 @settings(max_examples=500, deadline=None)
-@given(said)
+@given(actions)
 def test_json_keeps_every_bit(action):
     assert from_json(Action, to_json(action)) == action
 

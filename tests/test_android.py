@@ -101,11 +101,11 @@ TYPABLE = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20).map(
 @settings(max_examples=150, deadline=None)
 @given(st.one_of(TYPABLE, st.text("%s \"'\\$&|;`<>()*?#~!{}[]-a1\u00e9", min_size=1, max_size=12)))
 def test_any_text_arrives(text):
-    phone, heard = FakePhone(), []
+    phone, received = FakePhone(), []
     phone.run(f"ime enable {android.KEYBOARD}; ime set {android.KEYBOARD}")
-    phone.hands = lambda event: heard.append(event.text) or ""
+    phone.hands = lambda event: received.append(event.text) or ""
     assert phone.run(" && ".join(android.type_commands(text)))[1] == 0
-    assert "".join(heard) == text
+    assert "".join(received) == text
 
 
 def test_any_text_arrives_through_adb():
@@ -138,8 +138,8 @@ PHONE_WORDS = ("input tap swipe text keyevent motionevent DOWN 5 -1 x ; && || ' 
 @settings(max_examples=300, deadline=None)
 @given(st.one_of(st.text(max_size=30), st.lists(st.sampled_from(PHONE_WORDS), max_size=10).map(" ".join)))
 def test_the_fake_survives_any_line(line):
-    said, status = FakePhone().run(line)
-    assert isinstance(status, int) and all(fd in (1, 2) for fd, _ in said)
+    output, status = FakePhone().run(line)
+    assert isinstance(status, int) and all(fd in (1, 2) for fd, _ in output)
 
 
 @settings(max_examples=200, deadline=None)
@@ -197,8 +197,8 @@ def test_a_phone_that_goes_in_the_middle_of_an_answer():
         device.reset(0)
         whole = phone.run
         def half(line):
-            said, status = whole(line)
-            return said[:len(said)//2], status
+            output, status = whole(line)
+            return output[:len(output)//2], status
         phone.run = half
         with pytest.raises(DeviceError, match="lost in the middle of a command"): device.look()
 

@@ -90,8 +90,8 @@ def test_nothing_is_left_after_close():
 @pytest.mark.parametrize("end", ["pass", "raise SystemExit(3)", "os.kill(os.getpid(), 9)", "1/0"])
 def test_nothing_is_left_when_python_ends(end):
     code = f"import os\nfrom oaml.devices.page import *\nfrom oaml.devices.connection import *\nc = Chromium()\nPage(c)\nprint(c._process.pid, flush=True)\n{end}"
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert gone(int(told.stdout)), told.stderr
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert gone(int(result.stdout)), result.stderr
 
 
 @needs_proc
@@ -175,8 +175,8 @@ def test_what_a_killed_process_leaves_is_swept():
     folder = tempfile.mkdtemp()
     def run(end):
         code = f"import os\nfrom oaml.devices.connection import *\nc = Chromium()\nprint(c._process.pid, flush=True)\n{end}"
-        told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=os.environ | dict(TMPDIR=folder))
-        assert gone(int(told.stdout)), told.stderr
+        result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=os.environ | dict(TMPDIR=folder))
+        assert gone(int(result.stdout)), result.stderr
         return os.listdir(folder)
     left = run("os.kill(os.getpid(), 9)")
     assert len(left) == 1 and left[0].startswith("oaml-chromium-")  # and nothing of Chromium's own beside it
@@ -223,19 +223,19 @@ def test_somebody_else_asked_how_it_ended():
     finally: signal.signal(signal.SIGCHLD, before)
 
 
-def test_a_bug_in_a_listener_is_told_and_nobody_waits_for_ever(monkeypatch):
-    told = []
-    monkeypatch.setattr(threading, "excepthook", told.append)
+def test_a_bug_in_a_listener_is_reported_and_nobody_waits_for_ever(monkeypatch):
+    errors = []
+    monkeypatch.setattr(threading, "excepthook", errors.append)
     with Chromium() as c:
         page = Page(c)
         c._listeners[page.session] = lambda method, params: 1/0
         with pytest.raises(DeviceError, match="Chromium"): page.evaluate("console.log(1), new Promise(() => {})")
-        assert told[0].exc_type is ZeroDivisionError and not c.alive
+        assert errors[0].exc_type is ZeroDivisionError and not c.alive
         c.revive()
         with Page(c) as other: assert other.evaluate("1") == 1
 
 
-def test_a_clock_that_stands_still_is_told():
+def test_a_clock_that_stands_still_is_reported():
     with Chromium() as c:
         page = Page(c)
         page.hold_time()
@@ -318,11 +318,11 @@ def test_from_asyncio(page):
     async def both():
         page.set_content(COUNT)  # also directly, beside a running loop
         shot = asyncio.to_thread(page.screenshot)
-        told = asyncio.wrap_future(page.post("Runtime.evaluate", expression="6*7"))
+        product = asyncio.wrap_future(page.post("Runtime.evaluate", expression="6*7"))
         ticked = asyncio.sleep(0, "the loop runs")
-        return await asyncio.gather(shot, told, ticked)
-    shot, told, ticked = asyncio.run(both())
-    assert shot.shape == (200, 320, 3) and told["result"]["value"] == 42 and ticked
+        return await asyncio.gather(shot, product, ticked)
+    shot, product, ticked = asyncio.run(both())
+    assert shot.shape == (200, 320, 3) and product["result"]["value"] == 42 and ticked
 
 
 def test_two_pages_of_a_browser_know_nothing_of_each_other(chromium, tmp_path):
@@ -545,11 +545,11 @@ def test_a_tree_deeper_than_pythons_calls(page):
     assert [e.name for e in page.tree()] == ["deep"]
 
 
-@pytest.mark.parametrize("color, seen", [("rgba(0, 0, 0, .01)", 1), ("oklch(.5 .1 20 / 0)", 1), ("color(srgb 0 0 0 / 0.3)", 1),
-                                         ("lab(50 0 0 / none)", 1), ("transparent", 1), ("oklch(.5 .1 20)", 0), ("rgba(0, 0, 0, .9)", 0), ("#fff", 0)])
-def test_what_can_be_seen_through_hides_nothing(page, color, seen):
+@pytest.mark.parametrize("color, shows", [("rgba(0, 0, 0, .01)", 1), ("oklch(.5 .1 20 / 0)", 1), ("color(srgb 0 0 0 / 0.3)", 1),
+                                          ("lab(50 0 0 / none)", 1), ("transparent", 1), ("oklch(.5 .1 20)", 0), ("rgba(0, 0, 0, .9)", 0), ("#fff", 0)])
+def test_what_can_be_seen_through_hides_nothing(page, color, shows):
     page.set_content(f"<button>below</button><div style='position: fixed; inset: 0; background: {color}'></div>")
-    assert [e.name for e in page.tree()] == ["below"]*seen
+    assert [e.name for e in page.tree()] == ["below"]*shows
 
 
 # -- the device
@@ -635,9 +635,9 @@ def test_scale(chromium):
 
 def played(env, n=7):
     "What a vector of two tells while one says DONE and both run into a budget of three."
-    told = [env.reset(seed=2_000_000)]
-    for k in range(n): told.append(env.step(batch_actions(["DONE()" if k == 1 else "WAIT()", "CLICK(x=0.5, y=0.5)"])))
-    rows = [([g for g in t[0]["goal"]], [list(map(float, v)) for v in t[1:-1]], t[-1]["seed"].tolist(), sorted(t[-1])) for t in told]
+    steps = [env.reset(seed=2_000_000)]
+    for k in range(n): steps.append(env.step(batch_actions(["DONE()" if k == 1 else "WAIT()", "CLICK(x=0.5, y=0.5)"])))
+    rows = [([g for g in t[0]["goal"]], [list(map(float, v)) for v in t[1:-1]], t[-1]["seed"].tolist(), sorted(t[-1])) for t in steps]
     env.close()
     return rows
 

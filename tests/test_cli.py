@@ -73,8 +73,8 @@ def test_the_memoriser_shows_that_it_makes_its_data(monkeypatch, tmp_path):
     (("predict", "--agent", "random", "--image", "none.png", "--goal", "Go.", "--expected", "CLICK(5)"), "--expected: "),
 ])
 def test_advice_names_options(words, advice, tmp_path):
-    code, _, said = oaml(*words, *(("--out", f"{tmp_path}/out") if words[0] in ("synth", "eval") else ()))
-    assert code == 2 and advice in said.splitlines()[-1]
+    code, _, errors = oaml(*words, *(("--out", f"{tmp_path}/out") if words[0] in ("synth", "eval") else ()))
+    assert code == 2 and advice in errors.splitlines()[-1]
 
 
 def test_a_run_that_is_there_is_resumed_by_the_option(tmp_path):

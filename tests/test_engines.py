@@ -16,6 +16,7 @@ from oaml.ingest.engines import ActorEngine, RayEngine, open_engine
 from oaml.ingest.store import load_sessions
 from oaml.ingest.synthetic import generate_synthetic_sessions
 from oaml.scripts.eval_policy import eval_policy
+from oaml.scripts.sweep import sweep
 
 pytestmark = pytest.mark.xdist_group("engines")
 ROOT = Path(__file__).parents[1]
@@ -131,35 +132,29 @@ def test_a_model_is_loaded_by_the_workers():
 
 CONFIG = dict(model=dict(model_name="retina"), stream=dict(lesson="seeing", picks=2, workers=0, samples=24, sources=dict(login=1)),
               training=dict(per_device_train_batch_size=2, gradient_accumulation_steps=1), logging=dict(eval_episodes=0, save_steps=2))
-SETTINGS = "--set", "training.seed=0,1,2", "--set", "training.learning_rate=0.001,0.0003"
-
-
-def sweep(folder, name, *more, **kw):
-    env = os.environ | dict(PYTHONPATH=os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))))
-    return subprocess.Popen([sys.executable, "-c", "from oaml.scripts.cli import main; main()", "sweep", folder/"tiny.yaml", *SETTINGS,
-                             "--out", folder/name, *more], env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **kw)
-
-
-def done(process):
-    out, _ = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0, out
-    return out
+SETTINGS = "training.seed=0,1,2", "training.learning_rate=0.001,0.0003"
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
 def test_a_sweep_of_six_runs_goes_on_after_kill(tmp_path):
+    "The command is killed while two processes train for it, and this process goes on; beside it, the same sweep without a break."
     (tmp_path/"tiny.yaml").write_text(json.dumps(CONFIG))
-    assert "6 of 6 runs are finished" in done(sweep(tmp_path, "whole"))
-    process = sweep(tmp_path, "killed", "--engine", "processes:2", start_new_session=True)
-    end = time.monotonic() + PATIENCE
-    while len(list((tmp_path/"killed").glob("*/agent"))) < 2:
-        assert process.poll() is None and time.monotonic() < end
-        time.sleep(.02)
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
-    assert "6 of 6 runs are finished" in done(sweep(tmp_path, "killed", "--engine", "processes:2"))
-    plain = lambda rows: [{k: v for k, v in r.items() if "second" not in k and "time" not in k} for r in rows]
-    first, second = (json.loads((tmp_path/name/"results.json").read_text()) for name in ("whole", "killed"))
+    env = os.environ | dict(PYTHONPATH=os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))))
+    process = subprocess.Popen([sys.executable, "-c", "from oaml.scripts.cli import main; main()", "sweep", tmp_path/"tiny.yaml", "--out", tmp_path/"killed",
+                                "--engine", "processes:2", *(w for o in SETTINGS for w in ("--set", o))], env=env, start_new_session=True)
+    go = lambda name: sweep(tmp_path/"tiny.yaml", SETTINGS, tmp_path/name, progress=False)
+    def kill():
+        end = time.monotonic() + PATIENCE
+        while len(list((tmp_path/"killed").glob("*/agent"))) < 2 and process.poll() is None and time.monotonic() < end: time.sleep(.02)
+        os.kill(process.pid, signal.SIGKILL)
+    killer = threading.Thread(target=kill)
+    killer.start()
+    first = go("whole")  # meanwhile
+    killer.join()
+    assert process.wait() == -signal.SIGKILL, "it had ended before it was killed"
+    assert 2 <= len(list((tmp_path/"killed").glob("*/agent"))) < 6
+    second = go("killed")
+    assert [r["status"] for r in first] == [r["status"] for r in second] == ["finished"]*6
     assert [r["loss"] for r in first] == [r["loss"] for r in second] and len({r["loss"] for r in first}) == 6
     for k in range(6):
         weights = [(tmp_path/name/f"{k:03d}"/"agent").rglob("*.safetensors") for name in ("whole", "killed")]

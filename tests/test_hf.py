@@ -42,11 +42,11 @@ def test_a_pipeline_answers_as_the_policy_does():
     questions = [question(app, seed, policy.fmt) for app in ("login", "settings", "files") for seed in (0, 1)]
     ask = pipeline("image-text-to-text", str(shipped_nano()))
     assert type(ask.processor) is NanoProcessor and ask.model.dtype == torch.float32
-    said = answers(ask, questions)
-    assert said == policy.adapter.generate_batch(questions, policy.max_new_tokens)
+    texts = answers(ask, questions)
+    assert texts == policy.adapter.generate_batch(questions, policy.max_new_tokens)
     goal = next(m["content"] for m in questions[0]["messages"]).split("Goal: ")[1].strip()
     action, thought = policy.predict_action(questions[0]["images"][0], goal)
-    assert action.type != "failed" and thought in said[0]
+    assert action.type != "failed" and thought in texts[0]
 
 
 PIPE = """
@@ -130,9 +130,9 @@ def test_lora_agents_load_over_their_base(base, tmp_path, request):
         if "lora_B" in name: torch.nn.init.normal_(p, std=.5)
     lora.save(tmp_path/"lora")
     q = question("login", 0, PromptFormat(**(lora.prompt_format or {})), None if base == "nano" else (128, 96))
-    said = answers(pipeline("image-text-to-text", str(tmp_path/"lora"), dtype="float32"), [q], **FEW_TOKENS)
-    assert said == lora.generate_batch([q], **FEW_TOKENS)
-    assert said != QwenVLAdapter.from_pretrained(base, device="cpu").generate_batch([q], **FEW_TOKENS)
+    texts = answers(pipeline("image-text-to-text", str(tmp_path/"lora"), dtype="float32"), [q], **FEW_TOKENS)
+    assert texts == lora.generate_batch([q], **FEW_TOKENS)
+    assert texts != QwenVLAdapter.from_pretrained(base, device="cpu").generate_batch([q], **FEW_TOKENS)
 
 
 def test_processors_are_processor_mixins_and_take_what_they_take():

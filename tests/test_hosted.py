@@ -34,8 +34,8 @@ class Clerk(VLMAdapter):
     def generate_batch(self, samples, *how):
         time.sleep(self.seconds)
         self.asked += len(samples)
-        said = [s["messages"][-1]["content"] for s in samples]
-        return ["DONE()" if text.count("WAIT") > 2 + len(text.partition("\n")[0]) % 3 else "WAIT()" for text in said]
+        prompts = [s["messages"][-1]["content"] for s in samples]
+        return ["DONE()" if text.count("WAIT") > 2 + len(text.partition("\n")[0]) % 3 else "WAIT()" for text in prompts]
 
 
 class OneByOne:
@@ -52,8 +52,8 @@ def nano():
 def environment(folder):
     "Without keys and proxies of whoever runs the tests; `folder` has the `.env`."
     (folder/".env").write_text(f"OPENAI_API_KEY={KEY}\n")
-    kept = {k: v for k, v in os.environ.items() if not k.upper().endswith(("_API_KEY", "_PROXY", "_BASE_URL"))}
-    return kept | dict(PYTHONUTF8="1")
+    variables = {k: v for k, v in os.environ.items() if not k.upper().endswith(("_API_KEY", "_PROXY", "_BASE_URL"))}
+    return variables | dict(PYTHONUTF8="1")
 
 
 def command(url, *words):
@@ -105,7 +105,7 @@ def test_a_killed_evaluation_pays_no_answer_twice(tmp_path):
     assert whole.asked <= broken.asked <= whole.asked + 2  # two were under way
 
 
-def test_no_key_in_what_is_written_or_told(tmp_path, monkeypatch):
+def test_no_key_in_what_is_written_or_printed(tmp_path, monkeypatch):
     "A server that sends the key back in its error, and the folder of a run that was cut by it."
     class Echo:
         "Stands in for a server: one answer, then an error with the key that it was sent."

@@ -183,6 +183,14 @@ def serious(page, where="document"):
     return [(v["id"], v["nodes"][0]["target"], v["nodes"][0].get("failureSummary")) for v in found if v["impact"] in ("serious", "critical")]
 
 
+def settled(page):
+    "Waits until all animations have ended and two frames are drawn."
+    page.evaluate("""async () => {
+        const frame = () => new Promise(done => requestAnimationFrame(done));
+        await frame(); await Promise.allSettled(document.getAnimations().filter(a => a.effect?.getTiming().iterations !== Infinity).map(a => a.finished));
+        await frame(); await frame(); }""")
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1200, 320])
 def test_saved_page_is_accessible(chromium, saved, scheme, width):
@@ -190,7 +198,7 @@ def test_saved_page_is_accessible(chromium, saved, scheme, width):
     page.locator(".stage").first.focus()
     press(page, "x", "c", "e", "f", "?")
     page.locator(".panel .chip.bad").wait_for(timeout=PATIENCE)
-    page.wait_for_timeout(500)
+    settled(page)
     assert not serious(page)
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
@@ -237,6 +245,13 @@ def lab(chromium, tmp_path_factory):
         yield page
 
 
+def kernel_says(lab, expression, wanted):
+    "Waits until the kernel's value of an expression is the wanted one."
+    until = time.time() + PATIENCE/1000
+    while (value := lab.kernel(expression)) != wanted and time.time() < until: time.sleep(.02)
+    assert value == wanted
+
+
 def go(page, widget, row=None):
     "Put the keys on a widget's screen."
     widget.locator(".stage").first.scroll_into_view_if_needed()
@@ -257,8 +272,7 @@ def test_a_hundred_keys_step_a_hundred_screens(lab):
     for k in range(1, 101):
         press(lab, "ArrowRight")
         drawn(lab, lab.first, k)
-    lab.wait_for_timeout(1000)
-    assert lab.kernel("w.at") == "100"
+    kernel_says(lab, "w.at", "100")
     lab.first.locator('.panel[data-row="100"]').wait_for(timeout=PATIENCE)
     assert "Because of 100." in lab.first.locator(".panel").inner_text()
 
@@ -280,15 +294,15 @@ def test_python_goes_to_a_step_and_reads_tags(lab):
     lab.keyboard.type("look")
     press(lab, "Enter")
     lab.first.locator(".chip.tag").wait_for(timeout=PATIENCE)
-    lab.wait_for_timeout(500)
-    assert lab.kernel("w.tags") == "{'long-200#42': ['look']}"
+    kernel_says(lab, "w.tags", "{'long-200#42': ['look']}")
 
 
 def test_jupyterlabs_keys_stay_quiet(lab):
     cells = lab.locator(".jp-Notebook .jp-Cell").count()
     go(lab, lab.first)
     press(lab, "b", "a", "d", "d", "x", "m", "0", "0", "Shift+Enter", "c", "v")  # command mode's: insert, delete, cut, restart
-    lab.wait_for_timeout(500)
+    lab.kernel("1")  # what JupyterLab would have made of the keys has reached the kernel by then
+    settled(lab)
     assert lab.locator(".jp-Notebook .jp-Cell").count() == cells and lab.locator(".jp-Dialog").count() == 0
     go(lab, lab.first)
     press(lab, "Tab", "Tab", "Tab")
@@ -301,7 +315,7 @@ def test_jupyterlabs_keys_stay_quiet(lab):
 def test_widget_is_accessible_in_jupyterlab(lab):
     for theme in ("JupyterLab Light", "JupyterLab Dark"):
         lab.evaluate("t => document.body.dataset.jpThemeLight = String(t.endsWith('Light'))", theme)
-        lab.wait_for_timeout(400)
+        settled(lab)
         assert not serious(lab, "document.querySelector('[data-lm-suppress-shortcuts]')")
     lab.evaluate("document.body.dataset.jpThemeLight = 'true'")
 
@@ -351,7 +365,7 @@ def test_login_played_by_mouse_and_keys_trains(lab):
         else: widget.get_by_role("button", name="Done").click()
         n += 1
         wait(n)
-        lab.wait_for_timeout(500)
+        settled(lab)
     widget.locator(".panel", has_text="the goal is reached").wait_for(timeout=PATIENCE)
     widget.get_by_role("button", name="Stop and keep").click()
     widget.locator(".chip.run", has_text="you").wait_for(timeout=PATIENCE)

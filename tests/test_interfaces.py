@@ -266,15 +266,15 @@ words = st.lists(st.text("abcé", min_size=1, max_size=9), min_size=1, max_size=
 
 @settings(max_examples=200, deadline=None)
 @given(words, st.data(), st.sampled_from([("", "##"), ("Ġ", ""), ("<", ">")]))
-def test_pieces_make_the_text_again(said, data, marks):
+def test_pieces_make_the_text_again(text, data, marks):
     pieces = []
-    for word in said:
+    for word in text:
         cuts = sorted(data.draw(st.sets(st.integers(1, len(word)-1), max_size=3))) if len(word) > 1 else []
         parts = [word[a:b] for a, b in zip([0, *cuts], [*cuts, len(word)])]
         pieces += [marks[k > 0] + part for k, part in enumerate(parts)]
     vocabulary, typed = Vocabulary(tuple(pieces), *marks), ""
     for k in range(len(pieces)): typed += "".join(e.text for e in vocabulary.events(k, bool(typed)))
-    assert typed == " ".join(said)
+    assert typed == " ".join(text)
 
 
 # What is recorded of touches is what happened
@@ -409,8 +409,8 @@ def broken_task(): return TaskEnv(AppDevice("login", **GOALS), replace(LOGIN, ev
 
 
 def test_the_task_is_at_fault_not_the_agent():
-    said = dict(action_type=0, response="four")
-    for env, step in ((TapAction(DmEnv(broken_task())), said), (DmEnv(broken_task()), dict(action_type=2, response="four"))):
+    act = dict(action_type=0, response="four")
+    for env, step in ((TapAction(DmEnv(broken_task())), act), (DmEnv(broken_task()), dict(action_type=2, response="four"))):
         gym_env = GymInterface(env)
         gym_env.reset(seed=1)
         assert "action_type" in gym_env.step(dict(action_type=99))[4]["invalid"]

@@ -183,8 +183,8 @@ register_miniwob()
 import gymnasium
 assert sum(id.startswith("oaml/miniwob.") for id in gymnasium.registry) == len(ALL_TASKS)
 print([m for m in ("playwright", "selenium", "miniwob", "torch") if m in sys.modules])"""
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert said.stdout.strip() == "[]", said.stderr
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert result.stdout.strip() == "[]", result.stderr
 
 def test_unknown_ids_and_left_overs():
     register_miniwob()

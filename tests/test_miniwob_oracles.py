@@ -7,7 +7,7 @@ import pytest
 from oaml.devices.connection import Chromium, missing_browser
 from oaml.miniwob.device import ALL_TASKS, MiniwobDevice, html_folder
 from oaml.miniwob.oracles import NO_ORACLE, ORACLES, miniwob_targets, plan
-from oaml.miniwob.sight import SEE, Node, Seen
+from oaml.miniwob.sight import SEE, Node, PageSnapshot
 from oaml.schemas.sessions import Action
 
 try: html_folder()
@@ -49,20 +49,20 @@ def chromium():
 
 
 def hidden_words(device, rng, most):
-    "How many of `most` changed things could not be seen; what cannot be seen must not be told either."
-    told, screen, hidden = device.page.evaluate(SEE), device.look().screen_hash(), 0
+    "How many of `most` changed things could not be seen; what cannot be seen must not be in the snapshot either."
+    snapshot, screen, hidden = device.page.evaluate(SEE), device.look().screen_hash(), 0
     things = device.page.evaluate(COLLECT)
     for k in rng.sample(range(things), min(most, things)):
         device.page.evaluate(f"oamlChange({k})")
         if device.look().screen_hash() == screen:
-            assert device.page.evaluate(SEE) == told
+            assert device.page.evaluate(SEE) == snapshot
             hidden += 1
         device.page.evaluate(f"oamlChange({k})")
     return hidden
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_what_is_hidden_is_not_told(task, chromium):
+def test_what_is_hidden_is_not_in_the_snapshot(task, chromium):
     device, rng, acts, hidden = MiniwobDevice(task, chromium=chromium), Random(task), [], 0
     device.reset(TASKS[task])
     while not device.ended and len(acts) < 40:
@@ -79,37 +79,37 @@ def test_there_was_much_to_tell():
 
 
 @pytest.mark.parametrize("task", ["phone-book", "find-greatest", "daily-calendar", "social-media", "grid-coordinate"])
-def test_marks_that_only_the_page_reads_are_not_told(task, chromium):
+def test_marks_that_only_the_page_reads_are_not_in_the_snapshot(task, chromium):
     device = MiniwobDevice(task, chromium=chromium)
     device.reset(2)
-    told = device.page.evaluate(SEE)
+    snapshot = device.page.evaluate(SEE)
     device.page.evaluate(MARKS)
-    assert device.page.evaluate(SEE) == told
+    assert device.page.evaluate(SEE) == snapshot
     device.close()
 
 
-def test_a_plan_is_a_function_of_what_is_seen(chromium):
+def test_a_plan_is_a_function_of_the_snapshot(chromium):
     "The same snapshot, words and acts give the same targets, whatever was asked in between; every act fits its box."
-    told = {}
+    plans = {}
     for task in sorted(ORACLES)[::6]:
         device = MiniwobDevice(task, chromium=chromium)
         device.reset(7)
         raw = device.page.evaluate(SEE)
-        told[task] = raw, device.goal.text, plan(task, Seen(raw, device.goal.text))
+        plans[task] = raw, device.goal.text, plan(task, PageSnapshot(raw, device.goal.text))
         device.close()
-    for task, (raw, goal, targets) in reversed(told.items()): assert plan(task, Seen(raw, goal)) == targets
+    for task, (raw, goal, targets) in reversed(plans.items()): assert plan(task, PageSnapshot(raw, goal)) == targets
 
 
 def test_equal_screens_words_and_acts_give_equal_plans(chromium):
     "Where episodes differ only in what is hidden, they are told apart only once it has shown."
     for task in ("find-greatest", "guess-number", "hot-cold", "simon-says"):
-        device, told, again = MiniwobDevice(task, chromium=chromium), {}, 0
+        device, plans, again = MiniwobDevice(task, chromium=chromium), {}, 0
         for seed in range(8):
             screen, acts = device.reset(seed), []
             while not device.ended:
                 key, targets = (screen.screen_hash(), device.goal.text, tuple(acts)), miniwob_targets(device, acts)
-                again += key in told
-                assert told.setdefault(key, targets) == targets
+                again += key in plans
+                assert plans.setdefault(key, targets) == targets
                 acts.append(targets[0].action)
                 screen = device.perform(acts[-1])
         assert again >= 7
@@ -146,8 +146,8 @@ def test_a_right_angle_in_a_corner(vertex):
     (x, y), end = vertex, (vertex[0] + 30, vertex[1] + 30)
     dots = [Node("circle", -1, box(*vertex), (*vertex, 0), color=(0, 0, 255)),
             Node("circle", -1, box(*end), (*end, 0), color=(0, 0, 0))]
-    seen = SimpleNamespace(all=lambda kind: dots, click=lambda node: node.at)
-    there, above, _ = (at + 1.5 for at in ORACLES["right-angle"](seen))  # the page draws a dot that much further
+    page = SimpleNamespace(all=lambda kind: dots, click=lambda node: node.at)
+    there, above, _ = (at + 1.5 for at in ORACLES["right-angle"](page))  # the page draws a dot that much further
     assert 6 < there < 148 and 56 < above < 178
     along, off = (there - x) + (above - y), (there - x) - (above - y)
     assert abs(off) > 2 and abs(along) <= .4*abs(off)  # nearly at a right angle to the diagonal

@@ -329,8 +329,8 @@ class Between:
     def __init__(self, client, route, answer):
         self.post, self.route, self.answer, client._http.post = client._http.post, route, answer, self
     def __call__(self, url, **kw):
-        told = self.post(url, **kw)
-        if not url.endswith(self.route) or self.answer is None: return told
+        reply = self.post(url, **kw)
+        if not url.endswith(self.route) or self.answer is None: return reply
         answer, self.answer = self.answer, None
         return answer
 
@@ -426,9 +426,9 @@ def test_a_device_that_cannot_be_made_frees_its_place():
 def test_a_place_that_was_told_too_late_is_given_back(monkeypatch):
     post = httpx.Client.post
     def late(client, url, **kw):
-        told = post(client, url, **kw)
+        answer = post(client, url, **kw)
         if url.endswith("/init"): raise httpx.ReadTimeout("late")
-        return told
+        return answer
     with serve_device("app:login", max_sessions=1) as served:
         monkeypatch.setattr(httpx.Client, "post", late)
         with pytest.raises(Unreachable): RemoteDevice(served.url, timeout=.2)
@@ -602,16 +602,16 @@ def test_from_asyncio():
 
 
 def test_the_log_is_followed_as_it_comes():
-    heard, actions = [], oracle_actions("login", 0)
+    followed, actions = [], oracle_actions("login", 0)
     with serve_device("app:login") as served, RemoteDevice(served.url) as remote:
-        following = threading.Thread(target=lambda: heard.extend(remote.logs()))
+        following = threading.Thread(target=lambda: followed.extend(remote.logs()))
         following.start()
-        told = [line for _, _, _, log, _ in episode(remote, 0, actions) for line in log]
-        assert waited(lambda: heard == told), heard
-        assert next(remote.logs(since=2)) == told[2]
+        lines = [line for _, _, _, log, _ in episode(remote, 0, actions) for line in log]
+        assert waited(lambda: followed == lines), followed
+        assert next(remote.logs(since=2)) == lines[2]
         remote.close()
         following.join(10)
-    assert not following.is_alive() and len(told) > 3
+    assert not following.is_alive() and len(lines) > 3
 
 
 # Hostile and broken requests
@@ -710,11 +710,11 @@ def liar(launched, shown, headers=()):
         protocol_version = "HTTP/1.1"
         def do_POST(self):
             self.rfile.read(int(self.headers.get("content-length", 0)))
-            told = dict(init=dict(lease=9, boot="x"), launch=launched, close={}).get(self.path[1:])
-            body = shown if told is None else json.dumps(told).encode()
+            reply = dict(init=dict(lease=9, boot="x"), launch=launched, close={}).get(self.path[1:])
+            body = shown if reply is None else json.dumps(reply).encode()
             self.send_response(200)
             for name, value in dict({"X-Oaml-Number": self.headers["X-Oaml-Number"], "Content-Length": len(body)},
-                                    **({"Content-Type": FRAME_TYPE} | dict(headers) if told is None else {})).items():
+                                    **({"Content-Type": FRAME_TYPE} | dict(headers) if reply is None else {})).items():
                 self.send_header(name, str(value))
             self.end_headers()
             self.wfile.write(body)

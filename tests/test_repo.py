@@ -53,7 +53,7 @@ def test_notebook_opens_and_its_page_keeps_its_words(path):
     ("ask for a kernel", lambda nb: nb["metadata"].pop("kernelspec")),
     ("metadata.widgets", lambda nb: nb["metadata"].update(widgets={})),
 ])
-def test_a_planted_fault_in_a_notebook_is_seen(fault, plant):
+def test_a_planted_fault_in_a_notebook_is_found(fault, plant):
     notebook = json.loads((ROOT/"nbs/00d_schemas.arguments.ipynb").read_text(encoding="utf-8"))
     assert not notebook_faults(notebook)
     plant(notebook)

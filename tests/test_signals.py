@@ -45,7 +45,7 @@ def expected(sources, nodes, log):
     "What fires and what is set at each step, by the definitions, asked for on demand."
     nodes = {n.id: n for n in nodes}
     paid, before = {s.id: set() for s in sources}, {s.id: None for s in sources}
-    ready, kept, ever, out = [], set(), set(), []
+    ready, cached, ever, out = [], set(), set(), []
     for lines in log:
         on, fired, was_ready = {}, set(), ready[-1] if ready else set()
         ready.append(set())
@@ -62,7 +62,7 @@ def expected(sources, nodes, log):
         def decide(n):
             there = (all if n.type == "AND" else any)([is_on(e) for e in n.events])
             met = all([is_on(p) or p in ever for p in n.prerequisite])
-            if n.id in kept:
+            if n.id in cached:
                 ready[-1].add(n.id)
                 if there and met: ever.add(n.id)
                 return True
@@ -72,8 +72,8 @@ def expected(sources, nodes, log):
             if may: fired.add(n.id)
             return may
         for i in nodes: is_on(i)
-        kept = {i for i, n in nodes.items() if on[i] and n.cache_until
-                and not (-1 not in n.cache_until and all(on[j] for j in n.cache_until))}
+        cached = {i for i, n in nodes.items() if on[i] and n.cache_until
+                  and not (-1 not in n.cache_until and all(on[j] for j in n.cache_until))}
         out.append((tuple(sorted(fired)), {i for i in on if on[i]}))
     return out
 
@@ -81,8 +81,8 @@ def expected(sources, nodes, log):
 @settings(max_examples=200, deadline=None)
 @given(SOURCES, trees(), LOGS)
 def test_definitions(sources, nodes, log):
-    told = run(Signals(make(sources, nodes)), log)
-    assert [(f.fired, set(f.values)) for f in told] == expected(sources, nodes, log)
+    steps = run(Signals(make(sources, nodes)), log)
+    assert [(f.fired, set(f.values)) for f in steps] == expected(sources, nodes, log)
 
 
 @settings(max_examples=100, deadline=None)
@@ -106,13 +106,13 @@ def test_reset_begins_anew(sources, nodes, first, log):
 @settings(max_examples=100, deadline=None)
 @given(SOURCES, trees(), LOGS)
 def test_no_more_than_repeatability_allows(sources, nodes, log):
-    told = run(Signals(make(sources, nodes)), log)
-    steps = {e.id: [k for k, f in enumerate(told) if e.id in f.fired] for e in (*sources, *nodes)}
+    results = run(Signals(make(sources, nodes)), log)
+    steps = {e.id: [k for k, f in enumerate(results) if e.id in f.fired] for e in (*sources, *nodes)}
     for s in sources:
-        times = sum(len(f.values.get(s.id, ())) for f in told)
-        heard = [line for lines in log for line in lines if "abc"[s.id-1] in line]
-        assert times <= (len(set(heard)) if s.repeatability == "NONE" else len(heard))
-        assert s.repeatability != "UNLIMITED" or times == len(heard)
+        times = sum(len(f.values.get(s.id, ())) for f in results)
+        matching = [line for lines in log for line in lines if "abc"[s.id-1] in line]
+        assert times <= (len(set(matching)) if s.repeatability == "NONE" else len(matching))
+        assert s.repeatability != "UNLIMITED" or times == len(matching)
     for n in nodes:
         assert n.repeatability != "NONE" or len(steps[n.id]) <= 1
         assert n.repeatability != "LAST" or all(b - a > 1 for a, b in zip(steps[n.id], steps[n.id][1:]))

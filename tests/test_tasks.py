@@ -480,13 +480,13 @@ def test_constructs_of_published_files():
     assert task.event_slots.score_listener == EventNode("OR", events=(EventNode(), EventNode()))
     rewards = EventSlots(reward_listener=task.event_slots.reward_listener)
     assert [n.repeatability for _, n in nodes(rewards)] == ["UNLIMITED", "NONE"]
-    told = compile_transformation(task.event_slots.instruction_listener.transformation)
-    assert told(()) == ['Access the article "How to 180"']
+    instruct = compile_transformation(task.event_slots.instruction_listener.transformation)
+    assert instruct(()) == ['Access the article "How to 180"']
     assert task.extras_spec[0].shape == (4, 4) and parse_task(to_textproto(task)) == task
 
 
 @needs_protobuf
-@pytest.mark.parametrize("before, after, said", [
+@pytest.mark.parametrize("before, after, message", [
     ("id: 4 events", "id: 3 events", "reward_listener.events[0].event.id: 3 is already the id of event_sources[2]"),
     ("} }, { adb_call: { rotate: { or", "} } }, { adb_call: { rotate: { or", "line 8, column 33"),
     ("max_num_steps", "max_episode_steps", "max_episode_steps is an older field; write max_num_steps"),
@@ -501,10 +501,10 @@ def test_constructs_of_published_files():
     ("num_retries: 10\n", "num_retries: 10 check_install: {package_name: 'a'}\n", "specified along with field"),
     ("y = True", "x[0]", "write y = ..."), ("y = True", "y = __import__('os')", "episode_end_listener.transformation[0]"),
     (r"(180|scooter)\\b", r"(180|scooter\\b", "is no pattern"), (r"#$\"search_plate", r"> >\"search_plate", "selector")])
-def test_slips_in_published_files(before, after, said):
+def test_slips_in_published_files(before, after, message):
     assert before in PUBLISHED
     with pytest.raises(TaskError) as raised: parse_task(PUBLISHED.replace(before, after, 1), "a.textproto")
-    assert str(raised.value).startswith("a.textproto: ") and said in str(raised.value)
+    assert str(raised.value).startswith("a.textproto: ") and message in str(raised.value)
 
 
 @needs_protobuf

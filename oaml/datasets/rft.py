@@ -166,8 +166,8 @@ def _turns(conversations) -> tuple[str|None, list[tuple[int, str, str]]]:
             raise ValueError(f"conversations[{i+first}].role: {str(turn.get('role'))[:40]!r} where {wanted!r} belongs")
     steps = len(conversations[first:])//2
     if not steps or len(conversations) != first + 2*steps: raise ValueError("conversations: ends without the assistant's answer")
-    said = [t["content"] for t in conversations[first:]]
-    return (conversations[0]["content"] if first else None), [(first + 2*k, *said[2*k:2*k+2]) for k in range(steps)]
+    texts = [t["content"] for t in conversations[first:]]
+    return (conversations[0]["content"] if first else None), [(first + 2*k, *texts[2*k:2*k+2]) for k in range(steps)]
 
 # %% ../../nbs/09i_datasets.rft.ipynb #579e2728
 def _solution(text: str) -> dict:

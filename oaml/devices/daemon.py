@@ -332,7 +332,7 @@ def bounded_server(
 # %% ../../nbs/04q_devices.daemon.ipynb #aa040017
 class NumberedRequests:
     "One client's requests, each carried out once: a repeated one gets the first one's answer."
-    def __init__(self): self.number, self.digest, self.task, self.askers, self.heard = 0, b"", None, [], True
+    def __init__(self): self.number, self.digest, self.task, self.askers, self.delivered = 0, b"", None, [], True
 
     @property
     def busy(self) -> bool:
@@ -350,7 +350,7 @@ class NumberedRequests:
         elif number != self.number+1 or self.busy:
             raise Refusal(409, f"number {number} is out of order: {self.number} "
                           + ("is at work" if self.busy else f"was the last, the next is {self.number+1}"))
-        else: self.number, self.digest, self.heard, self.task = number, digest, False, asyncio.ensure_future(start())
+        else: self.number, self.digest, self.delivered, self.task = number, digest, False, asyncio.ensure_future(start())
         task = self.task
         try: return await asyncio.shield(task)
         except Refusal:  # nothing was done, so the number is still to come
@@ -378,7 +378,7 @@ async def repeats(self: NumberedRequests,
     digest: bytes, # of a request's content
 ) -> bool:
     "True if such a request, without a number, is the last one again, whose answer nobody got."
-    if self.task is None or digest != self.digest or self.heard: return False
+    if self.task is None or digest != self.digest or self.delivered: return False
     return all([await has_left(asker) for asker in self.askers])
 
 @patch
@@ -395,7 +395,7 @@ async def answer_once(self: NumberedRequests,
     try: return await self.answer(number, digest, start)
     finally:
         self.askers.remove(request)
-        if number == self.number and not self.heard: self.heard = not await has_left(request)
+        if number == self.number and not self.delivered: self.delivered = not await has_left(request)
 
 # %% ../../nbs/04q_devices.daemon.ipynb #0e82d246
 class SerialThread:

@@ -16,9 +16,9 @@ PRESS_TYPES = dict(click="click", double="double_click", right="right_click", lo
 
 SCROLL_SHARE = .8  # of a region's height: a row that shows in part comes wholly into sight
 
-def _element(id: str, seen: tuple[Element, ...]) -> Element:
+def _element(id: str, elements: tuple[Element, ...]) -> Element:
     "The element called `id`. Raises ValueError if it is not on the screen."
-    e = next((e for e in seen if e.id == id), None)
+    e = next((e for e in elements if e.id == id), None)
     if e is None: raise ValueError(f"the plan wants {id!r}, which is not on the screen")
     return e
 
@@ -30,28 +30,28 @@ def _middle(e: Element, precision: int) -> tuple[float, float]:
         raise ValueError(f"{e.id!r} is too small for {precision} decimals: ({x}, {y}) is outside of {e.box}")
     return x, y
 
-def _pointing_target(intent: Intent, seen: tuple[Element, ...], precision: int) -> Target:
+def _pointing_target(intent: Intent, elements: tuple[Element, ...], precision: int) -> Target:
     "A click, a move, a scroll or a drag, with the box (or both) in which it is right."
-    e = _element(intent.id, seen)
+    e = _element(intent.id, elements)
     x, y = _middle(e, precision)
     if isinstance(intent, ScrollIn):
         by = max(round(SCROLL_SHARE*(e.box[3]-e.box[1]), precision), 10**-precision)
         return Target(Action("scroll", x=x, y=y, dx=0., dy=by if intent.down else -by), e.box, e.role, e.name)
     if isinstance(intent, DragTo):
-        to = _element(intent.target, seen)
+        to = _element(intent.target, elements)
         x2, y2 = _middle(to, precision)
         return Target(Action("drag", x=x, y=y, x2=x2, y2=y2), e.box, e.role, e.name, to.box)
     kind = "move" if isinstance(intent, HoverOn) else PRESS_TYPES[intent.how]
     return Target(Action(kind, x=x, y=y), e.box, e.role, e.name)
 
 def intent_target(
-    intent: Intent,              # one thing to do
-    seen: tuple[Element, ...],   # what is on the screen
-    precision: int=3,            # decimals of coordinates, 1 to 6
+    intent: Intent,                # one thing to do
+    elements: tuple[Element, ...], # what is on the screen
+    precision: int=3,              # decimals of coordinates, 1 to 6
 ) -> Target:
     "The action of an intent on this screen, with box, role and name of what it aims at. Raises ValueError if it can't."
-    if isinstance(intent, ClickOn|HoverOn|DragTo|ScrollIn): return _pointing_target(intent, seen, precision)
-    on = next((e for e in seen if e.focused), None)
+    if isinstance(intent, ClickOn|HoverOn|DragTo|ScrollIn): return _pointing_target(intent, elements, precision)
+    on = next((e for e in elements if e.focused), None)
     role, name = (on.role, on.name) if on else (None, None)
     if isinstance(intent, TypeText): return Target(Action("type", text=intent.text), on and on.box, role, name)
     if isinstance(intent, PressKey): return Target(Action("key_press", key=intent.key), None, role, name)

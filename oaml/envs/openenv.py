@@ -78,7 +78,7 @@ def openenv_result(
     f, task = step.frame, step if isinstance(step, TaskStep) else TaskStep(step.frame)
     observed = Observed(screen=base64.b64encode(f._repr_png_()).decode(), width=f.size[0], height=f.size[1],
                         orientation=f.orientation, goal=_goal_text(env), instructions=list(task.instructions))
-    more = dict(truncated=step.truncated, seconds=step.seconds, told=list(task.new_instructions), fired=list(task.fired),
+    more = dict(truncated=step.truncated, seconds=step.seconds, new_instructions=list(task.new_instructions), fired=list(task.fired),
                 extras=task.extras)
     return dict(observation=observed.model_dump(), reward=step.reward, done=step.over, metadata=more)
 

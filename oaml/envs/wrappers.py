@@ -755,8 +755,8 @@ def _manifest(self: Recorder) -> dict:
 def _save(self: Recorder):
     "Write the session, then the manifest, each whole or not at all."
     def moved(s):
-        seen = s.observation
-        return replace(s, observation=replace(seen, image_path=f"screens/{Path(seen.image_path).name}"))
+        observation = s.observation
+        return replace(s, observation=replace(observation, image_path=f"screens/{Path(observation.image_path).name}"))
     episodes = [replace(e, steps=[moved(s) for s in e.steps]) for e in self.episodes]
     data, manifest = to_json(Session(self.session, episodes, dict(recorded=True))).encode(), self._manifest()
     manifest["sessions"][self.session] = hashlib.sha256(data).hexdigest()

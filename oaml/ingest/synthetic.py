@@ -163,9 +163,9 @@ def _check_request(app: str, family: str|None, recovery: float, precision: int, 
     "Raise ValueError for data that cannot be made, or that nothing may be trained on."
     if split == "test":
         raise ValueError("split: test seeds are for measuring; data is made from 'train' or 'validation'")
-    for name, value, kept in ("app", app.split("@")[0], HELD_OUT_APP), ("family", family, HELD_OUT_FAMILY):
-        if value == kept and not held_out:
-            raise ValueError(f"{name}: {kept} is held out, to measure on what was never trained on; held_out=True "
+    for name, value, reserved in ("app", app.split("@")[0], HELD_OUT_APP), ("family", family, HELD_OUT_FAMILY):
+        if value == reserved and not held_out:
+            raise ValueError(f"{name}: {reserved} is held out, to measure on what was never trained on; held_out=True "
                              "(--held-out) makes data all the same")
     if family not in (None, *FAMILIES): raise ValueError(f"family: {family!r} is unknown; there are {', '.join(FAMILIES)}")
     if not 0 <= recovery <= 1: raise ValueError(f"recovery: {recovery} is not a share between 0 and 1")

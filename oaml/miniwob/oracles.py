@@ -19,11 +19,11 @@ import numpy as np
 from PIL import ImageColor
 
 from .device import AREA, MiniwobDevice, html_folder
-from .sight import SEE, Seen, middle, spot
+from .sight import SEE, PageSnapshot, middle, spot
 from ..schemas.sessions import Action, Target
 
 # %% ../../nbs/07c_miniwob.oracles.ipynb #a4b4c308
-ORACLES: dict[str, Callable[[Seen], Target|list[Target]|None]] = {} # by task
+ORACLES: dict[str, Callable[[PageSnapshot], Target|list[Target]|None]] = {} # by task
 
 def oracle(
     *tasks: str, # names of tasks
@@ -36,11 +36,11 @@ def oracle(
 
 def plan(
     task: str,  # one of `ORACLES`
-    seen: Seen, # what shows, what is asked for, what was done
+    snapshot: PageSnapshot, # what shows, what is asked for, what was done
 ) -> list[Target]: # the preferred one first
     "Every right next act that the task's oracle knows of. ValueError if it has none."
     if task not in ORACLES: raise ValueError(f"miniwob: {task} has no oracle: {NO_ORACLE.get(task, 'no such task')}")
-    found = ORACLES[task](seen) or Target(Action("wait"))
+    found = ORACLES[task](snapshot) or Target(Action("wait"))
     return found if isinstance(found, list) else [found]
 
 # %% ../../nbs/07c_miniwob.oracles.ipynb #79df6612
@@ -410,8 +410,8 @@ def _guess_number(s):
     for k, a in enumerate(s.history):
         typed = [b.text for b in s.history[:k] if b.type == "type" and b.text.isdigit()]
         if a.type == "click" and s.holds(button, a) and typed: guesses.append(int(typed[-1]))
-    told = re.search(r"(higher|lower) than (\d)", s.text(s.one("div#feedback")))
-    if guesses and told and int(told[2]) == guesses[-1]: guesses.append(guesses[-1] + 2*(told[1] == "higher") - 1)
+    feedback = re.search(r"(higher|lower) than (\d)", s.text(s.one("div#feedback")))
+    if guesses and feedback and int(feedback[2]) == guesses[-1]: guesses.append(guesses[-1] + 2*(feedback[1] == "higher") - 1)
     for g, after in zip(guesses, guesses[1:]): lo, hi = (max(lo, g+1), hi) if after > g else (lo, min(hi, g-1))
     return s.fill((s.one("input"), str((lo+hi)//2))) or s.submit()
 
@@ -778,7 +778,7 @@ def miniwob_targets(
 ) -> list[Target]:                  # the preferred one first; DONE once the page has ended the episode
     "Every right next act that is known. ValueError if the task has no oracle, or an act misses its box once rounded."
     if device.ended: return [Target(Action("done"))]
-    return plan(device.task, Seen(device.page.evaluate(SEE), device.goal.text, history, precision))
+    return plan(device.task, PageSnapshot(device.page.evaluate(SEE), device.goal.text, history, precision))
 
 class MiniwobOracle:
     "An agent that plays the tasks of `ORACLES`. Has to be told the devices of its episodes."

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['PRACTICE_TOKENS', 'KNOWN_EACH', 'held_out_seeds', 'play_held_out', 'written_reward', 'practice_starts',
-           'check_practice', 'NanoLearner', 'GuiTraining', 'seen_facts', 'gui_film', 'train_nano', 'GuiLab']
+           'check_practice', 'NanoLearner', 'GuiTraining', 'seen_facts', 'gui_film', 'train_nano', 'learnt_before',
+           'GuiLab']
 
 # %% ../../nbs/17n_prompt2policy.gui_lab.ipynb #57b74d9f
 import json
@@ -145,7 +146,8 @@ class GuiTraining:
     config: TrainConfig                                          # how
     reward: JailedReward                                         # in its jail
     evaluations: list[EvalPoint] = field(default_factory=list)   # so far
-    acts: int = 0                                                # so far
+    step: int = 0                                                # acts of the budget that are spent; alike for all seeds
+    acts: int = 0                                                # that were played; attempts end when they end, so a few more
 
     def play(self,
         learner: NanoLearner,  # draws
@@ -153,14 +155,14 @@ class GuiTraining:
     ) -> list: # of groups
         "Enough attempts for an update. Raises RewardError."
         from oaml.runtime.rollouts import PlayRules, play_groups
-        c, drawer, groups, wanted = self.config, learner.adapter.snapshot(), [], 0
+        c, drawer, groups, played = self.config, learner.adapter.snapshot(), [], 0
+        wanted = min(c.num_steps*c.num_envs, c.total_timesteps - self.step)
         rules = PlayRules(c.num_envs, max_new_tokens=PRACTICE_TOKENS)
-        while wanted < min(c.num_steps*c.num_envs, c.total_timesteps - self.acts):
-            try: played = play_groups(drawer, [next(starts)], learner.fmt, rules, 1000*c.seed + self.acts + wanted, learner.version, written_reward(self.reward))
+        while played < wanted:
+            try: groups += play_groups(drawer, [next(starts)], learner.fmt, rules, 1000*c.seed + self.acts + played, learner.version, written_reward(self.reward))
             except RuntimeError as e: raise e.__cause__ if isinstance(e.__cause__, RewardError) else e
-            groups += played
-            wanted += sum(len(r.steps) for g in played for r in g.rollouts)
-        self.acts += wanted
+            played += sum(len(r.steps) for r in groups[-1].rollouts)
+        self.step, self.acts = self.step + wanted, self.acts + played
         return groups
 
 # %% ../../nbs/17n_prompt2policy.gui_lab.ipynb #f19a6c00
@@ -170,14 +172,14 @@ def practise(self: GuiTraining,
 ) -> float: # seconds, without evaluations
     "Train. Raises RewardError, ValueError."
     starts, seconds = practice_starts(self.config.env_id, self.config.seed), 0.
-    while self.acts < self.config.total_timesteps:
+    while self.step < self.config.total_timesteps:
         began = time.perf_counter()
         groups = self.play(learner, starts)
         row, paid = learner.learn(groups), [r.reward for g in groups for r in g.rollouts]
         seconds += time.perf_counter() - began
-        self.record.append_scalar("training", self.acts, mean_return=float(np.mean(paid)), **row)
-        due = (len(self.evaluations))*self.config.total_timesteps/self.config.checkpoints
-        if due <= self.acts < self.config.total_timesteps: self.examine(learner.policy())
+        self.record.append_scalar("training", self.step, mean_return=float(np.mean(paid)), acts=self.acts, **row)
+        due = len(self.evaluations)*self.config.total_timesteps/self.config.checkpoints
+        if due <= self.step < self.config.total_timesteps: self.examine(learner.policy())
     return seconds
 
 # %% ../../nbs/17n_prompt2policy.gui_lab.ipynb #efa973a0
@@ -189,12 +191,12 @@ def examine(self: GuiTraining,
     plays = play_held_out(policy, self.config.env_id, held_out_seeds(self.config))
     paid = [self.reward.rewards_of(p.steps) for p in plays]
     returns, facts = [float(total.sum()) for total, _ in paid], seen_facts(plays)
-    point = EvalPoint(step=self.acts, mean_return=float(np.mean(returns)), std_return=float(np.std(returns)),
+    point = EvalPoint(step=self.step, mean_return=float(np.mean(returns)), std_return=float(np.std(returns)),
                       facts={k: float(np.mean(v)) for k, v in facts.items()})
     self.evaluations.append(point)
-    self.record.append_scalar("evaluation", self.acts, mean_return=point.mean_return, **point.facts)
+    self.record.append_scalar("evaluation", self.step, mean_return=point.mean_return, **point.facts)
     lines = "".join(json.dumps(gui_trajectory(p.stored("policy"))) + "\n" for p in plays)
-    write_record(self.record.path/f"trajectory_{self.acts}.jsonl", lines)
+    write_record(self.record.path/f"trajectory_{self.step}.jsonl", lines)
     return plays, facts, {name: np.concatenate([terms[:, k] for _, terms in paid]) for k, name in enumerate(self.reward.names)}
 
 def seen_facts(
@@ -253,6 +255,15 @@ def train_nano(
     except (RewardError, ValueError, OSError, ImportError) as e: return record.set_status("error", f"{e}"[:1000])
     record.set_status("completed")
     return summary
+
+# %% ../../nbs/17n_prompt2policy.gui_lab.ipynb #b107c4bb
+def learnt_before(
+    summary: TrainSummary, # of a training
+) -> list[str]:            # a sentence, or none
+    "A return that practice did not raise, where the policy was examined before it, too."
+    first, last = summary.evaluations[0], summary.evaluations[-1]
+    if first.step or last.mean_return > first.mean_return: return []
+    return [f"the return was {first.mean_return:.3g} before training and is {last.mean_return:.3g} after it: what the policy can, it could before"]
 
 # %% ../../nbs/17n_prompt2policy.gui_lab.ipynb #ad3f38a4
 KNOWN_EACH = 8  # episodes of each known agent that a reward is replayed on

@@ -30,7 +30,7 @@ from .contracts import (EnvInfo, EvalPoint, IterationAggregation, JudgmentResult
                                           LoopResult, RecordError, ReplayRecord, ReplayRow, RewardSpec, RunConfigEntry, RolloutJudgment, SessionConfig, StartSessionRequest,
                                           TrainConfig, TrainSummary)
 from .engines import MUJOCO_ENVS, EngineError, GuiEngine, MujocoEngine, env_preset, film_pictures, missing_mujoco
-from .gui_lab import GuiLab
+from .gui_lab import GuiLab, learnt_before
 from .jail import Jail, JailError
 from .judges import JudgeStudy, exceeds, join_scores, judge_in_jail, judge_problem, judgment_of, look_at_film, seed_scores
 from .llm import SCRIPTED_ANSWERS, LLMClient, LLMError, get_llm
@@ -437,7 +437,8 @@ def _judge(self: Loop, it: IterationRecord):
         confirmation, _ = self._rollouts(it, done, source, confirm=True)
     looks = "" if self.llm.llm.kind == "scripted" else f" + {self.llm.llm.kind}"
     verdict = judgment_of(rollouts, [r.run_id for r in aggregation.runs], self.config.pass_threshold, confirmation, tags, "code" + looks)
-    warnings = lax + [f"{run}: {w}" for run in done for w in guardrails(IterationRecord(it.path/run).read_summary())]
+    summaries = {run: IterationRecord(it.path/run).read_summary() for run in done}
+    warnings = lax + [f"{run}: {w}" for run, s in summaries.items() for w in guardrails(s) + learnt_before(s)]
     it.save_judgment(verdict.model_copy(update=dict(warnings=warnings)))
 
 # %% ../../nbs/17o_prompt2policy.loop.ipynb #74dc2c5d

@@ -156,7 +156,7 @@ def iteration_view(
              r.error or "") for r in (a.runs if a else [])]
     audits = [P(f"Audit of {run} (no reward, judge or reviser was given it): " + ", ".join(f"{k} {v:.3g}" for k, v in facts.items()), cls="quiet")
               for run, facts in shown.audit.items()]
-    films = [Img(src=f"/film/{session_id}/{shown.iteration_id}/{run}", alt=f"film of {run}", cls="film", loading="lazy") for run in shown.films]
+    films = [Img(src=f"/film/{session_id}/{shown.iteration_id}/{run}", alt=f"film of {run}", title=run, cls="film", loading="lazy") for run in shown.films]
     curves = [curve(s, name) for name, s in (a.metrics.series.items() if a else ())]
     changed = P("Settings changed: " + ", ".join(f"{k} = {v}" for k, v in shown.hp_changes.items())) if shown.hp_changes else ""
     return Section(H2(f"{shown.iteration_id}: {shown_score(shown.intent_score)}", Span(" passed", cls="badge completed") if shown.passed else ""), formula(latex),

@@ -219,9 +219,8 @@ def rft_command(
 
     Example: `oaml rft configs/rft.yaml --set rft.apps=[login]`.
     """
-    from oaml.scripts.rft import rft as run
-    result = _mendable(run, config=config, overrides=set, resume=resume, engine=engine)
-    typer.echo(f"{result.status} at step {result.step}" + (f"; the agent is in {result.agent}" if result.agent else ""))
+    from oaml.scripts.rft import rft as run, rft_text
+    typer.echo(rft_text(_mendable(run, config=config, overrides=set, resume=resume, engine=engine)))
 
 @app.command("rft-worker")
 def rft_worker_command(
@@ -275,13 +274,14 @@ def eval_command(
     Its key is ANTHROPIC_API_KEY or OPENAI_API_KEY, in a file `.env` or in the environment.
     """
     from oaml.evals.suites import TOTALS, total_rows
-    from oaml.scripts.eval_policy import eval_policy
+    from oaml.scripts.eval_policy import eval_policy, outcomes_path
     from oaml.viz.plots import results_table
     rows = _mendable(eval_policy, suite=suite, agent=agent, episodes=episodes, split=split, first_seed=first_seed,
                      out=out, tasks=tasks.split(",") if tasks else None, scale=scale, app=app, base_url=base_url,
                      dialect=dialect, prices=prices, max_cost=max_cost, concurrency=concurrency, temperature=temperature,
                      resume=resume, engine=engine, probabilities=probabilities)
-    typer.echo(results_table(total_rows(rows), TOTALS) + f"\n\n{len(rows)} rows in {out}" + _spent(rows[-1]))
+    typer.echo(results_table(total_rows(rows), TOTALS) + f"\n\n{len(rows)} rows in {out}" + _spent(rows[-1])
+               + (f"\nStep by step: oaml inspect {out}" if outcomes_path(out).exists() else ""))
 
 # %% ../../nbs/18i_scripts.cli.ipynb #c41f15e6
 def _spent(row: dict) -> str:
@@ -596,7 +596,7 @@ app.add_typer(p2p, name="p2p")
 @p2p.command("run")
 def p2p_run(
     prompt: Annotated[str, typer.Argument(help="What the policy is to do, in words.")],
-    env: Annotated[str, typer.Option(help="Where it acts; line is a small exercise.")]="HalfCheetah-v5",
+    env: Annotated[str, typer.Option(help="Where it acts: HalfCheetah-v5, gui:login, ...; line is a small exercise.")]="HalfCheetah-v5",
     llm: Annotated[str, typer.Option(help="Who writes: scripted, scripted:FILE, recorded:FOLDER, anthropic:MODEL, openai:MODEL, ...")]="scripted",
     iterations: Annotated[int, typer.Option(help="Rounds of write, train, judge.")]=3,
     seeds: Annotated[int, typer.Option(help="Trainings of each iteration; a pass takes three.")]=3,
@@ -605,7 +605,8 @@ def p2p_run(
 ):
     """**Run** a session to its end. Ctrl-C stops it; `oaml p2p resume` goes on.
 
-    Example: `oaml p2p run "go right" --env line --llm scripted`.
+    Examples: `oaml p2p run "go right" --env line --llm scripted`,
+    `oaml p2p run "log in without pressing Forgot" --env gui:login --llm scripted`.
     """
     from oaml.scripts.p2p import result_text, run_p2p
     result = _mendable(run_p2p, prompt=prompt, env=env, llm=llm, iterations=iterations, seeds=seeds, timesteps=timesteps,

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['NEAR_REACH', 'RFT_REWARDS', 'PARTED', 'near_target_reward', 'rollout_source', 'rollout_manifest', 'loss_rule',
            'rft_evaluate', 'paired_success', 'paired_figures', 'RftTrainer', 'torch_norm', 'update_row',
-           'drawer_weights', 'load_drawer', 'workers_of', 'rft_worker', 'play_start', 'rft']
+           'drawer_weights', 'load_drawer', 'workers_of', 'rft_worker', 'play_start', 'rft', 'rft_text']
 
 # %% ../../nbs/18k_scripts.rft.ipynb #1d75d0fa
 import json
@@ -22,6 +22,7 @@ from statistics import mean
 from threading import Lock
 
 from fastcore.basics import patch
+from threadpoolctl import threadpool_limits
 
 from ..apps.app import split_seeds
 from ..apps.catalog import load_app
@@ -156,10 +157,15 @@ class RftTrainer(Trainer):
     ) -> Window:
         "Play until there is a window, and say how long that took."
         began, cpu, before = time.perf_counter(), time.process_time(), self.dataset.counts.copy()
-        try: groups = self.dataset.next_groups(self.adapter.snapshot(), step)
+        self.bar.set_description_str("playing")
+        try:
+            with threadpool_limits(self.config.training.threads, "blas"):  # NumPy's waiting threads take time from others
+                groups = self.dataset.next_groups(self.adapter.snapshot(), step)
         except RuntimeError as e: raise TrainingError(f"step {step + 1}: {e}") from e
         experiences = self.dataset.experiences(groups)
         new = Counter({k: v - before[k] for k, v in self.dataset.counts.items()})
+        won = f" ({new['success']/new['rollouts']:.0%} of {new['rollouts']} attempts succeeded)" if new["rollouts"] else ""
+        self.bar.set_description_str("learning" + won)
         self.played = dict(new=new, seconds=time.perf_counter() - began, cpu=time.process_time() - cpu, groups=groups)
         return Window(0, [[x.id] for x in experiences], experiences, float(sum(len(x.drawn.ids) for x in experiences)))
 
@@ -350,3 +356,13 @@ def rft(
         source = rollout_source(config, fmt, calls if engine else None)
         trainer = RftTrainer(adapter, source, config, None, rft_evaluate(config, fmt), hooks, reference, progress)
         with workers_of(source, config, key): return trainer.fit(resume=resume)
+
+# %% ../../nbs/18k_scripts.rft.ipynb #d74e0b74
+def rft_text(
+    result, # of `rft`
+) -> str:   # a line
+    "How far a run came, what the agent can, and what comes next."
+    measured = next((r for r in reversed(result.rows) if r.get("eval_success") is not None), None) if result.agent else None
+    shares = "" if measured is None else (f": {measured['eval_success']:.0%} of the validation episodes succeed, "
+                                          f"{measured['eval_success_with_retries']:.0%} with retries")
+    return f"{result.status} at step {result.step}{shares}; " + (f"the agent is in {result.agent}" if result.agent else "--resume goes on")

@@ -8,7 +8,6 @@ __all__ = ['ServedWorker', 'ServedTask', 'check_origin', 'RelayedSession', 'Task
 
 # %% ../../nbs/16d_service.controller.ipynb #de16a925
 import asyncio
-import hashlib
 import html
 import logging
 import secrets
@@ -24,10 +23,10 @@ from urllib.parse import urlsplit
 from fastcore.basics import patch
 
 from ..devices.daemon import (LOCAL_HOSTS, Access, BareLease, DaemonServer, DirectRoutes, LeaseTable, Refusal, ServiceRoute, http_answer,
-                                 parse_object, most_connections, read_body, request_number, serve_in_thread, service_app)
-from ..devices.wire import need_serve, nearest, wire_json
+                                 request_number, serve_in_thread, service_app)
+from ..devices.wire import nearest
 from .records import SampleStatus, nearest_index
-from .worker import http_address, more_files, session_number
+from .worker import LastAnswers, http_address, open_server, read_request, session_number
 
 # %% ../../nbs/16d_service.controller.ipynb #fd9e9629
 @dataclass
@@ -69,7 +68,7 @@ def check_origin(
 
 # %% ../../nbs/16d_service.controller.ipynb #75ba704a
 _LOG = logging.getLogger("oaml.service")
-_KEPT = 256  # sessions that have ended, whose last answer is kept for a repeat
+_KEPT_ENDS = 256  # sessions that were lost, whose reason is kept
 
 class RelayedSession(BareLease):
     "A client's session with a worker."
@@ -99,7 +98,7 @@ class RelayedSession(BareLease):
         "The worker's place is free; the last answer is kept for a repeat."
         self.worker.sessions.discard(self.id)
         self.controller.leases.drop(self)
-        self.controller.keep(self)
+        self.controller.finished.keep(self)
 
 # %% ../../nbs/16d_service.controller.ipynb #8954d324
 class TaskController:
@@ -116,14 +115,8 @@ class TaskController:
     ):
         self.access, self.allow, self.dead_s, self.turn_s, self.cancel_s, self.sync_s, self.max_body = access, tuple(allow), dead_s, turn_s, cancel_s, sync_s, max_body
         self.tasks: dict[str, ServedTask] = {}
-        self.leases, self.finished, self.last_ends = LeaseTable(None, 10**9, silence_s, reopen=True), OrderedDict(), OrderedDict()
+        self.leases, self.finished, self.last_ends = LeaseTable(None, 10**9, silence_s, reopen=True), LastAnswers(), OrderedDict()
 
-    def keep(self,
-        session: RelayedSession, # that has ended
-    ) -> None:
-        "Keep its last answer, for a client that did not get it."
-        self.finished[session.id] = session.requests
-        if len(self.finished) > _KEPT: self.finished.popitem(last=False)
 
 # %% ../../nbs/16d_service.controller.ipynb #52462e00
 @patch
@@ -146,18 +139,11 @@ async def call(self: TaskController,
 
 # %% ../../nbs/16d_service.controller.ipynb #31d1be49
 @patch
-async def _asked(self: TaskController, request: Any) -> tuple[dict, bytes]:
-    "A request's object, and what distinguishes it from others; the session's number in the header belongs to it."
-    data = await read_body(request, self.max_body, " (max_body of this controller)")
-    mark = f"{request.url.path} {request.headers.get('session_id', '')} "
-    return parse_object(data), hashlib.sha256(mark.encode() + data).digest()
-
-@patch
 async def receive_heartbeat(self: TaskController,
     request: Any, # Starlette's: {name, address, concurrency, indices}
 ) -> dict:
     "A worker lives. Raises Refusal for other indices than its task has, or an address that is not its own."
-    body, _ = await self._asked(request)
+    body, _ = await read_request(request, self.max_body)
     name, capacity, indices = body.get("name"), body.get("concurrency"), body.get("indices")
     if not isinstance(name, str) or not name: raise Refusal(400, f"name: {name!r} is no name of a task")
     if isinstance(capacity, bool) or not isinstance(capacity, int) or capacity < 1: raise Refusal(400, f"concurrency: {capacity!r} is no number of sessions")
@@ -196,7 +182,7 @@ def lose(self: TaskController,
     "End a session that its worker does not have any more."
     if session := self.leases.leases.get(id): session.ended()
     self.last_ends[id] = why
-    if len(self.last_ends) > _KEPT: self.last_ends.popitem(last=False)
+    if len(self.last_ends) > _KEPT_ENDS: self.last_ends.popitem(last=False)
 
 # %% ../../nbs/16d_service.controller.ipynb #83c3258a
 @patch
@@ -320,7 +306,7 @@ async def start_sample(self: TaskController,
     request: Any, # Starlette's: {name, index, custom_task, and session_id if the client chooses it}
 ) -> Any:
     "A session's first turn, its number in the header `session_id`. Raises Refusal."
-    body, digest = await self._asked(request)
+    body, digest = await read_request(request, self.max_body)
     id = None if body.get("session_id") is None else session_number(body, request)
     session, ended = self.leases.leases.get(id), self.finished.get(id)
     known = session.requests if session else ended
@@ -338,7 +324,7 @@ async def interact(self: TaskController,
     request: Any, # Starlette's: {messages}, the session in the header or the body
 ) -> Any:
     "The next turn. Raises Refusal."
-    body, digest = await self._asked(request)
+    body, digest = await read_request(request, self.max_body)
     id = session_number(body, request)
     turn = await self.once(request, id, digest, "/interact", dict(session_id=id, messages=body.get("messages")))
     return http_answer(turn | dict(session_id=id), headers=dict(session_id=str(id)))
@@ -349,7 +335,7 @@ async def cancel(self: TaskController,
     request: Any, # Starlette's: the session in the body or the header
 ) -> dict:
     "End a session. Raises Refusal."
-    id = session_number((await self._asked(request))[0], request)
+    id = session_number((await read_request(request, self.max_body))[0], request)
     self.find(id)
     await self.leases.close(id)
     return dict(session_id=id)
@@ -369,7 +355,7 @@ async def cancel_notice(self: TaskController,
     request: Any, # Starlette's, from a worker: {session_id}
 ) -> dict:
     "A worker has ended a session."
-    id = session_number((await self._asked(request))[0], request)
+    id = session_number((await read_request(request, self.max_body))[0], request)
     if (session := self.leases.leases.get(id)) and not session.closing: self.lose(id, "its worker has ended it")
     return dict(session_id=id)
 
@@ -379,7 +365,7 @@ async def calculate_overall(self: TaskController,
     request: Any, # Starlette's: {name, results}
 ) -> Any:
     "A task's figures over many samples. Raises Refusal."
-    body, _ = await self._asked(request)
+    body, _ = await read_request(request, self.max_body)
     workers = self.task_of(body.get("name")).workers
     if not workers: raise Refusal(406, f"no worker of the task {body['name']} lives; ask again later")
     return await self.call(next(iter(workers.values())), "/calculate_overall", body)
@@ -409,7 +395,7 @@ async def old_start(self: TaskController,
     request: Any, # Starlette's: {name, index}
 ) -> dict:
     "A session's first turn, for AgentBench. Raises Refusal."
-    body, digest = await self._asked(request)
+    body, digest = await read_request(request, self.max_body)
     return self.old_reply(*await self.begin(body.get("name"), body.get("index"), request, digest))
 
 @patch
@@ -417,7 +403,7 @@ async def old_interact(self: TaskController,
     request: Any, # Starlette's: {session_id, agent_response: {status, content}}
 ) -> dict:
     "The next turn, for AgentBench; an agent that ends the session gets its status back. Raises Refusal."
-    body, digest = await self._asked(request)
+    body, digest = await read_request(request, self.max_body)
     id, said = session_number(body, request), body.get("agent_response")
     if not isinstance(said, dict): raise Refusal(400, "agent_response: is missing")
     session = self.leases.leases.get(id)
@@ -502,10 +488,9 @@ def controller_server(
     port: int=0,                # 0: any free one
 ) -> DaemonServer:
     "A controller on its port. Raises OSError, ValueError."
-    need_serve()
-    if not controller.access.protects(host): raise ValueError(f"host: {host} is reached by other machines; give a token (token_file)")
-    more_files()
-    return DaemonServer(controller.app(), host, port, fast=True, proxy_headers=False, timeout_keep_alive=120, most=most_connections(8192))
+    return open_server(controller, host, port, _CONNECTIONS)
+
+_CONNECTIONS = 8192 # at once
 
 # %% ../../nbs/16d_service.controller.ipynb #90b054ae
 @contextmanager

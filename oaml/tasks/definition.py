@@ -279,8 +279,8 @@ def _named(hint: Any) -> str:
 _KIND_NAMES = {str: "a text", int: "a whole number (32 bits)", float: "a number", NoneType: "None"}
 
 def _quoted(value: Any) -> str:
-    told = repr(value)
-    return told if len(told) <= 60 else told[:59] + "…"
+    text = repr(value)
+    return text if len(text) <= 60 else text[:59] + "…"
 
 # %% ../../nbs/05b_tasks.definition.ipynb #361289e0
 _Found = Iterator[tuple[str, str]]  # (place inside the value, what is wrong there)
@@ -667,11 +667,11 @@ _OLDER = {("Task", "max_episode_sec"): "max_duration_sec", ("Task", "max_episode
          ("Property", "boolean"): 'pattern: "true"'}
 
 # %% ../../nbs/05b_tasks.definition.ipynb #49600845
-def _explained(told: str) -> str:
+def _explained(error: str) -> str:
     "Protobuf's words, and the way out."
-    found = re.search(r'Message type "oaml\.(\w+)" has no field named "(\w+)"', told)
-    hint = " (A brace too many, or one missing?)" if "Expected" in told else ""
-    if not found: return re.sub(r"oaml\.|_values", "", told) + hint
+    found = re.search(r'Message type "oaml\.(\w+)" has no field named "(\w+)"', error)
+    hint = " (A brace too many, or one missing?)" if "Expected" in error else ""
+    if not found: return re.sub(r"oaml\.|_values", "", error) + hint
     message, field = found.groups()
     if instead := _OLDER.get((message, field)): return f"{field} is an older field; write {instead}"
     fields = _field_names(message)

@@ -421,8 +421,8 @@ class Transformation:
             for text, run in self.steps: run(e)
             return e.count(e.names["y"])
         except FAILURES as problem:
-            said = f"{_show(text)!r} with x = {_show_value(x)}: {_reason(problem)}"
-            raise EvaluationError(f"{self.where}: {said}") from None
+            detail = f"{_show(text)!r} with x = {_show_value(x)}: {_reason(problem)}"
+            raise EvaluationError(f"{self.where}: {detail}") from None
 
     def __repr__(self) -> str: return f"Transformation({'; '.join(self.statements)})"
 

@@ -148,19 +148,19 @@ _SIGNS = dict(EQ=operator.eq, LE=operator.le, LT=operator.lt, GE=operator.ge, GT
 
 _EXACT = 2**53  # whole numbers up to here are exact in a float
 
-def _number(told: str) -> float|None:
-    "`told` as a number, whole if it is; None if it is none."
-    try: value = float(told)
+def _number(text: str) -> float|None:
+    "`text` as a number, whole if it is; None if it is none."
+    try: value = float(text)
     except ValueError: return None
     if value.is_integer() and abs(value) <= _EXACT: return int(value)
     return value if math.isfinite(value) else None
 
 def _read_property(p: Property, node, size: tuple[int, int]) -> str|float|None:
     "What a node says of property `p`: text for a pattern, else a number; None: it says nothing of the kind."
-    told = node_property(node, p.property_name)
-    if told is None or p.integer is None and p.floating is None: return told
+    text = node_property(node, p.property_name)
+    if text is None or p.integer is None and p.floating is None: return text
     side = p.floating is not None and p.property_name in SIDES
-    return int(told)/size[SIDES.index(p.property_name) % 2] if side else _number(told)
+    return int(text)/size[SIDES.index(p.property_name) % 2] if side else _number(text)
 
 # %% ../../nbs/05d_tasks.signals.ipynb #c006467a
 def _property_test(p: Property, where: str) -> Callable[[Any], bool]:
@@ -272,11 +272,11 @@ def tree_reader(
 ) -> SourceReader:
     "For each node of the event's selectors its properties."
     selectors = [", ".join(e.selector) for e in events]
-    def told(look):
+    def read(look):
         tree, size = look.tree(), look.frame.size
         return [[tuple(_read_property(p, node, size) for p in e.properties) for node in select(tree, s)]
                 for e, s in zip(events, selectors)]
-    return told
+    return read
 
 def log_reader(
     events: Sequence[LogEvent], # whose filters count
@@ -300,7 +300,7 @@ class SignalNode:
     children: "list[SignalNode|SignalSource]"=field(default_factory=list) # known before it
     needs: "list[SignalNode|SignalSource]"=field(default_factory=list)    # prerequisites
     awaited: "list[SignalNode|SignalSource]"=field(default_factory=list)  # all of these let a cached value go
-    kept: bool=False                     # is it cached until something?
+    cached: bool=False                   # True: once set it stays set, until all of `awaited` are set
 
     def reset(self):
         "Begin an episode."
@@ -308,7 +308,7 @@ class SignalNode:
         self.values = []
 
     def step(self):
-        "Is it set now, and with which value? The children are known already."
+        "Work out whether it is set now, and its value. Its children are worked out before it."
         there = self._there()
         ready = there and all(n.ever for n in self.needs)
         self.fired = ready and not self.held and self._may()
@@ -318,16 +318,16 @@ class SignalNode:
         self._ran, self.ever = ready or self.held, self.ever or ready
 
     def release(self):
-        "The end of a step: is it still set at the next?"
-        self.held = self.on and self.kept and not (self.awaited and all(n.on for n in self.awaited))
+        "End a step: note whether it stays set at the next."
+        self.held = self.on and self.cached and not (self.awaited and all(n.on for n in self.awaited))
 
     def _there(self) -> bool:
-        "Are its children set?"
+        "Whether its children are set."
         on = [c.on for c in self.children]
         return bool(on) and (all(on) if self.type == "AND" else any(on))
 
     def _may(self) -> bool:
-        "Does the repeatability allow it to fire?"
+        "Whether the repeatability allows it to fire."
         return self.repeatability == "UNLIMITED" or not (self.ever if self.repeatability == "NONE" else self._ran)
 
     def _value(self) -> Any:
@@ -386,9 +386,9 @@ def _match(event: Any, similarity: Callable[[str, str], float]|None, where: str)
         case IconClassEvent(): return lambda name: True if name == event.class_ else None
         case IconMatchEvent(): return lambda same: True if same else None
 
-def _source(told: EventSource, similarity: Callable[[str, str], float]|None, where: str) -> SignalSource:
+def _source(source: EventSource, similarity: Callable[[str, str], float]|None, where: str) -> SignalSource:
     "A task's source, ready for an episode."
-    return SignalSource(_match(told.event, similarity, where), told.repeatability)
+    return SignalSource(_match(source.event, similarity, where), source.repeatability)
 
 @dataclass(frozen=True)
 class _PictureGroup:
@@ -417,12 +417,12 @@ def _group(kind: str, sources: dict[str, EventSource], task: Task, texts: TextMo
     return _PictureGroup(kind, [s.id for s in sources.values()], read)
 
 # %% ../../nbs/05d_tasks.signals.ipynb #57c34c91
-def _nodes(told: EventNode, path: str, how: dict) -> Iterator[tuple[EventNode, SignalNode]]:
+def _nodes(event_node: EventNode, path: str, how: dict) -> Iterator[tuple[EventNode, SignalNode]]:
     "A node and those defined inside it. Its children are `SignalNode`s, or numbers as yet."
-    transform = compile_transformation(told.transformation, f"{path}.transformation")
-    node = SignalNode(path, told.type, transform, told.repeatability, told.id, kept=any(told.cache_until), **how)
-    yield told, node
-    for i, child in enumerate(told.events):
+    transform = compile_transformation(event_node.transformation, f"{path}.transformation")
+    node = SignalNode(path, event_node.type, transform, event_node.repeatability, event_node.id, cached=any(event_node.cache_until), **how)
+    yield event_node, node
+    for i, child in enumerate(event_node.events):
         inside = [] if isinstance(child, int) else list(_nodes(child, f"{path}.events[{i}].event", {}))
         node.children.append(inside[0][1] if inside else child)
         yield from inside
@@ -433,14 +433,14 @@ def build_nodes(
     sources: dict[int, SignalSource], # its sources, by id
 ) -> tuple[dict[str, SignalNode], list[SignalNode]]: # the roots by slot, and all nodes in order
     "The trees of a task, ready for an episode."
-    trees = {slot: list(_nodes(told, f"event_slots.{slot}", how)) for slot, how in _SLOT_READERS.items()
-             if (told := getattr(task.event_slots, slot))}
+    trees = {slot: list(_nodes(event_node, f"event_slots.{slot}", how)) for slot, how in _SLOT_READERS.items()
+             if (event_node := getattr(task.event_slots, slot))}
     pairs = [pair for tree in trees.values() for pair in tree]
     known = sources | {n.id: n for _, n in pairs if n.id}
-    for told, node in pairs:
+    for event_node, node in pairs:
         node.children = [known[c] if isinstance(c, int) else c for c in node.children]
-        node.needs = [known[i] for i in told.prerequisite]
-        node.awaited = [known[i] for i in told.cache_until if i] if -1 not in told.cache_until else []
+        node.needs = [known[i] for i in event_node.prerequisite]
+        node.awaited = [known[i] for i in event_node.cache_until if i] if -1 not in event_node.cache_until else []
     order = TopologicalSorter({n: [m for m in n.children + n.needs if isinstance(m, SignalNode)] for _, n in pairs})
     return {slot: tree[0][1] for slot, tree in trees.items()}, list(order.static_order())
 
@@ -488,7 +488,7 @@ class Signals:
         "What a step brought. Raises ValueError naming the slot whose value is of the wrong kind."
         self._hear(Look(frame, tree, response), screen, vh)
         for n in self.nodes: n.step()
-        fired = self._told()
+        fired = self._read_slots()
         for n in self.nodes: n.release()
         return fired
 
@@ -502,7 +502,7 @@ def _hear(self: Signals, look: Look, screen: bool, vh: bool):
         for i, inputs in zip(group.ids, group.read(look), strict=True): self.sources[i].hear(inputs)
 
 @patch
-def _told(self: Signals) -> Fired:
+def _read_slots(self: Signals) -> Fired:
     "What the slots say now."
     says = {name: node.values[0] for name, node in self.slots.items() if node.on}
     score = says.get("score_listener", self.score)

@@ -349,10 +349,10 @@ def _find(self: TemplateIconModel, image: np.ndarray) -> list[tuple[float, tuple
         for part in parts:
             like, (h, w) = self._likeness_map(image, part), part.shape
             hits += [(float(like[y, x]), (x, y, x+w, y+h), name) for y, x in zip(*np.nonzero(like >= self.least))]
-    kept = []
+    retained = []
     for hit in sorted(hits, key=lambda h: (-h[0], h[1:])):
-        if not kept or _likeness(np.array(hit[1]), np.array([k[1] for k in kept])).max() < .2: kept.append(hit)
-    return kept
+        if not retained or _likeness(np.array(hit[1]), np.array([k[1] for k in retained])).max() < .2: retained.append(hit)
+    return retained
 
 # %% ../../nbs/05c_tasks.vision.ipynb #a432d3f9
 @patch
@@ -456,9 +456,9 @@ class SeedIconModel:
         "What its `icon_matcher` says, target by target: their numbers of candidates may differ."
         torch = _torch()
         def one(target, boxes):
-            told = torch.from_numpy(target.transpose(2, 0, 1).astype(np.float32))
+            picture = torch.from_numpy(target.transpose(2, 0, 1).astype(np.float32))
             screen = _tensors(frame, [])[0]
-            return [bool(m) for m in self.model.icon_matcher(screen, [told], torch.tensor(boxes, dtype=torch.float32)[None])[0]]
+            return [bool(m) for m in self.model.icon_matcher(screen, [picture], torch.tensor(boxes, dtype=torch.float32)[None])[0]]
         return [one(t, as_boxes(c)) for t, c in zip(targets, candidates, strict=True)]
 
 # %% ../../nbs/05c_tasks.vision.ipynb #1405545c
@@ -479,8 +479,8 @@ class _AsSeed:
         pictures = [_arrays(t, [])[0].image for t in targets]
         boxes = [np.asarray(b, float) for b in bboxes]
         real = [(b[:, 2] > b[:, 0]) & (b[:, 3] > b[:, 1]) for b in boxes]
-        told = self.icon.match_icons(_arrays(screen, [])[0], pictures, [b[r] for b, r in zip(boxes, real)])
-        return [[bool(r) and next(t) for r in rs] for rs, t in zip(real, map(iter, told))]
+        answers = self.icon.match_icons(_arrays(screen, [])[0], pictures, [b[r] for b, r in zip(boxes, real)])
+        return [[bool(r) and next(t) for r in rs] for rs, t in zip(real, map(iter, answers))]
 
 # %% ../../nbs/05c_tasks.vision.ipynb #a9f84f50
 def _arrays(screen: Any, boxes: Sequence) -> tuple[Frame, np.ndarray]:

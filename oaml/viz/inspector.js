@@ -526,9 +526,11 @@ class Inspector {
     } else parts.push(h("p", { class: "quiet", text: "…" }));
     this.tagsNode = h("div", { class: "tags" });
     parts.push(this.tagsNode);
+    const typing = this.typedTag();
     this.panel.replaceChildren(...parts.filter(Boolean));
     delete this.panel.dataset.old;
     this.showTags();
+    if (typing !== null) { this.tagInput.value = typing; this.tagInput.focus(); }
     if (detail) this.stage.heat(detail.heat);
     if (detail) this.panel.dataset.row = this.at;
   }
@@ -615,10 +617,14 @@ class Inspector {
   // -- tags --
 
   tagKey(r) { const row = this.rows[r], head = this.heads[row.track]; return `${head.run ? head.run + "/" : ""}${head.id}#${row.n}`; }
+  typedTag() {  // what stands in the field that is being typed in, or null: it goes on when the panel is drawn anew
+    const input = this.tagInput;
+    return input && input.dataset.row === String(this.at) && input.getRootNode().activeElement === input ? input.value : null;
+  }
   showTags() {
     if (!this.tagsNode) return;
     const mine = (this.model.get("tags") || {})[this.tagKey(this.at)] || [];
-    this.tagInput = h("input", { type: "text", placeholder: "tag", "aria-label": "Add a tag to this step", maxlength: 60, list: `oaml-tags-${this.uid}`,
+    this.tagInput = h("input", { type: "text", placeholder: "tag", "aria-label": "Add a tag to this step", "data-row": this.at, maxlength: 60, list: `oaml-tags-${this.uid}`,
       onkeydown: (e) => { if (e.key === "Enter" && e.target.value.trim()) this.setTags([...new Set([...mine, e.target.value.trim()])], true); } });
     const known = [...new Set(Object.values(this.model.get("tags") || {}).flat())];
     this.tagsNode.replaceChildren(...mine.map((t) => h("button", { type: "button", class: "chip tag", dir: "auto", title: "Remove this tag", "aria-label": `Remove tag ${t}`, text: t + " ×",

@@ -174,7 +174,7 @@ def results_html(
     def cell(n, r):
         side = "left" if n in TEXT_COLUMNS else "right"
         v = r.get(n)
-        bar = f";background:linear-gradient(90deg,#cfe3ff {100 * v:.1f}%,transparent 0)" if n == "success" and v else ""
+        bar = f";background:linear-gradient(90deg,rgb(70 140 255 / 28%) {100 * v:.1f}%,transparent 0)" if n == "success" and v else ""
         return f"<td style='text-align:{side}{bar}'>{escape(show_value(n, r))}</td>"
     head = "".join(f"<th style='text-align:{'left' if n in TEXT_COLUMNS else 'right'}'>{escape(n)}</th>" for n in names)
     body = "".join(f"<tr>{''.join(cell(n, r) for n in names)}</tr>" for r in rows)
