@@ -594,6 +594,18 @@ def openapi_document() -> dict:
 
 def _ref(name: str) -> dict: return {"$ref": f"#/components/schemas/{name}"}
 
+_IDS = ("session_id", "benchmark_id", "iteration_id", "entity_id")
+
+def _links(r: ApiRoute) -> dict:
+    "Which routes can be asked next, with the ids that the answer of one names that changes or lists something."
+    if r.method == "GET" and not get_args(r.gives): return {}
+    model, root = (get_args(r.gives) or [r.gives])[0], "#/0" if get_args(r.gives) else "#"
+    known = {n: f"$request.path.{n}" for n in re.findall(r"{(\w+)}", r.path)}
+    known |= {n: f"$response.body{root}/{n}" for n in getattr(model, "model_fields", ()) if n in _IDS}
+    if r.method == "DELETE": known["entity_id"] = f"$response.body{root}/id"
+    wants = {t.call: re.findall(r"{(\w+)}", t.path) for t in API_ROUTES}
+    return {call: dict(operationId=call, parameters={n: known[n] for n in names}) for call, names in wants.items() if names and known.keys() >= set(names)}
+
 def _operation(r: ApiRoute) -> dict:
     "One route as OpenAPI has it."
     names = re.findall(r"{(\w+)}", r.path)
@@ -601,7 +613,7 @@ def _operation(r: ApiRoute) -> dict:
                   for n in names]
     item = get_args(r.gives)
     schema = dict(type="array", items=_ref(item[0].__name__)) if item else None if r.gives == "sse" else _ref(r.gives.__name__)
-    good = dict(description="It is done.", content={"text/event-stream": {"schema": dict(type="string")}} if schema is None else {"application/json": dict(schema=schema)})
+    good = dict(description="It is done.", links=_links(r), content={"text/event-stream": {}} if schema is None else {"application/json": dict(schema=schema)})
     bad = {"description": "It is not done; `error` says why.", "content": {"application/json": dict(schema=_ref("Refusal"))}}
     body = dict(requestBody=dict(required=True, content={"application/json": dict(schema=_ref(r.takes.__name__))})) if r.takes else {}
     return dict(operationId=r.call, summary=(getattr(P2PService, r.call).__doc__ or "").split("\n")[0], parameters=parameters,
