@@ -118,6 +118,19 @@ def test_a_complete_run_is_not_trained_again(trained):
     assert before == {p: p.stat().st_mtime_ns for p in before}
 
 
+def test_a_stopped_run_is_cancelled_and_begins_anew(trained, tmp_path, monkeypatch):
+    from oaml.prompt2policy import gui_lab
+    from oaml.prompt2policy.contracts import TrainConfig
+    source, config = trained.iteration_records()[1].read_reward_source(), TrainConfig(env_id="gui:login", num_envs=2)
+    def interrupted(config): raise KeyboardInterrupt
+    monkeypatch.setattr(gui_lab, "NanoLearner", interrupted)
+    run = IterationRecord(tmp_path/"base_seed1")
+    with pytest.raises(KeyboardInterrupt): gui_lab.train_nano(run, source, config)
+    assert run.derive_status() == "cancelled" and run.read_summary() is None
+    assert gui_lab.train_nano(run, source, config.model_copy(update=dict(ent_coef=.1))) is None
+    assert run.read_status().status == "error" and run.read_status().error.startswith("ent_coef: has no effect on gui:login")
+
+
 def test_pages_show_the_film_the_refusal_and_the_audit(trained):
     import httpx
     from oaml.devices.daemon import serve_in_thread

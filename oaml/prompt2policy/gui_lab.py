@@ -238,7 +238,7 @@ def train_nano(
     source: str,             # of the reward
     config: TrainConfig,     # how
 ) -> TrainSummary|None:      # None if it failed: the status says why
-    "Train one seed and write everything down; a run that is complete is only read."
+    "Train one seed and write everything down; a run that is complete is only read. One that is stopped begins anew the next time."
     if summary := record.read_summary(): return summary
     if record.path.exists(): shutil.rmtree(record.path)
     record.set_status("running")
@@ -252,6 +252,9 @@ def train_nano(
             training.examine(learner.policy())
             reward.jail.seconds = 0.
             summary = training.finish(learner, training.practise(learner))
+    except KeyboardInterrupt:  # somebody asked the session to stop
+        record.set_status("cancelled")
+        raise
     except (RewardError, ValueError, OSError, ImportError) as e: return record.set_status("error", f"{e}"[:1000])
     record.set_status("completed")
     return summary
