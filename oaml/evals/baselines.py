@@ -245,13 +245,13 @@ class NearestScreen(_OneByOne):
         episodes: list[Episode], # for training, with their screens. ValueError if there is none
     ):
         if not episodes: raise ValueError("nearest: no episode to remember")
-        kept = defaultdict(list)
+        by_template = defaultdict(list)
         for e in episodes:
             for s in e.steps:
                 row = thumbnail(np.asarray(s.observation.image())), _line(s.action, e.goal)[1], s.action
-                kept[goal_template(e.goal)].append(row)
-                kept[None].append(row)  # for a template never seen
-        self.rows = {k: ([r[1:] for r in v], np.stack([r[0] for r in v])) for k, v in kept.items()}
+                by_template[goal_template(e.goal)].append(row)
+                by_template[None].append(row)  # for a template never seen
+        self.rows = {k: ([r[1:] for r in v], np.stack([r[0] for r in v])) for k, v in by_template.items()}
 
     def _choose(self, view: AgentView) -> Action:
         key = goal_template(view.goal)

@@ -175,13 +175,13 @@ def predict_steps(
 ) -> list[list[Action]]:      # a list for each episode, an action for each step
     "The agent's action on every recorded screen, the recorded actions as history."
     flat = [(e, k) for e in episodes for k in range(len(e.steps))]
-    said = []
+    actions = []
     with moving_bar(f"{agent.name}, recorded", len(flat), "step", progress) as bar:
         for i in range(0, len(flat), BATCH):
-            said += agent.act([AgentView(np.asarray(e.steps[k].observation.image()), e.goal, [s.action for s in e.steps[:k]])
-                               for e, k in flat[i:i+BATCH]])
-            bar.update(len(said) - bar.n)
-    rest = iter(said)
+            actions += agent.act([AgentView(np.asarray(e.steps[k].observation.image()), e.goal, [s.action for s in e.steps[:k]])
+                                  for e, k in flat[i:i+BATCH]])
+            bar.update(len(actions) - bar.n)
+    rest = iter(actions)
     return [[next(rest) for _ in e.steps] for e in episodes]
 
 @check_arguments
