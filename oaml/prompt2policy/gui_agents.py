@@ -37,7 +37,7 @@ class RecordedPlay:
     frames: list[np.ndarray] = field(default_factory=list)       # before each act, if they are kept
     moments: set[str] = field(default_factory=set)               # of `GUI_MOMENTS`, that came
 
-    def seen(self) -> dict:
+    def screen(self) -> dict:
         "The screen now, as a person sees it."
         return gui_observation(self.driver.device.goal.text, self.driver.frame.elements)
 
@@ -46,9 +46,9 @@ class RecordedPlay:
     ) -> None:
         "Carry out an act and write it down."
         if self.draw: self.frames.append(self.driver.frame.image)
-        before, device = self.seen(), self.driver.device
+        before, device = self.screen(), self.driver.device
         self.driver.act(action, draw=self.draw)
-        self.steps.append(RewardStep(before, to_dict(action), self.seen(), dict(step=len(self.steps), effect=bool(device.effect))))
+        self.steps.append(RewardStep(before, to_dict(action), self.screen(), dict(step=len(self.steps), effect=bool(device.effect))))
         known = GUI_MOMENTS.get(device.app.name, {})
         self.moments |= {name for name, holds in known.items() if holds(device.screen.app)}
 
