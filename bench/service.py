@@ -223,10 +223,10 @@ async def play_served(port, scripts, at_once):
             assert status == 200
             for k, action in enumerate(script):
                 call = dict(id=f"c{k}", type="function", function=dict(name="act", arguments=json.dumps(tool_arguments(action))))
-                status, said = await connection.post("interact", dict(session_id=id, messages=[dict(role="assistant", content=None, tool_calls=[call])]))
+                status, reply = await connection.post("interact", dict(session_id=id, messages=[dict(role="assistant", content=None, tool_calls=[call])]))
                 assert status == 200
                 steps += 1
-            assert json.loads(said)["env_out"]["reward"] == 1
+            assert json.loads(reply)["env_out"]["reward"] == 1
         connection.close()
     await asyncio.gather(*(one_after_the_other() for _ in range(at_once)))
     return steps
@@ -267,8 +267,8 @@ async def accident(port, id, rng, counts):
     async def ask(route, again=False, **body):
         nonlocal number
         number += not again
-        status, said = await connection.post(route, dict(session_id=id, **body), **({"X-Oaml-Number": number} if route in ("start_sample", "interact") else {}))
-        return status, json.loads(said)
+        status, reply = await connection.post(route, dict(session_id=id, **body), **({"X-Oaml-Number": number} if route in ("start_sample", "interact") else {}))
+        return status, json.loads(reply)
     async def begin():
         nonlocal number
         while (await ask("start_sample", name="chaos", index=0))[0] in (406, 502):

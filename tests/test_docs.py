@@ -123,7 +123,7 @@ def faults_in_browser(browser, base, names):
     """What is wrong with the pages `names` below the address `base` when a browser loads them, as lines: console, requests, pictures.
 
     Each page is loaded whole, in a frame that is not drawn: that takes half the time, and what several pages need is read once."""
-    context, faults, seen = browser.new_context(), [], set()
+    context, faults, visited = browser.new_context(), [], set()
     tabs = [listening_tab(context, base, faults) for _ in range(TABS)]
     for tab in tabs: tab.goto(f"{base}/{names[0]}", wait_until="load", timeout=120_000)
     batches = [names[k:k+FRAMES] for k in range(0, len(names), FRAMES)]
@@ -134,11 +134,11 @@ def faults_in_browser(browser, base, names):
             tab.evaluate(ALL_LOADED)
             for frame in tab.main_frame.child_frames:
                 name, unnamed, blank = frame.evaluate(PICTURES)
-                seen.add(name)
+                visited.add(name)
                 if unnamed: faults.append(f"{name}: {unnamed} pictures or frames without a description")
                 if blank: faults.append(f"{name}: {blank} pictures that do not load")
     context.close()
-    return faults + [f"{name}: was not loaded" for name in names if name not in seen]
+    return faults + [f"{name}: was not loaded" for name in names if name not in visited]
 
 
 def test_links_lead_somewhere(site):

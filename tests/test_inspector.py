@@ -339,11 +339,11 @@ def test_corrected_by_mouse_and_kept(lab):
     act_text, box_text = act.input_value(), box.input_value()
     widget.get_by_role("button", name="Save").click()
     widget.locator(".notice", has_text="saved in").wait_for(timeout=PATIENCE)
-    (kept,) = [e for s in load_sessions(folder) for e in s.episodes if e.id.endswith("-corrected")]
-    target = kept.steps[1].acceptable[0]
-    assert repr(kept.steps[1].action) == act_text and [float(v) for v in box_text.split(", ")] == list(target.box)
+    (corrected,) = [e for s in load_sessions(folder) for e in s.episodes if e.id.endswith("-corrected")]
+    target = corrected.steps[1].acceptable[0]
+    assert repr(corrected.steps[1].action) == act_text and [float(v) for v in box_text.split(", ")] == list(target.box)
     assert lab.kernel("p.episodes['long-200-corrected'].steps[1].acceptable[0].box == " + repr(target.box)) == "True"
-    assert kept.steps[2].action == load_long(lab).steps[2].action
+    assert corrected.steps[2].action == load_long(lab).steps[2].action
 
 
 def load_long(lab):

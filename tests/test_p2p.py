@@ -196,9 +196,9 @@ def test_each_bad_end_is_a_status_and_a_sentence(tmp_path, change, words):
 def test_a_reward_that_cannot_be_used_ends_after_three_repairs(tmp_path, code, words):
     "The author of this script never learns."
     import yaml
-    said = yaml.safe_load((SCRIPTED_ANSWERS/"line.yaml").read_text())
-    said["answers"] |= {"reward-fix_*": dict(submit_reward=dict(code=code)), "reward-author-*": dict(submit_reward=dict(code=code))}
-    (tmp_path/"answers.yaml").write_text(yaml.safe_dump(said, sort_keys=False))
+    answers = yaml.safe_load((SCRIPTED_ANSWERS/"line.yaml").read_text())
+    answers["answers"] |= {"reward-fix_*": dict(submit_reward=dict(code=code)), "reward-author-*": dict(submit_reward=dict(code=code))}
+    (tmp_path/"answers.yaml").write_text(yaml.safe_dump(answers, sort_keys=False))
     session = new_session(tmp_path, REQUEST.model_copy(update=dict(model=str(tmp_path/"answers.yaml"))))
     run_session_folder(session)
     assert "still fails after 3 repairs" in session.read_status().error and words in session.read_status().error

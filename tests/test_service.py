@@ -54,12 +54,12 @@ class Scripted(Task):
             if index == "full": session.cover([dict(role="system", content="rules"), dict(role="user", content=str(n))])
             else: session.inject(dict(role="user", content=str(n)))
             while True:
-                try: said = session.sync_action(); break
+                try: answer = session.sync_action(); break
                 except BaseException:
                     if index not in ("swallow", "endless"): raise
                     if index == "swallow": time.sleep(.01); index = "plain"
                     if self.release_hung.is_set(): raise
-            self.acts.append(said.content)
+            self.acts.append(answer.content)
             if index == "hang": self.release_hung.wait(60)
             if index == "slow": time.sleep(.3)
         return TaskSampleExecutionResult(result=n)

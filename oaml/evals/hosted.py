@@ -120,13 +120,13 @@ def read_answers(
 ) -> list[dict]:           # question, text, usage
     "Stored answers. Raises ValueError naming the file and what differs."
     try:
-        said = json.loads(file.read_text(encoding="utf-8"))
-        rows = [dict(question=r["question"], text=r["text"], usage=r["usage"]) for r in said["answers"]]
+        saved = json.loads(file.read_text(encoding="utf-8"))
+        rows = [dict(question=r["question"], text=r["text"], usage=r["usage"]) for r in saved["answers"]]
     except (ValueError, KeyError, TypeError) as e:
         raise ValueError(f"{file}: is no file of answers ({type(e).__name__}: {e}); remove it to ask anew") from None
     for key, value in (names or {}).items():
-        if said.get(key) != value:
-            raise ValueError(f"{file}: {key} was {said.get(key)!r} and is {value!r} now; choose another --out")
+        if saved.get(key) != value:
+            raise ValueError(f"{file}: {key} was {saved.get(key)!r} and is {value!r} now; choose another --out")
     return rows
 
 # %% ../../nbs/15i_evals.hosted.ipynb #acb17dad

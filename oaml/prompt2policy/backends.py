@@ -202,9 +202,9 @@ def ended_status(
 ) -> RunStatus:
     "A job's status from its process's: an end that the record does not tell is an error."
     if code is None: return RunStatus(job_id=session.session_id, status="running", node=node)
-    told = session.read_status()
-    if told and told.status in ("completed", "cancelled", "error"):
-        return RunStatus(job_id=session.session_id, status=told.status, node=node, error=told.error)
+    recorded = session.read_status()
+    if recorded and recorded.status in ("completed", "cancelled", "error"):
+        return RunStatus(job_id=session.session_id, status=recorded.status, node=node, error=recorded.error)
     why = f"its process ended with code {code}{_last_words(session)}; oaml p2p resume {session.session_id} goes on with it"
     return RunStatus(job_id=session.session_id, status="error", node=node, error=why)
 
@@ -424,8 +424,8 @@ def _start(session: SessionRecord, slot: int, slots: int, running: dict, backend
 def _settle(session: SessionRecord, now: RunStatus) -> bool:
     "Has it ended? Then its record says how."
     if now.status not in ENDED: return False
-    told = session.read_status()
-    if not told or told.status not in ENDED: session.set_status(now.status, now.error)
+    recorded = session.read_status()
+    if not recorded or recorded.status not in ENDED: session.set_status(now.status, now.error)
     return True
 
 def _stop_wished(job: JobRecord, waiting: list, running: dict, backend: Backend):

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PRACTICE_TOKENS', 'KNOWN_EACH', 'held_out_seeds', 'play_held_out', 'written_reward', 'practice_starts',
-           'check_practice', 'NanoLearner', 'GuiTraining', 'seen_facts', 'gui_film', 'train_nano', 'learnt_before',
+           'check_practice', 'NanoLearner', 'GuiTraining', 'play_facts', 'gui_film', 'train_nano', 'learnt_before',
            'GuiLab']
 
 # %% ../../nbs/17n_prompt2policy.gui_lab.ipynb #57b74d9f
@@ -190,7 +190,7 @@ def examine(self: GuiTraining,
     "Play the held-out episodes and write an evaluation down. Raises RewardError."
     plays = play_held_out(policy, self.config.env_id, held_out_seeds(self.config))
     paid = [self.reward.rewards_of(p.steps) for p in plays]
-    returns, facts = [float(total.sum()) for total, _ in paid], seen_facts(plays)
+    returns, facts = [float(total.sum()) for total, _ in paid], play_facts(plays)
     point = EvalPoint(step=self.step, mean_return=float(np.mean(returns)), std_return=float(np.std(returns)),
                       facts={k: float(np.mean(v)) for k, v in facts.items()})
     self.evaluations.append(point)
@@ -199,7 +199,7 @@ def examine(self: GuiTraining,
     write_record(self.record.path/f"trajectory_{self.step}.jsonl", lines)
     return plays, facts, {name: np.concatenate([terms[:, k] for _, terms in paid]) for k, name in enumerate(self.reward.names)}
 
-def seen_facts(
+def play_facts(
     plays: Sequence[RecordedPlay], # at their ends
 ) -> dict[str, list[float]]:       # steps, said_done, with_effect: an entry for each
     "What everybody can see of episodes; whether the goal was reached is not among it."

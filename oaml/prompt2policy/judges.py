@@ -85,9 +85,9 @@ def look_at_film(
     asked = "\n".join(f"- {c.title}: {c.description}" for c in wanted)
     found = llm.fill(name, SubmitLook, _LOOK, f"{task}\n\nCriteria:\n{asked}", frames)
     answers = {c.title: c for c in found.criteria}
-    seen = [Criterion(text=c.title, verdict=answers[c.title].verdict, evidence=answers[c.title].evidence) if c.title in answers
+    verdicts = [Criterion(text=c.title, verdict=answers[c.title].verdict, evidence=answers[c.title].evidence) if c.title in answers
             else Criterion(text=c.title) for c in wanted]
-    return look_score(seen), seen, found.diagnosis
+    return look_score(verdicts), verdicts, found.diagnosis
 
 # %% ../../nbs/17k_prompt2policy.judges.ipynb #f15a2ef4
 MAX_DISAGREEMENT = .2  # between two judges whose mean still means something

@@ -198,11 +198,11 @@ class ScriptedLLM:
         path: str|Path, # YAML: written_by, answers: {name or pattern: {tool: {field: value}} or text}
     ):
         self.path, self.model = Path(path), Path(path).name
-        try: said = yaml.safe_load(self.path.read_text(encoding="utf-8"))
+        try: content = yaml.safe_load(self.path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, yaml.YAMLError) as e: raise ValueError(f"scripted answers: cannot read {path}: {e}") from None
-        if not isinstance(said, dict) or not isinstance(said.get("answers"), dict) or not said.get("written_by"):
+        if not isinstance(content, dict) or not isinstance(content.get("answers"), dict) or not content.get("written_by"):
             raise ValueError(f"{path}: scripted answers say written_by (by whom, by hand) and answers (by the calls' names)")
-        self.answers = said["answers"]
+        self.answers = content["answers"]
 
     def reply(self,
         name: str,            # of the call

@@ -464,10 +464,10 @@ def _joined(self: Loop, it: IterationRecord, run: str, k: int, verdict: Any, loo
     plain = dict(run_id=run, episode=k, code_score=verdict.intent_score)
     frames = self.lab.frames(IterationRecord(it.path/run)) if look and self.llm.llm.kind != "scripted" else []
     if not frames: return RolloutJudgment(**plain, score=verdict.intent_score, diagnosis=verdict.diagnosis)
-    seen, criteria, diagnosis = look_at_film(self.llm, f"{it.iteration_id}-look_{run}", self.task, self.criteria(), frames)
+    looked, criteria, diagnosis = look_at_film(self.llm, f"{it.iteration_id}-look_{run}", self.task, self.criteria(), frames)
     notes = f"Code: {verdict.diagnosis}\nFilm: {diagnosis}"
-    score, rule = join_scores(self.llm, f"{it.iteration_id}-join_{run}", verdict.intent_score, seen, notes)
-    return RolloutJudgment(**plain, vlm_score=seen, score=score, criteria=criteria, diagnosis=f"{notes}\nSettled by: {rule}")
+    score, rule = join_scores(self.llm, f"{it.iteration_id}-join_{run}", verdict.intent_score, looked, notes)
+    return RolloutJudgment(**plain, vlm_score=looked, score=score, criteria=criteria, diagnosis=f"{notes}\nSettled by: {rule}")
 
 @patch
 def _revise(self: Loop, it: IterationRecord):

@@ -142,8 +142,8 @@ def replay_view(
     if replay is None: return Div()
     rows = [(r.agent + " (does the task)"*(r.agent == replay.best), r.episodes, f"{r.mean:.3g}", f"{r.lowest:.3g} to {r.highest:.3g}") for r in replay.rows]
     against = [P(f"Refused before training: {p}", cls="error") for p in replay.problems]
-    told = "Replayed on stored episodes" + ("" if replay.best else " (no agent here is known to do the task: nothing is compared)")
-    return Details(Summary(told), *against, table_of(("Agent", "Episodes", "Pays", "From, to"), rows), open=bool(replay.problems))
+    title = "Replayed on stored episodes" + ("" if replay.best else " (no agent here is known to do the task: nothing is compared)")
+    return Details(Summary(title), *against, table_of(("Agent", "Episodes", "Pays", "From, to"), rows), open=bool(replay.problems))
 
 def iteration_view(
     shown: LoopIterationSummary, # as the loop sees it

@@ -306,10 +306,10 @@ def learn(self: TrainingRun) -> tuple[MlpPolicy, float, float]: # policy, second
         self.record.save_reward_spec(reward.spec)
         envs = RewardedEnvs(MujocoEngine(), c, reward, [1000*c.seed + k for k in range(c.num_envs)])
         model, venv = _ppo(c, _vec_env(envs))
-        seen = [0]
+        last = [0]
         def each_step(local, _):
-            if model.num_timesteps - seen[0] >= c.num_steps*c.num_envs:
-                seen[0] = model.num_timesteps
+            if model.num_timesteps - last[0] >= c.num_steps*c.num_envs:
+                last[0] = model.num_timesteps
                 self.after_update(model, venv, envs)
             return True
         reward.jail.seconds, began = 0., time.perf_counter()

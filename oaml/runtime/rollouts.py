@@ -301,8 +301,8 @@ class StepLimit:
         start: Start, # where an attempt begins
     ) -> int|None:    # steps; None: no limit but the application's
         "How many steps an attempt from there may take."
-        budget, seen = load_app(start.app).step_budget - len(start.before), self.lengths.get(f"{start.app}:{start.family}", [])
-        return min(budget, max(self.least, math.ceil(self.slack*max(seen)))) if len(seen) >= self.needed else budget
+        budget, won_lengths = load_app(start.app).step_budget - len(start.before), self.lengths.get(f"{start.app}:{start.family}", [])
+        return min(budget, max(self.least, math.ceil(self.slack*max(won_lengths)))) if len(won_lengths) >= self.needed else budget
 
     def count(self,
         group: RolloutGroup, # played
@@ -318,7 +318,7 @@ class SuccessReplay:
     "The last success from each of a number of starts."
     def __init__(self,
         size: int=64, # starts; the oldest is forgotten; 0: none is kept
-    ): self.size, self.kept = size, OrderedDict()
+    ): self.size, self.stored = size, OrderedDict()
 
     def complete(self,
         group: RolloutGroup, # played
@@ -326,21 +326,21 @@ class SuccessReplay:
         "Keep a success of the group, or put a kept one into a group without."
         start, won = group.rollouts[0].start, [r for r in group.rollouts if r.success]
         if won and self.size:
-            self.kept.pop(start, None)
-            self.kept[start] = min(won, key=lambda r: len(r.steps))
-            while len(self.kept) > self.size: self.kept.popitem(last=False)
-        if won or start not in self.kept: return group
-        return RolloutGroup([*group.rollouts[:-1], replace(self.kept[start], replayed=True)])
+            self.stored.pop(start, None)
+            self.stored[start] = min(won, key=lambda r: len(r.steps))
+            while len(self.stored) > self.size: self.stored.popitem(last=False)
+        if won or start not in self.stored: return group
+        return RolloutGroup([*group.rollouts[:-1], replace(self.stored[start], replayed=True)])
 
     def midway(self,
         start: Start,              # at an episode's beginning
         rng: np.random.Generator,  # chooses the step
     ) -> Start:                    # the same if no success from there is kept, or a very short one
         "A start within the kept success from `start`: behind half of its acts or more."
-        kept = self.kept.get(start)
-        if not kept or len(kept.steps) < 4: return start
-        k = int(rng.integers(len(kept.steps)//2, len(kept.steps) - 1))
-        return replace(start, before=tuple(s.action for s in kept.steps[:k]))
+        stored = self.stored.get(start)
+        if not stored or len(stored.steps) < 4: return start
+        k = int(rng.integers(len(stored.steps)//2, len(stored.steps) - 1))
+        return replace(start, before=tuple(s.action for s in stored.steps[:k]))
 
 # %% ../../nbs/14b_runtime.rollouts.ipynb #2dc60c47
 def pack_groups(
@@ -485,12 +485,12 @@ def experiences(self: RolloutSource,
 def state(self: RolloutSource) -> dict: # of plain values and tensors
     "All that the next rollouts depend on: generators, the queue, kept successes, shares of successes, lengths."
     import torch
-    queue, kept = pack_groups(self.queue), pack_groups(RolloutGroup([r]) for r in self.replay.kept.values())
+    queue, stored = pack_groups(self.queue), pack_groups(RolloutGroup([r]) for r in self.replay.stored.values())
     plain = dict(rng=self.rng.bit_generator.state, sampler=self.sampler.rng.bit_generator.state, tries=self.sampler.tries.tolist(),
                  wins=self.sampler.wins.tolist(), closed=self.sampler.closed.tolist(), lengths=self.limit.lengths,
-                 counts=dict(self.counts), queue=queue[0], kept=kept[0])
+                 counts=dict(self.counts), queue=queue[0], stored=stored[0])
     pictures = lambda pngs: [torch.frombuffer(bytearray(png), dtype=torch.uint8) for png in pngs]
-    return dict(plain=json.dumps(plain), queue_screens=pictures(queue[1]), kept_screens=pictures(kept[1]))
+    return dict(plain=json.dumps(plain), queue_screens=pictures(queue[1]), stored_screens=pictures(stored[1]))
 
 @patch
 def load_state(self: RolloutSource,
@@ -503,8 +503,8 @@ def load_state(self: RolloutSource,
     self.sampler.tries, self.sampler.wins, self.sampler.closed = (np.array(plain[k]) for k in ("tries", "wins", "closed"))
     self.limit.lengths, self.counts = plain["lengths"], Counter(plain["counts"])
     self.queue = unpack_groups(plain["queue"], pngs(state["queue_screens"]))
-    kept = [g.rollouts[0] for g in unpack_groups(plain["kept"], pngs(state["kept_screens"]))]
-    self.replay.kept = OrderedDict((r.start, r) for r in kept)
+    stored = [g.rollouts[0] for g in unpack_groups(plain["stored"], pngs(state["stored_screens"]))]
+    self.replay.stored = OrderedDict((r.start, r) for r in stored)
 
 # %% ../../nbs/14b_runtime.rollouts.ipynb #a73f19d4
 @dataclass(frozen=True)
@@ -515,7 +515,7 @@ class ChainLink:
     drawn: Drawn              # the answer
     score: float              # its reward
     advantage: float          # in its group
-    said: tuple[tuple[int, str], ...] # the model's own answers at earlier steps, by the records' ids
+    earlier: tuple[tuple[int, str], ...] # the model's own answers at earlier steps, by the records' ids
 
 def play_chain(
     drawer,                                    # has `draw`
@@ -534,14 +534,14 @@ def play_chain(
     links, paths, k = [], [(id, ())], 0
     while paths:
         further = []
-        for at, said in paths:
-            record = record_at(at, dict(said))
+        for at, earlier in paths:
+            record = record_at(at, dict(earlier))
             drawn = drawer.draw([ask(record)], rules.group, rules.temperature, (seed*1_009 + k) % 2**31, rules.max_new_tokens)[0]
             scores = [float(score(d.text, record)) for d in drawn]
             advantages = group_advantages(torch.tensor(scores), std).tolist()
-            links += [ChainLink(at, record["step_id"], d, s, a, said) for d, s, a in zip(drawn, scores, advantages)]
+            links += [ChainLink(at, record["step_id"], d, s, a, earlier) for d, s, a in zip(drawn, scores, advantages)]
             best = sorted(range(len(drawn)), key=lambda i: -advantages[i])
-            further += [(advantages[i], (record["next_id"], (*said, (at, drawn[i].text)))) for i in best
+            further += [(advantages[i], (record["next_id"], (*earlier, (at, drawn[i].text)))) for i in best
                         if record["next_id"] is not None and scores[i] >= good]
             k += 1
         ordered = [path for _, path in sorted(further, key=lambda x: -x[0])]

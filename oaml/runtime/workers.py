@@ -39,7 +39,7 @@ class WorkedSource(RolloutSource):
         super().__init__(*args, **kwargs)
         self.workers, self.room, self.deadline = workers, max(room, self.rules.groups), deadline
         self.ready, self.now, self.closed = threading.Condition(), None, False
-        self.threads, self.dead, self.heard, self.rounds = [], {}, time.monotonic(), 0
+        self.threads, self.dead, self.last_message, self.rounds = [], {}, time.monotonic(), 0
 
     def __enter__(self): return self
     def __exit__(self, *_): self.close()
@@ -70,7 +70,7 @@ def _hand_in(self: WorkedSource, groups: list[RolloutGroup]):
     "Take what was played."
     with self.ready:
         for g in groups: self.take(g)
-        self.heard, self.rounds = time.monotonic(), self.rounds + 1
+        self.last_message, self.rounds = time.monotonic(), self.rounds + 1
         self.ready.notify_all()
 
 @patch
@@ -111,8 +111,8 @@ def _why_none(self: WorkedSource, began: float, rounds: int, before: Counter) ->
     "Why there will be no group; None while there is hope."
     alive, now = self.workers - len(self.dead), time.monotonic()
     if self.workers and not alive: return f"all {self.workers} workers have died; the last of {list(self.dead.values())[-1]!r}"
-    if now - max(began, self.heard) > self.deadline:
-        return NO_GROUP.format(seconds=now - began, alive=alive, all=self.workers, ago=now - self.heard)
+    if now - max(began, self.last_message) > self.deadline:
+        return NO_GROUP.format(seconds=now - began, alive=alive, all=self.workers, ago=now - self.last_message)
     if self.rounds - rounds >= self.rules.patience and not self.queue:
         new = self.counts - before
         return NO_MIXED.format(dropped=new["dropped_uniform"], rounds=self.rounds - rounds, won=new["success"]/max(new["rollouts"], 1))
@@ -244,7 +244,7 @@ def _answer(self: RolloutServer, frames: list[bytes]) -> list[bytes]:
     if message.get("groups"): source._hand_in(unpack_groups(message["groups"], frames[1:]))
     if message.get("error"): worker_log.warning("a worker process reports: %s", message["error"])
     with source.ready:
-        source.heard = time.monotonic()
+        source.last_message = time.monotonic()
         if source.closed: return [b'{"over": true}']
         if not source.now or len(source.queue) >= source.room: return [b'{"wait": 0.2}']
         (drawer, version), starts = source.now, source.starts_now()

@@ -46,12 +46,12 @@ def watch_session(
     say: Callable[[str], None]=print,    # gets a line for each stage
 ) -> LoopResult:
     "Run a session in this process and say each stage when it is done. Raises ValueError with the sentence of a bad end."
-    ended, told = threading.Event(), []
+    ended, shown = threading.Event(), []
     def tell():
         log = EventLog(session.events_path)
         while True:
             last = ended.wait(.3)
-            for event in log.read(told[-1] if told else -1): told.append(event.seq) or say(event.text)
+            for event in log.read(shown[-1] if shown else -1): shown.append(event.seq) or say(event.text)
             if last: return
     watcher = threading.Thread(target=tell, daemon=True)
     watcher.start()

@@ -28,8 +28,8 @@ def worker_of(
     server = served_task(c.module, c.parameters, c.isolation, c.deadlines, c.host, c.port, token, controller=c.controller,
                          address=c.address, max_body=c.max_body)
     given = ", token=..." if token else ""
-    told = f"announced to {c.controller}" if c.controller else "announced to no controller"
-    return server, (f"serving {c.parameters.get('name', c.module)} at {server.url}/api, {told}; Ctrl-C ends\n"
+    announcement = f"announced to {c.controller}" if c.controller else "announced to no controller"
+    return server, (f"serving {c.parameters.get('name', c.module)} at {server.url}/api, {announcement}; Ctrl-C ends\n"
                     f'play it with: oaml.service.client.TaskClient("{c.parameters.get("name", "")}", "{server.url}/api"{given})')
 
 # %% ../../nbs/18l_scripts.service.ipynb #9545c293
@@ -41,8 +41,8 @@ def serve_task_file(
 ) -> None:
     "Serve a task in the foreground. Raises ValueError, OSError, ImportError before that."
     logging.basicConfig(level="WARNING", format="%(message)s")
-    server, told = worker_of(config, name, **over)
-    say(told)
+    server, announcement = worker_of(config, name, **over)
+    say(announcement)
     run_foreground(server)
     say("ended; all sessions are closed")
 
@@ -68,7 +68,7 @@ def serve_task_controller(
 ) -> None:
     "Control task servers in the foreground. Raises ValueError, OSError before that."
     logging.basicConfig(level="WARNING", format="%(message)s")
-    server, told = controller_of(**given)
-    say(told)
+    server, announcement = controller_of(**given)
+    say(announcement)
     run_foreground(server)
     say("ended")

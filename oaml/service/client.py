@@ -75,17 +75,17 @@ def ask(self: TaskClient,
         except httpx.TransportError as e: answer, why = None, f"no answer from {self.http.base_url} ({type(e).__name__}: {e})"
         waited = time.monotonic() - began
         if answer is None and (waited > self.retry_s or method == "POST" and not number): raise TaskServerError(why)
-        if answer is not None and (answer.status_code not in (406, 502, 503) or waited > self.wait_s): return _said(answer)
+        if answer is not None and (answer.status_code not in (406, 502, 503) or waited > self.wait_s): return _content(answer)
         time.sleep(pause)
         pause = min(_AGAIN_S[1], 2*pause)
 
 # %% ../../nbs/16e_service.client.ipynb #d9d67731
-def _said(answer: Any) -> Any:
+def _content(answer: Any) -> Any:
     "An answer's JSON. Raises TaskServerError, SampleLost."
-    try: said = answer.json()
-    except ValueError: said = answer.text[:300]
-    if answer.status_code == 200: return said
-    why = str(said.get("detail", said) if isinstance(said, dict) else said)
+    try: content = answer.json()
+    except ValueError: content = answer.text[:300]
+    if answer.status_code == 200: return content
+    why = str(content.get("detail", content) if isinstance(content, dict) else content)
     raise (SampleLost if "No such session" in why else TaskServerError)(why, answer.status_code)
 
 # %% ../../nbs/16e_service.client.ipynb #14c048c2
@@ -125,9 +125,9 @@ class SampleClient:
 
     def _take(self, route: str, body: dict):
         "The next turn."
-        said = self.client.ask("POST", route, body, self.number + 1)
+        content = self.client.ask("POST", route, body, self.number + 1)
         self.number += 1
-        self.turn = TaskTurn.from_reply(said.get("env_out", said))
+        self.turn = TaskTurn.from_reply(content.get("env_out", content))
         new = self.turn.messages
         self.history = list(new) if new[:len(self.history)] == self.history else self.history + new  # a task may give all each time
 
@@ -143,10 +143,10 @@ def interact(self: SampleClient,
     "The next turn. Raises TaskServerError, SampleLost."
     if self.turn.finish: raise TaskServerError(f"the sample has ended: {self.turn.status.value}")
     messages = [dict(role="assistant", content=answer)] if isinstance(answer, str) else [answer] if isinstance(answer, dict) else answer
-    kept, self.history = self.history, self.history + messages
+    before, self.history = self.history, self.history + messages
     try: self._take("/interact", dict(session_id=self.id, messages=messages))
     except BaseException:
-        self.history = kept
+        self.history = before
         raise
     return self.turn
 

@@ -36,7 +36,7 @@ class ServedWorker:
     address: str      # such as http://127.0.0.1:5021/api
     capacity: int     # sessions at once
     boot: str|None=None # another one after a restart
-    seen: float=field(default_factory=time.monotonic) # of the last heartbeat
+    last_heartbeat: float=field(default_factory=time.monotonic) # of the last heartbeat
     full_until: float=0.  # it refused a sample though there should have been room
     sessions: set=field(default_factory=set) # numbers of its sessions
 
@@ -132,10 +132,10 @@ async def call(self: TaskController,
     import httpx
     try: answer = await self.http.request("GET" if body is None else "POST", worker.address + route, json=body, headers=headers, timeout=seconds or self.turn_s)
     except (httpx.HTTPError, OSError) as e: raise Refusal(502, f"the worker at {worker.address} does not answer ({type(e).__name__}: {e})") from None
-    try: said = answer.json()
-    except ValueError: said = answer.text[:500]
-    if answer.status_code == 200: return said
-    raise Refusal(answer.status_code, str(said.get("detail", said.get("error", said)) if isinstance(said, dict) else said))
+    try: reply = answer.json()
+    except ValueError: reply = answer.text[:500]
+    if answer.status_code == 200: return reply
+    raise Refusal(answer.status_code, str(reply.get("detail", reply.get("error", reply)) if isinstance(reply, dict) else reply))
 
 # %% ../../nbs/16d_service.controller.ipynb #31d1be49
 @patch
@@ -159,7 +159,7 @@ async def receive_heartbeat(self: TaskController,
     if known is None or known.id not in task.workers:
         known = task.workers[task.next_id] = ServedWorker(task.next_id, address, capacity, body.get("boot"))
         task.next_id += 1
-    known.seen, known.capacity = time.monotonic(), capacity
+    known.last_heartbeat, known.capacity = time.monotonic(), capacity
     return dict(worker_id=known.id)
 
 # %% ../../nbs/16d_service.controller.ipynb #b2bdd4e9
@@ -207,7 +207,7 @@ async def watch(self: TaskController) -> None:
         now, living = time.monotonic(), []
         for name, task in self.tasks.items():
             for worker in list(task.workers.values()):
-                if now - worker.seen > self.dead_s: self.bury(name, worker)
+                if now - worker.last_heartbeat > self.dead_s: self.bury(name, worker)
                 else: living.append(worker)
         if now - synced > self.sync_s:
             await asyncio.gather(*map(self.sync, living))
@@ -261,11 +261,11 @@ async def relay(self: TaskController,
     number: int|None=None,   # of the client's request
 ) -> dict:
     "A turn of a session; one that ends it frees the worker's place. Raises Refusal."
-    try: said = await self.call(session.worker, route, body, number=number)
+    try: reply = await self.call(session.worker, route, body, number=number)
     except Refusal as e:
         if "No such session" in str(e): self.lose(session.id, str(e))
         raise
-    turn = said.get("env_out", said)
+    turn = reply.get("env_out", reply)
     if "metrics" not in turn: turn["metrics"] = turn.get("metric", {})
     session.touch()
     if turn.get("finish"): session.ended()
@@ -386,8 +386,8 @@ def old_reply(self: TaskController,
     "The turn in AgentBench's words, with all that was said."
     new = turn.get("messages") or []
     session.history = new if new[:len(session.history)] == session.history else session.history + new
-    said = [dict(role="agent" if m["role"] == "assistant" else "user", content=plain_text(m)) for m in session.history]
-    return dict(session_id=session.id, output=dict(index=session.index, status=turn["status"], result=turn.get("result"), history=said))
+    history = [dict(role="agent" if m["role"] == "assistant" else "user", content=plain_text(m)) for m in session.history]
+    return dict(session_id=session.id, output=dict(index=session.index, status=turn["status"], result=turn.get("result"), history=history))
 
 # %% ../../nbs/16d_service.controller.ipynb #8e27d750
 @patch
@@ -404,14 +404,14 @@ async def old_interact(self: TaskController,
 ) -> dict:
     "The next turn, for AgentBench; an agent that ends the session gets its status back. Raises Refusal."
     body, digest = await read_request(request, self.max_body)
-    id, said = session_number(body, request), body.get("agent_response")
-    if not isinstance(said, dict): raise Refusal(400, "agent_response: is missing")
+    id, reply = session_number(body, request), body.get("agent_response")
+    if not isinstance(reply, dict): raise Refusal(400, "agent_response: is missing")
     session = self.leases.leases.get(id)
-    if said.get("status", "normal") != "normal":
+    if reply.get("status", "normal") != "normal":
         self.find(id)
         await self.leases.close(id)
-        return self.old_reply(session, dict(status=SampleStatus.AGENT_CONTEXT_LIMIT.value if "context" in said["status"] else SampleStatus.CANCELLED.value))
-    message = dict(role="assistant", content=said.get("content"))
+        return self.old_reply(session, dict(status=SampleStatus.AGENT_CONTEXT_LIMIT.value if "context" in reply["status"] else SampleStatus.CANCELLED.value))
+    message = dict(role="assistant", content=reply.get("content"))
     turn = await self.once(request, id, digest, "/interact", dict(session_id=id, messages=[message]))
     if session is None: raise Refusal(400, f"No such session: {id}; it has ended")
     if session.history[-1:] != [message]: session.history = [*session.history, message]
@@ -422,7 +422,7 @@ async def old_interact(self: TaskController,
 def list_workers(self: TaskController) -> dict:
     "Each task's indices and workers; status 0 is alive."
     return {name: dict(indices=task.indices, workers={str(w.id): dict(
-        id=w.id, address=w.address, capacity=w.capacity, current=len(w.sessions), status=0, last_visit=time.time() - (time.monotonic() - w.seen))
+        id=w.id, address=w.address, capacity=w.capacity, current=len(w.sessions), status=0, last_visit=time.time() - (time.monotonic() - w.last_heartbeat))
         for w in task.workers.values()}) for name, task in self.tasks.items()}
 
 @patch
@@ -448,7 +448,7 @@ def _table(heads: Sequence[str], rows: list[tuple]) -> str:
 def page(self: TaskController) -> str:
     "Tasks, workers and sessions as HTML."
     now = time.monotonic()
-    workers = [(name, w.address, f"{len(w.sessions)} of {w.capacity}", f"{now - w.seen:.0f} s ago") for name, t in self.tasks.items() for w in t.workers.values()]
+    workers = [(name, w.address, f"{len(w.sessions)} of {w.capacity}", f"{now - w.last_heartbeat:.0f} s ago") for name, t in self.tasks.items() for w in t.workers.values()]
     sessions = [(s.id, s.task, s.index, s.worker.address, "at work" if s.busy else f"{s.silence:.0f} s silent") for s in self.leases.leases.values()]
     return _PAGE.format(_table(("task", "worker", "sessions", "last heartbeat"), workers),
                         _table(("session", "task", "sample", "worker", "client"), sessions[:1000]))

@@ -119,12 +119,12 @@ def _carry_out(driver: EpisodeDriver, messages: Sequence[dict]) -> list[dict]:
     "Do what the agent asks for; what it is shown then."
     shown = []
     for call, action in answered_actions(messages):
-        if driver.over: said = "not done: the episode is over"
+        if driver.over: feedback = "not done: the episode is over"
         else:
             driver.act(action)
-            said = f"not understood: {action.raw['reason']}" if action.type == "failed" else f"done: {format_action(action)}"
-        if call is not None: shown.append(dict(role="tool", tool_call_id=call, content=said))
-        elif action.type == "failed": shown.append(dict(role="user", content=said))
+            feedback = f"not understood: {action.raw['reason']}" if action.type == "failed" else f"done: {format_action(action)}"
+        if call is not None: shown.append(dict(role="tool", tool_call_id=call, content=feedback))
+        elif action.type == "failed": shown.append(dict(role="user", content=feedback))
     return shown + [dict(role="user", content=[picture_part(driver.frame)])]
 
 # %% ../../nbs/16j_service.gui.ipynb #7510000e
@@ -219,8 +219,8 @@ class GuiEnvironment:
         driver, wanted = self._running(), parse_action(action)
         if driver.over: return [dict(type="text", text="the episode is over")]
         driver.act(wanted)
-        said = f"not understood: {wanted.raw['reason']}" if wanted.type == "failed" else f"done: {format_action(wanted)}"
-        return [dict(type="text", text=said), dict(type="image", image=_pil(driver.frame))]
+        feedback = f"not understood: {wanted.raw['reason']}" if wanted.type == "failed" else f"done: {format_action(wanted)}"
+        return [dict(type="text", text=feedback), dict(type="image", image=_pil(driver.frame))]
 
     def get_reward(self) -> float:
         "1 for success, else 0; the device is closed."

@@ -142,9 +142,9 @@ def _fit(kind: TypeAdapter, value: Any, source: str):
 # %% ../../nbs/16a_service.records.ipynb #b124f637
 def _place(loc: tuple) -> str:
     "Such as [0].content[1].type; pydantic's names of alternatives are left out."
-    kept = [k for before, k in zip((None, *loc), loc)
+    parts = [k for before, k in zip((None, *loc), loc)
             if isinstance(k, int) or not (k in ("as text", "as parts") or isinstance(before, int) and k in _TAGS)]
-    return "".join(f"[{k}]" if isinstance(k, int) else f".{k}" for k in kept)
+    return "".join(f"[{k}]" if isinstance(k, int) else f".{k}" for k in parts)
 
 def _complaint(error: dict) -> str:
     "What is wrong, and with what."

@@ -344,8 +344,8 @@ class TaskProcess:
             await self.process.stdin.drain()
         line = await self.process.stdout.readline()
         if not line.endswith(b"\n"): raise RuntimeError(f"the task's process ended (code {await self.process.wait()})")
-        if "failed" in (said := json.loads(line)): raise RuntimeError(said["failed"])
-        return said
+        if "failed" in (reply := json.loads(line)): raise RuntimeError(reply["failed"])
+        return reply
 
     async def kill(self):
         "End the process, and what it started."
@@ -407,7 +407,7 @@ _SPARE = 4  # processes that wait for the next sample
 async def _process(self: IsolatedTask) -> TaskProcess:
     "One that waits, or a new one."
     while self.spare:
-        if (kept := self.spare.pop()).process.returncode is None: return kept
+        if (waiting := self.spare.pop()).process.returncode is None: return waiting
     return await TaskProcess.start(self.module, self.parameters)
 
 @patch
@@ -415,28 +415,28 @@ async def _relay(self: IsolatedTask, order: dict, session: Session) -> TaskSampl
     "Turns and answers there and back; a process that did not end its sample is killed."
     process = await self._process()
     try:
-        said = await process.ask(order | dict(id=session.id))
-        while not said["finish"]:
-            _load(session, said)
+        reply = await process.ask(order | dict(id=session.id))
+        while not reply["finish"]:
+            _load(session, reply)
             try: answer = dict(messages=(await session.action()).messages)
             except AgentCancelledException: answer = dict(cancel=True)
-            said = await process.ask(answer)
-        _load(session, said)
+            reply = await process.ask(answer)
+        _load(session, reply)
     except BaseException:
         await asyncio.shield(process.kill())
         raise
     if len(self.spare) < _SPARE: self.spare.append(process)
     else: await asyncio.shield(process.kill())
-    if said.get("error"): raise RuntimeError(said["error"])
-    return TaskSampleExecutionResult(said["status"], said["result"])
+    if reply.get("error"): raise RuntimeError(reply["error"])
+    return TaskSampleExecutionResult(reply["status"], reply["result"])
 
 # %% ../../nbs/16b_service.task.ipynb #56c7e39e
-def _load(session: Session, said: dict):
+def _load(session: Session, reply: dict):
     "What a process gave, into the session here."
-    session.tools = said["tools"]
-    session.set_full_history(said["full"])
-    (session.cover if said["full"] else session.inject)(said["messages"])
-    if said["reward"] or said["metrics"]: session.inject(RewardHistoryItem(said["reward"], metrics=said["metrics"]))
+    session.tools = reply["tools"]
+    session.set_full_history(reply["full"])
+    (session.cover if reply["full"] else session.inject)(reply["messages"])
+    if reply["reward"] or reply["metrics"]: session.inject(RewardHistoryItem(reply["reward"], metrics=reply["metrics"]))
 
 # %% ../../nbs/16b_service.task.ipynb #69d3a361
 @patch
@@ -445,12 +445,12 @@ async def overall(self: IsolatedTask,
 ) -> Any:
     "What the task says about them. Raises RuntimeError if it does not."
     process = await self._process()
-    try: said = await process.ask(dict(results=results))
+    try: reply = await process.ask(dict(results=results))
     except BaseException:
         await asyncio.shield(process.kill())
         raise
     self.spare.append(process)
-    return said["overall"]
+    return reply["overall"]
 
 # %% ../../nbs/16b_service.task.ipynb #46bf7e1d
 @patch

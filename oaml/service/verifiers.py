@@ -94,8 +94,8 @@ def _env() -> type:
                 reward, metrics = given.reward, given.metrics
                 async with agents.player.interaction(task.with_data(tools=given.tools or [])) as talk:
                     while not given.finish and not (segment := await talk.turn(given.messages)).terminated:
-                        said = [message_to_wire(m) for m in segment.messages if m.role == "assistant"]
-                        given = await session.answer(check_messages(said, ("assistant",)))
+                        replies = [message_to_wire(m) for m in segment.messages if m.role == "assistant"]
+                        given = await session.answer(check_messages(replies, ("assistant",)))
                         reward, metrics = reward + given.reward, metrics | given.metrics
             finally:
                 session.cancel()
