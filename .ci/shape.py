@@ -142,7 +142,7 @@ def shape():
     chapters, read = defaultdict(list), defaultdict(list)
     for name, path in known.items(): chapters[name.split(".")[1] if "." in name else "oaml"].append(path)
     for path, book in books.items():
-        read[book[0].split(".")[0] if book[0] else path.stem.split("_")[-1].split(".")[0]].append(book)
+        read[book[0].split(".")[0] if book[0] else path.stem.partition("_")[2].split(".")[0] or path.stem].append(book)
     rows = [[c, *figures(chapters.get(c, []), read.get(c, []))] for c in sorted({*chapters, *read})]
     whole = figures(list(known.values()), list(books.values()))
     apart = figures([p for n, p in known.items() if ".nano" not in n], [b for b in books.values() if not (b[0] or "").startswith("nano")])

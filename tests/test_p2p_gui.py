@@ -6,7 +6,7 @@ import yaml
 
 from oaml.prompt2policy.contracts import AuditRecord, StartSessionRequest
 from oaml.prompt2policy.engines import EngineError, GuiEngine, env_preset
-from oaml.prompt2policy.gui_agents import did_task, gui_agents, gui_trajectory, known_episodes, play_agent, study_gui_judge
+from oaml.prompt2policy.gui_agents import did_task, gui_agents, gui_trajectory, episodes_of_agents, play_agent, study_gui_judge
 from oaml.prompt2policy.jail import missing_jail
 from oaml.prompt2policy.judges import JudgeStudy
 from oaml.prompt2policy.llm import SCRIPTED_ANSWERS
@@ -41,7 +41,7 @@ def test_rewards_and_judges_get_what_a_person_sees(env):
 
 @pytest.mark.parametrize("env", ["login", "settings"])
 def test_a_written_judge_agrees_with_the_truth_and_a_lax_one_is_named(env):
-    episodes = known_episodes(f"gui:{env}", 12)
+    episodes = episodes_of_agents(f"gui:{env}", 12)
     assert {e.agent for e in episodes} == set(gui_agents(f"gui:{env}")) and len(episodes) == 60
     assert all(did_task(e) for e in episodes if e.agent == "oracle")
     assert study_gui_judge(judge_of(env), episodes).verdict == "sound"

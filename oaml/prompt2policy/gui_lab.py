@@ -27,7 +27,7 @@ from .analysis import aggregate, trajectory_metrics
 from .contracts import (AuditRecord, EnvInfo, EvalPoint, IterationAggregation, ReplayRow, RewardSpec, SessionConfig, TrainConfig,
                                           TrainSummary)
 from .engines import GuiEngine, env_preset, film_pictures
-from .gui_agents import RecordedPlay, gui_trajectory, known_episodes, study_gui_judge
+from .gui_agents import RecordedPlay, gui_trajectory, episodes_of_agents, study_gui_judge
 from .judges import JudgeStudy
 from .records import IterationRecord, write_record
 from .rewards import JailedReward, RewardError, StoredEpisode, check_reward, replay_reward
@@ -284,7 +284,7 @@ class GuiLab:
     @cached_property
     def known(self) -> list[StoredEpisode]:
         "Episodes of the five known agents."
-        return known_episodes(self.env.env_id, KNOWN_EACH)
+        return episodes_of_agents(self.env.env_id, KNOWN_EACH)
 
     def _steps(self) -> list:
         return next(e.steps for e in self.known if e.agent == "oracle") + next(e.steps for e in self.known if e.agent == "random")
