@@ -14,13 +14,11 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from ..devices.daemon import run_foreground
-from ..prompt2policy.loop import new_session
 from ..prompt2policy.backends import JobRecord, cases_of_csv, job_folder, new_job, run_job
 from ..prompt2policy.contracts import LoopResult, StartSessionRequest, record_problem
-from ..prompt2policy.loop import lab_of, run_session_folder
+from ..prompt2policy.loop import lab_of, new_session, run_session_folder
 from ..prompt2policy.pages import kind_text, serve_p2p
 from ..prompt2policy.records import EventLog, SessionRecord, check_entity_id, read_record
-from ..devices.wire import nearest
 from ..viz.plots import results_table
 
 # %% ../../nbs/18o_scripts.p2p.ipynb #238ac593
@@ -127,8 +125,8 @@ def benchmark_p2p(
     table = Path(cases).read_text(encoding="utf-8")
     wanted = cases_of_csv(table, session_request("common to all", env, **how), str(cases))
     for k, case in enumerate(wanted, 2):
-        if case.env_id not in LABS:
-            raise ValueError(f"{cases}, line {k}: env_id {case.env_id!r} is unknown{nearest(case.env_id, LABS)}; there are {', '.join(LABS)}")
+        try: lab_of(case.env_id)
+        except ValueError as e: raise ValueError(f"{cases}, line {k}: {e}") from None
     job = new_job(runs_dir, wanted, Path(cases).name, backend, parallel, prefix="benchmark")
     say(f"{job.path.name}: {len(wanted)} cases; oaml p2p resume {job.path.name} goes on if it is stopped")
     return go_on_with(job, say)
