@@ -14,7 +14,7 @@ INSTALL_FILES = ("constraints.txt", "settings.ini", "setup.py", "pyproject.toml"
 DEMO_EXTRAS = "train"  # what training and acting need, so that the first command is done soonest
 TEST_EXTRAS = "train,notebook,browser,mobile,ocr,serve,api,hf,rl,scale,p2p,docs,dev"
 
-PYTEST = "-n", "2", "--dist", "loadgroup", "--durations", "15"  # modules marked xdist_group keep to one process: what they start, they start once
+PYTEST = "-n", "2", "--durations", "15"
 
 MAX_NOTEBOOK_BYTES = 300_000  # a notebook that opens at once, also on GitHub
 

@@ -23,7 +23,6 @@ ROOT = Path(__file__).parents[1]
 pytest.importorskip("smalldocs", reason="needs smalldocs, of the extra `docs`")
 html = pytest.importorskip("lxml.html", reason="needs lxml, of the extra `mobile`")
 sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright, of the extra `dev`")
-pytestmark = pytest.mark.xdist_group("docs")
 spec = importlib.util.spec_from_file_location("docs", ROOT/".ci/docs.py")
 docs = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(docs)

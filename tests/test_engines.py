@@ -18,7 +18,6 @@ from oaml.ingest.synthetic import generate_synthetic_sessions
 from oaml.scripts.eval_policy import eval_policy
 from oaml.scripts.sweep import sweep
 
-pytestmark = pytest.mark.xdist_group("engines")
 ROOT = Path(__file__).parents[1]
 PATIENCE = 300  # seconds for something that takes twenty on an idle machine
 EPISODES = 200

@@ -22,7 +22,6 @@ from oaml.service.records import TaskSampleExecutionResult
 from oaml.service.state import EnvironmentRecord, MemoryState, RedisState, StateUnavailable, check_state
 from oaml.service.task import Session, Task, play_sample
 
-pytestmark = pytest.mark.xdist_group("environments")
 REDIS = shutil.which("redis-server")
 needs_redis = pytest.mark.skipif(not REDIS, reason="there is no redis-server; apt-get install redis-server")
 PATIENCE = 120  # seconds for what takes two on an idle machine

@@ -23,8 +23,7 @@ from oaml.schemas.sessions import Action, Episode, Observation, Session, Step, t
 from oaml.viz.page import save_page
 from oaml.viz.tracks import StepNotes, Track, TrackTable, session_tracks
 
-pytestmark = [pytest.mark.xdist_group("inspector"),
-              pytest.mark.skipif(chromium_path() is None, reason="no chromium, chromium-browser or google-chrome on the path")]
+pytestmark = pytest.mark.skipif(chromium_path() is None, reason="no chromium, chromium-browser or google-chrome on the path")
 PATIENCE = 60_000  # ms; CI is busy
 
 

@@ -40,7 +40,7 @@ TASKS = {"click-tab-2": 1, "find-greatest": 0, "book-flight-nodelay": 0, "email-
          "use-autocomplete": 1}
 
 
-HIDDEN = {}  # by task: things that were changed and did not show
+HIDDEN = {}  # by task: things that were changed and did not show; counted in one process
 
 
 @pytest.fixture(scope="module")

@@ -18,8 +18,7 @@ from oaml.prompt2policy.jail import missing_jail
 from oaml.prompt2policy.loop import new_session, run_session_folder
 from test_p2p import contents
 
-pytestmark = [pytest.mark.xdist_group("backends"),
-              pytest.mark.skipif(missing_jail() is not None, reason=f"no jail: {missing_jail()}")]
+pytestmark = pytest.mark.skipif(missing_jail() is not None, reason=f"no jail: {missing_jail()}")
 SSHD = shutil.which("sshd") or next(filter(os.path.exists, ["/usr/sbin/sshd"]), None)
 needs_sshd = pytest.mark.skipif(not (SSHD and shutil.which("ssh") and shutil.which("ssh-keygen")),
                                 reason="there is no sshd, ssh or ssh-keygen; apt-get install openssh-server")

@@ -257,7 +257,7 @@ def status(self: SSHBackend,
     id, pid = session.session_id, self.pids[session.session_id]
     try:
         alive = self._run(f"kill -0 {pid} 2>/dev/null && echo yes || echo no").strip() == b"yes"
-        unpack(self._run(f"tar -c -C {shlex.quote(self.folder)} --exclude=.lock --exclude=.status.lock {shlex.quote(id)}"), session)
+        unpack(self._run(f"tar -c -C {shlex.quote(self.folder)} --exclude=.lock --exclude=.status.lock --exclude=.reserve {shlex.quote(id)}"), session)
         self.failed[id] = 0
     except OSError as e:
         self.failed[id] = self.failed.get(id, 0) + 1
@@ -279,10 +279,10 @@ def stop(self: SSHBackend,
 def packed(
     session: SessionRecord, # to be sent
 ) -> bytes:                 # a tar stream with one folder
-    "A session's folder without its locks."
+    "A session's folder, without its locks and the room that it reserves on a disk."
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w") as tar:
-        tar.add(session.path, session.session_id, filter=lambda i: None if i.name.endswith(".lock") else i)
+        tar.add(session.path, session.session_id, filter=lambda i: None if i.name.endswith((".lock", ".reserve")) else i)
     return stream.getvalue()
 
 def unpack(
