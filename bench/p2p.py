@@ -138,7 +138,8 @@ def kill_soak(kills, seed=0):
             while out["kills"] < kills:
                 session = line_session(Path(folder)/str(out["sessions"]), "session_one")
                 n, have = kill_at_random(session, rng, longest), contents(session)
-                out["different"] += [f"session {out['sessions']}: {name}" for name in have.keys() | want.keys() if have.get(name) != want.get(name)]
+                if names := sorted(name for name in have.keys() | want.keys() if have.get(name) != want.get(name)):
+                    out["different"].append(f"session {out['sessions']} ({session.read_status()}): {', '.join(names)}")
                 out |= dict(kills=out["kills"] + n, sessions=out["sessions"] + 1)
                 print(out, flush=True)
         except KeyboardInterrupt: pass  # the figures of what was done until then
