@@ -236,3 +236,24 @@ def alive(pid):
     try:
         with open(f"/proc/{pid}/stat") as f: return f.read().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError: return False
+
+
+def test_a_crowded_machine_is_no_loop():
+    "Half a second of work takes its time where five others want the same core, and is answered; a loop there is ended."
+    core, began = {min(os.sched_getaffinity(0))}, time.process_time()
+    for _ in range(10**6): pass
+    rounds = int(.5e6/(time.process_time() - began))
+    def count(n): return f"def work():\n    for _ in range({n}): pass\n    return 1.0"
+    with Jail(timeout_s=1.) as jail:
+        os.sched_setaffinity(jail.process.pid, core)
+        others = [subprocess.Popen([sys.executable, "-c", "while True: pass"], start_new_session=True) for _ in range(5)]
+        try:
+            for p in others: os.sched_setaffinity(p.pid, core)
+            began = time.monotonic()
+            assert jail.call(count(rounds), "work") == 1.
+            assert time.monotonic() - began > 1.
+            with pytest.raises(JailError, match="no answer within 1 s"): jail.call(count(10**15), "work")
+        finally:
+            for p in others:
+                p.kill()
+                p.wait()

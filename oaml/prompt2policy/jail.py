@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['JAIL_MEMORY', 'JAIL_CALLS', 'MOST_ANSWER', 'JailError', 'missing_jail', 'set_jail_limits', 'lock_jail', 'jail_leaks',
            'pack_json', 'unpack_json', 'RewardFunction', 'parse_reward_docstring', 'FunctionReward', 'run_source',
-           'make_reward', 'Inmate', 'explain_error', 'run_inmate', 'Jail']
+           'make_reward', 'Inmate', 'explain_error', 'run_inmate', 'Jail', 'processor_seconds']
 
 # %% ../../nbs/17c_prompt2policy.jail.ipynb #eacf6cb7
 import base64
@@ -361,7 +361,7 @@ class Jail:
     "A jailed process. Answers are bounded, come in time, and are plain finite values; everything else ends it."
     def __init__(self,
         modules: tuple[str, ...]=(), # to import in there before the door closes, if they are installed: "mujoco"
-        timeout_s: float=30.,        # for an answer
+        timeout_s: float=30.,        # for an answer; a process that waits for the processor gets so many seconds of it
         memory: int=JAIL_MEMORY,     # bytes of its address space
     ):
         if problem := missing_jail(): raise JailError(problem)
@@ -388,6 +388,7 @@ def _ask(self: Jail, kind: bytes, body: bytes, timeout_s: float) -> tuple[bytes,
     "Send a frame and wait for the answer; JailError ends the process, but for an error in words."
     began = time.monotonic()
     if self.process.poll() is not None: raise JailError(f"the jailed process is gone; {self._why()}")
+    self._most_cpu = processor_seconds(self.process.pid) + timeout_s
     try:
         self._allow_cpu(timeout_s)
         self._send(_HEAD.pack(kind, len(body)) + body, began + timeout_s)
@@ -408,11 +409,29 @@ def _read(self: Jail, n: int, until: float) -> bytearray:
     data = bytearray()
     while len(data) < n:
         if not self._poll.poll(max(0., until - time.monotonic())*1000):
+            if self._is_starved():
+                until = time.monotonic() + .2
+                continue
             raise JailError(f"no answer within {self.timeout_s:g} s; does the code loop?")
         part = os.read(self.process.stdout.fileno(), n - len(data))
         if not part: raise JailError(self._why())
         data += part
     return data
+
+# %% ../../nbs/17c_prompt2policy.jail.ipynb #a381bce5
+def processor_seconds(
+    pid: int, # of a process
+) -> float:
+    "How long a process has had the processor, on Linux. Raises OSError if it is gone."
+    return time.clock_gettime((~pid << 3) | 2)  # what clock_getcpuclockid(3) gives
+
+@patch
+def _is_starved(self: Jail) -> bool:
+    "It could go on if it had the processor, and has not had it for as long as an answer may take."
+    try:
+        with open(f"/proc/{self.process.pid}/stat") as file: state = file.read().rpartition(")")[2].split()[0]
+        return state in "RD" and processor_seconds(self.process.pid) < self._most_cpu
+    except OSError: return False
 
 # %% ../../nbs/17c_prompt2policy.jail.ipynb #41e54b89
 @patch
