@@ -10,7 +10,6 @@ __all__ = ['PRACTICE_TOKENS', 'KNOWN_EACH', 'held_out_seeds', 'play_held_out', '
 # %% ../../nbs/17n_prompt2policy.gui_lab.ipynb #57b74d9f
 import json
 import math
-import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -30,7 +29,7 @@ from .engines import GuiEngine, env_preset, film_pictures
 from .gui_agents import RecordedPlay, gui_trajectory, episodes_of_agents, study_gui_judge
 from .judges import JudgeStudy
 from .records import IterationRecord, write_record
-from .rewards import JailedReward, RewardError, StoredEpisode, check_reward, replay_reward
+from .rewards import JailedReward, RewardError, StoredEpisode, TriesRewards, replay_reward
 from ..schemas.sessions import Action, from_dict
 from ..viz.screens import draw_action
 
@@ -240,10 +239,7 @@ def train_nano(
 ) -> TrainSummary|None:      # None if it failed: the status says why
     "Train one seed and write everything down; a run that is complete is only read. One that is stopped begins anew the next time."
     if summary := record.read_summary(): return summary
-    if record.path.exists(): shutil.rmtree(record.path)
-    record.set_status("running")
-    record.save_config(config)
-    record.save_reward_source(source)
+    record.begin_run(config, source)
     try:
         check_practice(config)
         with JailedReward(source) as reward:
@@ -271,7 +267,7 @@ def learnt_before(
 # %% ../../nbs/17n_prompt2policy.gui_lab.ipynb #ad3f38a4
 KNOWN_EACH = 8  # episodes of each known agent that a reward is replayed on
 
-class GuiLab:
+class GuiLab(TriesRewards):
     "An application and nano. Raises EngineError for an unknown application."
     def __init__(self,
         config: SessionConfig, # names the environment
@@ -288,19 +284,6 @@ class GuiLab:
 
     def _steps(self) -> list:
         return next(e.steps for e in self.known if e.agent == "oracle") + next(e.steps for e in self.known if e.agent == "random")
-
-    def reward_problem(self,
-        code: str, # a reward
-    ) -> str|None:
-        "What is wrong with it, by trying it on two known episodes; None if nothing."
-        try: check_reward(code, self._steps())
-        except RewardError as e: return str(e)
-
-    def reward_spec(self,
-        code: str, # a reward that was tried
-    ) -> RewardSpec:
-        "What it says about itself."
-        return check_reward(code, self._steps())
 
 # %% ../../nbs/17n_prompt2policy.gui_lab.ipynb #4b13c9c4
 @patch

@@ -37,7 +37,7 @@ from .llm import SCRIPTED_ANSWERS, LLMClient, LLMError, get_llm
 from .records import (DISK_FULL, EventLog, IterationRecord, SessionRecord, add_entry, best_entry, check_entity_id, new_session_id, read_record,
                                         write_record)
 from .reviser import changed_config, read_revision, revise, save_revision
-from .rewards import JailedReward, RewardError, check_reward, replay_problems, replay_reward
+from .rewards import JailedReward, RewardError, TriesRewards, replay_problems, replay_reward
 from .training import CONFIRM_SEED, LocalTrainer, evaluate_policy, load_mlp_policy, load_trajectory, stored_episodes
 
 # %% ../../nbs/17o_prompt2policy.loop.ipynb #c5b1ce7f
@@ -224,7 +224,7 @@ def _examine(self: LineLab, run: IterationRecord, config: TrainConfig, jail: Jai
 _NO_REWARD = "def reward_fn(obs, action, next_obs, info): return 0., {'none': 0.}"  # where episodes are played and nobody is paid
 TRIAL_STEPS, FILM_FRAMES = 200, 8  # of an episode to try a judge on; frames of a film that a model is shown
 
-class MujocoLab:
+class MujocoLab(TriesRewards):
     "MuJoCo environments and PPO. Raises EngineError naming what is missing."
     def __init__(self,
         config: SessionConfig, # names the environment
@@ -250,18 +250,6 @@ class MujocoLab:
     def _steps(self) -> list:
         return stored_episodes([t | dict(reward=np.zeros(len(t["obs"]))) for t in self.trials()[1:]], "random")[0].steps[:30]
 
-    def reward_problem(self,
-        code: str, # a reward
-    ) -> str|None:
-        "What is wrong with it, by trying it on some steps; None if nothing."
-        try: check_reward(code, self._steps())
-        except RewardError as e: return str(e)
-
-    def reward_spec(self,
-        code: str, # a reward that was tried
-    ) -> RewardSpec:
-        "What it says about itself."
-        return check_reward(code, self._steps())
 
 def unpaid(
     episode: dict, # arrays of `training.evaluate_policy`

@@ -13,6 +13,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -223,6 +224,18 @@ def save_reward_spec(self: IterationRecord,
 ) -> None:
     "Write reward_spec.json."
     write_record(self.reward_spec_path, spec)
+
+# %% ../../nbs/17b_prompt2policy.records.ipynb #f18e61fc
+@patch
+def begin_run(self: IterationRecord,
+    config: TrainConfig, # how it trains
+    source: str,         # of its reward
+) -> None:
+    "The folder of a run that begins; what an interrupted run left there is removed."
+    if self.path.exists(): shutil.rmtree(self.path)
+    self.set_status("running")
+    self.save_config(config)
+    self.save_reward_source(source)
 
 # %% ../../nbs/17b_prompt2policy.records.ipynb #cfb42063
 @patch

@@ -10,7 +10,6 @@ __all__ = ['EVAL_SEED', 'CONFIRM_SEED', 'FILM_STEPS', 'field_columns', 'Rewarded
 # %% ../../nbs/17g_prompt2policy.training.ipynb #bf22f4cb
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -370,10 +369,7 @@ def run_training(
 ) -> TrainSummary|None:       # None if it failed or was stopped: the status says why
     "Train one seed and write everything down; a run that is complete is only read."
     if summary := record.read_summary(): return summary
-    if record.path.exists(): shutil.rmtree(record.path)
-    record.set_status("running")
-    record.save_config(config)
-    record.save_reward_source(source)
+    record.begin_run(config, source)
     try:
         if get_simulator(config.env_id).name != "mujoco": raise EngineError(f"{config.env_id}: PPO trains MuJoCo environments only")
         run = TrainingRun(record, config, source, stopped)
