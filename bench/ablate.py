@@ -1,6 +1,6 @@
 """What makes nano learn sooner: `python bench/ablate.py [eye] [finding]` writes experiments/ablations.json.
 
-Two of the recipe's stages (configs/nano/1-eye.yaml, 2-finding.yaml), cut to some thousand screens, and the same with one
+Two of the recipe's stages (eye and finding of configs/nano.yaml), cut to some thousand screens, and the same with one
 thing changed at a time: the same screens in the same order, one seed, one thread. A row has how many CPU seconds it
 trained and what it can do with validation episodes then; `19b_gallery.nano` shows them. Forty minutes on a core; rows
 that are there are not trained again."""
@@ -27,7 +27,7 @@ from oaml.nano.model import COORDINATES, NanoAdapter, build_nano, nano_config
 from oaml.nano.pointing import PointingAdapter
 from oaml.models.qwen_vl import QwenVLAdapter
 from oaml.scripts.train import make_evaluate, make_stream
-from oaml.training.config import load_config
+from oaml.training.config import load_recipe
 from oaml.training.trainer import Trainer
 
 HERE = Path(__file__).resolve().parent
@@ -96,7 +96,7 @@ def shortened(stage: str, screens: int, how: dict):
     "A stage's config: so many screens of 256x192, in this process."
     few = [f"stream.samples={screens}", "stream.kinds=[{size: [256, 192]}]", "stream.workers=0", "training.processes=1",
            "logging.eval_episodes=2"]
-    return load_config(HERE.parent/f"configs/nano/{stage}.yaml", [*few, *how.get("training", ())])
+    return load_recipe(HERE.parent/"configs/nano.yaml", [*few, *how.get("training", ())])[stage]
 
 
 def trained(adapter, samples, config) -> float:
@@ -108,7 +108,7 @@ def trained(adapter, samples, config) -> float:
 
 def eye_row(how: dict, screens: int) -> dict:
     "The eye's lesson."
-    config = shortened("1-eye", screens, how)
+    config = shortened("eye", screens, how)
     fmt = config.prompt.prompt_format()
     nano = fresh(fmt, how)
     eye = how.get("adapter", EyeAdapter)(nano, config.training.seed)
@@ -143,7 +143,7 @@ def coordinates_right(adapter, samples: list[dict]) -> float:
 
 def finding_row(how: dict, screens: int) -> dict:
     "The first lesson in looking, on the eye that oaml ships."
-    config = shortened("2-finding", screens, how)
+    config = shortened("finding", screens, how)
     fmt = config.prompt.prompt_format()
     nano, shipped = fresh(fmt, how), QwenVLAdapter.from_pretrained("nano", device="cpu")
     nano.qwen.model.visual.load_state_dict(shipped.qwen.model.visual.state_dict())

@@ -179,20 +179,21 @@ def sweep_command(
 # %% ../../nbs/18i_scripts.cli.ipynb #6fd8e366
 @app.command("pretrain")
 def pretrain_command(
-    recipe: Annotated[str, typer.Argument(help="Folder of configs, one a stage, ordered by name.")]="configs/nano",
+    recipe: Annotated[str, typer.Argument(help="File with named stages.")]="configs/nano.yaml",
+    stage: Annotated[str|None, typer.Option(help="Only this stage.", show_default="all")]=None,
     set: Annotated[list[str], typer.Option("--set", help="Change a key in every stage: section.key=value.")]=[],
 ):
-    """Train in **stages**: nano's own recipe, or any folder of configs. Hours; the same command goes on with it.
+    """Train in **stages**: nano's own recipe, or yours. Hours; the same command goes on with it.
 
-    Example: `oaml pretrain configs/nano`.
+    Example: `oaml pretrain configs/nano.yaml --stage reader`.
     """
     from oaml.scripts.stages import pretrain as run
-    result = _mendable(run, recipe=recipe, overrides=set)
+    result = _mendable(run, recipe=recipe, overrides=set, stage=stage)
     typer.echo(f"{result.status} at step {result.step}" + (f"; the model is in {result.agent}" if result.agent else ""))
 
 @app.command("dagger")
 def dagger_command(
-    config: Annotated[str, typer.Argument(help="Config with a stream, such as configs/nano/5-acting.yaml.")],
+    config: Annotated[str, typer.Argument(help="Config with a stream, such as configs/dagger.yaml.")],
     rounds: Annotated[int, typer.Option(help="How often the policy acts and is then taught.")]=3,
     episodes: Annotated[int, typer.Option(help="Episodes of each application that it plays in a round.")]=100,
     set: Annotated[list[str], typer.Option("--set", help="Change a key: section.key=value.")]=[],

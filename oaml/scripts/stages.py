@@ -17,24 +17,27 @@ from ..datasets.prompts import PromptFormat
 from ..ui.reasons import OVER
 from ..datasets.stream import Visit, load_visits, save_visits
 from ..devices.app_device import AppDevice
+from ..devices.wire import nearest
 from ..ingest.store import sha256, write_atomic
 from .train import load_learner, make_evaluate, make_stream, playable, train
-from ..training.config import TrainingConfig, load_config
+from ..training.config import TrainingConfig, load_config, load_recipe
 
 # %% ../../nbs/18b_scripts.stages.ipynb #2e30ae3e
 def pretrain(
-    recipe: str|os.PathLike="configs/nano", # folder of configs, one a stage, in the order of their names
-    overrides: list[str]=(),                # "section.key=value" each, for every stage
-    progress: bool=True,                    # show bars
-):                                          # the last stage's `FitResult`
-    "Run a recipe from its first unfinished stage on. Raises what `train` raises, and FileNotFoundError."
-    stages = sorted(Path(recipe).glob("*.yaml"))
-    if not stages: raise FileNotFoundError(f"{recipe}: no folder with configs (*.yaml), one for each stage")
+    recipe: str|os.PathLike="configs/nano.yaml", # file with stages, see `load_recipe`
+    overrides: list[str]=(),                     # "section.key=value" each, for every stage
+    stage: str|None=None,                        # only this one; None: all of them
+    progress: bool=True,                         # show bars
+):                                               # the last stage's `FitResult`
+    "Run a recipe from its first unfinished stage on. Raises what `train` raises, ConfigError and ValueError."
     if any(o.startswith("output_dir=") for o in overrides):
         raise ValueError("output_dir: each stage has its own, and the next one starts from there")
-    for path in stages:
-        config = load_config(path, list(overrides))
-        if progress: print(f"{path} -> {config.output_dir}")
+    stages = load_recipe(recipe, list(overrides))
+    if stage is not None and stage not in stages:
+        raise ValueError(f"stage: {recipe} has no {stage}{nearest(stage, stages)}; it has {', '.join(stages)}")
+    for name, config in stages.items():
+        if stage not in (None, name): continue
+        if progress: print(f"{name} -> {config.output_dir}")
         result = train(config, resume=True, progress=progress)
         if result.status != "finished": break
     return result

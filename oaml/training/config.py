@@ -6,15 +6,15 @@
 __all__ = ['Count', 'Natural', 'Seed', 'Positive', 'Share', 'Decay', 'METRICS', 'Section', 'ModelSection', 'LoraSection',
            'DataSection', 'knobs_of', 'PromptSection', 'Kind', 'StreamSection', 'TrainingSection', 'RftSection',
            'LoggingSection', 'ConfigError', 'dotted', 'TrainingConfig', 'complaint', 'unknown_key', 'metric_names',
-           'check_metric', 'members', 'section_of', 'key_names', 'ConfigLoader', 'read_yaml', 'read_json', 'key_line',
-           'parse_override', 'put', 'read_text', 'written', 'load_config', 'config_text', 'config_values',
-           'changed_keys', 'knobs', 'type_name']
+           'check_metric', 'members', 'section_of', 'key_names', 'ConfigLoader', 'read_yaml', 'read_json',
+           'own_and_merged', 'key_line', 'parse_override', 'put', 'read_text', 'written', 'read_values', 'make_config',
+           'load_config', 'load_recipe', 'config_text', 'config_values', 'changed_keys', 'knobs', 'type_name']
 
 # %% ../../nbs/13a_training.config.ipynb #dc44b725
 import difflib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import fields
 from pathlib import Path
 from types import NoneType, UnionType
@@ -356,6 +356,14 @@ def read_json(
     except ValueError as e: raise ConfigError([((), f"{source}: {e}")]) from None
 
 # %% ../../nbs/13a_training.config.ipynb #601d1e71
+def own_and_merged(
+    node: yaml.MappingNode, # as PyYAML composed it
+) -> list[tuple]:           # key nodes and value nodes, its own first
+    "The pairs of a mapping, and those that `<<` brings."
+    merged = [more for k, v in node.value if k.value == "<<"
+              for part in (v.value if isinstance(v, yaml.SequenceNode) else [v]) for more in own_and_merged(part)]
+    return [*node.value, *merged]
+
 def key_line(
     text: str,  # the file's text
     path: tuple # key path in it
@@ -365,7 +373,7 @@ def key_line(
     except yaml.YAMLError: return None
     for key in path:
         if isinstance(node, yaml.MappingNode):
-            pair = next(((k, v) for k, v in node.value if k.value == str(key)), None)
+            pair = next(((k, v) for k, v in own_and_merged(node) if k.value == str(key)), None)
         elif isinstance(node, yaml.SequenceNode): pair = (node.value[key],)*2
         else: pair = None
         if pair is None: return None
@@ -419,16 +427,21 @@ def written(
     return f"{path}, line {line}: " if line else f"{path}: " if path else ""
 
 # %% ../../nbs/13a_training.config.ipynb #4eece566
-@check_arguments
-def load_config(
-    path: str|Path|None=None, # a .yaml, .yml or .json file; None for the defaults
-    overrides: list[str]=(),  # e.g. ["training.learning_rate=1e-3"], later ones win
-) -> TrainingConfig:
-    "The configuration in the file at `path`, with `overrides`. Raises ConfigError naming file, line and key."
-    path = Path(path) if path is not None else None
-    text = read_text(path) if path else ""
-    values = (read_json if path and path.suffix == ".json" else read_yaml)(text, str(path)) if text.strip() else {}
+def read_values(
+    path: Path, # a .yaml, .yml or .json file
+) -> tuple[dict, str]: # what it says, its text
+    "A configuration file as plain values. Raises ConfigError."
+    text = read_text(path)
+    values = (read_json if path.suffix == ".json" else read_yaml)(text, str(path)) if text.strip() else {}
     if not isinstance(values, dict): raise ConfigError([((), f"{path}: holds {values!r}, not sections of keys")])
+    return values, text
+
+def make_config(
+    values: dict,                      # sections of keys
+    overrides: Iterable[str],          # e.g. "training.learning_rate=1e-3", later ones win
+    where: Callable[[tuple, dict], str], # key path and the overrides by key path -> where it was written
+) -> TrainingConfig:
+    "A configuration of plain values. Raises ConfigError naming key and place."
     given = {}
     for override in overrides:
         key, value = parse_override(override)
@@ -437,7 +450,40 @@ def load_config(
         config = TrainingConfig(**values)
         check_metric(config)
         return config
-    except ConfigError as e: raise ConfigError(e.problems, lambda key: written(key, given, path, text)) from None
+    except ConfigError as e: raise ConfigError(e.problems, lambda key: where(key, given)) from None
+
+@check_arguments
+def load_config(
+    path: str|Path|None=None, # a .yaml, .yml or .json file; None for the defaults
+    overrides: list[str]=(),  # e.g. ["training.learning_rate=1e-3"], later ones win
+) -> TrainingConfig:
+    "The configuration in the file at `path`, with `overrides`. Raises ConfigError naming file, line and key."
+    path = Path(path) if path is not None else None
+    values, text = read_values(path) if path else ({}, "")
+    if path and values.keys() == {"stages"}:
+        raise ConfigError([((), f"{path}: is a recipe; oaml pretrain {path} --stage NAME runs one of {', '.join(values['stages'])}")])
+    return make_config(values, overrides, lambda key, given: written(key, given, path, text))
+
+# %% ../../nbs/13a_training.config.ipynb #f3bf6705
+@check_arguments
+def load_recipe(
+    path: str|Path,          # a .yaml, .yml or .json file with the one key `stages`
+    overrides: list[str]=(), # for every stage, as in `load_config`
+) -> dict[str, TrainingConfig]: # by the stages' names, in order
+    "The stages of a recipe. Raises ConfigError naming file, line and key."
+    path = Path(path)
+    values, text = read_values(path)
+    stages = values.get("stages")
+    if values.keys() != {"stages"} or not isinstance(stages, dict) or not stages:
+        raise ConfigError([((), f"{path}: is no recipe, which has the one key stages with a configuration for each name")])
+    def where(name): return lambda key, given: f"{written(('stages', name, *key), given, path, text)}{name}: "
+    wrong = [name for name, stage in stages.items() if not isinstance(stage, dict)]
+    if wrong: raise ConfigError([((), f"{path}: stage {wrong[0]} holds {stages[wrong[0]]!r}, not sections of keys")])
+    configs = {name: make_config(stage, overrides, where(name)) for name, stage in stages.items()}
+    folders = [c.output_dir for c in configs.values()]
+    if twice := next((name for name, c in configs.items() if folders.count(c.output_dir) > 1), None):
+        raise ConfigError([(("output_dir",), f"{path}: {configs[twice].output_dir} is that of several stages; each needs its own")])
+    return configs
 
 # %% ../../nbs/13a_training.config.ipynb #07683153
 def config_text(
