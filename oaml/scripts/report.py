@@ -97,10 +97,11 @@ def _line_html(outcome: Outcome, link: str|None) -> str:
     return f'<tr><td>{mark}<td>{seed}<td>{episode_ending(outcome)}<td class="goal">{escape(outcome.goal)}</tr>'
 
 def _episodes_html(suite: Suite, report: Report, links: dict) -> str:
-    "An agent's episodes on one application: all in a list, the first success and the first failure as pictures."
+    "An agent's episodes on one application: all in a list, a success and a failure as pictures, if they can where something was to do."
     outcomes = report.outcomes
     lines = "".join(_line_html(o, links.get((o.app, o.seed))) for o in outcomes)
-    shown = [next((o for o in outcomes if o.success == success), None) for success in (True, False)]
+    to_do = sorted(outcomes, key=lambda o: o.presatisfied)  # first those whose goal did not hold before
+    shown = [next((o for o in to_do if o.success == success), None) for success in (True, False)]
     strips = "".join(_episode_html(suite.device(report.app), o) for o in shown if o)
     hint = "<p>A seed leads to the episode, step by step, in the file beside this one.</p>" if links else ""
     return (f"<h2>Episodes on {escape(report.app)}: {sum(o.success for o in outcomes)} of {len(outcomes)} succeeded</h2>{hint}"
