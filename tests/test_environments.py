@@ -427,11 +427,13 @@ def test_the_delegation_asks_for_more(boxes, tmp_path):
 
 
 class Failing(Box):
-    "Its container ends at once."
-    async def create_docker_container(self, attrs, subtype): return attrs | dict(Image=IMAGE, Cmd=["/bin/sh", "-c", "echo no disk; exit 7"])
+    "Its container ends before it is healthy."
+    async def create_docker_container(self, attrs, subtype):
+        check = dict(Test=["CMD", "/bin/false"], Interval=3600*10**9)  # without one a container that still runs for a moment is lent
+        return attrs | dict(Image=IMAGE, Cmd=["/bin/sh", "-c", "echo no disk; exit 7"], Healthcheck=check)
 
 
-def test_a_container_that_ends_at_once_says_its_last_words(boxes):
+def test_a_container_that_ends_before_it_is_healthy_says_its_last_words(boxes):
     async def main():
         controller = boxes(Failing())
         with pytest.raises(EnvironmentFailed, match="exit code 7: no disk"):

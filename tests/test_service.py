@@ -303,6 +303,7 @@ def test_a_file_may_name_a_task_and_nothing_else(tmp_path, monkeypatch):
 
 HUNG = """
 import os, subprocess, sys, time
+from pathlib import Path
 from oaml.service.records import TaskSampleExecutionResult
 from oaml.service.task import Task
 
@@ -312,6 +313,7 @@ class Hung(Task):
         if index == "hang":
             child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
             session.sync_action(dict(role="user", content=f"{os.getpid()} {child.pid}"))
+            Path(__file__).with_name("hangs").touch()
             time.sleep(600)
         session.sync_action(dict(role="user", content=f"{os.getpid()}"))
         if index == "exit": os._exit(3)
@@ -341,6 +343,7 @@ def test_a_process_is_killed_with_what_it_started(tmp_path, monkeypatch):
         assert all(map(lives, pids))
         asking = threading.Thread(target=lambda: sample.interact("x"))
         asking.start()
+        assert waited((tmp_path/"hangs").exists)  # a cancel that comes sooner is heard, and nothing has to be killed
         sample.cancel()
         asking.join(30)
         assert waited(lambda: not any(map(lives, pids)))
