@@ -24,7 +24,7 @@ from tqdm.auto import tqdm
 
 import service
 from oaml.devices.daemon import serve_in_process
-from oaml.service.environments import EnvironmentDelegation, create_controller
+from oaml.service.environments import DOCKER_CALLS, EnvironmentDelegation, create_controller
 from oaml.service.state import RedisState
 
 LEASE_S = 10.
@@ -61,7 +61,10 @@ class SoakTask(service.ChaosTask):
     def act(self, session, number): os.write(self.acts, f"{session.id} {number}\n".encode())
 
     async def start_sample(self, index, session):
-        if self.background is None: self.background = asyncio.ensure_future(self.controller.background_task())
+        if self.background is None:
+            self.background = asyncio.ensure_future(self.controller.background_task())
+            if hasattr(self.controller, "_docker"):  # its pool, full: what is left must not be taken for it
+                await asyncio.gather(*(self.controller._docker(lambda api: time.sleep(.2) or api.ping()) for _ in range(DOCKER_CALLS)))
         async with self.controller.session("default"): return await super().start_sample(index, session)
 
 

@@ -204,6 +204,7 @@ async def _docker(self: DockerController, do: Callable[[Any], Any]) -> Any:
         if self._client is None:
             pool = dict(max_pool_size=DOCKER_CALLS)
             self._client = docker.DockerClient(**pool | self.connection) if self.connection else docker.from_env(**pool)
+            self._client.api.headers["Connection"] = "close"  # it would keep some for each container's address
         return do(self._client.api)
     try: return await asyncio.get_running_loop().run_in_executor(self._threads, work)
     except docker.errors.NotFound: raise
