@@ -63,8 +63,7 @@ class SoakTask(service.ChaosTask):
     async def start_sample(self, index, session):
         if self.background is None:
             self.background = asyncio.ensure_future(self.controller.background_task())
-            if hasattr(self.controller, "_docker"):  # its pool, full: what is left must not be taken for it
-                await asyncio.gather(*(self.controller._docker(lambda api: time.sleep(.2) or api.ping()) for _ in range(DOCKER_CALLS)))
+            await asyncio.gather(*(self.controller.reachable() for _ in range(DOCKER_CALLS)))  # all threads that it may have
         async with self.controller.session("default"): return await super().start_sample(index, session)
 
 

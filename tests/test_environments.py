@@ -426,6 +426,20 @@ def test_the_delegation_asks_for_more(boxes, tmp_path):
     asyncio.run(main())
 
 
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="reads /proc, which this system has not")
+def test_no_connection_stays_open(boxes):
+    async def main():
+        controller = boxes(Box())
+        async def lend():
+            async with controller.session("default"): pass
+        def sockets(): return sum(os.readlink(f).startswith("socket:") for f in Path("/proc/self/fd").iterdir() if f.is_symlink())
+        await lend()
+        before = sockets()
+        await asyncio.gather(*(lend() for _ in range(6)))
+        assert sockets() <= before
+    asyncio.run(main())
+
+
 class Failing(Box):
     "Its container ends before it is healthy."
     async def create_docker_container(self, attrs, subtype):

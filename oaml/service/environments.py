@@ -203,8 +203,9 @@ async def _docker(self: DockerController, do: Callable[[Any], Any]) -> Any:
     def work():
         if self._client is None:
             pool = dict(max_pool_size=DOCKER_CALLS)
-            self._client = docker.DockerClient(**pool | self.connection) if self.connection else docker.from_env(**pool)
-            self._client.api.headers["Connection"] = "close"  # it would keep some for each container's address
+            client = docker.DockerClient(**pool | self.connection) if self.connection else docker.from_env(**pool)
+            client.api.headers["Connection"] = "close"  # docker-py keeps connections for each address, and each container has its own
+            self._client = client
         return do(self._client.api)
     try: return await asyncio.get_running_loop().run_in_executor(self._threads, work)
     except docker.errors.NotFound: raise

@@ -412,7 +412,7 @@ async def _process(self: IsolatedTask) -> TaskProcess:
 
 @patch
 async def _relay(self: IsolatedTask, order: dict, session: Session) -> TaskSampleExecutionResult:
-    "Turns and answers there and back; a process that did not end its sample is killed."
+    "Turns and answers there and back; a process whose sample was cancelled or did not end is killed, and what it started."
     process = await self._process()
     try:
         reply = await process.ask(order | dict(id=session.id))
@@ -425,7 +425,7 @@ async def _relay(self: IsolatedTask, order: dict, session: Session) -> TaskSampl
     except BaseException:
         await asyncio.shield(process.kill())
         raise
-    if len(self.spare) < _SPARE: self.spare.append(process)
+    if len(self.spare) < _SPARE and reply["status"] != SampleStatus.CANCELLED: self.spare.append(process)
     else: await asyncio.shield(process.kill())
     if reply.get("error"): raise RuntimeError(reply["error"])
     return TaskSampleExecutionResult(reply["status"], reply["result"])
