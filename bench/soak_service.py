@@ -57,13 +57,14 @@ class SoakTask(service.ChaosTask):
         options = dict(connection=dict(base_url=docker)) if docker else {}
         state = dict(connection=dict(unix_socket_path=redis), prefix=PREFIX)
         self.controller = create_controller(driver, Rooms(), "redis", state, LEASE_S, **options)
+        if docker:  # begin with all threads that its calls may have: they come as they are needed, and stay
+            all_there = threading.Barrier(DOCKER_CALLS)
+            for _ in range(DOCKER_CALLS): self.controller._threads.submit(all_there.wait)
 
     def act(self, session, number): os.write(self.acts, f"{session.id} {number}\n".encode())
 
     async def start_sample(self, index, session):
-        if self.background is None:
-            self.background = asyncio.ensure_future(self.controller.background_task())
-            await asyncio.gather(*(self.controller.reachable() for _ in range(DOCKER_CALLS)))  # all threads that it may have
+        if self.background is None: self.background = asyncio.ensure_future(self.controller.background_task())
         async with self.controller.session("default"): return await super().start_sample(index, session)
 
 
