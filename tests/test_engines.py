@@ -27,7 +27,7 @@ HOW = dict(num_sessions=EPISODES, seed=40, recovery=.5, progress=False)
 def files(folder): return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # a process is on one cluster at a time, and other files have their own
 def cluster():
     "A Ray cluster of two raylets on this machine, with one core each."
     if not find_spec("ray"): pytest.skip("ray is not installed; pip install 'oaml[scale]'")

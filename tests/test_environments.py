@@ -169,7 +169,7 @@ def containers(url):
 
 # ---- Ray ----
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # a process is on one cluster at a time, and other files have their own
 def ray_address():
     "A cluster of one raylet for the actors of these tests; those of two raylets are in test_engines.py."
     if not find_spec("ray"): pytest.skip("ray is not installed; pip install 'oaml[scale]'")
