@@ -38,6 +38,13 @@ def played(folder, who, app, seeds, retries, known):
     return rows[:len(seeds)]
 
 
+def by_family(before, after):
+    "Of each goal family, how many episodes there are and in how many the agent succeeded, before and after."
+    wanted = [(a, b) for a, b in zip(before, after) if not a["presatisfied"]]
+    return [dict(family=f, episodes=len(own), before=sum(a["success"] for a, _ in own), after=sum(b["success"] for _, b in own))
+            for f in sorted({a["family"] for a, _ in wanted}) for own in [[p for p in wanted if p[0]["family"] == f]]]
+
+
 def main(run, app, episodes, out):
     seeds, checkpoint, table = split_seeds("validation", episodes), latest_checkpoint(run), []
     (run/"gain").mkdir(exist_ok=True)
@@ -48,7 +55,8 @@ def main(run, app, episodes, out):
         pairs = [(a["success"], b["success"]) for a, b in zip(*both) if not a["presatisfied"]]
         shares = {f"{what}_{when}": sum(r[what] for r in rows)/len(rows)
                   for when, rows in zip(("before", "after"), both) for what in ("reached", "done")}
-        table.append(dict(app=app, retries=retries, **paired_figures(pairs), **shares, n_presatisfied=len(seeds) - len(pairs)))
+        table.append(dict(app=app, retries=retries, **paired_figures(pairs), **shares, n_presatisfied=len(seeds) - len(pairs),
+                          families=by_family(*both)))
         print(json.dumps(table[-1]))
     out.mkdir(parents=True, exist_ok=True)
     (out.parent/"paired.json").write_text(json.dumps(dict(checkpoint=checkpoint.name, first_seed=seeds[0], rows=table), indent=1) + "\n")
