@@ -19,21 +19,11 @@ PYTEST = "-n", "2", "--durations", "15"
 MAX_NOTEBOOK_BYTES = 300_000  # a notebook that opens at once, also on GitHub
 
 
-def run(*cmd, cwd=ROOT, stop=True, **env):
-    "Run `cmd` in `cwd` with `env` added; if it fails, stop with its exit code, or give it back."
+def run(*cmd, cwd=ROOT, **env):
+    "Run `cmd` in `cwd` with `env` added, and stop with its exit code if it fails."
     print("+", *cmd, flush=True)
     done = subprocess.run([str(c) for c in cmd], cwd=cwd, env={**os.environ, **env})
-    if done.returncode and stop: sys.exit(done.returncode)
-    return done.returncode
-
-
-def overheard(*cmd, **env):
-    "Run `cmd`: its exit code, and what it printed, which is passed on as it comes."
-    print("+", *cmd, flush=True)
-    with subprocess.Popen([str(c) for c in cmd], cwd=ROOT, env={**os.environ, **env}, stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, text=True, encoding="utf-8", errors="replace") as job:
-        said = [(line, print(line, end="", flush=True))[0] for line in job.stdout]
-    return job.returncode, "".join(said)
+    if done.returncode: sys.exit(done.returncode)
 
 
 def tool(name):
@@ -169,19 +159,12 @@ def demo(*args):
 
 
 def test(*args):
-    "Every notebook as a test, then tests/; `args` go to pytest. What fails beside others is tried once more, alone."
+    "Every notebook as a test, then tests/; `args` go to pytest."
     setup()
     # Two notebooks at a time, one thread each: more threads than cores slow all of them down.
-    env = dict(OMP_NUM_THREADS=os.environ.get("OMP_NUM_THREADS", "1"), PYTHONUTF8="1")
-    code, said = overheard(tool("nbdev_test"), "--n_workers", "2", "--timing", **env)
-    failed = re.findall(r"^\t(\S+\.ipynb)$", said, re.M)
-    if code and not failed: sys.exit(code)
-    for name in failed:
-        run(tool("nbdev_test"), "--path", f"nbs/{name}", "--n_workers", "0", **env)
-        print(f"{name} has failed beside others and passed alone: it cannot stand a busy machine", flush=True)
-    code = run(tool("python"), "-m", "pytest", *(args or PYTEST), stop=False, **env)
-    if code == 1 and not args: run(tool("python"), "-m", "pytest", "--last-failed", **env)
-    elif code: sys.exit(code)
+    threads = os.environ.get("OMP_NUM_THREADS", "1")
+    run(tool("nbdev_test"), "--n_workers", "2", "--timing", OMP_NUM_THREADS=threads, PYTHONUTF8="1")
+    run(tool("python"), "-m", "pytest", *(args or PYTEST), OMP_NUM_THREADS=threads)
 
 
 def docs():

@@ -40,9 +40,12 @@ def played(folder, who, app, seeds, retries, known):
 
 def by_family(before, after):
     "Of each goal family, how many episodes there are and in how many the agent succeeded, before and after."
-    wanted = [(a, b) for a, b in zip(before, after) if not a["presatisfied"]]
-    return [dict(family=f, episodes=len(own), before=sum(a["success"] for a, _ in own), after=sum(b["success"] for _, b in own))
-            for f in sorted({a["family"] for a, _ in wanted}) for own in [[p for p in wanted if p[0]["family"] == f]]]
+    rows = {}
+    for a, b in zip(before, after):
+        if a["presatisfied"]: continue
+        row = rows.setdefault(a["family"], dict(family=a["family"], episodes=0, before=0, after=0))
+        for name, n in dict(episodes=1, before=a["success"], after=b["success"]).items(): row[name] += n
+    return [rows[f] for f in sorted(rows)]
 
 
 def main(run, app, episodes, out):

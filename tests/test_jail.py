@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from pathlib import Path
 
 import pytest
 
@@ -257,3 +258,11 @@ def test_a_crowded_machine_is_no_loop():
             for p in others:
                 p.kill()
                 p.wait()
+
+
+def test_no_thread_of_numpy_stands_behind_the_door():
+    "Of such a thread, which its library starts by itself, a jail died twice in a day: abort() in the thread, which then may not even raise."
+    with Jail() as jail: given = Path(f"/proc/{jail.process.pid}/environ").read_text().strip("\0").split("\0")
+    count = "import os, numpy.linalg; print(len(os.listdir('/proc/self/task')))"
+    env = dict(pair.split("=", 1) for pair in given if pair)
+    assert subprocess.run([sys.executable, "-I", "-c", count], env=env, capture_output=True, text=True, check=True).stdout == "1\n"

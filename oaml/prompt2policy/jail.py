@@ -328,7 +328,6 @@ def _answer(inmate: Inmate, kind: bytes, body: bytes) -> tuple[bytes, bytes]:
 # %% ../../nbs/17c_prompt2policy.jail.ipynb #99184de9
 def run_inmate() -> None:
     "The jailed process: imports, limits, filter, trial, and then answers until its input ends."
-    os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")
     order = json.loads(_read_exactly(_HEAD.unpack(_read_exactly(_HEAD.size))[1]))
     for name in _IMPORTS + order["modules"]:
         try: importlib.import_module(name)
@@ -357,6 +356,8 @@ _OUR_NAMES = ("p2p", "p2p.training", "p2p.training.reward_function", "oaml", "oa
               *(f"oaml.prompt2policy.{name}" for name in ("jail", "rewards")))
 
 # %% ../../nbs/17c_prompt2policy.jail.ipynb #8098ea5c
+_ONE_THREAD = dict(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1") # all that its environment has
+
 class Jail:
     "A jailed process. Answers are bounded, come in time, and are plain finite values; everything else ends it."
     def __init__(self,
@@ -367,7 +368,7 @@ class Jail:
         if problem := missing_jail(): raise JailError(problem)
         self.timeout_s, self.seconds, self._cpu, self._began = timeout_s, 0., 0, time.monotonic()
         self.process = subprocess.Popen(self._command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                                        env={}, cwd="/", bufsize=0, start_new_session=True)
+                                        env=_ONE_THREAD, cwd="/", bufsize=0, start_new_session=True)
         self._poll = select.poll()
         self._poll.register(self.process.stdout, select.POLLIN)
         self._ask(b"J", json.dumps(dict(modules=list(modules), memory=memory)).encode(), max(timeout_s, 120.))
