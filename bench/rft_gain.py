@@ -1,5 +1,5 @@
-"""What practising has brought: `python bench/rft_gain.py RUN --app files`, results in experiments/rft/paired.json, the run's
-logs in experiments/rft/APP.
+"""What practising has brought: `python bench/rft_gain.py RUN --app files --name files_1`, the run's logs and the results
+(`paired.json`) in experiments/rft/NAME.
 
 The shipped nano and the newest checkpoint of RUN (a folder of `oaml rft`, or of any other training that began with nano) play
 the same validation episodes greedily, without retries and with `PolicyAgent`'s. Goals that hold at the start are left out and
@@ -7,6 +7,7 @@ counted. Blocks of 20 episodes are written as they end, in RUN/gain: stopped, th
 """
 import argparse
 import json
+import re
 import shutil
 from functools import partial
 from pathlib import Path
@@ -55,14 +56,15 @@ def main(run, app, episodes, out):
         both = [played(folder, who, app, seeds, retries, run/f"gain/{who}-{retries}.json")
                 for who, folder in (("nano", "nano"), (checkpoint.name, checkpoint/"adapter"))]
         assert [r["seed"] for r in both[0]] == [r["seed"] for r in both[1]]
-        pairs = [(a["success"], b["success"]) for a, b in zip(*both) if not a["presatisfied"]]
+        pairs = {a["seed"]: (a["success"], b["success"]) for a, b in zip(*both) if not a["presatisfied"]}
         shares = {f"{what}_{when}": sum(r[what] for r in rows)/len(rows)
                   for when, rows in zip(("before", "after"), both) for what in ("reached", "done")}
-        table.append(dict(app=app, retries=retries, **paired_figures(pairs), **shares, n_presatisfied=len(seeds) - len(pairs),
-                          families=by_family(*both)))
-        print(json.dumps(table[-1]))
+        table.append(dict(app=app, retries=retries, **paired_figures(list(pairs.values())), **shares,
+                          n_presatisfied=len(seeds) - len(pairs), families=by_family(*both), pairs=pairs))
+        print({name: v for name, v in table[-1].items() if name not in ("families", "pairs")})
     out.mkdir(parents=True, exist_ok=True)
-    (out.parent/"paired.json").write_text(json.dumps(dict(checkpoint=checkpoint.name, first_seed=seeds[0], rows=table), indent=1) + "\n")
+    found = json.dumps(dict(checkpoint=checkpoint.name, first_seed=seeds[0], rows=table), indent=1)
+    (out/"paired.json").write_text(re.sub(r"\[\s+(true|false),\s+(true|false)\s+\]", r"[\1, \2]", found) + "\n")  # a pair a line
     for name in KEPT: shutil.copy(run/name, out)
 
 
@@ -71,6 +73,7 @@ if __name__ == "__main__":
     parser.add_argument("run", type=Path, help="its folder")
     parser.add_argument("--app", default="files", help="application (files)")
     parser.add_argument("--episodes", type=int, default=300, help="of the validation split (300)")
-    parser.add_argument("--out", type=Path, help="folder for the run's logs (experiments/rft/APP); paired.json is written beside it")
+    parser.add_argument("--name", help="of the results' folder in experiments/rft (that of the application)")
+    parser.add_argument("--out", type=Path, help="folder for the results instead")
     given = parser.parse_args()
-    main(given.run, given.app, given.episodes, given.out or Path(__file__).parents[1]/"experiments/rft"/given.app)
+    main(given.run, given.app, given.episodes, given.out or Path(__file__).parents[1]/"experiments/rft"/(given.name or given.app))

@@ -82,7 +82,8 @@ def test_two_decimals_are_enough_to_hit(name):
 
 
 def test_nobody_gets_there_without_looking(name):
-    check_baselines(examine(name, 15*len(load_app(name).families), 40*len(load_app(name).families)))
+    "A sample of what bench/worlds.py plays: 40 episodes a goal family there, 100 to copy from."
+    check_baselines(examine(name, 12*len(load_app(name).families), 20*len(load_app(name).families)))
 
 
 def test_every_acceptable_act_scores(name):

@@ -88,7 +88,7 @@ class EpisodeAnswers(VLMAdapter):
         samples: list[dict],               # each ending with the user's turn
         max_new_tokens: int=API_MAX_TOKENS, # where an answer without end is cut
         temperature: float=0.,             # see `ApiVLMAdapter.ask`
-        seed: int=0,                       # of the draws
+        seed: int=0,                       # sampling seed
     ) -> list[str]:                        # the assistant's texts
         "An answer to each sample, one after the other. Raises ApiError or ValueError."
         return [self._answer(s, max_new_tokens, temperature, seed) for s in samples]

@@ -449,7 +449,7 @@ class ApiVLMAdapter(VLMAdapter):
         samples: list[dict],               # each ending with the user's turn
         max_new_tokens: int=API_MAX_TOKENS, # where an answer without end is cut; hidden thoughts count
         temperature: float=0.,             # above 0: sent; 0: the adapter's own, if it has one
-        seed: int=0,                       # of the draws, sent with a temperature to servers that know it
+        seed: int=0,                       # sampling seed, sent with a temperature to servers that know it
     ) -> list[str]:                        # the assistant's texts
         "An answer to each sample, `concurrency` at once. Raises ApiError."
         with ThreadPoolExecutor(self.concurrency) as pool:
@@ -521,7 +521,7 @@ def ask(self: ApiVLMAdapter,
     sample: dict,                      # ends with the user's turn
     max_new_tokens: int=API_MAX_TOKENS, # where an answer without end is cut; hidden thoughts count
     temperature: float=0.,             # above 0: sent; 0: the adapter's own, if it has one
-    seed: int=0,                       # of the draws, sent with a temperature to servers that know it
+    seed: int=0,                       # sampling seed, sent with a temperature to servers that know it
 ) -> ApiAnswer:
     "An answer and its tokens. Raises ApiError, or ValueError for a sample that is none."
     question, drawing = question_of(sample, self._guide, self._native), {}

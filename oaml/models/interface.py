@@ -34,7 +34,7 @@ class VLMAdapter:
         samples: list[dict],     # each ending with the user's turn
         max_new_tokens: int=64,  # where an answer without end is cut
         temperature: float=0.,   # 0: the likeliest answer; else drawn, from the probabilities to the power of its inverse
-        seed: int=0,             # of the draws
+        seed: int=0,             # sampling seed
     ) -> list[str]:              # the assistant's texts
         "An answer to each sample."
         raise NotImplementedError(f"{type(self).__name__}.generate_batch")
@@ -69,7 +69,7 @@ def draw(self: VLMAdapter,
     samples: list[dict],     # each ending with the user's turn; equal ones are read once
     n: int=1,                # answers to each
     temperature: float=1.,   # above 0; answers are drawn from the probabilities to the power of its inverse
-    seed: int=0,             # of the draws
+    seed: int=0,             # sampling seed
     max_new_tokens: int=64,  # where an answer without end is cut
 ) -> list[list[Drawn]]:      # for each sample its `n` answers
     "Answers as token ids, with the log-probabilities of the distribution that they were drawn from."

@@ -315,7 +315,7 @@ def generate_batch(self: QwenVLAdapter,
     samples: list[dict],     # each ending with the user's turn
     max_new_tokens: int=64,  # where an answer without end is cut
     temperature: float=0.,   # 0: the likeliest answer; else drawn, from the probabilities to the power of its inverse
-    seed: int=0,             # of the draws
+    seed: int=0,             # sampling seed
 ) -> list[str]:              # the assistant's texts
     "Answers, each up to its end token. Raises ValueError that names the sample or the setting."
     check_drawing(temperature, max_new_tokens)
@@ -374,7 +374,7 @@ def draw(self: QwenVLAdapter,
     samples: list[dict],     # each ending with the user's turn
     n: int=1,                # answers to each
     temperature: float=1.,   # above 0; answers are drawn from the probabilities to the power of its inverse
-    seed: int=0,             # of the draws
+    seed: int=0,             # sampling seed
     max_new_tokens: int=64,  # where an answer without end is cut
 ) -> list[list[Drawn]]:      # for each sample its `n` answers
     "Answers as token ids, with the log-probabilities of the distribution that they were drawn from."

@@ -96,7 +96,7 @@ class EyeAdapter(BaseVLMAdapter):
 
     def prepare_inputs(self,
         batch: list[dict],       # samples of one size
-        labels: str="assistant", # as the trainer has it; there is only one way here
+        labels: str="assistant", # unused; the interface has it
     ) -> dict[str, Tensor]:      # pixel_values, image_grid_thw, letters (batch, tokens, slots), places, parts, names...
         "Tensors for `compute_loss`."
         said = self.model["said"][0]

@@ -80,7 +80,7 @@ class ReaderAdapter(BaseVLMAdapter):
 
     def prepare_inputs(self,
         batch: list[dict],       # samples of one size
-        labels: str="assistant", # as the trainer has it; there is only one way here
+        labels: str="assistant", # unused; the interface has it
     ) -> dict[str, Tensor]:      # grey; spans (lines, 4): image, row, columns from and to; texts, lengths; silent
         "Tensors for `compute_loss`."
         height, width = batch[0]["image"].shape[:2]

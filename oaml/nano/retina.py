@@ -84,7 +84,7 @@ class RetinaAdapter(BaseVLMAdapter):
 
     def prepare_inputs(self,
         batch: list[dict],       # samples of one size
-        labels: str="assistant", # as the trainer has it; there is only one way here
+        labels: str="assistant", # unused; the interface has it
     ) -> dict[str, Tensor]:      # grey (batch, 1, height, width), labels and weights (batch, height/8, width/4)
         "Tensors for `compute_loss`."
         letters = torch.from_numpy(np.stack([s["letters"] for s in batch]).astype(np.int64))

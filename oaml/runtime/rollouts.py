@@ -111,7 +111,7 @@ def screen_anchor(
 class PlayRules:
     "How rollouts are played."
     group: int=8             # rollouts from one start, 2 or more
-    temperature: float=1.    # of the draws, above 0
+    temperature: float=1.    # sampling temperature, above 0
     max_new_tokens: int=64   # where an answer without end is cut
     repeats: int=3           # times that one screen may be seen before the attempt is over
 
@@ -159,7 +159,7 @@ def play_groups(
     starts: Sequence[Start],       # a group for each
     fmt: PromptFormat=PromptFormat(), # of the policy
     rules: PlayRules=PlayRules(),  # how
-    seed: int=0,                   # of the draws
+    seed: int=0,                   # sampling seed
     version: int=0,                # of the weights
     reward: Callable[[Rollout], float]=success_reward, # what an attempt is paid
     limit: Callable[[Start], int|None]=lambda start: None, # steps of an attempt from there; None: the episode's budget
@@ -527,7 +527,7 @@ def play_chain(
     good: float=.9,                            # a score with which an answer leads on
     width: int=3,                              # answers, at most, that lead on: those of the best advantages
     std: str="population",                     # as of `group_advantages`; AgentCPM's
-    seed: int=0,                               # of the draws
+    seed: int=0,                               # sampling seed
 ) -> list[ChainLink]:                          # all answers, step by step
     "Go through a recorded episode with the model's own history, in chains of good answers."
     import torch

@@ -264,6 +264,8 @@ def eval_command(
                                                           "for again.")]=False,
     engine: Annotated[str|None, typer.Option(help="What plays the episodes: threads:N, processes:N, ray:HOST:PORT or ray:local (needs the "
                                                   "extra scale); by default this process.")]=None,
+    sessions: Annotated[str|None, typer.Option(help="Of memoriser and nearest: folder of training sessions to copy from, such as "
+                                                    "runs/demo/sessions; by default some are made.")]=None,
     probabilities: Annotated[bool, typer.Option("--probabilities", help="Keep how likely each token, and of nano each place, was, for "
                                                                         "`oaml inspect`; takes longer.")]=False,
 ):
@@ -280,7 +282,7 @@ def eval_command(
     rows = _mendable(eval_policy, suite=suite, agent=agent, episodes=episodes, split=split, first_seed=first_seed,
                      out=out, tasks=tasks.split(",") if tasks else None, scale=scale, app=app, base_url=base_url,
                      dialect=dialect, prices=prices, max_cost=max_cost, concurrency=concurrency, temperature=temperature,
-                     resume=resume, engine=engine, probabilities=probabilities)
+                     resume=resume, engine=engine, sessions=sessions, probabilities=probabilities)
     typer.echo(results_table(total_rows(rows), TOTALS) + f"\n\n{len(rows)} rows in {out}" + _spent(rows[-1])
                + (f"\nStep by step: oaml inspect {out}" if outcomes_path(out).exists() else ""))
 
@@ -349,12 +351,14 @@ def demo_command(
     out: Annotated[str|None, typer.Option(help="Folder of the run; a stopped demo goes on from there. By default "
                                                "runs/demo, or runs/demo-APP.")]=None,
     episodes: Annotated[int, typer.Option(help="Unseen test seeds to act on.")]=20,
-    screens: Annotated[int|None, typer.Option(help="Screens to learn from, instead of the default's.")]=None,
+    screens: Annotated[int|None, typer.Option(help="Screens to learn from; by default as many as --minutes take here.")]=None,
+    minutes: Annotated[float, typer.Option(help="Of training.")]=8,
+    shown: Annotated[int, typer.Option(help="Episodes to act before anything is learnt, in each of four applications that nano knows.")]=3,
     app: Annotated[str, typer.Option(help="Application to learn, one of `oaml synth`'s.")]="calendar",
 ):
     """The **whole job** in some minutes on two cores: nano learns an application it has never seen; `report.html`."""
     from oaml.scripts.demo import demo as run
-    _mendable(run, out=out, episodes=episodes, screens=screens, app=app)
+    _mendable(run, out=out, episodes=episodes, screens=screens, minutes=minutes, shown=shown, app=app)
 
 miniwob = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", help="""**MiniWoB++** from pixels: real web pages
 that nobody here wrote.

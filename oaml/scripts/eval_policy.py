@@ -14,16 +14,17 @@ from pathlib import Path
 
 from fastcore.imports import IN_NOTEBOOK
 
-from ..apps.app import split_seeds
+from ..apps.app import require_split, split_seeds
 from ..evals.closed_loop import Outcome, save_outcomes
 from ..evals.hosted import is_hosted
 from ..evals.manifests import check_manifest
 from ..evals.miniwob import MINIWOB_SUITE, evaluate_miniwob, miniwob_agent
 from ..evals.baselines import PolicyAgent
-from ..evals.suites import (SUITES, AgentByName, Report, Suite, app_suite, evaluate_suite, load_agent,
+from ..evals.suites import (COPYING, SUITES, AgentByName, Report, Suite, app_suite, evaluate_suite, load_agent,
                                load_suite)
-from ..ingest.store import write_atomic
+from ..ingest.store import load_sessions, write_atomic
 from ..schemas.arguments import check_arguments
+from ..schemas.sessions import Episode
 
 # %% ../../nbs/18e_scripts.eval_policy.ipynb #5f1c89b9
 @check_arguments
@@ -48,6 +49,7 @@ def eval_policy(
     temperature: float|None=None,  # of a hosted model: sent with each question; None: none is
     resume: bool=False,            # of a hosted model: go on with the answers stored beside `out`
     engine: str|Executor|None=None, # what plays the episodes, see `open_engine`; None: this process
+    sessions: str|os.PathLike|None=None, # of memoriser and nearest: folder of training sessions to copy from; None makes some
     probabilities: bool=False,     # keep those of a trained agent's tokens and places with the episodes; costs a further pass
 ) -> list[dict]:                   # results rows
     "Measure an agent, acting and on recorded steps. Raises ValueError if the suite is not what its manifest says."
@@ -59,6 +61,8 @@ def eval_policy(
     pages, played = suite in (MINIWOB_SUITE, "miniwob"), []
     if probabilities and (pages or out is None): raise ValueError("probabilities: are kept with the episodes beside `out`, which are "
                                                                   "those of our own applications")
+    if sessions is not None and (pages or agent not in COPYING):
+        raise ValueError(f"sessions: {' and '.join(COPYING)} copy from them in our own applications, {agent} does not")
     hosted = _hosted_options(agent, None if pages else out, resume, dict(
         base_url=base_url, dialect=dialect, prices=prices, max_cost=max_cost, concurrency=concurrency, temperature=temperature))
     if pages:
@@ -67,7 +71,7 @@ def eval_policy(
         rows, _ = evaluate_miniwob(who, tasks, episodes, split, first_seed, scale, progress)
     elif tasks is not None: raise ValueError(f"tasks: only {MINIWOB_SUITE} has tasks to choose from, not {app or suite}")
     else: rows, played = _on_synthetic(app_suite(app) if app else _known_suite(suite or "login-v1"), agent, episodes, split,
-                                       first_seed, progress, hosted, engine, probabilities)
+                                       first_seed, progress, hosted, engine, probabilities, sessions)
     if out is not None:
         write_results(rows, out)
         if played: save_outcomes(played, outcomes_path(out))
@@ -88,11 +92,19 @@ def _known_suite(name: str) -> Suite:
     if name not in there: raise ValueError(f"suite: {name!r} is unknown; there are {', '.join(there)}")
     return load_suite(name)
 
+def _episodes_to_copy(folder: str|os.PathLike|None) -> list[Episode]|None:
+    "The episodes in a folder of sessions. Raises ValueError if one is of a seed that agents are measured on."
+    if folder is None: return None
+    episodes = [e for s in load_sessions(folder, check_screens=False) for e in s.episodes]
+    seeds = [seed for e in episodes if (seed := (e.meta or {}).get("seed")) is not None]
+    require_split(seeds, what=f"what agents copy from ({folder}); make others with `oaml synth`")
+    return episodes
+
 def _on_synthetic(suite: Suite, agent: str, episodes: int, split: str, first_seed: int, progress: bool,
-                  hosted: dict, engine: str|Executor|None, probabilities: bool) -> tuple[list[dict], list]:
+                  hosted: dict, engine: str|Executor|None, probabilities: bool, sessions: str|os.PathLike|None) -> tuple[list[dict], list]:
     "Rows of a suite of our own applications, and its episodes as `save_outcomes` takes them."
     if split == "test" and suite.name in SUITES: check_manifest(suite)
-    who = load_agent(agent, suite, hosted=hosted, progress=progress)
+    who = load_agent(agent, suite, _episodes_to_copy(sessions), hosted, progress)
     if probabilities:
         if not isinstance(who, PolicyAgent): raise ValueError(f"probabilities: a trained agent of ours has them, {agent!r} does not")
         who.probabilities = True

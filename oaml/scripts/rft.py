@@ -326,7 +326,7 @@ def play_start(
     version: int,    # of them
     start: list,     # from `start_to_json`
     limit: int|None, # steps of an attempt from there
-    seed: int,       # of the draws
+    seed: int,       # sampling seed
 ) -> tuple[str, list[bytes]]: # a group, from `pack_groups`
     "What a worker of an engine does: it plays one group."
     with _LOADING: source, drawer = _engine_learner(config)[1], own_drawer(_engine_drawer(config, weights))

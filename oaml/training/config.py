@@ -156,7 +156,7 @@ class RftSection(Section):
     groups: Count = Field(4, description="groups in an update, of those with successes and failures")
     together: Count = Field(4, description="groups played at the same time")
     patience: Count = Field(8, description="rounds of play without enough mixed groups after which an update takes what there is")
-    temperature: Positive = Field(1.0, description="of the draws")
+    temperature: Positive = Field(1.0, description="sampling temperature")
     max_new_tokens: Count = Field(64, description="where an answer without end is cut")
     reward: Literal["success", "near_target"] = Field("success", description="near_target: an exploit planted for gallery.rft")
     std: Literal["sample", "population", "none"] = Field("sample", description="what advantages are divided by: as TRL, as AgentCPM, nothing")
