@@ -20,7 +20,7 @@ def test_config_loads(path):
 def test_a_stage_begins_with_what_an_earlier_one_leaves():
     before = set()
     for config in load_recipe(CONFIGS/"nano.yaml").values():
-        used = {path for path in (config.model.model_name, config.model.eye, config.model.reader) if path and path.startswith("runs/")}
+        used = {path for path in (config.model.model_name, config.model.reader) if path and path.startswith("runs/")}
         assert used <= before, used - before
         before.add(f"{config.output_dir}/agent")
 

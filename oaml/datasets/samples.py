@@ -55,8 +55,8 @@ def check_sample(
     answered: bool=True,      # must the last turn be the assistant's (training) or the user's (acting)?
 ) -> dict:                    # the same sample
     "Refuse a `sample` without image or turns, with unknown keys or roles, or with a control token in its text."
-    if extra := set(sample) - {"images", "messages"}:
-        raise ValueError(f"{where}: unknown keys {sorted(extra)}; a sample has images and messages")
+    if extra := set(sample) - {"images", "messages", "readings"}:
+        raise ValueError(f"{where}: unknown keys {sorted(extra)}; a sample has images and messages, perhaps readings")
     if not sample.get("images"): raise ValueError(f"{where}.images: is empty; a sample needs its screenshot")
     for i, m in enumerate(sample["messages"]): _check_message(m, control, f"{where}.messages[{i}]")
     roles = [m["role"] for m in sample["messages"]]
@@ -102,12 +102,16 @@ _Count, _Natural, _Share = (Annotated[kind, Field(**bounds)] for kind, bounds in
 class SampleConfig:
     "How samples are made: everything that decides them but source and seed."
     size: tuple[int, int]|None=None # of the screen, pixels; None: the application's own
+    family: str|None=None           # kind of goal; None: all of the application's, in turn by seed
     picks: _Count=4                 # screens taken of an episode
     goals: _Natural=0               # further goals on each screen, others of the same world
     questions: _Natural=4           # further questions asked about each screen
     longest: _Natural=500           # characters of them and their answers; no more are asked beyond
     weight: _Share=.5               # weight in the loss of answers to these and to further goals; the next action's is 1
     disturbed: _Share=.45           # share of the episodes that begin disturbed
+    misled: _Share=0.               # share of these in which somebody went for another goal
+    met: _Share=0.                  # share of the episodes whose goal holds at the start, where there are such
+    unquoted: _Share=0.             # share of the episodes whose goal stands without its quotation marks
     slip: _Share=.08                # chance of a careless act after each right one
     notes: bool=False               # thoughts begin with how things stand on the screen
     fmt: PromptFormat=PromptFormat(precision=2) # how goals, places and acts are written

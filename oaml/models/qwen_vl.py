@@ -216,8 +216,8 @@ def _encode(self: QwenVLAdapter, samples: list[dict], answered: bool, side: str=
             tensors=None) -> dict[str, Tensor]:
     "Chats as tensors on the CPU, padded on the `side`. Unless `answered`, they end with the assistant's header."
     for i, s in enumerate(samples): check_sample(s, self.control, f"batch[{i}]", answered)
-    if (self.prompt_format or {}).get("transcript") and not hasattr(self.processor, "prompt_format"):
-        raise ValueError("prompt format: it has transcripts, but only a nano's processor reads screens")
+    if (self.prompt_format or {}).get("marks") and not hasattr(self.processor, "reader"):
+        raise ValueError("prompt format: it has marks, but only a nano's processor reads screens and marks what they say")
     text = [self.processor.apply_chat_template(as_chat(s), tokenize=False, add_generation_prompt=not answered)
             for s in samples]
     images = [load_image(x, f"batch[{i}].images[{j}]")
@@ -238,6 +238,7 @@ def _check(self: QwenVLAdapter, inputs: dict[str, Tensor]):
     if (longest := int(lengths.max())) > self.max_length:
         raise ValueError(f"batch[{int(lengths.argmax())}]: {longest} tokens, the model takes {self.max_length}; "
                          "shorten the goal or the history, or use a smaller screen")
+    if "image_grid_thw" not in inputs: return  # a model that reads screens as text
     have = int((inputs["input_ids"] == self.image_id).sum())
     want = int(inputs["image_grid_thw"].prod(-1).sum()) // self.processor.image_processor.merge_size ** 2
     if have != want: raise ValueError(f"batch: {have} image tokens for {want} visual tokens")
@@ -418,7 +419,7 @@ def prepare_drawn(self: QwenVLAdapter,
     ids, mask = answers["answer_ids"], answers["answer_mask"].to(inputs["attention_mask"].dtype)
     inputs["input_ids"] = torch.cat((inputs["input_ids"], ids), 1)
     inputs["attention_mask"] = torch.cat((inputs["attention_mask"], mask), 1)
-    inputs["mm_token_type_ids"] = F.pad(inputs["mm_token_type_ids"], (0, ids.shape[1]))
+    if "mm_token_type_ids" in inputs: inputs["mm_token_type_ids"] = F.pad(inputs["mm_token_type_ids"], (0, ids.shape[1]))
     return self._to_device(inputs | answers)
 
 def answer_tensors(
