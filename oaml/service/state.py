@@ -220,12 +220,12 @@ local function drop(s)
 end
 local function tidy()
   if redis.call('EXISTS', k('records'), k('sessions')) > 0 then return end
+  local held = false
   for _, name in ipairs(redis.call('SMEMBERS', k('locks'))) do
-    if tonumber(redis.call('HGET', k('lock', name), 'until') or 0) > now then return end
-    redis.call('SREM', k('locks'), name)
-    redis.call('DEL', k('lock', name))
+    if tonumber(redis.call('HGET', k('lock', name), 'until') or 0) > now then held = true
+    else redis.call('SREM', k('locks'), name); redis.call('DEL', k('lock', name)) end
   end
-  redis.call('DEL', k('clock'))
+  if not held then redis.call('DEL', k('clock')) end
 end
 """
 
