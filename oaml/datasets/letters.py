@@ -28,7 +28,7 @@ def screen_lines(
 
 # %% ../../nbs/09f_datasets.letters.ipynb #496db026
 PAGE_LETTERS = """([width, height]) => {
-  const glyphs = [], veiled = [], range = document.createRange()
+  const glyphs = [], ignored = [], range = document.createRange()
   const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT)
   for (let text; text = texts.nextNode();) {
     const within = text.parentElement, style = getComputedStyle(within), box = within.getBoundingClientRect()
@@ -47,19 +47,19 @@ PAGE_LETTERS = """([width, height]) => {
   }
   for (const e of document.querySelectorAll('input, textarea, select, canvas, img')) {
     const b = e.getBoundingClientRect()
-    if (b.width) veiled.push([b.left, b.top, b.right, b.bottom])
+    if (b.width) ignored.push([b.left, b.top, b.right, b.bottom])
   }
-  return [glyphs, veiled]
+  return [glyphs, ignored]
 }"""
 
 def page_lines(
     page,              # of Chromium, on which a device shows something
     image: np.ndarray, # what it shows, uint8 (height, width, 3), a pixel for each of the page's
-) -> dict:             # image: padded; lines; veiled: boxes whose writing isn't known, left, top, right, bottom in pixels
+) -> dict:             # image: padded; lines; ignored: boxes whose writing isn't known, left, top, right, bottom in pixels
     "A page and what is written on it."
-    image, (glyphs, veiled) = padded(image), page.evaluate(PAGE_LETTERS, list(page.size))
+    image, (glyphs, ignored) = padded(image), page.evaluate(PAGE_LETTERS, list(page.size))
     lines = lines_of((c, x, round(y, 1)) for c, x, y in glyphs)  # letters of one line, to the hair
-    return dict(image=image, lines=lines, veiled=veiled)
+    return dict(image=image, lines=lines, ignored=ignored)
 
 # %% ../../nbs/09f_datasets.letters.ipynb #b40637c5
 @lru_cache(maxsize=1)
@@ -87,7 +87,7 @@ def letter_samples(
     app: str,             # a name for `load_app`, or "miniwob"
     seed: int,            # of the episode
     config: SampleConfig=SampleConfig(), # its size, picks and noise count
-) -> list[dict]:          # `config.picks` of dict(image, lines), and `veiled` of a page
+) -> list[dict]:          # `config.picks` of dict(image, lines), and `ignored` of a page
     "Screens of an episode and what is written on them; for a `Stream`. A pure function of its arguments."
     rng = Random(f"letters:{app}:{seed}")
     if app == "miniwob": return _web_samples(seed, config, rng)

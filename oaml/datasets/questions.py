@@ -12,7 +12,7 @@ from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from .lines import APART, INTO, mark_of, quoted_in
+from .lines import MAX_GAP, FIELD_INSET, mark_of, quoted_in
 from .prompts import PromptFormat
 from ..schemas.sessions import Action
 from ..ui.layout import DOT, Element
@@ -34,10 +34,10 @@ def click_points(
     for e in elements:
         x0, y0, x1, y1 = e.box
         inside = [(y, x) for y, x in spots if x0 <= x <= x1 and y0 <= y <= y1] if e.role in AIMED else []
-        if not inside and e.role == "textbox": points[e.box] = x0 + INTO/size[0], (y0 + y1)/2
+        if not inside and e.role == "textbox": points[e.box] = x0 + FIELD_INSET/size[0], (y0 + y1)/2
         if not inside: continue
         line = [x for y, x in inside if y == inside[0][0]]
-        end = next((k for k, (a, b) in enumerate(zip(line, line[1:]), 1) if b - a > APART/size[0]), len(line))
+        end = next((k for k, (a, b) in enumerate(zip(line, line[1:]), 1) if b - a > MAX_GAP/size[0]), len(line))
         points[e.box] = (line[0] + line[end-1])/2, inside[0][0]
     return points
 

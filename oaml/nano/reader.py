@@ -11,11 +11,12 @@ from pathlib import Path
 import numpy as np
 import torch
 from fastcore.basics import patch
+from rapidfuzz.distance import Levenshtein
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..datasets.lines import CELL, NONE, SIGN_NUMBER, PLACE, SIGNS, Line, distance, read_lines
+from ..datasets.lines import BLANK, CELL, COLUMN, SYMBOL_IDS, SYMBOLS, Line, read_lines
 from ..models.base_adapter import BaseVLMAdapter
 from ..models.cards import read_tensor_table
 from ..models.registry import Learner, register_learner
@@ -24,11 +25,11 @@ from .screens import standardise
 
 # %% ../../nbs/11c_nano.reader.ipynb #4494b030
 class Reader(nn.Module):
-    "Says for each place of 1x8 pixels which character is there, if one is."
+    "Scores, for every 1x8 pixels, which character or drawn symbol is there, or none."
     def __init__(self,
         widths: tuple[int, int, int]=(24, 48, 64), # channels
         blocks: int=4,                             # convolutions that look along the line
-        signs: int=len(SIGNS),                     # what it can say: the first so many of `SIGNS`
+        symbols: int=len(SYMBOLS),                 # classes: the first so many of `SYMBOLS`
     ):
         super().__init__()
         a, b, c = widths
@@ -37,21 +38,21 @@ class Reader(nn.Module):
             nn.Conv2d(a, b, 3, stride=(2, 1), padding=1), nn.ReLU(),             # 2x4
             nn.Conv2d(b, c, (4, 3), stride=(2, 1), padding=(1, 1)), nn.ReLU())   # a cell
         self.along = nn.ModuleList(nn.Conv2d(c, c, (3, 5), padding=(1, 2)) for _ in range(blocks))
-        self.said, self.signs = nn.Conv2d(c, CELL[0]*signs, 1), signs
+        self.head, self.symbols = nn.Conv2d(c, CELL[0]*symbols, 1), symbols
         self.to(memory_format=torch.channels_last)
 
     def forward(self,
         grey: Tensor, # (images, 1, height, width) from `as_input`
-    ) -> Tensor:      # (images, height/8, width, signs), unnormalised
-        "Scores of what each place says."
+    ) -> Tensor:      # (images, height/8, width, symbols), unnormalised
+        "Scores of each column of pixels."
         x = self.body(grey)
         for conv in self.along: x = x + F.relu(conv(x))
-        return self.said(x).permute(0, 2, 3, 1).unflatten(3, (CELL[0], self.signs)).flatten(2, 3) # a cell's places side by side
+        return self.head(x).permute(0, 2, 3, 1).unflatten(3, (CELL[0], self.symbols)).flatten(2, 3) # a cell's columns side by side
 
     @torch.no_grad()
     def scores(self,
         image: np.ndarray, # uint8 (height, width, 3), sides multiples of 8 and 2
-    ) -> np.ndarray:       # float32 (height/8, width, signs)
+    ) -> np.ndarray:       # float32 (height/8, width, symbols)
         "Scores in float32 whatever surrounds this."
         with torch.autocast("cpu", enabled=False): return self(as_input(image[None]))[0].numpy()
 
@@ -66,10 +67,10 @@ MARGIN = 6 # pixels that a line reaches beyond the middles of its outer characte
 
 def _span(line: Line) -> tuple[int, int, int]:
     "Row, first column and the one behind the last."
-    return int(line.y//PLACE[1]), max(0, int((line.x0 - MARGIN)//PLACE[0])), int((line.x1 + MARGIN)//PLACE[0]) + 1
+    return int(line.y//COLUMN[1]), max(0, int((line.x0 - MARGIN)//COLUMN[0])), int((line.x1 + MARGIN)//COLUMN[0]) + 1
 
 class ReaderAdapter(BaseVLMAdapter):
-    "Lets the trainer teach a `Reader`. Samples are dict(image, lines, veiled), as `datasets.letters` makes them."
+    "Lets the trainer teach a `Reader`. Samples are dict(image, lines, ignored), as `datasets.letters` makes them."
     def __init__(self,
         model: Reader,                  # learns
         device: torch.device|str="cpu", # must be a processor: screens are read there, whatever the rest runs on
@@ -80,24 +81,24 @@ class ReaderAdapter(BaseVLMAdapter):
 def prepare_inputs(self: ReaderAdapter,
     batch: list[dict],       # samples of one size
     labels: str="assistant", # unused; the interface has it
-) -> dict[str, Tensor]:      # grey; spans (lines, 4): image, row, columns from and to; texts, lengths; silent
+) -> dict[str, Tensor]:      # grey; spans (lines, 4): image, row, columns from and to; texts, lengths; blank
     "Tensors for `compute_loss`."
     height, width = batch[0]["image"].shape[:2]
-    silent = np.ones((len(batch), height//PLACE[1], width//PLACE[0]), bool)  # where nothing must be said
+    blank = np.ones((len(batch), height//COLUMN[1], width//COLUMN[0]), bool)  # where the target is blank
     spans, texts = [], []
     for k, s in enumerate(batch):
-        for x0, y0, x1, y1 in s.get("veiled", ()):
+        for x0, y0, x1, y1 in s.get("ignored", ()):
             (left, right), (top, bottom) = ((max(0, int(a//side)), max(0, int(b//side) + 1))
-                                            for a, b, side in ((x0, x1, PLACE[0]), (y0, y1, PLACE[1])))
-            silent[k, top:bottom, left:right] = False
+                                            for a, b, side in ((x0, x1, COLUMN[0]), (y0, y1, COLUMN[1])))
+            blank[k, top:bottom, left:right] = False
         for line in s["lines"]:
             row, first, end = _span(line)
-            if not 0 <= row < silent.shape[1] or first >= min(end, silent.shape[2]): continue
-            silent[k, row, first:end] = False
-            if any(c not in SIGN_NUMBER for c in line.text): continue  # it is there, but cannot be said
-            spans.append((k, row, first, min(end, silent.shape[2])))
-            texts.append([SIGN_NUMBER[c] for c in line.text])
-    inputs = dict(grey=as_input(np.stack([s["image"] for s in batch])), silent=torch.from_numpy(silent),
+            if not 0 <= row < blank.shape[1] or first >= min(end, blank.shape[2]): continue
+            blank[k, row, first:end] = False
+            if any(c not in SYMBOL_IDS for c in line.text): continue  # there is no class for it
+            spans.append((k, row, first, min(end, blank.shape[2])))
+            texts.append([SYMBOL_IDS[c] for c in line.text])
+    inputs = dict(grey=as_input(np.stack([s["image"] for s in batch])), blank=torch.from_numpy(blank),
                   spans=torch.tensor(spans, dtype=torch.int64).view(-1, 4),
                   texts=torch.tensor(sum(texts, []), dtype=torch.int64),
                   lengths=torch.tensor(list(map(len, texts)), dtype=torch.int64))
@@ -117,14 +118,14 @@ def compute_loss(self: ReaderAdapter,
     num_items: float|None=None, # divisor; None: `count_supervised(inputs)`
 ) -> Tensor:                    # float32 scalar
     "How unlikely the lines are, and silence elsewhere, over `num_items`."
-    said = self.model(inputs["grey"]).float().log_softmax(-1)
-    loss = -said[..., NONE][inputs["silent"]].sum()
+    log_probs = self.model(inputs["grey"]).float().log_softmax(-1)
+    loss = -log_probs[..., BLANK][inputs["blank"]].sum()
     if len(inputs["spans"]):
         image, row, first, end = inputs["spans"].T
         wide = end - first
-        columns = (first[:, None] + torch.arange(int(wide.max()), device=said.device)).clamp(max=said.shape[2] - 1)
-        lines = said[image[:, None], row[:, None], columns].transpose(0, 1)
-        loss = loss + F.ctc_loss(lines, inputs["texts"], wide, inputs["lengths"], blank=NONE, reduction="sum",
+        columns = (first[:, None] + torch.arange(int(wide.max()), device=log_probs.device)).clamp(max=log_probs.shape[2] - 1)
+        lines = log_probs[image[:, None], row[:, None], columns].transpose(0, 1)
+        loss = loss + F.ctc_loss(lines, inputs["texts"], wide, inputs["lengths"], blank=BLANK, reduction="sum",
                                  zero_infinity=True)
     return loss / (num_items or self.count_supervised(inputs))
 
@@ -142,15 +143,15 @@ def letter_accuracy(self: ReaderAdapter,
     samples: list[dict],  # with their lines
 ) -> float:
     """How much of the lines is read: 1 less the characters that must be changed, put in or left out, over all. What
-    is read where nothing is written does not count, nor does what is drawn if the reader has no signs for it."""
-    wrong, total, unknown = 0, 0, SIGNS[self.model.signs:]
+    is read where nothing is written does not count, nor does what is drawn if the reader has no symbols for it."""
+    wrong, total, unknown = 0, 0, SYMBOLS[self.model.symbols:]
     for s in samples:
         read = read_lines(self.model.scores(s["image"]))
         for line in s["lines"]:
-            near = (r.text for r in read if abs(r.y - line.y) <= PLACE[1]/2 + 1
+            near = (r.text for r in read if abs(r.y - line.y) <= COLUMN[1]/2 + 1
                     and min(r.x1, line.x1) - max(r.x0, line.x0) >= -MARGIN)
             text = "".join(c for c in line.text if c not in unknown)
-            wrong += min(len(text), distance(" ".join(near), text))
+            wrong += min(len(text), Levenshtein.distance(" ".join(near), text))
             total += len(text)
     return 1 - wrong/max(1, total)
 
@@ -171,7 +172,7 @@ def load_reader(
     weights = {k: v.float() for k, v in load_file(path).items()}
     widths = tuple(weights[f"body.{k}.weight"].shape[0] for k in (0, 2, 4))
     blocks = sum(name.startswith("along") and name.endswith("weight") for name in weights)
-    reader = Reader(widths, blocks, len(weights["said.bias"])//CELL[0])
+    reader = Reader(widths, blocks, len(weights["head.bias"])//CELL[0])
     reader.load_state_dict(weights)
     return reader.requires_grad_(False).eval()
 
