@@ -33,6 +33,7 @@ def letter_map(
     veiled: Iterable[tuple]=(),                 # boxes whose writing isn't known, left, top, right, bottom in pixels
 ) -> np.ndarray:                                # uint8 (height/8, width/4): `LETTER_NUMBER` of the character, EMPTY_SLOT or UNSURE
     "What stands in each slot."
+    if size[0] % SLOT[0] or size[1] % SLOT[1]: raise ValueError(f"size: {size} is no multiple of {SLOT}; pad the screen")
     out = np.full((size[1]//SLOT[1], size[0]//SLOT[0]), EMPTY_SLOT, np.uint8)
     for x0, y0, x1, y1 in veiled:
         (left, right), (top, bottom) = ((max(0, int(a//s)), max(0, int(-(-b//s))))
@@ -144,8 +145,8 @@ def _web_letters(seed: int, config: SampleConfig, rng: Random) -> list[dict]:
 def letter_samples(
     app: str,             # a name for `load_app`, or "miniwob"
     seed: int,            # of the episode
-    config: SampleConfig=SampleConfig(), # its size, picks and noise count
-) -> list[dict]:          # `config.picks` of dict(image, letters), and parts if the screen is one of ours
+    config: SampleConfig=SampleConfig(), # only its size, picks and noise are used
+) -> list[dict]:          # `config.picks`, as `letters_of` or, for miniwob, `page_letters` gives them
     "Screens of an episode and what is written on them; for a `Stream`. A pure function of its arguments."
     rng = Random(f"letters:{app}:{seed}")
     if app == "miniwob": return _web_letters(seed, config, rng)

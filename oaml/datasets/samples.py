@@ -8,12 +8,12 @@ __all__ = ['MIN_SIDE', 'CHAT_ROLES', 'load_image', 'check_drawing', 'check_sampl
 # %% ../../nbs/09b_datasets.samples.ipynb #df62568d
 import math
 import os
-from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 from pydantic import Field
+from pydantic.dataclasses import dataclass
 
 from .prompts import PromptFormat
 
@@ -58,6 +58,7 @@ def check_sample(
     if extra := set(sample) - {"images", "messages"}:
         raise ValueError(f"{where}: unknown keys {sorted(extra)}; a sample has images and messages")
     if not sample.get("images"): raise ValueError(f"{where}.images: is empty; a sample needs its screenshot")
+    if not isinstance(sample.get("messages"), (list, tuple)): raise ValueError(f"{where}.messages: is missing; a sample has a list of turns")
     for i, m in enumerate(sample["messages"]): _check_message(m, control, f"{where}.messages[{i}]")
     roles = [m["role"] for m in sample["messages"]]
     if "user" not in roles: raise ValueError(f"{where}.messages: has no user turn")
@@ -68,6 +69,8 @@ def check_sample(
 
 def _check_message(m: dict, control: list[str], where: str):
     "Refuse a message that isn't a known role with a plain text."
+    if not isinstance(m, dict): raise ValueError(f"{where}: is {type(m).__name__}; a turn is a dict of role and content")
+    if extra := set(m) - {"role", "content", "weight", "looks"}: raise ValueError(f"{where}: unknown keys {sorted(extra)}")
     if m.get("role") not in CHAT_ROLES: raise ValueError(f"{where}.role: {m.get('role')!r} is none of {', '.join(CHAT_ROLES)}")
     if not isinstance(m.get("content"), str): raise ValueError(f"{where}.content: is not a text")
     weight = m.get("weight", 1)

@@ -180,7 +180,7 @@ def load_parts(
 
 # %% ../../nbs/10e_models.qwen_vl.ipynb #2f23b30f
 class QwenVLAdapter(BaseVLMAdapter):
-    "Qwen3-VL, Qwen2.5-VL and nano behind one interface (seed document 1, 8.3)."
+    "Qwen3-VL, Qwen2.5-VL and nano behind one interface."
     def __init__(self,
         model,                            # a transformers model, or peft's around one
         processor,                        # of the same checkpoint
@@ -250,7 +250,7 @@ def _to_device(self: QwenVLAdapter, inputs: dict[str, Tensor]) -> dict[str, Tens
 @patch
 def prepare_inputs(self: QwenVLAdapter,
     batch: list[dict],        # SFT samples, each of whose chats ends with an assistant turn and becomes a row
-    labels: str="assistant",  # which tokens carry loss: the assistant's, or "full": all but padding, as seed document 1
+    labels: str="assistant",  # which tokens carry loss: the assistant's, or "full": all but padding
 ) -> dict[str, Tensor]:       # input_ids, attention_mask, labels (batch, tokens), pixel_values, image_grid_thw, ...
     "Tensors for `compute_loss`."
     return self._to_device(self._labelled(batch, labels))

@@ -354,7 +354,7 @@ def demo_command(
     screens: Annotated[int|None, typer.Option(help="Screens to learn from; by default as many as --minutes take here.")]=None,
     minutes: Annotated[float, typer.Option(help="Of training.")]=8,
     shown: Annotated[int, typer.Option(help="Episodes to act before anything is learnt, in each of four applications that nano knows.")]=3,
-    app: Annotated[str, typer.Option(help="Application to learn, one of `oaml synth`'s.")]="calendar",
+    app: Annotated[str, typer.Option(help="Application to learn: calendar, or any that `oaml synth --app` takes.")]="calendar",
 ):
     """The **whole job** in some minutes on two cores: nano learns an application it has never seen; `report.html`."""
     from oaml.scripts.demo import demo as run
@@ -515,9 +515,9 @@ the extra `hf`.""")
 
 app.add_typer(data, name="data")
 
-def _known_form(name: str):
+def _known_form(name: str, option: str):
     "Refuse a form that isn't known."
-    if name != "hf": _fail(f"{name}: not a form of data that is known; the one there is: hf (Hugging Face's datasets)")
+    if name != "hf": _fail(f"{option}: {name!r} is unknown; there is hf (Hugging Face's datasets)")
 
 # %% ../../nbs/18i_scripts.cli.ipynb #8f65d0cf
 @data.command("export")
@@ -532,7 +532,7 @@ def data_export(
 
     Example: `oaml data export runs/data --to hf --out runs/hf --agent nano`, then `datasets.load_dataset("runs/hf")`.
     """
-    _known_form(to)
+    _known_form(to, "--to")
     def run():
         from oaml.datasets.hf import export_hf
         return export_hf(folder, out, _prompt_format(agent, set))
@@ -567,7 +567,7 @@ def data_import(
 
     Example: `oaml data import runs/hf --from hf --out runs/again`.
     """
-    _known_form(form)
+    _known_form(form, "--from")
     def run():
         from oaml.datasets.hf import import_hf
         return import_hf(source, out)
