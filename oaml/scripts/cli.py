@@ -49,7 +49,8 @@ def _mendable(run: Callable, **kw):
     except Exception as e:
         if type(e).__name__ not in MENDABLE and not isinstance(e, (ValueError, OSError, ImportError)): raise
         command = caller.f_globals.get(caller.f_code.co_name)
-        _fail(command_words(str(e), command_options(command)) if inspect.isfunction(command) else str(e))
+        if not inspect.isfunction(command): _fail(str(e))
+        _fail(command_words(str(e), command_options(command), bool({"config", "recipe"} & set(inspect.signature(command).parameters))))
 
 MENDABLE = ("ConfigError", "DeviceError", "TrainingError")  # by name: their modules are heavy
 
@@ -73,6 +74,7 @@ def command_options(
 def command_words(
     message: str,            # an error's, in the words of Python
     options: dict[str, str], # of the command, from `command_options`
+    trains: bool=True,       # whether `--set` is for a training config
 ) -> str:
     "`message` with parameters as options, and how to set the config keys that it names."
     def option(m): return options[m[1]] + ":" if m[1] in options else m[0]
@@ -82,8 +84,10 @@ def command_words(
         return {"True": name, "False": "--no-" + name[2:]}.get(m[2], f"{name} {m[2]}")
     message = re.sub(r"^(\w+):(?= )", option, message, flags=re.M)
     message = re.sub(r"(?<![\w.'])([a-z]\w*)=(\w+)", keyword, message)
+    message = re.sub(r"(?<![\w./'-])([a-z]+(?:_[a-z]+)+)(?![\w./=:-])", lambda m: options.get(m[1], m[0]), message)
     if "set" not in options: return message
     message = re.sub(r"(?m)^override ", "--set ", message)
+    if not trains: return message
     keys = [k for k in _config_keys() if re.search(rf"(?<![\w.])({re.escape(k)}|{k.split('.')[-1]})(?![\w=.])", message)
             and (k in message or "_" in k)]
     return message + (f" ({', '.join(f'--set {k}=VALUE' for k in keys)})" if keys else "")
