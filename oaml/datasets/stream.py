@@ -171,8 +171,6 @@ def other_goals(
     return found
 
 # %% ../../nbs/09g_datasets.stream.ipynb #7288dfc1
-                                                        # there, x, y (0 to 1)
-
 def chat_sample(
     image: np.ndarray,               # the screen, uint8 (height, width, 3)
     labels: Sequence[Label],         # for one goal at least
@@ -345,7 +343,7 @@ class Stream(Sequence):
         uses: int=1,                            # how often each sample comes, within `GROUP` blocks
         visits: Sequence[Visit]=(),             # to be gone through again, those of a batch's size and sources
         visited: float=.5,                      # share of the episodes that are such, where there are any
-        held_out: bool=False,                   # yes, the held-out application: what learns here measures nothing on it
+        held_out: bool=False,                   # allow the held-out application; results on it then no longer count as unseen
     ):
         self.sources = tuple(sources or (() if all(shape.sources for shape in shapes) else default_sources()))
         self.shapes = tuple(shapes)

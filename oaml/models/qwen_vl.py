@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from transformers import AutoProcessor, Qwen2_5_VLConfig, Qwen2VLConfig, Qwen3VLConfig
 from transformers.processing_utils import ProcessorMixin
 
-from ..datasets.samples import chats_of, check_drawing, check_sample, load_image
+from ..datasets.samples import chats_of, check_sampling, check_sample, load_image
 from .base_adapter import (
     IGNORED, BaseVLMAdapter, assistant_labels, get_default_device, label_html, turn_weights)
 from .interface import Drawn
@@ -318,7 +318,7 @@ def generate_batch(self: QwenVLAdapter,
     seed: int=0,             # sampling seed
 ) -> list[str]:              # the assistant's texts
     "Answers, each up to its end token. Raises ValueError that names the sample or the setting."
-    check_drawing(temperature, max_new_tokens)
+    check_sampling(temperature, max_new_tokens)
     if not samples: return []
     with self.evaluating():
         return [self._answer(ids) for ids in self._complete(samples, max_new_tokens, temperature, seed)]
@@ -378,7 +378,7 @@ def draw(self: QwenVLAdapter,
     max_new_tokens: int=64,  # where an answer without end is cut
 ) -> list[list[Drawn]]:      # for each sample its `n` answers
     "Answers as token ids, with the log-probabilities of the distribution that they were drawn from."
-    check_drawing(temperature, max_new_tokens)
+    check_sampling(temperature, max_new_tokens)
     if not temperature: raise ValueError("temperature: 0 draws nothing; use a number above 0")
     with self.evaluating(): return self._draw(samples, n, temperature, seed, max_new_tokens) if samples else []
 
