@@ -52,7 +52,7 @@ def find_api_key(
     explicit: str|SecretStr|None=None, # goes before all others
     known: Settings|None=None,     # None: the global `settings`
 ) -> SecretStr:
-    "The key to use (seed document 1, 8.4). Raises ValueError that names the variable if there is none."
+    "The key to use. Raises ValueError that names the variable if there is none."
     name = f"{provider}_api_key"
     if explicit: return explicit if isinstance(explicit, SecretStr) else SecretStr(explicit)
     if found := getattr(settings if known is None else known, name): return found

@@ -513,7 +513,7 @@ def test_a_killed_worker_leaves_nothing(kind, docker_url, request):
     assert not containers(docker_url) and not (server and server.keys())
 
 
-# ---- the seed's sample ----
+# ---- AgentRL's sample ----
 
 class DemoEnvironmentDelegation(Box):
     def __init__(self):
@@ -522,7 +522,7 @@ class DemoEnvironmentDelegation(Box):
 
 
 class DemoTask(Task):
-    "As the seed prints it."
+    "As AgentRL's documentation prints it."
     def __init__(self,
                  env_driver: str = 'docker',
                  env_options: Optional[dict] = None,

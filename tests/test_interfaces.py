@@ -171,7 +171,7 @@ def examine(make):
     class Examined(test_utils.EnvironmentTestMixin, absltest.TestCase):
         def make_object_under_test(self): return make()
         def assertValidStep(self, step):
-            # The one thing that differs on purpose: the seed's loop begins with `reward = step.reward` and adds to it,
+            # The one thing that differs on purpose: Mobile-Env's loop begins with `reward = step.reward` and adds to it,
             # so a first step has a number where dm_env has None.
             if step.first():
                 self.assertEqual((step.reward, step.discount), (0., None))

@@ -249,7 +249,7 @@ def require_split(
     "Raise ValueError if a seed is not of an `allowed` split."
     for s in seeds:
         if (split := split_of(s)) not in allowed:
-            raise ValueError(f"seed {s} is of the {split} split and must not be in {what}")
+            raise ValueError(f"seed {s} is of the {split} split and must not be in {what}; allowed are " + ", ".join(f"{a} ({SPLITS[a][0]:,} to {SPLITS[a][1] - 1:,})" for a in allowed))
 
 # %% ../../nbs/03b_apps.app.ipynb #bfc155c5
 CARELESS_TYPES = ("click", "click", "click", "type", "key_press", "double_click", "scroll", "drag", "wait", "move",

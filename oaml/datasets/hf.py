@@ -180,7 +180,9 @@ def sessions_of(
         steps = session["episodes"].setdefault(row["episode"], dict(row=row, steps={}))["steps"]
         if row["step"] in steps: raise ValueError(f"{where}: is there twice")
         steps[row["step"]] = _step_record(row, folder)
-        meta = json.loads(row["data_meta"] or "{}")
+        made = json.loads(row["data_meta"] or "{}")
+        if meta not in ({}, made): raise ValueError(f"{where}: data_meta differs from that of the rows before; import each export by itself")
+        meta = made
     return [_session_record(id, s["row"], s["episodes"]) for id, s in found.items()], meta
 
 def _session_record(id: str, row: dict, episodes: dict[str, dict]) -> Session:

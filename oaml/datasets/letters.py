@@ -86,7 +86,7 @@ def _web_samples(seed: int, config: SampleConfig, rng: Random) -> list[dict]:
 def letter_samples(
     app: str,             # a name for `load_app`, or "miniwob"
     seed: int,            # of the episode
-    config: SampleConfig=SampleConfig(), # its size, picks and noise count
+    config: SampleConfig=SampleConfig(), # only its size, picks and noise are used
 ) -> list[dict]:          # `config.picks` of dict(image, lines), and `ignored` of a page
     "Screens of an episode and what is written on them; for a `Stream`. A pure function of its arguments."
     rng = Random(f"letters:{app}:{seed}")

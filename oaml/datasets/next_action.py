@@ -41,7 +41,7 @@ def build_next_action_sft_samples(
     episodes: list[Episode],          # recorded by anyone
     fmt: PromptFormat=PromptFormat(), # how text is written; `history` and `thought` are off by default
 ) -> list[dict]:                      # one sample for each step, in order
-    "Samples for supervised fine-tuning, one a step, the terminal DONE() included (seed document 1, 7.5)."
+    "Samples for supervised fine-tuning, one a step, the terminal DONE() included."
     return [step_sample(e, k, fmt) for e in episodes for k in range(len(e.steps))]
 
 # %% ../../nbs/09c_datasets.next_action.ipynb #75a6dc93

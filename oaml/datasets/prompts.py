@@ -84,8 +84,8 @@ def user_text(
 
 # %% ../../nbs/09a_datasets.prompts.ipynb #32543a28
 def goal_in(
-    text: str, # turns up to the user's first
-) -> str:      # "" if they name none
+    text: str, # of the system's and the user's turns, joined
+) -> str:      # the goal; "" if there is none
     "The goal that `user_text` wrote."
     return text.partition(GOAL_PREFIX)[2].partition(HISTORY_PREFIX)[0].partition(SCREEN_SENTENCE)[0]
 

@@ -67,7 +67,7 @@ def read_flat_boxes(
     steps: int=1,       # of the record
     name: str="bbox",   # of the field, for the message
 ) -> list[list|None]:   # for each step its corners [[left, top], [right, bottom]]
-    "The boxes of a record in the seed's form. Raises ValueError."
+    "The boxes of a record in AgentCPM-GUI's form. Raises ValueError."
     def corners(box, where):
         if box is None: return None
         if not _is_flat(box): raise ValueError(f"{where}: {str(box)[:60]} is no [x1, y1, x2, y2]; for corners [[x1, y1], [x2, y2]] "
@@ -336,7 +336,7 @@ def _content(words: str, key: str, image: Image.Image) -> list[dict]:
 
 # %% ../../nbs/09i_datasets.rft.ipynb #ba1038de
 class GUIRFTDataset:
-    "A sample for each record's last turn, in the seed's keys. Reading a broken file raises RFTError with its lines."
+    "A sample for each record's last turn, with the keys of AgentCPM-GUI's training code. Reading a broken file raises RFTError with its lines."
     def __init__(self,
         path: str|os.PathLike,   # JSONL
         boxes: str="flat",       # how its boxes are written, one of `RFT_FORMS`
@@ -368,7 +368,7 @@ def _shown(self:GUIRFTDataset, record: RFTRecord, k: int, max_side: int|None) ->
 
 @patch
 def _sample(self:GUIRFTDataset, index: int, step_id: int, record: RFTRecord, k: int, history: list, next_id: int|None) -> dict:
-    "A sample in the seed's keys: step `k` of a record, behind the turns of `history`."
+    "A sample with the keys of AgentCPM-GUI's training code: step `k` of a record, behind the turns of `history`."
     image, resolution = self._shown(record, k, self.max_side)
     step = record.steps[k]
     record.check_step(k, resolution[0])
@@ -455,7 +455,7 @@ def rft_record(
     boxes: str="flat",        # how boxes are written, one of `RFT_FORMS`
     system: str=RFT_SYSTEM,   # the system turn
 ) -> dict:                    # for a line of JSON
-    "An episode in the seed's form. Raises RFTError for a step without screen or that the dialect cannot say."
+    "An episode in AgentCPM-GUI's form. Raises RFTError for a step without screen or that the dialect cannot say."
     if not episode.steps: raise RFTError(f"{episode.id}: has no steps")
     if _CLOSE in episode.goal: raise RFTError(f"{episode.id}: the goal contains {_CLOSE}")
     images, turns, found = {}, [dict(role="system", content=system)], []

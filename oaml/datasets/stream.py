@@ -388,7 +388,7 @@ class Stream(Sequence):
         uses: int=1,                            # how often each sample comes, within `GROUP` blocks
         visits: Sequence[Visit]=(),             # to be gone through again, those of a batch's size and sources
         visited: float=.5,                      # share of the episodes that are such, where there are any
-        held_out: bool=False,                   # yes, the held-out application: what learns here measures nothing on it
+        held_out: bool=False,                   # allow the held-out application; results on it then no longer count as unseen
         families: dict[str, float]={},          # "application/kind of goal": its share in the application, where others have 1
         read: Callable|None=None,               # samples -> samples: what is also done to those of an episode, by the workers
         micro_batch: int|None=None,             # samples of like length that stand together, a part of a batch; None: all of it
@@ -433,8 +433,10 @@ def _check(self:Stream, held_out: bool):
     if any(s.app.split("@")[0] == HELD_OUT_APP for s in self.shown) and not held_out:
         raise ValueError(f"sources: {HELD_OUT_APP} is held out, to measure on an application never trained on; "
                          "held_out=True streams it all the same")
-    if self.length < 1 or self.batch < 1:
-        raise ValueError(f"a stream of {self.length} samples in batches of {self.batch}: both from 1")
+    if not self.shapes: raise ValueError("shapes: is empty; leave it out for one of 256x192")
+    for name, n in dict(length=self.length, batch=self.batch, uses=self.uses).items():
+        if n < 1: raise ValueError(f"{name}: {n} is fewer than 1")
+    if not 0 <= self.visited <= 1: raise ValueError(f"visited: {self.visited} is outside 0 to 1")
     if self.batch % self.micro_batch: raise ValueError(f"micro_batch: {self.micro_batch} is no part of a batch of {self.batch}")
     if self.workers < 0: raise ValueError(f"workers: {self.workers} is negative; 0 makes the samples in this process")
     if self.visits and self.make is not episode_samples: raise ValueError("visits: only acting can be learnt from them")

@@ -39,7 +39,7 @@ except ImportError as e: raise ImportError('oaml.envs.dm needs dm-env: pip insta
 
 # %% ../../nbs/06c_envs.dm.ipynb #d7d32e96
 class DmActionType(enum.IntEnum):
-    "What a step does, under the seed's names and numbers."
+    "What a step does, under Mobile-Env's names and numbers."
     TOUCH = 0
     LIFT = 1
     REPEAT = 2
@@ -146,7 +146,7 @@ def observation_specs(
     size: tuple[int, int],   # width and height of the screen, pixels
     with_view_hierarchy: bool=False, # is the tree part of it?
 ) -> dict[str, specs.Array]:
-    "What an agent sees (seed document 3)."
+    "What an agent sees."
     tree = dict(view_hierarchy=TreeSpec()) if with_view_hierarchy else {}
     return dict(pixels=specs.Array((size[1], size[0], 3), np.uint8, "pixels"),
                 timedelta=specs.BoundedArray((), np.float64, 0., np.inf, "timedelta"),
@@ -156,7 +156,7 @@ def observation_specs(
 def action_specs(
     tokens: int,             # in the vocabulary, 0 or more
 ) -> dict[str, specs.Array]:
-    "What an agent does (seed document 3)."
+    "What an agent does."
     text = dict(input_token=specs.DiscreteArray(tokens, name="input_token")) if tokens else {}
     return dict(action_type=specs.DiscreteArray(len(DmActionType) - (not tokens), name="action_type"),
                 touch_position=specs.BoundedArray((2,), np.float32, [0., 0.], [1., 1.], "touch_position"),
@@ -174,7 +174,7 @@ def with_response(
 
 # %% ../../nbs/06c_envs.dm.ipynb #df019518
 class DmEnv(dm_env.Environment):
-    "Tasks under dm_env's interface, with Mobile-Env's observation and action (seed document 3)."
+    "Tasks under dm_env's interface, with Mobile-Env's observation and action."
     def __init__(self,
         env: TaskEnv,                        # a device and its tasks; closed with this
         vocabulary: Sequence[str]|None=None, # tokens for all tasks; None: each task's own
@@ -321,7 +321,7 @@ def _text(self: DmEnv, action: dict) -> list[Event]:
 # %% ../../nbs/06c_envs.dm.ipynb #2497ad37
 @patch
 def _observation(self: DmEnv, step: TaskStep, lifted: bool) -> dict[str, Any]:
-    "The seed's observation of a step."
+    "Mobile-Env's observation of a step."
     observation = dict(pixels=step.frame.image, timedelta=np.array(step.seconds, np.float64),
                 orientation=np.eye(4, dtype=np.uint8)[step.frame.orientation])
     if self.with_view_hierarchy: observation["view_hierarchy"] = parse_tree(hierarchy_of(self.env.device)) if lifted else None
@@ -393,7 +393,7 @@ COORDINATOR_ARGS = dict(screen_check_control_method="screen", screen_check_contr
                         vh_check_control_method="vh", vh_check_control_value="vh_value")
 
 def _checks(args: dict|None) -> Checks:
-    "The seed's coordinator_args as ours. Raises ValueError for one that is not known."
+    "Mobile-Env's coordinator_args as ours. Raises ValueError for one that is not known."
     if unknown := next((k for k in args or {} if k not in COORDINATOR_ARGS), None):
         raise ValueError(f"coordinator_args: {unknown!r} is not known; there are {', '.join(COORDINATOR_ARGS)}")
     return Checks(**{COORDINATOR_ARGS[k]: v for k, v in (args or {}).items()})
@@ -416,8 +416,8 @@ def make_env(
     non_start_token_mark: str="##",       # before a token that goes on a word
     special_token_pattern: str=r"\[\w+\]", # of tokens that type nothing
     unify_vocabulary: str|Path|None=None, # file with a token on each line, for all tasks; None: each task's own
-    text_model: TextModel|Any=None,       # reads text for the task; ours or the seed's kind; None reads none
-    icon_model: IconModel|Any=None,       # knows icons for the task; ours or the seed's kind; None knows none
+    text_model: TextModel|Any=None,       # reads text for the task; ours or Mobile-Env's kind; None reads none
+    icon_model: IconModel|Any=None,       # knows icons for the task; ours or Mobile-Env's kind; None knows none
     with_view_hierarchy: bool=False,      # the tree in the observation
     coordinator_args: dict|None=None,     # when to look (`COORDINATOR_ARGS`); None: after every step
     seed: int=0,                          # of the first episode
@@ -451,7 +451,7 @@ def load(
     device: TaskDevice|str|None=None,     # a device, or its name: "app:login", "android:emulator-5554"
     **kwargs                              # of `make_env`
 ) -> DmEnv:
-    "Tasks on a device of this machine (seed document 3's `load`). Raises ValueError for what oaml does not do."
+    "Tasks on a device of this machine, as Mobile-Env's `load`. Raises ValueError for what oaml does not do."
     start = dict(avd_name=avd_name, android_avd_home=android_avd_home, android_sdk_root=android_sdk_root,
                  emulator_path=emulator_path, run_headless=run_headless)
     if (asked := [k for k, v in start.items() if v is not None]) or device is None:
@@ -473,7 +473,7 @@ def load_remote(
     token: str|None=None,                 # the daemon's; None: the variable OAML_DEVICE_TOKEN, or none
     **kwargs                              # of `make_env`
 ) -> DmEnv:
-    "Tasks on a device that a daemon lends (seed document 3's `load_remote`)."
+    "Tasks on a device that a daemon lends, as Mobile-Env's `load_remote`."
     def connect():
         from oaml.devices.remote import RemoteDevice
         return RemoteDevice(address, port, token, timeout, launch_timeout, retry)

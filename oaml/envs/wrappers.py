@@ -38,7 +38,7 @@ from ..ui.widgets import DRAG_PX
 
 # %% ../../nbs/06d_envs.wrappers.ipynb #d9461893
 class BaseWrapper(dm_env.Environment):
-    "Passes everything on. Subclasses change what they want in the four hooks (seed document 3)."
+    "Passes everything on. Subclasses change what they want in the four hooks."
     def __init__(self,
         env: dm_env.Environment, # a `DmEnv`, or a wrapper of one
     ):

@@ -70,7 +70,7 @@ def run_episodes(
     seeds: Sequence[int],                    # of the episodes
     progress: bool|ProgressReporter=False,   # show a bar of finished episodes and of actions, here or where the reporter says
 ) -> list[Outcome]:                          # in the order of `seeds`
-    "Every episode to its DONE or to the step budget (seed document 1, 12.1)."
+    "Every episode to its DONE or to the step budget."
     begun = [_begin(make_device(), s) for s in seeds]
     drivers = [driver for driver, _ in begun]
     answers = {id(d): [] for d in drivers}
@@ -96,14 +96,21 @@ def replay(
     outcome: Outcome,   # what was done
 ) -> list[Image.Image]: # the screen before each action
     "The screens of an episode again: applications are pure, so nothing needs to be kept."
+    _check_same(device, outcome)
     frames = [device.reset(outcome.seed)] + [device.perform(a) for a in outcome.actions[:-1]]
     return [Image.fromarray(f.image) for f in frames]
+
+def _check_same(device: AppDevice, outcome: Outcome):
+    "Refuse a device of another application."
+    if device.app.name != outcome.app.split("@")[0] and device.app.name != outcome.app:
+        raise ValueError(f"device: shows {device.app.name}, but the outcome is of {outcome.app}")
 
 def beside_oracle(
     device: AppDevice,  # of the same application, with the same goals; stands before each act when it is yielded
     outcome: Outcome,   # what was done
 ) -> Iterator[tuple[Action, list[Target], bool]]: # each act, what would have been right, and whether it was among that
     "An episode again with the oracle beside it; nothing is drawn."
+    _check_same(device, outcome)
     device.reset(outcome.seed, draw=False)
     for k, action in enumerate(outcome.actions):
         wanted = acceptable_targets(device, outcome.actions[:k])

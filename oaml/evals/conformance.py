@@ -18,7 +18,7 @@ from ..apps.catalog import load_app
 from ..devices.app_device import SCREEN_SIZE, AppDevice
 from ..devices.oracle import play_oracle
 from .baselines import Agent, DoNothing, Memoriser, NearestScreen, RandomAgent
-from .closed_loop import Outcome, run_episodes
+from .closed_loop import Outcome, run_episodes, success_ratio
 from ..ingest.synthetic import disturb, record_episode
 from ..schemas.sessions import Episode
 from ..ui.themes import FAMILIES
@@ -67,11 +67,6 @@ def known_episodes(
     seeds = tqdm(split_seeds("train", n), desc=f"{app.name} episodes", disable=not progress, leave=False)
     return [record_episode(device, s, screens) for s in seeds]
 
-def _share(outcomes: list[Outcome]) -> float|None:
-    "Success on goals that did not hold at the start; None if there is none."
-    open_ = [o.success for o in outcomes if not o.presatisfied]
-    return sum(open_)/len(open_) if open_ else None
-
 # %% ../../nbs/15f_evals.conformance.ipynb #84996a30
 def examine(
     app: App|str,                      # an application or its name
@@ -93,7 +88,7 @@ def examine(
         some = mine["random"]
         rows.append(dict(app=app.name, goal_family=goal, episodes=len(some), satisfied=sum(o.presatisfied for o in some),
                          steps=round(sum(o.oracle_steps for o in some)/max(1, len(some)), 1),
-                         **{name: _share(out) for name, out in mine.items()}))
+                         **{name: success_ratio(out).value for name, out in mine.items()}))
     return rows
 
 # %% ../../nbs/15f_evals.conformance.ipynb #7c002cf6
@@ -110,10 +105,11 @@ def check_baselines(
 # %% ../../nbs/15f_evals.conformance.ipynb #3550b829
 def check_conformance(
     app: App|str,                      # an application or its name
-    seeds: int=10,                     # of each part
+    seeds: int=10,                     # that the oracle plays, undisturbed and disturbed
     size: tuple[int, int]=SCREEN_SIZE, # of the screen, pixels
 ) -> list[dict]:                       # rows of `examine`
     "Contract, oracle, recovery and baselines. Raises AssertionError naming what fails."
+    if seeds < 1: raise ValueError(f"seeds: {seeds} is fewer than 1")
     app = load_app(app) if isinstance(app, str) else app
     for s in range(len(app.families)): check_app(app, s, 100, size)
     check_oracle(app, range(seeds), size=size)

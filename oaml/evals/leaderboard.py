@@ -52,12 +52,14 @@ def leaderboard(
     suite: str|None=None,            # of this suite only; None: all
 ) -> list[dict]:                     # the best first within each suite; a column for each application
     "The agents of every suite. Raises ValueError if one was measured twice, or on another number of episodes."
-    board, found = {}, {}
+    board, found, seen = {}, {}, set()
     for run in runs:
         for key, row in _board_rows(load_results(run)).items():
+            seen.add(key[0])
             if suite not in (None, key[0]): continue
             if key in board: raise ValueError(f"{run}: {' '.join(key)} is in {found[key]} already; keep one of them")
             board[key], found[key] = row, run
+    if suite and not board: raise ValueError(f"suite: none of these runs has {suite!r}; they have {', '.join(sorted(seen)) or 'nothing'}")
     for s in {k[:2] for k in board}:
         sizes = {r["episodes"]: found[k] for k, r in board.items() if k[:2] == s}
         if len(sizes) > 1: raise ValueError(f"{' '.join(s)}: {', '.join(f'{n} episodes in {f}' for n, f in sizes.items())}; "

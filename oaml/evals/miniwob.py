@@ -117,7 +117,7 @@ def evaluate_miniwob(
     scale: float=1,                  # of the pictures
     progress: bool=False,            # show a bar of episodes
 ) -> tuple[list[dict], dict[str, list[MiniwobRun]]]: # results rows; the episodes of each task
-    "An agent on real pages. Columns of recorded steps are null; all are, on a task that the oracle does not know."
+    "An agent on real pages. Columns of recorded steps are null; for the oracle all are, on a task that it does not know."
     tasks = [known_task(t) for t in (TASKS if tasks is None else tasks)]
     if not tasks: raise ValueError("tasks: there is none to measure on")
     if episodes < 1: raise ValueError(f"episodes: {episodes} is fewer than 1")

@@ -278,6 +278,7 @@ def load_agent(
     if name in _SIMPLE: return _SIMPLE[name]()
     if is_hosted(name): return load_hosted(name, **(hosted or {}))
     if name in COPYING:
+        if suite is None and episodes is None: raise ValueError(f"agent: {name} copies training episodes; give a suite or episodes")
         known = training_episodes(suite, progress=progress) if episodes is None else episodes
         if not known: raise ValueError(f"agent: {name} has nothing to copy from, no application of {suite.name} may be "
                                        "trained on")

@@ -50,7 +50,7 @@ def distance_between(
     a: Action, # with a place
     b: Action, # another
 ) -> float:    # screen lengths: the screen's width across, its height down; 0 to 1.41
-    "How far apart two places are (seed document 1, 12.2: coordinate error)."
+    "How far apart two places are."
     return math.hypot(a.x - b.x, a.y - b.y)
 
 def _way(scroll: Action) -> str:
@@ -160,7 +160,7 @@ class Scores:
             self.distance.add(min(distance_between(action, t.action) for t in targets))
 
     def figures(self) -> dict[str, float|None]: # None where there is nothing to divide by
-        "The offline part of a results row. `action_accuracy` is seed document 1's name (9.1) for `step_accuracy`."
+        "The offline part of a results row. `action_accuracy` is another name of `step_accuracy`."
         return dict(type_accuracy=self.type.value, click_in_box=self.click.value, click_within=self.within.value,
                     click_radius=self.radius, coordinate_error=self.distance.value, text_accuracy=self.text.value,
                     step_accuracy=self.step.value, action_accuracy=self.step.value, episode_accuracy=self.episode.value)
@@ -191,7 +191,8 @@ def match_trajectories(
     progress: bool=False,     # show a bar
     radius: float=CLICK_RADIUS, # how near a click must be where there is no box, in screen lengths
 ) -> Scores:
-    "Offline evaluation: predictions on recorded screens against every acceptable act (seed document 1, 12.2)."
+    "Offline evaluation: predictions on recorded screens against every acceptable act."
+    if not radius >= 0: raise ValueError(f"radius: {radius} is not a number from 0 up")
     scores = Scores(radius=radius)
     for e, predicted in zip(episodes, predict_steps(agent, episodes, progress)): scores.add_episode(e, predicted)
     return scores

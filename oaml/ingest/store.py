@@ -173,7 +173,7 @@ def begin_folder(
     "Make ready for `save_session`. Raises StoreError for a folder with sessions, unless `resume` and made in the same way."
     folder = Path(folder)
     if _holds_sessions(folder):
-        if not resume: raise StoreError(f"{folder}: already holds sessions; go on with them by resume=True (--resume), "
+        if not resume: raise StoreError(f"{folder}: already holds sessions; go on with them by resume=True, "
                                         "or choose another folder")
         _check_made_as(folder, meta)
     else:

@@ -203,7 +203,7 @@ def generate_synthetic_sessions(
     resume: bool=False,                         # go on in a folder that holds some of these sessions; needs `seed`
     engine: str|Executor|None=None,             # what makes them, see `open_engine`; None: as `workers` says
 ) -> list[Session]:
-    """Oracle sessions in a synthetic application, on disk and in memory (seed document 1, 6.4). Raises ValueError for test
+    """Oracle sessions in a synthetic application, on disk and in memory. Raises ValueError for test
     seeds, StoreError for a folder that holds sessions unless `resume`; stopped, it keeps those that are whole."""
     _check_request(app, family, recovery, precision, split, held_out)
     alone = num_sessions < 200 or app.startswith("__main__:")  # a notebook's class is in no other process

@@ -411,7 +411,7 @@ def split_dialect(
 
 # %% ../../nbs/10f_models.api_adapter.ipynb #f098e7d9
 class ApiVLMAdapter(VLMAdapter):
-    "A hosted model (seed document 1, 8.4). It answers and cannot be trained; threads may share it."
+    "A hosted model. It answers and cannot be trained; threads may share it."
     def __init__(self,
         provider: str,                     # "anthropic", or "openai" for every server that speaks like it
         model: str,                        # its name there

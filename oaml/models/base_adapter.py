@@ -28,7 +28,7 @@ from .interface import VLMAdapter
 
 # %% ../../nbs/10d_models.base_adapter.ipynb #04952835
 def get_default_device() -> torch.device:
-    "The best device here: CUDA, else Apple's MPS, else the CPU (seed document 1, 8.1)."
+    "The best device here: CUDA, else Apple's MPS, else the CPU."
     if torch.cuda.is_available(): return torch.device("cuda")
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
 
@@ -97,7 +97,7 @@ def label_html(
 
 # %% ../../nbs/10d_models.base_adapter.ipynb #68a46bba
 class BaseVLMAdapter(VLMAdapter):
-    "Wraps a PyTorch `model` and its `processor` (seed document 1, 8.2). Stateless: training state lives in the trainer."
+    "Wraps a PyTorch `model` and its `processor`. Stateless: training state lives in the trainer."
     def __init__(self,
         model: nn.Module,                # the vision-language model
         processor,                       # turns chats and images into tensors

@@ -27,7 +27,7 @@ class Drawn:
 
 # %% ../../nbs/10b_models.interface.ipynb #56c175ca
 class VLMAdapter:
-    "A vision-language model (seed document 1, 8.2). A subclass writes `generate_batch`, and the rest if it can be trained."
+    "A vision-language model. A subclass writes `generate_batch`, and the rest if it can be trained."
     prompt_format: dict|None=None  # how prompts were written in training; None: unknown
 
     def generate_batch(self,

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from transformers import AutoProcessor, Qwen2_5_VLConfig, Qwen2VLConfig, Qwen3VLConfig
 from transformers.processing_utils import ProcessorMixin
 
-from ..datasets.samples import chats_of, check_drawing, check_sample, load_image
+from ..datasets.samples import chats_of, check_sampling, check_sample, load_image
 from .base_adapter import (
     IGNORED, BaseVLMAdapter, assistant_labels, get_default_device, label_html, turn_weights)
 from .interface import Drawn
@@ -180,7 +180,7 @@ def load_parts(
 
 # %% ../../nbs/10e_models.qwen_vl.ipynb #2f23b30f
 class QwenVLAdapter(BaseVLMAdapter):
-    "Qwen3-VL, Qwen2.5-VL and nano behind one interface (seed document 1, 8.3)."
+    "Qwen3-VL, Qwen2.5-VL and nano behind one interface."
     def __init__(self,
         model,                            # a transformers model, or peft's around one
         processor,                        # of the same checkpoint
@@ -251,7 +251,7 @@ def _to_device(self: QwenVLAdapter, inputs: dict[str, Tensor]) -> dict[str, Tens
 @patch
 def prepare_inputs(self: QwenVLAdapter,
     batch: list[dict],        # SFT samples, each of whose chats ends with an assistant turn and becomes a row
-    labels: str="assistant",  # which tokens carry loss: the assistant's, or "full": all but padding, as seed document 1
+    labels: str="assistant",  # which tokens carry loss: the assistant's, or "full": all but padding
 ) -> dict[str, Tensor]:       # input_ids, attention_mask, labels (batch, tokens), pixel_values, image_grid_thw, ...
     "Tensors for `compute_loss`."
     return self._to_device(self._labelled(batch, labels))
@@ -319,7 +319,7 @@ def generate_batch(self: QwenVLAdapter,
     seed: int=0,             # sampling seed
 ) -> list[str]:              # the assistant's texts
     "Answers, each up to its end token. Raises ValueError that names the sample or the setting."
-    check_drawing(temperature, max_new_tokens)
+    check_sampling(temperature, max_new_tokens)
     if not samples: return []
     with self.evaluating():
         return [self._answer(ids) for ids in self._complete(samples, max_new_tokens, temperature, seed)]
@@ -379,7 +379,7 @@ def draw(self: QwenVLAdapter,
     max_new_tokens: int=64,  # where an answer without end is cut
 ) -> list[list[Drawn]]:      # for each sample its `n` answers
     "Answers as token ids, with the log-probabilities of the distribution that they were drawn from."
-    check_drawing(temperature, max_new_tokens)
+    check_sampling(temperature, max_new_tokens)
     if not temperature: raise ValueError("temperature: 0 draws nothing; use a number above 0")
     with self.evaluating(): return self._draw(samples, n, temperature, seed, max_new_tokens) if samples else []
 

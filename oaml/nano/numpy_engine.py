@@ -20,7 +20,7 @@ from fastcore.basics import patch
 from threadpoolctl import threadpool_info, threadpool_limits
 from tokenizers import Tokenizer
 
-from ..datasets.samples import check_drawing, check_sample, load_image
+from ..datasets.samples import check_sampling, check_sample, load_image
 from ..models.cards import check_folder, read_card, read_json_file
 from ..models.interface import Drawn
 from .files import NANO_FILES, load_arrays
@@ -287,7 +287,7 @@ def complete(self: LightNano,
     seed: int=0,             # sampling seed
 ) -> list[list[int]]:        # token ids, the one that ends an answer included
     "The ids that follow each sample's chat. Raises ValueError that names the sample or the setting."
-    check_drawing(temperature, max_new_tokens)
+    check_sampling(temperature, max_new_tokens)
     groups = [range(k, min(k + TOGETHER, len(samples))) for k in range(0, len(samples), TOGETHER)]
     def answers(group): return self._answers({k: samples[k] for k in group}, max_new_tokens, temperature, seed)
     threads = min(len(groups), _blas_threads()) if len(groups) > 1 else 1
@@ -405,7 +405,7 @@ def draw(self: LightNano,
     max_new_tokens: int=64,  # where an answer without end is cut
 ) -> list[list[Drawn]]:      # for each sample its `n` answers
     "Answers as token ids, with the log-probabilities of the distribution that they were drawn from."
-    check_drawing(temperature, max_new_tokens)
+    check_sampling(temperature, max_new_tokens)
     if not temperature: raise ValueError("temperature: 0 draws nothing; use a number above 0")
     wanted, drawn = [(k, j) for k in range(len(samples)) for j in range(n)], []
     def pick(logits, owners):

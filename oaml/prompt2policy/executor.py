@@ -20,7 +20,7 @@ from .training import LocalTrainer, run_training
 
 # %% ../../nbs/17h_prompt2policy.executor.ipynb #31d5ad58
 def executor_parser() -> argparse.ArgumentParser:
-    "The flags of the seed document."
+    "The flags of Prompt2Policy."
     parser = argparse.ArgumentParser("python -m oaml.prompt2policy.executor", description="Train a policy on a reward; prints its folder.")
     parser.add_argument("--reward-fn", required=True, type=Path, help="Python file: a RewardFunction, or a function reward_fn")
     parser.add_argument("--config", type=Path, help="JSON file with fields of TrainConfig; default: the environment's preset")

@@ -15,7 +15,7 @@ from fastcore.basics import patch
 from PIL import Image
 
 from ..datasets.prompts import PromptFormat, prompt_messages
-from ..datasets.samples import check_drawing, load_image
+from ..datasets.samples import check_sampling, load_image
 from ..models.cards import read_card
 from ..nano.files import shipped_nano
 from ..nano.numpy_engine import LightNano, is_light
@@ -77,7 +77,7 @@ class AgentPolicy:
     "Predicts the next action with a trained adapter, and does not go in circles."
     def __init__(self,
         adapter,                       # the model: has `generate_batch`, and `prompt_format`, how it was asked in training
-        device=None,                   # move the model there; None leaves it (seed document 1, section 10)
+        device=None,                   # move the model there; None leaves it
         fmt: PromptFormat|None=None,   # how text is written; None takes the adapter's, another is refused
         max_new_tokens: int=256,       # longest answer, its thought included
         retries: int=4,                # answers drawn, at most, where the likeliest was tried on this very screen; 0: none
@@ -119,7 +119,8 @@ def predict_actions(self: AgentPolicy,
     probabilities: bool=False,                    # those of the answers' tokens and places; needs `whole`
 ) -> list[tuple[Action, str|None]]|list[PolicyAnswer]: # in the same order
     "`predict_action` for many screens at once: one pass through the model, and one for each retry."
-    check_drawing(temperature, self.max_new_tokens)
+    check_sampling(temperature, self.max_new_tokens)
+    if probabilities and not whole: raise ValueError("probabilities: they come with whole answers; ask with whole=True")
     histories = [h or [] for h in histories or [None]*len(images)]
     asked, retries = list(zip(images, goals, histories, strict=True)), self.retries if retries is None else retries
     answers, drawn = self._answers(asked, think, temperature, seed), set()

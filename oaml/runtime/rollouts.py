@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['NO_MIXED', 'Start', 'open_start', 'branch', 'RolloutStep', 'Rollout', 'RolloutGroup', 'screen_anchor', 'PlayRules',
            'LiveRollout', 'success_reward', 'play_groups', 'screen_advantages', 'rollout_advantages',
-           'group_experiences', 'group_tasks', 'StartSampler', 'StepLimit', 'SuccessReplay', 'pack_groups',
-           'unpack_groups', 'SourceRules', 'RolloutSource', 'ChainLink', 'play_chain']
+           'group_experiences', 'group_tasks', 'StartSampler', 'StepLimit', 'SuccessReplay', 'start_to_json',
+           'start_from_json', 'pack_groups', 'unpack_groups', 'SourceRules', 'RolloutSource', 'ChainLink', 'play_chain']
 
 # %% ../../nbs/14b_runtime.rollouts.ipynb #d110486d
 import hashlib
@@ -28,7 +28,7 @@ from ..devices.app_device import AppDevice
 from ..devices.episode import EpisodeDriver
 from ..models.interface import Drawn
 from ..schemas.actions import parse_response
-from ..schemas.sessions import Action
+from ..schemas.sessions import Action, to_dict
 from ..training.grpo import Experience, TaskAndContent, TaskStatus, group_advantages
 
 # %% ../../nbs/14b_runtime.rollouts.ipynb #04cf71c8
@@ -236,7 +236,7 @@ def group_tasks(
     discount: float=.95,   # likewise
     std: str="sample",     # likewise
 ) -> list[TaskAndContent]:
-    "A group's answers as seed document 2 has them."
+    "A group's answers as AgentCPM-GUI's trainer has them."
     def task(x):
         data = dict(id=x.id, prompt=x.sample["messages"], completion_ids=list(x.drawn.ids), advantage=x.advantage,
                     reward=x.reward, step_id=x.step_id)
@@ -250,8 +250,9 @@ class StartSampler:
         starts: Sequence[Start], # to choose from; none of the validation or test split
         seed: int=0,             # of the choices
         floor: float=.02,        # least weight of a start, next to p(1 - p), which is .25 at most
-        prior: float=2.,         # tries that a kind's share of successes counts for
+        prior: float=2.,         # tries that the success rate of a start's goal family counts for
     ):
+        if not starts: raise ValueError("starts: there are none; give some, or raise rft.starts")
         require_split([s.seed for s in starts], what="rollouts")
         self.starts, self.floor, self.prior = list(starts), floor, prior
         self.rng, self.tries, self.wins = np.random.default_rng(seed), np.zeros(len(starts)), np.zeros(len(starts))
@@ -343,6 +344,19 @@ class SuccessReplay:
         return replace(start, before=tuple(s.action for s in stored.steps[:k]))
 
 # %% ../../nbs/14b_runtime.rollouts.ipynb #2dc60c47
+def start_to_json(
+    start: Start, # where rollouts begin
+) -> list:        # of plain values
+    "A start as JSON has it."
+    return [start.app, start.seed, list(map(to_dict, start.before))]
+
+def start_from_json(
+    value: list, # from `start_to_json`
+) -> Start:
+    "The start again."
+    app, seed, before = value
+    return Start(app, seed, tuple(Action(**a) for a in before))
+
 def pack_groups(
     groups: Iterable[RolloutGroup], # played
 ) -> tuple[str, list[bytes]]:       # JSON, and a PNG for each different screen
@@ -350,11 +364,10 @@ def pack_groups(
     screens, questions = {}, {}
     def step(s):
         asked = json.dumps([screens.setdefault(_png(s.image), len(screens)), s.messages, s.drawn.prompt])
-        action = {k: v for k, v in asdict(s.action).items() if v is not None}
-        return [questions.setdefault(asked, len(questions)), s.drawn.ids, s.drawn.log_probs.tolist(), s.drawn.text, action, s.anchor]
+        return [questions.setdefault(asked, len(questions)), s.drawn.ids, s.drawn.log_probs.tolist(), s.drawn.text,
+                to_dict(s.action), s.anchor]
     def rollout(r):
-        start = [r.start.app, r.start.seed, [{k: v for k, v in asdict(a).items() if v is not None} for a in r.start.before]]
-        return dict(start=start, goal=r.goal, version=r.version, steps=[step(s) for s in r.steps], reward=r.reward,
+        return dict(start=start_to_json(r.start), goal=r.goal, version=r.version, steps=[step(s) for s in r.steps], reward=r.reward,
                     success=r.success, reached=r.reached, why=r.why, replayed=r.replayed)
     rows = [[rollout(r) for r in g.rollouts] for g in groups]
     return json.dumps(dict(groups=rows, questions=[json.loads(q) for q in questions])), list(screens)
@@ -375,8 +388,7 @@ def unpack_groups(
         image, messages, prompt = asked[q]
         return RolloutStep(image, messages, Drawn(prompt, tuple(ids), np.float32(log_probs), words), Action(**action), anchor)
     def rollout(start, steps, **rest):
-        app, seed, before = start
-        return Rollout(Start(app, seed, tuple(Action(**a) for a in before)), steps=[step(*s) for s in steps], **rest)
+        return Rollout(start_from_json(start), steps=[step(*s) for s in steps], **rest)
     return [RolloutGroup([rollout(**r) for r in rows]) for rows in packed["groups"]]
 
 # %% ../../nbs/14b_runtime.rollouts.ipynb #cadcadec
@@ -408,6 +420,12 @@ class RolloutSource:
         self.rng, self.queue, self.counts = np.random.default_rng([seed, 1]), [], Counter()
 
     def __len__(self) -> int: return len(self.sampler.starts)
+
+    @property
+    def settings(self) -> dict:
+        "How rollouts are asked for, played and paid, as JSON has it: whoever plays for this source must do the same."
+        paid = getattr(self.reward, "__name__", type(self.reward).__name__)
+        return json.loads(json.dumps(asdict(self.fmt) | asdict(self.play) | dict(reward=paid)))
 
 NO_MIXED = ("all {dropped} groups of {rounds} rounds were uniform ({won:.0%} of their attempts succeeded): nothing to compare. "
             "Raise rft.temperature or rft.group, practise another application, or begin with a better model")

@@ -49,7 +49,8 @@ def _mendable(run: Callable, **kw):
     except Exception as e:
         if type(e).__name__ not in MENDABLE and not isinstance(e, (ValueError, OSError, ImportError)): raise
         command = caller.f_globals.get(caller.f_code.co_name)
-        _fail(command_words(str(e), command_options(command)) if inspect.isfunction(command) else str(e))
+        if not inspect.isfunction(command): _fail(str(e))
+        _fail(command_words(str(e), command_options(command), bool({"config", "recipe"} & set(inspect.signature(command).parameters))))
 
 MENDABLE = ("ConfigError", "DeviceError", "TrainingError")  # by name: their modules are heavy
 
@@ -73,6 +74,7 @@ def command_options(
 def command_words(
     message: str,            # an error's, in the words of Python
     options: dict[str, str], # of the command, from `command_options`
+    trains: bool=True,       # whether `--set` is for a training config
 ) -> str:
     "`message` with parameters as options, and how to set the config keys that it names."
     def option(m): return options[m[1]] + ":" if m[1] in options else m[0]
@@ -82,8 +84,10 @@ def command_words(
         return {"True": name, "False": "--no-" + name[2:]}.get(m[2], f"{name} {m[2]}")
     message = re.sub(r"^(\w+):(?= )", option, message, flags=re.M)
     message = re.sub(r"(?<![\w.'])([a-z]\w*)=(\w+)", keyword, message)
+    message = re.sub(r"(?<![\w./'-])([a-z]+(?:_[a-z]+)+)(?![\w./=:-])", lambda m: options.get(m[1], m[0]), message)
     if "set" not in options: return message
     message = re.sub(r"(?m)^override ", "--set ", message)
+    if not trains: return message
     keys = [k for k in _config_keys() if re.search(rf"(?<![\w.])({re.escape(k)}|{k.split('.')[-1]})(?![\w=.])", message)
             and (k in message or "_" in k)]
     return message + (f" ({', '.join(f'--set {k}=VALUE' for k in keys)})" if keys else "")
@@ -354,7 +358,7 @@ def demo_command(
     screens: Annotated[int|None, typer.Option(help="Screens to learn from; by default as many as --minutes take here.")]=None,
     minutes: Annotated[float, typer.Option(help="Of training.")]=8,
     shown: Annotated[int, typer.Option(help="Episodes to act before anything is learnt, in each of four applications that nano knows.")]=3,
-    app: Annotated[str, typer.Option(help="Application to learn, one of `oaml synth`'s.")]="calendar",
+    app: Annotated[str, typer.Option(help="Application to learn: calendar, or any that `oaml synth --app` takes.")]="calendar",
 ):
     """The **whole job** in some minutes on two cores: nano learns an application it has never seen; `report.html`."""
     from oaml.scripts.demo import demo as run
@@ -515,9 +519,9 @@ the extra `hf`.""")
 
 app.add_typer(data, name="data")
 
-def _known_form(name: str):
+def _known_form(name: str, option: str):
     "Refuse a form that isn't known."
-    if name != "hf": _fail(f"{name}: not a form of data that is known; the one there is: hf (Hugging Face's datasets)")
+    if name != "hf": _fail(f"{option}: {name!r} is unknown; there is hf (Hugging Face's datasets)")
 
 # %% ../../nbs/18i_scripts.cli.ipynb #8f65d0cf
 @data.command("export")
@@ -532,7 +536,7 @@ def data_export(
 
     Example: `oaml data export runs/data --to hf --out runs/hf --agent nano`, then `datasets.load_dataset("runs/hf")`.
     """
-    _known_form(to)
+    _known_form(to, "--to")
     def run():
         from oaml.datasets.hf import export_hf
         return export_hf(folder, out, _prompt_format(agent, set))
@@ -567,7 +571,7 @@ def data_import(
 
     Example: `oaml data import runs/hf --from hf --out runs/again`.
     """
-    _known_form(form)
+    _known_form(form, "--from")
     def run():
         from oaml.datasets.hf import import_hf
         return import_hf(source, out)

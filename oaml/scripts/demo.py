@@ -17,8 +17,9 @@ from tempfile import TemporaryDirectory
 
 from ..apps.app import split_seeds
 from ..apps.catalog import HELD_OUT_APP, load_app
+from ..devices.app_device import SCREEN_SIZE
 from ..evals.closed_loop import run_episodes, save_outcomes
-from ..evals.suites import TOTALS, Suite, evaluate_suite, load_agent, load_suite, total_rows
+from ..evals.suites import TOTALS, Suite, app_suite, evaluate_suite, load_agent, load_suite, total_rows
 from ..ingest.synthetic import generate_synthetic_sessions
 from .eval_policy import named_outcomes, outcomes_path, write_results
 from .inspect import episodes_page
@@ -44,6 +45,7 @@ def demo_config(
 ) -> TrainingConfig:
     "The demo's config, smaller or larger, or for another application."
     stream = dict(DEMO["stream"], sources={app: 1.}, held_out=app == HELD_OUT_APP)
+    if (size := demo_suite(app).size) != SCREEN_SIZE: stream["kinds"] = [dict(size=size)]
     if screens: stream["samples"] = screens
     return TrainingConfig.model_validate(dict(DEMO, output_dir=str(out), stream=stream))
 
@@ -51,7 +53,7 @@ def demo_suite(
     app: str, # a name for `load_app`
 ) -> Suite:
     "What the demo measures on: `calendar-v1`, or another application's goals in turn."
-    return load_suite("calendar-v1") if app == HELD_OUT_APP else Suite(f"demo-{app}", (app,))
+    return load_suite("calendar-v1") if app == HELD_OUT_APP else app_suite(app)
 
 # %% ../../nbs/18h_scripts.demo.ipynb #de300002
 SHOWN_APPS = ("login", "mail", "contacts", "registration")
@@ -99,10 +101,14 @@ def _sized(out: Path, app: str, screens: int|None, minutes: float, times: dict, 
     "The run's config: that of the run that was begun, or one with as many screens as `minutes` take here."
     config = demo_config(out, screens, app)
     if screens: return config
-    if (out/"config.yaml").exists(): return demo_config(out, load_config(out/"config.yaml").stream.samples, app)
+    if (out/"config.yaml").exists():
+        screens = load_config(out/"config.yaml").stream.samples
+        say(f"  going on with the {screens:,} screens that this run was begun with")
+        return demo_config(out, screens, app)
     with _Timed("how fast this machine trains", times, say): rate = training_rate(config)
     screens = screens_for(config, minutes, rate)
-    say(f"  {rate:.1f} screens a second: it will learn from {screens:,} in about {screens/rate/60:.0f} minutes")
+    bounds = "; a demo takes 800 to 16,000, --screens any number" if abs(screens/rate/60/minutes - 1) > .1 else ""
+    say(f"  {rate:.1f} screens a second: it will learn from {screens:,} in about {screens/rate/60:.0f} minutes{bounds}")
     return demo_config(out, screens, app)
 
 def _write_report(out: Path, app: str, suite: Suite, agents: list, rows: list[dict], reports: list, result, config: TrainingConfig,
@@ -144,6 +150,8 @@ def demo(
     """Fine-tune nano on an application; act before and after; report. Leaves `known.html`, `agent`, `sessions`, `results.json`,
     `report.html` and `episodes.html` in `out`. Raises ValueError for an application that is not there, and for no time."""
     if minutes <= 0: raise ValueError(f"minutes: {minutes} is no time to train in; the default is 8")
+    for name, n in dict(episodes=episodes, known=known).items():
+        if n < 1: raise ValueError(f"{name}: {n} is fewer than 1")
     families, say, times = load_app(app).families, print if progress else (lambda *a: None), {}
     out = Path(out or (f"runs/demo-{app.replace(':', '-')}" if app != HELD_OUT_APP else "runs/demo"))
     if shown and not (out/"known.html").exists():

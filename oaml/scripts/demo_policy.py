@@ -138,7 +138,7 @@ def action_difference(
     expected: Action,  # the right one
     predicted: Action, # an agent's
 ) -> str:              # a line
-    "What is right and wrong about a predicted action (seed document 1, section 10)."
+    "What is right and wrong about a predicted action."
     if predicted.type != expected.type: return f"expected {expected!r}: another kind of act"
     far = None if expected.x is None else math.dist((expected.x, expected.y), (predicted.x, predicted.y))
     where = "" if far is None else f", {far:.3f} screen lengths away"

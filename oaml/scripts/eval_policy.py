@@ -69,7 +69,8 @@ def eval_policy(
         if engine is not None: raise ValueError(f"engine: the pages of {MINIWOB_SUITE} have threads of their own; leave it out")
         who = load_agent(agent, None, hosted=hosted) if is_hosted(agent) else miniwob_agent(agent)
         rows, _ = evaluate_miniwob(who, tasks, episodes, split, first_seed, scale, progress)
-    elif tasks is not None: raise ValueError(f"tasks: only {MINIWOB_SUITE} has tasks to choose from, not {app or suite}")
+    elif tasks is not None or scale != 1:
+        raise ValueError(f"{'scale' if tasks is None else 'tasks'}: is for {MINIWOB_SUITE} alone, not for {app or suite or 'login-v1'}")
     else: rows, played = _on_synthetic(app_suite(app) if app else _known_suite(suite or "login-v1"), agent, episodes, split,
                                        first_seed, progress, hosted, engine, probabilities, sessions)
     if out is not None:

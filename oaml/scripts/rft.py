@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['NEAR_REACH', 'RFT_REWARDS', 'PARTED', 'near_target_reward', 'rollout_source', 'rollout_manifest', 'loss_rule',
-           'rft_evaluate', 'paired_success', 'paired_figures', 'RftTrainer', 'torch_norm', 'update_row',
-           'drawer_weights', 'load_drawer', 'workers_of', 'rft_worker', 'play_start', 'rft', 'rft_text']
+           'rft_evaluate', 'paired_success', 'paired_figures', 'RftTrainer', 'update_row', 'drawer_weights',
+           'load_drawer', 'workers_of', 'rft_worker', 'play_start', 'rft', 'rft_text']
 
 # %% ../../nbs/18k_scripts.rft.ipynb #1d75d0fa
 import json
@@ -25,7 +25,7 @@ from fastcore.basics import patch
 from threadpoolctl import threadpool_limits
 
 from ..apps.app import split_seeds
-from ..apps.catalog import load_app
+from ..apps.catalog import HELD_OUT_APP, load_app
 from ..config import load_settings
 from ..datasets.prompts import PromptFormat
 from ..devices.app_device import AppDevice
@@ -130,9 +130,9 @@ def paired_figures(
     if not n: return dict(episodes=0, before=None, after=None, gained=0, lost=0, difference=None, interval=None, p=None)
     changed = gained + lost
     p = min(1., 2*sum(math.comb(changed, k) for k in range(min(gained, lost) + 1))/2**changed)
-    d, half = (gained - lost)/n, 1.96*math.sqrt(changed - (gained - lost)**2/n)/n
+    middle, half = (gained - lost)/(n + 2), 1.96*math.sqrt(changed + 1 - (gained - lost)**2/(n + 2))/(n + 2)
     return dict(episodes=n, before=sum(a for a, _ in pairs)/n, after=sum(b for _, b in pairs)/n, gained=gained, lost=lost,
-                difference=d, interval=[d - half, d + half], p=p)
+                difference=(gained - lost)/n, interval=[middle - half, middle + half], p=p)
 
 # %% ../../nbs/18k_scripts.rft.ipynb #0055f56e
 class RftTrainer(Trainer):
@@ -180,22 +180,14 @@ def train_step(self: RftTrainer,
     for _ in range(rft.epochs):
         row = policy_gradients(self.adapter, window.inputs, loss_rule(rft), rft.temperature, cfg.per_device_train_batch_size,
                                cfg.bf16, self.reference, self.cursor.step, partial(self.call, "after_micro_batch"))
-        norm = torch_norm(self.adapter.trainable_parameters(), cfg.max_grad_norm)
-        self.loss, self.grad_norm, self.lr = row["loss"], norm, self.schedules[0].get_last_lr()[0]
+        self.loss, self.grad_norm = row["loss"], self.clip_gradients()
+        self.lr = self.schedules[0].get_last_lr()[0]
         self._check_finite(window)
         for optimizer in self.optimizers:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
     for schedule in self.schedules: schedule.step()
     self.learnt = row | dict(seconds=time.perf_counter() - began, cpu=time.process_time() - cpu)
-
-def torch_norm(
-    parameters: list,      # whose gradients are shortened in place
-    longest: float|None,   # None: they stay as they are
-) -> float:                # before
-    "The length of all gradients together."
-    from torch.nn.utils import clip_grad_norm_
-    return float(clip_grad_norm_(parameters, longest or math.inf))
 
 # %% ../../nbs/18k_scripts.rft.ipynb #40e54887
 def update_row(
@@ -333,6 +325,16 @@ def play_start(
     return pack_groups(play_groups(drawer, [start_from_json(start)], source.fmt, source.play, seed, version, source.reward, lambda s: limit))
 
 # %% ../../nbs/18k_scripts.rft.ipynb #409e2cdb
+def _check_rft(config: TrainingConfig):
+    "Raise ValueError for what a run of reinforcement learning lacks, or would not heed."
+    cfg, rft = config.training, config.rft
+    if not cfg.max_steps: raise ValueError("training.max_steps: is not set; say how many updates, such as 60")
+    for key, n, why in (("processes", cfg.processes, "learning has one process; --engine and rft.workers are for playing"),
+                        ("gradient_accumulation_steps", cfg.gradient_accumulation_steps, "rft.groups says how many answers an update has")):
+        if key in cfg.model_fields_set and n != 1: raise ValueError(f"training.{key}: {n} is not heeded here: {why}; leave it out")
+    if HELD_OUT_APP in {app.split("@")[0] for app in rft.apps}:
+        raise ValueError(f"rft.apps: {HELD_OUT_APP} is held out, to measure on an application never trained on")
+
 @check_arguments
 def rft(
     config: TrainingConfig|str|os.PathLike, # or the path of one; it has an rft section
@@ -346,9 +348,7 @@ def rft(
     "Practise from a config to a trained agent. Raises ConfigError, TrainingError or ValueError that say what to change."
     if not isinstance(config, TrainingConfig): config = load_config(config, list(overrides))
     if not config.rft: raise ValueError("rft: the config has no such section; see configs/rft.yaml")
-    if config.training.threads:
-        import torch
-        torch.set_num_threads(config.training.threads)
+    _check_rft(config)
     fmt, hooks = config.prompt.prompt_format(), (*hooks, *mirror_hooks(config))
     adapter = load_learner(config, fmt)
     reference = load_learner(config, fmt) if config.rft.reference or config.rft.beta else None

@@ -8,7 +8,6 @@ __all__ = ['pretrain', 'ship', 'collect_visits', 'dagger']
 # %% ../../nbs/18b_scripts.stages.ipynb #e963c068
 import json
 import os
-import shutil
 from pathlib import Path
 
 from ..apps.app import split_seeds
@@ -45,19 +44,19 @@ def pretrain(
 # %% ../../nbs/18b_scripts.stages.ipynb #24ad84a2
 def ship(
     agent: str|os.PathLike, # folder of a trained nano
-    out: str|os.PathLike,   # folder, written anew
+    out: str|os.PathLike,   # folder to write; must not be there
     done: float=0.,         # log-probability margin required before DONE, nats; 0: the agent's own
 ) -> str:                   # SHA-256 of the weights' file, hex
-    "Write a nano's weights in bfloat16, with all that is needed to load it. Raises ValueError for other models."
+    "Write a nano's weights in bfloat16, with all that is needed to load it. Raises ValueError for other models and for a folder that is there."
     import torch
     from oaml.nano.model import NanoAdapter
     from oaml.models.qwen_vl import QwenVLAdapter
-    adapter, out = QwenVLAdapter.load(agent, "cpu"), Path(out)
+    if (out := Path(out)).exists(): raise ValueError(f"{out}: is there already; name a new folder")
+    adapter = QwenVLAdapter.load(agent, "cpu")
     if not isinstance(adapter, NanoAdapter) or adapter.is_lora: raise ValueError(f"{agent}: not a whole nano")
     adapter.base_model = "nano"
     if done: adapter.hold_back(OVER["done"], done)
     adapter.model.to(torch.bfloat16)
-    if out.exists(): shutil.rmtree(out)
     adapter.save(out)
     return sha256((out/"model.safetensors").read_bytes())
 
@@ -98,6 +97,8 @@ def dagger(
     What is finished is not done again. Raises what `train` raises, and ValueError.
     """
     if not isinstance(config, TrainingConfig): config = load_config(config, list(overrides))
+    for name, n in dict(rounds=rounds, episodes=episodes).items():
+        if n < 1: raise ValueError(f"{name}: {n} is fewer than 1")
     if not config.stream or config.stream.lesson != "acting":
         raise ValueError("stream: DAgger needs one that is about acting")
     fmt, out = config.prompt.prompt_format(), Path(config.output_dir)

@@ -128,7 +128,7 @@ def _blamed_on(task: Task) -> Iterator[None]:
 
 # %% ../../nbs/05e_tasks.task_env.ipynb #4ff4d137
 class TaskEnv(EpisodeDriver):
-    "Tasks on a device (seed document 3). Synchronous: what an act is worth is known when it returns. Raises PermissionError."
+    "Tasks on a device. Synchronous: what an act is worth is known when it returns. Raises PermissionError."
     last: TaskStep|None
     def __init__(self,
         device: TaskDevice,               # prepared and acted on; the environment closes it

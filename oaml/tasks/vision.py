@@ -25,7 +25,7 @@ from ..ui.widgets import Widget
 
 # %% ../../nbs/05c_tasks.vision.ipynb #f749e15c
 class TextModel(Protocol):
-    "Reads text (seed document 3, `text_detector` and `text_recognizer`)."
+    "Reads text (`text_detector` and `text_recognizer`)."
     def detect_text(self,
         frame: Frame,      # the screen
         boxes: np.ndarray, # n x 4, pixels
@@ -39,7 +39,7 @@ class TextModel(Protocol):
 
 # %% ../../nbs/05c_tasks.vision.ipynb #a388b34b
 class IconModel(Protocol):
-    "Knows icons (seed document 3, `icon_detector`, `icon_recognizer` and `icon_matcher`)."
+    "Knows icons (`icon_detector`, `icon_recognizer` and `icon_matcher`)."
     def detect_icons(self,
         frame: Frame,      # the screen
         boxes: np.ndarray, # n x 4, pixels
@@ -400,8 +400,8 @@ def _matches(self: TemplateIconModel, image: np.ndarray, target: np.ndarray) -> 
 
 # %% ../../nbs/05c_tasks.vision.ipynb #1d2a8353
 def _torch():
-    "PyTorch, which whoever has a model of the seed's kind has imported. Raises RuntimeError if not."
-    if "torch" not in sys.modules: raise RuntimeError("a model of the seed's kind takes PyTorch's tensors: import torch first")
+    "PyTorch, which whoever has a model of Mobile-Env's kind has imported. Raises RuntimeError if not."
+    if "torch" not in sys.modules: raise RuntimeError("a model of Mobile-Env's kind takes PyTorch's tensors: import torch first")
     return sys.modules["torch"]
 
 def _tensors(frame: Frame, boxes: np.ndarray) -> tuple[Any, list]:
@@ -412,7 +412,7 @@ def _tensors(frame: Frame, boxes: np.ndarray) -> tuple[Any, list]:
 
 # %% ../../nbs/05c_tasks.vision.ipynb #4cc5f885
 class SeedTextModel:
-    "A text model of the seed's kind, as one of ours."
+    "A text model of Mobile-Env's kind, as one of ours."
     def __init__(self,
         model: Any, # has `text_detector(screen, bboxes)` and `text_recognizer(screen, bboxes)`
     ): self.model = model
@@ -431,7 +431,7 @@ class SeedTextModel:
 
 # %% ../../nbs/05c_tasks.vision.ipynb #f39cb63b
 class SeedIconModel:
-    "An icon model of the seed's kind, as one of ours."
+    "An icon model of Mobile-Env's kind, as one of ours."
     def __init__(self,
         model: Any, # has `icon_detector`, `icon_recognizer` and `icon_matcher`
     ): self.model = model
@@ -463,13 +463,13 @@ class SeedIconModel:
 
 # %% ../../nbs/05c_tasks.vision.ipynb #1405545c
 class _AsSeed:
-    "Our models behind the seed's functions."
+    "Our models behind Mobile-Env's functions."
     def __init__(self, text: TextModel, icon: IconModel): self.text, self.icon = text, icon
     def text_detector(self, screen, bboxes): return self.text.detect_text(*_arrays(screen, bboxes))
     def text_recognizer(self, screen, bboxes): return self.text.recognize_text(*_arrays(screen, bboxes))
     def icon_recognizer(self, screen, bboxes): return self.icon.recognize_icons(*_arrays(screen, bboxes))
     def icon_detector(self, screen, bboxes):
-        "The seed's tensor is not ragged: where a box has fewer icons than another, empty boxes of class \"\" follow."
+        "Mobile-Env's tensor is not ragged: where a box has fewer icons than another, empty boxes of class \"\" follow."
         places, names = self.icon.detect_icons(*_arrays(screen, bboxes))
         out = np.zeros((len(places), max(map(len, places), default=0), 4), np.float32)
         for row, p in zip(out, places): row[:len(p)] = p
@@ -484,13 +484,13 @@ class _AsSeed:
 
 # %% ../../nbs/05c_tasks.vision.ipynb #a9f84f50
 def _arrays(screen: Any, boxes: Sequence) -> tuple[Frame, np.ndarray]:
-    "The seed's tensors as a frame and an array."
+    "Mobile-Env's tensors as a frame and an array."
     image = np.asarray(screen).transpose(1, 2, 0).round().clip(0, 255).astype(np.uint8)
     return Frame(image), np.concatenate([np.asarray(b, float).reshape(-1, 4) for b in boxes]) if len(boxes) else np.zeros((0, 4))
 
 def as_seed_model(
     text_model: TextModel=NoTextModel(), # ours
     icon_model: IconModel=NoIconModel(), # ours
-) -> Any:                                # has the seed's five functions, from `text_detector` to `icon_matcher`
-    "Our models for whoever has the seed's tensors."
+) -> Any:                                # has Mobile-Env's five functions, from `text_detector` to `icon_matcher`
+    "Our models for whoever has Mobile-Env's tensors."
     return _AsSeed(text_model, icon_model)

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['log', 'TEMPORARY', 'TrainingError', 'rng_state', 'set_rng_state', 'seed_all', 'undisturbed', 'fingerprint',
            'atomic_folder', 'checkpoints', 'step_of', 'latest_checkpoint', 'changing_state', 'load_changing_state',
-           'environment', 'write_file', 'read_metrics']
+           'environment', 'read_metrics']
 
 # %% ../../nbs/13b_training.checkpoints.ipynb #79d6f603
 import hashlib
@@ -186,17 +186,6 @@ def environment() -> dict:
                 commit=_commit())
 
 # %% ../../nbs/13b_training.checkpoints.ipynb #e9dc25f5
-def write_file(
-    path: Path, # replaced if it is there
-    text: str   # its new text
-):
-    "Write a small file whole or not at all."
-    tmp = path.with_name(TEMPORARY + path.name)
-    tmp.write_text(text, encoding="utf-8")
-    sync(tmp)
-    tmp.replace(path)
-    sync(path.parent)
-
 def read_metrics(
     out_dir: str|Path # a run's folder
 ) -> list[dict]:      # training rows and evaluation rows, in order

@@ -68,7 +68,7 @@ class DataSection(Section):
     app: str = Field("login", min_length=1, description="synthetic application that the sessions come from")
     sessions: Count = Field(256, description="how many sessions to generate")
     seed: Seed = Field(0, description="first seed of the generated sessions")
-    recovery: Share = Field(0.0, description="share of episodes that wander off and find back")
+    recovery: Share = Field(0.0, description="share of episodes that begin disturbed: the oracle finds back")
     questions: Natural = Field(0, description="further questions asked about each screen in the same conversation")
     place_weight: Share = Field(1.0, description="weight in the loss of their answers with places; others have 1")
     themes: str = Field("train", min_length=1, description="theme family; train = all but the held-out one")
@@ -136,12 +136,12 @@ class TrainingSection(Section):
     max_grad_norm: Positive|None = Field(1.0, description="gradients longer than this are shortened; null = never")
     optimizer: Literal["adamw", "muon"] = Field("adamw", description="muon: hidden matrices by Muon, the rest by AdamW")
     betas: tuple[Decay, Decay] = Field((0.9, 0.999), strict=False, description="AdamW's two moving averages")
-    bf16: bool|None = Field(None, description="bfloat16 autocast; null = where the processor has it in hardware")
+    bf16: bool|None = Field(None, description="bfloat16 autocast; null = where the processor has it in hardware, but not in oaml rft")
     labels: Literal["assistant", "full"] = Field("assistant", description="which tokens carry loss")
     freeze_vision: bool = Field(False, description="leave the vision tower as it is")
     prefetch: bool = Field(True, description="prepare the next batch in a thread while this one is computed")
     seed: Seed = Field(0, description="seed of the sample order, dropout and new weights")
-    threads: Count|None = Field(None, description="CPU threads; null = torch's choice, or 1 of each process")
+    threads: Count|None = Field(None, description="CPU threads; null = PyTorch's choice, or one each if processes > 1")
     processes: Count = Field(1, description="CPU processes that share the forward passes of a step")
 
 # %% ../../nbs/13a_training.config.ipynb #741e8840
@@ -263,6 +263,7 @@ def metric_names(
     "The figures that `oaml train` has of an evaluation in this run."
     from oaml.apps.catalog import TRAIN_APPS
     stream, names = config.stream, METRICS["played"] + METRICS["recorded"]
+    if config.rft: return (*METRICS["played"], "success_with_retries")
     if config.logging.eval_path and not (stream and stream.lesson == "reading"): return METRICS["recorded"]
     if not stream: return names
     sources = {**stream.sources, **{app: 1 for kind in stream.kinds for app in kind.sources}} or TRAIN_APPS
@@ -519,7 +520,7 @@ def knobs() -> list[dict]:
     for name in key_names():
         *section, key = name.split(".")
         field = section_of(tuple(section)).model_fields[key]
-        default = json.dumps(field.default, default=list)
+        default = json.dumps(field.default, default=lambda model: model.model_dump())
         rows.append(dict(name=name, type=type_name(field.annotation), default=default, meaning=field.description))
     return rows
 
@@ -530,4 +531,5 @@ def type_name(
     if get_origin(annotation) is Literal: return " or ".join(get_args(annotation))
     kinds = members(annotation)
     if len(kinds) > 1: return " or ".join("null" if k is NoneType else type_name(k) for k in kinds)
-    return str(kinds[0]).replace("typing.", "") if get_args(kinds[0]) else kinds[0].__name__
+    kind, inside = get_origin(kinds[0]) or kinds[0], [k for k in get_args(kinds[0]) if isinstance(k, type) or get_origin(k)]
+    return kind.__name__ + f"[{', '.join(map(type_name, inside))}]"*bool(inside)

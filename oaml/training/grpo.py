@@ -57,7 +57,7 @@ def kl_k3(
 ) -> Tensor:            # of each token, never negative
     "Schulman's third estimate of the divergence from the other model (http://joschu.net/blog/kl-approx.html)."
     change = other - log_probs
-    return change.exp() - change - 1
+    return change.expm1() - change
 
 # %% ../../nbs/13g_training.grpo.ipynb #3b240b1b
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def clipped_loss(
     tokens: float|None=None,      # likewise
 ) -> tuple[Tensor, Tensor]:       # the loss, a scalar; and where clipping acted, bool, shape of the ratios
     "The clipped policy loss. Raises ValueError if a reference is missing."
-    if rule.beta and reference is None: raise ValueError(f"beta: {rule.beta} needs the reference's log-probabilities")
+    if rule.beta and reference is None: raise ValueError(f"beta: {rule.beta} needs the reference's log-probabilities; pass `reference`, or set beta=0")
     if advantages.ndim == 1: advantages = advantages[:, None]
     ratio = importance_ratios(log_probs, old, mask, rule.ratio)
     near = ratio.clamp(1 - rule.epsilon, 1 + rule.high)
@@ -112,7 +112,7 @@ def clipped_loss(
 # %% ../../nbs/13g_training.grpo.ipynb #4d2d93a6
 @dataclass
 class TaskStatus:
-    "How an answer to a task fared (seed document 2)."
+    "How an answer to a task fared, with AgentCPM-GUI's fields."
     task_id: int                   # of the data's record
     completion_id: UUID = field(default_factory=uuid4)  # of the answer
     score: float=0.                # reward
@@ -121,7 +121,7 @@ class TaskStatus:
 
 @dataclass
 class TaskAndContent:
-    "A task's data with its status (seed document 2)."
+    "A task's data with its status, with AgentCPM-GUI's fields."
     data: dict          # what `_process_inputs` takes
     status: TaskStatus  # how it fared
 
@@ -144,7 +144,7 @@ def _process_inputs(
     stops: set[int],                               # ids that end an answer
     pad: int=0,                                    # id behind the end
 ) -> dict:
-    "A batch of answers (seed document 2): prompt_inputs, completion_ids, completion_mask, advantages, prompt_len, step_ids."
+    "A batch of answers as AgentCPM-GUI's trainer has it: prompt_inputs, completion_ids, completion_mask, advantages, prompt_len, step_ids."
     wanted = {"id", "prompt", "completion_ids", "advantage", "reward", "step_id"}
     for k, x in enumerate(inputs):
         if lacks := wanted - x.keys(): raise ValueError(f"inputs[{k}]: has no {', '.join(sorted(lacks))}")

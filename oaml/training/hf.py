@@ -12,7 +12,7 @@ from torch.utils.data import Dataset
 
 # %% ../../nbs/13f_training.hf.ipynb #ecbe77af
 class SampleDataset(Dataset):
-    "Any sequence of samples as PyTorch's `Dataset` (seed document 1, 7.3)."
+    "Any sequence of samples as PyTorch's `Dataset`."
     def __init__(self,
         samples: Sequence[dict],  # `NextActionDataset`, a list, ...
     ): self.samples = samples

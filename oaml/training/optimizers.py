@@ -25,7 +25,9 @@ def lr_factor(
     warmup = math.ceil(warmup_ratio*total)
     if step < warmup: return (step + 1)/warmup
     done = min(1., (step - warmup)/max(1, total - warmup))
-    return dict(cosine=.5*(1 + math.cos(math.pi*done)), linear=1 - done, constant=1.)[kind]
+    kinds = dict(cosine=.5*(1 + math.cos(math.pi*done)), linear=1 - done, constant=1.)
+    if kind not in kinds: raise ValueError(f"kind: {kind!r} is none of {', '.join(kinds)}")
+    return kinds[kind]
 
 # %% ../../nbs/13d_training.optimizers.ipynb #b88c1903
 def weight_kinds(
@@ -48,8 +50,8 @@ def nearest_orthogonal(
     matrix: torch.Tensor,                     # [m, n], a gradient
     coefficients: tuple[float, float, float], # of x, x**3 and x**5: they take all x in (0, 1] to about 1
     steps: int,                               # Newton-Schulz iterations
-) -> torch.Tensor:                            # [m, n], all singular values about 1
-    "The matrix with all its singular values made equal, by products alone."
+) -> torch.Tensor:                            # [m, n]
+    "Approximately the nearest orthogonal matrix, by products alone: singular values between about 0.7 and 1.2."
     a, b, c = coefficients
     x = matrix.T if matrix.shape[0] > matrix.shape[1] else matrix
     x = x/x.norm().clamp(min=1e-7)

@@ -27,11 +27,11 @@ from fastcore.basics import patch
 from torch import nn
 from tqdm import tqdm
 
+from ..ingest.store import write_atomic
 from ..models.cards import flaw
 from .checkpoints import (TEMPORARY, TrainingError, atomic_folder, changing_state, checkpoints,
                                        environment, fingerprint, latest_checkpoint, load_changing_state, log,
-                                       read_metrics, rng_state, seed_all, set_rng_state, step_of, undisturbed,
-                                       write_file)
+                                       read_metrics, rng_state, seed_all, set_rng_state, step_of, undisturbed)
 from .config import TrainingConfig, changed_keys, config_text, read_text, read_yaml
 from .helpers import Helpers, gradients
 from .optimizers import lr_factor, make_optimizers
@@ -249,13 +249,18 @@ def train_step(self: Trainer,
         total += gradients(self.adapter, [inputs], window.tokens, cfg.bf16)
         self.call("after_micro_batch")
     if self.helpers: total += self.helpers.collect()
-    norm = nn.utils.clip_grad_norm_(self.adapter.trainable_parameters(), cfg.max_grad_norm or math.inf)
-    self.loss, self.grad_norm, self.lr = float(total), float(norm), self.schedules[0].get_last_lr()[0]
+    self.loss, self.grad_norm, self.lr = float(total), self.clip_gradients(), self.schedules[0].get_last_lr()[0]
     self._check_finite(window)
     for optimizer, schedule in zip(self.optimizers, self.schedules):
         optimizer.step()
         schedule.step()
         optimizer.zero_grad(set_to_none=True)
+
+@patch
+def clip_gradients(self: Trainer) -> float: # before
+    "Shorten all gradients together to `training.max_grad_norm`; their norm."
+    longest = self.config.training.max_grad_norm or math.inf
+    return float(nn.utils.clip_grad_norm_(self.adapter.trainable_parameters(), longest))
 
 @patch
 def _check_finite(self: Trainer, window: Window):
@@ -336,12 +341,12 @@ def open_run(self: Trainer,
         raise TrainingError(f"{self.out_dir} already holds a run; go on with it by resume=True, "
                             "or choose another output_dir")
     if begun: self._check_same()
-    elif resume: log.info("%s holds no run yet; starting from the beginning", self.out_dir)
+    elif resume: log.warning("%s holds no run yet; starting from the beginning", self.out_dir)
     for left in self.out_dir.glob(TEMPORARY + "*"): shutil.rmtree(left) if left.is_dir() else left.unlink()
     self._write_environment()
-    write_file(self.out_dir/"data.json", json.dumps(self.data_manifest, indent=1))
-    write_file(self.out_dir/"config.yaml", config_text(self.given, given=True))
-    write_file(self.out_dir/"resolved.yaml", config_text(self.config))
+    texts = {"data.json": json.dumps(self.data_manifest, indent=1), "config.yaml": config_text(self.given, given=True),
+             "resolved.yaml": config_text(self.config)}
+    for name, text in texts.items(): write_atomic(self.out_dir/name, text.encode())
 
 # %% ../../nbs/13e_training.trainer.ipynb #d130ffff
 @patch
@@ -371,7 +376,7 @@ def _write_environment(self: Trainer):
         differ = [f"{k} {before.get(k)} -> {v}" for k, v in now.items() if before.get(k) != v]
         log.warning("resumed in another environment, so the bits may differ: %s", ", ".join(differ))
         earlier.append(before)
-    write_file(path, json.dumps(now | (dict(earlier=earlier) if earlier else {}), indent=1))
+    write_atomic(path, json.dumps(now | (dict(earlier=earlier) if earlier else {}), indent=1).encode())
 
 # %% ../../nbs/13e_training.trainer.ipynb #02d28583
 @patch
