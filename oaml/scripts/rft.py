@@ -164,7 +164,7 @@ class RftTrainer(Trainer):
         except RuntimeError as e: raise TrainingError(f"step {step + 1}: {e}") from e
         experiences = self.dataset.experiences(groups)
         new = Counter({k: v - before[k] for k, v in self.dataset.counts.items()})
-        won = f" ({new['success']/new['rollouts']:.0%} of {new['rollouts']} attempts succeeded)" if new["rollouts"] else ""
+        won = f" ({new['success']/new['rollouts']:.0%} of {new['rollouts']} rollouts succeeded)" if new["rollouts"] else ""
         self.bar.set_description_str("learning" + won)
         self.played = dict(new=new, seconds=time.perf_counter() - began, cpu=time.process_time() - cpu, groups=groups)
         return Window(0, [[x.id] for x in experiences], experiences, float(sum(len(x.drawn.ids) for x in experiences)))
@@ -317,7 +317,7 @@ def play_start(
     weights: bytes,  # safetensors, from `drawer_weights`
     version: int,    # of them
     start: list,     # from `start_to_json`
-    limit: int|None, # steps of an attempt from there
+    limit: int|None, # steps of a rollout from there
     seed: int,       # sampling seed
 ) -> tuple[str, list[bytes]]: # a group, from `pack_groups`
     "What a worker of an engine does: it plays one group."
