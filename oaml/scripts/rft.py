@@ -329,9 +329,10 @@ def _check_rft(config: TrainingConfig):
     "Raise ValueError for what a run of reinforcement learning lacks, or would not heed."
     cfg, rft = config.training, config.rft
     if not cfg.max_steps: raise ValueError("training.max_steps: is not set; say how many updates, such as 60")
-    for key, n, why in (("processes", cfg.processes, "learning has one process; --engine and rft.workers are for playing"),
-                        ("gradient_accumulation_steps", cfg.gradient_accumulation_steps, "rft.groups says how many answers an update has")):
-        if key in cfg.model_fields_set and n != 1: raise ValueError(f"training.{key}: {n} is not heeded here: {why}; leave it out")
+    for key, why in dict(processes="learning has one process; --engine and rft.workers are for playing",
+                         gradient_accumulation_steps="rft.groups says how many answers an update has").items():
+        if (n := getattr(cfg, key)) not in (1, type(cfg).model_fields[key].default):
+            raise ValueError(f"training.{key}: {n} is not heeded here: {why}; leave it out")
     if HELD_OUT_APP in {app.split("@")[0] for app in rft.apps}:
         raise ValueError(f"rft.apps: {HELD_OUT_APP} is held out, to measure on an application never trained on")
 
