@@ -2,7 +2,7 @@
 
 python bench/rft.py [--groups 4]  writes bench/rft.json and bench/rft.md.
 
-Seconds a group, split into drawing, scoring and learning. Single steps only: TRL has no place for a fresh screen at each step. Both start from the shipped nano, on one thread,
+Seconds a group, split into drawing, scoring and learning. Single steps only: TRL plays many steps as one growing chat, oaml asks anew on each screen. Both start from the shipped nano, on one thread,
 vision frozen, one prompt an update (of prompts of different lengths TRL 1.16 makes tensors that do not fit each other with
 nano's processor, which reads screens), and take turns. Counted is the processor's time of this process, which a busy machine
 stretches less than the clock's.

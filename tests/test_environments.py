@@ -38,14 +38,14 @@ def wait_until(holds, what):
 # ---- Redis ----
 
 class Redis:
-    "An append-only server on a socket of its own."
+    "A server on a socket of its own that writes every step down before it answers: `everysec` may keep two seconds back while the disk is busy."
     def __init__(self, folder):
         self.folder, self.socket = folder, str(folder/"s")
         self.start()
 
     def start(self):
         self.process = subprocess.Popen([REDIS, "--port", "0", "--unixsocket", self.socket, "--dir", str(self.folder), "--save", "",
-                                         "--appendonly", "yes"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                                         "--appendonly", "yes", "--appendfsync", "always"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         import redis
         def answers():
             assert self.process.poll() is None, "redis-server ended"

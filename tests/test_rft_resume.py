@@ -24,7 +24,7 @@ def paid_by_chance(rollout):
 
 
 def run(out_dir, kill=None):
-    "Practise with a random model in `out_dir`, short attempts; `kill` names the place where the process dies."
+    "Practise with a random model in `out_dir`, short rollouts; `kill` names the place where the process dies."
     import torch
 
     from oaml.apps.catalog import load_app

@@ -164,7 +164,7 @@ class RftTrainer(Trainer):
         except RuntimeError as e: raise TrainingError(f"step {step + 1}: {e}") from e
         experiences = self.dataset.experiences(groups)
         new = Counter({k: v - before[k] for k, v in self.dataset.counts.items()})
-        won = f" ({new['success']/new['rollouts']:.0%} of {new['rollouts']} attempts succeeded)" if new["rollouts"] else ""
+        won = f" ({new['success']/new['rollouts']:.0%} of {new['rollouts']} rollouts succeeded)" if new["rollouts"] else ""
         self.bar.set_description_str("learning" + won)
         self.played = dict(new=new, seconds=time.perf_counter() - began, cpu=time.process_time() - cpu, groups=groups)
         return Window(0, [[x.id] for x in experiences], experiences, float(sum(len(x.drawn.ids) for x in experiences)))
@@ -317,7 +317,7 @@ def play_start(
     weights: bytes,  # safetensors, from `drawer_weights`
     version: int,    # of them
     start: list,     # from `start_to_json`
-    limit: int|None, # steps of an attempt from there
+    limit: int|None, # steps of a rollout from there
     seed: int,       # sampling seed
 ) -> tuple[str, list[bytes]]: # a group, from `pack_groups`
     "What a worker of an engine does: it plays one group."
@@ -329,9 +329,10 @@ def _check_rft(config: TrainingConfig):
     "Raise ValueError for what a run of reinforcement learning lacks, or would not heed."
     cfg, rft = config.training, config.rft
     if not cfg.max_steps: raise ValueError("training.max_steps: is not set; say how many updates, such as 60")
-    for key, n, why in (("processes", cfg.processes, "learning has one process; --engine and rft.workers are for playing"),
-                        ("gradient_accumulation_steps", cfg.gradient_accumulation_steps, "rft.groups says how many answers an update has")):
-        if key in cfg.model_fields_set and n != 1: raise ValueError(f"training.{key}: {n} is not heeded here: {why}; leave it out")
+    for key, why in dict(processes="learning has one process; --engine and rft.workers are for playing",
+                         gradient_accumulation_steps="rft.groups says how many answers an update has").items():
+        if (n := getattr(cfg, key)) not in (1, type(cfg).model_fields[key].default):
+            raise ValueError(f"training.{key}: {n} is not heeded here: {why}; leave it out")
     if HELD_OUT_APP in {app.split("@")[0] for app in rft.apps}:
         raise ValueError(f"rft.apps: {HELD_OUT_APP} is held out, to measure on an application never trained on")
 

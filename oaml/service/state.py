@@ -294,7 +294,7 @@ def missing_redis() -> str|None:
     return None if importlib.util.find_spec("redis") else 'redis: not installed; pip install "oaml[scale]"'
 
 class RedisState:
-    "Loans that several workers share. Needs a Redis server, append-only if it may be restarted, and the extra `scale`."
+    "Loans that several workers share. Needs the extra `scale` and a Redis server; one that may be restarted has `appendonly yes`, `appendfsync always`."
     def __init__(self,
         connection: dict|None=None,  # arguments of `redis.asyncio.Redis`, such as host and port
         prefix: str="oaml",          # of all keys
