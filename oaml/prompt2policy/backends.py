@@ -26,7 +26,7 @@ from typing import Any, Protocol
 from fastcore.basics import patch
 from pydantic import ValidationError
 
-from ..devices.wire import nearest
+from ..schemas.sessions import nearest
 from .contracts import (LoopConfig, RecordError, RunStatus, StartSessionRequest, StrictRecord,
                                           parse_record, record_problem)
 from .loop import new_session

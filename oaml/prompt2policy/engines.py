@@ -23,7 +23,7 @@ from fastcore.basics import patch
 from ..apps.catalog import APPS, load_app
 from ..devices.app_device import AppDevice
 from ..devices.episode import EpisodeDriver
-from ..devices.wire import nearest
+from ..schemas.sessions import nearest
 from .contracts import EnvInfo, TrainConfig
 from .records import P2PSettings
 from ..ui.layout import Element

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 import numpy as np
 from fastcore.basics import patch
 
-from ..devices.wire import nearest
+from ..schemas.sessions import nearest
 from ..models.api_adapter import ApiError
 from .analysis import aggregate, guardrails, trajectory_metrics
 from .authors import SubmitCriteria, author_judge, author_reward, elicit_criteria, repair_reward, task_text

@@ -17,7 +17,8 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, Field, ValidationError
 
-from ..devices.wire import STRICT, nearest
+from ..devices.wire import STRICT
+from ..schemas.sessions import nearest
 from .task import Task, task_class
 from .worker import TaskDeadlines
 

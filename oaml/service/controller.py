@@ -24,7 +24,7 @@ from fastcore.basics import patch
 
 from ..devices.daemon import (LOCAL_HOSTS, Access, BareLease, DaemonServer, DirectRoutes, LeaseTable, Refusal, ServiceRoute, http_answer,
                                  request_number, serve_in_thread, service_app)
-from ..devices.wire import nearest
+from ..schemas.sessions import nearest
 from .records import SampleStatus, nearest_index
 from .worker import LastAnswers, http_address, open_server, read_request, session_number
 

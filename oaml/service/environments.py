@@ -18,13 +18,13 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
 from fastcore.basics import patch
 
 from ..ingest.engines import ActorEngine, ProcessEngine
+from ..schemas.sessions import nearest
 from .delegation import (
     EnvironmentController, EnvironmentDelegation, EnvironmentFailed, EnvironmentsBusy, EnvironmentSession, SessionExpired)
 from .state import LEASE_S, EnvironmentRecord, MemoryState, RedisState, create_state
@@ -435,9 +435,8 @@ def create_controller(
              and not (env_driver in OBJECT_DRIVERS and env_driver != "ray")]
     for key in options:
         if key in known: continue
-        near = get_close_matches(key, [*known, "state_driver", "state_options", "lease_s"], 1)
         raise ValueError(f"env_options: {key!r} is unknown to {env_driver}, which has {', '.join(known) or 'none'}"
-                         + (f"; did you mean {near[0]!r}?" if near else ""))
+                         + nearest(key, [*known, "state_driver", "state_options", "lease_s"]))
     if isinstance(state_driver, str):
         named = dict(prefix=f"oaml:{delegation.get_name()}:{env_driver}") | (state_options or {})
         state_driver = create_state(state_driver, **named)
