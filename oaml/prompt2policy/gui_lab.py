@@ -238,7 +238,7 @@ def train_nano(
     config: TrainConfig,     # how
 ) -> TrainSummary|None:      # None if it failed: the status says why
     "Train one seed and write everything down; a run that is complete is only read. One that is stopped begins anew the next time."
-    if summary := record.read_summary(): return summary
+    if summary := record.finished_run(config, source): return summary
     record.begin_run(config, source)
     try:
         check_practice(config)

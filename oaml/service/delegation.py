@@ -230,6 +230,8 @@ async def _allot(self: EnvironmentController, session: str, subtype: str, immuta
 def _checked(self: EnvironmentController, subtypes: str|list[str]) -> list[str]:
     "The subtypes as a list. Raises ValueError for one that the delegation doesn't have."
     subtypes, known = [subtypes] if isinstance(subtypes, str) else list(subtypes), self.delegation.get_subtypes()
+    if not subtypes: raise ValueError(f"subtypes: there are none; give one or more of {', '.join(known)}")
+    if twice := {s for s in subtypes if subtypes.count(s) > 1}: raise ValueError(f"subtypes: {min(twice)!r} is there twice; a session has one of each")
     for s in subtypes:
         if s in known: continue
         raise ValueError(f"subtype {s!r} is none of {self.delegation.get_name()}'s: {', '.join(known)}" + nearest(s, known))
