@@ -51,7 +51,7 @@ def in_process(seconds, draw=True):
 
 
 def one_page(seconds, tree=False):
-    "The application's HTML face on one page."
+    "The application as HTML on one page."
     with Chromium() as chromium:
         device = HtmlDevice(APP, tree=tree, chromium=chromium)
         return rate(device.perform, lambda: device.reset(SEED), acts(), seconds)

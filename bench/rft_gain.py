@@ -3,13 +3,17 @@
 
 The shipped nano and the newest checkpoint of RUN (a folder of `oaml rft`, or of any other training that began with nano) play
 the same validation episodes greedily, without retries and with `PolicyAgent`'s. Goals that hold at the start are left out and
-counted. Blocks of 20 episodes are written as they end, in RUN/gain: stopped, the same command goes on.
+counted. Blocks of 20 episodes are written as they end, in RUN/gain, nano's own in a folder `nano` beside RUN, which other runs
+share: stopped, the same command goes on. With `--split test` the results are `paired_test.json`: once, at the end.
 """
 import argparse
 import json
+import multiprocessing
 import re
 import shutil
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 from oaml.apps.app import split_seeds
@@ -49,22 +53,27 @@ def by_family(before, after):
     return [rows[f] for f in sorted(rows)]
 
 
-def main(run, app, episodes, out):
-    seeds, checkpoint, table = split_seeds("validation", episodes), latest_checkpoint(run), []
-    (run/"gain").mkdir(exist_ok=True)
-    for retries in (0, 4):
-        both = [played(folder, who, app, seeds, retries, run/f"gain/{who}-{retries}.json")
-                for who, folder in (("nano", "nano"), (checkpoint.name, checkpoint/"adapter"))]
+def main(run, app, split, episodes, retries, processes, out):
+    seeds, checkpoint, table = split_seeds(split, episodes), latest_checkpoint(run), []
+    agents = {"nano": ("nano", run.parent/"nano"), checkpoint.name: (checkpoint/"adapter", run/"gain")}
+    for _, known in agents.values(): known.mkdir(exist_ok=True)
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
+        columns = {(n, who): pool.submit(played, folder, who, app, seeds, n, known/f"{app}-{split}-{who}-{n}.json")
+                   for n, (who, (folder, known)) in product(retries, agents.items())}
+        columns = {key: future.result() for key, future in columns.items()}
+    for n in retries:
+        both = [columns[n, who] for who in agents]
         assert [r["seed"] for r in both[0]] == [r["seed"] for r in both[1]]
         pairs = {a["seed"]: (a["success"], b["success"]) for a, b in zip(*both) if not a["presatisfied"]}
         shares = {f"{what}_{when}": sum(r[what] for r in rows)/len(rows)
                   for when, rows in zip(("before", "after"), both) for what in ("reached", "done")}
-        table.append(dict(app=app, retries=retries, **paired_figures(list(pairs.values())), **shares,
+        table.append(dict(app=app, retries=n, **paired_figures(list(pairs.values())), **shares,
                           n_presatisfied=len(seeds) - len(pairs), families=by_family(*both), pairs=pairs))
         print({name: v for name, v in table[-1].items() if name not in ("families", "pairs")})
     out.mkdir(parents=True, exist_ok=True)
-    found = json.dumps(dict(checkpoint=checkpoint.name, first_seed=seeds[0], rows=table), indent=1)
-    (out/"paired.json").write_text(re.sub(r"\[\s+(true|false),\s+(true|false)\s+\]", r"[\1, \2]", found) + "\n")  # a pair a line
+    found = json.dumps(dict(checkpoint=checkpoint.name, split=split, first_seed=seeds[0], rows=table), indent=1)
+    found = re.sub(r"\[\s+(true|false),\s+(true|false)\s+\]", r"[\1, \2]", found) + "\n"  # a pair a line
+    (out/("paired.json" if split == "validation" else f"paired_{split}.json")).write_text(found)
     for name in KEPT: shutil.copy(run/name, out)
 
 
@@ -72,8 +81,12 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path, help="its folder")
     parser.add_argument("--app", default="files", help="application (files)")
-    parser.add_argument("--episodes", type=int, default=300, help="of the validation split (300)")
+    parser.add_argument("--split", default="validation", choices=("validation", "test"), help="whose episodes (validation)")
+    parser.add_argument("--episodes", type=int, default=300, help="how many (300)")
+    parser.add_argument("--retries", type=int, nargs="+", default=(0, 4), help="of the agents, a table row each (0 4)")
+    parser.add_argument("--processes", type=int, default=2, help="that play, one agent each (2)")
     parser.add_argument("--name", help="of the results' folder in experiments/rft (that of the application)")
     parser.add_argument("--out", type=Path, help="folder for the results instead")
     given = parser.parse_args()
-    main(given.run, given.app, given.episodes, given.out or Path(__file__).parents[1]/"experiments/rft"/(given.name or given.app))
+    main(given.run, given.app, given.split, given.episodes, given.retries, given.processes,
+         given.out or Path(__file__).parents[1]/"experiments/rft"/(given.name or given.app))

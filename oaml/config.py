@@ -53,6 +53,7 @@ def find_api_key(
     known: Settings|None=None,     # None: the global `settings`
 ) -> SecretStr:
     "The key to use. Raises ValueError that names the variable if there is none."
+    if provider not in PROVIDERS: raise ValueError(f"provider: {provider!r} is none of {', '.join(PROVIDERS)}")
     name = f"{provider}_api_key"
     if explicit: return explicit if isinstance(explicit, SecretStr) else SecretStr(explicit)
     if found := getattr(settings if known is None else known, name): return found

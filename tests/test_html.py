@@ -1,4 +1,4 @@
-"The HTML face in a real Chromium: every application looks and acts there as it does in Pillow."
+"The HTML renderer in a real Chromium: every application looks and acts there as it does in Pillow."
 import pytest
 
 from oaml.apps.catalog import APPS

@@ -51,7 +51,7 @@ def begin(address, key=KEY):
 
 def test_a_killed_worker_is_done_without():
     from oaml.runtime.workers import RolloutServer, WorkedSource
-    with WorkedSource(*pieces(), workers=0, room=2, deadline=300) as source, RolloutServer(source, lambda drawer: b"w", key=KEY) as server:
+    with WorkedSource(*pieces(), workers=0, room=2, deadline=300) as source, RolloutServer(source, lambda actor: b"w", key=KEY) as server:
         workers = [begin(server.address) for _ in range(2)]
         for version in range(3):
             groups = source.next_groups(Dice(), version)
@@ -67,7 +67,7 @@ def test_a_killed_worker_is_done_without():
 
 def test_a_worker_ends_with_its_learner():
     from oaml.runtime.workers import RolloutServer, WorkedSource
-    with WorkedSource(*pieces(), workers=0, room=2, deadline=300) as source, RolloutServer(source, lambda drawer: b"w", key=KEY) as server:
+    with WorkedSource(*pieces(), workers=0, room=2, deadline=300) as source, RolloutServer(source, lambda actor: b"w", key=KEY) as server:
         worker = begin(server.address)
         source.next_groups(Dice(), 0)
         source.close()
@@ -89,7 +89,7 @@ def dies(*call): os._exit(1)
 
 def engine_source(engine, play_start):
     from oaml.runtime.workers import EngineSource
-    return EngineSource(*pieces(), engine=engine, weights=lambda drawer: b"w", play_start=play_start, deadline=300.)
+    return EngineSource(*pieces(), engine=engine, weights=lambda actor: b"w", play_start=play_start, deadline=300.)
 
 
 def test_processes_of_an_engine_play_as_this_one_does():

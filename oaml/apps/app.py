@@ -13,6 +13,7 @@ import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
+from numbers import Integral
 from random import Random
 from typing import Any, Protocol
 
@@ -221,7 +222,8 @@ SPLITS = dict(train=(0, 1_000_000), validation=(1_000_000, 2_000_000), test=(2_0
 def split_of(
     seed: int, # 0 to 2,999,999
 ) -> str:      # "train", "validation" or "test"
-    "The split a seed belongs to. Raises ValueError outside of all."
+    "The split a seed belongs to. Raises ValueError outside of all, TypeError for what is no whole number."
+    if isinstance(seed, bool) or not isinstance(seed, Integral): raise TypeError(f"seed: {seed!r} ({type(seed).__name__}) is not a whole number")
     for name, (lo, hi) in SPLITS.items():
         if lo <= seed < hi: return name
     there = ", ".join(f"{name} is {lo} to {hi-1}" for name, (lo, hi) in SPLITS.items())

@@ -34,7 +34,7 @@ from .device import (AdbCommand, Call, ClearCache, ClearCacheRandomActivity, Dev
                               Rotate, ShellCommand, StartAccessibilityService, StartActivity, StartIntent,
                               StartRandomActivity, StartScreenPinning, Tap, UninstallPackage, full_activity)
 from .hierarchy import from_xml
-from ..schemas.sessions import Action
+from ..schemas.sessions import Action, split_chord
 from ..ui.events import (LONG_MS, PRESS_MS, SETTLE_MS, WAIT_MS, Event, KeyDown, PointerDown, PointerMove, PointerUp,
                             Answer, Text, Tick, Wheel)
 from ..ui.layout import Element
@@ -74,7 +74,8 @@ def key_commands(
     sdk: int=34,  # level of the phone's interface
 ) -> list[str]:
     "The lines that press a key or a chord."
-    parts = key[:-2].split("+") + ["+"] if key.endswith("++") else key.split("+")
+    mods, last = split_chord(key)
+    parts = [*mods, last]
     if unknown := [p for p in parts if p not in _KEY_NAMES]: return [_note(f"{key}: Android has no key {unknown[0]!r}")]
     names = " ".join(f"KEYCODE_{_KEY_NAMES[p]}" for p in parts)
     if len(parts) == 1: return [f"input keyevent {names}"]

@@ -19,7 +19,7 @@ from ..apps.catalog import load_app
 from .device import (Call, ClearCache, DeviceError, DisableAnimations, ForceStop, Frame, GrantPermissions,
                               PressButton, Rotate, StartActivity, StartAccessibilityService, StartScreenPinning, Tap,
                               full_activity)
-from ..schemas.sessions import Action
+from ..schemas.sessions import DEVICE_BUTTONS, Action
 from ..ui.events import PRESS_MS, Event, KeyDown, PointerDown, PointerMove, PointerUp, Tick, compile_action
 from ..ui.layout import Element
 from ..ui.themes import Theme, form_of, theme_for
@@ -189,11 +189,15 @@ class AppSnapshot:
     running: bool         # False while the application is stopped
 
 # %% ../../nbs/04b_devices.app_device.ipynb #aff430c5
+def _layers(app: App) -> str:
+    "An application's name, with what it is wrapped in."
+    return f"{type(app).__name__}({_layers(app.app)})" if hasattr(app, "app") else app.name
+
 @patch
 def snapshot(self: AppDevice) -> AppSnapshot:
     "This moment of the episode."
     s = self._require_episode()
-    return AppSnapshot(s.app.name, s.size, s.seed, s.stage.theme, s.start, s.screen, s.running)
+    return AppSnapshot(_layers(s.app), s.size, s.seed, s.stage.theme, s.start, s.screen, s.running)
 
 @patch
 def restore(self: AppDevice,
@@ -202,8 +206,8 @@ def restore(self: AppDevice,
 ) -> Frame:
     "Go on from that moment. Raises DeviceError for another application's or another size's."
     if self.closed: raise DeviceError(CLOSED)
-    if (moment.app, moment.size) != (self.app.name, self.size):
-        raise DeviceError(f"restore: the moment is one of {moment.app} at {moment.size}, this is {self.app.name} at {self.size}")
+    if (moment.app, moment.size) != (_layers(self.app), self.size):
+        raise DeviceError(f"restore: the moment is one of {moment.app} at {moment.size}, this is {_layers(self.app)} at {self.size}")
     self.stage, self.start, self.screen = Stage(self.app, moment.theme, self.size), moment.start, moment.screen
     self.seed, self.running, self.effect, self._log = moment.seed, moment.running, False, []
     return self.look(draw)
@@ -213,7 +217,7 @@ def package_of(
     app: App, # an application
 ) -> str:     # such as "app.oaml.login"
     "The name under which tasks know an application."
-    return f"app.oaml.{app.name.split('@')[0]}"
+    return f"app.oaml.{app.name}"
 
 HARMLESS = GrantPermissions, DisableAnimations, StartScreenPinning, StartAccessibilityService # so already or not needed
 
@@ -238,6 +242,8 @@ def manage(self: AppDevice,
     self._require_episode()
     if isinstance(call, Tap) and not (0 <= call.x < self.size[0] and 0 <= call.y < self.size[1]):
         raise DeviceError(f"{call}: the screen is {self.size[0]}x{self.size[1]} pixels")
+    if isinstance(call, PressButton) and call.button not in DEVICE_BUTTONS:
+        raise DeviceError(f"PressButton: {call.button!r} is neither HOME nor BACK")
     if isinstance(call, Tap|PressButton):
         for event in _tap_events(call) if isinstance(call, Tap) else [KeyDown(call.button)]: self._advance(event)
         self.last_elements = self.read_elements()

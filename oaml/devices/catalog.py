@@ -20,7 +20,7 @@ from .chromium import PageDevice
 from .device import TaskDevice
 from .html_page import HtmlDevice
 from .remote import RemoteDevice
-from .wire import nearest
+from ..schemas.sessions import nearest
 
 # %% ../../nbs/04p_devices.catalog.ipynb #3f76dd7c
 @dataclass(frozen=True)

@@ -164,6 +164,7 @@ def _unscaled(self: PageDevice, event: Event) -> Event:
 @patch
 def _press_button(self: PageDevice, button: str):
     "A phone's button. A page that is stopped ignores it."
+    if button not in DEVICE_BUTTONS: raise DeviceError(f"PressButton: {button!r} is neither HOME nor BACK")
     if not self.running: return
     if button == "HOME": self._load()
     else: self.page.back()

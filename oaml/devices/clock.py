@@ -150,7 +150,7 @@ def still(self: TimedTab) -> bool:
 @patch
 def _wait_for_network(self: TimedTab, ms: int) -> int:
     "Wait for the next document, or for all answers; gives how long the page then needs to take them in."
-    if self._loading or not self.until(lambda: self._loading or not self._requests, QUIET_S): pass
+    if not self._loading: self.until(lambda: self._loading or not self._requests, QUIET_S)
     if self._loading: return self.arrive() or ms
     if self._requests: self.say("page", f"{len(self._requests)} requests have no answer after {QUIET_S:g} s", "W")
     self._requests.clear()

@@ -100,6 +100,7 @@ def read_token(
     variable: str="",       # of the environment, if neither is given
 ) -> str|None:
     "The secret of a server's clients; None if there is none. Raises ValueError, OSError."
+    if token is not None and file: raise ValueError("token: token and token_file are both given; leave one out")
     if token is None: token = os.environ.get(variable)
     if file: token = Path(file).expanduser().read_text(encoding="utf-8").strip()
     if token is not None and not re.fullmatch(r"[!-~]+", token):

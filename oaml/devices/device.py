@@ -178,7 +178,7 @@ class PressButton:
 @dataclass(frozen=True)
 class Rotate:
     "Turn the screen."
-    orientation: int=0            # quarter turns counter-clockwise, 0 to 3, as Android counts
+    orientation: int=0            # quarter turns of what is drawn, clockwise from upright, 0 to 3, as `Frame.orientation`
 
 @dataclass(frozen=True)
 class StartAccessibilityService:

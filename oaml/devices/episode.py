@@ -119,7 +119,7 @@ def begin(self: EpisodeDriver,
 def act(self: EpisodeDriver,
     action: Action,  # what the agent answered; one that could not be understood costs a step
     draw: bool=True, # False: the frame has no pixels, which is faster
-    **given          # what a face's `judge` takes besides
+    **given          # what a subclass's `judge` takes besides
 ) -> Transition:
     "Carry out one action. Raises RuntimeError unless an episode is under way."
     self.require_running()
@@ -139,7 +139,7 @@ def require_running(self: EpisodeDriver) -> None:
 def settle(self: EpisodeDriver,
     frame: Frame,              # after the act
     action: Action|None=None,  # None: the act was a finger's or a key's, given as events
-    **given                    # what a face's `judge` takes besides
+    **given                    # what a subclass's `judge` takes besides
 ) -> Transition:
     "Count an act that has been carried out, and say what came of it."
     before, self.last = self.last, None
@@ -220,7 +220,7 @@ class EpisodeSnapshot:
     presatisfied: bool          # the goal held at the start
     reached: bool               # the goal held at some moment
     success: bool               # the episode is over and succeeded
-    last: Transition            # the last act and what came of it
+    last: Transition            # what came of the last act
     steps: int                  # so far
     began: int                  # when it began, in ms of the device's clock
 

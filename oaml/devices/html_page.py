@@ -23,7 +23,7 @@ from .connection import Chromium
 from .page import Page
 from .device import DeviceError, Frame
 from .oracle import acceptable_targets
-from ..schemas.sessions import DEVICE_BUTTONS, MODIFIERS, Action
+from ..schemas.sessions import DEVICE_BUTTONS, MODIFIERS, Action, split_chord
 from ..ui.events import (Event, KeyDown, PointerDown, PointerMove, PointerUp, Answer, Text, Tick, Wheel)
 from ..ui.html import SCREEN_CSS, UNNAMED, aria_role, font_faces, to_body
 from ..ui.layout import MIN_VISIBLE, Element
@@ -107,7 +107,7 @@ def without_key(
     if isinstance(event, Answer): return dict(type="answer", text=event.text)
     if not isinstance(event, KeyDown): return None
     key = event.key
-    *mods, last = key[:-2].split("+") + ["+"] if key.endswith("++") else key.split("+")
+    mods, last = split_chord(key)
     odd = key in DEVICE_BUTTONS or len(last) == 1 and ("shift" in mods or not last.isascii())
     return dict(type="keydown", key=last, **dict.fromkeys(mods, True)) if odd else None
 
@@ -283,7 +283,7 @@ def reset(self: HtmlDevice,
 @patch
 def _advance(self: HtmlDevice, event: Event):
     "Take one event; a mouse's wait for the next that needs an answer."
-    if not self.running: return
+    if not self.running: return self._pass_time(event)
     again = isinstance(event, PointerMove) and self._hands and isinstance(self._hands[-1], PointerMove)
     if again or not isinstance(event, _MOUSE): self._act()
     if isinstance(event, Tick): return super(HtmlDevice, self)._advance(event)
@@ -338,8 +338,8 @@ def _on_grid(screen: Screen) -> Screen:
     return replace(screen, ui=replace(screen.ui, at=grid(screen.ui.at), origin=grid(screen.ui.origin)))
 
 def screen_difference(
-    a: Screen, # on one face
-    b: Screen, # on the other
+    a: Screen, # by one renderer
+    b: Screen, # by the other
 ) -> str:      # "" if there is none
     "Where two screens' states differ."
     a, b = _on_grid(a), _on_grid(b)
@@ -348,7 +348,7 @@ def screen_difference(
     return "; ".join(f"ui_state.{k}: {x[k]!r} and {y[k]!r}" for k in x if x[k] != y[k])
 
 def element_difference(
-    a: tuple[Element, ...], # of one face
+    a: tuple[Element, ...], # by one renderer
     b: tuple[Element, ...], # of the other
     size: tuple[int, int],  # of the screen, pixels
 ) -> str:                   # "" if there is none
@@ -380,13 +380,13 @@ def _same(pillow: AppDevice, page: HtmlDevice, a: Frame, b: Frame, where: str):
 # %% ../../nbs/04k_devices.html_page.ipynb #fe947f63
 def check_faces(
     app: App|str,                      # an application or its name
-    chromium: Chromium,                # a page of it shows the other face
+    chromium: Chromium,                # a page of it is the other renderer
     seeds: Iterable[int]=range(2),     # of the episodes; the goal families in turn
     size: tuple[int, int]|None=None,   # of the screen, pixels; None: the app's own
     look: str|None=None,               # theme family; None: by seed
     careless: int=10,                  # random actions after the oracle's
 ) -> int:                              # actions compared
-    "Raise AssertionError naming the first difference between the Pillow face and the page, or a goal not reached."
+    "Raise AssertionError naming the first difference between Pillow's screen and the page, or a goal not reached."
     pillow, done = AppDevice(app, size, look), 0
     pillow.goals = pillow.app.families
     with closing(HtmlDevice(app, size, look, goals=pillow.goals, tree=True, chromium=chromium)) as page:

@@ -13,6 +13,7 @@ from fastcore.basics import patch
 
 from .clock import TimedTab
 from .tree import read_tree
+from ..schemas.sessions import split_chord
 from ..ui.events import (DOUBLE_MS, Event, KeyDown, PointerDown, PointerMove, PointerUp, Answer, Text, Tick, Wheel)
 from ..ui.layout import Element
 from ..ui.widgets import DRAG_PX
@@ -54,7 +55,7 @@ def _stroke(key: dict, bits: int=0) -> list[tuple[str, dict]]:
 
 def _chord(chord: str) -> list[tuple[str, dict]]:
     "A key or a chord such as ctrl+a: the modifiers down, the key, the modifiers up."
-    *mods, last = chord[:-2].split("+") + ["+"] if chord.endswith("++") else chord.split("+")
+    mods, last = split_chord(chord)
     bits, downs, ups = 0, [], []
     for name, number, bit in ((*_MODIFIER_KEYS[m], _MODIFIER_BITS[m]) for m in mods):
         held = dict(key=name, code=f"{name}Left", windowsVirtualKeyCode=number)

@@ -33,9 +33,9 @@ from .connection import confined_to, sweep_folders
 from .daemon import (Access, DaemonServer, Lease, LeaseTable, Refusal, ServiceRoute, http_answer, read_body,
                                  read_token, run_foreground, serve_in_process, serve_in_thread, service_app)
 from .device import AdbCommand, Call, DeviceError, Frame, InstallApk, ShellCommand, TaskDevice
-from .wire import (FRAME_TYPE, LARGER, PORT, STRICT, FrameFormat, encode_frame, nearest, need_serve,
+from .wire import (FRAME_TYPE, LARGER, PORT, STRICT, FrameFormat, encode_frame, need_serve,
                                plain_element, received, sendable, wire_json)
-from ..schemas.sessions import Action, from_json, key_problem, plain_errors
+from ..schemas.sessions import Action, from_json, key_problem, nearest, plain_errors
 from ..ui.events import Event, KeyDown
 
 # %% ../../nbs/04r_devices.serve.ipynb #83703cdc
@@ -245,7 +245,7 @@ def _settled(config: DaemonConfig) -> DaemonConfig:
         raise ValueError(f"adb_path: is for an android device, and {config.device} is none; leave it out")
     options = _lent_options(config) | ({"adb": config.adb_path} if config.adb_path else {})
     return config.model_copy(update=dict(token=token, token_file=None, adb_path=None, options=options,
-                                         max_sessions=config.max_sessions or _MAX_DEVICES[kind]))
+                                         max_sessions=config.max_sessions or _MAX_DEVICES.get(kind, 1)))
 
 # %% ../../nbs/04r_devices.serve.ipynb #ab040012
 _ELSEWHERE = dict.fromkeys("avd_name android_avd_home android_sdk_root emulator_path run_headless".split(),

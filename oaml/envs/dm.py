@@ -8,7 +8,6 @@ __all__ = ['STEP_MS', 'CONTROL_KEYS', 'FIELDS', 'RESPONSE', 'STAYS', 'COORDINATO
            'array_dtype', 'read_vocabulary', 'make_env', 'load', 'load_remote']
 
 # %% ../../nbs/06c_envs.dm.ipynb #2244b005
-import difflib
 import enum
 import re
 from collections.abc import Callable, Sequence
@@ -27,8 +26,8 @@ from ..devices.catalog import open_device
 from ..tasks.signals import Checks
 from ..tasks.task_env import TaskEnv, TaskStep
 from ..tasks.definition import load_task, load_tasks
-from ..tasks.vision import IconModel, SeedIconModel, SeedTextModel, TextModel
-from ..schemas.sessions import Action
+from ..tasks.vision import IconModel, MobileEnvIconModel, MobileEnvTextModel, TextModel
+from ..schemas.sessions import Action, nearest
 from ..ui.events import PRESS_MS, Event, KeyDown, PointerDown, PointerMove, PointerUp, Text, Tick
 
 # %% ../../nbs/06c_envs.dm.ipynb #6d9a039a
@@ -125,8 +124,7 @@ def _check_fields(action: Any):
     if not isinstance(action, dict):
         raise ValueError(f"action: {str(action)[:60]!r} is not a dict of {', '.join(FIELDS)}")
     if unknown := next((k for k in action if k not in FIELDS), None):
-        near = difflib.get_close_matches(str(unknown), FIELDS, 1)
-        raise ValueError(f"{unknown}: is no field of an action" + (f"; did you mean {near[0]!r}?" if near else ""))
+        raise ValueError(f"{unknown}: is no field of an action" + nearest(str(unknown), FIELDS))
 
 # %% ../../nbs/06c_envs.dm.ipynb #efba88a7
 class TreeSpec(specs.Array):
@@ -429,8 +427,8 @@ def make_env(
     path, checks = Path(task_path).expanduser(), _checks(coordinator_args)
     tasks = load_tasks(path) if path.is_dir() else [load_task(path)]
     tokens = None if unify_vocabulary is None else read_vocabulary(unify_vocabulary)
-    text = _adapted(text_model, "detect_text", "text_detector", SeedTextModel, "text_model")
-    icons = _adapted(icon_model, "detect_icons", "icon_detector", SeedIconModel, "icon_model")
+    text = _adapted(text_model, "detect_text", "text_detector", MobileEnvTextModel, "text_model")
+    icons = _adapted(icon_model, "detect_icons", "icon_detector", MobileEnvIconModel, "icon_model")
     device = open()
     try: return DmEnv(TaskEnv(device, tasks, text, icons, checks, similarity, shell), tokens, start_token_mark,
                       non_start_token_mark, special_token_pattern, with_view_hierarchy, seed)

@@ -137,7 +137,7 @@ def info(self: DeviceEnv,
 ) -> dict[str, Any]:
     "What an agent does not get: seed, kind of goal, why an action was invalid, whether the goal is or was reached."
     invalid = (action.raw or {}).get("reason", "failed") if action.type == "failed" else None
-    return dict(seed=self.device.seed, family=self.device.goal.family, steps=len(self.driver.actions), invalid=invalid,
+    return dict(seed=self.driver.seed, family=self.device.goal.family, steps=len(self.driver.actions), invalid=invalid,
                 solved=self.device.solved(), reached=self.driver.reached)
 
 @patch
@@ -167,7 +167,7 @@ class AppEnv(DeviceEnv):
 
 # %% ../../nbs/06a_envs.gym_env.ipynb #fbe8ad17
 class HtmlEnv(AppEnv):
-    "The same on a page of Chromium: the same goals, actions and rewards, another face."
+    "The same on a page of Chromium: the same goals, actions and rewards, another renderer."
     def __init__(self,
         app: App|str="login",            # an application or its name
         size: tuple[int, int]|None=None, # screen width and height, pixels, multiples of 32; None: the app's own

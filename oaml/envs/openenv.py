@@ -30,7 +30,9 @@ OpenTaskEnv = TaskEnv|EpisodeDriver  # what can be served
 
 def _task_id(env: OpenTaskEnv) -> str:
     "The task's name."
-    return env.task.id if isinstance(env, TaskEnv) else env.device.app.name
+    if isinstance(env, TaskEnv): return env.task.id
+    device = env.device
+    return device.app.name if hasattr(device, "app") else getattr(device, "task", type(device).__name__)
 
 def _goal_text(env: OpenTaskEnv) -> str:
     "What the user wants in the present episode."

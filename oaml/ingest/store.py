@@ -10,6 +10,7 @@ __all__ = ['UNFINISHED', 'FOLDERS', 'StoreError', 'sha256', 'write_atomic', 'sav
 import hashlib
 import json
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -51,12 +52,18 @@ def _with_paths(session: Session, change) -> Session:
         s, observation=replace(s.observation, image_path=change(s.observation.image_path)))
     return replace(session, episodes=[replace(e, steps=[step(s) for s in e.steps]) for e in session.episodes])
 
+def _inside(path: str, folder: str|os.PathLike) -> str:
+    "A screen's path from `folder`, which may then be moved. Raises StoreError if it lies elsewhere."
+    inside = Path(os.path.relpath(path, folder))
+    if ".." in inside.parts: raise StoreError(f"{path}: this screen lies outside of {folder}; save it there, by save_observation")
+    return inside.as_posix()
+
 def save_session(
     session: Session,        # its screens already lie inside of `folder`
     folder: str|os.PathLike, # with a folder `sessions`
 ) -> str:                    # SHA-256 of its file
-    "Write the file of one session, whole or not at all; no manifest. Raises OSError."
-    data = to_json(_with_paths(session, lambda p: Path(os.path.relpath(p, folder)).as_posix())).encode()
+    "Write the file of one session, whole or not at all; no manifest. Raises OSError, StoreError for a screen outside of `folder`."
+    data = to_json(_with_paths(session, lambda p: _inside(p, folder))).encode()
     write_atomic(Path(folder)/"sessions"/f"{session.id}.json", data)
     return sha256(data)
 
@@ -69,14 +76,16 @@ def _save_manifest(folder: Path, hashes: dict[str, str], meta: dict|None):
 def save_sessions(
     sessions: list[Session], # their screens already lie inside of `folder`
     folder: str|os.PathLike, # made if missing
-    meta: dict|None=None,    # kept in the manifest: how the data was made
-    add: bool=False,         # to the sessions that are there; else the manifest forgets those
+    meta: dict|None=None,    # kept in the manifest: how the data was made; None: with `add`, what is there
+    add: bool=False,         # to the sessions that are there, in the place of one with the same id; else the manifest forgets those
 ) -> Path:                   # the folder
-    "Write every session and, last, the manifest. Raises OSError if the folder cannot be written, StoreError for `add`."
-    folder = Path(folder)
+    "Write every session and, last, the manifest. Raises OSError if the folder cannot be written, StoreError for what it cannot hold."
+    folder, counts = Path(folder), Counter(s.id for s in sessions)
+    if twice := [i for i, n in counts.items() if n > 1]: raise StoreError(f"{folder}: two sessions have the id {twice[0]!r}; give one another id")
     (folder/"sessions").mkdir(parents=True, exist_ok=True)
-    hashes = load_manifest(folder)["sessions"] if add and (folder/"manifest.json").exists() else {}
-    _save_manifest(folder, hashes | {s.id: save_session(s, folder) for s in sessions}, meta)
+    known = load_manifest(folder) if add and (folder/"manifest.json").exists() else dict(sessions={}, meta={})
+    hashes = known["sessions"] | {s.id: save_session(s, folder) for s in sessions}
+    _save_manifest(folder, hashes, known["meta"] if meta is None else meta)
     return folder
 
 # %% ../../nbs/08a_ingest.store.ipynb #91849c65

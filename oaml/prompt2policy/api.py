@@ -243,7 +243,7 @@ def list_trash(self: P2PService) -> list[TrashItem]:
         data = record.read_metadata()
         return TrashItem(entity_id=record.path.name, kind=kind, alias=data.alias, prompt=prompt, deleted_at=data.deleted_at)
     sessions = [item(s, "session", session_detail(s).prompt) for s in list_records(self.runs_dir) if in_trash(s)]
-    return sessions + [item(j, "benchmark", j.manifest().name) for j in list_jobs(self.runs_dir, "benchmark_") if in_trash(j)]
+    return sessions + [item(j, "benchmark", benchmark_detail(j).name) for j in list_jobs(self.runs_dir, "benchmark_") if in_trash(j)]
 
 @patch
 def purge(self: P2PService,
@@ -484,9 +484,11 @@ def resources(self: P2PService) -> ResourceStatusResponse:
     "What this machine has, and how busy it is."
     page = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
     pages = {k: os.sysconf(k)*page if page and k in os.sysconf_names else 0 for k in ("SC_PHYS_PAGES", "SC_AVPHYS_PAGES")}
+    about = Path("/proc/meminfo")
+    available = next((int(l.split()[1])*1024 for l in about.read_text().splitlines() if l.startswith("MemAvailable:")), 0) if about.exists() else 0
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return ResourceStatusResponse(cpu_count=cores, cpu_load=os.getloadavg()[0] if hasattr(os, "getloadavg") else 0., memory_total=pages["SC_PHYS_PAGES"],
-        memory_free=pages["SC_AVPHYS_PAGES"], gpus=_gpu_names(), running_sessions=sum(s.is_locked() for s in list_records(self.runs_dir)))
+        memory_free=available or pages["SC_AVPHYS_PAGES"], gpus=_gpu_names(), running_sessions=sum(s.is_locked() for s in list_records(self.runs_dir)))
 
 def _gpu_names() -> list[str]:
     if not shutil.which("nvidia-smi"): return []
@@ -521,6 +523,7 @@ def vlm_chat(self: P2PService,
     body: VlmChatRequest, # turns, with pictures
 ) -> VlmChatResponse:
     "The model's answer. Raises Refusal: 409 without a model, 424 if it gives none."
+    if body.model not in ("", self.vlm): raise Refusal(409, f"model: {body.model!r} is not the one that is set, {self.vlm!r}")
     if not self.vlm_status().available: raise Refusal(409, f"no model that looks: {self.vlm_status().reason}")
     try: turns = [dict(role="assistant", text=m.content, calls=[]) if m.role == "assistant" else
                   user_turn(m.content, [base64.b64decode(i, validate=True) for i in m.images]) for m in body.messages if m.role != "system"]
@@ -632,7 +635,8 @@ def _endpoint(service: P2PService, r: ApiRoute):
         call = getattr(service, r.call)
         if r.gives == "sse":
             events = call(**given)
-            first = await anext(events)  # what is wrong with the request is an answer of its own
+            try: first = await anext(events)  # what is wrong with the request is an answer of its own
+            except RecordError as e: raise Refusal(409, str(e)) from None
             return StreamingResponse(_sse(first, events), media_type="text/event-stream", headers={"cache-control": "no-store"})
         try: found = await run_in_threadpool(call, **given)
         except RecordError as e: raise Refusal(409, str(e)) from None

@@ -26,7 +26,7 @@ from typing import Any, Protocol
 from fastcore.basics import patch
 from pydantic import ValidationError
 
-from ..devices.wire import nearest
+from ..schemas.sessions import nearest
 from .contracts import (LoopConfig, RecordError, RunStatus, StartSessionRequest, StrictRecord,
                                           parse_record, record_problem)
 from .loop import new_session
@@ -100,7 +100,7 @@ def new_job(
     prefix: str="job",                   # of its id; "benchmark" for a table
 ) -> JobRecord:                          # pending
     "Folders for the sessions and a manifest that names them. Raises RecordError, ValueError."
-    get_backend(backend, runs_dir)
+    get_backend(backend)
     sessions = [new_session(runs_dir, c) for c in cases]
     job = JobRecord(job_folder(runs_dir, new_session_id(prefix)))
     manifest = JobManifest(job_id=job.path.name, name=name, created_at=time.time(), backend=backend, max_parallel=max_parallel,
@@ -155,7 +155,8 @@ class LocalBackend:
         slot: int=0,            # which of the parallel cases this is, from 0
         slots: int=1,           # how many there are at a time
     ) -> RunStatus:
-        "Start its process, or go on with it."
+        "Start its process, or go on with it; one that an earlier scheduler started, and that runs, is only watched."
+        if session.is_locked(): return RunStatus(job_id=session.session_id, status="running", node="local")
         with open(session.log_path, "ab") as log:
             process = subprocess.Popen(self.command(session), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         _keep_to_cores(process.pid, slot, slots)
@@ -166,15 +167,17 @@ class LocalBackend:
         session: SessionRecord, # that was submitted
     ) -> RunStatus:
         "How its process is; its last words if it failed."
-        code = self.processes[session.session_id].poll()
+        process = self.processes.get(session.session_id)
+        code = process.poll() if process else None if session.is_locked() else 0
         return ended_status(session, code, "local")
 
     def stop(self,
         session: SessionRecord, # that was submitted
     ) -> RunStatus:
         "End its process group: asked first, killed if it does not go."
-        process = self.processes[session.session_id]
-        end_group(process.pid, lambda: process.poll() is not None)
+        process = self.processes.get(session.session_id)
+        if process is None: wish_to_stop(session)  # it was started by another scheduler
+        else: end_group(process.pid, lambda: process.poll() is not None)
         return RunStatus(job_id=session.session_id, status="cancelled", node="local")
 
 # %% ../../nbs/17p_prompt2policy.backends.ipynb #ffcf3b7e
@@ -253,7 +256,7 @@ class SSHBackend:
 def status(self: SSHBackend,
     session: SessionRecord, # that was submitted
 ) -> RunStatus:
-    "How it is; what is new in its folder is fetched."
+    "How it is; its folder is fetched."
     id, pid = session.session_id, self.pids[session.session_id]
     try:
         alive = self._run(f"kill -0 {pid} 2>/dev/null && echo yes || echo no").strip() == b"yes"
@@ -347,8 +350,7 @@ def _run_packed(id: str, data: bytes) -> tuple[int, bytes]:
 
 # %% ../../nbs/17p_prompt2policy.backends.ipynb #ac36deb7
 def get_backend(
-    name: str,          # local, ssh:HOST, ssh:HOST:PYTHON, ray or ray:ADDRESS
-    runs_dir: str|Path=".", # unused by those there are
+    name: str, # local, ssh:HOST, ssh:HOST:PYTHON, ray or ray:ADDRESS
 ) -> Backend:
     "A backend by its name. Raises ValueError naming those there are."
     kind, _, rest = name.partition(":")
@@ -379,7 +381,7 @@ def run_job(
 ) -> JobRecord:                 # ended
     "Run a job's cases; Ctrl-C stops them. Raises RecordError if another process runs them, or there is no manifest."
     manifest = job.manifest()
-    backend = backend or get_backend(manifest.backend, job.runs_dir)
+    backend = backend or get_backend(manifest.backend)
     with job.running():
         job.set_status("running")
         waiting = [s for s in job.sessions() if _is_open(s, again)]

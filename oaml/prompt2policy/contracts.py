@@ -18,13 +18,12 @@ __all__ = ['EngineName', 'LLMKind', 'StatusLiteral', 'LessonTier', 'IterationRun
            'RunStatus', 'VlmMessage', 'VlmChatRequest', 'VlmChatResponse', 'VlmStatusResponse']
 
 # %% ../../nbs/17a_prompt2policy.contracts.ipynb #698f151a
-import difflib
 import json
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ..schemas.sessions import unique_keys
+from ..schemas.sessions import nearest, unique_keys
 
 # %% ../../nbs/17a_prompt2policy.contracts.ipynb #04faac13
 class StrictRecord(BaseModel):
@@ -43,8 +42,7 @@ def record_problem(
     path = ".".join(map(str, first["loc"])) or cls.__name__
     what = first["msg"][:1].lower() + first["msg"][1:]
     if first["type"] == "extra_forbidden":
-        close = difflib.get_close_matches(path.rsplit(".", 1)[-1], _all_fields(cls), 1)
-        what = "unknown" + (f"; did you mean {close[0]!r}?" if close else "")
+        what = "unknown" + nearest(path.rsplit(".", 1)[-1], _all_fields(cls))
     return f"{path}: {what}" + (f" ({len(more)} more)" if more else "")
 
 def _all_fields(cls: type[BaseModel]) -> list[str]:

@@ -23,7 +23,7 @@ from fastcore.basics import patch
 from ..apps.catalog import APPS, load_app
 from ..devices.app_device import AppDevice
 from ..devices.episode import EpisodeDriver
-from ..devices.wire import nearest
+from ..schemas.sessions import nearest
 from .contracts import EnvInfo, TrainConfig
 from .records import P2PSettings
 from ..ui.layout import Element
@@ -63,6 +63,9 @@ class EnvSpec:
     engine: str          # behind it
     description: str     # in words
     preset: TrainConfig  # how to train in it
+    observation: str="joint positions, then velocities" # what the array holds
+    action: str="torques"                               # likewise
+    camera: str|None="track"                            # that films it; None: MuJoCo's own
 
 # %% ../../nbs/17e_prompt2policy.engines.ipynb #1799cb90
 FILM_EVERY = 5  # steps between two frames of a film
@@ -99,14 +102,14 @@ def _preset(env_id: str, **changes) -> TrainConfig:
     return TrainConfig(**dict(env_id=env_id, num_envs=8, num_steps=256, batch_size=64) | changes)
 
 MUJOCO_ENVS = {spec.env_id: spec for spec in (
-    EnvSpec("HalfCheetah-v5", "mujoco", "a flat two-legged runner; x is forward, it cannot fall over the edge of an episode",
+    EnvSpec("HalfCheetah-v5", "mujoco", "a flat two-legged runner; x is forward; an episode does not end early, also when it falls",
             _preset("HalfCheetah-v5", total_timesteps=200_000, batch_size=256, learning_rate=1e-3, gamma=.98, gae_lambda=.92,
                     log_std=-1.)),  # 5 m/s after 200,000 steps; with the defaults of PPO it creeps
     EnvSpec("Hopper-v5", "mujoco", "one leg; the episode ends when it falls", _preset("Hopper-v5")),
     EnvSpec("Walker2d-v5", "mujoco", "two legs; the episode ends when it falls", _preset("Walker2d-v5")),
-    EnvSpec("Ant-v5", "mujoco", "four legs in three dimensions", _preset("Ant-v5")),
+    EnvSpec("Ant-v5", "mujoco", "four legs in three dimensions", _preset("Ant-v5"), "joint positions, then velocities, then the contact forces of each body"),
     EnvSpec("Swimmer-v5", "mujoco", "three links in a viscous fluid", _preset("Swimmer-v5", gamma=.999)),
-    EnvSpec("InvertedPendulum-v5", "mujoco", "a pole on a cart", _preset("InvertedPendulum-v5", total_timesteps=50_000)))}
+    EnvSpec("InvertedPendulum-v5", "mujoco", "a pole on a cart", _preset("InvertedPendulum-v5", total_timesteps=50_000), action="the force on the cart", camera=None))}
 
 def all_env_ids() -> list[str]:
     "Every environment that has a preset."
@@ -135,7 +138,7 @@ class MujocoEngine:
         import gymnasium as gym
         import mujoco
         mujoco.set_mju_user_warning(logging.getLogger("mujoco").info)  # else it writes MUJOCO_LOG.TXT into this folder
-        how = dict(render_mode="rgb_array", width=240, height=180, camera_name="track") if render else {}  # else it runs out of the picture
+        how = dict(render_mode="rgb_array", width=240, height=180, camera_name=MUJOCO_ENVS[env_id].camera) if render else {}  # else it runs out of the picture
         return gym.make(env_id, max_episode_steps=max_episode_steps, disable_env_checker=True, **how)
 
 # %% ../../nbs/17e_prompt2policy.engines.ipynb #3b2f7056
@@ -175,13 +178,13 @@ def describe(self: MujocoEngine,
     if env_id not in MUJOCO_ENVS: raise EngineError(f"{env_id!r} is no environment{nearest(env_id, all_env_ids())}")
     if problem := missing_mujoco():
         return EnvInfo(env_id=env_id, engine="mujoco", observation="", action="", available=False, missing=problem)
-    env = self.make(env_id)
+    env, spec = self.make(env_id), MUJOCO_ENVS[env_id]
     shapes, space = dict(self.fields(env)), env.action_space
     keys = [f"{k} {list(s)}" if s else k for k, s in shapes.items() if k not in ("obs", "action", "next_obs")]
     env.close()
-    return EnvInfo(env_id=env_id, engine="mujoco", observation=f"array of shape {shapes['obs']}: joint positions, then velocities",
-                   action=f"array of shape {shapes['action']}: torques, {space.low[0]:g} to {space.high[0]:g}", info_keys=keys,
-                   description=MUJOCO_ENVS[env_id].description)
+    return EnvInfo(env_id=env_id, engine="mujoco", observation=f"array of shape {shapes['obs']}: {spec.observation}",
+                   action=f"array of shape {shapes['action']}: {spec.action}, {space.low[0]:g} to {space.high[0]:g}", info_keys=keys,
+                   description=spec.description)
 
 # %% ../../nbs/17e_prompt2policy.engines.ipynb #7da7afc4
 @patch

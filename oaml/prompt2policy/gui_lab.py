@@ -151,11 +151,11 @@ class GuiTraining:
     ) -> list: # of groups
         "Enough attempts for an update. Raises RewardError."
         from oaml.runtime.rollouts import PlayRules, play_groups
-        c, drawer, groups, played = self.config, learner.adapter.snapshot(), [], 0
+        c, actor, groups, played = self.config, learner.adapter.snapshot(), [], 0
         wanted = min(c.num_steps*c.num_envs, c.total_timesteps - self.step)
         rules = PlayRules(c.num_envs, max_new_tokens=PRACTICE_TOKENS)
         while played < wanted:
-            try: groups += play_groups(drawer, [next(starts)], learner.fmt, rules, 1000*c.seed + self.acts + played, learner.version, written_reward(self.reward))
+            try: groups += play_groups(actor, [next(starts)], learner.fmt, rules, 1000*c.seed + self.acts + played, learner.version, written_reward(self.reward))
             except RuntimeError as e: raise e.__cause__ if isinstance(e.__cause__, RewardError) else e
             played += sum(len(r.steps) for r in groups[-1].rollouts)
         self.step, self.acts = self.step + wanted, self.acts + played
@@ -235,7 +235,7 @@ def train_nano(
     config: TrainConfig,     # how
 ) -> TrainSummary|None:      # None if it failed: the status says why
     "Train one seed and write everything down; a run that is complete is only read. One that is stopped begins anew the next time."
-    if summary := record.read_summary(): return summary
+    if summary := record.finished_run(config, source): return summary
     record.begin_run(config, source)
     try:
         check_practice(config)

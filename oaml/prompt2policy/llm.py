@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['LLM_MAX_TOKENS', 'PARSE_TRIES', 'LLM_SERVERS', 'SCRIPTED_ANSWERS', 'ToolInput', 'tool_name', 'tool_schema',
-           'LLMRequest', 'user_turn', 'LLMToolCall', 'LLMReply', 'LLMError', 'HostedLLM', 'ScriptedLLM',
+           'LLMRequest', 'user_turn', 'LLMToolCall', 'LLMReply', 'LLMError', 'picture_type', 'HostedLLM', 'ScriptedLLM',
            'LLMBudgetSpent', 'CallRecord', 'LLMClient', 'read_call', 'read_fill', 'answer_turns', 'RecordedLLM',
            'get_llm']
 
@@ -107,7 +107,13 @@ class LLMError(RuntimeError):
 
 _STOPS = dict(length="max_tokens", tool_calls="tool_use", stop="end_turn", content_filter="refusal")  # OpenAI's word: ours
 
-def _b64(png: bytes) -> str: return base64.b64encode(png).decode()
+def _b64(picture: bytes) -> str: return base64.b64encode(picture).decode()
+
+def picture_type(
+    picture: bytes, # PNG or JPEG
+) -> str:
+    "Its media type."
+    return "image/jpeg" if picture[:3] == b"\xff\xd8\xff" else "image/png"
 
 class HostedLLM:
     "A hosted model, or one on a server of your own."
@@ -154,7 +160,7 @@ def _anthropic(self: HostedLLM, q: LLMRequest, **how) -> dict:
 
 def _anthropic_turn(turn: dict) -> dict:
     if turn["role"] == "user":
-        images = [dict(type="image", source=dict(type="base64", media_type="image/png", data=_b64(i))) for i in turn.get("images", ())]
+        images = [dict(type="image", source=dict(type="base64", media_type=picture_type(i), data=_b64(i))) for i in turn.get("images", ())]
         return dict(role="user", content=images + [dict(type="text", text=turn["text"])])
     if turn["role"] == "tool":
         return dict(role="user", content=[dict(type="tool_result", tool_use_id=r["id"], content=r["text"]) for r in turn["results"]])
@@ -184,7 +190,7 @@ def _loaded(text: str) -> Any:
 
 def _openai_turns(turn: dict) -> list[dict]:
     if turn["role"] == "user":
-        images = [dict(type="image_url", image_url=dict(url=f"data:image/png;base64,{_b64(i)}")) for i in turn.get("images", ())]
+        images = [dict(type="image_url", image_url=dict(url=f"data:{picture_type(i)};base64,{_b64(i)}")) for i in turn.get("images", ())]
         return [dict(role="user", content=images + [dict(type="text", text=turn["text"])])]
     if turn["role"] == "tool": return [dict(role="tool", tool_call_id=r["id"], content=r["text"]) for r in turn["results"]]
     calls = [dict(id=c["id"], type="function", function=dict(name=c["name"], arguments=json.dumps(c["input"]))) for c in turn["calls"]]

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 import numpy as np
 from fastcore.basics import patch
 
-from ..devices.wire import nearest
+from ..schemas.sessions import nearest
 from ..models.api_adapter import ApiError
 from .analysis import aggregate, guardrails, trajectory_metrics
 from .authors import SubmitCriteria, author_judge, author_reward, elicit_criteria, repair_reward, task_text
@@ -178,6 +178,8 @@ def train(self: LineLab,
         except JailError as e: run.set_status("error", str(e))
     return aggregate(runs)
 
+def _generations(config: TrainConfig) -> int: return max(1, config.total_timesteps//(LINE_GROUP*LINE_STEPS))
+
 @patch
 def _train_one(self: LineLab, run: IterationRecord, config: TrainConfig, source: str):
     rng, mean, std = np.random.default_rng(config.seed), np.zeros(3), np.ones(3)
@@ -186,7 +188,7 @@ def _train_one(self: LineLab, run: IterationRecord, config: TrainConfig, source:
     begun = time.monotonic()
     with Jail(timeout_s=60) as jail:
         jail.ask("load", source=source, envs=LINE_GROUP)
-        for k in range(max(1, config.total_timesteps//(LINE_GROUP*LINE_STEPS))):
+        for k in range(_generations(config)):
             policies = rng.normal(mean, std, (LINE_GROUP, 3))
             returns = line_rewards(jail, play_line(policies, rng))[0].sum(1)
             best = policies[np.argsort(returns)[-LINE_ELITE:]]
@@ -214,9 +216,10 @@ def _examine(self: LineLab, run: IterationRecord, config: TrainConfig, jail: Jai
     totals, terms = line_rewards(jail, {k: np.stack([e[k] for e in each]) for k in each[0]})
     returns, speeds = totals.sum(1), [float(e["x_velocity"].mean()) for e in each]
     facts = dict(x_velocity=float(np.mean(speeds)))
-    point = EvalPoint(step=config.total_timesteps, mean_return=float(returns.mean()), std_return=float(returns.std()), facts=facts)
-    run.append_scalar("evaluation", config.total_timesteps, mean_return=point.mean_return, **facts)
-    run.save_summary(TrainSummary(env_id="line", seed=config.seed, total_timesteps=config.total_timesteps, train_seconds=seconds,
+    steps = _generations(config)*LINE_GROUP*LINE_STEPS
+    point = EvalPoint(step=steps, mean_return=float(returns.mean()), std_return=float(returns.std()), facts=facts)
+    run.append_scalar("evaluation", steps, mean_return=point.mean_return, **facts)
+    run.save_summary(TrainSummary(env_id="line", seed=config.seed, total_timesteps=steps, train_seconds=seconds,
         jail_seconds=jail.seconds, evaluations=[point], final_episodic_return=point.mean_return, facts=facts, episode_facts=dict(x_velocity=speeds),
         terms=trajectory_metrics({k: v.ravel() for k, v in terms.items()}), film="not filmed: there is nothing to see"))
 

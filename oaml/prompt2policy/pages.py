@@ -297,7 +297,8 @@ def _session_page(service: P2PService, session_id: str) -> bytes:
 
 def _film(service: P2PService, session_id: str, iteration_id: str, run_id: str) -> bytes:
     "A run's film. Raises Refusal, 404."
-    iteration = service.session(session_id).get_iteration(iteration_id)
+    try: iteration = service.session(session_id).get_iteration(iteration_id)
+    except RecordError as e: raise Refusal(404, str(e)) from None
     run = next((r for r in iteration.runs() if r.iteration_id == run_id), None) if iteration else None
     names = [n for n in run.video_filenames() if n.endswith(".webp")] if run else []
     if not names: raise Refusal(404, f"{session_id}/{iteration_id}/{run_id} has no film")

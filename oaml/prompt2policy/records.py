@@ -227,11 +227,25 @@ def save_reward_spec(self: IterationRecord,
 
 # %% ../../nbs/17b_prompt2policy.records.ipynb #f18e61fc
 @patch
+def finished_run(self: IterationRecord,
+    config: TrainConfig, # how it is to train
+    source: str,         # of its reward
+) -> TrainSummary|None:  # None if it is not complete
+    "What this very run came to. Raises RecordError if another one is complete here."
+    summary = self.read_summary()
+    if summary and (self.read_config(), self.read_reward_source()) != (config.model_dump(), source):
+        raise RecordError(f"{self.path}: is complete, with another reward or config; take another --iteration-id, or delete it")
+    return summary
+
+@patch
 def begin_run(self: IterationRecord,
     config: TrainConfig, # how it trains
     source: str,         # of its reward
 ) -> None:
-    "The folder of a run that begins; what an interrupted run left there is removed."
+    "The folder of a run that begins; what an interrupted run left there is removed. Raises RecordError for a folder that is no run's."
+    there = {p.name for p in self.path.iterdir()} - {"status.json", "metrics"} if self.path.exists() else set()
+    if there and not (self.config_path.exists() and self.reward_fn_path.exists()):
+        raise RecordError(f"{self.path}: is there, and is no training's folder; take another --iteration-id")
     if self.path.exists(): shutil.rmtree(self.path)
     self.set_status("running")
     self.save_config(config)
@@ -458,7 +472,7 @@ def running(self: SessionRecord) -> Iterator[None]:
     from filelock import FileLock, Timeout
     self.path.mkdir(parents=True, exist_ok=True)
     lock = FileLock(self.path/".lock", thread_local=False)
-    try: lock.acquire(timeout=0)
+    try: lock.acquire(timeout=1, poll_interval=.02)  # whoever asks `is_locked` has it for a moment
     except Timeout: raise RecordError(f"{self.path}: another process runs this session; stop it first") from None
     try: yield
     finally: lock.release()

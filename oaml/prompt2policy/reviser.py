@@ -224,6 +224,8 @@ def revise(
         must = tool_name(SubmitRevision) if k > READ_TURNS else "any"
         reply = llm.ask(f"{current}-reviser-{k}", LLMRequest(_REVISER, list(turns), [*REVISER_TOOLS, SubmitRevision], must=must))
         if any(c.name == tool_name(SubmitRevision) for c in reply.calls) or not reply.calls:
+            for c in reply.calls:  # a lesson beside it
+                if c.name == tool_name(UpdateExperimentLessons): tools.answer(c.name, c.input)
             try: return _handed_in(read_fill(reply, SubmitRevision), tools, hp_tuning)
             except ValueError as e: problem = str(e)
             turns += answer_turns(reply, f"That cannot be used: {problem}.")

@@ -297,6 +297,16 @@ def add_evaluation(self: TrainingRun,
     save_trajectory(self.record.path/f"trajectory_{step}.npz", episodes)
 
 # %% ../../nbs/17g_prompt2policy.training.ipynb #9dda6e04
+def _each_update(do: Callable[[], None]):
+    "Stable-Baselines3's callback that does something after each update of the weights."
+    from stable_baselines3.common.callbacks import BaseCallback
+    class EachUpdate(BaseCallback):
+        def _on_step(self): return True
+        def _on_rollout_start(self):
+            if self.num_timesteps: do()
+        def _on_training_end(self): do()
+    return EachUpdate()
+
 @patch
 def learn(self: TrainingRun) -> tuple[MlpPolicy, float, float]: # policy, seconds of training, of these in the jail
     "Train. Raises RewardError, TrainingCancelled."
@@ -305,15 +315,9 @@ def learn(self: TrainingRun) -> tuple[MlpPolicy, float, float]: # policy, second
         self.record.save_reward_spec(reward.spec)
         envs = RewardedEnvs(MujocoEngine(), c, reward, [1000*c.seed + k for k in range(c.num_envs)])
         model, venv = _ppo(c, _vec_env(envs))
-        last = [0]
-        def each_step(local, _):
-            if model.num_timesteps - last[0] >= c.num_steps*c.num_envs:
-                last[0] = model.num_timesteps
-                self.after_update(model, venv, envs)
-            return True
         reward.jail.seconds, began = 0., time.perf_counter()
-        model.learn(c.total_timesteps, callback=each_step)
-        seconds = time.perf_counter() - began - self.pause
+        model.learn(c.total_timesteps, callback=_each_update(lambda: self.after_update(model, venv, envs)))
+        seconds, self.steps = time.perf_counter() - began - self.pause, model.num_timesteps
         envs.close()
         return mlp_policy(model, venv), seconds, reward.jail.seconds
 
@@ -337,7 +341,7 @@ def film_policy(
             if terminated or truncated: break
         env.close()
         return engine.film(frames, path)
-    except Exception as e: return f"not filmed: no OpenGL here ({type(e).__name__}: {str(e)[:150]})"
+    except Exception as e: return f"not filmed: {type(e).__name__}: {str(e)[:150]}"
 
 # %% ../../nbs/17g_prompt2policy.training.ipynb #5d0849d1
 @patch
@@ -354,7 +358,7 @@ def finish(self: TrainingRun,
     policy.save(self.record.path/"policy.npz")
     terms = {k[5:]: np.concatenate([e[k] for e in episodes]) for k in episodes[0] if k.startswith("term:")}
     film = film_policy(policy, c, self.record.videos_dir/"eval.webp")
-    summary = TrainSummary(env_id=c.env_id, seed=c.seed, total_timesteps=c.total_timesteps, train_seconds=seconds, jail_seconds=jail_seconds,
+    summary = TrainSummary(env_id=c.env_id, seed=c.seed, total_timesteps=self.steps, train_seconds=seconds, jail_seconds=jail_seconds,
                            evaluations=self.evaluations, final_episodic_return=point.mean_return, facts=point.facts, episode_facts=facts,
                            terms=trajectory_metrics(terms), film=film)
     self.record.save_summary(summary)
@@ -367,8 +371,8 @@ def run_training(
     config: TrainConfig,      # how
     stopped: Callable[[], bool]=lambda: False, # asked after each update
 ) -> TrainSummary|None:       # None if it failed or was stopped: the status says why
-    "Train one seed and write everything down; a run that is complete is only read."
-    if summary := record.read_summary(): return summary
+    "Train one seed and write everything down; a run that is complete is only read. Raises RecordError for a folder with something else."
+    if summary := record.finished_run(config, source): return summary
     record.begin_run(config, source)
     try:
         if get_simulator(config.env_id).name != "mujoco": raise EngineError(f"{config.env_id}: PPO trains MuJoCo environments only")

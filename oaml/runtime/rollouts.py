@@ -155,7 +155,7 @@ def success_reward(
     return float(rollout.success)
 
 def play_groups(
-    drawer,                        # has `draw`: an adapter, its snapshot, or a `LightNano`
+    actor,                         # has `draw`: an adapter, its snapshot, or a `LightNano`
     starts: Sequence[Start],       # a group for each
     fmt: PromptFormat=PromptFormat(), # of the policy
     rules: PlayRules=PlayRules(),  # how
@@ -176,7 +176,7 @@ def play_groups(
     for k in range(1_000_000):
         if not (live := [r for r in live if not r.rollout.why]): break
         asked = [r.question(fmt) for r in live]
-        drawn = drawer.draw(asked, 1, rules.temperature, (seed*1_009 + k) % 2**31, rules.max_new_tokens)
+        drawn = actor.draw(asked, 1, rules.temperature, (seed*1_009 + k) % 2**31, rules.max_new_tokens)
         for r, question, (answer,) in zip(live, asked, drawn): r.answer(question, answer, fmt, rules.repeats)
     for r in (r for g in groups for r in g.rollouts): r.reward = _paid(reward, r)
     return groups
@@ -439,11 +439,11 @@ def starts_now(self: RolloutSource) -> list[Start]:
 
 @patch
 def play_round(self: RolloutSource,
-    drawer,       # has `draw`
+    actor,        # has `draw`
     version: int, # of its weights
 ) -> list[RolloutGroup]: # as they were played
     "Play one round of groups, and put the mixed ones into the queue."
-    groups = play_groups(drawer, self.starts_now(), self.fmt, self.play, int(self.rng.integers(2**31)), version, self.reward, self.limit)
+    groups = play_groups(actor, self.starts_now(), self.fmt, self.play, int(self.rng.integers(2**31)), version, self.reward, self.limit)
     for g in groups: self.take(g)
     return groups
 
@@ -475,14 +475,14 @@ def drop_stale(self: RolloutSource,
 
 @patch
 def next_groups(self: RolloutSource,
-    drawer,       # has `draw`
+    actor,        # has `draw`
     version: int, # of its weights, which are those that learn
 ) -> list[RolloutGroup]: # mixed ones, `rules.groups` at most
     "Groups for the next update. Raises RuntimeError if round after round all groups are uniform."
     self.drop_stale(version)
     before, rounds = self.counts.copy(), 0
     while len(self.queue) < self.rules.groups and rounds < self.rules.patience:
-        self.play_round(drawer, version)
+        self.play_round(actor, version)
         rounds += 1
     if not self.queue:
         new = self.counts - before
@@ -536,7 +536,7 @@ class ChainLink:
     earlier: tuple[tuple[int, str], ...] # the model's own answers at earlier steps, by the records' ids
 
 def play_chain(
-    drawer,                                    # has `draw`
+    actor,                                     # has `draw`
     record_at: Callable[[int, dict[int, str]], dict], # id, own answers by id -> a record: step_id, next_id and what follows needs
     id: int,                                   # of the first step
     ask: Callable[[dict], dict],               # a record -> a sample
@@ -554,7 +554,7 @@ def play_chain(
         further = []
         for at, earlier in paths:
             record = record_at(at, dict(earlier))
-            drawn = drawer.draw([ask(record)], rules.group, rules.temperature, (seed*1_009 + k) % 2**31, rules.max_new_tokens)[0]
+            drawn = actor.draw([ask(record)], rules.group, rules.temperature, (seed*1_009 + k) % 2**31, rules.max_new_tokens)[0]
             scores = [float(score(d.text, record)) for d in drawn]
             advantages = group_advantages(torch.tensor(scores), std).tolist()
             links += [ChainLink(at, record["step_id"], d, s, a, earlier) for d, s, a in zip(drawn, scores, advantages)]

@@ -9,13 +9,11 @@ __all__ = ['AGENTCPM_GRID', 'AGENTCPM_TAP_MS', 'AGENTCPM_STATUS', 'AGENTCPM_FORM
 
 # %% ../../nbs/00f_schemas.agentcpm.ipynb #ed3510bd
 import json
-import math
-import re
 from functools import lru_cache
 
 from .arguments import check_arguments
 from .dialects import (
-    DIALECTS, MAX_DIALECT_TEXT, MAX_WAITS, NOOP_MS, Dialect, DialectError, Size, json_object)
+    DIALECTS, MAX_DIALECT_TEXT, MAX_WAITS, NOOP_MS, Dialect, DialectError, Size, json_object, typed_actions)
 from .sessions import Action
 
 # %% ../../nbs/00f_schemas.agentcpm.ipynb #c28cd83d
@@ -42,7 +40,7 @@ AGENTCPM_FORMS = (("POINT",), ("POINT", "to"), ("POINT", "duration"), ("PRESS",)
 
 # %% ../../nbs/00f_schemas.agentcpm.ipynb #baebf665
 def agentcpm_schema(
-    compat: bool=False, # the peer's: any of the fields together
+    compat: bool=False, # AgentCPM-GUI's own: any of the fields together
 ) -> dict:              # JSON Schema (draft 2020-12)
     "The JSON Schema of an answer. Unless `compat` it asks for one act: one of `AGENTCPM_FORMS`."
     def form(names):
@@ -72,7 +70,7 @@ _AGENTCPM_CHECKS = dict(
 # %% ../../nbs/00f_schemas.agentcpm.ipynb #3db0003c
 def agentcpm_problem(
     fields: object,     # an answer, read from JSON
-    compat: bool=False, # by the peer's schema: any of the fields together
+    compat: bool=False, # by AgentCPM-GUI's own schema: any of the fields together
 ) -> str|None:          # the field, what is wrong and what there is; None if it is right
     "What `agentcpm_schema` has against an answer."
     if not isinstance(fields, dict): return f'{str(fields)[:40]!r} is no object such as {{"POINT":[500,500]}}'
@@ -87,7 +85,7 @@ def agentcpm_problem(
 
 # %% ../../nbs/00f_schemas.agentcpm.ipynb #892ff476
 def _gesture(fields: dict) -> Action:
-    "What the finger does. Without a POINT, which only the peer's schema allows, it begins in the middle."
+    "What the finger does. Without a POINT, which only AgentCPM-GUI's own schema allows, it begins in the middle."
     x, y = (v/AGENTCPM_GRID for v in fields.get("POINT", [AGENTCPM_GRID/2]*2))
     to = fields.get("to")
     if to is None: return Action("long_press" if fields.get("duration", 0) > AGENTCPM_TAP_MS else "click", x, y)
@@ -98,28 +96,25 @@ def _gesture(fields: dict) -> Action:
 # %% ../../nbs/00f_schemas.agentcpm.ipynb #ee745ac2
 def _waits(duration: float, compat: bool) -> list[Action]:
     "The waits of a duration. Unless `compat`, which rounds up, DialectError for what no number of waits is."
-    times = max(1, math.ceil(min(duration, MAX_WAITS*NOOP_MS)/NOOP_MS)) if compat else duration/NOOP_MS
+    times, rest = divmod(duration, NOOP_MS)
+    times = max(1, times + (rest > 0)) if compat else times*(not rest)
     if times not in range(1, MAX_WAITS+1):
         raise DialectError(f"duration: {str(duration)[:40]} is not {NOOP_MS} times 1 to {MAX_WAITS}, the waits of an oaml agent")
     return [Action("wait")]*int(times)
 
-def _typed_text(text: str) -> list[Action]:
-    "Typing, with newlines and tabs as keys."
-    keys = {"\n": "Enter", "\t": "Tab"}
-    return [Action("key_press", key=keys[p]) if p in keys else Action("type", text=p)
-            for p in re.split("([\n\t])", text) if p]
+
 
 # %% ../../nbs/00f_schemas.agentcpm.ipynb #d4fdd9df
 @check_arguments
 def agentcpm_actions(
     fields: dict,        # an answer that has no `agentcpm_problem`
-    compat: bool=False,  # several acts at once, in this order: the finger, PRESS, TYPE, waiting, the end
+    compat: bool=False,  # several acts at once, in this order: the finger, PRESS, TYPE, the end; a duration waits only alone
 ) -> list[Action]:       # one, unless `compat` or a text with newlines or tabs
     "The actions of an answer. Raises DialectError for what no action says, by name."
     has, status = set(fields) - {"thought", "STATUS"}, fields.get("STATUS", "continue")
     acts = [_gesture(fields)] if has & {"POINT", "to"} else []
     if "PRESS" in fields: acts.append(Action("key_press", key=_PRESSED[fields["PRESS"]]))
-    if "TYPE" in fields: acts += _typed_text(fields["TYPE"])
+    if "TYPE" in fields: acts += typed_actions(fields["TYPE"])
     if has == {"duration"}: acts += _waits(fields["duration"], compat)
     if status in _DONE: acts.append(Action("done"))
     elif status != "continue" or not (has or compat):
@@ -162,8 +157,8 @@ def _json5_answer(text: str) -> dict|DialectError:
 # %% ../../nbs/00f_schemas.agentcpm.ipynb #970a0ec7
 def read_json5_answer(
     text: str, # what a model wrote
-) -> dict:     # the fields of an answer that the peer's schema takes
-    """An answer as the peer's training reads it: in a code fence or not, JSON5, no field twice, any fields together.
+) -> dict:     # the fields of an answer that AgentCPM-GUI's own schema takes
+    """An answer as AgentCPM-GUI's training reads it: in a code fence or not, JSON5, no field twice, any fields together.
 
     Raises AgentCPMFieldError for what the schema refuses, DialectError for what cannot be read."""
     _need_json5()
@@ -173,7 +168,7 @@ def read_json5_answer(
 
 # %% ../../nbs/00f_schemas.agentcpm.ipynb #cfbafc30
 class AgentCPM(Dialect):
-    "AgentCPM-GUI's JSON: one object, places in thousandths. With `compat` it reads what the peer's training accepts."
+    "AgentCPM-GUI's JSON: one object, places in thousandths. With `compat` it reads what AgentCPM-GUI's training accepts."
     name = "agentcpm"
     types = ("click", "long_press", "drag", "scroll", "type", "key_press", "wait", "done")
     refused = ('{"POINT":[1001,2]}', '{"POINT":[-1,2]}', '{"POINT":[1,2,3]}', '{"POINT":[1.5,2]}', '{"POINT":[true,2]}', '{"POINT":"1,2"}',
@@ -220,7 +215,7 @@ def agentcpm_fields(
 @check_arguments
 def agentcpm_response(
     text: str,           # what a model wrote: anything at all
-    compat: bool=False,  # read what the peer's training accepts
+    compat: bool=False,  # read what AgentCPM-GUI's training accepts
 ) -> tuple[Action, str|None]: # the action, and the thought of its object if it has one
     "Read an answer of AgentCPM's. Never raises for a text: what cannot be read, or is several actions, is `failed`."
     try:

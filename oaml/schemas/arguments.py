@@ -7,6 +7,7 @@ __all__ = ['fits', 'check_arguments', 'type_words']
 
 # %% ../../nbs/00d_schemas.arguments.ipynb #0d0a0003
 import inspect
+import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, wraps
 from numbers import Integral, Real
@@ -67,9 +68,8 @@ _MANY = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
 
 def _shown(value: Any, width: int=40) -> str:
     "A value and its type, in a few characters."
-    text = repr(value) if isinstance(value, (str, bytes, int, float, NoneType)) else ""
-    text = text if len(text) <= width else text[:width] + "..."
-    return f"{text} ({type(value).__name__})".lstrip()
+    text = reprlib.repr(value)
+    return f"{text if len(text) <= width else text[:width] + '...'} ({type(value).__name__})"
 
 def type_words(
     hint: Any, # an annotation

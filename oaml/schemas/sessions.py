@@ -5,16 +5,17 @@
 # %% auto #0
 __all__ = ['SCHEMA_VERSION', 'MAX_PROBLEMS', 'FRACTION', 'SHIFT', 'MAX_META_DEPTH', 'Number', 'Fraction', 'Shift', 'Text', 'Name',
            'Flag', 'Meta', 'MODIFIERS', 'KEYS', 'DEVICE_BUTTONS', 'ActionType', 'ACTION_TYPES', 'ACTION_FIELDS',
-           'SchemaError', 'plain_errors', 'key_problem', 'text_problem', 'Action', 'Observation', 'Target', 'Step',
-           'Episode', 'Session', 'to_json', 'to_dict', 'unique_keys', 'from_json', 'from_dict', 'json_schema']
+           'SchemaError', 'nearest', 'plain_errors', 'split_chord', 'key_problem', 'text_problem', 'Action',
+           'Observation', 'Target', 'Step', 'Episode', 'Session', 'to_json', 'to_dict', 'unique_keys', 'from_json',
+           'from_dict', 'json_schema']
 
 # %% ../../nbs/00a_schemas.sessions.ipynb #13ba18b3
 import difflib
 import json
 import math
-import re
 import unicodedata
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import field, fields
 from functools import cache, wraps
 from html import escape
@@ -48,7 +49,11 @@ def _short(value: Any, width: int=60) -> str:
     text = repr(value[:width + 1] if isinstance(value, (str, bytes, list)) else value)
     return text if len(text) <= width else text[:width] + "..."
 
-def _near(word: str, known) -> str:
+def nearest(
+    word: str,            # that is not known
+    known: Iterable[str], # words that are
+) -> str:                 # such as "; did you mean 'port'?", or nothing
+    "A suggestion, if one of `known` is like `word`."
     close = difflib.get_close_matches(word[:40], known, 1)
     return f"; did you mean {close[0]!r}?" if close else ""
 
@@ -63,7 +68,7 @@ def _explain(error: dict, names) -> str:
         case "greater_than_equal" | "less_than_equal":
             return f"{value} is outside {SHIFT if last in ('dx', 'dy') else FRACTION}"
         case "literal_error": return f"{_short(value)} is not one of {error['ctx']['expected'].replace(' or ', ', ')}"
-        case "unexpected_keyword_argument": return "is not a field of this record" + _near(str(last), names)
+        case "unexpected_keyword_argument": return "is not a field of this record" + nearest(str(last), names)
         case "json_invalid": return f"is not JSON: {error['ctx']['error']}"
     return f"{_short(value)}: {error['msg'][:1].lower()}{error['msg'][1:]}"
 
@@ -93,16 +98,29 @@ def _wrong(why: str, *at) -> PydanticCustomError:
     return PydanticCustomError("oaml", "{why}", dict(why=why, at=at))
 
 # %% ../../nbs/00a_schemas.sessions.ipynb #a32e1b54
+def _plain_assignment(cls: type):
+    "Make an assignment that is refused raise `SchemaError`, and change nothing."
+    put = cls.__setattr__
+    def __setattr__(self, name, value):
+        old = dict(self.__dict__)
+        try: put(self, name, value)
+        except ValidationError as e:
+            self.__dict__.clear()
+            self.__dict__.update(old)
+            raise SchemaError(_problems(e, cls)) from None
+    cls.__setattr__ = __setattr__
+
 def plain_errors(
     cls: type # a pydantic dataclass
 ) -> type:    # the same class
-    "Make the constructor of the pydantic dataclass `cls` raise `SchemaError`."
+    "Make the constructor of the pydantic dataclass `cls`, and its assignments if they are checked, raise `SchemaError`."
     init = cls.__init__
     @wraps(init)
     def __init__(self, *args, **kwargs):
         try: init(self, *args, **kwargs)
         except ValidationError as e: raise SchemaError(_problems(e, cls)) from None
     cls.__init__ = __init__
+    if cls.__pydantic_config__.get("validate_assignment"): _plain_assignment(cls)
     _FIELD_NAMES.extend(f.name for f in fields(cls))
     return cls
 
@@ -148,17 +166,22 @@ KEYS = ("Enter", "Tab", "Escape", "Backspace", "Delete", "Insert", "Space", "Lef
 DEVICE_BUTTONS = ("BACK", "HOME")             # a phone's; they take no modifiers
 
 # %% ../../nbs/00a_schemas.sessions.ipynb #bcf1db7d
-_CHORD = re.compile(r"((?:[a-zA-Z]+\+)*)(.+)", re.DOTALL)
+def split_chord(
+    key: str, # a key or a chord: "Enter", "ctrl+a", "ctrl++", "+"
+) -> tuple[list[str], str]: # ["ctrl"], "a"
+    "The modifiers and the key of a chord; the key may itself be a plus."
+    mods, plus, last = key.rpartition("+")
+    if not plus or key == "+": return [], key
+    return (mods if last else mods[:-1]).split("+"), last or "+"
 
 def key_problem(
     key: str,   # such as "Enter", "ctrl+a", "shift+Tab", "BACK"
 ) -> str|None:  # what is wrong with it and what to write; None if it is right
     "Check the spelling of `key`: a name of KEYS, a chord of MODIFIERS with a name or a character, a device button."
     if key in KEYS or key in DEVICE_BUTTONS: return None
-    mods, last = _CHORD.fullmatch(key).groups() if key else ("", "")
-    mods = mods.split("+")[:-1]
+    mods, last = split_chord(key)
     wrong = next((m for m in mods if m not in MODIFIERS), None)
-    if wrong: return f"{wrong!r} is not one of the modifiers {', '.join(MODIFIERS)}" + _near(wrong.lower(), MODIFIERS)
+    if wrong: return f"{wrong!r} is not one of the modifiers {', '.join(MODIFIERS)}" + nearest(wrong.lower(), MODIFIERS)
     right = [m for m in MODIFIERS if m in mods]
     if mods != right: return f"the modifiers are written once each and in this order: {'+'.join([*right, last])!r}"
     if last in DEVICE_BUTTONS: return f"{last!r} is a device button and takes no modifiers"
@@ -167,7 +190,7 @@ def key_problem(
         if not mods: return f"{_short(last)} alone is text; use a type action, or a chord such as 'ctrl+{last}'"
         return None if last == last.lower() else f"in a chord a letter is small: {'+'.join([*mods, last.lower()])!r}"
     near = {k.lower(): k for k in KEYS}.get(last.lower())
-    hint = f"; did you mean {near!r}?" if near else _near(last, KEYS)
+    hint = f"; did you mean {near!r}?" if near else nearest(last, KEYS)
     return f"{_short(last)} is not a key{hint or '; the names are ' + ', '.join(KEYS)}"
 
 # %% ../../nbs/00a_schemas.sessions.ipynb #99a1731b

@@ -22,9 +22,9 @@ from ..devices.device import save_observation
 from ..devices.episode import EpisodeDriver
 from ..evals.closed_loop import Outcome, beside_oracle, load_outcomes
 from ..evals.trajectory_matching import matches
-from ..ingest.store import load_session, load_sessions, save_sessions
+from ..ingest.store import load_session, load_sessions, save_sessions, sha256, write_atomic
 from ..runtime.policy import same_act
-from ..schemas.sessions import Action, Episode, Session, Step
+from ..schemas.sessions import Action, Episode, Observation, Session, Step
 from ..viz.page import save_page
 from ..viz.tracks import StepNotes, Track, TrackTable, cut_tracks, session_tracks
 
@@ -246,9 +246,19 @@ def keep_episode(
     episode: Episode,        # its screens lie inside of the folder, or anywhere
     folder: str|os.PathLike, # of sessions; made if missing
 ) -> str:                    # what was written
-    "Add an episode to a folder of sessions, as a session of its own name. Raises OSError or StoreError."
+    "Add an episode to a folder of sessions, as a session of its own name; screens from elsewhere are copied. Raises OSError or StoreError."
+    episode = replace(episode, steps=[replace(s, observation=_brought(s.observation, Path(folder))) for s in episode.steps])
     save_sessions([Session(episode.id.replace("/", "-").replace(":", "."), [episode])], folder, add=True)
     return f"saved in {folder}"
+
+def _brought(observation: Observation, folder: Path) -> Observation:
+    "With its screen in `folder`."
+    if observation.image_path is None or Path(observation.image_path).resolve().is_relative_to(folder.resolve()): return observation
+    data = Path(observation.image_path).read_bytes()
+    here = folder/"screens"/f"{sha256(data)[:16]}{Path(observation.image_path).suffix}"
+    here.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(here, data)
+    return replace(observation, image_path=str(here))
 
 # %% ../../nbs/18n_scripts.inspect.ipynb #1b2f64a7
 def open_inspector(

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['NEAR_REACH', 'RFT_REWARDS', 'PARTED', 'near_target_reward', 'rollout_source', 'rollout_manifest', 'loss_rule',
-           'rft_evaluate', 'paired_success', 'paired_figures', 'RftTrainer', 'update_row', 'drawer_weights',
-           'load_drawer', 'workers_of', 'rft_worker', 'play_start', 'rft', 'rft_text']
+           'rft_evaluate', 'paired_success', 'paired_figures', 'RftTrainer', 'update_row', 'actor_weights',
+           'load_actor', 'workers_of', 'rft_worker', 'play_start', 'rft', 'rft_text']
 
 # %% ../../nbs/18k_scripts.rft.ipynb #1d75d0fa
 import json
@@ -33,7 +33,7 @@ from ..devices.oracle import play_oracle
 from ..ingest.engines import open_engine
 from ..runtime.rollouts import (
     PlayRules, Rollout, RolloutSource, SourceRules, Start, open_start, pack_groups, play_groups, success_reward)
-from ..runtime.workers import EngineSource, RolloutServer, WorkedSource, own_drawer, rollout_worker, start_from_json
+from ..runtime.workers import EngineSource, RolloutServer, WorkedSource, own_actor, rollout_worker, start_from_json
 from ..schemas.arguments import check_arguments
 from .train import load_learner, mirror_hooks
 from ..training.checkpoints import TrainingError, log
@@ -69,7 +69,7 @@ def rollout_source(
     kind, others = RolloutSource, r.workers or r.listen
     if engine and others: raise ValueError("engine: rft.workers and rft.listen name others that play; leave out one or the other")
     if others: kind = partial(WorkedSource, workers=r.workers, room=2*r.groups, deadline=r.deadline)
-    if engine: kind = partial(EngineSource, engine=engine, weights=drawer_weights, deadline=r.deadline,
+    if engine: kind = partial(EngineSource, engine=engine, weights=actor_weights, deadline=r.deadline,
                               play_start=partial(play_start, config.model_dump_json()))
     return kind(starts, fmt, play, rules, RFT_REWARDS[r.reward], config.training.seed, r.replay)
 
@@ -247,19 +247,19 @@ def restore(self: RftTrainer,
     return size
 
 # %% ../../nbs/18k_scripts.rft.ipynb #398e8ccd
-def drawer_weights(
-    drawer, # a snapshot: a `LightNano`, or an adapter
+def actor_weights(
+    actor,  # a snapshot: a `LightNano`, or an adapter
 ) -> bytes: # safetensors
-    "A drawer's weights, for another process."
+    "An actor's weights, for another process."
     import torch
     from safetensors.torch import save
-    arrays = getattr(drawer, "weights", None)
-    state = drawer.model.state_dict() if arrays is None else {n: torch.from_numpy(w) for n, w in arrays.items()}
+    arrays = getattr(actor, "weights", None)
+    state = actor.model.state_dict() if arrays is None else {n: torch.from_numpy(w) for n, w in arrays.items()}
     return save({n: w.contiguous() for n, w in state.items()})
 
-def load_drawer(
+def load_actor(
     adapter,     # of the same model; takes the weights
-    data: bytes, # from `drawer_weights`
+    data: bytes, # from `actor_weights`
 ):               # a snapshot
     "What draws with these weights."
     from safetensors.torch import load
@@ -277,7 +277,7 @@ def workers_of(
     with ExitStack() as stack:
         if hasattr(source, "close"): stack.enter_context(source)
         if config.rft.listen:
-            server = stack.enter_context(RolloutServer(source, drawer_weights, config.rft.listen, key or _rft_key()))
+            server = stack.enter_context(RolloutServer(source, actor_weights, config.rft.listen, key or _rft_key()))
             log.info("workers may join: oaml rft-worker CONFIG --connect %s", server.address)
         yield
 
@@ -297,7 +297,7 @@ def rft_worker(
     fmt = config.prompt.prompt_format()
     adapter = load_learner(config, fmt)
     alone = config.model_copy(update=dict(rft=config.rft.model_copy(update=dict(workers=0, listen=None))))
-    return rollout_worker(connect, rollout_source(alone, fmt), partial(load_drawer, adapter), key or _rft_key(), config.rft.deadline)
+    return rollout_worker(connect, rollout_source(alone, fmt), partial(load_actor, adapter), key or _rft_key(), config.rft.deadline)
 
 # %% ../../nbs/18k_scripts.rft.ipynb #bc8c1ff0
 @lru_cache(maxsize=1)
@@ -308,21 +308,21 @@ def _engine_learner(config: str) -> tuple:
     return load_learner(config, fmt), rollout_source(config, fmt)
 
 @lru_cache(maxsize=1)
-def _engine_drawer(config: str, weights: bytes): return load_drawer(_engine_learner(config)[0], weights)
+def _engine_actor(config: str, weights: bytes): return load_actor(_engine_learner(config)[0], weights)
 
 _LOADING = Lock()  # threads of an engine share a model
 
 def play_start(
     config: str,     # of the learner, JSON
-    weights: bytes,  # safetensors, from `drawer_weights`
+    weights: bytes,  # safetensors, from `actor_weights`
     version: int,    # of them
     start: list,     # from `start_to_json`
     limit: int|None, # steps of a rollout from there
     seed: int,       # sampling seed
 ) -> tuple[str, list[bytes]]: # a group, from `pack_groups`
     "What a worker of an engine does: it plays one group."
-    with _LOADING: source, drawer = _engine_learner(config)[1], own_drawer(_engine_drawer(config, weights))
-    return pack_groups(play_groups(drawer, [start_from_json(start)], source.fmt, source.play, seed, version, source.reward, lambda s: limit))
+    with _LOADING: source, actor = _engine_learner(config)[1], own_actor(_engine_actor(config, weights))
+    return pack_groups(play_groups(actor, [start_from_json(start)], source.fmt, source.play, seed, version, source.reward, lambda s: limit))
 
 # %% ../../nbs/18k_scripts.rft.ipynb #409e2cdb
 def _check_rft(config: TrainingConfig):

@@ -16,7 +16,7 @@ from ..datasets.prompts import PromptFormat
 from ..ui.reasons import OVER
 from ..datasets.stream import Visit, load_visits, save_visits
 from ..devices.app_device import AppDevice
-from ..devices.wire import nearest
+from ..schemas.sessions import nearest
 from ..ingest.store import sha256, write_atomic
 from .train import load_learner, make_evaluate, make_stream, playable, train
 from ..training.config import TrainingConfig, load_config, load_recipe

@@ -121,7 +121,10 @@ class SampleClient:
         self.client, self.index, self.id, self.number, self.turn = client, index, secrets.randbelow(2**53), 0, None
         self.history: list[dict] = []
         more = dict(custom_task=custom) if custom is not None else {}
-        self._take("/start_sample", dict(name=client.name, index=index, session_id=self.id) | more)
+        try: self._take("/start_sample", dict(name=client.name, index=index, session_id=self.id) | more)
+        except BaseException:
+            self.cancel()  # the server may have begun it
+            raise
 
     def _take(self, route: str, body: dict):
         "The next turn."

@@ -17,7 +17,8 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, Field, ValidationError
 
-from ..devices.wire import STRICT, nearest
+from ..devices.wire import STRICT
+from ..schemas.sessions import nearest
 from .task import Task, task_class
 from .worker import TaskDeadlines
 
@@ -32,9 +33,11 @@ class _PlacedLoader(yaml.SafeLoader):
 
 def _placed_mapping(loader: _PlacedLoader, node: yaml.MappingNode) -> dict:
     found = {}
+    loader.flatten_mapping(node)  # YAML's <<
     for key_node, value_node in node.value:
         key = PlacedKey(key_node.value)
         key.place = f"{loader.source}, line {key_node.start_mark.line + 1}"
+        if key_node.tag != "tag:yaml.org,2002:str": raise ValueError(f"{key.place}: the key {key} is no text; put it in quotation marks")
         if key in found: raise ValueError(f"{key.place}: {key} occurs twice")
         found[key] = loader.construct_object(value_node, deep=True)
     return found
@@ -111,7 +114,8 @@ def _from_environment(value: Any, name: str, environ: Mapping[str, str]) -> Any:
     "The value, with what variables below `name` say."
     if isinstance(value, dict): return {k: _from_environment(v, f"{name}_{k}", environ) for k, v in value.items()}
     variable = name.replace("-", "_").upper()
-    if isinstance(value, list) or variable not in environ: return value
+    if variable not in environ: return value
+    if isinstance(value, list): raise ValueError(f"{variable}: a list is changed in the file, not by a variable")
     try: given = yaml.safe_load(environ[variable])
     except yaml.YAMLError: given = environ[variable]
     if isinstance(value, str) and not isinstance(given, (dict, list)): return environ[variable]

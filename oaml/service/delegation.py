@@ -8,7 +8,6 @@ __all__ = ['EnvironmentDelegation', 'SessionExpired', 'EnvironmentFailed', 'Envi
 
 # %% ../../nbs/16h_service.delegation.ipynb #c75f0003
 import asyncio
-import difflib
 import logging
 import os
 import re
@@ -21,6 +20,7 @@ from typing import Any
 
 from fastcore.basics import patch
 
+from ..schemas.sessions import nearest
 from .state import LEASE_S, EnvironmentRecord, MemoryState, RedisState, StateUnavailable
 
 # %% ../../nbs/16h_service.delegation.ipynb #c75f0006
@@ -230,11 +230,11 @@ async def _allot(self: EnvironmentController, session: str, subtype: str, immuta
 def _checked(self: EnvironmentController, subtypes: str|list[str]) -> list[str]:
     "The subtypes as a list. Raises ValueError for one that the delegation doesn't have."
     subtypes, known = [subtypes] if isinstance(subtypes, str) else list(subtypes), self.delegation.get_subtypes()
+    if not subtypes: raise ValueError(f"subtypes: there are none; give one or more of {', '.join(known)}")
+    if twice := {s for s in subtypes if subtypes.count(s) > 1}: raise ValueError(f"subtypes: {min(twice)!r} is there twice; a session has one of each")
     for s in subtypes:
         if s in known: continue
-        near = difflib.get_close_matches(s, known, 1)
-        raise ValueError(f"subtype {s!r} is none of {self.delegation.get_name()}'s: {', '.join(known)}"
-                         + (f"; did you mean {near[0]!r}?" if near else ""))
+        raise ValueError(f"subtype {s!r} is none of {self.delegation.get_name()}'s: {', '.join(known)}" + nearest(s, known))
     return subtypes
 
 @patch

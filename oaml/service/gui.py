@@ -45,7 +45,10 @@ def called_action(
     arguments: str, # of a call, JSON text
 ) -> Action:        # of type `failed`, with the reason in `raw`, if they are none
     "The action that a tool call asks for."
-    try: return from_dict(Action, json.loads(arguments))
+    try:
+        action = from_dict(Action, json.loads(arguments))
+        if action.type not in GUI_ACTS: raise ValueError(f"type: {action.type!r} is none of {', '.join(GUI_ACTS)}")
+        return action
     except (ValueError, SchemaError, TypeError) as e: return Action("failed", raw=dict(text=arguments[:500], reason=str(e)))
 
 # %% ../../nbs/16j_service.gui.ipynb #75100009

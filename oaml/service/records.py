@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['ChatMessage', 'SampleIndex', 'SampleStatus', 'AgentStatus', 'TextPart', 'PictureUrl', 'PicturePart', 'OtherPart',
            'ToolFunction', 'ChatTool', 'CalledFunction', 'ToolCall', 'PromptMessage', 'ToolMessage', 'AssistantMessage',
-           'check_messages', 'check_tools', 'check_calls', 'RewardHistoryItem', 'TaskSampleExecutionResult',
-           'AgentOutput', 'TaskOutput', 'nearest_index', 'TaskTurn']
+           'check_messages', 'check_tools', 'check_calls', 'plain_text', 'RewardHistoryItem',
+           'TaskSampleExecutionResult', 'AgentOutput', 'TaskOutput', 'nearest_index', 'TaskTurn']
 
 # %% ../../nbs/16a_service.records.ipynb #80098cb5
 import re
@@ -20,7 +20,7 @@ from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag, Type
 from pydantic.dataclasses import dataclass as checked
 from typing_extensions import TypedDict
 
-from ..devices.wire import nearest
+from ..schemas.sessions import nearest
 from ..schemas.sessions import SchemaError, plain_errors
 
 # %% ../../nbs/16a_service.records.ipynb #3b6aa983
@@ -193,6 +193,13 @@ def check_calls(
 # %% ../../nbs/16a_service.records.ipynb #2c3b2dfd
 _RECORD = ConfigDict(extra="forbid", allow_inf_nan=False)
 
+def plain_text(
+    message: dict, # in OpenAI's format
+) -> str:
+    "The text of a message; its pictures are left out."
+    content = message.get("content") or ""
+    return content if isinstance(content, str) else "\n".join(p["text"] for p in content if p.get("type") == "text")
+
 @plain_errors
 @checked(config=_RECORD)
 class RewardHistoryItem:
@@ -202,7 +209,10 @@ class RewardHistoryItem:
     metrics: dict[str, Any]=field(default_factory=dict)    # whatever else was measured
 
     def __post_init__(self):
-        if self.score is not None: self.metrics = {"score": self.score} | self.metrics
+        if self.score is None: return
+        if self.metrics.get("score", self.score) != self.score:
+            raise SchemaError([f"score: is {self.score} and in metrics {self.metrics['score']}; give it once"])
+        self.metrics = {"score": self.score} | self.metrics
 
 # %% ../../nbs/16a_service.records.ipynb #f8824575
 @plain_errors
@@ -222,7 +232,7 @@ class AgentOutput:
     @property
     def content(self) -> str:
         "The text of all its messages."
-        return "\n".join(m["content"] for m in self.messages if isinstance(m.get("content"), str))
+        return "\n".join(text for m in self.messages if (text := plain_text(m)))
 
 # %% ../../nbs/16a_service.records.ipynb #e3a580b2
 @plain_errors

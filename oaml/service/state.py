@@ -129,8 +129,7 @@ async def retire(self: MemoryState,
     with self._step:
         users = self._users(environment)
         if environment not in self.records or users and not force: return False
-        for session in users: self.sessions.pop(session, None)
-        self.claims[environment] = {}
+        for session in users: await self.end(session)
         self.retired.add(environment)
         return True
 
@@ -388,6 +387,10 @@ async def _check_deadlines(state: MemoryState|RedisState, moment: float):
     await state.add("e2", EnvironmentRecord("shop", True), "ann", moment)
     await state.add("e3", EnvironmentRecord("shop"), "bob", 3600)
     await state.claim("e3", "ann", 0, 0, moment)
+    await state.add("e4", EnvironmentRecord("shop"), "cid", 3600)
+    await state.claim("e3", "cid", 0, 0, 3600)
+    same([await state.retire("e4", True), await state.renew("cid"), (await state.listing())["e3"]["users"]], [True, False, 2])
+    await state.forget("e4")
     same([await state.renew("bob", 3600), await state.renew("zoe", 3600)], [True, False])
     while await state.expired() != ["ann"]: await asyncio.sleep(moment/4)
     same([await state.renew("ann", 3600), (await state.listing())["e3"]["users"]], [False, 1])

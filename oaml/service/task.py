@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from importlib import import_module
 from typing import Any
@@ -247,7 +248,6 @@ async def play_sample(
     ended: Callable[[], None]=lambda: None, # called before the last turn is given
 ) -> None:
     "Play a sample to its end; never raises."
-    end = SampleStatus.TASK_ERROR, None, None
     try:
         done = await (task.start_sample_custom(custom, session) if index == -1 else task.start_sample(index, session))
         if not isinstance(done, TaskSampleExecutionResult): raise TypeError(f"returned {type(done).__name__}, no TaskSampleExecutionResult")
@@ -411,6 +411,12 @@ async def _process(self: IsolatedTask) -> TaskProcess:
     return await TaskProcess.start(self.module, self.parameters)
 
 @patch
+async def _put_back(self: IsolatedTask, process: TaskProcess, well: bool):
+    "Keep a process that ended well for the next sample, `_SPARE` at most."
+    if well and len(self.spare) < _SPARE: self.spare.append(process)
+    else: await asyncio.shield(process.kill())
+
+@patch
 async def _relay(self: IsolatedTask, order: dict, session: Session) -> TaskSampleExecutionResult:
     "Turns and answers there and back; a process whose sample was cancelled or did not end is killed, and what it started."
     process = await self._process()
@@ -425,8 +431,7 @@ async def _relay(self: IsolatedTask, order: dict, session: Session) -> TaskSampl
     except BaseException:
         await asyncio.shield(process.kill())
         raise
-    if len(self.spare) < _SPARE and reply["status"] != SampleStatus.CANCELLED: self.spare.append(process)
-    else: await asyncio.shield(process.kill())
+    await self._put_back(process, reply["status"] != SampleStatus.CANCELLED and not reply.get("error"))
     if reply.get("error"): raise RuntimeError(reply["error"])
     return TaskSampleExecutionResult(reply["status"], reply["result"])
 
@@ -449,7 +454,7 @@ async def overall(self: IsolatedTask,
     except BaseException:
         await asyncio.shield(process.kill())
         raise
-    self.spare.append(process)
+    await self._put_back(process, True)
     return reply["overall"]
 
 # %% ../../nbs/16b_service.task.ipynb #46bf7e1d
@@ -469,4 +474,5 @@ def make_isolated(
         process = await TaskProcess.start(module, parameters)
         await process.kill()
         return process.about
-    return IsolatedTask(module, parameters, asyncio.run(about()))
+    with ThreadPoolExecutor(1) as thread:  # a notebook's own thread has a loop already
+        return IsolatedTask(module, parameters, thread.submit(asyncio.run, about()).result())

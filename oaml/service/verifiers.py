@@ -12,7 +12,7 @@ import secrets
 from functools import cache
 from typing import Any
 
-from .records import check_messages
+from .records import check_calls, check_messages
 from .task import Session, make_task, play_sample
 
 # %% ../../nbs/16k_service.verifiers.ipynb #fb0ff88e
@@ -95,7 +95,9 @@ def _env() -> type:
                 async with agents.player.interaction(task.with_data(tools=given.tools or [])) as talk:
                     while not given.finish and not (segment := await talk.turn(given.messages)).terminated:
                         replies = [message_to_wire(m) for m in segment.messages if m.role == "assistant"]
-                        given = await session.answer(check_messages(replies, ("assistant",)))
+                        replies = check_messages(replies, ("assistant",))
+                        if not self.taskset.served.any_tool: check_calls(replies, session.tools)
+                        given = await session.answer(replies)
                         reward, metrics = reward + given.reward, metrics | given.metrics
             finally:
                 session.cancel()

@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['ICON_PIXELS', 'ICON_FORMATS', 'TextModel', 'IconModel', 'NoTextModel', 'NoIconModel', 'as_boxes', 'crop',
            'drawn_texts', 'TruthTextModel', 'TreeTextModel', 'TruthIconModel', 'as_picture', 'read_picture',
-           'OcrTextModel', 'icon_templates', 'TemplateIconModel', 'SeedTextModel', 'SeedIconModel', 'as_seed_model']
+           'OcrTextModel', 'icon_templates', 'TemplateIconModel', 'MobileEnvTextModel', 'MobileEnvIconModel',
+           'as_mobile_env_model']
 
 # %% ../../nbs/05c_tasks.vision.ipynb #f76b6585
 import sys
@@ -411,7 +412,7 @@ def _tensors(frame: Frame, boxes: np.ndarray) -> tuple[Any, list]:
     return screen, [torch.tensor(b, dtype=torch.float32).reshape(1, 4) for b in as_boxes(boxes)]
 
 # %% ../../nbs/05c_tasks.vision.ipynb #4cc5f885
-class SeedTextModel:
+class MobileEnvTextModel:
     "A text model of Mobile-Env's kind, as one of ours."
     def __init__(self,
         model: Any, # has `text_detector(screen, bboxes)` and `text_recognizer(screen, bboxes)`
@@ -430,7 +431,7 @@ class SeedTextModel:
         return list(self.model.text_recognizer(*_tensors(frame, boxes)))
 
 # %% ../../nbs/05c_tasks.vision.ipynb #f39cb63b
-class SeedIconModel:
+class MobileEnvIconModel:
     "An icon model of Mobile-Env's kind, as one of ours."
     def __init__(self,
         model: Any, # has `icon_detector`, `icon_recognizer` and `icon_matcher`
@@ -488,7 +489,7 @@ def _arrays(screen: Any, boxes: Sequence) -> tuple[Frame, np.ndarray]:
     image = np.asarray(screen).transpose(1, 2, 0).round().clip(0, 255).astype(np.uint8)
     return Frame(image), np.concatenate([np.asarray(b, float).reshape(-1, 4) for b in boxes]) if len(boxes) else np.zeros((0, 4))
 
-def as_seed_model(
+def as_mobile_env_model(
     text_model: TextModel=NoTextModel(), # ours
     icon_model: IconModel=NoIconModel(), # ours
 ) -> Any:                                # has Mobile-Env's five functions, from `text_detector` to `icon_matcher`

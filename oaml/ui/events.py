@@ -11,7 +11,7 @@ __all__ = ['Event', 'Message', 'INSET', 'DOUBLE_MS', 'LONG_MS', 'ARROW_STEPS', '
 from bisect import bisect_left
 from dataclasses import dataclass, replace
 
-from ..schemas.sessions import Action
+from ..schemas.sessions import Action, split_chord
 from .layout import POPUPS, Placed, active, center, find, hit, shown_value
 from .themes import Theme, text_width
 from .widgets import DRAG_PX, EDITABLE, FOCUSABLE, UiState, Widget
@@ -114,7 +114,7 @@ def edit(
     key: str,    # "Backspace", "shift+Left", "ctrl+a", ...
 ) -> tuple[UiState, str]: # the state and the new text
     "What an editing key does. A key that means nothing here changes nothing."
-    *mods, key = key.split("+") if key != "+" else [key]
+    mods, key = split_chord(key)
     n, extend = len(value), "shift" in mods
     if "ctrl" in mods or "meta" in mods:  # of the chords, only "select all" is known
         return (replace(ui, anchor=0, caret=n), value) if key.lower() == "a" else (ui, value)
@@ -124,7 +124,8 @@ def edit(
     to = dict(Left=ui.caret-1, Right=ui.caret+1, Home=0, End=n).get(key)
     if to is not None: return _move_caret(ui, to, n, extend), value
     if key == "Space": key = " "
-    return _splice(ui, value, key) if len(key) == 1 and key.isprintable() else (ui, value)
+    if len(key) > 1 or not key.isprintable() or "alt" in mods: return ui, value
+    return _splice(ui, value, key.upper() if extend else key)
 
 # %% ../../nbs/02d_ui.events.ipynb #4f0c1f3c
 INSET = 4  # pixels between a text box's border and its text

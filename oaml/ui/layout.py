@@ -53,6 +53,7 @@ def _shift(p: Placed, dx: int, dy: int) -> Placed:
 # %% ../../nbs/02c_ui.layout.ipynb #2b349309
 def _group(w: Widget, children: tuple[Placed, ...]) -> Placed:
     "A container as large as what is in it."
+    if not children: raise ValueError(f"{w.role}: has nothing in it; leave it out")
     left, top, right, bottom = zip(*(c.box for c in children))
     return Placed(w, (min(left), min(top), max(right), max(bottom)), children)
 
@@ -230,6 +231,7 @@ def line(self:_Layout,
     gap: int=8, # pixels between two
 ) -> tuple[Placed, ...]|None:
     "Children side by side, centred on one line, one that grows takes what is left. None if they do not fit."
+    if not children: raise ValueError("a row or bar has nothing in it; leave it out")
     sizes = [(0, _natural_size(c, self.theme, 0)[1]) if c.grow else _natural_size(c, self.theme, width)
              for c in children]
     room = width - sum(s[0] for s in sizes) - gap*(len(children)-1)
@@ -331,6 +333,7 @@ def _place_toolbar(self:_Layout, w, x, y, width, height):
 @patch
 def _place_tablist(self:_Layout, w, x, y, width, height):
     "Tabs side by side."
+    if not w.children: raise ValueError("tablist: has no tabs; leave it out")
     inside = self.lines(w.children, x+3, y+2, width-6, 1)
     return Placed(w, (x, y, x+width, max(p.box[3] for p in inside)), inside)
 

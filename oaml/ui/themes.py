@@ -193,7 +193,7 @@ def _fit_form(theme: Theme, form: str) -> Theme:
 
 # %% ../../nbs/02a_ui.themes.ipynb #4adb4204
 def _window_look(seed: int, family: str, size: int) -> dict:
-    "What windows add to a theme; drawn apart, so that forms on a card look as they did before there were windows."
+    "What windows add to a theme, from a random stream of its own: it changes no other value of the theme."
     rng, fam = Random(f"window:{seed}"), FAMILIES[family]
     hue, vivid = rng.uniform(*fam.hues), rng.random() < .5
     light = .13 if fam.dark else .82

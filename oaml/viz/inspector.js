@@ -905,12 +905,10 @@ class Live {
 
 const LINES = ["#1f6fd6", "#c2410c", "#128a4a", "#8b3fc7", "#b8860b", "#0f8b8d", "#c0267e", "#5d6672"];
 
-function smoothed(values, half) {  // means of neighbours, fewer at the ends, so that nothing lags
-  return values.map((_, i) => {
-    const n = Math.min(half, i, values.length - 1 - i);
-    let sum = 0;
-    for (let k = i - n; k <= i + n; k++) sum += values[k];
-    return sum / (2 * n + 1);
+function smoothed(values, half) {  // means of neighbours, fewer at the ends, so that nothing lags; a gap stays one
+  return values.map((v, i) => {
+    const n = Math.min(half, i, values.length - 1 - i), near = values.slice(i - n, i + n + 1).filter((w) => w !== null);
+    return v === null ? null : near.reduce((a, b) => a + b) / near.length;
   });
 }
 function ticks(low, high, most = 4) {  // round numbers between
@@ -918,7 +916,7 @@ function ticks(low, high, most = 4) {  // round numbers between
   for (let v = Math.ceil(low / unit) * unit; v <= high + unit * 1e-6; v += unit) out.push(+v.toPrecision(10));
   return out;
 }
-const short = (v) => Math.abs(v) >= 1e5 || v !== 0 && Math.abs(v) < 1e-3 ? v.toExponential(1) : +v.toPrecision(4) + "";
+const short = (v) => v === null ? "not finite" : Math.abs(v) >= 1e5 || v !== 0 && Math.abs(v) < 1e-3 ? v.toExponential(1) : +v.toPrecision(4) + "";
 
 class Training {
   constructor(model, el) {
@@ -955,13 +953,14 @@ class Training {
 
   chart(name, lines) {
     if (!lines.length) return null;
-    const W = 320, H = 170, left = 46, right = 10, top = 10, bottom = 24, values = lines.flatMap((l) => l.values), rate = /success|accuracy|reached|click_in_box|click_within/.test(name);
+    const W = 320, H = 170, left = 46, right = 10, top = 10, bottom = 24, values = lines.flatMap((l) => l.values).filter((v) => v !== null), rate = /success|accuracy|reached|click_in_box|click_within/.test(name);
     let low = rate ? 0 : Math.min(...values), high = rate ? 1 : Math.max(...values);
+    if (!values.length) low = high = 0;
     if (low > 0 && low < 0.4 * high) low = 0;
     if (low === high) high = low + (Math.abs(low) || 1);
     const first = Math.min(...lines.map((l) => l.steps[0])), last = Math.max(first + 1, ...lines.map((l) => l.steps.at(-1)));
     const x = (v) => left + (W - left - right) * (v - first) / (last - first), y = (v) => top + (H - top - bottom) * (1 - (v - low) / (high - low));
-    const path = (steps, vs) => steps.map((s, i) => `${i ? "L" : "M"}${x(s).toFixed(1)} ${y(vs[i]).toFixed(1)}`).join("");
+    const path = (steps, vs) => steps.map((s, i) => vs[i] === null ? "" : `${i && vs[i - 1] !== null ? "L" : "M"}${x(s).toFixed(1)} ${y(vs[i]).toFixed(1)}`).join("");
     const svg = h("svg:svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": `${name} over steps: ` + lines.map((l) => `${l.run} ends at ${short(l.values.at(-1))}`).join("; ") });
     for (const t of ticks(low, high)) svg.append(h("svg:line", { class: "grid", x1: left, x2: W - right, y1: y(t), y2: y(t) }), h("svg:text", { x: left - 6, y: y(t) + 3.5, "text-anchor": "end", text: short(t) }));
     for (const t of ticks(first, last, 5)) svg.append(h("svg:text", { x: x(t), y: H - 8, "text-anchor": "middle", text: short(t) }));
@@ -969,7 +968,7 @@ class Training {
       const half = Math.round(l.values.length / 30), soft = this.smooth && half > 0 && !rate;
       if (soft) svg.append(h("svg:path", { class: "curve faint", d: path(l.steps, l.values), stroke: l.colour }));
       svg.append(h("svg:path", { class: "curve", d: path(l.steps, soft ? smoothed(l.values, half) : l.values), stroke: l.colour }));
-      if (l.steps.length < 40) for (let i = 0; i < l.steps.length; i++) svg.append(h("svg:circle", { cx: x(l.steps[i]), cy: y(l.values[i]), r: 2.4, fill: l.colour }));
+      if (l.steps.length < 40) for (let i = 0; i < l.steps.length; i++) if (l.values[i] !== null) svg.append(h("svg:circle", { cx: x(l.steps[i]), cy: y(l.values[i]), r: 2.4, fill: l.colour }));
     }
     const rule = h("svg:line", { class: "rule", y1: top, y2: H - bottom, x1: -9, x2: -9 });
     svg.append(rule);

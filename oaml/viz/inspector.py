@@ -121,19 +121,21 @@ def _answer_detail(self: Inspector, message: dict) -> None:
 def correct(self: Inspector,
     row: int,               # which step
     action: Action|None=None, # the right act; None: as it is
-    thought: str|None=None, # why, in words; None: as it is
+    thought: str|None=None, # why, in words, "" for nothing; None: as it is
     box: tuple[float, float, float, float]|None=None, # what has to be hit: left, top, right, bottom, 0 to 1; None: as it is
 ) -> Episode:               # the corrected episode, which `episodes` has too
     "Correct a step. Its episode gets an id of its own, `-corrected` behind the old, and no outcome. Raises SchemaError."
     i, k = self.table.places[row]
     track = self.table.tracks[i]
     episode, step = track.episode, track.episode.steps[k]
+    acts = box is not None or action not in (None, step.action)  # a new thought says nothing of what is right
     action = action or step.action
-    corrected = replace(step, action=action, thought=thought or step.thought, acceptable=[_right_act(step, action, box)])
+    corrected = replace(step, action=action, thought=step.thought if thought is None else thought or None,
+                        acceptable=[_right_act(step, action, box)] if acts else step.acceptable)
     name = episode.id if episode.id.endswith("-corrected") else f"{episode.id}-corrected"
     episode = replace(episode, id=name, success=None, steps=[*episode.steps[:k], corrected, *episode.steps[k+1:]],
                       meta=(episode.meta or {}) | dict(corrected=True))
-    notes = [*track.notes[:k], replace(track.notes[k], right=True), *track.notes[k+1:]]
+    notes = [*track.notes[:k], replace(track.notes[k], right=True) if acts else track.notes[k], *track.notes[k+1:]]
     self.table.tracks[i], self.episodes[name] = replace(track, episode=episode, notes=notes), episode
     self._refresh()
     return episode
@@ -159,7 +161,7 @@ def _answer_edit(self: Inspector, message: dict) -> None:
     if not _numbers(dict(numbers=[row]), len(self.table)): return
     action = parse_action(str(message.get("action", "")))
     if action.type == "failed": return self.send(dict(edited=row, errors=dict(action=action.raw["reason"])))
-    try: episode = self.correct(row, action, str(message.get("thought") or "") or None, _box_of(message.get("box")))
+    try: episode = self.correct(row, action, message.get("thought") and str(message["thought"]), _box_of(message.get("box")))
     except SchemaError as e: return self.send(dict(edited=row, errors={_field(p): p for p in e.problems}))
     self.send(dict(edited=row, errors={}, notice=self._save_episode(episode)))
 

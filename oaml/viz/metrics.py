@@ -18,18 +18,21 @@ class MetricsTail:
         path: str|os.PathLike, # of the file, which need not be there yet, or of the run's folder
     ):
         path = Path(path)
-        self.path, self.read = (path if path.suffix == ".jsonl" else path/"metrics.jsonl"), 0  # bytes read
+        self.path, self.read, self.last = (path if path.suffix == ".jsonl" else path/"metrics.jsonl"), 0, b""  # bytes read, the last line
 
     def rows(self) -> list[dict]:
         "New whole rows; all of them again if the file was written anew. Raises ValueError naming a line that is not JSON."
         if not self.path.exists(): return []
-        if self.path.stat().st_size < self.read: self.read = 0
         with open(self.path, "rb") as f:
+            f.seek(self.read - len(self.last))
+            if f.read(len(self.last)) != self.last: self.read, self.last = 0, b""  # a resumed run cuts rows off
             f.seek(self.read)
             whole = f.read().rpartition(b"\n")[0]
-        self.read += len(whole) + bool(whole)
-        try: return [json.loads(line) for line in whole.splitlines() if line.strip()]
-        except ValueError as e: raise ValueError(f"{self.path}: a row before byte {self.read} is not JSON ({e})") from None
+        if not whole: return []
+        try: rows = [json.loads(line) for line in whole.splitlines() if line.strip()]
+        except ValueError as e: raise ValueError(f"{self.path}: a row after byte {self.read} is not JSON ({e})") from None
+        self.read, self.last = self.read + len(whole) + 1, whole.rpartition(b"\n")[2] + b"\n"
+        return rows
 
 # %% ../../nbs/01f_viz.metrics.ipynb #2970f715
 TRACKERS = ("trackio", "tensorboard", "wandb")

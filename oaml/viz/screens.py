@@ -18,7 +18,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 import oaml
 from ..schemas.actions import format_action
-from ..schemas.sessions import Action, Episode, Step, Target
+from ..schemas.sessions import Action, Episode, Step, Target, split_chord
 
 # %% ../../nbs/01a_viz.screens.ipynb #99306a8e
 def small(
@@ -180,7 +180,7 @@ def _pill(draw, k, size, u, text, fill, ink, edge=PAPER, sign=None, caret=None):
 # %% ../../nbs/01a_viz.screens.ipynb #3f1a733c
 def _key_caps(draw, k, size, u, key, colour):
     "The keys of a chord as caps in a row at the bottom centre, small enough to fit."
-    *mods, last = (*key[:-2].split("+"), "+") if key.endswith("++") else key.split("+")
+    mods, last = split_chord(key)
     def width(name, u): return max(font(round(11.5*u*k), True).getlength(name) / k + 10*u, 18*u)
     def total(u): return sum(width(n, u) for n in (*mods, last)) + 9*u * len(mods)
     u *= min(1, (size[0] - 8*u) / total(u))

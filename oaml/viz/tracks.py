@@ -229,8 +229,9 @@ def _pair(self: TrackTable) -> None:
     shown = {}
     for i, t in enumerate(self.tracks): shown.setdefault(t.key, []).append(i)
     for group in (g for g in shown.values() if len({self.tracks[i].run for i in g}) > 1):
-        for a, b in zip(group, group[1:] + group[:1]):
-            for k in range(self.heads[a]["n"]): self._pair_row(a, b, k)
+        for k, a in enumerate(group):
+            b = next(i for i in group[k+1:] + group[:k] if self.tracks[i].run != self.tracks[a].run)
+            for n in range(self.heads[a]["n"]): self._pair_row(a, b, n)
 
 @patch
 def _pair_row(self: TrackTable, a: int, b: int, k: int) -> None:

@@ -26,14 +26,14 @@ def add_rows(
     curves: dict[str, list], # of each figure, its steps and values; extended
     rows: list[dict],        # of metrics, each with its step
 ) -> dict[str, list]:        # the same curves
-    "Add every finite number of `rows` to its curve. A step behind the last one begins anew: the run was resumed."
+    "Add every number of `rows` to its curve, None for one that is not finite. A step behind the last one begins anew: the run was resumed."
     for row in rows:
         for name, value in row.items():
-            if name in LEFT_OUT or isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value): continue
+            if name in LEFT_OUT or isinstance(value, bool) or not isinstance(value, (int, float)): continue
             steps, values = curves.setdefault(name, [[], []])
             while steps and steps[-1] >= row["step"]: steps.pop(), values.pop()
             steps.append(row["step"])
-            values.append(value)
+            values.append(value if math.isfinite(value) else None)  # a gap
     return curves
 
 # %% ../../nbs/01g_viz.training_view.ipynb #ddc6d8b2
