@@ -52,18 +52,17 @@ def _with_paths(session: Session, change) -> Session:
         s, observation=replace(s.observation, image_path=change(s.observation.image_path)))
     return replace(session, episodes=[replace(e, steps=[step(s) for s in e.steps]) for e in session.episodes])
 
-def _inside(path: str, folder: str|os.PathLike) -> str:
-    "A screen's path from `folder`, which may then be moved. Raises StoreError if it lies elsewhere."
+def _stored(path: str, folder: str|os.PathLike) -> str:
+    "A screen's path from `folder`, which may then be moved; that of a screen elsewhere is absolute."
     inside = Path(os.path.relpath(path, folder))
-    if ".." in inside.parts: raise StoreError(f"{path}: this screen lies outside of {folder}; save it there, by save_observation")
-    return inside.as_posix()
+    return (Path(path).resolve() if ".." in inside.parts else inside).as_posix()
 
 def save_session(
-    session: Session,        # its screens already lie inside of `folder`
+    session: Session,        # its screens lie inside of `folder`; elsewhere they stay where they are
     folder: str|os.PathLike, # with a folder `sessions`
 ) -> str:                    # SHA-256 of its file
-    "Write the file of one session, whole or not at all; no manifest. Raises OSError, StoreError for a screen outside of `folder`."
-    data = to_json(_with_paths(session, lambda p: _inside(p, folder))).encode()
+    "Write the file of one session, whole or not at all; no manifest. Raises OSError."
+    data = to_json(_with_paths(session, lambda p: _stored(p, folder))).encode()
     write_atomic(Path(folder)/"sessions"/f"{session.id}.json", data)
     return sha256(data)
 
@@ -74,7 +73,7 @@ def _save_manifest(folder: Path, hashes: dict[str, str], meta: dict|None):
 
 @check_arguments
 def save_sessions(
-    sessions: list[Session], # their screens already lie inside of `folder`
+    sessions: list[Session], # their screens lie inside of `folder`; elsewhere they stay where they are
     folder: str|os.PathLike, # made if missing
     meta: dict|None=None,    # kept in the manifest: how the data was made; None: with `add`, what is there
     add: bool=False,         # to the sessions that are there, in the place of one with the same id; else the manifest forgets those
