@@ -136,14 +136,15 @@ def mark_of(
     goal: str,          # what the user wants
     quoted: list[str],  # from `quoted_in`
 ) -> str:               # such as " =2", " +2", " ~2", " ="; "" if it is not
-    """How a line is spoken of in a goal: = it is the quotation of this number, + it contains it, ~ all but a character is
+    """How a line is spoken of in a goal: = it is the quotation of this number, + it contains it (the longest that it does), ~ all but a character is
     alike (two from eight on), = with no number: the goal says these words without quoting them."""
     if text in quoted: return f" ={quoted.index(text) + 1}"
     def near(q):
         most = 1 + (len(q) >= LONG_WORD)
         return len(q) > 3 and Levenshtein.distance(q, text, score_cutoff=most) <= most
-    for mark, alike in ("+", lambda q: within(q, text)), ("~", near):
-        if k := next((k for k, q in enumerate(quoted, 1) if alike(q)), None): return f" {mark}{k}"
+    held = [k for k, q in enumerate(quoted, 1) if within(q, text)]
+    if held: return f" +{max(held, key=lambda k: len(quoted[k-1]))}"
+    if k := next((k for k, q in enumerate(quoted, 1) if near(q)), None): return f" ~{k}"
     return " ="*(len(text) > 1 and within(text.lower(), goal.lower()))
 
 # %% ../../nbs/09e_datasets.lines.ipynb #5047c678

@@ -143,10 +143,16 @@ def walk_enough(
 ) -> tuple[AppDevice, list[tuple]]: # as `walk_episode`
     "An episode; if it has too few steps, also the same one begun disturbed, and again."
     device, steps = walk_episode(app, seed, config, rng, did)
+    known = {_seen(step) for step in steps}
     for _ in range(MAX_REPLAYS):
         if len(steps) >= config.picks: break
-        steps += walk_episode(app, device.seed, replace(config, disturbed=1., met=0.), rng)[1]
+        for step in walk_episode(app, device.seed, replace(config, disturbed=1., met=0.), rng)[1]:
+            if _seen(step) in known or step[2].action.type == "done": continue  # nothing twice, and no more ends than episodes have
+            known.add(_seen(step))
+            steps.append(step)
     return device, steps
+
+def _seen(step: tuple) -> tuple: return step[1], repr(step[2].action)
 
 # %% ../../nbs/09g_datasets.stream.ipynb #46ebbe86
 def pick(

@@ -130,7 +130,7 @@ def _on_recorded(load: Callable[[], list[Episode]], fmt: PromptFormat):
 def _letters_right(config: TrainingConfig, fmt: PromptFormat):
     "How many letters of `eval_episodes` validation episodes of each source are right."
     seeds, kinds = split_seeds("validation", config.logging.eval_episodes), config.stream.kinds
-    apps = {s.app: k.size for k in kinds for s in _sources(k.sources) or stream_sources(config)}
+    apps = {s.app + k.variant: k.size for k in kinds for s in _sources(k.sources) or stream_sources(config)}
     def evaluate(adapter, step: int) -> dict:
         figures = {}
         for app, size in apps.items():
