@@ -26,11 +26,11 @@ from oaml.schemas.sessions import Episode, Session, Step
 from oaml.scripts.demo import training_rate
 from oaml.scripts.stages import collect_visits
 from oaml.scripts.train import load_learner, make_stream, playable, train
-from oaml.training.config import load_config
+from oaml.training.config import load_recipe
 
 OUT = Path(__file__).parents[1]/"experiments/nano/arms.json"
 ARMS = ("oracle", "dagger", "self")
-FIRST_SEED = 700_000 # of the training split, where the model acts
+FIRST_SEED = 800_000 # of the training split, where the model acts; no stage of the recipe trains there
 
 
 def record_success(device, outcome, folder):
@@ -54,21 +54,22 @@ def collect_successes(adapter, config, episodes, folder):
         make = partial(AppDevice, source.app, stream.shapes[0].size, goals=load_app(source.app).families)
         outcomes = run_episodes(agent, make, split_seeds("train", episodes, FIRST_SEED), True)
         tried += len(outcomes)
-        sessions += [record_success(make(), o, folder) for o in outcomes if o.success]
+        sessions += [record_success(make(), o, folder) for o in outcomes if o.success and not o.invalid]
     save_sessions(sessions, folder)
     return len(sessions), tried
 
 
 def arm_config(args, arm, samples, folder):
-    "The training of an arm."
-    config = load_config(args.config, [f"output_dir={folder}", f"model.model_name={args.agent}", f"stream.samples={samples}",
-                                       f"stream.seed={600_000 + 20_000*ARMS.index(arm)}", "training.lr_scheduler_type=linear"])
-    if arm == "dagger": return config.model_copy(update=dict(stream=config.stream.model_copy(update=dict(
-        visits=str(folder/"visits.jsonl") if (folder/"visits.jsonl").exists() else None, visited=.5))))
+    "The training of an arm: the recipe's last stage, from the agent's weights; half of what it learns is the arm's own."
+    stage = load_recipe(args.config)["settling"]
+    more = dict(samples=samples, seed=600_000 + 20_000*ARMS.index(arm))
+    if arm == "dagger" and (folder/"visits.jsonl").exists(): more |= dict(visits=str(folder/"visits.jsonl"), visited=.5)
     if arm == "self" and (folder/"sessions/manifest.json").exists():
-        kinds = [k.model_copy(update=dict(sources={f"sessions:{folder/'sessions'}": 1.})) for k in config.stream.kinds[:1]]
-        return config.model_copy(update=dict(stream=config.stream.model_copy(update=dict(kinds=kinds, sources={}, families={}))))
-    return config
+        first, *others = stage.stream.kinds
+        own = {f"sessions:{folder/'sessions'}": sum(stage.stream.sources.values()), **stage.stream.sources}
+        more |= dict(kinds=[first.model_copy(update=dict(sources=own)), *others])
+    return stage.model_copy(update=dict(output_dir=str(folder), stream=stage.stream.model_copy(update=more),
+                                        model=stage.model.model_copy(update=dict(model_name=args.agent))))
 
 
 def run_arm(args, arm):
@@ -105,7 +106,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("agent", help="folder of the nano that all arms begin with")
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
-    parser.add_argument("--config", default="configs/settle.yaml", help="a stage of nano's recipe as a file")
+    parser.add_argument("--config", default="configs/nano.yaml", help="nano's recipe (configs/nano.yaml)")
     parser.add_argument("--minutes", type=float, default=60, help="of each arm, acting and training")
     parser.add_argument("--episodes", type=int, default=60, help="played by the model in each application")
     parser.add_argument("--folder", type=Path, default=Path("runs/arms"))

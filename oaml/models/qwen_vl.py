@@ -354,7 +354,7 @@ def token_probabilities(self: QwenVLAdapter,
     labels = inputs.pop("labels")[:, 1:]
     inputs.pop("weights", None)
     with self.evaluating():
-        chances = self.qwen.lm_head(self._states(inputs, labels != IGNORED)).float().softmax(-1)
+        chances = (self.qwen.lm_head(self._states(inputs, labels != IGNORED)).float() + self._token_bias()).softmax(-1)
     ids = labels[labels != IGNORED]
     return [(self.tokenizer.decode([i]), p) for i, p in zip(ids.tolist(), chances.gather(1, ids[:, None])[:, 0].tolist())]
 

@@ -266,9 +266,10 @@ def metric_names(
     if config.rft: return (*METRICS["played"], "success_with_retries")
     if config.logging.eval_path and not (stream and stream.lesson == "reading"): return METRICS["recorded"]
     if not stream: return names
-    sources = {**stream.sources, **{app: 1 for kind in stream.kinds for app in kind.sources}} or TRAIN_APPS
-    if stream.lesson == "acting": return *names, *(f"success_{app}" for app in sources)
-    return *METRICS["reading"], *(f"{what}_{app}" for what in METRICS["reading"] for app in (*sources, "procedural"))
+    def sources(kind): return (kind and kind.sources) or stream.sources or (*TRAIN_APPS, "procedural")
+    if stream.lesson == "acting": return *names, *(f"success_{app}" for app in sources(next(iter(stream.kinds), None)))
+    shown = dict.fromkeys(app + (kind.variant if kind else "") for kind in stream.kinds or [None] for app in sources(kind))
+    return *METRICS["reading"], *(f"{what}_{app}" for what in METRICS["reading"] for app in shown)
 
 def check_metric(
     config: "TrainingConfig", # to be run by `oaml train`; a trainer with an `evaluate` of your own has what that gives
