@@ -61,7 +61,7 @@ def collect_successes(adapter, config, episodes, folder):
 
 def arm_config(args, arm, samples, folder):
     "The training of an arm: the recipe's last stage, from the agent's weights; half of what it learns is the arm's own."
-    stage = load_recipe(args.config)["settling"]
+    stage = load_recipe(args.config)["cooldown"]
     more = dict(samples=samples, seed=600_000 + 20_000*ARMS.index(arm))
     if arm == "dagger" and (folder/"visits.jsonl").exists(): more |= dict(visits=str(folder/"visits.jsonl"), visited=.5)
     if arm == "self" and (folder/"sessions/manifest.json").exists():

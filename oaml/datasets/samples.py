@@ -18,7 +18,7 @@ from pydantic.dataclasses import dataclass
 from .prompts import PromptFormat
 
 # %% ../../nbs/09b_datasets.samples.ipynb #8a3081ac
-MIN_SIDE = 32  # pixels: what a visual token of Qwen3-VL covers, and of nano; no screen is smaller
+MIN_SIDE = 32  # pixels: what a visual token of Qwen3-VL covers; no screen is smaller
 
 def load_image(
     item,                # path, PIL image, or uint8 array (height, width, 3)
@@ -70,7 +70,7 @@ def check_sample(
 def _check_message(m: dict, control: list[str], where: str):
     "Refuse a message that isn't a known role with a plain text."
     if not isinstance(m, dict): raise ValueError(f"{where}: is {type(m).__name__}; a turn is a dict of role and content")
-    if extra := set(m) - {"role", "content", "weight", "looks"}: raise ValueError(f"{where}: unknown keys {sorted(extra)}")
+    if extra := set(m) - {"role", "content", "weight"}: raise ValueError(f"{where}: unknown keys {sorted(extra)}")
     if m.get("role") not in CHAT_ROLES: raise ValueError(f"{where}.role: {m.get('role')!r} is none of {', '.join(CHAT_ROLES)}")
     if not isinstance(m.get("content"), str): raise ValueError(f"{where}.content: is not a text")
     weight = m.get("weight", 1)

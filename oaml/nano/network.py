@@ -42,7 +42,7 @@ for auto in (AutoModelForCausalLM, AutoModelForImageTextToText): auto.register(N
 def nano_config(
     tokenizer: PreTrainedTokenizerFast,  # gives the vocabulary's size and the control tokens' ids
     large: bool=True,                    # False: the smaller sister, for quick experiments
-) -> NanoConfig:                         # about 3.0 million weights; 1.5 for the smaller one
+) -> NanoConfig:                         # about 3.4 million weights; 1.9 for the smaller one
     "Qwen3's architecture, very small."
     size, inner, depth, heads, head, theta = (192, 512, 5, 4, 64, 1e8) if large else (160, 384, 4, 5, 32, 1e4)
     pad, end, image, video = tokenizer.convert_tokens_to_ids([PAD, END, "<|image_pad|>", "<|video_pad|>"])
@@ -70,12 +70,12 @@ def fan_in_init(
 def ordered_init(
     model: nn.Module,        # changed in place
     coordinates: list[list[int]], # ids of the tokens "0.00" to "1.00", and likewise of other tokens that say them
-    reach: float=.08,        # coordinates much closer than this have nearly the same row
+    length_scale: float=.08, # coordinates much closer than this have nearly the same row
 ):
     "Draw the rows of coordinates so that neighbours are alike, whoever says them, from PyTorch's global generator."
     rows = model.model.embed_tokens.weight
-    waves, shifts = torch.randn(rows.shape[1]) / reach, torch.rand(rows.shape[1]) * 2*torch.pi
-    for ids in coordinates: rows[ids] = 2**.5 * (torch.linspace(0, 1, len(ids))[:, None]*waves + shifts).cos()
+    frequencies, phases = torch.randn(rows.shape[1]) / length_scale, torch.rand(rows.shape[1]) * 2*torch.pi
+    for ids in coordinates: rows[ids] = 2**.5 * (torch.linspace(0, 1, len(ids))[:, None]*frequencies + phases).cos()
 
 # %% ../../nbs/11f_nano.network.ipynb #7f352f96
 @torch.no_grad()
@@ -86,31 +86,31 @@ def copying_init(
 ):
     "Give the model induction heads: layer 0 notes the token before, the `searching` layers find notes and copy."
     layers, size, head = model.model.layers, model.config.hidden_size, model.config.head_dim
-    turning, speaking = model.model.rotary_emb.inv_freq, torch.linalg.qr(torch.randn(size, size))[0]
-    model.lm_head.weight.copy_(model.model.embed_tokens.weight @ speaking / size**.5)
-    noting = layers[0].self_attn
+    inv_freq, rotation = model.model.rotary_emb.inv_freq, torch.linalg.qr(torch.randn(size, size))[0]
+    model.lm_head.weight.copy_(model.model.embed_tokens.weight @ rotation / size**.5)
+    previous = layers[0].self_attn
     for rows in (slice(i*head, (i + 1)*head) for i in range(heads)):
-        _look_back(noting, rows, turning)
-        for i in searching: _search(layers[i].self_attn, rows, noting, turning, speaking)
+        _look_back(previous, rows, inv_freq)
+        for i in searching: _search(layers[i].self_attn, rows, previous, inv_freq, rotation)
     for i in (0, *searching): layers[i].self_attn.q_norm.weight.fill_(2)  # sharper than chance
 
-def _look_back(attn: nn.Module, rows: slice, turning: Tensor):
+def _look_back(attn: nn.Module, rows: slice, inv_freq: Tensor):
     "Let the head at `rows` look at the token before, whatever it is, and note it loudly."
-    key = torch.zeros_like(turning)
-    key[:4] = torch.tensor((.5, .35, .2, .1)).sqrt() * len(turning)**.5  # how much each of the fastest pairs has to say
+    key = torch.zeros_like(inv_freq)
+    key[:4] = torch.tensor((.5, .35, .2, .1)).sqrt() * len(inv_freq)**.5  # how much each of the fastest pairs has to say
     attn.k_proj.bias[rows] = torch.cat((key, 0*key))
-    attn.q_proj.bias[rows] = torch.cat((key * turning.cos(), -key * turning.sin()))
+    attn.q_proj.bias[rows] = torch.cat((key * inv_freq.cos(), -key * inv_freq.sin()))
     for proj in (attn.q_proj, attn.k_proj): proj.weight[rows] *= .05
     attn.v_proj.weight[rows] *= 2
 
-def _search(attn: nn.Module, rows: slice, noting: nn.Module, turning: Tensor, speaking: Tensor):
-    "Let the head at `rows` find the places whose note, made by `noting`, is the present token, and say what is there."
-    slow = (turning < .006).repeat(2)
+def _search(attn: nn.Module, rows: slice, previous: nn.Module, inv_freq: Tensor, rotation: Tensor):
+    "Let the head at `rows` find the places whose note, made by `previous`, is the present token, and say what is there."
+    slow = (inv_freq < .006).repeat(2)
     mix = torch.zeros(len(slow), len(slow))
     mix[slow] = torch.linalg.qr(torch.randn_like(mix))[0][:slow.sum()]
-    attn.q_proj.weight[rows] = .1*attn.q_proj.weight[rows] + mix @ noting.v_proj.weight[rows]
-    attn.k_proj.weight[rows] = .1*attn.k_proj.weight[rows] + mix @ noting.o_proj.weight[:, rows].T
-    attn.o_proj.weight[:, rows] = (attn.v_proj.weight[rows] @ speaking).T
+    attn.q_proj.weight[rows] = .1*attn.q_proj.weight[rows] + mix @ previous.v_proj.weight[rows]
+    attn.k_proj.weight[rows] = .1*attn.k_proj.weight[rows] + mix @ previous.o_proj.weight[:, rows].T
+    attn.o_proj.weight[:, rows] = (attn.v_proj.weight[rows] @ rotation).T
 
 # %% ../../nbs/11f_nano.network.ipynb #ff2753bc
 def build_nano(

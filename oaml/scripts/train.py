@@ -175,7 +175,7 @@ def make_evaluate(config: TrainingConfig, fmt: PromptFormat):
 
 # %% ../../nbs/18a_scripts.train.ipynb #ddd118d7
 def _load_model(config: TrainingConfig, fmt: PromptFormat):
-    "The model of a config, with what it sees with. Raises ValueError if it learnt another prompt format."
+    "The model of a config, with its reader. Raises ValueError if it learnt another prompt format."
     from oaml.models.qwen_vl import QwenVLAdapter
     model = config.model
     adapter = QwenVLAdapter.from_pretrained(model.model_name, config.lora.peft() if config.lora else None,
