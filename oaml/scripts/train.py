@@ -227,7 +227,8 @@ def make_dataset(
     "What is to be learnt from."
     if config.stream:
         stream = make_stream(config, fmt, _read_ahead(adapter))
-        return stream, stream.manifest()
+        reader = getattr(getattr(adapter, "processor", None), "reader", None)  # what it reads stands in prompts and answers
+        return stream, stream.manifest() | (dict(reader=sha256(reader.file)) if reader else {})
     episodes, manifest = training_data(config, progress)
     data = config.data
     return NextActionDataset(episodes, fmt, data.questions, data.seed, data.place_weight), manifest

@@ -155,7 +155,7 @@ class RftSection(Section):
     together: Count = Field(4, description="groups played at the same time")
     patience: Count = Field(8, description="rounds of play without enough mixed groups after which an update takes what there is")
     temperature: Positive = Field(1.0, description="sampling temperature")
-    max_new_tokens: Count = Field(64, description="where an answer without end is cut")
+    max_new_tokens: Count = Field(128, description="where an answer without end is cut")
     reward: Literal["success", "near_target"] = Field("success", description="near_target: an exploit planted for gallery.rft")
     std: Literal["sample", "population", "none"] = Field("sample", description="what advantages are divided by: as TRL, as AgentCPM, nothing")
     loss: Literal["grpo", "dr_grpo", "dapo"] = Field("grpo", description="how tokens are averaged")
@@ -234,6 +234,9 @@ class TrainingConfig(Section):
         if config.stream and (config.stream.lesson == "reading") != (config.model.model_name == "reader"):
             raise ConfigError([(("stream", "lesson"), "a reader learns reading, and nobody else does; use model.model_name: reader "
                                                       "with stream.lesson: reading")])
+        if config.stream and config.prompt.marks and config.stream.goals and config.stream.questions and not config.prompt.goal_first:
+            raise ConfigError([(("prompt", "marks"), "the marks are of the first goal, and this chat has several questions; set "
+                                                     "prompt.goal_first: true, or stream.goals and stream.questions: 0")])
         return config
 
 # %% ../../nbs/13a_training.config.ipynb #ae6bb885
