@@ -1,7 +1,7 @@
 """What the synthetic worlds must hold, measured in full: `python bench/worlds.py [PART ...]`, results in bench/worlds.md.
 
 Parts: `oracle` (every application, goal family, theme family and 200 seeds; 500 disturbed states an application),
-`baselines` (do-nothing, random, memoriser, nearest screen), `speed` (screens a second, hashes, views), `faces` (20 seeds
+`baselines` (do-nothing, random, memoriser, nearest screen), `speed` (screens a second, hashes, views), `renderers` (20 seeds
 an application in Pillow and in Chromium). The test suite checks a few seeds of each on every run.
 """
 import json
@@ -102,21 +102,21 @@ def speed(pool):
     return results_table(rows)
 
 
-def faces(pool):
+def renderers(pool):
     "Oracle episodes, each with ten careless acts after it, in lockstep in Pillow and in Chromium."
     from oaml.devices.connection import Chromium
-    from oaml.devices.html_page import check_faces
+    from oaml.devices.html_page import check_renderers
     rows = []
     with Chromium() as chromium:
         for app in APPS:
             t = time.perf_counter()
-            done = check_faces(app, chromium, range(20))
+            done = check_renderers(app, chromium, range(20))
             seconds = time.perf_counter() - t
             rows.append(dict(app=app, seeds=20, actions=done, seconds=round(seconds, 1)))
     return results_table(rows)
 
 
-PARTS = dict(speed=speed, oracle=oracle, baselines=baselines, faces=faces)
+PARTS = dict(speed=speed, oracle=oracle, baselines=baselines, renderers=renderers)
 
 
 def main(words):

@@ -23,7 +23,7 @@ from oaml.devices.clock import CLOCK_SCRIPT
 from oaml.devices.connection import Chromium, missing_browser, sweep_folders
 from oaml.devices.page import Page
 from oaml.devices.device import DeviceError, ForceStop, InstallApk, PressButton, StartActivity, StartIntent, Tap
-from oaml.devices.html_page import HtmlDevice, check_faces
+from oaml.devices.html_page import HtmlDevice, check_renderers
 from oaml.envs.gym_env import HtmlEnv
 from oaml.envs.vector import PagedVectorEnv, batch_actions, make_vector
 from oaml.schemas.sessions import Action
@@ -695,8 +695,8 @@ def test_too_few_actions_and_none_is_done():
         assert [d.page.evaluate("n") for d in pool.devices] == [0, 0]
 
 
-def test_faces_that_differ_leave_no_page(chromium, monkeypatch):
+def test_renderers_that_differ_leave_no_page(chromium, monkeypatch):
     monkeypatch.setattr(HtmlDevice, "perform", lambda self, action, draw=True: self.look(draw))
     before = len(chromium._listeners)
-    with pytest.raises(AssertionError, match="login, seed 0"): check_faces("login", chromium, range(1))
+    with pytest.raises(AssertionError, match="login, seed 0"): check_renderers("login", chromium, range(1))
     assert len(chromium._listeners) == before

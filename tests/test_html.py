@@ -3,7 +3,7 @@ import pytest
 
 from oaml.apps.catalog import APPS
 from oaml.devices.connection import Chromium, missing_browser
-from oaml.devices.html_page import HtmlDevice, check_faces
+from oaml.devices.html_page import HtmlDevice, check_renderers
 from oaml.schemas.sessions import Action
 
 pytestmark = pytest.mark.skipif(bool(missing_browser()), reason=str(missing_browser()))
@@ -16,9 +16,9 @@ def chromium():
 
 @pytest.mark.parametrize("wrapper", ["", "@phone", "@perturbed"])
 @pytest.mark.parametrize("app", APPS)
-def test_both_faces_agree(app, wrapper, chromium):
+def test_both_renderers_agree(app, wrapper, chromium):
     "bench/worlds.py compares 20 seeds of each."
-    assert check_faces(app + wrapper, chromium, range(1 if wrapper else 2)) > 0
+    assert check_renderers(app + wrapper, chromium, range(1 if wrapper else 2)) > 0
 
 
 @pytest.mark.parametrize("markup", ["<script>window.hurt = 1</script>", '"><img src=x onerror="window.hurt = 1">',

@@ -12,7 +12,7 @@ from oaml.apps.perturb import Perturb
 from oaml.apps.phone import PHONE_SIZE, Phone
 from oaml.devices.app_device import AppDevice
 from oaml.devices.connection import Chromium, missing_browser
-from oaml.devices.html_page import check_faces
+from oaml.devices.html_page import check_renderers
 from oaml.devices.oracle import acceptable_targets, play_oracle
 from oaml.evals.conformance import check_baselines, check_conformance, check_oracle, examine
 from oaml.evals.manifests import check_manifest
@@ -140,7 +140,7 @@ def test_the_tutorials_application_passes_the_examination():
         check_app(wrapped, 1, 60, size)
         check_oracle(wrapped, range(6), ("daylight",), size, disturbed=True)
     if not missing_browser():
-        with Chromium() as chromium: assert check_faces(thermostat, chromium, range(2)) > 0
+        with Chromium() as chromium: assert check_renderers(thermostat, chromium, range(2)) > 0
 
 
 def test_a_column_whose_name_is_cut_is_found():

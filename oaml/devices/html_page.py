@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PAGE_KEYS', 'OUR_KEYS', 'DOM_TYPES', 'OUR_ROLES', 'from_dom', 'without_key', 'read_page', 'HtmlStage', 'HtmlDevice',
-           'screen_difference', 'element_difference', 'check_faces']
+           'screen_difference', 'element_difference', 'check_renderers']
 
 # %% ../../nbs/04k_devices.html_page.ipynb #a24ada5d
 from collections.abc import Iterable, Iterator
@@ -349,7 +349,7 @@ def screen_difference(
 
 def element_difference(
     a: tuple[Element, ...], # by one renderer
-    b: tuple[Element, ...], # of the other
+    b: tuple[Element, ...], # by the other
     size: tuple[int, int],  # of the screen, pixels
 ) -> str:                   # "" if there is none
     "Where two accessibility trees differ: boxes by more than a pixel, everything else at all."
@@ -378,7 +378,7 @@ def _same(pillow: AppDevice, page: HtmlDevice, a: Frame, b: Frame, where: str):
     assert not bad, f"{where}: {bad}"
 
 # %% ../../nbs/04k_devices.html_page.ipynb #fe947f63
-def check_faces(
+def check_renderers(
     app: App|str,                      # an application or its name
     chromium: Chromium,                # a page of it is the other renderer
     seeds: Iterable[int]=range(2),     # of the episodes; the goal families in turn

@@ -237,16 +237,21 @@ def finished_run(self: IterationRecord,
         raise RecordError(f"{self.path}: is complete, with another reward or config; take another --iteration-id, or delete it")
     return summary
 
+def _is_of_run(name: str) -> bool:
+    "Whether a training may have written a file or folder of this name."
+    known = {"status.json", "agent", *(Path(f).parts[0] for f in _FILES.values())}
+    return name in known or name.startswith((".", "trajectory_", "policy.")) or name.endswith(".part")
+
 @patch
 def begin_run(self: IterationRecord,
     config: TrainConfig, # how it trains
     source: str,         # of its reward
 ) -> None:
     "The folder of a run that begins; what an interrupted run left there is removed. Raises RecordError for a folder that is no run's."
-    there = {p.name for p in self.path.iterdir()} - {"status.json", "metrics"} if self.path.exists() else set()
-    if there and not (self.config_path.exists() and self.reward_fn_path.exists()):
-        raise RecordError(f"{self.path}: is there, and is no training's folder; take another --iteration-id")
-    if self.path.exists(): shutil.rmtree(self.path)
+    if self.path.exists():
+        if foreign := sorted(p.name for p in self.path.iterdir() if not _is_of_run(p.name)):
+            raise RecordError(f"{self.path}: has {foreign[0]} and is no training's folder; take another --iteration-id")
+        shutil.rmtree(self.path)
     self.set_status("running")
     self.save_config(config)
     self.save_reward_source(source)

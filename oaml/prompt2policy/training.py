@@ -353,8 +353,8 @@ def finish(self: TrainingRun,
     "Held-out episodes, film and summary."
     engine, c = MujocoEngine(), self.config
     episodes = evaluate_policy(policy, c, self.source, c.eval_episodes)
-    point, facts = eval_point(c.total_timesteps, episodes, engine)
-    self.add_evaluation(c.total_timesteps, episodes, point)
+    point, facts = eval_point(self.steps, episodes, engine)
+    self.add_evaluation(self.steps, episodes, point)
     policy.save(self.record.path/"policy.npz")
     terms = {k[5:]: np.concatenate([e[k] for e in episodes]) for k in episodes[0] if k.startswith("term:")}
     film = film_policy(policy, c, self.record.videos_dir/"eval.webp")

@@ -102,8 +102,6 @@ def _waits(duration: float, compat: bool) -> list[Action]:
         raise DialectError(f"duration: {str(duration)[:40]} is not {NOOP_MS} times 1 to {MAX_WAITS}, the waits of an oaml agent")
     return [Action("wait")]*int(times)
 
-
-
 # %% ../../nbs/00f_schemas.agentcpm.ipynb #d4fdd9df
 @check_arguments
 def agentcpm_actions(

@@ -392,9 +392,9 @@ class JsonLines(Dialect):
 # %% ../../nbs/00c_schemas.dialects.ipynb #97339261
 def _only(fields: dict, name: str, needed: tuple[str, ...], optional: tuple[str, ...]=()):
     "Refuse an object with other fields than these."
-    if missing := [k for k in needed if k not in fields]: raise DialectError(f"{name}: {missing[0]} is missing")
     if other := [k for k in fields if k not in (*needed, *optional)]:
         raise DialectError(f"{name}: {other[0][:40]!r} is none of its fields, {', '.join((*needed, *optional)) or 'for it has none'}")
+    if missing := [k for k in needed if k not in fields]: raise DialectError(f"{name}: {missing[0]} is missing")
 
 def _choice(fields: dict, field: str, known: dict):
     "What `known` has for the value of a field. Raises DialectError if nothing."

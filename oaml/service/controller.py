@@ -117,7 +117,7 @@ class TaskController:
         self.access, self.allow, self.dead_s, self.turn_s, self.cancel_s, self.sync_s, self.max_body = access, tuple(allow), dead_s, turn_s, cancel_s, sync_s, max_body
         self.tasks: dict[str, ServedTask] = {}
         self.leases, self.finished, self.last_ends = LeaseTable(None, 10**9, silence_s, reopen=True), LastAnswers(), OrderedDict()
-        self.told = weakref.WeakKeyDictionary()  # a session's requests: its last turn, and that in AgentBench's words
+        self.old_replies = weakref.WeakKeyDictionary()  # a session's requests: its last turn, and that in AgentBench's words
 
 
 # %% ../../nbs/16d_service.controller.ipynb #52462e00
@@ -410,12 +410,13 @@ async def old_interact(self: TaskController,
     message = dict(role="assistant", content=reply.get("content"))
     turn = await self.once(request, id, digest, "/interact", dict(session_id=id, messages=[message]))
     requests = session.requests if session else ended
-    last, told = self.told.get(requests, (None, None))
-    if turn is last: return told  # a repeat
+    last_turn, last_reply = self.old_replies.get(requests, (None, None))
+    if turn is last_turn: return last_reply  # a repeat
     if session is None: raise Refusal(400, f"No such session: {id}; it has ended")
     session.history = [*session.history, message]
-    self.told[requests] = turn, self.old_reply(session, turn)
-    return self.told[requests][1]
+    answer = self.old_reply(session, turn)
+    self.old_replies[requests] = turn, answer
+    return answer
 
 # %% ../../nbs/16d_service.controller.ipynb #db0bc87d
 @patch

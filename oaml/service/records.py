@@ -20,8 +20,7 @@ from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag, Type
 from pydantic.dataclasses import dataclass as checked
 from typing_extensions import TypedDict
 
-from ..schemas.sessions import nearest
-from ..schemas.sessions import SchemaError, plain_errors
+from ..schemas.sessions import SchemaError, nearest, plain_errors
 
 # %% ../../nbs/16a_service.records.ipynb #3b6aa983
 class SampleStatus(str, Enum):
