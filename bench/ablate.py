@@ -17,7 +17,6 @@ import numpy as np
 import torch
 
 from oaml.apps.app import split_seeds
-from oaml.datasets.prompts import PromptFormat
 from oaml.datasets.samples import SampleConfig
 from oaml.datasets.stream import default_sources, episode_samples
 from oaml.models.base_adapter import IGNORED

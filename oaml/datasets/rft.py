@@ -10,10 +10,9 @@ __all__ = ['RFT_SAMPLES', 'RFT_FORMS', 'RFT_SYSTEM', 'OLD_SCREEN', 'SCREEN_WORDS
 # %% ../../nbs/09i_datasets.rft.ipynb #c8567127
 import base64
 import json
-import math
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from io import BytesIO
@@ -29,7 +28,7 @@ from ..schemas.actions import format_action
 from ..schemas.agentcpm import AGENTCPM_GRID, agentcpm_actions, agentcpm_fields, agentcpm_problem, agentcpm_schema
 from ..schemas.arguments import check_arguments
 from ..schemas.dialects import DialectError, json_object
-from ..schemas.sessions import MAX_PROBLEMS, Action, Episode, Observation, SchemaError, Step, Target
+from ..schemas.sessions import MAX_PROBLEMS, Episode, Observation, Step, Target
 
 # %% ../../nbs/09i_datasets.rft.ipynb #fda3f3d3
 RFT_SAMPLES = Path(str(files("oaml")/"datasets"/"rft_samples"/"samples.jsonl"))  # eight records

@@ -23,7 +23,7 @@ from fastcore.basics import patch
 from ..apps.app import App, Goal, split_seeds
 from ..apps.catalog import HELD_OUT_APP, TRAIN_APPS
 from .lines import quoted_in
-from .prompts import ASK_ACTION, GOAL_PREFIX, PromptFormat, answer_text, prompt_messages
+from .prompts import ASK_ACTION, GOAL_PREFIX, answer_text, prompt_messages
 from .questions import click_points, notes_of, screen_questions, spot_of
 from .samples import SampleConfig
 from ..devices.app_device import SCREEN_SIZE, AppDevice

@@ -18,7 +18,7 @@ from ..apps.catalog import load_app
 from ..devices.app_device import SCREEN_SIZE, AppDevice
 from ..devices.oracle import play_oracle
 from .baselines import Agent, DoNothing, Memoriser, NearestScreen, RandomAgent
-from .closed_loop import Outcome, run_episodes, success_ratio
+from .closed_loop import run_episodes, success_ratio
 from ..ingest.synthetic import disturb, record_episode
 from ..schemas.sessions import Episode
 from ..ui.themes import FAMILIES

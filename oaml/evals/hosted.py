@@ -21,7 +21,7 @@ from .baselines import PolicyAgent, AgentView, moving_bar
 from .closed_loop import Outcome, run_episodes
 from .trajectory_matching import predict_steps
 from ..ingest.store import write_atomic
-from ..models.api_adapter import API_MAX_TOKENS, ApiAnswer, ApiError, ApiVLMAdapter, Prices, Usage, load_prices, question_hash
+from ..models.api_adapter import API_MAX_TOKENS, ApiError, ApiVLMAdapter, Prices, Usage, load_prices, question_hash
 from ..models.interface import VLMAdapter
 from ..runtime.policy import AgentPolicy
 from ..schemas.sessions import Action, Episode

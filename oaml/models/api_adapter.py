@@ -14,17 +14,15 @@ import hashlib
 import io
 import json
 import math
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 from email.utils import parsedate_to_datetime
 from ipaddress import ip_address
 from pathlib import Path
 from time import time
 from urllib.parse import urlsplit
 
-import numpy as np
 import yaml
 from fastcore.basics import patch
 from PIL import Image

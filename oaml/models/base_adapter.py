@@ -10,10 +10,8 @@ __all__ = ['IGNORED', 'get_default_device', 'keep_freed_memory', 'assistant_labe
 import copy
 import ctypes
 import html
-import json
 import tempfile
 from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
 
@@ -22,8 +20,6 @@ except ImportError as e: raise ImportError("oaml.models needs PyTorch: pip insta
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..datasets.samples import check_sample, load_image
-from .cards import read_card, write_card
 from .interface import VLMAdapter
 
 # %% ../../nbs/10d_models.base_adapter.ipynb #04952835

@@ -14,7 +14,6 @@ import os
 import struct
 from collections.abc import Iterable
 from contextlib import contextmanager
-from importlib.resources import files
 from pathlib import Path
 from tempfile import TemporaryDirectory
 

@@ -430,7 +430,7 @@ class LightNano:
     def _read(self, x: np.ndarray, places: np.ndarray, parts: list[tuple[Chat, int]], taps: list=(), first: int=0):
         """Last states of `x` (tokens, size) at `places` (3, tokens), so many tokens of each chat, one behind another.
         With taps only the last token's: the others' are not asked for."""
-        w, (n, size), heads = self.weights, x.shape, self.text["num_attention_heads"]
+        w, n, heads = self.weights, len(x), self.text["num_attention_heads"]
         angles = places[self.axis].T.astype(np.float32) * self.turning
         angles, counts = (np.cos(angles), np.sin(angles)), [count for _, count in parts]
         rows = [slice(end - count, end) for end, count in zip(accumulate(counts), counts)]

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..datasets.lines import CHARS
-from ..datasets.letters import EMPTY_SLOT, SLOT, UNSURE
+from ..datasets.letters import EMPTY_SLOT, UNSURE
 from ..models.base_adapter import IGNORED, BaseVLMAdapter
 from ..models.cards import read_tensor_table
 from ..models.registry import Learner, register_learner

@@ -9,7 +9,6 @@ __all__ = ['COMPAT_NAME', 'MAX_TYPED', 'CLICK_TOLERANCE', 'MAX_STRICT_TEXT', 'po
 
 # %% ../../nbs/12a_rewards.gui.ipynb #2eea0abe
 import difflib
-import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 

@@ -301,12 +301,12 @@ class Target:
     @model_validator(mode="after")
     def _check(self):
         a = self.action
-        for field, x, y in (("box", a.x, a.y), ("to_box", a.x2, a.y2)):
-            if (box := getattr(self, field)) is None: continue
+        for name, x, y in (("box", a.x, a.y), ("to_box", a.x2, a.y2)):
+            if (box := getattr(self, name)) is None: continue
             x0, y0, x1, y1 = box
-            if not (x0 < x1 and y0 < y1): raise _wrong(f"{box} is empty; it is (left, top, right, bottom)", field)
+            if not (x0 < x1 and y0 < y1): raise _wrong(f"{box} is empty; it is (left, top, right, bottom)", name)
             if x is not None and not (x0 <= x <= x1 and y0 <= y <= y1):
-                raise _wrong(f"{box} does not hold the action's point ({x}, {y})", field)
+                raise _wrong(f"{box} does not hold the action's point ({x}, {y})", name)
         return self
 
 # %% ../../nbs/00a_schemas.sessions.ipynb #09f051fa

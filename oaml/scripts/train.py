@@ -205,7 +205,7 @@ def load_learner(
     fmt: PromptFormat,      # how it is asked
 ):                          # an adapter
     "What is to learn: a model by its name, with the lessons that it gets, or a network of its own. Raises ValueError."
-    from oaml.nano import eye, pointing, reader, retina  # they register their lessons
+    from oaml.nano import eye, pointing, reader, retina  # noqa: F401, they register their lessons
     learners = wanted_learners(config)
     if learners and learners[0].alone:
         from oaml.training.checkpoints import seed_all
