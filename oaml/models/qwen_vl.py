@@ -314,7 +314,7 @@ def _states(self: QwenVLAdapter, inputs: dict[str, Tensor], keep: Tensor) -> Ten
 def generate_batch(self: QwenVLAdapter,
     samples: list[dict],     # each ending with the user's turn
     max_new_tokens: int=64,  # where an answer without end is cut
-    temperature: float=0.,   # 0: the likeliest answer; else drawn, from the probabilities to the power of its inverse
+    temperature: float=0.,   # 0: the likeliest answer; else drawn, by softmax(logits/temperature)
     seed: int=0,             # sampling seed
 ) -> list[str]:              # the assistant's texts
     "Answers, each up to its end token. Raises ValueError that names the sample or the setting."
@@ -373,7 +373,7 @@ def hold_back(self: QwenVLAdapter,
 def draw(self: QwenVLAdapter,
     samples: list[dict],     # each ending with the user's turn
     n: int=1,                # answers to each
-    temperature: float=1.,   # above 0; answers are drawn from the probabilities to the power of its inverse
+    temperature: float=1.,   # above 0; answers are drawn by softmax(logits/temperature)
     seed: int=0,             # sampling seed
     max_new_tokens: int=64,  # where an answer without end is cut
 ) -> list[list[Drawn]]:      # for each sample its `n` answers

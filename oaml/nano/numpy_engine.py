@@ -287,7 +287,7 @@ class LightNano:
     def generate_batch(self,
         samples: list[dict],     # each ending with the user's turn
         max_new_tokens: int=64,  # where an answer without end is cut
-        temperature: float=0.,   # 0: the likeliest answer; else drawn, from the probabilities to the power of its inverse
+        temperature: float=0.,   # 0: the likeliest answer; else drawn, by softmax(logits/temperature)
         seed: int=0,             # sampling seed
     ) -> list[str]:              # the assistant's texts
         "Answers, each up to its end token."
@@ -300,7 +300,7 @@ class LightNano:
     def complete(self,
         samples: list[dict],     # each ending with the user's turn
         max_new_tokens: int=64,  # where an answer without end is cut
-        temperature: float=0.,   # 0: the likeliest answer; else drawn, from the probabilities to the power of its inverse
+        temperature: float=0.,   # 0: the likeliest answer; else drawn, by softmax(logits/temperature)
         seed: int=0,             # sampling seed
     ) -> list[list[int]]:        # token ids, the one that ends an answer included
         "The ids that follow each sample's chat. Raises ValueError that names the sample or the setting."
@@ -549,7 +549,7 @@ def _opened(self: LightNano, sample: dict, where: str, most: int) -> tuple[Chat,
 def draw(self: LightNano,
     samples: list[dict],     # each ending with the user's turn; equal ones are read once
     n: int=1,                # answers to each
-    temperature: float=1.,   # above 0; answers are drawn from the probabilities to the power of its inverse
+    temperature: float=1.,   # above 0; answers are drawn by softmax(logits/temperature)
     seed: int=0,             # sampling seed
     max_new_tokens: int=64,  # where an answer without end is cut
 ) -> list[list[Drawn]]:      # for each sample its `n` answers
