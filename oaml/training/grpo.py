@@ -19,6 +19,7 @@ from uuid import UUID, uuid4
 import torch
 from torch import Tensor
 
+from ..datasets.samples import load_image
 from ..models.interface import Drawn
 
 # %% ../../nbs/13g_training.grpo.ipynb #217e6e14
@@ -52,10 +53,10 @@ def importance_ratios(
 
 # %% ../../nbs/13g_training.grpo.ipynb #9ffcdbde
 def kl_k3(
-    log_probs: Tensor,  # now
+    log_probs: Tensor,  # of the model that drew the tokens
     other: Tensor,      # of the other model
 ) -> Tensor:            # of each token, never negative
-    "Schulman's third estimate of the divergence from the other model (http://joschu.net/blog/kl-approx.html)."
+    "Schulman's third estimate of the first's divergence from the other (http://joschu.net/blog/kl-approx.html): its mean over what was drawn."
     change = other - log_probs
     return change.expm1() - change
 
@@ -173,7 +174,7 @@ def in_parts(
     "The window in parts; all answers to one prompt are in the same, and short prompts with short ones."
     by_prompt: dict[tuple, list[Experience]] = {}
     for x in experiences:
-        screens = tuple(hashlib.sha1(bytes(memoryview(image).cast("B"))).digest() for image in x.sample["images"])
+        screens = tuple(hashlib.sha1(f"{pixels.shape}".encode() + pixels.tobytes()).digest() for pixels in map(load_image, x.sample["images"]))
         by_prompt.setdefault((screens, x.drawn.prompt), []).append(x)
     ordered = sorted(by_prompt.values(), key=lambda xs: len(xs[0].drawn.prompt) + sum(len(x.drawn.ids) for x in xs))
     for k in range(0, len(ordered), prompts): yield [x for xs in ordered[k:k+prompts] for x in xs]
@@ -188,9 +189,10 @@ def old_log_probs(
     return torch.nn.utils.rnn.pad_sequence(rows, True).to(mask.device)
 
 def _figures(now: Tensor, old: Tensor, entropy: Tensor, mask: Tensor, clipped: Tensor, same: Tensor) -> dict[str, float]:
-    "Sums over a part's tokens, and largest values. `same` (answers,): drawn by the weights as they are."
+    """Sums over a part's tokens, and largest values. `same` (answers,): drawn by the weights as they are. `kl` is the divergence
+    of the weights now from those that drew, for it is theirs that the mean is over."""
     gap = ((now - old).abs() * mask * same[:, None])
-    return dict(kl=float((kl_k3(now, old)*mask).sum()), entropy=float((entropy*mask).sum()),
+    return dict(kl=float((kl_k3(old, now)*mask).sum()), entropy=float((entropy*mask).sum()),
                 clipped=float((clipped*mask).sum()), gap=float(gap.max()), tokens=float(mask.sum()))
 
 def policy_gradients(
