@@ -27,6 +27,7 @@ except ImportError as e: raise ImportError("oaml.training needs PyTorch: pip ins
 from torch import nn
 
 import oaml
+from ..models.base_adapter import keep_modes
 from ..models.cards import flaw, sync, write_manifest
 
 # %% ../../nbs/13b_training.checkpoints.ipynb #82079535
@@ -71,11 +72,10 @@ def undisturbed(
     model: nn.Module # what training works on
 ):
     "Whatever happens inside leaves the random state and each module's training mode as they were."
-    state, modes = rng_state(), [(m, m.training) for m in model.modules()]
-    try: yield
-    finally:
-        set_rng_state(state)
-        for module, mode in modes: module.training = mode
+    state = rng_state()
+    try:
+        with keep_modes(model): yield
+    finally: set_rng_state(state)
 
 # %% ../../nbs/13b_training.checkpoints.ipynb #309bb6f3
 def fingerprint(
