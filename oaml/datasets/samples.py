@@ -21,7 +21,7 @@ from .prompts import PromptFormat
 MIN_SIDE = 32  # pixels: what a visual token of Qwen3-VL covers, and of nano; no screen is smaller
 
 def _opaque(image: Image.Image, where: str) -> Image.Image:
-    "The image in RGB. Raises ValueError for one that loses something by that: transparent pixels, or 16 bits a color."
+    "The image in RGB, perhaps itself. Raises ValueError for one that loses something by that: transparent pixels, or 16 bits a color."
     if image.mode == "RGB": return image
     if image.mode in ("I", "F") or image.mode.startswith("I;"): raise ValueError(f"{where}: has pixels of mode {image.mode}; save it with 8 bits a color")
     if image.has_transparency_data and image.convert("RGBA").getchannel("A").getextrema()[0] < 255:
@@ -35,7 +35,7 @@ def load_image(
     "The pixels of `item` in RGB. Raises ValueError for what is no picture, is partly transparent, or smaller than `MIN_SIDE`."
     if isinstance(item, (str, os.PathLike)):
         try:
-            with Image.open(item) as picture: item = _opaque(picture, f"{where}: {item}")  # decoding, too, may fail
+            with Image.open(item) as picture: item = np.asarray(_opaque(picture, f"{where}: {item}"))  # decoding, too, may fail
         except (OSError, UnidentifiedImageError, Image.DecompressionBombError) as e: raise ValueError(f"{where}: cannot read {item}: {e}") from e
     pixels = np.asarray(_opaque(item, where) if isinstance(item, Image.Image) else item)
     if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3:

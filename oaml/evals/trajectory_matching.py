@@ -16,7 +16,7 @@ import numpy as np
 from .baselines import Agent, AgentView, moving_bar
 from ..ingest.engines import ProgressReporter
 from ..schemas.arguments import check_arguments
-from ..schemas.sessions import Action, Episode, Step, Target
+from ..schemas.sessions import Action, Episode, Step, Target, scroll_direction
 
 # %% ../../nbs/15b_evals.trajectory_matching.ipynb #37b16416
 POINTING_TYPES = ("click", "double_click", "right_click", "long_press", "move")  # a place inside a box is what counts
@@ -34,7 +34,7 @@ def matches(
     if want.type in POINTING_TYPES: return _hits(action, target, radius)
     if want.type == "drag": return _hits(action, target, radius) and _hits(_end(action), Target(_end(want), target.to_box),
                                                                            radius)
-    if want.type == "scroll": return _way(action) == _way(want) and (target.box is None or _hits(action, target))
+    if want.type == "scroll": return scroll_direction(action) == scroll_direction(want) and (target.box is None or _hits(action, target))
     return action == want
 
 def _hits(action: Action, target: Target, radius: float=0.) -> bool:
@@ -52,11 +52,6 @@ def distance_between(
 ) -> float:    # screen lengths: the screen's width across, its height down; 0 to 1.41
     "How far apart two places are."
     return math.hypot(a.x - b.x, a.y - b.y)
-
-def _way(scroll: Action) -> str:
-    "Where a scroll mostly goes: what counts, for how far is a matter of taste."
-    across = abs(scroll.dx) > abs(scroll.dy)
-    return ("right" if scroll.dx > 0 else "left") if across else ("down" if scroll.dy > 0 else "up")
 
 # %% ../../nbs/15b_evals.trajectory_matching.ipynb #fcff789f
 def acceptable(

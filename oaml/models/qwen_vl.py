@@ -259,7 +259,7 @@ def prepare_inputs(self: QwenVLAdapter,
 @patch
 def _labelled(self: QwenVLAdapter, batch: list[dict], labels: str, tensors=None) -> dict[str, Tensor]:
     "`prepare_inputs` on the CPU, `tensors` in place of `_tensors`."
-    if not batch: raise ValueError("batch: is empty")
+    if not (batch := list(batch)): raise ValueError("batch: is empty")
     for i, s in enumerate(batch): check_sample(s, self.control, f"batch[{i}]")
     batch = [chat for s in batch for chat in chats_of(s)]
     inputs = self._encode(batch, answered=True, tensors=tensors)

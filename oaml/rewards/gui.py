@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from ..schemas.agentcpm import ANSWER_FENCE, AgentCPMFieldError, agentcpm_actions, agentcpm_problem, read_json5_answer
 from ..schemas.dialects import DIALECTS, DialectError, json_object
-from ..schemas.sessions import Action
+from ..schemas.sessions import Action, scroll_direction
 
 # %% ../../nbs/12a_rewards.gui.ipynb #dd2c6937
 COMPAT_NAME = "agentcpm"  # the one value of `compat`
@@ -183,12 +183,10 @@ def _place_right(act: Action, right: Action, boxes, size) -> bool:
     return right.x2 is None or _in_box(act.x2, act.y2, (right.x2, right.y2), boxes[1], size)
 
 # %% ../../nbs/12a_rewards.gui.ipynb #2c9b830a
-def _sign(v: float|None) -> int: return 0 if not v else 1 if v > 0 else -1
-
 _STRICT = dict(
     point=lambda acts, right, boxes, size: _place_right(acts[0], right[0], boxes, size),
     text=lambda acts, right, boxes, size: [(a.text, a.key) for a in acts if a.text or a.key] == [(a.text, a.key) for a in right if a.text or a.key],
-    direction=lambda acts, right, boxes, size: all(_sign(getattr(acts[0], k)) == _sign(getattr(right[0], k)) for k in ("dx", "dy")))
+    direction=lambda acts, right, boxes, size: right[0].type != "scroll" or scroll_direction(acts[0]) == scroll_direction(right[0]))
 
 def _strict(text: str, solution: dict|str, resolution, boxes, parts: Sequence[str], dialect: str) -> float:
     "1 if an answer's type is right and so are `parts`, else 0."

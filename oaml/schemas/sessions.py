@@ -6,8 +6,8 @@
 __all__ = ['SCHEMA_VERSION', 'MAX_PROBLEMS', 'FRACTION', 'SHIFT', 'MAX_META_DEPTH', 'Number', 'Fraction', 'Shift', 'Text', 'Name',
            'Flag', 'Meta', 'MODIFIERS', 'KEYS', 'DEVICE_BUTTONS', 'ActionType', 'ACTION_TYPES', 'ACTION_FIELDS',
            'SchemaError', 'nearest', 'plain_errors', 'split_chord', 'key_problem', 'text_problem', 'Action',
-           'Observation', 'Target', 'Step', 'Episode', 'Session', 'to_json', 'to_dict', 'unique_keys', 'from_json',
-           'from_dict', 'json_schema']
+           'scroll_direction', 'Observation', 'Target', 'Step', 'Episode', 'Session', 'to_json', 'to_dict',
+           'unique_keys', 'from_json', 'from_dict', 'json_schema']
 
 # %% ../../nbs/00a_schemas.sessions.ipynb #13ba18b3
 import difflib
@@ -263,6 +263,14 @@ class Action:
     def __repr__(self):
         shown = {f.name: v for f in fields(self) if (v := getattr(self, f.name)) is not None}
         return f"Action({', '.join(f'{k}={v!r}' for k, v in shown.items())})"
+
+# %% ../../nbs/00a_schemas.sessions.ipynb #2a08018e
+def scroll_direction(
+    scroll: Action, # of that type
+) -> str:           # "up", "down", "left" or "right"
+    "Where a scroll mostly goes: what comes into view lies there."
+    across = abs(scroll.dx) > abs(scroll.dy)
+    return ("right" if scroll.dx > 0 else "left") if across else ("down" if scroll.dy > 0 else "up")
 
 # %% ../../nbs/00a_schemas.sessions.ipynb #e16cee4b
 _PLAIN = ConfigDict(extra="forbid", validate_assignment=True)

@@ -236,6 +236,8 @@ class TrainingConfig(Section):
             raise ConfigError([(("stream", "notes"), "notes are part of a thought; set prompt.thought: true")])
         if config.prompt.marks and not config.prompt.transcript:
             raise ConfigError([(("prompt", "marks"), "marks stand in the transcript; set prompt.transcript: true")])
+        if config.rft and config.rft.beta and not config.rft.reference:
+            raise ConfigError([(("rft", "reference"), f"rft.beta: {config.rft.beta} needs the model that training began with; leave it true")])
         return config
 
 # %% ../../nbs/13a_training.config.ipynb #ae6bb885
