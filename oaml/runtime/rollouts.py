@@ -510,8 +510,8 @@ def state(self: RolloutSource) -> dict: # of plain values and tensors
     "All that the next rollouts depend on: generators, the queue, kept successes, shares of successes, lengths."
     import torch
     queue, stored = pack_groups(self.queue), pack_groups(RolloutGroup([r]) for r in self.replay.stored.values())
-    plain = dict(starts=[start_to_json(s) for s in self.sampler.starts], rng=self.rng.bit_generator.state, sampler=self.sampler.rng.bit_generator.state, tries=self.sampler.tries.tolist(),
-                 wins=self.sampler.wins.tolist(), closed=self.sampler.closed.tolist(), lengths=self.limit.lengths,
+    plain = dict(starts=[start_to_json(s) for s in self.sampler.starts], rng=self.rng.bit_generator.state,
+                 sampler=self.sampler.rng.bit_generator.state, tries=self.sampler.tries.tolist(), wins=self.sampler.wins.tolist(), closed=self.sampler.closed.tolist(), lengths=self.limit.lengths,
                  counts=dict(self.counts), queue=queue[0], stored=stored[0])
     pictures = lambda pngs: [torch.frombuffer(bytearray(png), dtype=torch.uint8) for png in pngs]
     return dict(plain=json.dumps(plain), queue_screens=pictures(queue[1]), stored_screens=pictures(stored[1]))
