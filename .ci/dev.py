@@ -140,8 +140,9 @@ def out_of_sync():
 
 
 def check():
-    "Notebooks clean and small, package in sync with notebooks, README.md in sync with index.ipynb."
+    "No unused or undefined name; notebooks clean and small, package in sync with notebooks, README.md in sync with index.ipynb."
     setup()
+    run(tool("ruff"), "check", "oaml", "tests", "bench", ".ci")
     wrong = out_of_sync() + [f"{p.relative_to(ROOT).as_posix()}: {p.stat().st_size:,} bytes, over {MAX_NOTEBOOK_BYTES:,}"
                              for p in sorted((ROOT/"nbs").glob("*.ipynb")) if p.stat().st_size > MAX_NOTEBOOK_BYTES]
     if (ROOT/"README.md").read_text(encoding="utf-8") != readme_text():

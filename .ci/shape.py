@@ -1,6 +1,6 @@
 """The house in figures: `python .ci/dev.py shape`. Reads notebooks and package as text; nothing is imported or run."""
 import ast, json, re, sys
-from collections import Counter, defaultdict
+from collections import defaultdict
 from pathlib import Path
 from statistics import median, quantiles
 

@@ -7,9 +7,7 @@ bench/envs_peers.json, a line each, and from there into the table. Every device 
 machine."""
 import json
 import sys
-import sys
 import time
-from itertools import cycle, islice
 from pathlib import Path
 from random import Random
 

@@ -57,7 +57,7 @@ def browsergym(task, steps, html):
     api.BrowserType.launch = lambda self, **kw: launch(self, **{  # its own Chromium cannot be had everywhere
         **kw, "executable_path": shutil.which("chromium"), "args": [*(kw.get("args") or []), "--no-sandbox"]})
     os.environ["MINIWOB_URL"] = served(html) + "/miniwob/"
-    import browsergym.miniwob
+    import browsergym.miniwob  # noqa: F401, it registers its tasks
     import gymnasium as gym
     def one(name, **options):
         env = gym.make(f"browsergym/miniwob.{task}", headless=True, **options)

@@ -74,7 +74,6 @@ def trl(samples):
     "Seconds of GRPOTrainer's first step, split by its own methods."
     import tempfile
 
-    import torch
     from datasets import Dataset
     from PIL import Image
     from transformers import TrainerCallback

@@ -18,7 +18,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Callable
 
-import numpy as np
 
 HERE = Path(__file__).resolve().parent
 BIN = "Scripts" if os.name == "nt" else "bin"
@@ -149,7 +148,7 @@ def play(reset: Callable, device, perform: Callable) -> float:
 def episodes() -> list[Row]:
     "What gymnasium's interface costs on top of the device: the oracle plays the same seeds in both."
     import gymnasium
-    import oaml.envs  # registers the environments
+    import oaml.envs  # noqa: F401, registers the environments
     from oaml.devices.app_device import AppDevice
     env, device = gymnasium.make("oaml/Login-v1"), AppDevice("login")
     return [Row("login episodes, oracle acting, pixels each step", "episodes/s", "the same device without gymnasium",

@@ -11,9 +11,7 @@ import json
 import os
 import random
 import subprocess
-import sys
 import tempfile
-import threading
 import time
 import urllib.request
 from collections import Counter

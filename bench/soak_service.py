@@ -8,7 +8,6 @@ import argparse
 import asyncio
 import json
 import os
-import random
 import shutil
 import signal
 import subprocess

@@ -101,7 +101,7 @@ def test_no_address_leads_out_of_a_lent_page(secret, tmp_path):
         for url in ("file:///etc/passwd", (tmp_path/"a.html").as_uri(), f"view-source:{here}/", "view-source:file:///etc/passwd",
                     "chrome://version", "about:version", "data:text/html,<button>secret", f"{there}/", here.replace("127.0.0.1", "localhost"),
                     f"{here}/redirect", f"blob:{here}/1", "javascript:document.body.textContent='secret'", "", "/two",
-                    f" chrome://version", "chr\nome://version", f"{here}@{there[7:]}/", f"filesystem:{here}/"):
+                    " chrome://version", "chr\nome://version", f"{here}@{there[7:]}/", f"filesystem:{here}/"):
             with pytest.raises(DeviceError, match="not lent for it"): lent.manage(StartIntent(url))
             assert names(lent) == ["own"], url
         lent.manage(StartIntent(f"{here}/two"))

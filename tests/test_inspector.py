@@ -15,11 +15,10 @@ pytest.importorskip("playwright", reason="Playwright drives the browser: pip ins
 
 from lab import Kernel, browser, chromium_path, jupyter_lab, long_episode, run_notebook, write_notebook
 
-from oaml.devices.app_device import AppDevice
 from oaml.evals.trajectory_matching import matches
 from oaml.ingest.store import load_sessions
 from oaml.ingest.synthetic import generate_synthetic_sessions
-from oaml.schemas.sessions import Action, Episode, Observation, Session, Step, to_json
+from oaml.schemas.sessions import Action, Episode, Observation, Step, to_json
 from oaml.viz.page import save_page
 from oaml.viz.tracks import StepNotes, Track, TrackTable, session_tracks
 

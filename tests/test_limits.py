@@ -1,5 +1,4 @@
 "Clients that send half a request, or nothing, to a server that may open few files: it goes on answering everybody else."
-import os
 import socket
 import subprocess
 import sys

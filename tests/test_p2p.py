@@ -9,12 +9,11 @@ import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import pytest
 
 from oaml.prompt2policy.backends import new_job, run_job, session_command
-from oaml.prompt2policy.contracts import LLMBudget, RecordError, StartSessionRequest
+from oaml.prompt2policy.contracts import LLMBudget, StartSessionRequest
 from oaml.prompt2policy.engines import missing_mujoco
 from oaml.prompt2policy.jail import missing_jail
 from oaml.prompt2policy.llm import SCRIPTED_ANSWERS, ScriptedLLM

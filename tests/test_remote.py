@@ -273,7 +273,7 @@ class Forgetful(RemoteDevice):
 
 def test_a_client_without_numbers_acts_twice():
     make, devices = made(Counted)
-    with serve_device(make) as served, RemoteDevice(served.url) as straight, Proxy(served.url, 1, .5) as proxy:
+    with serve_device(make) as served, RemoteDevice(served.url), Proxy(served.url, 1, .5) as proxy:
         with Forgetful(proxy.url, timeout=.3, retry=20) as forgetful:
             forgetful.reset(0)
             forgetful.retry = 1

@@ -76,6 +76,8 @@ def _web_samples(seed: int, config: SampleConfig, rng: Random) -> list[dict]:
     tasks = sorted(set(ORACLES) - set(TRANSFER_TASKS))
     device.switch(tasks[seed % len(tasks)])
     frame = device.reset(seed)
+    size = padded(frame.image).shape[1::-1]
+    if config.size and size != tuple(config.size): raise ValueError(f"miniwob: its pages have {size[0]}x{size[1]} pixels, not {config.size}")
     while not device.ended and len(history) < task_budget(device.task):
         out.append(page_lines(device.page, frame.image))
         history.append(miniwob_targets(device, history)[0].action)

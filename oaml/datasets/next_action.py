@@ -7,6 +7,7 @@ __all__ = ['FORM_WORDS', 'ASK_WIDGET', 'ASK_SCREEN', 'ASK_FILL', 'step_sample', 
            'NextActionDataset']
 
 # %% ../../nbs/09c_datasets.next_action.ipynb #8cf786d0
+from collections import Counter
 from collections.abc import Sequence
 from random import Random
 
@@ -22,16 +23,17 @@ def step_sample(
     k: int,                           # which step, from 0
     fmt: PromptFormat=PromptFormat(), # how text is written
 ) -> dict:                            # {"images": [path], "messages": [system, user, assistant]}
-    "The chat sample of step `k`: goal, screen, earlier actions; the action. Raises ValueError without screen or thought."
+    "The chat sample of step `k`: goal, screen, earlier actions; the action. Raises ValueError for a step without screen, action or thought."
+    _check_step(episode, k, fmt)
     step = episode.steps[k]
-    if step.observation.image_path is None: raise ValueError(f"{episode.id}: steps[{k}].observation has no image_path")
-    _check_thought(episode, k, fmt)
     messages = prompt_messages(episode.goal, [s.action for s in episode.steps[:k]], fmt)
     answer = answer_text(step.action, step.thought, fmt)
     return dict(images=[step.observation.image_path], messages=messages + [dict(role="assistant", content=answer)])
 
-def _check_thought(episode: Episode, k: int, fmt: PromptFormat):
-    "Raise ValueError naming the step if `fmt` has thoughts and the step has none."
+def _check_step(episode: Episode, k: int, fmt: PromptFormat):
+    "Raise ValueError naming the step if nothing can be learnt from it."
+    if episode.steps[k].observation.image_path is None: raise ValueError(f"{episode.id}: steps[{k}].observation has no image_path")
+    if episode.steps[k].action.type == "failed": raise ValueError(f"{episode.id}: steps[{k}].action: failed; leave the step out, there is nothing to learn")
     if fmt.thought and not (episode.steps[k].thought or "").strip():
         raise ValueError(f"{episode.id}: steps[{k}] has no thought to be learnt; use sessions with thoughts, as `oaml synth` "
                          "makes, or thought=False (in a config prompt.thought: false)")
@@ -103,7 +105,9 @@ def extra_turns(
     known = [e for e in elements if e["role"] in FORM_WORDS and not e.get("disabled")]
     if not n or not known: return []
     asked = [_fill_question(*rng.choice(sorted(typed.items())), rng)] if typed and n > 1 else []
-    asked += [_where_question(e, rng, fmt.precision) for e in rng.sample(known, min(n-1-len(asked), len(known)))]
+    names = Counter(e["name"] for e in elements)
+    unique = [e for e in known if names[e["name"]] == 1]  # else the question would have several answers
+    asked += [_where_question(e, rng, fmt.precision) for e in rng.sample(unique, min(n-1-len(asked), len(unique)))]
     rng.shuffle(asked)
     asked.append(_screen_question(known, fmt.precision))
     return [turn for question, action in asked for turn in (
@@ -127,13 +131,14 @@ class NextActionDataset(Sequence):
         self.episodes, self.fmt, self.questions, self.seed = episodes, fmt, questions, seed
         self.place_weight = place_weight
         self.index = [(i, k) for i, e in enumerate(episodes) for k in range(len(e.steps))]
-        for i, k in self.index: _check_thought(episodes[i], k, fmt)  # before hours of training, not in the midst of it
+        for i, k in self.index: _check_step(episodes[i], k, fmt)  # before hours of training, not in the midst of it
 
     def __len__(self) -> int: return len(self.index)
 
     def __getitem__(self, n: int) -> dict:
         "Sample `n`: always the same for the same data, format and seed."
         if isinstance(n, slice): return [self[i] for i in range(*n.indices(len(self)))]
+        n = range(len(self))[n]
         i, k = self.index[n]
         sample = step_sample(self.episodes[i], k, self.fmt)
         if self.questions:

@@ -4,10 +4,11 @@
 
 # %% auto #0
 __all__ = ['SYSTEM_PROMPT', 'GOAL_PREFIX', 'HISTORY_PREFIX', 'SCREEN_SENTENCE', 'ASK_ACTION', 'ASK_THOUGHT', 'NO_ACTIONS',
-           'NO_THOUGHT', 'PromptFormat', 'check_goal', 'user_text', 'goal_in', 'prompt_messages', 'answer_text']
+           'NO_THOUGHT', 'PromptFormat', 'read_prompt_format', 'check_goal', 'user_text', 'goal_in', 'prompt_messages',
+           'answer_text']
 
 # %% ../../nbs/09a_datasets.prompts.ipynb #8b10063f
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Annotated
 
 from pydantic import Field
@@ -28,6 +29,8 @@ class PromptFormat:
     marks: bool = False                              # for a nano, which reads screens: mark what the goal speaks of
 
     def __post_init__(self):
+        for name in ("dsl_version", "precision", "history"):
+            if type(n := getattr(self, name)) is not int: raise ValueError(f"{name}: {n!r} is no whole number")
         if not 1 <= self.precision <= 6: raise ValueError(f"precision: {self.precision} is outside 1 to 6 decimals")
         if self.dsl_version not in DSL_TYPES:
             raise ValueError(f"dsl_version: {self.dsl_version!r} is not one of {', '.join(map(str, DSL_TYPES))}")
@@ -38,11 +41,22 @@ class PromptFormat:
         what: str="the checkpoint",  # what `other` belongs to, for the message
     ):
         "Raise ValueError naming the fields in which `other` differs."
-        theirs = asdict(PromptFormat()) | (other if isinstance(other, dict) else asdict(other))
+        theirs = asdict(read_prompt_format(other, what) if isinstance(other, dict) else other)
         diff = {k: (v, theirs.get(k)) for k, v in asdict(self).items() if theirs.get(k) != v}
         if diff:
             differences = ", ".join(f"{k} is {a!r} here and {b!r} there" for k, (a, b) in diff.items())
             raise ValueError(f"prompt format differs from {what}'s: {differences}")
+
+# %% ../../nbs/09a_datasets.prompts.ipynb #6d6936a0
+def read_prompt_format(
+    stored: dict, # fields of a `PromptFormat`; those that are missing have their defaults
+    where: str,   # whose they are, for the message
+) -> PromptFormat:
+    "The format that an agent's card, a data set or a server has written down. Raises ValueError."
+    if unknown := set(stored) - {f.name for f in fields(PromptFormat)}:
+        raise ValueError(f"{where}: prompt format: {', '.join(sorted(map(str, unknown)))}: is unknown; was it written by another version of oaml?")
+    try: return PromptFormat(**stored)
+    except ValueError as e: raise ValueError(f"{where}: prompt format: {e}") from None
 
 # %% ../../nbs/09a_datasets.prompts.ipynb #b8cf516d
 SYSTEM_PROMPT = ("You are a GUI automation agent. Given a screen and a user goal, predict the single next action. "

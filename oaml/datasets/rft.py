@@ -10,10 +10,10 @@ __all__ = ['RFT_SAMPLES', 'RFT_FORMS', 'RFT_SYSTEM', 'OLD_SCREEN', 'SCREEN_WORDS
 # %% ../../nbs/09i_datasets.rft.ipynb #c8567127
 import base64
 import json
-import math
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from io import BytesIO
@@ -29,7 +29,7 @@ from ..schemas.actions import format_action
 from ..schemas.agentcpm import AGENTCPM_GRID, agentcpm_actions, agentcpm_fields, agentcpm_problem, agentcpm_schema
 from ..schemas.arguments import check_arguments
 from ..schemas.dialects import DialectError, json_object
-from ..schemas.sessions import MAX_PROBLEMS, Action, Episode, Observation, SchemaError, Step, Target
+from ..schemas.sessions import MAX_PROBLEMS, Episode, Observation, Step, Target
 
 # %% ../../nbs/09i_datasets.rft.ipynb #fda3f3d3
 RFT_SAMPLES = Path(str(files("oaml")/"datasets"/"rft_samples"/"samples.jsonl"))  # eight records
@@ -393,6 +393,7 @@ class GUIMTRFTDataset(GUIRFTDataset):
     ):
         super().__init__(path, boxes, max_side, system)
         if hist_length < 1: raise ValueError(f"hist_length: {hist_length} is fewer than 1, the current screen")
+        if history_side < MIN_SIDE: raise ValueError(f"history_side: {history_side} is fewer than {MIN_SIDE} pixels")
         self.hist_length, self.history_side, self.history = hist_length, history_side, history
 
     def __getitem__(self,
@@ -422,7 +423,8 @@ def _past(self:GUIMTRFTDataset, i: int, j: int, shown: bool) -> list[dict]:
 def rft_rows(
     data: GUIRFTDataset,  # of single steps
 ) -> Iterator[dict]:      # prompt, images, solution, resolution, bboxs, step_id, id
-    "Rows for `datasets.Dataset.from_list` and TRL: one image a row, which the trainer puts before the user's words."
+    "Rows for `datasets.Dataset.from_list` and TRL: one image a row, which the trainer puts before the user's words. Raises TypeError for several steps."
+    if isinstance(data, GUIMTRFTDataset): raise TypeError("data: has earlier screens beside the current one; rows are of GUIRFTDataset's single steps")
     for s in data:
         parts = s["prompt"][-1]["content"]
         words = "".join(p["text"] for p in parts if p["type"] == "text")
@@ -456,8 +458,9 @@ def rft_record(
     system: str=RFT_SYSTEM,   # the system turn
 ) -> dict:                    # for a line of JSON
     "An episode in AgentCPM-GUI's form. Raises RFTError for a step without screen or that the dialect cannot say."
+    if boxes not in RFT_FORMS: raise ValueError(f"boxes: {boxes!r} is neither {' nor '.join(RFT_FORMS)}")
     if not episode.steps: raise RFTError(f"{episode.id}: has no steps")
-    if _CLOSE in episode.goal: raise RFTError(f"{episode.id}: the goal contains {_CLOSE}")
+    if taken := re.search(re.escape(_CLOSE) + r"|<image_\d+>", episode.goal): raise RFTError(f"{episode.id}: the goal contains {taken[0]}")
     images, turns, found = {}, [dict(role="system", content=system)], []
     for k, step in enumerate(episode.steps):
         try:
@@ -486,7 +489,7 @@ def write_rft(
     system: str=RFT_SYSTEM,   # the system turn of each record
 ) -> int:                     # lines
     "Write episodes as records, all or nothing. Raises RFTError naming episode and step."
-    if boxes not in RFT_FORMS: raise ValueError(f"boxes: {boxes!r} is neither {' nor '.join(RFT_FORMS)}")
+    if twice := [id for id, n in Counter(e.id for e in episodes).items() if n > 1]: raise RFTError(f"{twice[0]}: is the id of several episodes")
     path = Path(path)
     lines = [json.dumps(rft_record(e, path.parent, boxes, system), ensure_ascii=False) + "\n" for e in episodes]
     write_atomic(path, "".join(lines).encode())

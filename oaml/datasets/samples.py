@@ -12,7 +12,7 @@ from typing import Annotated
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
-from pydantic import Field
+from pydantic import ConfigDict, Field, InstanceOf
 from pydantic.dataclasses import dataclass
 
 from .prompts import PromptFormat
@@ -20,15 +20,24 @@ from .prompts import PromptFormat
 # %% ../../nbs/09b_datasets.samples.ipynb #8a3081ac
 MIN_SIDE = 32  # pixels: what a visual token of Qwen3-VL covers; no screen is smaller
 
+def _opaque(image: Image.Image, where: str) -> Image.Image:
+    "The image in RGB, perhaps itself. Raises ValueError for one that loses something by that: transparent pixels, or 16 bits a color."
+    if image.mode == "RGB": return image
+    if image.mode in ("I", "F") or image.mode.startswith("I;"): raise ValueError(f"{where}: has pixels of mode {image.mode}; save it with 8 bits a color")
+    if image.has_transparency_data and image.convert("RGBA").getchannel("A").getextrema()[0] < 255:
+        raise ValueError(f"{where}: has transparent pixels; put it on a background first (PIL.Image.alpha_composite)")
+    return image.convert("RGB")
+
 def load_image(
     item,                # path, PIL image, or uint8 array (height, width, 3)
     where: str="image",  # how errors name it
 ) -> np.ndarray:         # uint8 (height, width, 3)
-    "The pixels of `item` in RGB. Raises ValueError for what is no picture, or smaller than `MIN_SIDE`."
+    "The pixels of `item` in RGB. Raises ValueError for what is no picture, is partly transparent, or smaller than `MIN_SIDE`."
     if isinstance(item, (str, os.PathLike)):
-        try: item = Image.open(item).convert("RGB")  # decoding, too, may fail
-        except (OSError, UnidentifiedImageError) as e: raise ValueError(f"{where}: cannot read {item}: {e}") from e
-    pixels = np.asarray(item.convert("RGB") if isinstance(item, Image.Image) else item)
+        try:
+            with Image.open(item) as picture: item = np.asarray(_opaque(picture, f"{where}: {item}"))  # decoding, too, may fail
+        except (OSError, UnidentifiedImageError, Image.DecompressionBombError) as e: raise ValueError(f"{where}: cannot read {item}: {e}") from e
+    pixels = np.asarray(_opaque(item, where) if isinstance(item, Image.Image) else item)
     if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3:
         raise ValueError(f"{where}: {pixels.dtype} array of shape {pixels.shape}; expected uint8 (height, width, 3)")
     if min(pixels.shape[:2]) < MIN_SIDE:
@@ -57,11 +66,14 @@ def check_sample(
     "Refuse a `sample` without image or turns, with unknown keys or roles, or with a control token in its text."
     if extra := set(sample) - {"images", "messages", "readings"}:
         raise ValueError(f"{where}: unknown keys {sorted(extra)}; a sample has images and messages, perhaps readings")
-    if not sample.get("images"): raise ValueError(f"{where}.images: is empty; a sample needs its screenshot")
+    images = sample.get("images", ())
+    if not isinstance(images, (list, tuple)): raise ValueError(f"{where}.images: is a {type(images).__name__}; a sample has a list of them")
+    if not images: raise ValueError(f"{where}.images: is empty; a sample needs its screenshot")
     if not isinstance(sample.get("messages"), (list, tuple)): raise ValueError(f"{where}.messages: is missing; a sample has a list of turns")
     for i, m in enumerate(sample["messages"]): _check_message(m, control, f"{where}.messages[{i}]")
     roles = [m["role"] for m in sample["messages"]]
     if "user" not in roles: raise ValueError(f"{where}.messages: has no user turn")
+    if roles[roles[0] == "system"] != "user": raise ValueError(f"{where}.messages: begins with the assistant's turn; the user's, with the images, comes first")
     wanted = "assistant" if answered else "user"
     if roles[-1] != wanted:
         raise ValueError(f"{where}.messages: the last turn is the {roles[-1]}'s, not the {wanted}'s")
@@ -98,13 +110,13 @@ def padded(
     return np.pad(image, ((0, down), (0, across), (0, 0)), mode="edge") if down or across else image
 
 # %% ../../nbs/09b_datasets.samples.ipynb #b00de21f
-_Count, _Natural, _Share = (Annotated[kind, Field(**bounds)] for kind, bounds in
-                            ((int, dict(ge=1)), (int, dict(ge=0)), (float, dict(ge=0, le=1))))
+_Count, _Natural, _Share, _Side = (Annotated[kind, Field(**bounds)] for kind, bounds in
+                                   ((int, dict(ge=1)), (int, dict(ge=0)), (float, dict(ge=0, le=1)), (int, dict(ge=MIN_SIDE))))
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class SampleConfig:
-    "How samples are made: everything that decides them but source and seed."
-    size: tuple[int, int]|None=None # of the screen, pixels; None: the application's own
+    "How samples are made: everything that decides them but source and seed. Raises ValueError for a field that there is not."
+    size: tuple[_Side, _Side]|None=None # of the screen, pixels; None: the application's own
     family: str|None=None           # kind of goal; None: all of the application's, in turn by seed
     picks: _Count=4                 # screens taken of an episode
     goals: _Natural=0               # further goals on each screen, others of the same world
@@ -117,4 +129,4 @@ class SampleConfig:
     unquoted: _Share=0.             # share of the episodes whose goal stands without its quotation marks
     slip: _Share=.08                # chance of a careless act after each right one
     notes: bool=False               # thoughts begin with how things stand on the screen
-    fmt: PromptFormat=PromptFormat(precision=2) # how goals, places and acts are written
+    fmt: InstanceOf[PromptFormat]=PromptFormat(precision=2) # how goals, places and acts are written

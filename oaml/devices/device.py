@@ -21,7 +21,6 @@ from typing import Protocol
 from collections.abc import Iterable
 
 import numpy as np
-from PIL import Image
 
 from ..schemas.sessions import Action, Observation
 from ..ui.events import Event

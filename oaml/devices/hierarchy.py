@@ -77,7 +77,7 @@ def to_xml(
 # %% ../../nbs/04l_devices.hierarchy.ipynb #e0f30eef
 def missing_lxml() -> str|None:
     "What has to be installed before a view hierarchy can be read, and how; None if nothing."
-    try: import lxml.cssselect  # needs cssselect too
+    try: import lxml.cssselect  # noqa: F401, needs cssselect too
     except ImportError: return 'lxml or cssselect is missing: pip install "oaml[mobile]"'
 
 def _need_lxml():

@@ -19,7 +19,7 @@ from PIL import Image
 from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.dataclasses import dataclass as checked
 
-from .device import Call, Frame, TaskDevice
+from .device import Call, Frame
 from ..schemas.sessions import plain_errors
 from ..ui.events import Event
 from ..ui.layout import Element

@@ -20,7 +20,7 @@ from ..devices.device import Frame
 from .dm import DmEnv
 from .openenv import OpenTask
 from .wrappers import GymInterface, ImageRescale, TapAction, TapType, TextAction
-from ..tasks.task_env import TaskEnv, TaskStep
+from ..tasks.task_env import TaskEnv
 from ..schemas.dialects import DialectError, format_browsergym
 from ..schemas.sessions import Action, to_dict
 

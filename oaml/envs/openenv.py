@@ -272,7 +272,7 @@ def serve_openenv(
     if not Access(anyone=anyone).protects(host):
         raise ValueError(f"host: {host} would let anyone there act, for OpenEnv has no passwords; say so "
                          "(anyone=True), or stay on 127.0.0.1")
-    try: import uvicorn, websockets
+    try: import uvicorn, websockets  # noqa: F401
     except ImportError as e: raise ImportError(f'{e.name} is missing: pip install "oaml[serve]"') from None
     server = DaemonServer(openenv_app(make, name, max_sessions, anyone), host, port, _OPENENV_GRACE_S, ws_max_size=OPENENV_MAX_BYTES)
     with serve_in_thread(server, "openenv-server"): yield server.url

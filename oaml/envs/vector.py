@@ -65,7 +65,7 @@ def make_vector(
 
 def _one(id: str, start: int, stride: int, kwargs: dict) -> gym.Env:
     "An environment of a vector; also called in its process, which knows no ids yet."
-    import oaml.envs
+    import oaml.envs  # noqa: F401, registers them
     return SeedSeries(gym.make(id, **kwargs), start, stride)
 
 # %% ../../nbs/06b_envs.vector.ipynb #25350ba7

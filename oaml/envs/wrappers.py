@@ -28,7 +28,7 @@ from .dm import FIELDS, RESPONSE, DmActionType, TreeSpec, dm_env, position_in, s
 from .gym_env import GOAL_CHARS
 from ..devices.hierarchy import from_xml
 from ..tasks.task_env import TaskStep
-from ..schemas.agentcpm import AgentCPM  # one of `DIALECTS` by its import
+from ..schemas.agentcpm import AgentCPM  # noqa: F401, one of `DIALECTS` by its import
 from ..schemas.dialects import DIALECTS
 from ..schemas.sessions import SCHEMA_VERSION, Action, Episode, SchemaError, Session, Step, to_json
 from ..ui.events import (DOUBLE_MS, LONG_MS, WAIT_MS, Event, KeyDown, PointerDown, PointerMove, PointerUp, Answer,

@@ -15,6 +15,7 @@ from pathlib import Path
 from PIL import Image
 
 from ..devices.app_device import AppDevice
+from ..devices.device import Frame
 from ..devices.episode import EpisodeDriver
 from ..devices.oracle import acceptable_targets, play_oracle
 from .baselines import Agent, introduce, moving_bar, view_of
@@ -73,6 +74,8 @@ def run_episodes(
     "Every episode to its DONE or to the step budget."
     begun = [_begin(make_device(), s) for s in seeds]
     drivers = [driver for driver, _ in begun]
+    if len({id(d.device) for d in drivers}) < len(drivers):
+        raise ValueError("make_device: gave one device for several episodes, which are played at once; make a fresh one each time")
     answers = {id(d): [] for d in drivers}
     introduce(agent, drivers)
     with moving_bar(f"{agent.name}, acting", len(drivers), "episode", progress) as bar:
@@ -96,22 +99,24 @@ def replay(
     outcome: Outcome,   # what was done
 ) -> list[Image.Image]: # the screen before each action
     "The screens of an episode again: applications are pure, so nothing needs to be kept."
-    _check_same(device, outcome)
-    frames = [device.reset(outcome.seed)] + [device.perform(a) for a in outcome.actions[:-1]]
+    frames = [_reset_to(device, outcome, draw=True)] + [device.perform(a) for a in outcome.actions[:-1]]
     return [Image.fromarray(f.image) for f in frames]
 
-def _check_same(device: AppDevice, outcome: Outcome):
-    "Refuse a device of another application."
+def _reset_to(device: AppDevice, outcome: Outcome, draw: bool) -> Frame:
+    "The first screen of `outcome`'s episode. Raises ValueError for a device of another application, or with other goals."
     if device.app.name != outcome.app.split("@")[0] and device.app.name != outcome.app:
         raise ValueError(f"device: shows {device.app.name}, but the outcome is of {outcome.app}")
+    frame = device.reset(outcome.seed, draw=draw)
+    if device.goal.text != outcome.goal:
+        raise ValueError(f"device: the goal of seed {outcome.seed} is {device.goal.text!r} on it, and was {outcome.goal!r}; make it with the same goals")
+    return frame
 
 def beside_oracle(
     device: AppDevice,  # of the same application, with the same goals; stands before each act when it is yielded
     outcome: Outcome,   # what was done
 ) -> Iterator[tuple[Action, list[Target], bool]]: # each act, what would have been right, and whether it was among that
     "An episode again with the oracle beside it; nothing is drawn."
-    _check_same(device, outcome)
-    device.reset(outcome.seed, draw=False)
+    _reset_to(device, outcome, draw=False)
     for k, action in enumerate(outcome.actions):
         wanted = acceptable_targets(device, outcome.actions[:k])
         yield action, wanted, any(matches(action, target) for target in wanted)
@@ -133,6 +138,7 @@ def load_outcomes(
     def read(text, n):
         try: fields = json.loads(text)
         except ValueError as e: raise ValueError(f"{path}:{n}: is not JSON ({e})") from None
+        if not isinstance(fields, dict): raise ValueError(f"{path}:{n}: is no episode, but {text.strip()[:40]}")
         own = {k: fields.pop(k) for k in Outcome.__dataclass_fields__ if k in fields}
         try: return Outcome(**own | dict(actions=from_dict(list[Action], own.get("actions", []), f"{path}:{n}: actions"))), fields
         except TypeError as e: raise ValueError(f"{path}:{n}: is no episode ({e})") from None

@@ -18,7 +18,7 @@ from ..apps.catalog import load_app
 from ..devices.app_device import SCREEN_SIZE, AppDevice
 from ..devices.oracle import play_oracle
 from .baselines import Agent, DoNothing, Memoriser, NearestScreen, RandomAgent
-from .closed_loop import Outcome, run_episodes, success_ratio
+from .closed_loop import run_episodes, success_ratio
 from ..ingest.synthetic import disturb, record_episode
 from ..schemas.sessions import Episode
 from ..ui.themes import FAMILIES
@@ -39,7 +39,7 @@ def check_oracle(
 ) -> int:                                # episodes played
     "Raise AssertionError naming the first episode that the oracle does not solve within the budget."
     app = load_app(app) if isinstance(app, str) else app
-    played = 0
+    played, seeds, looks = 0, tuple(seeds), tuple(looks)
     for goal in app.families:
         for look in looks:
             device = AppDevice(app, size, look, goals=(goal,))
@@ -57,15 +57,16 @@ LIMITS = dict(memoriser=.05, nearest=.05, random=.10)  # success over an applica
 
 def known_episodes(
     app: App|str,                      # an application or its name
+    screens: str|Path,                 # folder for their screens, which must be there as long as they are used
     n: int=300,                        # how many
     size: tuple[int, int]=SCREEN_SIZE, # of the screen, pixels
     progress: bool=False,              # show a bar
 ) -> list[Episode]:
     "Oracle episodes of training seeds, the goal families in turn."
     app = load_app(app) if isinstance(app, str) else app
-    device, screens = AppDevice(app, size, goals=app.families), Path(tempfile.mkdtemp(prefix="oaml-"))
+    device = AppDevice(app, size, goals=app.families)
     seeds = tqdm(split_seeds("train", n), desc=f"{app.name} episodes", disable=not progress, leave=False)
-    return [record_episode(device, s, screens) for s in seeds]
+    return [record_episode(device, s, Path(screens)) for s in seeds]
 
 # %% ../../nbs/15f_evals.conformance.ipynb #84996a30
 def examine(
@@ -77,8 +78,9 @@ def examine(
 ) -> list[dict]:                       # a row for each goal family, the last for all: success of each baseline
     "How far each baseline gets, for each goal family."
     app = load_app(app) if isinstance(app, str) else app
-    past = known_episodes(app, known, size, progress)
-    agents: list[Agent] = [DoNothing(), RandomAgent(), Memoriser(past), NearestScreen(past)]
+    with tempfile.TemporaryDirectory(prefix="oaml-") as screens:
+        past = known_episodes(app, screens, known, size, progress)
+        agents: list[Agent] = [DoNothing(), RandomAgent(), Memoriser(past), NearestScreen(past)]
     seeds = split_seeds("validation", episodes)
     def device(): return AppDevice(app, size, goals=app.families)
     done = {a.name: run_episodes(a, device, seeds, progress) for a in agents}
@@ -96,7 +98,9 @@ def check_baselines(
     rows: list[dict], # from `examine`
 ):
     "Raise AssertionError if somebody who does not look gets too far."
+    if not rows: raise ValueError("rows: there are none")
     for r in rows:
+        assert r["satisfied"] < r["episodes"], f"{r['app']}, {r['goal_family']}: every goal holds at the start; nothing was measured"
         who = ("random",) if r["goal_family"] != "all" else ("memoriser", "nearest")
         for name in who:
             assert (r[name] or 0) <= LIMITS[name], f"{r['app']}, {r['goal_family']}: {name} solves {r[name]:.0%}"

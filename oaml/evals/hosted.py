@@ -21,7 +21,7 @@ from .baselines import PolicyAgent, AgentView, moving_bar
 from .closed_loop import Outcome, run_episodes
 from .trajectory_matching import predict_steps
 from ..ingest.store import write_atomic
-from ..models.api_adapter import API_MAX_TOKENS, ApiAnswer, ApiError, ApiVLMAdapter, Prices, Usage, load_prices, question_hash
+from ..models.api_adapter import API_MAX_TOKENS, ApiError, ApiVLMAdapter, Prices, Usage, load_prices, question_hash
 from ..models.interface import VLMAdapter
 from ..runtime.policy import AgentPolicy
 from ..schemas.sessions import Action, Episode
@@ -121,7 +121,7 @@ def read_answers(
     "Stored answers. Raises ValueError naming the file and what differs."
     try:
         saved = json.loads(file.read_text(encoding="utf-8"))
-        rows = [dict(question=r["question"], text=r["text"], usage=r["usage"]) for r in saved["answers"]]
+        rows = [dict(question=r["question"], text=r["text"], usage=r["usage"] and asdict(Usage(**r["usage"]))) for r in saved["answers"]]
     except (ValueError, KeyError, TypeError) as e:
         raise ValueError(f"{file}: is no file of answers ({type(e).__name__}: {e}); remove it to ask anew") from None
     for key, value in (names or {}).items():
@@ -168,7 +168,7 @@ class HostedAgent:
         progress: bool=False,                  # show a bar of finished episodes, and of answers
     ) -> list[HostedEpisode]:                  # in the order of `seeds`
         "Every episode, `adapter.concurrency` at once. Raises ApiError or ValueError; what was answered is stored."
-        counted = itertools.count(1)
+        counted, self.budget.stopped = itertools.count(1), False  # an earlier call may have failed
         with ThreadPoolExecutor(self.adapter.concurrency) as pool, moving_bar(self.name, len(seeds), "episode", progress) as bar:
             def answered(): bar.set_postfix(answers=next(counted))  # an episode may take long, and its bar is to move
             jobs = [pool.submit(self._play, suite, make_device, s, e, answered) for s, e in zip(seeds, episodes, strict=True)]

@@ -8,8 +8,10 @@ __all__ = ['RESULTS', 'SHOWN_RATES', 'load_results', 'leaderboard', 'leaderboard
 # %% ../../nbs/15g_evals.leaderboard.ipynb #1294cbfd
 import json
 import os
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
+from textwrap import shorten
 
 from ..viz.plots import results_table
 
@@ -28,12 +30,20 @@ def load_results(
     if not path.is_file(): raise FileNotFoundError(f"{path}: there is no such results file; `oaml eval --out {path}` writes one")
     try: rows = json.loads(path.read_text(encoding="utf-8"))
     except json.JSONDecodeError as e: raise ValueError(f"{path}: line {e.lineno} is not JSON ({e.msg})") from None
+    except UnicodeDecodeError as e: raise ValueError(f"{path}: is not UTF-8 ({e.reason} at byte {e.start})") from None
     needed = {"suite", "app", "goal_family", "split", "agent", "success"}
     if not isinstance(rows, list) or any(not isinstance(r, dict) or not needed <= set(r) for r in rows):
         raise ValueError(f"{path}: not a list of results rows, each with {', '.join(sorted(needed))}")
-    if {r["agent"] for r in rows} != {r["agent"] for r in rows if r["app"] == "mean" and "episodes" in r}:
+    keys = [tuple(r[k] for k in ("suite", "split", "agent", "app", "goal_family")) for r in rows]
+    if twice := [key for key, n in Counter(keys).items() if n > 1]: raise ValueError(f"{path}: has two rows for {' '.join(twice[0])}")
+    if {r["agent"] for r in rows} != {r["agent"] for r in rows if (r["app"], r["goal_family"]) == ("mean", "all") and "episodes" in r}:
         raise ValueError(f"{path}: an agent has no row for the mean of the applications; was the file cut?")
     return rows
+
+def _played(row: dict) -> str:
+    "Which episodes a row of the board is of."
+    apps = ", ".join(f"{app} {r['episodes']}" for app, r in sorted(row["apps"].items()))
+    return f"{row['episodes']} episodes from seed {row['first'] or 0} on ({apps})"
 
 def _board_rows(rows: list[dict]) -> dict[tuple, dict]:
     "One row for each (suite, split, agent): the mean, and the success on each application."
@@ -42,7 +52,7 @@ def _board_rows(rows: list[dict]) -> dict[tuple, dict]:
         if r["goal_family"] != "all": continue
         mine = board.setdefault((r["suite"], r["split"], r["agent"]),
                                 dict(suite=r["suite"], split=r["split"], agent=r["agent"], apps={}))
-        if r["app"] == "mean": mine.update({k: r.get(k) for k in ("episodes", "success", "success_ci", "step_accuracy")})
+        if r["app"] == "mean": mine.update({k: r.get(k) for k in ("first", "episodes", "success", "success_ci", "step_accuracy")})
         else: mine["apps"][r["app"]] = r
     return board
 
@@ -51,7 +61,7 @@ def leaderboard(
     runs: Iterable[str|os.PathLike], # results files, or folders with one
     suite: str|None=None,            # of this suite only; None: all
 ) -> list[dict]:                     # the best first within each suite; a column for each application
-    "The agents of every suite. Raises ValueError if one was measured twice, or on another number of episodes."
+    "The agents of every suite. Raises ValueError if one was measured twice, or on other episodes than the rest."
     board, found, seen = {}, {}, set()
     for run in runs:
         for key, row in _board_rows(load_results(run)).items():
@@ -61,10 +71,10 @@ def leaderboard(
             board[key], found[key] = row, run
     if suite and not board: raise ValueError(f"suite: none of these runs has {suite!r}; they have {', '.join(sorted(seen)) or 'nothing'}")
     for s in {k[:2] for k in board}:
-        sizes = {r["episodes"]: found[k] for k, r in board.items() if k[:2] == s}
-        if len(sizes) > 1: raise ValueError(f"{' '.join(s)}: {', '.join(f'{n} episodes in {f}' for n, f in sizes.items())}; "
-                                            "they cannot be compared")
-    rows = [{**{k: v for k, v in r.items() if k != "apps"}, **{a: x["success"] for a, x in r["apps"].items()}}
+        played = {_played(r): found[k] for k, r in board.items() if k[:2] == s}
+        if len(played) > 1: raise ValueError(f"{' '.join(s)}: {', '.join(f'{shorten(what, 160)} in {f}' for what, f in played.items())}; "
+                                             "they cannot be compared")
+    rows = [{**{k: v for k, v in r.items() if k not in ("apps", "first")}, **{a: x["success"] for a, x in r["apps"].items()}}
             for r in board.values()]
     return sorted(rows, key=lambda r: (r["suite"], r["split"], -(r["success"] or 0), r["agent"]))
 

@@ -55,6 +55,8 @@ def check_manifest(
 ):
     "Raise ValueError if `suite` is not what its manifest says."
     manifest = load_suite_manifest(suite.name)
+    if list(suite.size) != manifest["size"] or set(suite.apps) != set(manifest["apps"]):
+        raise ValueError(f"suite {suite.name!r}: its size or its applications are not those of its manifest; it needs a new name")
     same = version("pillow") == manifest["pillow"]
     for app in suite.apps:
         now, want = app_hashes(suite, app, manifest["episodes"], pixels and same), manifest["apps"].get(app)

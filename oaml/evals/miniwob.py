@@ -100,7 +100,7 @@ class Pages:
 MINIWOB_SUITE = "miniwob-v1"
 
 def _task_row(task: str, runs: list[MiniwobRun], **names) -> dict:
-    "One results row; `names` are suite, split and agent."
+    "One results row; `names` are suite, split, first and agent."
     won = Ratio(sum(r.success for r in runs), len(runs))
     acts = [a for r in runs for a in r.actions]
     figures = dict(episodes=len(runs), success=won.value, success_ci=list(won.interval) if runs else None,
@@ -127,7 +127,7 @@ def evaluate_miniwob(
     with (Pages(min(PAGES, episodes), scale) as pages,
           moving_bar(f"{agent.name}, acting", len(played)*len(seeds), "episode", progress) as bar):
         runs = {task: pages.play(agent, task, seeds, bar=bar) if task in played else [] for task in tasks}
-    names = dict(suite=MINIWOB_SUITE, split=split, agent=agent.name)
+    names = dict(suite=MINIWOB_SUITE, split=split, first=first, agent=agent.name)
     rows = [_task_row(task, mine, **names) for task, mine in runs.items()]
     return rows + [mean_row(rows) | dict(tasks=sum(r["success"] is not None for r in rows))], runs
 

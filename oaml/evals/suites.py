@@ -9,6 +9,7 @@ __all__ = ['SUITES', 'EPISODES_A_CALL', 'ROW', 'TOTALS', 'COPYING', 'AGENTS', 'K
 
 # %% ../../nbs/15d_evals.suites.ipynb #e9ba47c9
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
@@ -119,7 +120,7 @@ def _report(agent: Agent, suite: Suite, app: str, seeds: Sequence[int], episodes
     if isinstance(agent, HostedAgent):
         played = agent.play(suite.name, lambda: suite.device(app), seeds, episodes, progress)
         return Report(app, [e.outcome for e in played], episodes, [e.predicted for e in played], played)
-    predicted = _oracle_steps(episodes) if agent.name == "oracle" else predict_steps(agent, episodes, progress)
+    predicted = _oracle_steps(episodes) if isinstance(agent, Oracle) else predict_steps(agent, episodes, progress)
     return Report(app, run_episodes(agent, lambda: suite.device(app), seeds, progress), episodes, predicted)
 
 def _oracle_steps(episodes: list[Episode]) -> list[list[Action]]:
@@ -182,13 +183,13 @@ def _joined(app: str, reports: list[Report]) -> Report:
     return Report(app, *(sum((getattr(r, name) for r in reports), []) for name in fields_))
 
 # %% ../../nbs/15d_evals.suites.ipynb #e47738d9
-ROW = ("suite", "app", "goal_family", "split", "agent", "episodes", "success", "success_ci", "reached", "n_presatisfied",
+ROW = ("suite", "app", "goal_family", "split", "first", "agent", "episodes", "success", "success_ci", "reached", "n_presatisfied",
        "success_presatisfied", "steps_ratio", "invalid_actions", "type_accuracy", "click_in_box", "click_within",
        "click_radius", "coordinate_error", "text_accuracy", "step_accuracy", "action_accuracy", "episode_accuracy",
        *spending([]))
 
 def _report_row(report: Report, family: str, **names) -> dict:
-    "One results row; `names` are suite, split and agent."
+    "One results row; `names` are suite, split, first and agent."
     part = report.of(family)
     row = dict(names, app=report.app, goal_family=family, **summarise(part.outcomes), **part.scores().figures(),
                **spending(part.hosted))
@@ -204,13 +205,13 @@ def mean_row(
         return sum(values)/len(values) if values else None
     counts = ("episodes", "n_presatisfied", *spending([]))
     summed = {k: None if any(r[k] is None for r in rows) else sum(r[k] for r in rows) for k in counts}
-    fixed = dict(app="mean", goal_family="all", success_ci=rows[0]["success_ci"] if len(rows) == 1 else None)
+    fixed = dict(app="mean", goal_family="all", first=rows[0].get("first"), success_ci=rows[0]["success_ci"] if len(rows) == 1 else None)
     same = {k: v for k, v in rows[0].items() if isinstance(v, str)} | summed | fixed
     return {k: same[k] if k in same else mean(k) for k in ROW}
 
-def _suite_rows(suite: Suite, split: str, agent_name: str, reports: list[Report]) -> list[dict]:
+def _suite_rows(suite: Suite, split: str, first: int, agent_name: str, reports: list[Report]) -> list[dict]:
     "A row for each application and goal family, one for each application (`all`), one for the mean."
-    names, rows, totals = dict(suite=suite.name, split=split, agent=agent_name), [], []
+    names, rows, totals = dict(suite=suite.name, split=split, first=first, agent=agent_name), [], []
     for r in reports:
         rows += [_report_row(r, f, **names) for f in load_app(r.app).families if r.of(f).outcomes]
         totals.append(_report_row(r, "all", **names))
@@ -219,7 +220,7 @@ def _suite_rows(suite: Suite, split: str, agent_name: str, reports: list[Report]
 # %% ../../nbs/15d_evals.suites.ipynb #759a3755
 @check_arguments
 def evaluate_suite(
-    agents: Agent|AgentByName|list, # act; each an `Agent` or `AgentByName`
+    agents: Agent|AgentByName|list|tuple, # act; each an `Agent` or `AgentByName`, no two of one name
     suite: Suite|str,          # what on
     episodes: int=100,         # for each application
     split: str="test",         # "test", or "validation" while developing
@@ -228,13 +229,15 @@ def evaluate_suite(
     engine: str|Executor|None=None, # what plays the episodes, `EPISODES_A_CALL` together, see `open_engine`; None: all at once, here
 ) -> tuple[list[dict], list[list[Report]]]: # results rows; for each agent its reports, one an application
     "Closed loop and offline together, all agents on the same episodes."
-    agents = agents if isinstance(agents, list) else [agents]
+    agents = list(agents) if isinstance(agents, (list, tuple)) else [agents]
+    twice = [n for n, k in Counter(a.name for a in agents).items() if k > 1]
+    if twice: raise ValueError(f"agents: several are called {twice[0]!r}, and a table could not tell them apart; rename all but one")
     suite = load_suite(suite) if isinstance(suite, str) else suite
     if episodes < 1: raise ValueError(f"episodes: {episodes} is fewer than 1")
     seeds = split_seeds(split, episodes, first)
     if engine is not None: reports = _run_in_parts(agents, suite, seeds, progress, engine)
     else: reports = list(zip(*(_run_app(_loaded(agents), suite, app, seeds, progress) for app in suite.apps)))
-    rows = [r for a, mine in zip(agents, reports) for r in _suite_rows(suite, split, a.name, mine)]
+    rows = [r for a, mine in zip(agents, reports) for r in _suite_rows(suite, split, first, a.name, mine)]
     return rows, [list(r) for r in reports]
 
 TOTALS = ("app", "agent", "episodes", "success", "reached", "steps_ratio", "click_in_box", "text_accuracy",
@@ -280,8 +283,8 @@ def load_agent(
     if name in COPYING:
         if suite is None and episodes is None: raise ValueError(f"agent: {name} copies training episodes; give a suite or episodes")
         known = training_episodes(suite, progress=progress) if episodes is None else episodes
-        if not known: raise ValueError(f"agent: {name} has nothing to copy from, no application of {suite.name} may be "
-                                       "trained on")
+        if not known: raise ValueError(f"agent: {name} has nothing to copy from: " + ("episodes is empty" if episodes is not None else
+                                       f"no application of {suite.name} may be trained on"))
         return COPYING[name](known)
     if name == "nano" and not Path(name).exists(): return PolicyAgent(load_policy("nano"), "nano")
     if not Path(name).is_dir():

@@ -16,7 +16,7 @@ import numpy as np
 from .baselines import Agent, AgentView, moving_bar
 from ..ingest.engines import ProgressReporter
 from ..schemas.arguments import check_arguments
-from ..schemas.sessions import Action, Episode, Step, Target
+from ..schemas.sessions import Action, Episode, Step, Target, scroll_direction
 
 # %% ../../nbs/15b_evals.trajectory_matching.ipynb #37b16416
 POINTING_TYPES = ("click", "double_click", "right_click", "long_press", "move")  # a place inside a box is what counts
@@ -30,11 +30,11 @@ def matches(
 ) -> bool:
     "Is `action` this act? Same type, and: points inside the boxes, the same text, key, or way to scroll."
     want = target.action
-    if action.type != want.type: return False
+    if action.type != want.type or want.type == "failed": return False  # what could not be read is nobody's right act
     if want.type in POINTING_TYPES: return _hits(action, target, radius)
     if want.type == "drag": return _hits(action, target, radius) and _hits(_end(action), Target(_end(want), target.to_box),
                                                                            radius)
-    if want.type == "scroll": return _way(action) == _way(want) and (target.box is None or _hits(action, target))
+    if want.type == "scroll": return scroll_direction(action) == scroll_direction(want) and (target.box is None or _hits(action, target))
     return action == want
 
 def _hits(action: Action, target: Target, radius: float=0.) -> bool:
@@ -52,11 +52,6 @@ def distance_between(
 ) -> float:    # screen lengths: the screen's width across, its height down; 0 to 1.41
     "How far apart two places are."
     return math.hypot(a.x - b.x, a.y - b.y)
-
-def _way(scroll: Action) -> str:
-    "Where a scroll mostly goes: what counts, for how far is a matter of taste."
-    across = abs(scroll.dx) > abs(scroll.dy)
-    return ("right" if scroll.dx > 0 else "left") if across else ("down" if scroll.dy > 0 else "up")
 
 # %% ../../nbs/15b_evals.trajectory_matching.ipynb #fcff789f
 def acceptable(
@@ -111,7 +106,8 @@ def wilson(
     tries: int,            # at least 1
     confidence: float=.95, # of the interval
 ) -> tuple[float, float]:  # low and high, 0 to 1
-    "Wilson's score interval of a share: honest for small numbers and for shares near 0 or 1."
+    "Wilson's score interval of a share: honest for small numbers and for shares near 0 or 1. Raises ValueError for no share."
+    if not 0 <= hits <= tries or not tries: raise ValueError(f"hits, tries: {hits} of {tries} is no share")
     z = NormalDist().inv_cdf((1+confidence)/2)
     p, d = hits/tries, 1 + z*z/tries
     mid, half = (p + z*z/(2*tries))/d, z/d*(p*(1-p)/tries + z*z/(4*tries*tries))**.5
@@ -127,7 +123,7 @@ class Scores:
     distance: Mean=field(default_factory=Mean)   # of those answered by pointing: screen lengths to the nearest such place
     text: Ratio=field(default_factory=Ratio)     # of steps whose recorded act types: that type and exactly that text
     step: Ratio=field(default_factory=Ratio)     # of all steps: an acceptable act, box, text and key included
-    episode: Ratio=field(default_factory=Ratio)  # of all episodes: every step right
+    episode: Ratio=field(default_factory=Ratio)  # of all episodes with steps: every step right
     radius: float=CLICK_RADIUS                   # screen lengths
 
     def add_episode(self,
@@ -136,7 +132,7 @@ class Scores:
     ):
         "Count an episode's predictions."
         right = [self.add_step(s, a) for s, a in zip(episode.steps, predicted, strict=True)]
-        self.episode.add(all(right))
+        if right: self.episode.add(all(right))
 
     def add_step(self,
         step: Step,     # recorded
@@ -153,10 +149,11 @@ class Scores:
         return right
 
     def _add_click(self, targets: list[Target], action: Action):
-        "Count the answer to a recorded click; `targets` are the acceptable ones."
+        "Count the answer to a recorded click; `targets` are the acceptable ones, and if there are none this click was wrong."
+        if not targets: return
         if all(t.box for t in targets): self.click.add(any(matches(action, t) for t in targets))
         self.within.add(any(matches(action, Target(t.action), self.radius) for t in targets))
-        if targets and action.type in POINTING_TYPES:
+        if action.type in POINTING_TYPES:
             self.distance.add(min(distance_between(action, t.action) for t in targets))
 
     def figures(self) -> dict[str, float|None]: # None where there is nothing to divide by

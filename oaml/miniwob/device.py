@@ -11,13 +11,12 @@ __all__ = ['TASK_KINDS', 'TASKS', 'ALL_TASKS', 'TRANSFER_TASKS', 'BARE', 'PREPAR
 import difflib
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cache
 from importlib.util import find_spec
 from itertools import groupby
 from pathlib import Path
 
-import numpy as np
 from fastcore.basics import patch
 
 from ..apps.app import Goal, split_of
@@ -26,7 +25,7 @@ from ..devices.chromium import REOPENED, PageDevice
 from ..devices.connection import Chromium, missing_browser
 from ..devices.tab import EMPTY_CLIPBOARD
 from ..devices.device import Call, ClearCache, DeviceError, ForceStop, Frame, StartActivity, StartIntent
-from ..schemas.sessions import DEVICE_BUTTONS, Action
+from ..schemas.sessions import DEVICE_BUTTONS
 from ..ui.events import DOUBLE_MS, Event, KeyDown, PointerDown, PointerMove, PointerUp, Tick
 
 # %% ../../nbs/07a_miniwob.device.ipynb #511c8837

@@ -4,9 +4,10 @@
 
 # %% auto #0
 __all__ = ['DSL_GUIDE', 'NATIVE_GUIDE', 'MAX_PIXELS', 'MAX_SIDE', 'MAX_RETRIES', 'MAX_WAIT', 'ANTHROPIC_TOOLS', 'UNUSED_MEMBERS',
-           'MAX_LOOKS', 'OWN_TOOLS', 'OPENAI_TOOLS', 'API_HISTORY', 'API_MAX_TOKENS', 'FORMAT_KEY', 'Usage', 'Prices',
-           'load_prices', 'Question', 'png_of', 'question_of', 'question_hash', 'ApiAnswer', 'answer_of_calls',
-           'ApiError', 'retry_wait', 'check_url', 'anthropic_tools', 'openai_tools', 'split_dialect', 'ApiVLMAdapter']
+           'MAX_LOOKS', 'OWN_TOOLS', 'OPENAI_TOOLS', 'CUT', 'API_HISTORY', 'API_MAX_TOKENS', 'FORMAT_KEY', 'Usage',
+           'Prices', 'load_prices', 'Question', 'png_of', 'question_of', 'question_hash', 'ApiAnswer',
+           'answer_of_calls', 'ApiError', 'retry_wait', 'check_url', 'anthropic_tools', 'openai_tools', 'split_dialect',
+           'ApiVLMAdapter']
 
 # %% ../../nbs/10f_models.api_adapter.ipynb #bac47ac2
 import base64
@@ -14,25 +15,23 @@ import hashlib
 import io
 import json
 import math
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 from email.utils import parsedate_to_datetime
 from ipaddress import ip_address
 from pathlib import Path
 from time import time
 from urllib.parse import urlsplit
 
-import numpy as np
 import yaml
 from fastcore.basics import patch
 from PIL import Image
 from pydantic import SecretStr
 
 from ..config import PROVIDERS, find_api_key
-from ..datasets.prompts import SYSTEM_PROMPT, PromptFormat
-from ..datasets.samples import check_sample, load_image
+from ..datasets.prompts import SYSTEM_PROMPT, PromptFormat, read_prompt_format
+from ..datasets.samples import check_sample, check_sampling, load_image
 from .interface import VLMAdapter
 from ..schemas.actions import format_action
 from ..schemas.dialects import DIALECTS, DialectError
@@ -77,18 +76,22 @@ def load_prices(
     agent: str,        # "anthropic:MODEL" or "openai:MODEL": the file's key
 ) -> Prices:
     "The prices of `agent`. Raises ValueError that names the source and what it lacks."
-    where, prices = ("prices", _price_pairs(str(source))) if "=" in str(source) else (f"{source}", _price_table(source, agent))
+    as_text = "=" in str(source) and not Path(source).is_file()
+    where, prices = ("prices", _price_pairs(str(source))) if as_text else (f"{source}", _price_table(source, agent))
     if not isinstance(prices, dict) or not {"input", "output"} <= set(prices) <= {f.name for f in fields(Prices)}:
         raise ValueError(f"{where}: {agent} wants input and output, and may have cache_read and cache_write; got {prices!r}")
     if agent.startswith("anthropic:") and len(prices) < 4:
         raise ValueError(f"{where}: {agent} also needs cache_read and cache_write: its prompts are cached, at other prices")
-    return Prices(**prices)
+    try: return Prices(**prices)
+    except ValueError as e: raise ValueError(f"{where}: {agent}: {e}") from None
 
 def _price_pairs(text: str) -> dict:
     "The prices of a text. Raises ValueError."
     pairs = [part.partition("=")[::2] for part in text.split(",")]
-    try: return {name.strip(): float(value) for name, value in pairs}
+    try: prices = {name.strip(): float(value) for name, value in pairs}
     except ValueError: raise ValueError(f"prices: {text!r} is not like input=3,output=15") from None
+    if len(prices) < len(pairs): raise ValueError(f"prices: {text!r} has a price twice")
+    return prices
 
 def _price_table(path: str|Path, agent: str) -> dict:
     "The prices of `agent` in a file. Raises ValueError."
@@ -177,6 +180,13 @@ class ApiAnswer:
     text: str                # as `parse_response` reads it
     usage: Usage|None=None   # None: the server did not say
 
+def _stopped(
+    stop: str,  # why an answer is not whole
+    words: str, # what there is of it
+) -> str:
+    "What stands for such an answer: in quotes nothing is an action."
+    return f"(stopped: {stop}; {json.dumps(words)})"
+
 def answer_of_calls(
     calls: list[dict],     # acts of computer use in a dialect's form, or {"name": "answer", "text": ...}, {"name": "done"}
     words: str,            # what was said beside them
@@ -186,7 +196,7 @@ def answer_of_calls(
 ) -> str:                  # action text, after the words as a thought; what was said and why not, if it is no action
     "The first act as action text."
     thought, call = " ".join(words.split()), calls[0] if calls else dict(name="done")
-    if stop and not calls: return f"(stopped: {stop}; {json.dumps(thought)})"  # in quotes nothing is an action
+    if stop or not calls and not thought: return _stopped(stop or "neither words nor a call", thought)
     try: action = _own_act(call) if "name" in call else DIALECTS[dialect].parse(json.dumps(call), size)[0]
     except DialectError as e: return f"{json.dumps(call)} (refused: {e})"
     return (f"Thought: {thought}\n" if thought else "") + f"Action: {format_action(action, 6)}"
@@ -291,8 +301,8 @@ class _Anthropic:
                        for b in calls]
             asked["messages"] = asked["messages"] + [dict(role="assistant", content=blocks), dict(role="user", content=results)]
         words = "\n".join(b["text"] for b in blocks if b["type"] == "text")
-        if not self.tool: return ApiAnswer(words, usage)
-        stop = "" if (why := reply.get("stop_reason")) in ("end_turn", "tool_use") else str(why)
+        stop = "" if (why := reply.get("stop_reason")) in (None, "end_turn", "tool_use") else str(why)
+        if not self.tool: return ApiAnswer(_stopped(stop, words) if stop else words, usage)
         return ApiAnswer(answer_of_calls([self._act(b) for b in calls], words, "anthropic", q.size, stop), usage)
 
     def _usage(self, usage: dict) -> Usage:
@@ -307,6 +317,7 @@ class _Anthropic:
 
 # %% ../../nbs/10f_models.api_adapter.ipynb #cef538de
 OPENAI_TOOLS = ("computer", "computer_use_preview")  # the newest first
+CUT = ("length", "content_filter")  # finish reasons of answers that are not whole; servers have many names for the others
 
 def _data_url(png: bytes) -> str: return "data:image/png;base64," + base64.b64encode(png).decode()
 
@@ -322,8 +333,10 @@ class _OpenAIChat:
         reply = self.client.chat.completions.create(model=self.model, messages=messages, max_completion_tokens=max_tokens,
                                                     **drawing)
         if not reply.choices: raise ApiError(f"openai:{self.model} at {self.client.base_url} sent no choices")
-        message = reply.choices[0].message
-        return ApiAnswer(message.content or message.refusal or "", self._usage(reply.usage))
+        message, stop = reply.choices[0].message, reply.choices[0].finish_reason
+        words = message.refusal or message.content or ""
+        if message.refusal or stop in CUT: words = _stopped("refusal" if message.refusal else stop, words)
+        return ApiAnswer(words, self._usage(reply.usage))
 
     def _usage(self, usage) -> Usage|None:
         if usage is None: return None
@@ -361,8 +374,16 @@ class _OpenAIComputer:
             acts, looks = self._acts(answer["output"]), self._looks(answer["output"], q)
             if not looks or look == MAX_LOOKS: break
             given = given + answer["output"] + looks
-        stop = "" if answer.get("status", "completed") == "completed" else str(answer.get("incomplete_details") or answer["status"])
-        return ApiAnswer(answer_of_calls(acts, reply.output_text, "openai", q.size, stop), usage)
+        stop, refused = self._stop(answer)
+        return ApiAnswer(answer_of_calls(acts, reply.output_text + refused, "openai", q.size, stop), usage)
+
+    def _stop(self, answer: dict) -> tuple[str, str]:
+        "Why an answer is no act, \"\" if it is one, and with which words it was refused."
+        if answer.get("status", "completed") != "completed": return str(answer.get("incomplete_details") or answer["status"]), ""
+        parts = [part for item in answer["output"] if item["type"] == "message" for part in item.get("content") or []]
+        if refused := [part["refusal"] for part in parts if part["type"] == "refusal"]: return "refusal", " ".join(refused)
+        checks = [check.get("code") or "one" for item in answer["output"] for check in item.get("pending_safety_checks") or []]
+        return (f"safety checks that nobody is here to agree to: {', '.join(checks)}" if checks else ""), ""
 
     def _acts(self, output: list[dict]) -> list[dict]:
         "The acts of an answer, in order, in the dialect's form."
@@ -427,6 +448,8 @@ class ApiVLMAdapter(VLMAdapter):
         if provider not in PROVIDERS: raise ValueError(f"provider: {provider!r} is none of {', '.join(PROVIDERS)}")
         if not model: raise ValueError(f"model: is empty; write {provider}:MODEL")
         if concurrency < 1: raise ValueError(f"concurrency: {concurrency} is fewer than 1")
+        if temperature is not None: check_sampling(temperature, 1)
+        if prompt_format: prompt_format = asdict(read_prompt_format(prompt_format, "prompt_format"))
         tool = split_dialect(provider, dialect)
         self.provider, self.model, self.dialect, self.concurrency = provider, model, dialect, concurrency
         self.temperature, self._native = temperature, tool is not None
@@ -452,9 +475,12 @@ class ApiVLMAdapter(VLMAdapter):
         seed: int=0,                       # sampling seed, sent with a temperature to servers that know it
     ) -> list[str]:                        # the assistant's texts
         "An answer to each sample, `concurrency` at once. Raises ApiError."
+        check_sampling(temperature, max_new_tokens)
+        for i, s in enumerate(samples): check_sample(s, [], f"batch[{i}]", answered=False)
         with ThreadPoolExecutor(self.concurrency) as pool:
             answers = [pool.submit(self.ask, s, max_new_tokens, temperature, seed) for s in samples]
-            return [a.result().text for a in answers]
+            try: return [a.result().text for a in answers]
+            finally: pool.shutdown(wait=False, cancel_futures=True)  # after an error none of the others is asked
 
     def prepare_inputs(self,
         batch: list[dict],        # unused; the interface has it
@@ -492,7 +518,9 @@ def _served_format(self: ApiVLMAdapter) -> dict|None:
         return None  # many servers have no such page
     except self._sdk.APIError as e: raise ApiError(self._error_line(e)) from None
     fmt = (entry.model_extra or {}).get(FORMAT_KEY)
-    return asdict(PromptFormat(**fmt)) if isinstance(fmt, dict) else None
+    if not isinstance(fmt, dict): return None
+    try: return asdict(read_prompt_format(fmt, f"{FORMAT_KEY} of {self.model}"))
+    except ValueError as e: raise ApiError(f"{self.base_url}: {e}") from None
 
 # %% ../../nbs/10f_models.api_adapter.ipynb #a71ada03
 @patch
@@ -524,6 +552,7 @@ def ask(self: ApiVLMAdapter,
     seed: int=0,                       # sampling seed, sent with a temperature to servers that know it
 ) -> ApiAnswer:
     "An answer and its tokens. Raises ApiError, or ValueError for a sample that is none."
+    check_sampling(temperature, max_new_tokens)
     question, drawing = question_of(sample, self._guide, self._native), {}
     wanted = temperature or self.temperature
     if wanted is not None: drawing = dict(temperature=wanted) | (dict(seed=seed) if self.provider == "openai" else {})

@@ -14,8 +14,7 @@ import os
 import struct
 from collections.abc import Iterable
 from contextlib import contextmanager
-from importlib.resources import files
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from tempfile import TemporaryDirectory
 
 from .. import __version__
@@ -32,7 +31,8 @@ def read_json_file(
     try: value = json.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError: raise FileNotFoundError(f"{path}: missing; {DAMAGED_ADVICE}") from None
     except (ValueError, RecursionError) as e: raise ValueError(f"{path}: damaged, it is not JSON ({e}); {DAMAGED_ADVICE}") from None
-    if not isinstance(value, kind): raise ValueError(f"{path}: holds a {type(value).__name__}, not an object; {DAMAGED_ADVICE}")
+    wanted = "an object" if kind is dict else f"a {kind.__name__}"
+    if not isinstance(value, kind): raise ValueError(f"{path}: holds a {type(value).__name__}, not {wanted}; {DAMAGED_ADVICE}")
     return value
 
 def read_tensor_table(
@@ -45,7 +45,7 @@ def read_tensor_table(
             table = json.loads(f.read(min(n, 100_000_000)))  # the format's own bound
         table.pop("__metadata__", None)
         want = 8 + n + max((t["data_offsets"][1] for t in table.values()), default=0)
-    except (struct.error, ValueError, AttributeError, KeyError, TypeError, IndexError):
+    except (struct.error, ValueError, AttributeError, KeyError, TypeError, IndexError, RecursionError):
         raise ValueError(f"{path}: damaged, its table of tensors can't be read; {DAMAGED_ADVICE}") from None
     if (has := Path(path).stat().st_size) != want:
         raise ValueError(f"{path}: damaged, it has {has:,} of {want:,} bytes; {DAMAGED_ADVICE}")
@@ -98,8 +98,8 @@ def sync(
 def file_names(
     folder: Path # any
 ) -> list[str]:  # relative to it, sorted
-    "Every file in `folder` and below, but manifests."
-    return sorted(f.relative_to(folder).as_posix() for f in folder.rglob("*") if f.is_file() and f.name != MANIFEST)
+    "Every file in `folder` and below, but its manifest."
+    return sorted(f.relative_to(folder).as_posix() for f in folder.rglob("*") if f.is_file() and f != folder/MANIFEST)
 
 def write_manifest(
     folder: Path,                   # complete but for its manifest
@@ -119,6 +119,8 @@ def read_manifest(
 ) -> dict[str, str]:      # file: its sha256
     "The hashes of `folder`. Raises FileNotFoundError, or ValueError if its manifest.json is damaged or another's."
     hashes = read_json_file(folder/MANIFEST).get("files")
+    outside = [name for name in hashes or () if (path := PureWindowsPath(name)).anchor or ".." in path.parts]  # it knows both kinds of slashes
+    if outside: raise ValueError(f"{folder/MANIFEST}: {outside[0]!r} leads out of the folder; {DAMAGED_ADVICE}")
     if isinstance(hashes, dict) and all(isinstance(v, str) for v in hashes.values()): return hashes
     raise ValueError(f"{folder/MANIFEST}: has no \"files\" with their hashes; {DAMAGED_ADVICE}")
 
@@ -144,12 +146,13 @@ def check_folder(
 
     Hashes are compared where oaml saved a manifest. Elsewhere JSON must be JSON, and no file of weights may be cut."""
     folder = Path(folder)
-    if (folder/CARD).exists() and (folder/MANIFEST).exists():
+    if not folder.is_dir(): raise FileNotFoundError(f"{folder}: no such folder")
+    if ours := (folder/CARD).exists() and (folder/MANIFEST).exists():
         if wrong := _first_change(folder, read_manifest(folder)):
             raise ValueError(f"{folder}: {wrong}; {DAMAGED_ADVICE} (or delete {MANIFEST}, if you changed it yourself)")
     for name in needed:
         if not (folder/name).is_file(): raise FileNotFoundError(f"{folder/name}: missing; {DAMAGED_ADVICE}")
-    if (folder/MANIFEST).exists(): return
+    if ours: return
     for path in folder.glob("*.json"): read_json_file(path, object)
     for path in folder.glob("*.safetensors"): read_tensor_table(path)
 

@@ -33,7 +33,7 @@ class VLMAdapter:
     def generate_batch(self,
         samples: list[dict],     # each ending with the user's turn
         max_new_tokens: int=64,  # where an answer without end is cut
-        temperature: float=0.,   # 0: the likeliest answer; else drawn, from the probabilities to the power of its inverse
+        temperature: float=0.,   # 0: the likeliest answer; else drawn, by softmax(logits/temperature)
         seed: int=0,             # sampling seed
     ) -> list[str]:              # the assistant's texts
         "An answer to each sample."
@@ -41,10 +41,10 @@ class VLMAdapter:
 
     def generate(self,
         sample: dict,            # ends with the user's turn
-        max_new_tokens: int=64,  # where an answer without end is cut
+        max_new_tokens: int|None=None, # where an answer without end is cut; None: `generate_batch`'s own
     ) -> str:                    # the assistant's text
         "The likeliest answer to `sample`."
-        return self.generate_batch([sample], max_new_tokens)[0]
+        return self.generate_batch([sample], *[] if max_new_tokens is None else [max_new_tokens])[0]
 
 # %% ../../nbs/10b_models.interface.ipynb #5a9c1d02
 @patch
@@ -68,7 +68,7 @@ def compute_loss(self: VLMAdapter,
 def draw(self: VLMAdapter,
     samples: list[dict],     # each ending with the user's turn; equal ones are read once
     n: int=1,                # answers to each
-    temperature: float=1.,   # above 0; answers are drawn from the probabilities to the power of its inverse
+    temperature: float=1.,   # above 0; answers are drawn by softmax(logits/temperature)
     seed: int=0,             # sampling seed
     max_new_tokens: int=64,  # where an answer without end is cut
 ) -> list[list[Drawn]]:      # for each sample its `n` answers

@@ -9,6 +9,7 @@ __all__ = ['LORA_NAMES', 'DEFAULT_LORA', 'ImageTextProcessor', 'as_chat', 'has_t
 
 # %% ../../nbs/10e_models.qwen_vl.ipynb #7101c4b0
 import importlib.util
+import math
 from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import partial
@@ -18,7 +19,7 @@ import torch
 from fastcore.basics import patch
 from torch import Tensor
 from torch.nn import functional as F
-from transformers import AutoProcessor, Qwen2_5_VLConfig, Qwen2VLConfig, Qwen3VLConfig
+from transformers import AutoProcessor, GenerationConfig, Qwen2_5_VLConfig, Qwen2VLConfig, Qwen3VLConfig
 from transformers.processing_utils import ProcessorMixin
 
 from ..datasets.samples import chats_of, check_sampling, check_sample, load_image
@@ -259,6 +260,8 @@ def prepare_inputs(self: QwenVLAdapter,
 @patch
 def _labelled(self: QwenVLAdapter, batch: list[dict], labels: str, tensors=None) -> dict[str, Tensor]:
     "`prepare_inputs` on the CPU, `tensors` in place of `_tensors`."
+    if not (batch := list(batch)): raise ValueError("batch: is empty")
+    for i, s in enumerate(batch): check_sample(s, self.control, f"batch[{i}]")
     batch = [chat for s in batch for chat in chats_of(s)]
     inputs = self._encode(batch, answered=True, tensors=tensors)
     ids = inputs["input_ids"]
@@ -298,6 +301,7 @@ def compute_loss(self: QwenVLAdapter,
 ) -> Tensor:                    # float32 scalar
     "Sum of the supervised tokens' cross entropies, each times its weight, over `num_items`."
     if num_items is None: num_items = self.count_supervised(inputs)
+    if not num_items: raise ValueError("batch: no token carries loss; check the answers and their weights")
     inputs = dict(inputs)
     labels, weights = inputs.pop("labels")[:, 1:], inputs.pop("weights", None)
     keep = labels != IGNORED
@@ -315,7 +319,7 @@ def _states(self: QwenVLAdapter, inputs: dict[str, Tensor], keep: Tensor) -> Ten
 def generate_batch(self: QwenVLAdapter,
     samples: list[dict],     # each ending with the user's turn
     max_new_tokens: int=64,  # where an answer without end is cut
-    temperature: float=0.,   # 0: the likeliest answer; else drawn, from the probabilities to the power of its inverse
+    temperature: float=0.,   # 0: the likeliest answer; else drawn, by softmax(logits/temperature)
     seed: int=0,             # sampling seed
 ) -> list[str]:              # the assistant's texts
     "Answers, each up to its end token. Raises ValueError that names the sample or the setting."
@@ -325,17 +329,27 @@ def generate_batch(self: QwenVLAdapter,
         return [self._answer(ids) for ids in self._complete(samples, max_new_tokens, temperature, seed)]
 
 @patch
+@contextmanager
+def _generating(self: QwenVLAdapter, seed: int):
+    "Draws depend on `seed` alone, and no setting of the checkpoint but `hold_back`'s has a say."
+    own = self.qwen.generation_config
+    self.qwen.generation_config = GenerationConfig(sequence_bias=own.sequence_bias)
+    try:
+        with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
+            torch.manual_seed(seed)
+            yield
+    finally: self.qwen.generation_config = own
+
+@patch
 def _complete(self: QwenVLAdapter, samples: list[dict], max_new_tokens: int, temperature: float=0.,
               seed: int=0) -> list[list[int]]:
     "The ids that follow each sample's chat."
     inputs = self._to_device(self._encode(samples, answered=False, side="left"))
     drawn = dict(do_sample=True, temperature=temperature, top_p=1., top_k=0) if temperature else \
         dict(do_sample=False, temperature=None, top_p=None, top_k=None)
-    with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
-        torch.manual_seed(seed)
+    with self._generating(seed):
         ids = self.qwen.generate(
-            **inputs, **drawn, max_new_tokens=max_new_tokens, repetition_penalty=1.0, eos_token_id=self.stops,
-            pad_token_id=self.tokenizer.pad_token_id)
+            **inputs, **drawn, max_new_tokens=max_new_tokens, eos_token_id=self.stops, pad_token_id=self.tokenizer.pad_token_id)
     return ids[:, inputs["input_ids"].shape[1]:].tolist()
 
 @patch
@@ -344,27 +358,15 @@ def _answer(self: QwenVLAdapter, ids: list[int]) -> str:
     stop = next((i for i, t in enumerate(ids) if t in self.stops), len(ids))
     return self.tokenizer.decode(ids[:stop], clean_up_tokenization_spaces=False)
 
-# %% ../../nbs/10e_models.qwen_vl.ipynb #f83f4bb9
-@patch
-def token_probabilities(self: QwenVLAdapter,
-    sample: dict, # a chat that ends with the assistant's turn
-) -> list[tuple[str, float]]: # the answer's tokens, the one that ends it included, with the probability of each
-    "How likely each token of a given answer is behind those before it."
-    inputs = self.prepare_inputs([sample])
-    labels = inputs.pop("labels")[:, 1:]
-    inputs.pop("weights", None)
-    with self.evaluating():
-        chances = (self.qwen.lm_head(self._states(inputs, labels != IGNORED)).float() + self._token_bias()).softmax(-1)
-    ids = labels[labels != IGNORED]
-    return [(self.tokenizer.decode([i]), p) for i, p in zip(ids.tolist(), chances.gather(1, ids[:, None])[:, 0].tolist())]
-
 # %% ../../nbs/10e_models.qwen_vl.ipynb #fc19631a
 @patch
 def hold_back(self: QwenVLAdapter,
     text: str,   # how such answers, or thoughts, begin: its first token counts
     nats: float, # how much likelier than all others it must be; 0: not at all
 ):
-    "From now on answer with `text` only if it is likely by a margin."
+    "From now on write the first token of `text`, wherever in an answer, only if it is likely by a margin. Raises ValueError."
+    if not 0 <= nats < math.inf: raise ValueError(f"nats: {nats} is not a number from 0 up")
+    if not text: raise ValueError("text: is empty; say how answers begin that are to be held back")
     token = self.tokenizer.encode(text, add_special_tokens=False)[0]
     others = [[ids, bias] for ids, bias in self.qwen.generation_config.sequence_bias or () if ids != [token]]
     self.qwen.generation_config.sequence_bias = others + [[[token], -float(nats)]]*bool(nats) or None
@@ -374,24 +376,24 @@ def hold_back(self: QwenVLAdapter,
 def draw(self: QwenVLAdapter,
     samples: list[dict],     # each ending with the user's turn
     n: int=1,                # answers to each
-    temperature: float=1.,   # above 0; answers are drawn from the probabilities to the power of its inverse
+    temperature: float=1.,   # above 0; answers are drawn by softmax(logits/temperature)
     seed: int=0,             # sampling seed
     max_new_tokens: int=64,  # where an answer without end is cut
 ) -> list[list[Drawn]]:      # for each sample its `n` answers
     "Answers as token ids, with the log-probabilities of the distribution that they were drawn from."
     check_sampling(temperature, max_new_tokens)
     if not temperature: raise ValueError("temperature: 0 draws nothing; use a number above 0")
+    if n < 1: raise ValueError(f"n: {n} answers are fewer than 1")
     with self.evaluating(): return self._draw(samples, n, temperature, seed, max_new_tokens) if samples else []
 
 @patch
 def _draw(self: QwenVLAdapter, samples: list[dict], n: int, temperature: float, seed: int, most: int) -> list[list[Drawn]]:
     "`draw` by transformers."
     inputs = self._to_device(self._encode(samples, answered=False, side="left"))
-    with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
-        torch.manual_seed(seed)
+    with self._generating(seed):
         out = self.qwen.generate(
-            **inputs, do_sample=True, temperature=float(temperature), top_p=1., top_k=0, max_new_tokens=most,
-            repetition_penalty=1.0, num_return_sequences=n, suppress_tokens=self.placeholders, eos_token_id=self.stops, output_scores=True,
+            **inputs, do_sample=True, temperature=float(temperature), top_p=1., top_k=0, max_new_tokens=most, num_return_sequences=n,
+            suppress_tokens=self.placeholders, eos_token_id=self.stops, output_scores=True,
             pad_token_id=self.tokenizer.pad_token_id, return_dict_in_generate=True)
     answers = out.sequences[:, inputs["input_ids"].shape[1]:]
     chances = torch.stack(out.scores, 1).float().log_softmax(-1).gather(-1, answers[..., None])[..., 0].cpu().numpy()
@@ -438,6 +440,7 @@ def log_probs(self: QwenVLAdapter,
     temperature: float=1.,     # that the answers were drawn at
 ) -> tuple[Tensor, Tensor]:    # float32 (answers, longest answer) each; 0 behind an answer's end
     "Log-probabilities of the drawn ids, with gradient, and the entropy at each, without."
+    if not 0 < temperature < math.inf: raise ValueError(f"temperature: {temperature} is not a number above 0")
     ids, mask = inputs["answer_ids"], inputs["answer_mask"]
     rest = {name: v for name, v in inputs.items() if not name.startswith("answer_")}
     keep = mask.bool()
@@ -462,6 +465,20 @@ def _token_bias(self: QwenVLAdapter) -> Tensor:
         if len(ids) != 1: raise ValueError(f"sequence_bias: {list(ids)}; learning knows only of single tokens")
         values[ids[0]] = nats
     return values
+
+# %% ../../nbs/10e_models.qwen_vl.ipynb #f83f4bb9
+@patch
+def token_probabilities(self: QwenVLAdapter,
+    sample: dict, # a chat that ends with the assistant's turn
+) -> list[tuple[str, float]]: # the answer's tokens, the one that ends it included, with the probability of each
+    "How likely each token of a given answer is behind those before it."
+    inputs = self.prepare_inputs([sample])
+    labels = inputs.pop("labels")[:, 1:]
+    inputs.pop("weights", None)
+    with self.evaluating():
+        chances = (self.qwen.lm_head(self._states(inputs, labels != IGNORED)).float() + self._token_bias()).softmax(-1)
+    ids = labels[labels != IGNORED]
+    return [(self.tokenizer.decode([i]), p) for i, p in zip(ids.tolist(), chances.gather(1, ids[:, None])[:, 0].tolist())]
 
 # %% ../../nbs/10e_models.qwen_vl.ipynb #5a63000e
 @patch(cls_method=True)
@@ -493,7 +510,15 @@ def means_folder(
 
 @patch(cls_method=True)
 def _base(cls: QwenVLAdapter, name: str, load_in_4bit: bool|None, device: torch.device, seed: int) -> QwenVLAdapter:
-    "The adapter for `name` before LoRA."
+    "The adapter for `name` before LoRA. Raises ValueError where 4-bit weights are asked for and there will be none."
+    adapter = cls._found(name, load_in_4bit, device, seed)
+    if load_in_4bit and not adapter.load_in_4bit:
+        raise ValueError(f"load_in_4bit=True: {name} is not loaded with 4-bit weights; only models in transformers' own format are")
+    return adapter
+
+@patch(cls_method=True)
+def _found(cls: QwenVLAdapter, name: str, load_in_4bit: bool|None, device: torch.device, seed: int) -> QwenVLAdapter:
+    "The adapter of a saved agent, of a registered name, of a folder or of the hub."
     is_folder, family = Path(name).is_dir(), find_family(name)
     quantise = choose_4bit(load_in_4bit, device, from_hub=not is_folder and not family)
     if is_folder and (Path(name)/CARD).exists(): return cls.load(name, device)
@@ -539,6 +564,8 @@ def load(cls: QwenVLAdapter,
 ) -> QwenVLAdapter:
     "The adapter that `save` wrote to `folder`. Raises FileNotFoundError, or ValueError on damage or another version's."
     card, device = read_card(folder), torch.device(device or get_default_device())
+    if lacks := {"base_model", "kind", "seed", "load_in_4bit", "prompt_format"} - card.keys():
+        raise ValueError(f"{folder}: its card ({CARD}) is that of a {card.get('adapter')} and has no {min(lacks)}; {cls.__name__} cannot load it")
     family = find_family(card["base_model"])
     check_folder(folder, family.files if card["kind"] == "full" and family else ())
     if card["kind"] == "full": return cls._load_full(folder, card, device)

@@ -11,7 +11,6 @@ __all__ = ['CASE_COLUMNS', 'STOP_GRACE_S', 'SSH_TRIES', 'ENDED', 'POLL_S', 'case
 # %% ../../nbs/17p_prompt2policy.backends.ipynb #5bb888b9
 import csv
 import io
-import json
 import os
 import shlex
 import signal
@@ -27,8 +26,7 @@ from fastcore.basics import patch
 from pydantic import ValidationError
 
 from ..schemas.sessions import nearest
-from .contracts import (LoopConfig, RecordError, RunStatus, StartSessionRequest, StrictRecord,
-                                          parse_record, record_problem)
+from .contracts import LoopConfig, RecordError, RunStatus, StartSessionRequest, StrictRecord, record_problem
 from .loop import new_session
 from .records import SessionRecord, check_entity_id, new_session_id, read_record, write_record
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from .contracts import RecordError, TrainConfig, parse_record
 from .engines import EngineError, env_preset
 from .records import IterationRecord, P2PSettings, check_entity_id, new_session_id
-from .training import LocalTrainer, run_training
+from .training import run_training
 
 # %% ../../nbs/17h_prompt2policy.executor.ipynb #31d5ad58
 def executor_parser() -> argparse.ArgumentParser:

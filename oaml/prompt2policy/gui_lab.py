@@ -23,7 +23,7 @@ from PIL import Image
 from ..apps.app import split_seeds
 from ..datasets.prompts import PromptFormat
 from .analysis import aggregate, trajectory_metrics
-from .contracts import (AuditRecord, EnvInfo, EvalPoint, IterationAggregation, ReplayRow, RewardSpec, SessionConfig, TrainConfig,
+from .contracts import (AuditRecord, EnvInfo, EvalPoint, IterationAggregation, ReplayRow, SessionConfig, TrainConfig,
                                           TrainSummary)
 from .engines import GuiEngine, env_preset, film_pictures
 from .gui_agents import RecordedPlay, gui_trajectory, episodes_of_agents, study_gui_judge

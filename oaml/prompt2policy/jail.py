@@ -33,7 +33,7 @@ def missing_jail() -> str|None:
     if sys.platform != "linux":
         return "code of a model runs under Linux's seccomp only; use Docker, or WSL on Windows"
     if importlib.util.find_spec("pyseccomp") is None: return 'pyseccomp: not installed; pip install "oaml[p2p]"'
-    try: import pyseccomp
+    try: import pyseccomp  # noqa: F401
     except (OSError, RuntimeError, ImportError): return "libseccomp: not found; apt-get install libseccomp2"
 
 # %% ../../nbs/17c_prompt2policy.jail.ipynb #5ba828f9

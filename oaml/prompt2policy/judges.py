@@ -10,8 +10,7 @@ __all__ = ['LOOK_WEIGHTS', 'MAX_DISAGREEMENT', 'RUBRIC', 'MIN_SEEDS', 'MIN_AGREE
 # %% ../../nbs/17k_prompt2policy.judges.ipynb #e27b421c
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, ValidationError
 

@@ -14,7 +14,6 @@ import difflib
 import hashlib
 import json
 import time
-from collections.abc import Callable
 from typing import Any
 
 from fastcore.basics import patch

@@ -19,7 +19,7 @@ from fastcore.basics import patch
 from pydantic import ValidationError
 
 from .contracts import ReplayRow, RewardSpec, RewardTemplateInfo
-from .jail import FunctionReward, Jail, JailError, RewardFunction, parse_reward_docstring
+from .jail import Jail, JailError
 
 # %% ../../nbs/17d_prompt2policy.rewards.ipynb #45a5f9a8
 class RewardError(ValueError):

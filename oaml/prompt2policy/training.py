@@ -8,7 +8,6 @@ __all__ = ['EVAL_SEED', 'CONFIRM_SEED', 'FILM_STEPS', 'field_columns', 'Rewarded
            'mlp_policy', 'TrainingCancelled', 'TrainingRun', 'film_policy', 'run_training', 'Trainer', 'LocalTrainer']
 
 # %% ../../nbs/17g_prompt2policy.training.ipynb #bf22f4cb
-import json
 import os
 import subprocess
 import sys
@@ -24,9 +23,9 @@ from fastcore.basics import patch
 
 from .analysis import aggregate, trajectory_metrics
 from .contracts import EvalPoint, IterationAggregation, RunConfigEntry, TrainConfig, TrainSummary
-from .engines import FILM_EVERY, EngineError, MujocoEngine, get_simulator, missing_mujoco
+from .engines import FILM_EVERY, EngineError, MujocoEngine, get_simulator
 from .records import IterationRecord, P2PSettings, write_record
-from .rewards import JailedReward, RewardError, RewardStep, StoredEpisode, template_source
+from .rewards import JailedReward, RewardError, RewardStep, StoredEpisode
 
 # %% ../../nbs/17g_prompt2policy.training.ipynb #2f7a10c1
 def field_columns(

@@ -9,13 +9,12 @@ __all__ = ['COMPAT_NAME', 'MAX_TYPED', 'CLICK_TOLERANCE', 'MAX_STRICT_TEXT', 'po
 
 # %% ../../nbs/12a_rewards.gui.ipynb #2eea0abe
 import difflib
-import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 
 from ..schemas.agentcpm import ANSWER_FENCE, AgentCPMFieldError, agentcpm_actions, agentcpm_problem, read_json5_answer
 from ..schemas.dialects import DIALECTS, DialectError, json_object
-from ..schemas.sessions import Action
+from ..schemas.sessions import Action, scroll_direction
 
 # %% ../../nbs/12a_rewards.gui.ipynb #dd2c6937
 COMPAT_NAME = "agentcpm"  # the one value of `compat`
@@ -42,7 +41,11 @@ def _rows(completions: list, *columns) -> Iterator[tuple]:
     for completion, solution, *rest in zip(completions, *columns):
         yield (_answer_text(completion), _right_answer(solution), *rest)
 
-def _check_compat(compat: str|None):
+def _check_settings(compat: str|None, dialect: str, others: dict):
+    "Refuse settings that are none: another dialect, and a text where the data's other columns are."
+    if dialect not in DIALECTS: raise ValueError(f"dialect: {dialect!r} is none of {', '.join(DIALECTS)}")
+    if wrong := [k for k, v in others.items() if isinstance(v, str)]:
+        raise ValueError(f"{wrong[0]}: {others[wrong[0]]!r} is no column; the settings of a reward are compat and dialect")
     if compat not in (None, COMPAT_NAME): raise ValueError(f"compat: {compat!r} is neither {COMPAT_NAME!r} nor None, the strict rules")
 
 # %% ../../nbs/12a_rewards.gui.ipynb #a680b389
@@ -180,12 +183,10 @@ def _place_right(act: Action, right: Action, boxes, size) -> bool:
     return right.x2 is None or _in_box(act.x2, act.y2, (right.x2, right.y2), boxes[1], size)
 
 # %% ../../nbs/12a_rewards.gui.ipynb #2c9b830a
-def _sign(v: float|None) -> int: return 0 if not v else 1 if v > 0 else -1
-
 _STRICT = dict(
     point=lambda acts, right, boxes, size: _place_right(acts[0], right[0], boxes, size),
     text=lambda acts, right, boxes, size: [(a.text, a.key) for a in acts if a.text or a.key] == [(a.text, a.key) for a in right if a.text or a.key],
-    direction=lambda acts, right, boxes, size: all(_sign(getattr(acts[0], k)) == _sign(getattr(right[0], k)) for k in ("dx", "dy")))
+    direction=lambda acts, right, boxes, size: right[0].type != "scroll" or scroll_direction(acts[0]) == scroll_direction(right[0]))
 
 def _strict(text: str, solution: dict|str, resolution, boxes, parts: Sequence[str], dialect: str) -> float:
     "1 if an answer's type is right and so are `parts`, else 0."
@@ -207,7 +208,7 @@ def action_schema_check(
     **kwargs,                # other columns, unused
 ) -> list[float]:            # for each answer
     "Is an answer well formed? The peer's: 0.3, 0.15 in a code fence, 0.09 for wrong fields, 0. Strictly: 1 or 0."
-    _check_compat(compat)
+    _check_settings(compat, dialect, kwargs)
     rows = _rows(completions, solution, resolution)
     if compat: return [_schema_score(text) for text, *_ in rows]
     return [float(_read_strictly(text, dialect, reso and reso[0]) is not None) for text, _, reso in rows]
@@ -224,7 +225,7 @@ def action_type_check(
     **kwargs,                # other columns, unused
 ) -> list[float]:            # for each answer
     "Is the type of action right? The peer's: 1 for the same keys, 0, -1 for no answer. Strictly: 1 or 0."
-    _check_compat(compat)
+    _check_settings(compat, dialect, kwargs)
     rows = _rows(completions, solution, resolution)
     if compat: return [_type_score(text, right) for text, right, _ in rows]
     return [_strict(text, right, reso, None, (), dialect) for text, right, reso in rows]
@@ -241,7 +242,7 @@ def action_args_check(
     **kwargs,                # other columns, unused
 ) -> list[float]:            # for each answer
     "Are the arguments right? The peer's: their mean less penalties, -1 for no answer. Strictly: 1 if type, place, text and way are, else 0."
-    _check_compat(compat)
+    _check_settings(compat, dialect, kwargs)
     rows = _rows(completions, solution, resolution, bboxs)
     if compat: return [_args_score(*row) for row in rows]
     return [_strict(*row, tuple(_STRICT), dialect) for row in rows]
@@ -252,12 +253,15 @@ def react_check(
     solution: list,          # right answers
     resolution: list|None=None, # sizes of the screens
     bboxs: list|None=None,   # their boxes
-    step_id: list|None=None, # numbers of the steps: the first has a plan
+    step_id: list|None=None, # numbers of the steps: the first has a plan; needed
     compat: str|None=None,   # "agentcpm": by the peer's rules; None: strictly
+    dialect: str=COMPAT_NAME, # AgentCPM's; no other has these tags
     **kwargs,                # other columns, unused
 ) -> list[float]:            # for each answer
     "Are thoughts and action in their tags? The peer's: -1 if not, else the action's worth. Strictly: 1 if they are, with one act, else 0."
-    _check_compat(compat)
+    _check_settings(compat, dialect, kwargs)
+    if dialect != COMPAT_NAME: raise ValueError(f"react_check: {dialect!r} has no tags; it is for answers of {COMPAT_NAME}")
+    if step_id is None: raise ValueError("step_id: is missing; a first step's answer has a plan, later ones have none")
     rows = _rows(completions, solution, resolution, bboxs, step_id)
     if compat: return [_react_score(*row) for row in rows]
     return [float((act := _act_in_tags(text, not step)) is not None and _read_strictly(act, COMPAT_NAME, None) is not None) for text, *_, step in rows]
@@ -265,10 +269,11 @@ def react_check(
 # %% ../../nbs/12a_rewards.gui.ipynb #11124bd1
 def _strict_part(part: str, meaning: str) -> Callable:
     "A reward of one strict part."
-    def reward(completions, solution, resolution=None, bboxs=None, step_id=None, dialect=COMPAT_NAME, **kwargs):
+    def reward(completions, solution, resolution=None, bboxs=None, step_id=None, compat=None, dialect=COMPAT_NAME, **kwargs):
+        _check_settings(compat, dialect, kwargs)
         return [_strict(*row, (part,), dialect) for row in _rows(completions, solution, resolution, bboxs)]
     reward.__name__ = reward.__qualname__ = f"{part}_reward"
-    reward.__doc__ = f"1 if the type of action is right and {meaning}, else 0."
+    reward.__doc__ = f"1 if the type of action is right and {meaning}, else 0; the peer has none like it, so `compat` changes nothing."
     return reward
 
 point_reward = _strict_part("point", "each of its places is in its box (without one, within a hundredth of the screen)")

@@ -16,6 +16,7 @@ import math
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import count
 
 import numpy as np
 from fastcore.basics import patch
@@ -115,6 +116,11 @@ class PlayRules:
     max_new_tokens: int=64   # where an answer without end is cut
     repeats: int=3           # times that one screen may be seen before the rollout is over
 
+    def __post_init__(self):
+        for name, least in dict(group=2, max_new_tokens=1, repeats=1).items():
+            if (n := getattr(self, name)) < least: raise ValueError(f"{name}: {n} is fewer than {least}")
+        if not 0 < self.temperature < math.inf: raise ValueError(f"temperature: {self.temperature} is not a number above 0")
+
 class LiveRollout:
     "A rollout that is being played."
     def __init__(self,
@@ -173,7 +179,7 @@ def play_groups(
         rollouts = [Rollout(start, driver.device.goal.text, version) for _ in range(rules.group)]
         live += [LiveRollout(d, r, steps) for d, r in zip(branch(driver, rules.group), rollouts)]
         groups.append(RolloutGroup(rollouts))
-    for k in range(1_000_000):
+    for k in count():
         if not (live := [r for r in live if not r.rollout.why]): break
         asked = [r.question(fmt) for r in live]
         drawn = actor.draw(asked, 1, rules.temperature, (seed*1_009 + k) % 2**31, rules.max_new_tokens)
@@ -300,10 +306,11 @@ class StepLimit:
 
     def __call__(self,
         start: Start, # where a rollout begins
-    ) -> int|None:    # steps; None: no limit but the application's
+    ) -> int:         # steps, those before it not counted
         "How many steps a rollout from there may take."
         budget, won_lengths = load_app(start.app).step_budget - len(start.before), self.lengths.get(f"{start.app}:{start.family}", [])
-        return min(budget, max(self.least, math.ceil(self.slack*max(won_lengths)))) if len(won_lengths) >= self.needed else budget
+        if len(won_lengths) < self.needed: return budget
+        return min(budget, max(self.least, math.ceil(self.slack*max(won_lengths)) - len(start.before)))
 
     def count(self,
         group: RolloutGroup, # played
@@ -457,9 +464,8 @@ def take(self: RolloutSource,
     self.limit.count(group)
     full = self.replay.complete(group)
     self.counts.update(groups=1, mixed=group.mixed, replayed=full is not group, rollouts=len(own), steps=sum(len(r.steps) for r in own),
-                       success=sum(r.success for r in own), reached=sum(r.reached for r in own), reward=sum(r.reward for r in own),
-                       **{f"ended_{r.why}": 0 for r in own})
-    for r in own: self.counts[f"ended_{r.why}"] += 1
+                       success=sum(r.success for r in own), reached=sum(r.reached for r in own), reward=sum(r.reward for r in own))
+    self.counts.update(f"ended_{r.why}" for r in own)
     if full.mixed: self.queue.append(full)
     else: self.counts["dropped_uniform"] += 1
 
@@ -504,8 +510,8 @@ def state(self: RolloutSource) -> dict: # of plain values and tensors
     "All that the next rollouts depend on: generators, the queue, kept successes, shares of successes, lengths."
     import torch
     queue, stored = pack_groups(self.queue), pack_groups(RolloutGroup([r]) for r in self.replay.stored.values())
-    plain = dict(rng=self.rng.bit_generator.state, sampler=self.sampler.rng.bit_generator.state, tries=self.sampler.tries.tolist(),
-                 wins=self.sampler.wins.tolist(), closed=self.sampler.closed.tolist(), lengths=self.limit.lengths,
+    plain = dict(starts=[start_to_json(s) for s in self.sampler.starts], rng=self.rng.bit_generator.state,
+                 sampler=self.sampler.rng.bit_generator.state, tries=self.sampler.tries.tolist(), wins=self.sampler.wins.tolist(), closed=self.sampler.closed.tolist(), lengths=self.limit.lengths,
                  counts=dict(self.counts), queue=queue[0], stored=stored[0])
     pictures = lambda pngs: [torch.frombuffer(bytearray(png), dtype=torch.uint8) for png in pngs]
     return dict(plain=json.dumps(plain), queue_screens=pictures(queue[1]), stored_screens=pictures(stored[1]))
@@ -516,7 +522,9 @@ def load_state(self: RolloutSource,
 ):
     "Go on from there. Raises ValueError for the state of other starts."
     plain, pngs = json.loads(state["plain"]), lambda tensors: [t.numpy().tobytes() for t in tensors]
-    if len(plain["tries"]) != len(self): raise ValueError(f"rollouts: the state is of {len(plain['tries'])} starts, here are {len(self)}")
+    mine, theirs = json.loads(json.dumps([start_to_json(s) for s in self.sampler.starts])), plain["starts"]
+    if mine != theirs: raise ValueError(f"rollouts: the state is of {len(theirs)} other starts than the {len(mine)} here; "
+                                        "go on with the same rft.apps, rft.starts and rft.first_seed")
     self.rng.bit_generator.state, self.sampler.rng.bit_generator.state = plain["rng"], plain["sampler"]
     self.sampler.tries, self.sampler.wins, self.sampler.closed = (np.array(plain[k]) for k in ("tries", "wins", "closed"))
     self.limit.lengths, self.counts = plain["lengths"], Counter(plain["counts"])

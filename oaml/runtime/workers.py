@@ -37,7 +37,8 @@ class WorkedSource(RolloutSource):
         super().__init__(*args, **kwargs)
         self.workers, self.room, self.deadline = workers, max(room, self.rules.groups), deadline
         self.ready, self.now, self.closed = threading.Condition(), None, False
-        self.threads, self.dead, self.last_message, self.rounds = [], {}, time.monotonic(), 0
+        self.threads, self.dead, self.rounds = [], {}, 0
+        self.last_round = self.last_message = None  # when a round was handed in, when another process asked for one; never yet
 
     def __enter__(self): return self
     def __exit__(self, *_): self.close()
@@ -68,7 +69,7 @@ def _hand_in(self: WorkedSource, groups: list[RolloutGroup]):
     "Take what was played."
     with self.ready:
         for g in groups: self.take(g)
-        self.last_message, self.rounds = time.monotonic(), self.rounds + 1
+        self.last_round, self.rounds = time.monotonic(), self.rounds + 1
         self.ready.notify_all()
 
 @patch
@@ -102,16 +103,19 @@ def _begin(self: WorkedSource, actor, version: int):
         for thread in self.threads: thread.start()
     self.ready.notify_all()
 
-NO_GROUP = ("no group came in {seconds:.0f} s: {alive} of {all} workers of this process are alive, the last round was handed in {ago:.0f} s ago; "
+NO_GROUP = ("no group came in {seconds:.0f} s: {alive} of {all} workers of this process are alive, {last}; "
             "raise rft.deadline, or let more play (rft.workers; oaml rft-worker CONFIG --connect ADDRESS)")
 
 @patch
 def _why_none(self: WorkedSource, began: float, rounds: int, before: Counter) -> str|None:
     "Why there will be no group; None while there is hope."
     alive, now = self.workers - len(self.dead), time.monotonic()
-    if self.workers and not alive: return f"all {self.workers} workers have died; the last of {list(self.dead.values())[-1]!r}"
-    if now - max(began, self.last_message) > self.deadline:
-        return NO_GROUP.format(seconds=now - began, alive=alive, all=self.workers, ago=now - self.last_message)
+    elsewhere = self.last_message is not None and now - self.last_message < self.deadline
+    if self.workers and not alive and not elsewhere:
+        return f"all {self.workers} workers have died; the last of {list(self.dead.values())[-1]!r}"
+    if now - max(began, self.last_round or began) > self.deadline:
+        last = "no round was ever handed in" if self.last_round is None else f"the last round was handed in {now - self.last_round:.0f} s ago"
+        return NO_GROUP.format(seconds=now - began, alive=alive, all=self.workers, last=last)
     if self.rounds - rounds >= self.rules.patience and not self.queue:
         new = self.counts - before
         return NO_MIXED.format(dropped=new["dropped_uniform"], rounds=self.rounds - rounds, won=new["success"]/max(new["rollouts"], 1))
@@ -227,7 +231,9 @@ def _answer(self: RolloutServer, frames: list[bytes]) -> list[bytes]:
     "Take a worker's groups and give it the next round; a worker asks again in a while when there is none."
     message, source = json.loads(frames[0]), self.source
     if message.get("groups"): source._hand_in(unpack_groups(message["groups"], frames[1:]))
-    if message.get("error"): worker_log.warning("a worker process reports: %s", message["error"])
+    if message.get("error"):
+        worker_log.warning("a worker process has died: %s", message["error"])
+        return [b'{"over": true}']
     with source.ready:
         source.last_message = time.monotonic()
         if source.closed: return [b'{"over": true}']
@@ -249,7 +255,7 @@ def rollout_worker(
 ) -> int:                                # rounds played
     "Play for a learner in another process. Raises TimeoutError if it does not answer, RuntimeError if it refuses, ValueError if it plays otherwise."
     check_address(address, key)
-    zmq, played, version, actor, out = need_zmq(), 0, None, None, [b"{}"]
+    zmq, played, version, actor, message, pictures = need_zmq(), 0, None, None, {}, []
     with zmq.Context() as context, context.socket(zmq.REQ) as socket:
         socket.linger = 0
         if key:
@@ -257,11 +263,8 @@ def rollout_worker(
             socket.curve_serverkey = curve_pair(key, "learner")[0]
         socket.connect(address)
         while rounds is None or played < rounds:
-            socket.send_multipart([json.dumps(json.loads(out[0]) | dict(version=version)).encode(), *out[1:]])
-            if not socket.poll(int(deadline*1000)): raise TimeoutError(f"{address}: the learner did not answer in {deadline:g} s")
-            head, *weights = socket.recv_multipart()
-            job, out = json.loads(head), [b"{}"]
-            if "refused" in job: raise RuntimeError(f"{address}: the learner refused a message: {job['refused']}")
+            job, weights = _exchange(socket, address, message | dict(version=version), pictures, deadline)
+            message, pictures = {}, []
             if "over" in job: break
             for name, mine in source.settings.items():
                 if (theirs := job["settings"].get(name)) != mine:
@@ -272,15 +275,23 @@ def rollout_worker(
             if weights: actor, version = load(weights[0]), job["version"]
             starts = [start_from_json(s) for s in job["starts"]]
             limits = dict(zip(starts, job["limits"]))
-            text, pictures = pack_groups(play_groups(actor, starts, source.fmt, source.play, job["seed"], version, source.reward, limits.__getitem__))
-            out, played = [json.dumps(dict(groups=text)).encode(), *pictures], played + 1
-        if len(out) > 1: _last(socket, out, version, deadline)
+            try: groups = play_groups(actor, starts, source.fmt, source.play, job["seed"], version, source.reward, limits.__getitem__)
+            except Exception as e:
+                _exchange(socket, address, dict(error=repr(e)), [], deadline)
+                raise
+            text, pictures = pack_groups(groups)
+            message, played = dict(groups=text), played + 1
+        if message: _exchange(socket, address, message | dict(version=version), pictures, deadline)
     return played
 
-def _last(socket, out: list[bytes], version: int, deadline: float):
-    "Hand in what was played last."
-    socket.send_multipart([json.dumps(json.loads(out[0]) | dict(version=version)).encode(), *out[1:]])
-    if not socket.poll(int(deadline*1000)): raise TimeoutError("the learner did not take the last groups")
+def _exchange(socket, address: str, message: dict, pictures: list[bytes], deadline: float) -> tuple[dict, list[bytes]]:
+    "Tell the learner something; what it answers, and the weights that come with it. Raises TimeoutError, RuntimeError."
+    socket.send_multipart([json.dumps(message).encode(), *pictures])
+    if not socket.poll(int(deadline*1000)): raise TimeoutError(f"{address}: the learner did not answer in {deadline:g} s")
+    head, *weights = socket.recv_multipart()
+    answer = json.loads(head)
+    if "refused" in answer: raise RuntimeError(f"{address}: the learner refused a message: {answer['refused']}")
+    return answer, weights
 
 # %% ../../nbs/14c_runtime.workers.ipynb #7caf096f
 class EngineSource(RolloutSource):

@@ -12,8 +12,7 @@ import json
 from functools import lru_cache
 
 from .arguments import check_arguments
-from .dialects import (
-    DIALECTS, MAX_DIALECT_TEXT, MAX_WAITS, NOOP_MS, Dialect, DialectError, Size, json_object, typed_actions)
+from .dialects import DIALECTS, MAX_WAITS, NOOP_MS, Dialect, DialectError, json_object, typed_actions
 from .sessions import Action
 
 # %% ../../nbs/00f_schemas.agentcpm.ipynb #c28cd83d

@@ -8,7 +8,7 @@ __all__ = ['fits', 'check_arguments', 'type_words']
 # %% ../../nbs/00d_schemas.arguments.ipynb #0d0a0003
 import inspect
 import reprlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, wraps
 from numbers import Integral, Real
 from types import NoneType, UnionType

@@ -6,8 +6,8 @@
 __all__ = ['SCHEMA_VERSION', 'MAX_PROBLEMS', 'FRACTION', 'SHIFT', 'MAX_META_DEPTH', 'Number', 'Fraction', 'Shift', 'Text', 'Name',
            'Flag', 'Meta', 'MODIFIERS', 'KEYS', 'DEVICE_BUTTONS', 'ActionType', 'ACTION_TYPES', 'ACTION_FIELDS',
            'SchemaError', 'nearest', 'plain_errors', 'split_chord', 'key_problem', 'text_problem', 'Action',
-           'Observation', 'Target', 'Step', 'Episode', 'Session', 'to_json', 'to_dict', 'unique_keys', 'from_json',
-           'from_dict', 'json_schema']
+           'scroll_direction', 'Observation', 'Target', 'Step', 'Episode', 'Session', 'to_json', 'to_dict',
+           'unique_keys', 'from_json', 'from_dict', 'json_schema']
 
 # %% ../../nbs/00a_schemas.sessions.ipynb #13ba18b3
 import difflib
@@ -264,6 +264,14 @@ class Action:
         shown = {f.name: v for f in fields(self) if (v := getattr(self, f.name)) is not None}
         return f"Action({', '.join(f'{k}={v!r}' for k, v in shown.items())})"
 
+# %% ../../nbs/00a_schemas.sessions.ipynb #2a08018e
+def scroll_direction(
+    scroll: Action, # of that type
+) -> str:           # "up", "down", "left" or "right"
+    "Where a scroll mostly goes: what comes into view lies there."
+    across = abs(scroll.dx) > abs(scroll.dy)
+    return ("right" if scroll.dx > 0 else "left") if across else ("down" if scroll.dy > 0 else "up")
+
 # %% ../../nbs/00a_schemas.sessions.ipynb #e16cee4b
 _PLAIN = ConfigDict(extra="forbid", validate_assignment=True)
 
@@ -301,12 +309,12 @@ class Target:
     @model_validator(mode="after")
     def _check(self):
         a = self.action
-        for field, x, y in (("box", a.x, a.y), ("to_box", a.x2, a.y2)):
-            if (box := getattr(self, field)) is None: continue
+        for name, x, y in (("box", a.x, a.y), ("to_box", a.x2, a.y2)):
+            if (box := getattr(self, name)) is None: continue
             x0, y0, x1, y1 = box
-            if not (x0 < x1 and y0 < y1): raise _wrong(f"{box} is empty; it is (left, top, right, bottom)", field)
+            if not (x0 < x1 and y0 < y1): raise _wrong(f"{box} is empty; it is (left, top, right, bottom)", name)
             if x is not None and not (x0 <= x <= x1 and y0 <= y <= y1):
-                raise _wrong(f"{box} does not hold the action's point ({x}, {y})", field)
+                raise _wrong(f"{box} does not hold the action's point ({x}, {y})", name)
         return self
 
 # %% ../../nbs/00a_schemas.sessions.ipynb #09f051fa

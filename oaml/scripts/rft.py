@@ -352,7 +352,7 @@ def rft(
     _check_rft(config)
     fmt, hooks = config.prompt.prompt_format(), (*hooks, *mirror_hooks(config))
     adapter = load_learner(config, fmt)
-    reference = load_learner(config, fmt) if config.rft.reference or config.rft.beta else None
+    reference = load_learner(config, fmt) if config.rft.reference else None
     with open_engine(engine) as calls:
         source = rollout_source(config, fmt, calls if engine else None)
         trainer = RftTrainer(adapter, source, config, None, rft_evaluate(config, fmt), hooks, reference, progress)

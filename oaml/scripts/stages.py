@@ -12,7 +12,6 @@ from pathlib import Path
 
 from ..apps.app import split_seeds
 from ..apps.catalog import load_app
-from ..datasets.prompts import PromptFormat
 from ..ui.reasons import OVER
 from ..datasets.stream import Visit, load_visits, save_visits
 from ..devices.app_device import AppDevice

@@ -95,7 +95,7 @@ def make_stream(
     shapes = [ScreenSpec(tuple(k.size), k.share, k.variant, _sources(k.sources)) for k in s.kinds]
     make = letter_samples if s.lesson == "reading" else episode_samples
     micro = config.training.per_device_train_batch_size
-    return Stream(s.samples, micro*config.training.gradient_accumulation_steps, _sources(s.sources), s.sample_config(fmt), shapes, s.seed,
+    return Stream(s.samples, micro*config.training.gradient_accumulation_steps, _sources(s.sources) or None, s.sample_config(fmt), shapes, s.seed,
                   make, s.workers, s.uses, load_visits(s.visits) if s.visits else (), s.visited, s.held_out, s.families, read, micro)
 
 # %% ../../nbs/18a_scripts.train.ipynb #27d5b8f6
@@ -205,7 +205,7 @@ def load_learner(
     fmt: PromptFormat,      # how it is asked
 ):                          # an adapter
     "What is to learn: a model by its name, or a network of its own. Raises ValueError."
-    from oaml.nano import reader  # registers itself
+    from oaml.nano import reader  # noqa: F401, registers itself
     from oaml.training.checkpoints import seed_all
     if not (learner := LEARNERS.get(config.model.model_name)): return _load_model(config, fmt)
     seed_all(config.training.seed)

@@ -13,7 +13,6 @@ import inspect
 import logging
 import os
 import secrets
-import signal
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -25,8 +24,7 @@ from fastcore.basics import patch
 
 from ..ingest.engines import ActorEngine, ProcessEngine
 from ..schemas.sessions import nearest
-from .delegation import (
-    EnvironmentController, EnvironmentDelegation, EnvironmentFailed, EnvironmentsBusy, EnvironmentSession, SessionExpired)
+from .delegation import EnvironmentController, EnvironmentDelegation, EnvironmentFailed, EnvironmentsBusy
 from .state import LEASE_S, EnvironmentRecord, MemoryState, RedisState, create_state
 
 # %% ../../nbs/16i_service.environments.ipynb #6f270006

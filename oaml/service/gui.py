@@ -9,13 +9,12 @@ __all__ = ['GUI_ACTS', 'GUI_TOOL', 'tool_arguments', 'called_action', 'picture_p
 # %% ../../nbs/16j_service.gui.ipynb #75100003
 import base64
 import json
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from ..apps.app import split_seeds
 from ..devices.device import Frame
 from ..devices.episode import EpisodeDriver, GoalDevice
-from ..evals.suites import Suite, app_suite, load_suite
+from ..evals.suites import app_suite, load_suite
 from ..miniwob.device import TASKS, MiniwobDevice, known_task
 from ..schemas.actions import format_action, parse_action
 from ..schemas.sessions import Action, SchemaError, from_dict

@@ -9,7 +9,6 @@ __all__ = ['ChatMessage', 'SampleIndex', 'SampleStatus', 'AgentStatus', 'TextPar
            'TaskSampleExecutionResult', 'AgentOutput', 'TaskOutput', 'nearest_index', 'TaskTurn']
 
 # %% ../../nbs/16a_service.records.ipynb #80098cb5
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum

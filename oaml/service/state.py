@@ -11,12 +11,10 @@ import asyncio
 import importlib.util
 import inspect
 import json
-import secrets
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from functools import wraps
 from typing import Any
 

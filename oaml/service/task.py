@@ -12,10 +12,8 @@ import json
 import logging
 import os
 import signal
-import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -27,7 +25,6 @@ from fastcore.basics import patch
 
 from ..devices.daemon import SerialThread
 from ..devices.wire import wire_json
-from ..schemas.sessions import SchemaError
 from .records import (AgentOutput, AgentStatus, RewardHistoryItem, SampleIndex, SampleStatus, TaskOutput,
                                   TaskSampleExecutionResult, TaskTurn, check_messages, check_tools)
 

@@ -14,7 +14,7 @@ import os
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterator
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from contextlib import asynccontextmanager, contextmanager
 from typing import Annotated, Any
 
 # %% ../../nbs/16c_service.worker.ipynb #37cdf563

@@ -574,7 +574,7 @@ def _field_names(message: str) -> list[str]:
 # %% ../../nbs/05b_tasks.definition.ipynb #7a405e04
 def missing_protobuf() -> str|None:
     "What has to be installed before task files can be read or written; None if nothing."
-    try: import google.protobuf
+    try: import google.protobuf  # noqa: F401
     except ImportError: return 'protobuf is missing: pip install "oaml[mobile]"'
 
 @lru_cache

@@ -29,9 +29,9 @@ from tqdm import tqdm
 
 from ..ingest.store import write_atomic
 from ..models.cards import flaw
-from .checkpoints import (TEMPORARY, TrainingError, atomic_folder, changing_state, checkpoints,
+from .checkpoints import (REPLACED, TEMPORARY, TrainingError, atomic_folder, changing_state, checkpoints,
                                        environment, fingerprint, latest_checkpoint, load_changing_state, log,
-                                       read_metrics, rng_state, seed_all, set_rng_state, step_of, undisturbed)
+                                       put_back, read_metrics, rng_state, seed_all, set_rng_state, step_of, undisturbed)
 from .config import TrainingConfig, changed_keys, config_text, read_text, read_yaml
 from .helpers import Helpers, gradients
 from .optimizers import lr_factor, make_optimizers
@@ -126,6 +126,7 @@ class Cursor:
     step: int=0           # optimizer steps taken
     samples: int=0        # samples seen
     seconds: float=0.     # time spent in training steps
+    evaluated: int|None=None # at which step the last evaluation was
     # since the last row of metrics:
     loss_sum: float=0.    # loss times supervised tokens
     tokens: float=0       # supervised tokens times their weights
@@ -336,7 +337,10 @@ def open_run(self: Trainer,
 ):
     "Check the run's folder and write what the run is made from."
     self._check_writable()
+    for old in self.out_dir.glob(REPLACED + "*"): put_back(old.with_name(old.name.removeprefix(REPLACED)))
     begun = any((self.out_dir/name).exists() for name in ("resolved.yaml", "agent")) or checkpoints(self.out_dir)
+    if not begun and (self.out_dir/"metrics.jsonl").exists():
+        raise TrainingError(f"{self.out_dir} has a metrics.jsonl, but no run; choose another output_dir, or move the file away")
     if begun and not resume:
         raise TrainingError(f"{self.out_dir} already holds a run; go on with it by resume=True, "
                             "or choose another output_dir")
@@ -358,6 +362,8 @@ def _check_writable(self: Trainer):
 
 @patch
 def _check_same(self: Trainer):
+    if lost := [name for name in ("resolved.yaml", "data.json") if not (self.out_dir/name).exists()]:
+        raise TrainingError(f"{self.out_dir} can't be resumed: {lost[0]} is gone, which says what it was made from; choose another output_dir")
     path = self.out_dir/"resolved.yaml"
     before = TrainingConfig(**read_yaml(read_text(path), str(path)))  # its metric may be one of the caller's own
     changed = changed_keys(before, self.config, ignore=FREE_KEYS)
@@ -422,6 +428,7 @@ def evaluate_now(self: Trainer):
     self._check_figures()
     row = {f"eval_{name}": value for name, value in self.figures.items()}
     self.write_row(**row, eval_seconds=round(time.perf_counter() - began, 3))
+    self.cursor.evaluated = self.cursor.step
     self.call("after_eval")
 
 @patch
@@ -475,8 +482,9 @@ def memory_advice(
     except (MemoryError, RuntimeError) as e:
         if not out_of_memory(e): raise
         batch, windows = trainer._sizes
+        parts = next(p for p in range(2, batch + 2) if batch%p == 0 or p > batch)  # the fewest that the batch can be cut into
         advice = "The batch is one sample already; use a smaller model or screen" if batch == 1 else (
-            f"training.per_device_train_batch_size={batch//2} with training.gradient_accumulation_steps={windows*2} "
+            f"training.per_device_train_batch_size={batch//parts} with training.gradient_accumulation_steps={windows*parts} "
             "makes the same steps in less memory")
         raise TrainingError(f"step {trainer.cursor.step + 1}: out of memory. {advice}") from e
 
@@ -520,9 +528,11 @@ def _loop(self: Trainer):
         if self.interrupted or self.due(self.config.logging.save_steps): self.save()
         if not self.interrupted: self._evaluate_if_due()
         self.call("after_step")
+    if self.interrupted and self.saved_at != self.cursor.step: self.save()  # asked for while it was evaluated, or by a hook
 
 @patch
 def _evaluate_if_due(self: Trainer):
+    if self.cursor.evaluated == self.cursor.step: return  # before it was interrupted
     if self.evaluate and self.due(self.config.logging.eval_steps): self.evaluate_now()
 
 # %% ../../nbs/13e_training.trainer.ipynb #7eb821f0

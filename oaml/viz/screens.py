@@ -17,7 +17,6 @@ from fastcore.basics import patch
 from PIL import Image, ImageDraw, ImageFont
 
 import oaml
-from ..schemas.actions import format_action
 from ..schemas.sessions import Action, Episode, Step, Target, split_chord
 
 # %% ../../nbs/01a_viz.screens.ipynb #99306a8e

@@ -19,8 +19,8 @@ from fastcore.basics import patch
 from PIL import Image
 
 from ..schemas.actions import format_action
-from ..schemas.sessions import Action, Episode, Observation, Session, Step, Target
-from .screens import draw_boxes, marks, small
+from ..schemas.sessions import Action, Episode, Session, Step, Target
+from .screens import marks
 
 # %% ../../nbs/01c_viz.tracks.ipynb #384c0667
 @dataclass
