@@ -402,7 +402,7 @@ class Stream(Sequence):
     in_order = True
     def __init__(self,
         length: int,                            # samples
-        batch: int,                             # samples of a batch, which have one size
+        batch: int,                             # samples of a batch
         sources: Sequence[Source]|None=None,    # None: `default_sources()`, if a shape has none of its own
         config: SampleConfig=SampleConfig(),                   # how samples are made; its size is the stream's to choose
         shapes: Sequence[ScreenSpec]=(ScreenSpec(),),     # kinds of screens
@@ -415,7 +415,7 @@ class Stream(Sequence):
         held_out: bool=False,                   # allow the held-out application; results on it then no longer count as unseen
         families: dict[str, float]={},          # "application/kind of goal": its share in the application, where others have 1
         read: Callable|None=None,               # samples -> samples: what is also done to those of an episode, by the workers
-        micro_batch: int|None=None,             # samples of like length that stand together, a part of a batch; None: all of it
+        micro_batch: int|None=None,             # samples of one size and of like length that stand together, a part of a batch; None: all of it
     ):
         self.shapes = tuple(shapes)
         if sources is None: sources = () if all(shape.sources for shape in self.shapes) else default_sources()
@@ -514,13 +514,16 @@ def block(self:Stream,
     k: int, # which block of `picks` batches
 ) -> list[tuple]: # arguments of `make` for each episode
     "The episodes that block `k` shares."
-    rng = Random(f"block:{self.first_seed}:{k}")
-    shape = rng.choices(self.shapes, [s.share for s in self.shapes])[0]
-    sources = shape.sources or self.sources
-    chosen = rng.choices(sources, [s.share for s in sources], k=self.batch)
-    seeds = range(self.first_seed + k*self.batch, self.first_seed + (k + 1)*self.batch)
-    config = replace(self.config, size=shape.size)
-    kinds = Random(f"families:{self.first_seed}:{k}")
+    rng, kinds = Random(f"block:{self.first_seed}:{k}"), Random(f"families:{self.first_seed}:{k}")
+    shapes = rng.choices(self.shapes, [s.share for s in self.shapes], k=self.batch // self.micro_batch)
+    firsts = range(self.first_seed + k*self.batch, self.first_seed + (k + 1)*self.batch, self.micro_batch)
+    return [job for shape, first in zip(shapes, firsts) for job in self._episodes_on(shape, range(first, first + self.micro_batch), rng, kinds)]
+
+@patch
+def _episodes_on(self:Stream, shape: ScreenSpec, seeds: Sequence[int], rng: Random, kinds: Random) -> list[tuple]:
+    "Arguments of `make` for an episode of each seed, all on screens of one kind; some are visits instead."
+    sources, config = shape.sources or self.sources, replace(self.config, size=shape.size)
+    chosen = rng.choices(sources, [s.share for s in sources], k=len(seeds))
     jobs = [(s.app + shape.variant, seed, replace(config, family=self._family(s.app, kinds))) for s, seed in zip(chosen, seeds)]
     apps = {s.app + shape.variant for s in sources}
     known = [(v.app, v.seed, config, v.did, v.wrong) for v in self.visits if v.size == shape.size and v.app in apps]
@@ -594,12 +597,14 @@ def _block_samples(self:Stream, b: int) -> list[dict]:
         self._made[b] = [s for episode in made for s in episode]
     return self._made[b]
 
+def _screen(sample: dict) -> np.ndarray: return sample["images"][0] if "images" in sample else sample["image"]
+
 @patch
 def _batched(self:Stream, k: int, samples: list[dict]) -> list[dict]:
-    "A block's samples, those of like length together in micro-batches, these in any order."
+    "A block's samples, those of one size and of like length together in micro-batches, these in any order."
     rng = Random(f"order:{self.first_seed}:{k}")
     samples = rng.sample(samples, len(samples))
-    samples.sort(key=length_of)
+    samples.sort(key=lambda s: (_screen(s).shape, length_of(s)))
     batches = [samples[i:i+self.micro_batch] for i in range(0, len(samples), self.micro_batch)]
     return [s for batch in rng.sample(batches, len(batches)) for s in batch]
 

@@ -23,7 +23,7 @@ from threadpoolctl import threadpool_limits
 
 from ..datasets.lines import CELL, Line, read_lines, split_symbols, transcript
 from ..datasets.prompts import goal_in
-from ..datasets.samples import padded
+from ..datasets.samples import load_image, padded
 from .files import READER, load_arrays
 
 # %% ../../nbs/11b_nano.screens.ipynb #a65566d0
@@ -215,11 +215,12 @@ def _reader(folder: str) -> ScreenReader:
     return reader
 
 def read_samples(
-    samples: list[dict], # {"images": [arrays], "messages": [...]}
+    samples: list[dict], # {"images": [...], "messages": [...]}
     folder: str,         # of a nano
 ) -> list[dict]:         # with `readings`: the lines of each image
     "Samples whose screens are read, by a process that makes them; answers have names and places as they were read."
     with threadpool_limits(1, "blas"):  # the processor has other work
+        samples = [s | dict(images=[load_image(image) for image in s["images"]]) for s in samples]
         return [_read_sample(s, [_reader(folder).lines(image) for image in s["images"]]) for s in samples]
 
 _WRITTEN = re.compile(r'(?:ANSWER|TYPE)\(text="(.+)"\)$')

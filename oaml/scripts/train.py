@@ -4,12 +4,12 @@
 
 # %% auto #0
 __all__ = ['theme_family', 'training_data', 'stream_sources', 'playable', 'make_stream', 'make_evaluate', 'load_learner',
-           'make_dataset', 'mirror_hooks', 'train']
+           'SamplesAsRead', 'make_dataset', 'mirror_hooks', 'train']
 
 # %% ../../nbs/18a_scripts.train.ipynb #b94c661d
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from functools import cache, partial
 from pathlib import Path
@@ -218,6 +218,18 @@ def _read_ahead(adapter):
     reader = getattr(getattr(adapter, "processor", None), "reader", None)
     return partial(read_samples, folder=str(reader.folder)) if reader else None
 
+class SamplesAsRead(Sequence):
+    "Samples with what a nano reads on their screens; their answers have names and places as they were read."
+    def __init__(self,
+        samples: Sequence[dict], # such as `NextActionDataset`
+        read: Callable[[list[dict]], list[dict]], # samples -> samples with readings
+    ): self.samples, self.read = samples, read
+
+    def __len__(self) -> int: return len(self.samples)
+    def __getitem__(self, n: int) -> dict:
+        "Sample `n`, read."
+        return self.read([self.samples[n]])[0]
+
 def make_dataset(
     config: TrainingConfig, # its stream section, or else its data section
     fmt: PromptFormat,      # how goals and acts are written
@@ -225,13 +237,14 @@ def make_dataset(
     adapter=None,           # what learns: the screens that it reads are read where they are made
 ):                          # the data set, and the manifest that the run keeps
     "What is to be learnt from."
+    reader = getattr(getattr(adapter, "processor", None), "reader", None)  # what it reads stands in prompts and answers
+    by, read = (dict(reader=sha256(reader.file)) if reader else {}), _read_ahead(adapter)
     if config.stream:
-        stream = make_stream(config, fmt, _read_ahead(adapter))
-        reader = getattr(getattr(adapter, "processor", None), "reader", None)  # what it reads stands in prompts and answers
-        return stream, stream.manifest() | (dict(reader=sha256(reader.file)) if reader else {})
-    episodes, manifest = training_data(config, progress)
-    data = config.data
-    return NextActionDataset(episodes, fmt, data.questions, data.seed, data.place_weight), manifest
+        stream = make_stream(config, fmt, read)
+        return stream, stream.manifest() | by
+    (episodes, manifest), data = training_data(config, progress), config.data
+    samples = NextActionDataset(episodes, fmt, data.questions, data.seed, data.place_weight)
+    return (SamplesAsRead(samples, read) if read else samples), manifest | by
 
 # %% ../../nbs/18a_scripts.train.ipynb #4facc95b
 def mirror_hooks(
