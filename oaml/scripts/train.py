@@ -94,7 +94,7 @@ def make_stream(
     shapes = [ScreenSpec(tuple(k.size), k.share, k.variant, _sources(k.sources)) for k in s.kinds]
     make = letter_samples if s.lesson == "seeing" else episode_samples
     window = config.training.per_device_train_batch_size * config.training.gradient_accumulation_steps
-    return Stream(s.samples, window, _sources(s.sources), s.sample_config(fmt), shapes, s.seed,
+    return Stream(s.samples, window, _sources(s.sources) or None, s.sample_config(fmt), shapes, s.seed,
                   make, s.workers, s.uses, load_visits(s.visits) if s.visits else (), s.visited, s.held_out)
 
 # %% ../../nbs/18a_scripts.train.ipynb #27d5b8f6
