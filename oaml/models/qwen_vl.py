@@ -137,6 +137,7 @@ def attach_lora(
     check_lora(wrapped, lora_config.target_modules)
     return wrapped
 
+# %% ../../nbs/10e_models.qwen_vl.ipynb #1f7ab346
 def check_lora_knobs(
     lora_config: dict, # for `attach_lora`
 ):
