@@ -15,8 +15,8 @@ from typing import Optional
 import pytest
 
 from oaml.devices.catalog import open_device
-from oaml.service.environments import (
-    EnvironmentDelegation, EnvironmentFailed, EnvironmentsBusy, SessionExpired, create_controller)
+from oaml.service.delegation import EnvironmentDelegation, EnvironmentFailed, EnvironmentsBusy, SessionExpired
+from oaml.service.environments import create_controller
 from oaml.service.records import TaskSampleExecutionResult
 from oaml.service.state import EnvironmentRecord, MemoryState, RedisState, StateUnavailable, check_state
 from oaml.service.task import Session, Task, play_sample

@@ -82,7 +82,7 @@ def read_corner_boxes(
     steps: int=1,       # of the record
     name: str="bbox",   # of the field, for the message
 ) -> list[list|None]:   # for each step its corners [[left, top], [right, bottom]]
-    "The boxes of a record in the form that the peer's rewards read. Raises ValueError."
+    "The boxes of a record in the form that AgentCPM-GUI's rewards read. Raises ValueError."
     def corners(box, where):
         if box is None: return None
         if not _is_corners(box): raise ValueError(f"{where}: {str(box)[:60]} is no [[x1, y1], [x2, y2]]; for [x1, y1, x2, y2] "

@@ -94,6 +94,7 @@ def _act_once(agent: Agent, drivers: list[EpisodeDriver], answers: dict[int, lis
         answers[id(d)].append(dict(messages=a.messages, text=a.text, tokens=a.tokens, thought=a.thought, heat=a.heat))
     for d, action in zip(drivers, actions, strict=True): d.act(action)
 
+# %% ../../nbs/15c_evals.closed_loop.ipynb #0d7afd89
 def replay(
     device: AppDevice,  # of the same application and look
     outcome: Outcome,   # what was done

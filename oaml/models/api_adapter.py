@@ -150,6 +150,7 @@ def png_of(
     picture.save(buffer, "PNG")
     return buffer.getvalue(), picture.size
 
+# %% ../../nbs/10f_models.api_adapter.ipynb #afc6aef0
 def question_of(
     sample: dict,      # {"images": [...], "messages": [...]}, ending with the user's turn
     guide: str="",     # stands behind the system's words
@@ -165,6 +166,7 @@ def question_of(
     order = [guide, *instructions] if native else [*instructions, guide]
     return Question("\n".join(filter(None, order)), turns, [png for png, _ in pictures], pictures[-1][1])
 
+# %% ../../nbs/10f_models.api_adapter.ipynb #798dd04c
 def question_hash(
     sample: dict, # as for `question_of`
 ) -> str:         # 64 characters
@@ -468,33 +470,37 @@ class ApiVLMAdapter(VLMAdapter):
 
     def __repr__(self): return f"ApiVLMAdapter({self.provider}:{self.model}, {self.dialect}, {self.base_url})"
 
-    def generate_batch(self,
-        samples: list[dict],               # each ending with the user's turn
-        max_new_tokens: int=API_MAX_TOKENS, # where an answer without end is cut; hidden thoughts count
-        temperature: float=0.,             # above 0: sent; 0: the adapter's own, if it has one
-        seed: int=0,                       # sampling seed, sent with a temperature to servers that know it
-    ) -> list[str]:                        # the assistant's texts
-        "An answer to each sample, `concurrency` at once. Raises ApiError."
-        check_sampling(temperature, max_new_tokens)
-        for i, s in enumerate(samples): check_sample(s, [], f"batch[{i}]", answered=False)
-        with ThreadPoolExecutor(self.concurrency) as pool:
-            answers = [pool.submit(self.ask, s, max_new_tokens, temperature, seed) for s in samples]
-            try: return [a.result().text for a in answers]
-            finally: pool.shutdown(wait=False, cancel_futures=True)  # after an error none of the others is asked
+# %% ../../nbs/10f_models.api_adapter.ipynb #daa3e5eb
+@patch
+def generate_batch(self: ApiVLMAdapter,
+    samples: list[dict],               # each ending with the user's turn
+    max_new_tokens: int=API_MAX_TOKENS, # where an answer without end is cut; hidden thoughts count
+    temperature: float=0.,             # above 0: sent; 0: the adapter's own, if it has one
+    seed: int=0,                       # sampling seed, sent with a temperature to servers that know it
+) -> list[str]:                        # the assistant's texts
+    "An answer to each sample, `concurrency` at once. Raises ApiError."
+    check_sampling(temperature, max_new_tokens)
+    for i, s in enumerate(samples): check_sample(s, [], f"batch[{i}]", answered=False)
+    with ThreadPoolExecutor(self.concurrency) as pool:
+        answers = [pool.submit(self.ask, s, max_new_tokens, temperature, seed) for s in samples]
+        try: return [a.result().text for a in answers]
+        finally: pool.shutdown(wait=False, cancel_futures=True)  # after an error none of the others is asked
 
-    def prepare_inputs(self,
-        batch: list[dict],        # unused; the interface has it
-        labels: str="assistant",  # unused
-    ):
-        "Raises NotImplementedError: a hosted model has no tensors here."
-        raise NotImplementedError(f"prepare_inputs: {self!r} only answers; to train, take a QwenVLAdapter")
+@patch
+def prepare_inputs(self: ApiVLMAdapter,
+    batch: list[dict],        # unused; the interface has it
+    labels: str="assistant",  # unused
+):
+    "Raises NotImplementedError: a hosted model has no tensors here."
+    raise NotImplementedError(f"prepare_inputs: {self!r} only answers; to train, take a QwenVLAdapter")
 
-    def compute_loss(self,
-        inputs: dict,               # unused; the interface has it
-        num_items: float|None=None, # unused
-    ):
-        "Raises NotImplementedError: a hosted model has no loss here."
-        raise NotImplementedError(f"compute_loss: {self!r} only answers; to train, take a QwenVLAdapter")
+@patch
+def compute_loss(self: ApiVLMAdapter,
+    inputs: dict,               # unused; the interface has it
+    num_items: float|None=None, # unused
+):
+    "Raises NotImplementedError: a hosted model has no loss here."
+    raise NotImplementedError(f"compute_loss: {self!r} only answers; to train, take a QwenVLAdapter")
 
 # %% ../../nbs/10f_models.api_adapter.ipynb #a71ada02
 @patch

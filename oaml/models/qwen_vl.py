@@ -126,7 +126,7 @@ def attach_lora(
     lora_config,    # peft.LoraConfig, or a dict that changes `DEFAULT_LORA`
     seed: int=0,    # of the adapter's random half
 ):                  # peft's model around `model`, everything frozen but the adapter
-    "Low-rank adapters on the modules that `lora_config` names. A name that matches no module, or a knob that is none, is a ValueError."
+    "Low-rank adapters on the modules that `lora_config` names. A name that matches no module, or a setting that LoRA does not have, is a ValueError."
     from peft import LoraConfig, get_peft_model
     if isinstance(lora_config, dict):
         check_lora_knobs(lora_config)
@@ -137,6 +137,7 @@ def attach_lora(
     check_lora(wrapped, lora_config.target_modules)
     return wrapped
 
+# %% ../../nbs/10e_models.qwen_vl.ipynb #1f7ab346
 def check_lora_knobs(
     lora_config: dict, # for `attach_lora`
 ):
@@ -492,7 +493,7 @@ def from_pretrained(cls: QwenVLAdapter,
 ) -> QwenVLAdapter:                  # ready to train or to answer
     """An adapter around the model called `model_name`, with a new LoRA adapter if `lora_config` is given.
 
-    Raises FileNotFoundError for a folder that is not there, ValueError for a damaged one or a knob that LoRA has not."""
+    Raises FileNotFoundError for a folder that is not there, ValueError for a damaged one or a setting that LoRA does not have."""
     device = torch.device(device or get_default_device())
     adapter = cls._base(str(model_name), load_in_4bit, device, seed)
     if lora_config is not None:

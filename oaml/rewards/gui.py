@@ -50,7 +50,7 @@ def _check_settings(compat: str|None, dialect: str, others: dict):
 
 # %% ../../nbs/12a_rewards.gui.ipynb #a680b389
 def _corners(box) -> tuple[tuple[float, float], tuple[float, float]]:
-    "Left top and right bottom. Raises ValueError: the peer's code misreads or fails on other forms."
+    "Left top and right bottom. Raises ValueError: AgentCPM-GUI's code misreads or fails on other forms."
     try: (x1, y1), (x2, y2) = box
     except (TypeError, ValueError): raise ValueError(f"bboxs: {str(box)[:60]} is no [[x1, y1], [x2, y2]] in pixels of the screen") from None
     return (x1, y1), (x2, y2)
@@ -79,7 +79,7 @@ def _similar(a: str, b: str) -> float:
     return 0. if max(len(a), len(b)) > MAX_TYPED else difflib.SequenceMatcher(None, a, b).ratio()
 
 def _argument(key: str, given, right, size, boxes) -> float:
-    "The peer's score of one argument."
+    "AgentCPM-GUI's score of one argument."
     if key == "POINT": return distance_score(given, right, size, boxes[0])
     if key == "to" and isinstance(right, list): return distance_score(given, right, size, boxes[1]) if isinstance(given, list) else 0.
     if key == "duration": return float(150 < given <= 5000)  # whatever is right
@@ -102,7 +102,7 @@ def _schema_score(text: str) -> float:
     return (.5 if ANSWER_FENCE in text else 1.)*.3
 
 def _read_for(text: str) -> tuple[dict, set]|None:
-    "An answer as the peer reads it, and its keys but for thoughts; None for what is not by the schema, or no action."
+    "An answer as AgentCPM-GUI reads it, and its keys but for thoughts; None for what is not by the schema, or no action."
     try: action = read_json5_answer(text)
     except DialectError: return None
     return (action, keys) if (keys := _act_keys(action)) else None
@@ -117,7 +117,7 @@ def _type_score(text: str, solution: dict|str) -> float:
     return float(read[1] == _act_keys(solution))
 
 def _args_score(text: str, solution: dict|str, resolution, boxes) -> float:
-    "The mean of the arguments, less 0.05 for a code fence, 0.1 for each key too many, 0.3 for each that lacks; -1 for no answer."
+    "The mean of the arguments, less 0.05 for a code fence, 0.1 for each key too many, 0.3 for each that is missing; -1 for no answer."
     if isinstance(solution, str): return _similar(text, solution)
     if (read := _read_for(text)) is None: return -1.
     (action, keys), right = read, _act_keys(solution)
@@ -203,11 +203,11 @@ def action_schema_check(
     resolution: list|None=None, # ((width, height), (width, height) as shown) of each screen, pixels
     bboxs: list|None=None,   # [box, box2] of each: what POINT and `to` are on, [[x1, y1], [x2, y2]] in pixels of the original, or None
     step_id: list|None=None, # number of each step in its episode, from 0
-    compat: str|None=None,   # "agentcpm": by the peer's rules; None: strictly
+    compat: str|None=None,   # "agentcpm": by AgentCPM-GUI's rules; None: strictly
     dialect: str=COMPAT_NAME,       # in which strict answers are written, one of `DIALECTS`
     **kwargs,                # other columns, unused
 ) -> list[float]:            # for each answer
-    "Is an answer well formed? The peer's: 0.3, 0.15 in a code fence, 0.09 for wrong fields, 0. Strictly: 1 or 0."
+    "Is an answer well formed? AgentCPM-GUI's: 0.3, 0.15 in a code fence, 0.09 for wrong fields, 0. Strictly: 1 or 0."
     _check_settings(compat, dialect, kwargs)
     rows = _rows(completions, solution, resolution)
     if compat: return [_schema_score(text) for text, *_ in rows]
@@ -220,11 +220,11 @@ def action_type_check(
     resolution: list|None=None, # sizes of the screens
     bboxs: list|None=None,   # their boxes, unused
     step_id: list|None=None, # numbers of the steps, unused
-    compat: str|None=None,   # "agentcpm": by the peer's rules; None: strictly
+    compat: str|None=None,   # "agentcpm": by AgentCPM-GUI's rules; None: strictly
     dialect: str=COMPAT_NAME,       # in which strict answers are written
     **kwargs,                # other columns, unused
 ) -> list[float]:            # for each answer
-    "Is the type of action right? The peer's: 1 for the same keys, 0, -1 for no answer. Strictly: 1 or 0."
+    "Is the type of action right? AgentCPM-GUI's: 1 for the same keys, 0, -1 for no answer. Strictly: 1 or 0."
     _check_settings(compat, dialect, kwargs)
     rows = _rows(completions, solution, resolution)
     if compat: return [_type_score(text, right) for text, right, _ in rows]
@@ -237,11 +237,11 @@ def action_args_check(
     resolution: list|None=None, # sizes of the screens
     bboxs: list|None=None,   # their boxes
     step_id: list|None=None, # numbers of the steps, unused
-    compat: str|None=None,   # "agentcpm": by the peer's rules; None: strictly
+    compat: str|None=None,   # "agentcpm": by AgentCPM-GUI's rules; None: strictly
     dialect: str=COMPAT_NAME,       # in which strict answers are written
     **kwargs,                # other columns, unused
 ) -> list[float]:            # for each answer
-    "Are the arguments right? The peer's: their mean less penalties, -1 for no answer. Strictly: 1 if type, place, text and way are, else 0."
+    "Are the arguments right? AgentCPM-GUI's: their mean less penalties, -1 for no answer. Strictly: 1 if type, place, text and way are, else 0."
     _check_settings(compat, dialect, kwargs)
     rows = _rows(completions, solution, resolution, bboxs)
     if compat: return [_args_score(*row) for row in rows]
@@ -254,11 +254,11 @@ def react_check(
     resolution: list|None=None, # sizes of the screens
     bboxs: list|None=None,   # their boxes
     step_id: list|None=None, # numbers of the steps: the first has a plan; needed
-    compat: str|None=None,   # "agentcpm": by the peer's rules; None: strictly
+    compat: str|None=None,   # "agentcpm": by AgentCPM-GUI's rules; None: strictly
     dialect: str=COMPAT_NAME, # AgentCPM's; no other has these tags
     **kwargs,                # other columns, unused
 ) -> list[float]:            # for each answer
-    "Are thoughts and action in their tags? The peer's: -1 if not, else the action's worth. Strictly: 1 if they are, with one act, else 0."
+    "Are thoughts and action in their tags? AgentCPM-GUI's: -1 if not, else the action's worth. Strictly: 1 if they are, with one act, else 0."
     _check_settings(compat, dialect, kwargs)
     if dialect != COMPAT_NAME: raise ValueError(f"react_check: {dialect!r} has no tags; it is for answers of {COMPAT_NAME}")
     if step_id is None: raise ValueError("step_id: is missing; a first step's answer has a plan, later ones have none")
@@ -273,7 +273,7 @@ def _strict_part(part: str, meaning: str) -> Callable:
         _check_settings(compat, dialect, kwargs)
         return [_strict(*row, (part,), dialect) for row in _rows(completions, solution, resolution, bboxs)]
     reward.__name__ = reward.__qualname__ = f"{part}_reward"
-    reward.__doc__ = f"1 if the type of action is right and {meaning}, else 0; the peer has none like it, so `compat` changes nothing."
+    reward.__doc__ = f"1 if the type of action is right and {meaning}, else 0; AgentCPM-GUI has none like it, so `compat` changes nothing."
     return reward
 
 point_reward = _strict_part("point", "each of its places is in its box (without one, within a hundredth of the screen)")

@@ -23,7 +23,7 @@ from ..evals.suites import TOTALS, Suite, app_suite, evaluate_suite, load_agent,
 from ..ingest.synthetic import generate_synthetic_sessions
 from .eval_policy import named_outcomes, outcomes_path, write_results
 from .inspect import episodes_page
-from .report import episode_html, page_html, report_html
+from .report import episode_html, report_page, report_html
 from .train import train
 from ..training.config import TrainingConfig, config_text, load_config
 from ..viz.plots import results_table
@@ -71,7 +71,7 @@ def show_known(
     def strips(app): return "".join(episode_html(suite.device(app), o) for o in finished if o.app == app)
     body = "".join(f"<h2>{app}</h2>{strips(app) or '<p>None.</p>'}" for app in SHOWN_APPS)
     Path(out).mkdir(parents=True, exist_ok=True)
-    (Path(out)/"known.html").write_text(page_html(f"What nano finishes where it was trained: {count}", body), encoding="utf-8")
+    (Path(out)/"known.html").write_text(report_page(f"What nano finishes where it was trained: {count}", body), encoding="utf-8")
     return count
 
 # %% ../../nbs/18h_scripts.demo.ipynb #de300005

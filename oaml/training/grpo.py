@@ -195,6 +195,7 @@ def _figures(now: Tensor, old: Tensor, entropy: Tensor, mask: Tensor, clipped: T
     return dict(kl=float((kl_k3(old, now)*mask).sum()), entropy=float((entropy*mask).sum()),
                 clipped=float((clipped*mask).sum()), gap=float(gap.max()), tokens=float(mask.sum()))
 
+# %% ../../nbs/13f_training.grpo.ipynb #8115b620
 def policy_gradients(
     adapter,                        # its weights' `grad` is added to
     experiences: list[Experience],  # a window
