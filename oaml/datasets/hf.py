@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 
 from .next_action import step_sample
 from .prompts import PromptFormat
-from ..ingest.store import load_manifest, load_sessions, save_sessions, write_atomic
+from ..ingest.store import check_inside, load_manifest, load_sessions, save_sessions, write_atomic
 from ..schemas.sessions import Episode, Session, from_dict, to_dict
 
 # %% ../../nbs/09h_datasets.hf.ipynb #646ab75f
@@ -58,14 +58,7 @@ def _screen(path: str|None, folder: Path) -> tuple[str|None, list[dict]]:
     "Where in `folder` a screen lies, and its file's bytes. Raises ValueError if it lies elsewhere."
     if path is None: return None, []
     inside = PurePosixPath(os.path.relpath(path, folder).replace(os.sep, "/"))
-    return _plain(str(inside), f"{path}: the screen"), [dict(bytes=Path(path).read_bytes(), path=inside.name)]
-
-def _plain(name: str, what: str) -> str:
-    "`name` if it stays in its folder on any system. Raises ValueError: others' data must not choose where we write."
-    path = PureWindowsPath(name)  # knows both kinds of slashes
-    if not path.parts or path.anchor or ".." in path.parts or "\0" in name:
-        raise ValueError(f"{what}: {name!r} leads out of the data's folder")
-    return name
+    return check_inside(str(inside), f"{path}: the screen"), [dict(bytes=Path(path).read_bytes(), path=inside.name)]
 
 # %% ../../nbs/09h_datasets.hf.ipynb #f7e34d3c
 def step_row(
@@ -156,10 +149,10 @@ def _step_record(row: dict, folder: Path) -> dict:
 def _write_screen(row: dict, folder: Path, where: str):
     "The bytes of the row's picture as a file. Raises ValueError if there are none, or others under the same name."
     if row["image_path"] is None: return
-    parts = PureWindowsPath(_plain(row["image_path"], where)).parts
+    parts = PureWindowsPath(check_inside(row["image_path"], where)).parts
     if parts[0] == "sessions" or parts in (("screens",), ("manifest.json",)):
         raise ValueError(f"{where}: {row['image_path']!r} is no place for a picture in a session folder")
-    path = folder/_plain(row["image_path"], where)
+    path = folder/row["image_path"]
     data = row["images"][0]["bytes"] if row["images"] else None
     if data is None: raise ValueError(f"{where}: has no picture for {row['image_path']}")
     if path.exists() and path.read_bytes() != data:
@@ -182,7 +175,7 @@ def sessions_of(
         where = f"row {i} ({row['session']}, {row['episode']}, step {row['step']})"
         for key, kind in dict(session=str, episode=str, step=int, action=dict).items():
             if not isinstance(row[key], kind): raise ValueError(f"{where}: {key} is {row[key]!r}")
-        if len(PureWindowsPath(_plain(row["session"], where)).parts) > 1:
+        if len(PureWindowsPath(check_inside(row["session"], where)).parts) > 1:
             raise ValueError(f"{where}: {row['session']!r} is no name of a session")
         _write_screen(row, folder, where)
         session = found.setdefault(row["session"], dict(row=row, episodes={}))

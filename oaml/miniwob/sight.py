@@ -141,7 +141,7 @@ class Node:
     "An element that shows, or a run of text (tag `t`)."
     tag: str                       # HTML's word, such as "button"
     parent: int                    # which node it is in; -1 for the body
-    box: PixelBox                       # the part that shows, pixels
+    box: PixelBox                  # the part that shows, pixels
     at: tuple[float, float, float] # where a click reaches it; how much room is there, if its middle is covered
     i: int=0                       # its own number
     id: str=""                     # HTML's

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['DSL_GUIDE', 'NATIVE_GUIDE', 'MAX_PIXELS', 'MAX_SIDE', 'MAX_RETRIES', 'MAX_WAIT', 'ANTHROPIC_TOOLS', 'UNUSED_MEMBERS',
-           'MAX_LOOKS', 'OWN_TOOLS', 'OPENAI_TOOLS', 'CUT', 'API_HISTORY', 'API_MAX_TOKENS', 'FORMAT_KEY', 'Usage',
-           'Prices', 'load_prices', 'Question', 'png_of', 'question_of', 'question_hash', 'ApiAnswer',
+           'MAX_LOOKS', 'OWN_TOOLS', 'OPENAI_TOOLS', 'CUT_REASONS', 'API_HISTORY', 'API_MAX_TOKENS', 'FORMAT_KEY',
+           'Usage', 'Prices', 'load_prices', 'Question', 'png_of', 'question_of', 'question_hash', 'ApiAnswer',
            'answer_of_calls', 'ApiError', 'retry_wait', 'check_url', 'anthropic_tools', 'openai_tools', 'split_dialect',
            'ApiVLMAdapter']
 
@@ -319,7 +319,7 @@ class _Anthropic:
 
 # %% ../../nbs/10f_models.api_adapter.ipynb #cef538de
 OPENAI_TOOLS = ("computer", "computer_use_preview")  # the newest first
-CUT = ("length", "content_filter")  # finish reasons of answers that are not whole; servers have many names for the others
+CUT_REASONS = ("length", "content_filter")  # finish reasons of answers that are not whole; servers have many names for the others
 
 def _data_url(png: bytes) -> str: return "data:image/png;base64," + base64.b64encode(png).decode()
 
@@ -337,7 +337,7 @@ class _OpenAIChat:
         if not reply.choices: raise ApiError(f"openai:{self.model} at {self.client.base_url} sent no choices")
         message, stop = reply.choices[0].message, reply.choices[0].finish_reason
         words = message.refusal or message.content or ""
-        if message.refusal or stop in CUT: words = _stopped("refusal" if message.refusal else stop, words)
+        if message.refusal or stop in CUT_REASONS: words = _stopped("refusal" if message.refusal else stop, words)
         return ApiAnswer(words, self._usage(reply.usage))
 
     def _usage(self, usage) -> Usage|None:

@@ -14,10 +14,11 @@ import os
 import struct
 from collections.abc import Iterable
 from contextlib import contextmanager
-from pathlib import Path, PureWindowsPath
+from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from .. import __version__
+from ..ingest.store import check_inside
 from ..schemas.sessions import SCHEMA_VERSION
 
 # %% ../../nbs/10a_models.cards.ipynb #5e0c71ab
@@ -119,10 +120,10 @@ def read_manifest(
 ) -> dict[str, str]:      # file: its sha256
     "The hashes of `folder`. Raises FileNotFoundError, or ValueError if its manifest.json is damaged or another's."
     hashes = read_json_file(folder/MANIFEST).get("files")
-    outside = [name for name in hashes or () if (path := PureWindowsPath(name)).anchor or ".." in path.parts]  # it knows both kinds of slashes
-    if outside: raise ValueError(f"{folder/MANIFEST}: {outside[0]!r} leads out of the folder; {DAMAGED_ADVICE}")
-    if isinstance(hashes, dict) and all(isinstance(v, str) for v in hashes.values()): return hashes
-    raise ValueError(f"{folder/MANIFEST}: has no \"files\" with their hashes; {DAMAGED_ADVICE}")
+    if not isinstance(hashes, dict) or not all(isinstance(v, str) for v in hashes.values()):
+        raise ValueError(f"{folder/MANIFEST}: has no \"files\" with their hashes; {DAMAGED_ADVICE}")
+    for name in hashes: check_inside(name, folder/MANIFEST)
+    return hashes
 
 def flaw(
     folder: Path # with a manifest

@@ -15,7 +15,7 @@ import numpy as np
 from fastcore.basics import patch
 from PIL import Image
 
-from ..datasets.prompts import PromptFormat, prompt_messages
+from ..datasets.prompts import PromptFormat, prompt_messages, read_prompt_format
 from ..datasets.samples import check_sampling, load_image
 from ..models.cards import read_card
 from ..nano.files import shipped_nano
@@ -86,7 +86,7 @@ class AgentPolicy:
         retries: int=4,                # answers drawn, at most, where the likeliest was tried on this very screen; 0: none
     ):
         trained = adapter.prompt_format
-        if fmt is None: fmt = PromptFormat(**trained) if trained else PromptFormat()
+        if fmt is None: fmt = read_prompt_format(trained or {}, "the agent")
         elif trained: fmt.check_same(trained)
         if device is not None:
             if not hasattr(adapter, "model"):

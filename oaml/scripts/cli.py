@@ -547,9 +547,9 @@ def data_export(
 # %% ../../nbs/18i_scripts.cli.ipynb #fdc8da21
 def _prompt_format(agent: str|None, changes: list[str]):
     "An agent's prompt format, or the usual one, with `changes`. Raises ValueError."
-    from dataclasses import asdict, fields
+    from dataclasses import fields
     import yaml
-    from oaml.datasets.prompts import PromptFormat
+    from oaml.datasets.prompts import PromptFormat, read_prompt_format
     from oaml.models.cards import read_card
     from oaml.nano.files import shipped_nano
     card = read_card(shipped_nano() if agent == "nano" else agent) if agent else {}
@@ -557,8 +557,7 @@ def _prompt_format(agent: str|None, changes: list[str]):
     for key, equals, _ in given:
         if key not in known or not equals:
             raise ValueError(f"--set {key}: give key=value, the keys are {', '.join(known)}")
-    return PromptFormat(**asdict(PromptFormat()) | (card.get("prompt_format") or {})
-                        | {key: yaml.safe_load(value) for key, _, value in given})
+    return read_prompt_format((card.get("prompt_format") or {}) | {key: yaml.safe_load(value) for key, _, value in given}, agent or "--set")
 
 # %% ../../nbs/18i_scripts.cli.ipynb #f4e4857a
 @data.command("import")

@@ -482,8 +482,8 @@ def memory_advice(
     except (MemoryError, RuntimeError) as e:
         if not out_of_memory(e): raise
         batch, windows = trainer._sizes
-        parts = next(p for p in range(2, batch + 2) if batch%p == 0 or p > batch)  # the fewest that the batch can be cut into
-        advice = "The batch is one sample already; use a smaller model or screen" if batch == 1 else (
+        parts = next((p for p in range(2, batch + 1) if batch % p == 0), None)  # the fewest that the batch can be cut into
+        advice = "The batch is one sample already; use a smaller model or screen" if parts is None else (
             f"training.per_device_train_batch_size={batch//parts} with training.gradient_accumulation_steps={windows*parts} "
             "makes the same steps in less memory")
         raise TrainingError(f"step {trainer.cursor.step + 1}: out of memory. {advice}") from e
