@@ -172,8 +172,9 @@ def load_reader(
     weights = {k: v.float() for k, v in load_file(path).items()}
     widths = tuple(weights[f"body.{k}.weight"].shape[0] for k in (0, 2, 4))
     blocks = sum(name.startswith("along") and name.endswith("weight") for name in weights)
-    reader = Reader(widths, blocks, len(weights["head.bias"])//CELL[0])
-    reader.load_state_dict(weights)
+    with torch.device("meta"): reader = Reader(widths, blocks, len(weights["head.bias"])//CELL[0])  # draws no numbers
+    reader.load_state_dict({k: v.contiguous(memory_format=torch.channels_last) if v.ndim == 4 else v
+                            for k, v in weights.items()}, assign=True)
     return reader.requires_grad_(False).eval()
 
 # %% ../../nbs/11c_nano.reader.ipynb #b9854bb7
