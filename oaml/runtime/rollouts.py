@@ -333,7 +333,7 @@ class SuccessReplay:
     ) -> RolloutGroup:       # mixed, if there was a success to put into it
         "Keep a success of the group, or put a kept one into a group without."
         start, won = group.rollouts[0].start, [r for r in group.rollouts if r.success]
-        if won and self.size:
+        if won and self.size and not start.before:  # starts midway come from a success that is kept
             self.stored.pop(start, None)
             self.stored[start] = min(won, key=lambda r: len(r.steps))
             while len(self.stored) > self.size: self.stored.popitem(last=False)
@@ -505,6 +505,11 @@ def experiences(self: RolloutSource,
     return [x for g in groups for x in group_experiences(g, r.step_weight, r.discount, r.std)]
 
 # %% ../../nbs/14b_runtime.rollouts.ipynb #546de3f2
+@patch
+def counts_now(self: RolloutSource) -> Counter:
+    "A copy of what was counted so far."
+    return self.counts.copy()
+
 @patch
 def state(self: RolloutSource) -> dict: # of plain values and tensors
     "All that the next rollouts depend on: generators, the queue, kept successes, shares of successes, lengths."

@@ -271,7 +271,8 @@ def metric_names(
     if config.logging.eval_path and not (stream and stream.lesson == "seeing"): return METRICS["recorded"]
     if not stream: return names
     sources = {**stream.sources, **{app: 1 for kind in stream.kinds for app in kind.sources}} or TRAIN_APPS
-    if stream.lesson == "acting": return *names, *(f"success_{app}" for app in sources)
+    played = stream.kinds[0].sources or stream.sources or TRAIN_APPS  # as `scripts.train` plays
+    if stream.lesson == "acting": return *names, *(f"success_{app}" for app in played if app in TRAIN_APPS)
     return *METRICS["seeing"], *(f"{what}_{app}" for what in METRICS["seeing"] for app in (*sources, "procedural"))
 
 def check_metric(
@@ -346,6 +347,7 @@ def read_yaml(
 ):                     # the plain value
     "The value of `text`. Raises ConfigError with file and line if it is not valid YAML."
     try: return yaml.load(text, ConfigLoader)
+    except ValueError as e: raise ConfigError([((), f"{source}: {e}; put what looks like a date in quotation marks")]) from None
     except yaml.MarkedYAMLError as e:
         mark = e.problem_mark
         raise ConfigError([((), f"{source}, line {mark.line+1}, column {mark.column+1}: {e.problem}")]) from None
@@ -515,7 +517,14 @@ def config_text(
     given: bool=False       # only the keys that were set, instead of all
 ) -> str:
     "`config` as YAML that `load_config` reads back."
-    return yaml.safe_dump(config.model_dump(mode="json", exclude_unset=given), sort_keys=False)
+    return yaml.dump(config.model_dump(mode="json", exclude_unset=given), Dumper=_ConfigDumper, sort_keys=False)
+
+class _ConfigDumper(yaml.SafeDumper):
+    "Quotes what `ConfigLoader` would read as a number, and what others would."
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        own, others = ConfigLoader.yaml_implicit_resolvers, yaml.SafeDumper.yaml_implicit_resolvers
+        self.yaml_implicit_resolvers = {c: own.get(c, []) + others.get(c, []) for c in own | others}
 
 # %% ../../nbs/13a_training.config.ipynb #3664ba7f
 def config_values(
