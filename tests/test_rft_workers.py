@@ -30,8 +30,8 @@ def pieces():
     "What a source is made of, on both ends."
     from oaml.datasets.prompts import PromptFormat
     from oaml.runtime.rollouts import PlayRules, SourceRules, Start
-    return ([Start("login", 600_000 + k) for k in range(4)], PromptFormat(), PlayRules(group=4, repeats=2),
-            SourceRules(groups=2, together=1, staleness=1, patience=100), by_chance)
+    return ([Start("login", 600_000 + k) for k in range(4)], PromptFormat(), PlayRules(group_size=4, repeats=2),
+            SourceRules(groups_per_update=2, groups_at_once=1, staleness=1, patience=100), by_chance)
 
 
 def play(address, key):

@@ -10,9 +10,8 @@ __all__ = ['SCROLL_BY', 'MAX_LINES', 'DiscreteActionWrapper', 'ImageRescaleWrapp
 # %% ../../nbs/06d_envs.wrappers.ipynb #8923cb5a
 import enum
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import gymnasium as gym
@@ -29,10 +28,7 @@ from ..schemas.agentcpm import AgentCPM  # noqa: F401, one of `DIALECTS` by its 
 from ..schemas.dialects import DIALECTS
 from ..schemas.actions import writable_text
 from ..schemas.sessions import Action, SchemaError
-from ..ui.events import (DOUBLE_MS, LONG_MS, WAIT_MS, Event, KeyDown, PointerDown, PointerMove, PointerUp, Answer,
-                            Text, Tick, Wheel)
 from ..ui.layout import Element
-from ..ui.widgets import DRAG_PX
 
 # %% ../../nbs/06d_envs.wrappers.ipynb #d9461893
 class BaseWrapper(dm_env.Environment):

@@ -7,7 +7,7 @@ __all__ = ['ActionReader', 'Recorder']
 
 # %% ../../nbs/08d_ingest.recorder.ipynb #db9458f4
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 

@@ -36,7 +36,7 @@ class WorkedSource(RolloutSource):
         **kwargs             # as of `RolloutSource`
     ):
         super().__init__(*args, **kwargs)
-        self.workers, self.room, self.deadline = workers, max(room, self.rules.groups), deadline
+        self.workers, self.room, self.deadline = workers, max(room, self.rules.groups_per_update), deadline
         self.ready, self.now, self.closed = threading.Condition(), None, False
         self.threads, self.dead, self.rounds = [], {}, 0
         self.last_round = self.last_message = None  # when a round was handed in, when another process asked for one; never yet
@@ -129,18 +129,18 @@ def _why_none(self: WorkedSource, began: float, rounds: int, before: Counter) ->
 def next_groups(self: WorkedSource,
     actor,        # has `draw`; stays as it is when the learner goes on
     version: int, # of its weights, which are those that learn
-) -> list[RolloutGroup]: # mixed ones, `rules.groups` at most; fewer after `rules.patience` rounds
+) -> list[RolloutGroup]: # mixed ones, `rules.groups_per_update` at most; fewer after `rules.patience` rounds
     "Groups for the next update. Raises RuntimeError that says why there are none."
     with self.ready:
         self._begin(actor, version)
         began, rounds, before = time.monotonic(), self.rounds, self.counts.copy()
         def enough():
             self.drop_stale(version)  # what comes in was perhaps begun long ago
-            return len(self.queue) >= self.rules.groups or self.queue and self.rounds - rounds >= self.rules.patience
+            return len(self.queue) >= self.rules.groups_per_update or self.queue and self.rounds - rounds >= self.rules.patience
         while not enough():
             if why := self._why_none(began, rounds, before): raise RuntimeError(why)
             self.ready.wait(1.)
-        taken, self.queue = self.queue[:self.rules.groups], self.queue[self.rules.groups:]
+        taken, self.queue = self.queue[:self.rules.groups_per_update], self.queue[self.rules.groups_per_update:]
         self.ready.notify_all()
         return taken
 
@@ -331,7 +331,7 @@ def play_round(self: EngineSource,
     calls = [self.engine.submit(self.play_start, self.sent[1], version, start_to_json(s), self.limit(s), seed)
              for s, seed in zip(starts, seeds)]
     try: packed = [call.result(max(0., late - time.monotonic())) for call in calls]
-    except TimeoutError as e: raise RuntimeError(f"the engine's round was not played in {self.deadline:g} s; raise rft.deadline, or lower rft.together") from e
+    except TimeoutError as e: raise RuntimeError(f"the engine's round was not played in {self.deadline:g} s; raise rft.deadline, or lower rft.groups_at_once") from e
     finally:
         for call in calls: call.cancel()
     groups = [g for text, screens in packed for g in unpack_groups(text, screens)]

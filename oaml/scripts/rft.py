@@ -64,11 +64,11 @@ def rollout_source(
     "Where the rollouts of a run come from."
     r = config.rft
     starts = [Start(app, r.first_seed + k) for k in range(r.starts) for app in r.apps]
-    play = PlayRules(r.group, r.temperature, r.max_new_tokens, r.repeats)
-    rules = SourceRules(r.groups, r.together, r.patience, r.staleness, r.midway, r.step_weight, r.discount, r.std)
+    play = PlayRules(r.group_size, r.temperature, r.max_new_tokens, r.repeats)
+    rules = SourceRules(r.groups_per_update, r.groups_at_once, r.patience, r.staleness, r.midway, r.step_weight, r.discount, r.std)
     kind, others = RolloutSource, r.workers or r.listen
     if engine and others: raise ValueError("engine: rft.workers and rft.listen name others that play; leave out one or the other")
-    if others: kind = partial(WorkedSource, workers=r.workers, room=2*r.groups, deadline=r.deadline)
+    if others: kind = partial(WorkedSource, workers=r.workers, room=2*r.groups_per_update, deadline=r.deadline)
     if engine: kind = partial(EngineSource, engine=engine, weights=actor_weights, deadline=r.deadline,
                               play_start=partial(play_start, config.model_dump_json()))
     return kind(starts, fmt, play, rules, RFT_REWARDS[r.reward], config.training.seed, r.replay)
@@ -176,7 +176,7 @@ class RftTrainer(Trainer):
 def less_memory(self: RftTrainer) -> str:
     "Which settings make the same steps in less memory."
     n = self.config.training.per_device_train_batch_size
-    if n == 1: return "One prompt is learnt from at a time already; lower rft.group, or use a smaller model"
+    if n == 1: return "One prompt is learnt from at a time already; lower rft.group_size, or use a smaller model"
     return f"training.per_device_train_batch_size={n//2} makes the same steps in less memory"
 
 @patch
@@ -340,7 +340,7 @@ def _check_rft(config: TrainingConfig):
     cfg, rft = config.training, config.rft
     if not cfg.max_steps: raise ValueError("training.max_steps: is not set; say how many updates, such as 60")
     for key, why in dict(processes="learning has one process; --engine and rft.workers are for playing",
-                         gradient_accumulation_steps="rft.groups says how many answers an update has").items():
+                         gradient_accumulation_steps="rft.groups_per_update says how many answers an update has").items():
         if (n := getattr(cfg, key)) not in (1, type(cfg).model_fields[key].default):
             raise ValueError(f"training.{key}: {n} is not heeded here: {why}; leave it out")
     for section, keys in dict(training=("labels", "num_train_epochs"), logging=("eval_path",)).items():
