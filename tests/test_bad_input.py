@@ -224,7 +224,7 @@ def test_config_with_a_value_of_another_kind(tmp_path):
 
 
 def test_the_config_that_mobile_env_publishes(tmp_path):
-    pytest.importorskip("fastapi", reason='pip install "oaml[serve]"')
+    pytest.importorskip("starlette", reason='pip install "oaml[serve]"')
     from oaml.devices.serve import load_daemon_config
     path = tmp_path/"android-envd.conf.yaml"
     path.write_text("adb_path: ~/Android/Sdk/platform-tools/adb\navd_name: Pixel_2\nandroid_avd_home: ~/.android/avd\n"

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
-for needed in ("fastapi", "uvicorn", "httpx"): pytest.importorskip(needed, reason='needs pip install "oaml[serve]"')
+for needed in ("starlette", "uvicorn", "httpx"): pytest.importorskip(needed, reason='needs pip install "oaml[serve]"')
 
 from oaml.devices.chromium import PageDevice
 from oaml.devices.connection import Chromium, missing_browser

@@ -42,8 +42,9 @@ from oaml.envs.openenv import serve_openenv
 from oaml.tasks.task_env import TaskEnv, TaskFailure, prepare
 from oaml.tasks.definition import AppScreen, EventNode, EventSlots, EventSource, ResponseEvent, SetupStep, Task, load_task, to_textproto
 from oaml.tasks.vision import TreeTextModel
-from oaml.envs.wrappers import (ActionReader, BaseWrapper, DiscreteAction, GymInterface, ImageRescale, Recorder, TapAction,
+from oaml.envs.wrappers import (BaseWrapper, DiscreteAction, GymInterface, ImageRescale, TapAction,
                                 TextAction, VhIo)
+from oaml.ingest.recorder import ActionReader, Recorder
 from oaml.ingest.store import load_sessions
 
 LOGIN = load_task(Path(oaml.tasks.__file__).parent/"task_files"/"login.textproto")
@@ -350,7 +351,7 @@ def test_recorder_of_an_episode_that_its_first_screen_ends(tmp_path, by_hand):
     last = env.step(dict(action_type=0, touch_position=(.5, .5)) if by_hand else Action("wait"))
     assert (first.last(), last.last(), last.discount, env.step("anything").first()) == (False, True, 1., True)
     env.close()
-    assert [(e.steps, e.meta["ended"]) for e in env.episodes] == [([], "truncated"), ([], "left")]
+    assert [(e.steps, e.meta["ended"]) for e in env.session.episodes] == [([], "truncated"), ([], "left")]
 
 
 @pytest.mark.parametrize("wrap", [BaseWrapper, TapAction, TextAction, VhIo, DiscreteAction, Recorder])
@@ -508,7 +509,7 @@ def talk(ws, kind, **data):
 
 @pytest.fixture
 def connect():
-    pytest.importorskip("fastapi", reason='pip install "oaml[serve]"')
+    pytest.importorskip("starlette", reason='pip install "oaml[serve]"')
     return pytest.importorskip("websockets.sync.client", reason='pip install "oaml[serve]"').connect
 
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-for needed in ("fastapi", "uvicorn", "httpx", "websockets"): pytest.importorskip(needed, reason='needs pip install "oaml[serve]"')
+for needed in ("starlette", "uvicorn", "httpx", "websockets"): pytest.importorskip(needed, reason='needs pip install "oaml[serve]"')
 pytest.importorskip("resource", reason="a limit on open files is POSIX's")
 
 import httpx

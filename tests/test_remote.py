@@ -23,7 +23,7 @@ from random import Random
 
 import pytest
 
-for needed in ("fastapi", "uvicorn", "httpx"): pytest.importorskip(needed, reason='needs pip install "oaml[serve]"')
+for needed in ("starlette", "uvicorn", "httpx"): pytest.importorskip(needed, reason='needs pip install "oaml[serve]"')
 
 import httpx
 import numpy as np

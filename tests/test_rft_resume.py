@@ -37,7 +37,7 @@ def run(out_dir, kill=None):
     if list(Path(out_dir).glob("checkpoint-*")):  # a resumed run gets other new weights: nothing may come from them
         with torch.no_grad(): [p.normal_() for p in adapter.trainable_parameters()]
     config = TrainingConfig.model_validate(dict(
-        prompt=dict(precision=2), rft=dict(apps=["login"], starts=4, group=3, groups=1, together=3, max_new_tokens=3, loss="dapo"),
+        prompt=dict(precision=2), rft=dict(apps=["login"], starts=4, group_size=3, groups_per_update=1, groups_at_once=3, max_new_tokens=3, loss="dapo"),
         training=dict(max_steps=STEPS, learning_rate=1e-2, threads=1, seed=3), logging=dict(logging_steps=1, save_steps=SAVE)))
     source = rollout_source(config, config.prompt.prompt_format())
     source.reward, source.limit.least = paid_by_chance, 2
@@ -165,7 +165,7 @@ def test_three_updates_by_the_command(tmp_path):
     from oaml.scripts.cli import app
     from oaml.training.checkpoints import read_metrics
     config = Path(__file__).parents[1]/"configs/rft.yaml"
-    keys = dict(output_dir=tmp_path/"run", apps="[login]", starts=6, group=3, groups=1, together=2, temperature=1.5)
+    keys = dict(output_dir=tmp_path/"run", apps="[login]", starts=6, group_size=3, groups_per_update=1, groups_at_once=2, temperature=1.5)
     keys = {k if k == "output_dir" else f"rft.{k}": v for k, v in keys.items()} | {"training.max_steps": 3, "logging.eval_episodes": 0}
     done = CliRunner().invoke(app, ["rft", str(config), *(x for k, v in keys.items() for x in ("--set", f"{k}={v}"))])
     assert done.exit_code == 0, done.output

@@ -30,8 +30,8 @@ def pieces():
     "What a source is made of, on both ends."
     from oaml.datasets.prompts import PromptFormat
     from oaml.runtime.rollouts import PlayRules, SourceRules, Start
-    return ([Start("login", 600_000 + k) for k in range(4)], PromptFormat(), PlayRules(group=4, repeats=2),
-            SourceRules(groups=2, together=1, staleness=1, patience=100), by_chance)
+    return ([Start("login", 600_000 + k) for k in range(4)], PromptFormat(), PlayRules(group_size=4, repeats=2),
+            SourceRules(groups_per_update=2, groups_at_once=1, staleness=1, patience=100), by_chance)
 
 
 def play(address, key):
@@ -67,12 +67,12 @@ def test_a_killed_worker_is_done_without():
 
 def test_a_worker_ends_with_its_learner():
     from oaml.runtime.workers import RolloutServer, WorkedSource
-    with WorkedSource(*pieces(), workers=0, room=2, deadline=300) as source, RolloutServer(source, lambda actor: b"w", key=KEY) as server:
+    source = WorkedSource(*pieces(), workers=0, room=2, deadline=300)
+    with RolloutServer(source, lambda actor: b"w", key=KEY) as server, source:  # as `scripts.rft.workers_of` has them
         worker = begin(server.address)
         source.next_groups(Dice(), 0)
-        source.close()
-        worker.join(120)
-        assert worker.exitcode == 0
+    worker.join(10)
+    assert worker.exitcode == 0
 
 
 def dice_group(weights, version, start, limit, seed):

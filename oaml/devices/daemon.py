@@ -27,7 +27,7 @@ import time
 import traceback
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Executor, Future
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -399,8 +399,8 @@ async def answer_once(self: NumberedRequests,
         if number == self.number and not self.delivered: self.delivered = not await has_left(request)
 
 # %% ../../nbs/04q_devices.daemon.ipynb #0e82d246
-class SerialThread:
-    "One thread in which calls are made in turn."
+class SerialThread(Executor):
+    "One thread in which calls are made in turn; unlike a `ThreadPoolExecutor`'s, one that hangs keeps no process from ending."
     def __init__(self,
         name: str, # of the thread
     ):
@@ -409,12 +409,12 @@ class SerialThread:
 
     def _run(self):
         while job := self._jobs.get():
-            do, future = job
+            do, args, kwargs, future = job
             if future.set_running_or_notify_cancel():
-                try: future.set_result(do())
+                try: future.set_result(do(*args, **kwargs))
                 except BaseException as e: future.set_exception(e)
             self._done += 1
-            del job, do, future  # or the last call's objects live until the next
+            del job, do, args, kwargs, future  # or the last call's objects live until the next
 
     @property
     def busy(self) -> bool:
@@ -422,14 +422,20 @@ class SerialThread:
         return self._done < self._asked
 
     def submit(self,
-        do: Callable[[], Any], # what to call
-    ) -> Future:               # of what it gives
+        do: Callable, # what to call
+        /,
+        *args,        # with these
+        **kwargs,     # and these
+    ) -> Future:      # of what it gives
         "Call it after what was asked before."
         self._asked += 1
-        self._jobs.put((do, future := Future()))
+        self._jobs.put((do, args, kwargs, future := Future()))
         return future
 
-    def end(self):
+    def shutdown(self,
+        wait: bool=False,           # unused: nobody waits for what hangs
+        cancel_futures: bool=False, # unused: what was asked before is done
+    ):
         "No more after what was asked before."
         self._jobs.put(None)
 
@@ -495,7 +501,7 @@ async def close(self: Lease) -> None:
     "Give back what is lent, after what is at work; an error of its closing is printed."
     try: await asyncio.wrap_future(self.thread.submit(lambda: self.lent and self.lent.close()))
     except Exception as e: traceback.print_exception(e)
-    self.thread.end()
+    self.thread.shutdown()
 
 # %% ../../nbs/04q_devices.daemon.ipynb #aa04001f
 class LeaseTable:
@@ -723,6 +729,7 @@ def serve_in_thread(
     thread.start()
     try:
         while not server.server.started and thread.is_alive(): time.sleep(.002)
+        if not server.server.started: raise RuntimeError(f"{name}: the server did not start; its log says why")
         yield server
     finally:
         server.stop()

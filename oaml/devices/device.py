@@ -15,7 +15,7 @@ import os
 import struct
 import threading
 import zlib
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ import numpy as np
 
 from ..schemas.sessions import Action, Observation
 from ..ui.events import Event
-from ..ui.layout import Element
+from ..ui.layout import Element, as_element, plain_element
 
 # %% ../../nbs/04a_devices.device.ipynb #bc0f9cfd
 @dataclass(frozen=True, eq=False)
@@ -68,16 +68,14 @@ def save_observation(
         part = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}.part")  # others may save it too
         part.write_bytes(_png_bytes(frame.image))
         part.replace(path)
-    plain = [{k: v for k, v in asdict(e).items() if v not in ("", None, False)} | dict(box=list(e.box))
-             for e in frame.elements]
-    return Observation(str(path), dict(size=list(frame.size), hash=name, clock=frame.clock, elements=plain) | meta)
+    elements = [plain_element(e) for e in frame.elements]
+    return Observation(str(path), dict(size=list(frame.size), hash=name, clock=frame.clock, elements=elements) | meta)
 
 def recorded_elements(
     observation: Observation, # that `save_observation` made
 ) -> tuple[Element, ...]:     # none if it was recorded without
     "What was on the recorded screen."
-    unsaid = dict(name="")
-    return tuple(Element(**unsaid | e | dict(box=tuple(e["box"]))) for e in (observation.meta or {}).get("elements", ()))
+    return tuple(as_element(e) for e in (observation.meta or {}).get("elements", ()))
 
 # %% ../../nbs/04a_devices.device.ipynb #78505dca
 class Device(Protocol):

@@ -99,6 +99,7 @@ def reset(self: EpisodeDriver,
     draw: bool=True, # False: frames have no pixels, which is faster
 ) -> Transition:
     "Begin the episode of `seed`."
+    self.last = None  # whatever comes of it, the former episode is over
     first = self.begin(self.device.reset(seed, **_how(draw)))
     self.seed = seed
     return first

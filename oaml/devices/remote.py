@@ -23,7 +23,7 @@ from .device import Call, DeviceError
 from .wire import FRAME_TYPE, LARGER, MOST_PIXELS, PORT, FrameFormat, ReceivedFrame, decode_frame, need_serve, to_wire
 from ..schemas.sessions import Action, to_dict
 from ..ui.events import Event
-from ..ui.layout import Element
+from ..ui.layout import Element, as_element
 
 # %% ../../nbs/04o_devices.remote.ipynb #3a481c58
 def daemon_url(
@@ -294,7 +294,7 @@ def close(self: RemoteDevice) -> None:
 @patch
 def read_elements(self: RemoteDevice) -> tuple[Element, ...]:
     "What is on the screen now."
-    return tuple(Element(**e | dict(box=tuple(e["box"]))) for e in self._ask("elements"))
+    return tuple(as_element(e) for e in self._ask("elements"))
 
 @patch
 def manage(self: RemoteDevice,

@@ -33,10 +33,11 @@ from .connection import confined_to, sweep_folders
 from .daemon import (Access, DaemonServer, Lease, LeaseTable, Refusal, ServiceRoute, http_answer, read_body,
                                  read_token, run_foreground, serve_in_process, serve_in_thread, service_app)
 from .device import AdbCommand, Call, DeviceError, Frame, InstallApk, ShellCommand, TaskDevice
-from .wire import (FRAME_TYPE, LARGER, PORT, STRICT, FrameFormat, encode_frame, need_serve,
-                               plain_element, received, sendable, wire_json)
+from .wire import (FRAME_TYPE, LARGER, PORT, STRICT, FrameFormat, encode_frame, need_serve, received,
+                               sendable, wire_json)
 from ..schemas.sessions import Action, from_json, key_problem, nearest, plain_errors
 from ..ui.events import Event, KeyDown
+from ..ui.layout import plain_element
 
 # %% ../../nbs/04r_devices.serve.ipynb #83703cdc
 DEVICE_REQUESTS: dict[str, type] = {}  # route: a record of its fields

@@ -50,12 +50,14 @@ class Budget:
         "US dollars so far; None without prices."
         return self.prices.cost(self.spent) if self.prices else None
 
-    def check(self):
+    def check(self,
+        stored: bool=True, # are the answers kept, to go on with
+    ):
         "Raise BudgetSpent if nothing more may be asked."
         if self.stopped: raise BudgetSpent("stopped: another episode failed")
         if self.max_cost is not None and self.cost >= self.max_cost:
-            raise BudgetSpent(f"max_cost: ${self.cost:.4f} of ${self.max_cost:g} are spent; the answers are stored: go on with "
-                              "--resume and a higher --max-cost")
+            way_out = "the answers are stored: go on with --resume and a higher --max-cost" if stored else "begin again with a higher --max-cost"
+            raise BudgetSpent(f"max_cost: ${self.cost:.4f} of ${self.max_cost:g} are spent; {way_out}")
 
     def add(self,
         usage: Usage|None, # of one answer; None: the server did not say. ValueError then, if there is a limit
@@ -112,7 +114,7 @@ def _answer(self: EpisodeAnswers, sample: dict, *how) -> str:
 @patch
 def _ask(self: EpisodeAnswers, question: str, sample: dict, *how):
     "Ask the model and store the answer."
-    self.budget.check()
+    self.budget.check(self.file is not None)
     answer = self.adapter.ask(sample, *how)
     self.rows.append(dict(question=question, text=answer.text, usage=answer.usage and asdict(answer.usage)))
     if self.file: write_atomic(self.file, json.dumps(self.names | dict(answers=self.rows), indent=1).encode())
@@ -206,9 +208,16 @@ def spending(
     "Tokens and US dollars of all `episodes`."
     usages, costs = [e.usage for e in episodes], [e.cost for e in episodes]
     total = sum(usages, Usage()) if usages and None not in usages else None
+    return _spent(total, sum(costs) if costs and None not in costs else None)
+
+def _spent(total: Usage|None, cost: float|None) -> dict:
     return dict(input_tokens=total and total.input + total.cache_read + total.cache_write,
-                cached_tokens=total and total.cache_read, output_tokens=total and total.output,
-                cost=sum(costs) if costs and None not in costs else None)
+                cached_tokens=total and total.cache_read, output_tokens=total and total.output, cost=cost)
+
+@patch
+def columns(self: Budget) -> dict:
+    "What was spent so far, as columns of a results row."
+    return _spent(self.spent, self.cost)
 
 # %% ../../nbs/15i_evals.hosted.ipynb #15dd9039
 def is_hosted(

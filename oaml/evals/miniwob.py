@@ -129,7 +129,8 @@ def evaluate_miniwob(
         runs = {task: pages.play(agent, task, seeds, bar=bar) if task in played else [] for task in tasks}
     names = dict(suite=MINIWOB_SUITE, split=split, first=first, agent=agent.name)
     rows = [_task_row(task, mine, **names) for task, mine in runs.items()]
-    return rows + [mean_row(rows) | dict(tasks=sum(r["success"] is not None for r in rows))], runs
+    spent = agent.budget.columns() if hasattr(agent, "budget") else {}  # a hosted model
+    return rows + [mean_row(rows) | dict(tasks=sum(r["success"] is not None for r in rows)) | spent], runs
 
 def _plays(agent: Agent, task: str) -> bool:
     "Can it play the task at all? Only the oracle may say no."

@@ -286,7 +286,7 @@ def load_agent(
         if not known: raise ValueError(f"agent: {name} has nothing to copy from: " + ("episodes is empty" if episodes is not None else
                                        f"no application of {suite.name} may be trained on"))
         return COPYING[name](known)
-    if name == "nano" and not Path(name).exists(): return PolicyAgent(load_policy("nano"), "nano")
+    if name == "nano": return PolicyAgent(load_policy("nano"), "nano")
     if not Path(name).is_dir():
         raise FileNotFoundError(f"agent: {name!r} is neither one of {', '.join(AGENTS)}, nor anthropic:MODEL or "
                                 "openai:MODEL, nor a folder")

@@ -8,7 +8,6 @@ __all__ = ['TASK_KINDS', 'TASKS', 'ALL_TASKS', 'TRANSFER_TASKS', 'BARE', 'PREPAR
            'missing_pages', 'MiniwobDevice', 'task_budget']
 
 # %% ../../nbs/07a_miniwob.device.ipynb #ff71d86a
-import difflib
 import math
 import re
 from collections.abc import Iterable
@@ -25,7 +24,7 @@ from ..devices.chromium import REOPENED, PageDevice
 from ..devices.connection import Chromium, missing_browser
 from ..devices.tab import EMPTY_CLIPBOARD
 from ..devices.device import Call, ClearCache, DeviceError, ForceStop, Frame, StartActivity, StartIntent
-from ..schemas.sessions import DEVICE_BUTTONS
+from ..schemas.sessions import DEVICE_BUTTONS, nearest
 from ..ui.events import DOUBLE_MS, Event, KeyDown, PointerDown, PointerMove, PointerUp, Tick
 
 # %% ../../nbs/07a_miniwob.device.ipynb #511c8837
@@ -63,8 +62,7 @@ def known_task(
 ) -> str:      # the same
     "Raise ValueError with the nearest name if there is no such task."
     if task in ALL_TASKS: return task
-    near = difflib.get_close_matches(task, ALL_TASKS, 3, .5)
-    raise ValueError(f"miniwob: there is no task {task!r}" + (f"; did you mean {' or '.join(near)}?" if near else
+    raise ValueError(f"miniwob: there is no task {task!r}" + (nearest(task, ALL_TASKS) or
                      f"; the names are oaml.miniwob.device.ALL_TASKS, such as {TASKS[0]}"))
 
 # %% ../../nbs/07a_miniwob.device.ipynb #62e18943

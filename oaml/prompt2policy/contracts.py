@@ -110,7 +110,7 @@ class LoopConfig(StrictRecord):
     "How a session runs: who writes, what is trained, when it ends."
     env_id: str = Field("HalfCheetah-v5", max_length=200) # where the policy acts
     llm: LLMKind = "anthropic"                    # who writes rewards and judges
-    model: str = Field("", max_length=200)        # the model's name; "": the provider's default here
+    model: str = Field("", max_length=200)        # the model's name, which the providers want
     max_iterations: int = Field(5, ge=1, le=100)  # rounds of write, train, judge
     seeds: list[int] = Field([1, 2, 3], min_length=1, max_length=64) # one training each
     pass_threshold: float = Field(.7, ge=0, le=1) # of the judgment: the lower bound of its interval must exceed it

@@ -235,7 +235,9 @@ def train_nano(
     config: TrainConfig,     # how
 ) -> TrainSummary|None:      # None if it failed: the status says why
     "Train one seed and write everything down; a run that is complete is only read. One that is stopped begins anew the next time."
-    if summary := record.finished_run(config, source): return summary
+    if summary := record.finished_run(config, source):
+        record.set_status("completed")  # perhaps it was killed before it could say so
+        return summary
     record.begin_run(config, source)
     try:
         check_practice(config)

@@ -268,7 +268,7 @@ def train(self: MujocoLab,
 ) -> IterationAggregation:
     "PPO for each seed, in a process of its own."
     config = RunConfigEntry(config_id="base", train=TrainConfig(**iteration.read_config()))
-    return LocalTrainer(iteration).train([config], list(seeds))
+    return LocalTrainer(iteration, stopped=lambda: (iteration.path.parent/"stop").exists()).train([config], list(seeds))
 
 @patch
 def replay(self: MujocoLab,
@@ -388,7 +388,7 @@ def _describe(self: Loop, it: IterationRecord): it.save_reward_spec(self.lab.rew
 @patch
 def _configure(self: Loop, it: IterationRecord, n: int):
     if n == 1:
-        config = self.config.train or self.lab.preset()
+        config = self.config.train or (self.lab.preset() if self.config.use_zoo_preset else TrainConfig())
         steps = self.config.total_timesteps or config.total_timesteps
         return it.save_config(config.model_copy(update=dict(env_id=self.config.env_id, total_timesteps=steps)))
     revision = read_revision(IterationRecord(self.session.path/f"iter_{n - 1}"))
@@ -511,6 +511,7 @@ def run(self: Loop) -> LoopResult:
                 self._derive(stages)
                 stage = next((s for s in stages if not s.path.exists()), None)
                 if stage is None: break
+                if (self.session.path/"stop").exists(): raise KeyboardInterrupt  # somebody wishes it
                 stage.path.parent.mkdir(parents=True, exist_ok=True)
                 stage.make()
         except KeyboardInterrupt: status = "cancelled"

@@ -321,7 +321,7 @@ def _job_page(service: P2PService, job_id: str) -> bytes:
 
 def _case_page(service: P2PService, job_id: str, index: str) -> bytes:
     cases = _job_of(service, job_id).manifest().cases
-    if not (index.isascii() and index.isdigit() and int(index[:9]) < len(cases)): raise Refusal(404, f"{job_id} has {len(cases)} cases, numbered from 0")
+    if not (index.isascii() and index.isdigit() and len(index) < 10 and int(index) < len(cases)): raise Refusal(404, f"{job_id} has {len(cases)} cases, numbered from 0")
     return _session_page(service, cases[int(index)])
 
 def _tab(service: P2PService, path: str) -> bytes:

@@ -102,12 +102,13 @@ class MlpPolicy:
     layers: list[tuple[np.ndarray, np.ndarray]] # weights (out, in) and biases; tanh between them
     mean: np.ndarray                            # of observations in training
     std: np.ndarray                             # their deviation
+    limit: float=10.                            # of normalised observations, as in training
 
     def __call__(self,
         obs: np.ndarray, # (n, observation)
     ) -> np.ndarray:     # (n, action), not clipped
         "Actions without exploration."
-        x = np.clip((obs - self.mean)/self.std, -10, 10)
+        x = np.clip((obs - self.mean)/self.std, -self.limit, self.limit)
         for k, (w, b) in enumerate(self.layers):
             x = x@w.T + b
             if k + 1 < len(self.layers): x = np.tanh(x)
@@ -118,7 +119,7 @@ class MlpPolicy:
     ) -> None:
         "Write the arrays."
         arrays = {f"{name}{k}": a for k, layer in enumerate(self.layers) for name, a in zip("wb", layer)}
-        save_arrays(path, dict(arrays, mean=self.mean, std=self.std))
+        save_arrays(path, dict(arrays, mean=self.mean, std=self.std, limit=np.array(self.limit)))
 
 # %% ../../nbs/17g_prompt2policy.training.ipynb #b3a2efd8
 def load_mlp_policy(
@@ -126,7 +127,8 @@ def load_mlp_policy(
 ) -> MlpPolicy:
     "The policy again. Raises OSError or ValueError."
     with np.load(path, allow_pickle=False) as f:
-        return MlpPolicy([(f[f"w{k}"], f[f"b{k}"]) for k in range(sum(n.startswith("w") for n in f))], f["mean"], f["std"])
+        layers = [(f[f"w{k}"], f[f"b{k}"]) for k in range(sum(n.startswith("w") for n in f))]
+        return MlpPolicy(layers, f["mean"], f["std"], float(f["limit"]) if "limit" in f else 10.)  # older files have none
 
 def save_arrays(
     path: Path,                   # ends in .npz
@@ -248,8 +250,8 @@ def mlp_policy(
     net = [m for m in model.policy.mlp_extractor.policy_net if hasattr(m, "weight")] + [model.policy.action_net]
     layers = [tuple(p.detach().double().numpy().copy() for p in (m.weight, m.bias)) for m in net]
     zero, one = np.zeros(layers[0][0].shape[1]), np.ones(layers[0][0].shape[1])
-    if not venv.norm_obs: return MlpPolicy(layers, zero, one)
-    return MlpPolicy(layers, venv.obs_rms.mean.copy(), np.sqrt(venv.obs_rms.var + venv.epsilon))
+    if not venv.norm_obs: return MlpPolicy(layers, zero, one, np.inf)
+    return MlpPolicy(layers, venv.obs_rms.mean.copy(), np.sqrt(venv.obs_rms.var + venv.epsilon), venv.clip_obs)
 
 # %% ../../nbs/17g_prompt2policy.training.ipynb #80f3eb53
 class TrainingCancelled(Exception):
@@ -371,7 +373,9 @@ def run_training(
     stopped: Callable[[], bool]=lambda: False, # asked after each update
 ) -> TrainSummary|None:       # None if it failed or was stopped: the status says why
     "Train one seed and write everything down; a run that is complete is only read. Raises RecordError for a folder with something else."
-    if summary := record.finished_run(config, source): return summary
+    if summary := record.finished_run(config, source):
+        record.set_status("completed")  # perhaps it was killed before it could say so
+        return summary
     record.begin_run(config, source)
     try:
         if get_simulator(config.env_id).name != "mujoco": raise EngineError(f"{config.env_id}: PPO trains MuJoCo environments only")
@@ -422,7 +426,7 @@ def run_one(self: LocalTrainer,
     config: TrainConfig,     # with its seed
 ) -> None:
     "Run the executor in a process of its own; its status is in the record when this returns."
-    if record.summary_path.exists(): return
+    if record.summary_path.exists(): return record.set_status("completed")
     if self.stopped(): return record.set_status("cancelled")
     config_path = self.iteration.path/f"{record.iteration_id}.json"
     write_record(config_path, config)

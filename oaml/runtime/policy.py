@@ -92,7 +92,7 @@ class AgentPolicy:
             if not hasattr(adapter, "model"):
                 raise ValueError(f"device: {type(adapter).__name__} stays where it is; use load_policy(folder, {device!r})")
             adapter.model.to(device)
-            adapter.device = device
+            adapter.device = adapter.model.device
         self.adapter, self.fmt, self.max_new_tokens, self.retries = adapter, fmt, max_new_tokens, retries
         self.memory = ScreenMemory()
 

@@ -111,13 +111,13 @@ def screen_anchor(
 @dataclass(frozen=True)
 class PlayRules:
     "How rollouts are played."
-    group: int=8             # rollouts from one start, 2 or more
+    group_size: int=8        # rollouts from one start, 2 or more
     temperature: float=1.    # sampling temperature, above 0
     max_new_tokens: int=64   # where an answer without end is cut
     repeats: int=3           # times that one screen may be seen before the rollout is over
 
     def __post_init__(self):
-        for name, least in dict(group=2, max_new_tokens=1, repeats=1).items():
+        for name, least in dict(group_size=2, max_new_tokens=1, repeats=1).items():
             if (n := getattr(self, name)) < least: raise ValueError(f"{name}: {n} is fewer than {least}")
         if not 0 < self.temperature < math.inf: raise ValueError(f"temperature: {self.temperature} is not a number above 0")
 
@@ -176,8 +176,8 @@ def play_groups(
         driver = open_start(start)
         if driver.presatisfied or driver.over: raise ValueError(f"{start}: its goal holds already, or its episode is over")
         steps = limit(start) or driver.budget - len(start.before)
-        rollouts = [Rollout(start, driver.device.goal.text, version) for _ in range(rules.group)]
-        live += [LiveRollout(d, r, steps) for d, r in zip(branch(driver, rules.group), rollouts)]
+        rollouts = [Rollout(start, driver.device.goal.text, version) for _ in range(rules.group_size)]
+        live += [LiveRollout(d, r, steps) for d, r in zip(branch(driver, rules.group_size), rollouts)]
         groups.append(RolloutGroup(rollouts))
     for k in count():
         if not (live := [r for r in live if not r.rollout.why]): break
@@ -333,7 +333,7 @@ class SuccessReplay:
     ) -> RolloutGroup:       # mixed, if there was a success to put into it
         "Keep a success of the group, or put a kept one into a group without."
         start, won = group.rollouts[0].start, [r for r in group.rollouts if r.success]
-        if won and self.size:
+        if won and self.size and not start.before:  # starts midway come from a success that is kept
             self.stored.pop(start, None)
             self.stored[start] = min(won, key=lambda r: len(r.steps))
             while len(self.stored) > self.size: self.stored.popitem(last=False)
@@ -402,8 +402,8 @@ def unpack_groups(
 @dataclass(frozen=True)
 class SourceRules:
     "How a source chooses and what it keeps."
-    groups: int=4          # mixed groups in an update
-    together: int=4        # groups played at the same time
+    groups_per_update: int=4 # mixed groups in an update
+    groups_at_once: int=4    # groups played at the same time
     patience: int=8        # rounds of play after which an update takes what there is
     staleness: int=1       # updates between drawing and learning, at most
     midway: float=0.       # share of the groups that begin within a kept success
@@ -435,13 +435,13 @@ class RolloutSource:
         return json.loads(json.dumps(asdict(self.fmt) | asdict(self.play) | dict(reward=paid)))
 
 NO_MIXED = ("all {dropped} groups of {rounds} rounds were uniform ({won:.0%} of their rollouts succeeded): nothing to compare. "
-            "Raise rft.temperature or rft.group, practise another application, or begin with a better model")
+            "Raise rft.temperature or rft.group_size, practise another application, or begin with a better model")
 
 # %% ../../nbs/14b_runtime.rollouts.ipynb #83db6622
 @patch
 def starts_now(self: RolloutSource) -> list[Start]:
     "Where the next round begins."
-    chosen = self.sampler.choose(self.rules.together)
+    chosen = self.sampler.choose(self.rules.groups_at_once)
     return [self.replay.midway(s, self.rng) if self.rng.random() < self.rules.midway else s for s in chosen]
 
 @patch
@@ -483,17 +483,17 @@ def drop_stale(self: RolloutSource,
 def next_groups(self: RolloutSource,
     actor,        # has `draw`
     version: int, # of its weights, which are those that learn
-) -> list[RolloutGroup]: # mixed ones, `rules.groups` at most
+) -> list[RolloutGroup]: # mixed ones, `rules.groups_per_update` at most
     "Groups for the next update. Raises RuntimeError if round after round all groups are uniform."
     self.drop_stale(version)
     before, rounds = self.counts.copy(), 0
-    while len(self.queue) < self.rules.groups and rounds < self.rules.patience:
+    while len(self.queue) < self.rules.groups_per_update and rounds < self.rules.patience:
         self.play_round(actor, version)
         rounds += 1
     if not self.queue:
         new = self.counts - before
         raise RuntimeError(NO_MIXED.format(dropped=new["dropped_uniform"], rounds=rounds, won=new["success"]/max(new["rollouts"], 1)))
-    taken, self.queue = self.queue[:self.rules.groups], self.queue[self.rules.groups:]
+    taken, self.queue = self.queue[:self.rules.groups_per_update], self.queue[self.rules.groups_per_update:]
     return taken
 
 @patch
@@ -505,6 +505,11 @@ def experiences(self: RolloutSource,
     return [x for g in groups for x in group_experiences(g, r.step_weight, r.discount, r.std)]
 
 # %% ../../nbs/14b_runtime.rollouts.ipynb #546de3f2
+@patch
+def counts_now(self: RolloutSource) -> Counter:
+    "A copy of what was counted so far."
+    return self.counts.copy()
+
 @patch
 def state(self: RolloutSource) -> dict: # of plain values and tensors
     "All that the next rollouts depend on: generators, the queue, kept successes, shares of successes, lengths."
@@ -562,7 +567,7 @@ def play_chain(
         further = []
         for at, earlier in paths:
             record = record_at(at, dict(earlier))
-            drawn = actor.draw([ask(record)], rules.group, rules.temperature, (seed*1_009 + k) % 2**31, rules.max_new_tokens)[0]
+            drawn = actor.draw([ask(record)], rules.group_size, rules.temperature, (seed*1_009 + k) % 2**31, rules.max_new_tokens)[0]
             scores = [float(score(d.text, record)) for d in drawn]
             advantages = group_advantages(torch.tensor(scores), std).tolist()
             links += [ChainLink(at, record["step_id"], d, s, a, earlier) for d, s, a in zip(drawn, scores, advantages)]

@@ -11,6 +11,7 @@ __all__ = ['AGENTCPM_GRID', 'AGENTCPM_TAP_MS', 'AGENTCPM_STATUS', 'AGENTCPM_FORM
 import json
 from functools import lru_cache
 
+from .actions import writable_text
 from .arguments import check_arguments
 from .dialects import DIALECTS, MAX_WAITS, NOOP_MS, Dialect, DialectError, json_object, typed_actions
 from .sessions import Action
@@ -218,11 +219,9 @@ def agentcpm_response(
     try:
         acts = AgentCPM(compat).parse(text, (AGENTCPM_GRID, AGENTCPM_GRID))
         if len(acts) > 1: raise DialectError(f"{len(acts)} actions, {acts[0]!r} and others; one is done at a time")
-    except DialectError as e:
-        clean = lambda t: t.encode("utf-8", "backslashreplace").decode()
-        return Action("failed", raw=dict(text=clean(text), reason=clean(str(e)))), None
+    except DialectError as e: return Action("failed", raw=dict(text=writable_text(text), reason=writable_text(str(e)))), None
     thought = (read_json5_answer if compat else json_object)(text).get("thought")
-    return acts[0], (thought or "").encode("utf-8", "backslashreplace").decode().strip() or None
+    return acts[0], writable_text(thought or "").strip() or None
 
 # %% ../../nbs/00f_schemas.agentcpm.ipynb #c5519e40
 DIALECTS[AgentCPM.name] = AgentCPM()

@@ -544,7 +544,8 @@ class AnthropicComputer(JsonLines):
                '{"action": "left_click", "coordinate": [1, "2"]}', '{"action": "hold_key", "text": "a", "duration": 1}',
                '{"action": "scroll", "coordinate": [1, 2], "scroll_direction": "in", "scroll_amount": 3}',
                '{"action": "scroll", "coordinate": [1, 2], "scroll_direction": "up", "scroll_amount": 1e9}',
-               '{"action": "wait", "duration": 0.5}', '{"action": "type", "text": ""}', '{"action": "key", "text": "nokey"}')
+               '{"action": "wait", "duration": 0.5}', '{"action": "type", "text": ""}', '{"action": "key", "text": "nokey"}',
+               '{"action": "key", "text": " "}')
 
     def _write(self, action, size): return _quoted(dict(zip(("action", "coordinate"), self._name_and_place(action, size)))
                                                    | self._more(action, size))
@@ -562,8 +563,9 @@ class AnthropicComputer(JsonLines):
             return [Action("drag", *start, x2=place[0], y2=place[1])]
         if name == "type": return typed_actions(_text(fields["text"], "text"))
         if name == "key":
-            times = _whole(fields.get("repeat", 1), MAX_WAITS, "repeat")
-            return [from_desktop_key(k) for k in _text(fields["text"], "text").split()]*times
+            times, keys = _whole(fields.get("repeat", 1), MAX_WAITS, "repeat"), _text(fields["text"], "text").split()
+            if not keys: raise DialectError(f"text: {fields['text']!r} names no key; a blank is space")
+            return [from_desktop_key(k) for k in keys]*times
         if name == "wait": return [Action("wait")]*_whole(fields["duration"], MAX_WAITS, "duration")
         clicks = _whole(fields["scroll_amount"], SCROLL_CLICKS*MAX_SCROLL_SCREENS, "scroll_amount")
         dx, dy = _choice(fields, "scroll_direction", _WHEEL)

@@ -20,6 +20,7 @@ from dataclasses import field, fields
 from functools import cache, wraps
 from html import escape
 from io import BytesIO
+from pathlib import PureWindowsPath
 from typing import Annotated, Any, Literal, get_args
 
 from PIL import Image
@@ -355,11 +356,15 @@ def _known_version(version: str) -> str:
         raise _wrong(f"{_short(version)} is not {SCHEMA_VERSION!r}, the version of the record that this oaml reads")
     return version
 
+def _file_name(id: str) -> str:
+    if PureWindowsPath(id).name != id or "\0" in id: raise _wrong(f"{_short(id)} is no file's name, which a session's id is too; leave out / and \\")
+    return id
+
 @plain_errors
 @dataclass(config=_PLAIN, repr=False)
 class Session:
     "Episodes that belong together, and the version of the record that they are written in."
-    id: Name                    # unique among the sessions of a data set
+    id: Annotated[Name, AfterValidator(_file_name)] # unique among the sessions of a data set, and the name of its file
     episodes: list[Episode]     # no two with the same id
     meta: Meta|None=None        # anything else, JSON only: seed, versions
     schema_version: Annotated[Text, AfterValidator(_known_version)]=SCHEMA_VERSION # refused if another

@@ -344,7 +344,7 @@ def leaderboard_command(
 ):
     """One **table** of many evaluations: the agents of each suite, the best first.
 
-    Example: `oaml leaderboard experiments/*`.
+    Example: `oaml leaderboard experiments/*/results.json`.
     """
     from oaml.evals.leaderboard import leaderboard as collect, leaderboard_table
     typer.echo(leaderboard_table(_mendable(collect, runs=runs, suite=suite)))
@@ -548,16 +548,16 @@ def data_export(
 def _prompt_format(agent: str|None, changes: list[str]):
     "An agent's prompt format, or the usual one, with `changes`. Raises ValueError."
     from dataclasses import fields
-    import yaml
     from oaml.datasets.prompts import PromptFormat, read_prompt_format
     from oaml.models.cards import read_card
     from oaml.nano.files import shipped_nano
+    from oaml.training.config import read_yaml
     card = read_card(shipped_nano() if agent == "nano" else agent) if agent else {}
     given, known = [c.partition("=") for c in changes], [f.name for f in fields(PromptFormat)]
     for key, equals, _ in given:
         if key not in known or not equals:
             raise ValueError(f"--set {key}: give key=value, the keys are {', '.join(known)}")
-    return read_prompt_format((card.get("prompt_format") or {}) | {key: yaml.safe_load(value) for key, _, value in given}, agent or "--set")
+    return read_prompt_format((card.get("prompt_format") or {}) | {key: read_yaml(value, f"--set {key}") for key, _, value in given}, agent or "--set")
 
 # %% ../../nbs/18i_scripts.cli.ipynb #f4e4857a
 @data.command("import")

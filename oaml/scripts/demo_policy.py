@@ -46,7 +46,7 @@ def training_screens(
     agent: str,             # a baseline's name or the folder of a trained agent
 ) -> list[tuple[int, int]]: # width and height, pixels; empty for a baseline, and where nobody wrote them down
     "The sizes of the screens that an agent learnt from. Raises ValueError if its run's data.json is damaged."
-    folder = shipped_nano() if agent == "nano" and not Path(agent).exists() else Path(agent)
+    folder = shipped_nano() if agent == "nano" else Path(agent)
     if not folder.is_dir(): return []
     if sizes := read_card(folder).get("screens"): return [tuple(s) for s in sizes]
     data = folder.absolute().parent/"data.json"

@@ -51,8 +51,10 @@ def episode_ending(
     outcome: Outcome, # of an episode
 ) -> str:
     "How the episode ended, in words."
-    how = "reached, and said so" if outcome.success else "reached, but did not say so" if outcome.reached else \
-        "said done too early" if outcome.actions and outcome.actions[-1].type == "done" else "ran out of steps"
+    said = bool(outcome.actions) and outcome.actions[-1].type == "done"
+    how = {(True, True): "was reached, then undone, before it said done", (True, False): "reached, but did not say so",
+           (False, True): "said done too early", (False, False): "ran out of steps"}[bool(outcome.reached), said]
+    if outcome.success: how = "reached, and said so"
     return f"{how}; {outcome.steps} step{'s' * (outcome.steps != 1)}, the oracle needs {outcome.oracle_steps}"
 
 # %% ../../nbs/18n_scripts.inspect.ipynb #a0df1008

@@ -124,9 +124,6 @@ def benchmark_p2p(
     "Run a table of prompts to the end. Raises RecordError naming the line, or ValueError."
     table = Path(cases).read_text(encoding="utf-8")
     wanted = cases_of_csv(table, session_request("common to all", env, **how), str(cases))
-    for k, case in enumerate(wanted, 2):
-        try: lab_of(case.env_id)
-        except ValueError as e: raise ValueError(f"{cases}, line {k}: {e}") from None
     job = new_job(runs_dir, wanted, Path(cases).name, backend, parallel, prefix="benchmark")
     say(f"{job.path.name}: {len(wanted)} cases; oaml p2p resume {job.path.name} goes on if it is stopped")
     return go_on_with(job, say)

@@ -64,11 +64,11 @@ def rollout_source(
     "Where the rollouts of a run come from."
     r = config.rft
     starts = [Start(app, r.first_seed + k) for k in range(r.starts) for app in r.apps]
-    play = PlayRules(r.group, r.temperature, r.max_new_tokens, r.repeats)
-    rules = SourceRules(r.groups, r.together, r.patience, r.staleness, r.midway, r.step_weight, r.discount, r.std)
+    play = PlayRules(r.group_size, r.temperature, r.max_new_tokens, r.repeats)
+    rules = SourceRules(r.groups_per_update, r.groups_at_once, r.patience, r.staleness, r.midway, r.step_weight, r.discount, r.std)
     kind, others = RolloutSource, r.workers or r.listen
     if engine and others: raise ValueError("engine: rft.workers and rft.listen name others that play; leave out one or the other")
-    if others: kind = partial(WorkedSource, workers=r.workers, room=2*r.groups, deadline=r.deadline)
+    if others: kind = partial(WorkedSource, workers=r.workers, room=2*r.groups_per_update, deadline=r.deadline)
     if engine: kind = partial(EngineSource, engine=engine, weights=actor_weights, deadline=r.deadline,
                               play_start=partial(play_start, config.model_dump_json()))
     return kind(starts, fmt, play, rules, RFT_REWARDS[r.reward], config.training.seed, r.replay)
@@ -150,26 +150,35 @@ class RftTrainer(Trainer):
         training = config.training.model_copy(update=dict(prefetch=False, bf16=bool(config.training.bf16)))
         super().__init__(adapter, source, config.model_copy(update=dict(training=training)), out_dir, evaluate, hooks,
                          rollout_manifest(config), progress)
-        self.given, self.reference, self.rows = config, reference, []
+        self.given, self.reference, self.rows, self.played = config, reference, [], {}
 
     def prepare(self,
         step: int # optimizer step, from 0
     ) -> Window:
         "Play until there is a window, and say how long that took."
-        began, cpu, before = time.perf_counter(), time.process_time(), self.dataset.counts.copy()
+        began, cpu, before = time.perf_counter(), time.process_time(), self.dataset.counts_now()
         self.bar.set_description_str("playing")
         try:
             with threadpool_limits(self.config.training.threads, "blas"):  # NumPy's waiting threads take time from others
                 groups = self.dataset.next_groups(self.adapter.snapshot(), step)
         except RuntimeError as e: raise TrainingError(f"step {step + 1}: {e}") from e
         experiences = self.dataset.experiences(groups)
-        new = Counter({k: v - before[k] for k, v in self.dataset.counts.items()})
+        new = Counter({k: v - before[k] for k, v in self.dataset.counts_now().items()})
         won = f" ({new['success']/new['rollouts']:.0%} of {new['rollouts']} rollouts succeeded)" if new["rollouts"] else ""
         self.bar.set_description_str("learning" + won)
-        self.played = dict(new=new, seconds=time.perf_counter() - began, cpu=time.process_time() - cpu, groups=groups)
+        ages = [step - r.version for g in groups for r in g.rollouts if not r.replayed]
+        now = dict(new=new, seconds=time.perf_counter() - began, cpu=time.process_time() - cpu, groups=groups, ages=ages)
+        self.played = {k: self.played[k] + v for k, v in now.items()} if self.played else now
         return Window(0, [[x.id] for x in experiences], experiences, float(sum(len(x.drawn.ids) for x in experiences)))
 
 # %% ../../nbs/18k_scripts.rft.ipynb #816aefa4
+@patch
+def less_memory(self: RftTrainer) -> str:
+    "Which settings make the same steps in less memory."
+    n = self.config.training.per_device_train_batch_size
+    if n == 1: return "One prompt is learnt from at a time already; lower rft.group_size, or use a smaller model"
+    return f"training.per_device_train_batch_size={n//2} makes the same steps in less memory"
+
 @patch
 def train_step(self: RftTrainer,
     window: Window # from `prepare`
@@ -177,9 +186,11 @@ def train_step(self: RftTrainer,
     "One optimizer step on what was played, or `rft.epochs` of them."
     cfg, rft, began, cpu = self.config.training, self.config.rft, time.perf_counter(), time.process_time()
     if not window.inputs: raise TrainingError(f"step {self.cursor.step + 1}: all advantages of the window are 0")
+    gap = None  # between drawing and learning: later epochs differ by what was learnt, too
     for _ in range(rft.epochs):
         row = policy_gradients(self.adapter, window.inputs, loss_rule(rft), rft.temperature, cfg.per_device_train_batch_size,
                                cfg.bf16, self.reference, self.cursor.step, partial(self.call, "after_micro_batch"))
+        gap = row["gap"] if gap is None else gap
         self.loss, self.grad_norm = row["loss"], self.clip_gradients()
         self.lr = self.schedules[0].get_last_lr()[0]
         self._check_finite(window)
@@ -187,18 +198,16 @@ def train_step(self: RftTrainer,
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
     for schedule in self.schedules: schedule.step()
-    self.learnt = row | dict(seconds=time.perf_counter() - began, cpu=time.process_time() - cpu)
+    self.learnt = row | dict(gap=gap, seconds=time.perf_counter() - began, cpu=time.process_time() - cpu)
 
 # %% ../../nbs/18k_scripts.rft.ipynb #40e54887
 def update_row(
-    played: dict,  # the trainer's `played`
-    learnt: dict,  # the trainer's `learnt`
-    step: int,     # updates before this one
+    played: dict,  # the trainer's `played`: since the last row
+    learnt: dict,  # the trainer's `learnt`: in the last update
 ) -> dict:         # figures by name; None where there is nothing to divide by
-    "What an update has to say."
-    new, groups = played["new"], played["groups"]
+    "What the updates since the last row have to say."
+    new, groups, ages = played["new"], played["groups"], played["ages"]
     share = lambda name, of: new[name]/new[of] if new[of] else None
-    ages = [step - r.version for g in groups for r in g.rollouts if not r.replayed]
     ends = {f"ended_{why}": share(f"ended_{why}", "rollouts") for why in ("done", "steps", "circles")}
     return dict(
         success=share("success", "rollouts"), reward=share("reward", "rollouts"), reached=share("reached", "rollouts"),
@@ -215,7 +224,8 @@ def log_row(self: RftTrainer):
     "A row for the last update; a warning where reward rises and success does not."
     c = self.cursor
     row = dict(loss=c.loss_sum/c.tokens, lr=self.lr, grad_norm=self.grad_norm, samples=c.samples, seconds=round(c.seconds, 3))
-    row |= update_row(self.played, self.learnt, c.step - 1)
+    row |= update_row(self.played, self.learnt)
+    self.played = {}
     self.rows = [r for r in self.rows if r["step"] < c.step] + [dict(row, step=c.step)]
     paid = [r for r in self.rows if r["success"] is not None]
     parted = reward_without_success(paid)
@@ -275,10 +285,10 @@ def workers_of(
 ):
     "Lend a source's rounds as `rft.listen` says, and end its workers afterwards."
     with ExitStack() as stack:
-        if hasattr(source, "close"): stack.enter_context(source)
-        if config.rft.listen:
+        if config.rft.listen:  # it closes last, so that its workers hear that the source is closed
             server = stack.enter_context(RolloutServer(source, actor_weights, config.rft.listen, key or _rft_key()))
-            log.info("workers may join: oaml rft-worker CONFIG --connect %s", server.address)
+            log.warning("workers may join: oaml rft-worker CONFIG --connect %s", server.address)
+        if hasattr(source, "close"): stack.enter_context(source)
         yield
 
 def _rft_key() -> str|None:
@@ -330,9 +340,13 @@ def _check_rft(config: TrainingConfig):
     cfg, rft = config.training, config.rft
     if not cfg.max_steps: raise ValueError("training.max_steps: is not set; say how many updates, such as 60")
     for key, why in dict(processes="learning has one process; --engine and rft.workers are for playing",
-                         gradient_accumulation_steps="rft.groups says how many answers an update has").items():
+                         gradient_accumulation_steps="rft.groups_per_update says how many answers an update has").items():
         if (n := getattr(cfg, key)) not in (1, type(cfg).model_fields[key].default):
             raise ValueError(f"training.{key}: {n} is not heeded here: {why}; leave it out")
+    for section, keys in dict(training=("labels", "num_train_epochs"), logging=("eval_path",)).items():
+        if unheeded := getattr(config, section).model_fields_set.intersection(keys):
+            raise ValueError(f"{section}.{unheeded.pop()}: is not heeded by oaml rft; leave it out")
+    if config.stream: raise ValueError("stream: is not heeded by oaml rft, where the model makes its own data; leave it out")
     if HELD_OUT_APP in {app.split("@")[0] for app in rft.apps}:
         raise ValueError(f"rft.apps: {HELD_OUT_APP} is held out, to measure on an application never trained on")
 

@@ -36,6 +36,8 @@ def sample_of(
     "The sample that is asked about. Raises ValueError naming the field."
     if body.get("stream"): raise ValueError("stream: is not offered; leave it out")
     if body.get("n", 1) != 1: raise ValueError("n: is not offered; ask again instead")
+    for key in ("stop", "response_format", "tools", "logprobs"):
+        if body.get(key): raise ValueError(f"{key}: is not offered; leave it out")
     messages = body.get("messages")
     if not isinstance(messages, list) or not all(isinstance(m, dict) for m in messages): raise ValueError("messages: is no list of messages")
     parts = [_parts(m.get("content"), f"messages[{i}].content") for i, m in enumerate(messages)]
@@ -131,9 +133,12 @@ def completion_of(
     if isinstance(most, bool) or not isinstance(most, int) or most < 1: raise ValueError(f"max_completion_tokens: {most!r} is no number of tokens")
     if not isinstance(temperature, (int, float)) or not 0 <= temperature <= 2: raise ValueError(f"temperature: {temperature!r} is not in [0, 2]")
     if not isinstance(seed, int) or seed < 0: raise ValueError(f"seed: {seed!r} is no whole number, 0 and more")
-    text = adapter.generate_batch([sample_of(body)], min(most, MAX_ANSWER), float(temperature), seed)[0]
+    most = min(most, MAX_ANSWER)
+    text = adapter.generate_batch([sample_of(body)], most, float(temperature), seed)[0]
+    ids = adapter.tokenizer.encode(text, add_special_tokens=False)
+    why = "length" if len(getattr(ids, "ids", ids)) >= most else "stop"  # of tokenizers or of transformers
     return dict(id=f"chatcmpl-{uuid4().hex}", object="chat.completion", created=int(time.time()), model=body["model"],
-                choices=[dict(index=0, finish_reason="stop", message=dict(role="assistant", content=text))])
+                choices=[dict(index=0, finish_reason=why, message=dict(role="assistant", content=text))])
 
 # %% ../../nbs/18j_scripts.serve_model.ipynb #441fab81
 @contextmanager

@@ -106,6 +106,7 @@ def dagger(
         raise ValueError(f"stream.samples: {rounds} rounds need seeds up to {config.stream.seed + rounds*needed}, "
                          f"beyond {first_seed}, where the policy plays")
     out.mkdir(parents=True, exist_ok=True)
+    _check_same_plan(out/"plan.json", dict(episodes=episodes, first_seed=first_seed))
     figures = out/"dagger.json"
     table = json.loads(figures.read_bytes())[:1] if figures.exists() else []  # the row before the first round
     def note(row):
@@ -130,6 +131,13 @@ def dagger(
     return table
 
 # %% ../../nbs/18b_scripts.stages.ipynb #b9049508
+def _check_same_plan(path: Path, plan: dict):
+    "Write down what is played, or raise ValueError if that was something else."
+    before = json.loads(path.read_bytes()) if path.exists() else plan
+    if differ := [f"{k} is {before.get(k)} there and {v} here" for k, v in plan.items() if before.get(k) != v]:
+        raise ValueError(f"{path}: is of another DAgger: {', '.join(differ)}; go on with the same, or choose another output_dir")
+    write_atomic(path, json.dumps(plan).encode())
+
 def _round(config: TrainingConfig, model: str, visits: str|None, further: int, folder: Path) -> TrainingConfig:
     "The config of one round: what came of the last one, what was visited so far, and episodes of its own."
     stream = config.stream.model_copy(update=dict(visits=visits, seed=config.stream.seed + further))

@@ -265,6 +265,7 @@ def train(
 ):                                          # the trainer's `FitResult`; its `agent` is the trained adapter's folder
     "Run a config from data to trained agent. Raises ConfigError, TrainingError or ValueError that say what to change."
     if not isinstance(config, TrainingConfig): config = load_config(config, list(overrides))
+    if config.rft: raise ValueError("rft: the config has such a section, which only oaml rft heeds; leave it out, or use oaml rft")
     check_metric(config)
     from oaml.training.trainer import Trainer
     if config.training.threads: _set_threads(config.training.threads)

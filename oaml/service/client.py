@@ -15,7 +15,7 @@ from typing import Any
 from fastcore.basics import patch
 
 from ..devices.wire import need_serve
-from .records import SampleIndex, TaskOutput, TaskTurn
+from .records import SampleIndex, TaskOutput, TaskTurn, history_after
 from .worker import http_address
 
 # %% ../../nbs/16e_service.client.ipynb #70ac64ef
@@ -131,8 +131,7 @@ class SampleClient:
         content = self.client.ask("POST", route, body, self.number + 1)
         self.number += 1
         self.turn = TaskTurn.from_reply(content.get("env_out", content))
-        new = self.turn.messages
-        self.history = list(new) if new[:len(self.history)] == self.history else self.history + new  # a task may give all each time
+        self.history = history_after(self.history, self.turn.messages, self.turn.full)
 
     def __enter__(self): return self
     def __exit__(self, *_):

@@ -32,15 +32,17 @@ class _PlacedLoader(yaml.SafeLoader):
     source = ""
 
 def _placed_mapping(loader: _PlacedLoader, node: yaml.MappingNode) -> dict:
-    found = {}
-    loader.flatten_mapping(node)  # YAML's <<
-    for key_node, value_node in node.value:
-        key = PlacedKey(key_node.value)
-        key.place = f"{loader.source}, line {key_node.start_mark.line + 1}"
-        if key_node.tag != "tag:yaml.org,2002:str": raise ValueError(f"{key.place}: the key {key} is no text; put it in quotation marks")
-        if key in found: raise ValueError(f"{key.place}: {key} occurs twice")
-        found[key] = loader.construct_object(value_node, deep=True)
-    return found
+    own = [_placed_key(loader, key) for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
+    for n, key in enumerate(own):
+        if key in own[:n]: raise ValueError(f"{key.place}: {key} occurs twice")
+    loader.flatten_mapping(node)  # YAML's <<: what is merged comes first, and what stands here wins
+    return {_placed_key(loader, key): loader.construct_object(value, deep=True) for key, value in node.value}
+
+def _placed_key(loader: _PlacedLoader, node: yaml.Node) -> PlacedKey:
+    key = PlacedKey(node.value)
+    key.place = f"{loader.source}, line {node.start_mark.line + 1}"
+    if node.tag != "tag:yaml.org,2002:str": raise ValueError(f"{key.place}: the key {key} is no text; put it in quotation marks")
+    return key
 
 # %% ../../nbs/16f_service.config.ipynb #351190a7
 _PlacedLoader.add_constructor("tag:yaml.org,2002:map", _placed_mapping)

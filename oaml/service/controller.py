@@ -26,7 +26,7 @@ from fastcore.basics import patch
 from ..devices.daemon import (LOCAL_HOSTS, Access, BareLease, DaemonServer, DirectRoutes, LeaseTable, Refusal, ServiceRoute, http_answer,
                                  request_number, serve_in_thread, service_app)
 from ..schemas.sessions import nearest
-from .records import SampleStatus, nearest_index, plain_text
+from .records import SampleStatus, history_after, nearest_index, plain_text
 from .worker import LastAnswers, http_address, open_server, read_request, session_number
 
 # %% ../../nbs/16d_service.controller.ipynb #fd9e9629
@@ -379,8 +379,7 @@ def old_reply(self: TaskController,
     turn: dict,              # as the worker gave it
 ) -> dict:
     "The turn in AgentBench's words, with all that was said."
-    new = turn.get("messages") or []
-    session.history = new if new[:len(session.history)] == session.history else session.history + new
+    session.history = history_after(session.history, turn.get("messages") or [], turn.get("full"))
     history = [dict(role="agent" if m["role"] == "assistant" else "user", content=plain_text(m)) for m in session.history]
     return dict(session_id=session.id, output=dict(index=session.index, status=turn["status"], result=turn.get("result"), history=history))
 

@@ -22,6 +22,7 @@ from typing import Any
 
 from fastcore.basics import patch
 
+from ..devices.daemon import SerialThread
 from ..ingest.engines import ActorEngine, ProcessEngine
 from ..schemas.sessions import nearest
 from .delegation import EnvironmentController, EnvironmentDelegation, EnvironmentFailed, EnvironmentsBusy
@@ -77,7 +78,7 @@ def _close_object(environment: str):
     thing = _OBJECTS.pop(environment, None)
     if thing is not None: thing.close()
 
-OBJECT_DRIVERS = dict(inprocess=lambda address: ThreadPoolExecutor(1, "oaml-environment"), process=lambda address: ProcessEngine(1),
+OBJECT_DRIVERS = dict(inprocess=lambda address: SerialThread("oaml-environment"), process=lambda address: ProcessEngine(1),
                       ray=ActorEngine)
 
 # %% ../../nbs/16i_service.environments.ipynb #6f27000a
@@ -157,7 +158,7 @@ def _ray_deaths() -> tuple:
 async def unmake(self: ObjectController,
     environment: str, # its id
 ) -> None:
-    "Close the object; kill what has it if that takes longer than `CLOSE_S`."
+    "Close the object; kill the process that has it if that takes longer than `CLOSE_S`."
     executor, pid = self.executors.pop(environment, None), self.pids.pop(environment, None)
     self.variables.pop(environment, None)
     if executor is None: return

@@ -9,6 +9,7 @@ __all__ = ['GUI_ACTS', 'GUI_TOOL', 'tool_arguments', 'called_action', 'picture_p
 # %% ../../nbs/16j_service.gui.ipynb #75100003
 import base64
 import json
+from collections import Counter
 from collections.abc import Sequence
 
 from ..apps.app import split_seeds
@@ -16,7 +17,7 @@ from ..devices.device import Frame
 from ..devices.episode import EpisodeDriver, GoalDevice
 from ..evals.suites import app_suite, load_suite
 from ..miniwob.device import TASKS, MiniwobDevice, known_task
-from ..schemas.actions import format_action, parse_action
+from ..schemas.actions import format_action, parse_action, writable_text
 from ..schemas.sessions import Action, SchemaError, from_dict
 from .records import RewardHistoryItem, SampleStatus, TaskOutput, TaskSampleExecutionResult
 from .task import Session, Task
@@ -48,7 +49,9 @@ def called_action(
         action = from_dict(Action, json.loads(arguments))
         if action.type not in GUI_ACTS: raise ValueError(f"type: {action.type!r} is none of {', '.join(GUI_ACTS)}")
         return action
-    except (ValueError, SchemaError, TypeError) as e: return Action("failed", raw=dict(text=arguments[:500], reason=str(e)))
+    except (ValueError, SchemaError, TypeError) as e: why = str(e)
+    except RecursionError: why = "is nested too deep"
+    return Action("failed", raw=dict(text=writable_text(arguments[:500]), reason=writable_text(why)))
 
 # %% ../../nbs/16j_service.gui.ipynb #75100009
 def picture_part(
@@ -84,6 +87,7 @@ class GuiTask(Task):
         step_budget: int|None=None, # acts before an episode ends; None: the device's own
     ):
         super().__init__(name, concurrency, [GUI_TOOL])
+        if step_budget is not None and step_budget < 1: raise ValueError(f"step_budget: {step_budget} is fewer than 1")
         self.step_budget = step_budget
 
     def open_sample(self,
@@ -98,8 +102,8 @@ class GuiTask(Task):
     ) -> TaskSampleExecutionResult:
         "Play an episode. Its result has `success`, `reached`, `steps`, `invalid`."
         device, seed = self.open_sample(index)
-        driver = EpisodeDriver(device, self.step_budget)
         try:
+            driver = EpisodeDriver(device, self.step_budget)
             driver.reset(seed)
             session.inject(goal_message(driver))
             while not driver.over: session.inject(_carry_out(driver, session.sync_action().messages))
@@ -107,15 +111,20 @@ class GuiTask(Task):
             session.inject(RewardHistoryItem(float(driver.success), metrics=figures))
             status = SampleStatus.COMPLETED if driver.last.terminated else SampleStatus.TASK_LIMIT_REACHED
             return TaskSampleExecutionResult(status, figures)
-        finally: driver.close()
+        finally: device.close()
 
     def calculate_overall(self,
         results: list[TaskOutput], # of samples; those that failed have no result
     ) -> dict:
-        "Means over the episodes that were played to their end."
+        "Success over the episodes that were played and those that the agent's fault ended; steps of the played; how many have each status."
         played = [r.result for r in results if isinstance(r.result, dict)]
-        if not played: return dict(episodes=0, success=None, reached=None, steps=None)
-        return dict(episodes=len(played), **{k: sum(p[k] for p in played)/len(played) for k in ("success", "reached", "steps")})
+        given_up = [r for r in results if not isinstance(r.result, dict) and r.status in _AGENT_FAILED]
+        counts = dict(episodes=len(played) + len(given_up), by_status=dict(Counter(SampleStatus(r.status).value for r in results)))
+        if not counts["episodes"]: return counts | dict(success=None, reached=None, steps=None)
+        rates = {k: sum(p[k] for p in played)/counts["episodes"] for k in ("success", "reached")}
+        return counts | rates | dict(steps=sum(p["steps"] for p in played)/len(played) if played else None)
+
+_AGENT_FAILED = SampleStatus.AGENT_CONTEXT_LIMIT, SampleStatus.AGENT_VALIDATION_FAILED, SampleStatus.AGENT_INVALID_ACTION
 
 def _carry_out(driver: EpisodeDriver, messages: Sequence[dict]) -> list[dict]:
     "Do what the agent asks for; what it is shown then."

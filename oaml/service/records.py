@@ -6,7 +6,7 @@
 __all__ = ['ChatMessage', 'SampleIndex', 'SampleStatus', 'AgentStatus', 'TextPart', 'PictureUrl', 'PicturePart', 'OtherPart',
            'ToolFunction', 'ChatTool', 'CalledFunction', 'ToolCall', 'PromptMessage', 'ToolMessage', 'AssistantMessage',
            'check_messages', 'check_tools', 'check_calls', 'plain_text', 'RewardHistoryItem',
-           'TaskSampleExecutionResult', 'AgentOutput', 'TaskOutput', 'nearest_index', 'TaskTurn']
+           'TaskSampleExecutionResult', 'AgentOutput', 'TaskOutput', 'nearest_index', 'TaskTurn', 'history_after']
 
 # %% ../../nbs/16a_service.records.ipynb #80098cb5
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag, Type
 from pydantic.dataclasses import dataclass as checked
 from typing_extensions import TypedDict
 
-from ..schemas.sessions import SchemaError, nearest, plain_errors
+from ..schemas.sessions import Meta, SchemaError, nearest, plain_errors
 
 # %% ../../nbs/16a_service.records.ipynb #3b6aa983
 class SampleStatus(str, Enum):
@@ -204,7 +204,7 @@ class RewardHistoryItem:
     "What a task pays in a turn. Raises SchemaError for a number that is not finite."
     reward: float                                          # added to the turn's others
     score: float|None=None                                 # copied into `metrics`
-    metrics: dict[str, Any]=field(default_factory=dict)    # whatever else was measured
+    metrics: Meta=field(default_factory=dict)              # whatever else was measured: what JSON can hold
 
     def __post_init__(self):
         if self.score is None: return
@@ -266,6 +266,7 @@ class TaskTurn:
     metrics: dict=field(default_factory=dict) # of this turn
     result: Any=None                    # at the end
     error: str|None=None                # why it ended, if by no will of the task's
+    full: bool|None=None                # whether `messages` are the whole history; None: the worker does not say
 
     @property
     def finish(self) -> bool:
@@ -277,6 +278,7 @@ class TaskTurn:
 def reply(self: TaskTurn) -> dict:
     "For JSON, in AgentRL's words."
     end = dict(result=self.result) | ({"error": self.error} if self.error else {}) if self.finish else {}
+    end |= {} if self.full is None else dict(full=self.full)
     return dict(messages=self.messages, tools=self.tools, status=self.status.value, finish=self.finish, reward=self.reward,
                 metric=self.metrics, metrics=self.metrics, **end)
 
@@ -286,5 +288,14 @@ def from_reply(cls: TaskTurn,
 ) -> TaskTurn:
     "The turn of a reply. Raises SchemaError."
     try: return cls(reply["messages"], reply.get("tools"), SampleStatus(reply["status"]), reply.get("reward", 0.),
-                    reply.get("metrics", reply.get("metric")) or {}, reply.get("result"), reply.get("error"))
+                    reply.get("metrics", reply.get("metric")) or {}, reply.get("result"), reply.get("error"), reply.get("full"))
     except (KeyError, ValueError, TypeError) as e: raise SchemaError([f"no turn of a task ({type(e).__name__}: {e})"]) from None
+
+def history_after(
+    history: list[dict], # what an agent has seen and said
+    messages: list[dict],# of the next turn
+    full: bool|None,     # whether they are the whole history; None: nobody said, so they are if they begin with `history`
+) -> list[dict]:
+    "What the agent has seen and said then."
+    if full is None: full = messages[:len(history)] == history
+    return list(messages) if full else history + messages

@@ -102,7 +102,7 @@ def _give(self: Session, status: SampleStatus, result: Any=None, error: str|None
     items = self.history if self.full_history else self.history[self._shown:]
     rewards, self._rewards, self._shown = self._rewards, [], len(self.history)
     turn = TaskTurn([i for i in items if not isinstance(i, RewardHistoryItem)], self.tools, status, sum(r.reward for r in rewards),
-                    {k: v for r in rewards for k, v in r.metrics.items()}, result, error)
+                    {k: v for r in rewards for k, v in r.metrics.items()}, result, error, self.full_history)
     if self._turn and not self._turn.done(): self._turn.set_result(turn)
 
 # %% ../../nbs/16b_service.task.ipynb #ad7ac376
@@ -232,7 +232,7 @@ async def start_sample(self: Task,
     if self.full_async: raise NotImplementedError("start_sample: a task with full_async has to implement it")
     session.loop, session.thread = asyncio.get_running_loop(), SerialThread(f"sample {session.id}")
     try: return await asyncio.wrap_future(session.thread.submit(lambda: self.sync_start_sample(index, session)))
-    finally: session.thread.end()
+    finally: session.thread.shutdown()
 
 # %% ../../nbs/16b_service.task.ipynb #d7f30d28
 _LOG = logging.getLogger("oaml.service")
@@ -310,11 +310,11 @@ async def _play_orders(task: Task, order: Callable, say: Callable):
         session = Session(wanted["id"], task.tools)
         turn, playing = session.next_turn(), asyncio.ensure_future(play_sample(task, session, wanted["index"], wanted["custom"]))
         while not (given := await turn).finish:
-            say(given.reply() | dict(full=session.full_history))
+            say(given.reply())
             if (messages := (await order()).get("messages")) is not None: turn = session.answer(messages)
             else: turn = session.next_turn(); session.cancel()
         await playing
-        say(given.reply() | dict(full=session.full_history))
+        say(given.reply())
 
 def _overall(task: Task, results: list) -> dict:
     "What a task says about many samples, or why it does not."

@@ -12,7 +12,6 @@ __all__ = ['MatchMode', 'Sign', 'LIKENESS_RANGES', 'SourceEvent', 'EVENT_KINDS',
 
 # %% ../../nbs/05b_tasks.definition.ipynb #9fc40d55
 import dataclasses
-import difflib
 import html
 import math
 import re
@@ -29,6 +28,7 @@ from ..devices import device
 from ..devices.device import Call
 from .expressions import ExpressionError, TaskPattern, compile_transformation
 from ..devices.hierarchy import check_selector
+from ..schemas.sessions import nearest
 
 # %% ../../nbs/05b_tasks.definition.ipynb #0d6ddda1
 @dataclass(frozen=True)
@@ -675,8 +675,7 @@ def _explained(error: str) -> str:
     message, field = found.groups()
     if instead := _OLDER.get((message, field)): return f"{field} is an older field; write {instead}"
     fields = _field_names(message)
-    near = difflib.get_close_matches(field, fields, 1)
-    return f"{message} has no field {field}; " + (f"is it {near[0]}?" if near else f"it has {', '.join(fields)}")
+    return f"{message} has no field {field}" + (nearest(field, fields) or f"; it has {', '.join(fields)}")
 
 def _parse_text(text: str, source: str) -> Any:
     "A protobuf message from the text form. Raises TaskError with the line."

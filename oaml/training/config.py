@@ -151,9 +151,9 @@ class RftSection(Section):
     apps: list[str] = Field(["files"], min_length=1, description="applications that are practised in")
     first_seed: Seed = Field(600_000, description="first seed of the episodes, of the training split")
     starts: Count = Field(256, description="episodes of each application, practised again and again")
-    group: int = Field(8, ge=2, description="rollouts from one start")
-    groups: Count = Field(4, description="groups in an update, of those with successes and failures")
-    together: Count = Field(4, description="groups played at the same time")
+    group_size: int = Field(8, ge=2, description="rollouts from one start")
+    groups_per_update: Count = Field(4, description="groups in an update, of those with successes and failures")
+    groups_at_once: Count = Field(4, description="groups played at the same time")
     patience: Count = Field(8, description="rounds of play without enough mixed groups after which an update takes what there is")
     temperature: Positive = Field(1.0, description="sampling temperature")
     max_new_tokens: Count = Field(128, description="where an answer without end is cut")
@@ -273,7 +273,7 @@ def metric_names(
     if config.logging.eval_path and not (stream and stream.lesson == "reading"): return METRICS["recorded"]
     if not stream: return names
     def sources(kind): return (kind and kind.sources) or stream.sources or (*TRAIN_APPS, "procedural")
-    if stream.lesson == "acting": return *names, *(f"success_{app}" for app in sources(next(iter(stream.kinds), None)))
+    if stream.lesson == "acting": return *names, *(f"success_{app}" for app in sources(next(iter(stream.kinds), None)) if app in TRAIN_APPS)
     shown = dict.fromkeys(app + (kind.variant if kind else "") for kind in stream.kinds or [None] for app in sources(kind))
     return *METRICS["reading"], *(f"{what}_{app}" for what in METRICS["reading"] for app in shown)
 
@@ -349,6 +349,7 @@ def read_yaml(
 ):                     # the plain value
     "The value of `text`. Raises ConfigError with file and line if it is not valid YAML."
     try: return yaml.load(text, ConfigLoader)
+    except ValueError as e: raise ConfigError([((), f"{source}: {e}; put what looks like a date in quotation marks")]) from None
     except yaml.MarkedYAMLError as e:
         mark = e.problem_mark
         raise ConfigError([((), f"{source}, line {mark.line+1}, column {mark.column+1}: {e.problem}")]) from None
@@ -518,7 +519,14 @@ def config_text(
     given: bool=False       # only the keys that were set, instead of all
 ) -> str:
     "`config` as YAML that `load_config` reads back."
-    return yaml.safe_dump(config.model_dump(mode="json", exclude_unset=given), sort_keys=False)
+    return yaml.dump(config.model_dump(mode="json", exclude_unset=given), Dumper=_ConfigDumper, sort_keys=False)
+
+class _ConfigDumper(yaml.SafeDumper):
+    "Quotes what `ConfigLoader` would read as a number, and what others would."
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        own, others = ConfigLoader.yaml_implicit_resolvers, yaml.SafeDumper.yaml_implicit_resolvers
+        self.yaml_implicit_resolvers = {c: own.get(c, []) + others.get(c, []) for c in own | others}
 
 # %% ../../nbs/13a_training.config.ipynb #3664ba7f
 def config_values(

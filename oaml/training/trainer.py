@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -27,7 +27,7 @@ from fastcore.basics import patch
 from torch import nn
 from tqdm import tqdm
 
-from ..ingest.store import write_atomic
+from ..ingest.store import StoreError, lock_folder, write_atomic
 from ..models.cards import flaw
 from .checkpoints import (REPLACED, TEMPORARY, TrainingError, atomic_folder, changing_state, checkpoints,
                                        environment, fingerprint, latest_checkpoint, load_changing_state, log,
@@ -329,14 +329,13 @@ def restore(self: Trainer,
     return cursor["metrics_bytes"]
 
 # %% ../../nbs/13e_training.trainer.ipynb #746c2c49
-FREE_KEYS = "output_dir", "logging", "data.workers", "stream.workers", "training.prefetch"  # do not decide the bits
+FREE_KEYS = "output_dir", "logging", "data.workers", "stream.workers", "training.prefetch", "rft.deadline", "rft.listen", "rft.workers"  # do not decide the bits
 
 @patch
 def open_run(self: Trainer,
     resume: bool # whether the folder may hold a run
 ):
     "Check the run's folder and write what the run is made from."
-    self._check_writable()
     for old in self.out_dir.glob(REPLACED + "*"): put_back(old.with_name(old.name.removeprefix(REPLACED)))
     begun = any((self.out_dir/name).exists() for name in ("resolved.yaml", "agent")) or checkpoints(self.out_dir)
     if not begun and (self.out_dir/"metrics.jsonl").exists():
@@ -481,19 +480,31 @@ def memory_advice(
     try: yield
     except (MemoryError, RuntimeError) as e:
         if not out_of_memory(e): raise
-        batch, windows = trainer._sizes
-        parts = next((p for p in range(2, batch + 1) if batch % p == 0), None)  # the fewest that the batch can be cut into
-        advice = "The batch is one sample already; use a smaller model or screen" if parts is None else (
-            f"training.per_device_train_batch_size={batch//parts} with training.gradient_accumulation_steps={windows*parts} "
+        raise TrainingError(f"step {trainer.cursor.step + 1}: out of memory. {trainer.less_memory()}") from e
+
+@patch
+def less_memory(self: Trainer) -> str:
+    "Which settings make the same steps in less memory."
+    batch, windows = self._sizes
+    parts = next((p for p in range(2, batch + 1) if batch % p == 0), None)  # the fewest that the batch can be cut into
+    if parts is None: return "The batch is one sample already; use a smaller model or screen"
+    return (f"training.per_device_train_batch_size={batch//parts} with training.gradient_accumulation_steps={windows*parts} "
             "makes the same steps in less memory")
-        raise TrainingError(f"step {trainer.cursor.step + 1}: out of memory. {advice}") from e
 
 # %% ../../nbs/13e_training.trainer.ipynb #28ba7a08
 @patch
 def fit(self: Trainer,
     resume: bool=False # go on from the newest whole checkpoint of the folder, if there is one
 ) -> FitResult:
-    "Train to the end, or to an interrupt. Raises TrainingError."
+    "Train to the end, or to an interrupt. Raises TrainingError, also where another process trains in the folder."
+    self._check_writable()
+    with ExitStack() as stack:
+        try: stack.enter_context(lock_folder(self.out_dir))
+        except StoreError as e: raise TrainingError(str(e)) from None
+        return self._fit(resume)
+
+@patch
+def _fit(self: Trainer, resume: bool) -> FitResult:
     threads, processes = self.config.training.threads, self.config.training.processes
     if threads or processes > 1: torch.set_num_threads(threads or 1)
     if processes > self._sizes[1]:

@@ -5,11 +5,11 @@
 # %% auto #0
 __all__ = ['Box', 'ELLIPSIS', 'TICK_GAP', 'ITEM_PAD', 'SCROLLBAR', 'CARD_MARGIN', 'SYSTEM_BAR', 'POPUPS', 'DOT', 'MIN_VISIBLE',
            'Placed', 'elide', 'wrap', 'tick_size', 'icon_size', 'switch_width', 'layout', 'active', 'find', 'hit',
-           'center', 'Element', 'shown_value', 'showing', 'elements']
+           'center', 'Element', 'plain_element', 'as_element', 'shown_value', 'showing', 'elements']
 
 # %% ../../nbs/02c_ui.layout.ipynb #270f4276
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 
 from fastcore.basics import patch
@@ -593,6 +593,20 @@ class Element:
     disabled: bool=False                    # takes no events
     focused: bool=False                     # has the keyboard focus
     selected: bool=False                    # of a text box: all of its text is; of a tab or a row: it is the chosen one
+
+_ELEMENT_DEFAULTS = {f.name: f.default for f in fields(Element)}
+
+def plain_element(
+    e: Element, # of a screen
+) -> dict:      # for JSON
+    "An element without what it leaves at its default."
+    return {k: v for k, v in vars(e).items() if v is not _ELEMENT_DEFAULTS[k] and v != _ELEMENT_DEFAULTS[k]} | dict(box=list(e.box))
+
+def as_element(
+    plain: dict, # as `plain_element` made it
+) -> Element:
+    "The element again."
+    return Element(**dict(name="") | plain | dict(box=tuple(plain["box"])))  # older records leave out empty names
 
 # %% ../../nbs/02c_ui.layout.ipynb #c1cd7771
 DOT = "\N{BULLET}"  # stands for a character of a masked text

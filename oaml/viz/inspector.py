@@ -124,7 +124,7 @@ def correct(self: Inspector,
     thought: str|None=None, # why, in words, "" for nothing; None: as it is
     box: tuple[float, float, float, float]|None=None, # what has to be hit: left, top, right, bottom, 0 to 1; None: as it is
 ) -> Episode:               # the corrected episode, which `episodes` has too
-    "Correct a step. Its episode gets an id of its own, `-corrected` behind the old, and no outcome. Raises SchemaError."
+    "Correct a step. Its episode gets an id of its own, the run and `-corrected` behind the old, and no outcome. Raises SchemaError."
     i, k = self.table.places[row]
     track = self.table.tracks[i]
     episode, step = track.episode, track.episode.steps[k]
@@ -132,7 +132,7 @@ def correct(self: Inspector,
     action = action or step.action
     corrected = replace(step, action=action, thought=step.thought if thought is None else thought or None,
                         acceptable=[_right_act(step, action, box)] if acts else step.acceptable)
-    name = episode.id if episode.id.endswith("-corrected") else f"{episode.id}-corrected"
+    name = episode.id if episode.id.endswith("-corrected") else "-".join(filter(None, (episode.id, track.run, "corrected")))
     episode = replace(episode, id=name, success=None, steps=[*episode.steps[:k], corrected, *episode.steps[k+1:]],
                       meta=(episode.meta or {}) | dict(corrected=True))
     notes = [*track.notes[:k], replace(track.notes[k], right=True) if acts else track.notes[k], *track.notes[k+1:]]
@@ -212,8 +212,8 @@ def _answer_stop(self: Inspector, message: dict) -> None:
     "Put the played episode behind the others, and keep it."
     episode = self.play.episode() if self.play else None
     if not episode or not episode.steps: return self.send(dict(live=message.get("n"), stopped=True, notice="nothing was done"))
-    same = [t for t in self.table.tracks if t.episode.id != episode.id]
-    self.table.tracks, self.episodes[episode.id] = [*same, Track(episode, run="you")], episode
+    others = [t for t in self.table.tracks if (t.run, t.episode.id) != ("you", episode.id)]
+    self.table.tracks, self.episodes[episode.id] = [*others, Track(episode, run="you")], episode
     self._refresh()
     self.send(dict(live=message.get("n"), stopped=True, row=self.heads[-1]["first"], notice=self._save_episode(episode)))
 

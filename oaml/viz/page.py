@@ -132,7 +132,9 @@ def save_page(
             part.replace(path)
             return path, path.stat().st_size
         part.unlink()
-    return _save_folder(table, path.with_suffix(""))
+    saved = _save_folder(table, path.with_suffix(""))
+    path.unlink(missing_ok=True)  # the former page
+    return saved
 
 # %% ../../nbs/01d_viz.page.ipynb #c0a951e9
 _ENDINGS = {"image/png": ".png", "image/jpeg": ".jpg", "image/webp": ".webp", "image/gif": ".gif"}
@@ -140,6 +142,8 @@ _ENDINGS = {"image/png": ".png", "image/jpeg": ".jpg", "image/webp": ".webp", "i
 def _save_folder(table: TrackTable, folder: Path) -> tuple[Path, int]:
     "The page as `folder`/index.html, with a file for each screen."
     (folder/"screens").mkdir(parents=True, exist_ok=True)
+    for old in (folder/"screens").iterdir():  # of a former page
+        if old.stem.isdigit(): old.unlink()
     script, endings = page_script(), []
     for n in range(len(table.screens)):
         data = table.screen(n) or b""

@@ -9,6 +9,7 @@ __all__ = ['MARK', 'RIGHT', 'MODEL', 'FAILED_COLOUR', 'INK', 'GREY', 'LINE', 'PA
 
 # %% ../../nbs/01a_viz.screens.ipynb #181f9241
 import math
+from bisect import bisect
 from functools import cache
 from io import BytesIO
 from pathlib import Path
@@ -143,10 +144,9 @@ def _draw_shapes(draw, k, shapes, colour, halo):
 # %% ../../nbs/01a_viz.screens.ipynb #0c408793
 def _fit_text(text: str, face, width: float) -> str:
     "`text` cut with an ellipsis to `width` pixels."
-    text = text[:400]
     if face.getlength(text) <= width: return text
-    while text and face.getlength(text + "…") > width: text = text[:-1]
-    return text + "…"
+    fits = bisect(range(1, len(text)), width, key=lambda n: face.getlength(text[:n] + "…"))
+    return text[:fits] + "…"
 
 # %% ../../nbs/01a_viz.screens.ipynb #77e1dc6f
 _SIGNS = {  # small drawings in a square of 10 by 10 units, centre at (0, 0)
@@ -218,7 +218,8 @@ def _box_px(box, size) -> list[float]:
 def _draw_box(draw, k, box, size, u, colour):
     at = [v * k for v in _box_px(box, size)]
     draw.rounded_rectangle(at, 3*u*k, colour + "22", PAPER, round(3*u*k))
-    draw.rounded_rectangle([at[0] + u*k, at[1] + u*k, at[2] - u*k, at[3] - u*k], 2.4*u*k, None, colour, round(1.4*u*k))
+    x0, y0, x1, y1 = inner = at[0] + u*k, at[1] + u*k, at[2] - u*k, at[3] - u*k
+    if x0 < x1 and y0 < y1: draw.rounded_rectangle(inner, 2.4*u*k, None, colour, round(1.4*u*k))
 
 # %% ../../nbs/01a_viz.screens.ipynb #14acc8f4
 def draw_action(
@@ -400,6 +401,7 @@ def episode_image(
     most: int=MAX_FRAMES      # only this many steps are shown; the heading says so
 ) -> Image.Image:             # a filmstrip under the goal
     "The filmstrip of `episode`, with its goal and outcome as a heading."
+    if not episode.steps: raise ValueError(f"episode: {episode.id!r} has no steps to show")
     shown = episode.steps[:most]
     images = [s.observation.image() for s in shown]
     scale = min(1, FRAME_WIDTH / max(im.width for im in images))

@@ -7,6 +7,7 @@ __all__ = ['LEFT_OUT', 'add_rows', 'TrainingView']
 
 # %% ../../nbs/01g_viz.training_view.ipynb #128647c0
 import json
+import logging
 import math
 import os
 import threading
@@ -19,6 +20,8 @@ from fastcore.basics import patch
 from .metrics import MetricsTail
 from .page import SCRIPT, curves_page
 
+_LOG = logging.getLogger("oaml.viz")
+
 # %% ../../nbs/01g_viz.training_view.ipynb #c513b475
 LEFT_OUT = ("step", "epoch", "samples", "seconds") # columns that only count along
 
@@ -28,10 +31,11 @@ def add_rows(
 ) -> dict[str, list]:        # the same curves
     "Add every number of `rows` to its curve, None for one that is not finite. A step behind the last one begins anew: the run was resumed."
     for row in rows:
+        for steps, values in curves.values():
+            while steps and steps[-1] >= row["step"]: steps.pop(), values.pop()
         for name, value in row.items():
             if name in LEFT_OUT or isinstance(value, bool) or not isinstance(value, (int, float)): continue
             steps, values = curves.setdefault(name, [[], []])
-            while steps and steps[-1] >= row["step"]: steps.pop(), values.pop()
             steps.append(row["step"])
             values.append(value if math.isfinite(value) else None)  # a gap
     return curves
@@ -73,7 +77,9 @@ def watch(self: TrainingView,
 ) -> TrainingView:
     "Follow the runs until `stop` is called; returns itself, to be shown."
     def follow():
-        while not self._stop.wait(seconds): self.update()
+        while not self._stop.wait(seconds):
+            try: self.update()
+            except (ValueError, OSError) as e: _LOG.warning("%s", e)  # half a row, a file that is being replaced: look again
     self._stop.clear()
     threading.Thread(target=follow, daemon=True).start()
     return self
