@@ -375,7 +375,7 @@ def run_training(
 ) -> TrainSummary|None:       # None if it failed or was stopped: the status says why
     "Train one seed and write everything down; a run that is complete is only read. Raises RecordError for a folder with something else."
     if summary := record.finished_run(config, source):
-        record.set_status("completed")  # perhaps it was killed before it could say so
+        record.mark_completed()
         return summary
     record.begin_run(config, source)
     try:
@@ -431,7 +431,7 @@ def run_one(self: LocalTrainer,
     config: TrainConfig,     # with its seed
 ) -> None:
     "Run the executor in a process of its own; its status is in the record when this returns."
-    if record.summary_path.exists(): return record.set_status("completed")
+    if record.summary_path.exists(): return record.mark_completed()
     if self.stopped(): return record.set_status("cancelled")
     config_path = self.iteration.path/f"{record.iteration_id}.json"
     write_record(config_path, config)
