@@ -150,7 +150,7 @@ def test_one_writer(tmp_path, many):
     process = begun(tmp_path/"data", 1)
     process.send_signal(signal.SIGSTOP)  # it holds the lock for as long as this takes
     code, _, err = done(oaml(*MANY, "--out", tmp_path/"data", "--resume"))
-    assert code == 2 and "another process writes its sessions now" in err
+    assert code == 2 and "another process writes there now" in err
     process.kill()
     process.wait()
     gone_on_with(tmp_path/"data", many)  # a dead process holds no lock

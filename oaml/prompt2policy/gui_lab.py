@@ -236,7 +236,7 @@ def train_nano(
 ) -> TrainSummary|None:      # None if it failed: the status says why
     "Train one seed and write everything down; a run that is complete is only read. One that is stopped begins anew the next time."
     if summary := record.finished_run(config, source):
-        record.set_status("completed")  # perhaps it was killed before it could say so
+        record.mark_completed()
         return summary
     record.begin_run(config, source)
     try:

@@ -227,6 +227,11 @@ def save_reward_spec(self: IterationRecord,
 
 # %% ../../nbs/17b_prompt2policy.records.ipynb #f18e61fc
 @patch
+def mark_completed(self: IterationRecord) -> None:
+    "Say so, unless it is said: a run may have been killed behind its last file."
+    if not (now := self.read_status()) or now.status != "completed": self.set_status("completed")
+
+@patch
 def finished_run(self: IterationRecord,
     config: TrainConfig, # how it is to train
     source: str,         # of its reward

@@ -11,10 +11,11 @@ __all__ = ['EVAL_SEED', 'CONFIRM_SEED', 'FILM_STEPS', 'field_columns', 'Rewarded
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -374,7 +375,7 @@ def run_training(
 ) -> TrainSummary|None:       # None if it failed or was stopped: the status says why
     "Train one seed and write everything down; a run that is complete is only read. Raises RecordError for a folder with something else."
     if summary := record.finished_run(config, source):
-        record.set_status("completed")  # perhaps it was killed before it could say so
+        record.mark_completed()
         return summary
     record.begin_run(config, source)
     try:
@@ -411,8 +412,12 @@ class LocalTrainer:
         runs = [(IterationRecord(self.iteration.path/f"{c.config_id}_seed{s}"), c.train.model_copy(update=dict(seed=s)))
                 for c in configs for s in seeds]
         most = self.processes or P2PSettings().processes or len(os.sched_getaffinity(0)) + 1  # each waits for its jail at times
-        pool = self.pool or ThreadPoolExecutor(most)
-        try: list(pool.map(lambda run: self.run_one(*run), runs))
+        pool, ended = self.pool or ThreadPoolExecutor(most), threading.Event()
+        each = replace(self, stopped=lambda: ended.is_set() or self.stopped())
+        try: list(pool.map(lambda run: each.run_one(*run), runs))
+        except BaseException:  # the session is to end, and so are its trainings
+            ended.set()
+            raise
         finally:
             if pool is not self.pool: pool.shutdown()
         aggregation = aggregate([record for record, _ in runs])
@@ -426,7 +431,7 @@ def run_one(self: LocalTrainer,
     config: TrainConfig,     # with its seed
 ) -> None:
     "Run the executor in a process of its own; its status is in the record when this returns."
-    if record.summary_path.exists(): return record.set_status("completed")
+    if record.summary_path.exists(): return record.mark_completed()
     if self.stopped(): return record.set_status("cancelled")
     config_path = self.iteration.path/f"{record.iteration_id}.json"
     write_record(config_path, config)

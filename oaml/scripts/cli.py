@@ -609,7 +609,7 @@ def p2p_run(
     iterations: Annotated[int, typer.Option(help="Rounds of write, train, judge.")]=3,
     seeds: Annotated[int, typer.Option(help="Trainings of each iteration; a pass takes three.")]=3,
     timesteps: Annotated[int|None, typer.Option(help="Steps of each training; the environment's own if not given.")]=None,
-    runs_dir: Annotated[str, typer.Option(help="Folder for sessions.")]="runs",
+    runs_dir: Annotated[str, typer.Option(help="Folder for sessions.", envvar="OAML_P2P_RUNS_DIR")]="runs",
 ):
     """**Run** a session to its end. Ctrl-C stops it; `oaml p2p resume` goes on.
 
@@ -625,7 +625,7 @@ def p2p_run(
 @p2p.command("resume")
 def p2p_resume(
     session: Annotated[str, typer.Argument(help="The session's id.")],
-    runs_dir: Annotated[str, typer.Option(help="Folder with sessions.")]="runs",
+    runs_dir: Annotated[str, typer.Option(help="Folder with sessions.", envvar="OAML_P2P_RUNS_DIR")]="runs",
 ):
     """**Go on** with a session or a benchmark that was stopped, or killed, or ended in an error that is mended now."""
     from oaml.scripts.p2p import resume_benchmark, result_text, resume_p2p
@@ -642,7 +642,7 @@ def p2p_benchmark(
     iterations: Annotated[int, typer.Option(help="Rounds of write, train, judge.")]=3,
     seeds: Annotated[int, typer.Option(help="Trainings of each iteration; a pass takes three.")]=3,
     timesteps: Annotated[int|None, typer.Option(help="Steps of each training; the environment's own if not given.")]=None,
-    runs_dir: Annotated[str, typer.Option(help="Folder for sessions.")]="runs",
+    runs_dir: Annotated[str, typer.Option(help="Folder for sessions.", envvar="OAML_P2P_RUNS_DIR")]="runs",
 ):
     """Run a **table** of prompts, here, on another machine or on a cluster. Ctrl-C stops it; `oaml p2p resume` goes on.
 
@@ -656,7 +656,7 @@ def p2p_benchmark(
 
 @p2p.command("serve")
 def p2p_serve(
-    runs_dir: Annotated[str, typer.Option(help="Folder with sessions.")]="runs",
+    runs_dir: Annotated[str, typer.Option(help="Folder with sessions.", envvar="OAML_P2P_RUNS_DIR")]="runs",
     port: Annotated[int, typer.Option(help="Port to listen on; 0 for any free one.")]=8740,
     vlm: Annotated[str, typer.Option(help="Model that looks, for /api/vlm.")]="",
 ):

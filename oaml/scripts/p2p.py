@@ -44,7 +44,7 @@ def watch_session(
     say: Callable[[str], None]=print,    # gets a line for each stage
 ) -> LoopResult:
     "Run a session in this process and say each stage when it is done. Raises ValueError with the sentence of a bad end."
-    ended, shown = threading.Event(), []
+    ended, shown = threading.Event(), [e.seq for e in EventLog(session.events_path).read(-1)][-1:]  # what was said before is known
     def tell():
         log = EventLog(session.events_path)
         while True:

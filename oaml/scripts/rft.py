@@ -35,7 +35,7 @@ from ..runtime.rollouts import (
     PlayRules, Rollout, RolloutSource, SourceRules, Start, open_start, pack_groups, play_groups, success_reward)
 from ..runtime.workers import EngineSource, RolloutServer, WorkedSource, own_actor, rollout_worker, start_from_json
 from ..schemas.arguments import check_arguments
-from .train import load_learner, mirror_hooks
+from .train import evaluate_acting, load_learner, mirror_hooks
 from ..training.checkpoints import TrainingError, log
 from ..training.config import RftSection, TrainingConfig, load_config
 from ..training.grpo import LossRule, policy_gradients, reward_without_success
@@ -93,16 +93,10 @@ def rft_evaluate(
 ) -> Callable|None:         # (adapter, step) -> figures; None if there are no episodes to play
     "Success on validation episodes of each application, without and with retries."
     if not config.logging.eval_episodes: return None
-    from oaml.evals.baselines import PolicyAgent
-    from oaml.evals.closed_loop import run_episodes, summarise
-    from oaml.runtime.policy import AgentPolicy
     seeds = split_seeds("validation", config.logging.eval_episodes)
-    def played(adapter, retries: int) -> dict:
-        agent = PolicyAgent(AgentPolicy(adapter, fmt=fmt, retries=retries), "validation")
-        rows = [summarise(run_episodes(agent, partial(AppDevice, app, goals=load_app(app).families), seeds)) for app in config.rft.apps]
-        return {k: mean(v) if (v := [r[k] for r in rows if r[k] is not None]) else None
-                for k in ("success", "reached", "steps_ratio", "invalid_actions")}
-    return lambda adapter, step: played(adapter, 0) | dict(success_with_retries=played(adapter, 4)["success"])
+    devices = {app: partial(AppDevice, app, goals=load_app(app).families) for app in config.rft.apps}
+    greedy, retried = (evaluate_acting(devices, seeds, fmt, retries=n) for n in (0, 4))
+    return lambda adapter, step: greedy(adapter, step) | dict(success_with_retries=retried(adapter, step)["success"])
 
 # %% ../../nbs/18k_scripts.rft.ipynb #dc8dcc5d
 def paired_success(

@@ -135,7 +135,7 @@ def completion_of(
     if not isinstance(seed, int) or seed < 0: raise ValueError(f"seed: {seed!r} is no whole number, 0 and more")
     most = min(most, MAX_ANSWER)
     text = adapter.generate_batch([sample_of(body)], most, float(temperature), seed)[0]
-    ids = adapter.tokenizer.encode(text, add_special_tokens=False)
+    ids = adapter.tokenizer.encode(text, add_special_tokens=False) if hasattr(adapter, "tokenizer") else []
     why = "length" if len(getattr(ids, "ids", ids)) >= most else "stop"  # of tokenizers or of transformers
     return dict(id=f"chatcmpl-{uuid4().hex}", object="chat.completion", created=int(time.time()), model=body["model"],
                 choices=[dict(index=0, finish_reason=why, message=dict(role="assistant", content=text))])
