@@ -43,7 +43,7 @@ def write_atomic(
             f.flush()
             os.fsync(f.fileno())
         os.replace(part, path)
-    except OSError:  # a full disk: no half files
+    except BaseException:  # a full disk, Ctrl-C: no half files
         part.unlink(missing_ok=True)
         raise
 

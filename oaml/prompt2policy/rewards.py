@@ -40,12 +40,10 @@ class JailedReward:
         except JailError as e: raise RewardError(str(e)) from None
         self.envs, self.names = envs, None
         try: self.spec = RewardSpec.model_validate(self._ask("load", source=source, envs=envs))
-        except ValidationError:
+        except (RewardError, ValidationError) as e:
             if jail is None: self.close()
+            if isinstance(e, RewardError): raise
             raise RewardError("latex, terms and description are texts") from None
-        except RewardError:
-            if jail is None: self.close()
-            raise
 
     def _ask(self, op: str, **order) -> Any:
         try: return self.jail.ask(op, **order)

@@ -344,7 +344,7 @@ def leaderboard_command(
 ):
     """One **table** of many evaluations: the agents of each suite, the best first.
 
-    Example: `oaml leaderboard experiments/*/results.json`.
+    Example: `oaml leaderboard experiments/login_nano experiments/nano/synthetic-v1.json`.
     """
     from oaml.evals.leaderboard import leaderboard as collect, leaderboard_table
     typer.echo(leaderboard_table(_mendable(collect, runs=runs, suite=suite)))

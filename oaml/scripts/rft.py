@@ -162,7 +162,8 @@ class RftTrainer(Trainer):
         self.bar.set_description_str("learning" + won)
         ages = [step - r.version for g in groups for r in g.rollouts if not r.replayed]
         now = dict(new=new, seconds=time.perf_counter() - began, cpu=time.process_time() - cpu, groups=groups, ages=ages)
-        self.played = {k: self.played[k] + v for k, v in now.items()} if self.played else now
+        if self.played: now["new"].update(self.played.pop("new"))  # counts add up; a sum by + would drop those below 0
+        self.played = now | {k: v + now[k] for k, v in self.played.items()}
         return Window(0, [[x.id] for x in experiences], experiences, float(sum(len(x.drawn.ids) for x in experiences)))
 
 # %% ../../nbs/18k_scripts.rft.ipynb #816aefa4
@@ -338,8 +339,9 @@ def _check_rft(config: TrainingConfig):
         if (n := getattr(cfg, key)) not in (1, type(cfg).model_fields[key].default):
             raise ValueError(f"training.{key}: {n} is not heeded here: {why}; leave it out")
     for section, keys in dict(training=("labels", "num_train_epochs"), logging=("eval_path",)).items():
-        if unheeded := getattr(config, section).model_fields_set.intersection(keys):
-            raise ValueError(f"{section}.{unheeded.pop()}: is not heeded by oaml rft; leave it out")
+        given = getattr(config, section)
+        if unheeded := next((k for k in keys if getattr(given, k) != type(given).model_fields[k].default), None):
+            raise ValueError(f"{section}.{unheeded}: is not heeded by oaml rft; leave it out")
     if config.stream: raise ValueError("stream: is not heeded by oaml rft, where the model makes its own data; leave it out")
     if HELD_OUT_APP in {app.split("@")[0] for app in rft.apps}:
         raise ValueError(f"rft.apps: {HELD_OUT_APP} is held out, to measure on an application never trained on")

@@ -451,7 +451,7 @@ def due(self: Trainer,
 def interrupts(
     trainer: Trainer # whose run is on
 ):
-    "The first Ctrl-C asks the run to save and stop after its step; the second stops it at once."
+    "The first Ctrl-C or SIGTERM, as schedulers send it, asks the run to save and stop after its step; the second stops it at once."
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -459,9 +459,10 @@ def interrupts(
         if trainer.interrupted: raise KeyboardInterrupt
         trainer.interrupted = True
         log.warning("interrupted; saving a checkpoint after this step (once more to stop at once)")
-    before = signal.signal(signal.SIGINT, ask)
+    before = {s: signal.signal(s, ask) for s in (signal.SIGINT, signal.SIGTERM)}
     try: yield
-    finally: signal.signal(signal.SIGINT, before or signal.SIG_DFL)
+    finally:
+        for s, handler in before.items(): signal.signal(s, handler or signal.SIG_DFL)
 
 # %% ../../nbs/13e_training.trainer.ipynb #37a2dbfc
 def out_of_memory(
