@@ -4,13 +4,14 @@
 
 # %% auto #0
 __all__ = ['CHARS', 'FIELD_INSET', 'MAX_GAP', 'CELL', 'COLUMN', 'BLANK', 'SPACE', 'SYMBOLS', 'SYMBOL_IDS', 'MIN_MARGIN',
-           'ROW_HEIGHT', 'QUOTATION', 'LONG_WORD', 'Line', 'lines_of', 'read_lines', 'rows_of', 'split_symbols',
-           'quoted_in', 'mark_of', 'transcript']
+           'ROW_HEIGHT', 'NUMBER', 'MAX_OFFSET', 'QUOTATION', 'LONG_WORD', 'Line', 'lines_of', 'read_lines', 'rows_of',
+           'split_symbols', 'in_columns', 'quoted_in', 'mark_of', 'transcript']
 
 # %% ../../nbs/09e_datasets.lines.ipynb #a6755170
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 from rapidfuzz.distance import Levenshtein
@@ -102,14 +103,14 @@ ROW_HEIGHT = 8 # pixels that the lines of a row may lie apart
 
 def rows_of(
     lines: Iterable[Line],  # in any order
-) -> list[Line]:            # row by row from the top, each from left to right
-    "Lines in the order in which a person reads them."
+) -> list[list[Line]]:      # from the top, each from left to right
+    "Lines in the order in which a person reads them, row by row."
     rows = []
     for line in sorted(lines, key=lambda line: (line.y, line.x0)):
         row = rows[-1] if rows and line.y - rows[-1][0].y <= ROW_HEIGHT else None
         if row and not any(line.x0 <= other.x1 and other.x0 <= line.x1 for other in row): row.append(line)
         else: rows.append([line])
-    return [line for row in rows for line in sorted(row, key=lambda line: line.x0)]
+    return [sorted(row, key=lambda line: line.x0) for row in rows]
 
 # %% ../../nbs/09e_datasets.lines.ipynb #105cb516
 def split_symbols(
@@ -118,6 +119,36 @@ def split_symbols(
     "A line's words, and what is no words."
     words = "".join(" " if c in DRAWN else c for c in text).replace(DOT, "*")
     return " ".join(words.split()), [DRAWN[c] for c in text if c in DRAWN]
+
+# %% ../../nbs/09e_datasets.lines.ipynb #0c01a002
+NUMBER = re.compile(r"[lIOoSB]{0,2}\d[\dlIOoSB]{0,4}") # of a table; some digits may have been taken for letters
+MAX_OFFSET = 32 # pixels between the middles of a head and of a number under it
+
+def _in_table(line: Line) -> bool:
+    "Whether it may be a number or an empty cell of a table."
+    words, drawn = split_symbols(line.text)
+    ours = all(name == "selected" or name.startswith("cell") for name in drawn)
+    return ours and (NUMBER.fullmatch(words) is not None if words else any(name != "selected" for name in drawn))
+
+def in_columns(
+    lines: Iterable[Line],  # of a screen, in any order
+) -> list[Line]:            # from the top, each row from left to right
+    "The lines, a table's numbers and drawn cells in the middle of their column's head: one of them for each head."
+    heads, out = [], []
+    for row in rows_of(lines):
+        cells = [line for line in row if _in_table(line)]
+        if not cells and len(row) > 1: heads = [line for line in row if not split_symbols(line.text)[1]]
+        out += _under(heads, row, cells)
+    return out
+
+def _under(heads: list[Line], row: list[Line], cells: list[Line]) -> list[Line]:
+    "A row whose `cells` stand under their heads, but for those without one, or with one that others have."
+    near = {id(line): min(heads, key=lambda head: abs(head.x - line.x), default=None) for line in cells}
+    def head_of(line):
+        head = near.get(id(line))
+        alone = head is not None and sum(other is head for other in near.values()) == 1
+        return head if alone and abs(head.x - line.x) <= MAX_OFFSET else None
+    return [replace(line, at=head.x) if (head := head_of(line)) else line for line in row]
 
 # %% ../../nbs/09e_datasets.lines.ipynb #30a93007
 QUOTATION = re.compile(r"(?<!\w)'([^']+)'(?!\w)|\"([^\"]+)\"")
@@ -155,7 +186,7 @@ def transcript(
 ) -> str:                   # "" if nothing is written
     "Lines in words, row by row: text, what is drawn beside it, @x/y in hundredths of the screen; at the end what is missing."
     out, written, quoted = [], [], quoted_in(goal or "")
-    for line in rows_of(lines):
+    for line in chain.from_iterable(rows_of(lines)):
         words, drawn = split_symbols(line.text)
         written.append(words)
         mark = mark_of(words, goal, quoted) if goal else ""

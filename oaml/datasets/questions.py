@@ -21,7 +21,7 @@ from ..ui.render import DRAWN
 
 # %% ../../nbs/09d_datasets.questions.ipynb #72e26229
 AIMED = tuple("""button link checkbox radio switch tab listitem option menuitem heading text label alert status
-    textbox combobox gridcell""".split()) # roles of what may be pointed at anywhere
+    textbox combobox""".split()) # roles of what may be pointed at anywhere
 
 def click_points(
     elements: Iterable[Element],                # of a screen

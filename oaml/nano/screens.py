@@ -21,7 +21,7 @@ import numpy as np
 from fastcore.basics import patch
 from threadpoolctl import threadpool_limits
 
-from ..datasets.lines import CELL, Line, read_lines, split_symbols, transcript
+from ..datasets.lines import CELL, Line, in_columns, read_lines, split_symbols, transcript
 from ..datasets.prompts import goal_in
 from ..datasets.samples import load_image, padded
 from .files import READER, load_arrays
@@ -32,11 +32,12 @@ MIN_DEVIATION = 12. # of a screen's brightness, of 255: a blank one must not bec
 def standardise(
     images: np.ndarray, # uint8 (images, height, width, 3)
 ) -> np.ndarray:        # float32 (images, height, width)
-    "Brightness, each image with mean 0 and standard deviation 1."
+    "Brightness, each image with mean 0 and standard deviation 1, and brighter than that where most of it is."
     grey = (images.reshape(-1, 3).astype(np.float32) @ np.full(3, 1/3, np.float32)).reshape(images.shape[:3])
     grey -= grey.mean((1, 2), keepdims=True)
-    grey /= np.maximum(grey.reshape(len(grey), -1).std(1), MIN_DEVIATION)[:, None, None]
-    return grey
+    flat = grey.reshape(len(grey), -1)
+    grey /= (np.maximum(flat.std(1), MIN_DEVIATION) * np.where(np.median(flat, 1) < 0, -1, 1))[:, None, None]  # a dark screen becomes its negative
+    return grey.astype(np.float32, copy=False)
 
 # %% ../../nbs/11b_nano.screens.ipynb #a4167bfd
 def by_rows(
@@ -99,7 +100,7 @@ def lines(self: ScreenReader,
     key = image.shape, hash(image.tobytes())
     if key in self._known: return self._known[key]
     found = read_lines(self.scores(padded(image, CELL[::-1])))
-    return self.remember(image, [replace(line, y=min(line.y, len(image))) for line in found])  # the last row may be padding
+    return self.remember(image, in_columns([replace(line, y=min(line.y, len(image))) for line in found]))  # the last row may be padding
 
 @patch
 def remember(self: ScreenReader,
