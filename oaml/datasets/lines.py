@@ -43,9 +43,10 @@ class Line:
 MAX_GAP = 16 # pixels between the middles of neighbouring characters, beyond which another line begins
 
 def _parts(row: list[tuple]) -> list[list[tuple]]:
-    "Characters of one height, (x, character, ...) from left to right, cut where they are apart; blanks only between."
+    "Characters of one height, (x, character, ...) from left to right, cut where they are apart and before what is drawn; blanks only between."
     written = [k for k, (_, c, *_) in enumerate(row) if not c.isspace()]
-    cuts = [j for j in range(1, len(written)) if row[written[j]][0] - row[written[j-1]][0] > MAX_GAP]
+    def apart(a, b): return b[0] - a[0] > MAX_GAP or b[1] in DRAWN and DRAWN.get(a[1]) != "selected"
+    cuts = [j for j in range(1, len(written)) if apart(row[written[j-1]], row[written[j]])]
     return [row[written[a]:written[b-1] + 1] for a, b in zip([0, *cuts], [*cuts, len(written)]) if a < b]
 
 def _line(part: list[tuple], y: float) -> Line:

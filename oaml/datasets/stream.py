@@ -177,10 +177,20 @@ def aim_at_text(
     target: Target, # of an oracle
     points: dict,     # an element's box: where to point at it
 ) -> Action:
-    "The target's act, at the words of what it is done to."
-    if target.box not in points or target.action.x is None or target.action.x2 is not None: return target.action
-    x, y = points[target.box]
-    return replace(target.action, x=x, y=y)
+    "The target's act, at the words of what it is done to; a scroll in tenths of the screen."
+    act = target.action
+    if act.type == "scroll": return _in_tenths(target)
+    places = {}
+    if act.x is not None and target.box in points: places["x"], places["y"] = points[target.box]
+    if act.x2 is not None and target.to_box in points: places["x2"], places["y2"] = points[target.to_box]
+    return replace(act, **places)
+
+def _in_tenths(target: Target) -> Action:
+    "A scroll that begins and goes by tenths of the screen, where that is within its box, and no further than the oracle's."
+    act, (x0, y0, x1, y1) = target.action, target.box
+    x, y = round(act.x, 1), round(act.y, 1)
+    def shorter(by): return math.copysign(math.floor(abs(by)*10 + 1e-6)/10, by) if abs(by) >= .1 else by
+    return replace(act, x=x if x0 < x < x1 else act.x, y=y if y0 < y < y1 else act.y, dx=shorter(act.dx), dy=shorter(act.dy))
 
 # %% ../../nbs/09g_datasets.stream.ipynb #fe5978f4
 def without_quotes(

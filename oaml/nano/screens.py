@@ -189,7 +189,8 @@ def misread(
     return like[near[0]] if near else None
 
 # %% ../../nbs/11b_nano.screens.ipynb #a5ead004
-_CLICKED = re.compile(r"^((?:.*\nAction: )?[A-Z_]*(?:CLICK|PRESS)\()x=([\d.]+), y=([\d.]+)")
+_POINTS = re.compile(r"(?:.*\nAction: )?(?:[A-Z_]*(?:CLICK|PRESS)|MOVE|DRAG)\(")
+_PLACE = re.compile(r"x(2?)=([\d.]+), y\1=([\d.]+)")
 MAX_SHIFT = .03 # of the screen, each way: half a row of the reader (4 of 192 pixels), and rounding
 
 def place_as_read(
@@ -197,13 +198,14 @@ def place_as_read(
     lines: Sequence[Line], # that were read off the screen
     size: tuple[int, int], # of the screen, pixels
 ) -> str:
-    "The act, a click's place replaced by the nearest line's, if one is close."
-    def read(clicked):
-        x, y = float(clicked[2]), float(clicked[3])
+    "The act, each of its places replaced by the nearest line's, if one is close."
+    def read(place):
+        x, y = float(place[2]), float(place[3])
         away = [(max(abs(line.x/size[0] - x), abs(line.y/size[1] - y)), line) for line in lines]
         near, line = min(away, key=lambda a: a[0], default=(1, None))
-        return f"{clicked[1]}x={line.x/size[0]:.2f}, y={line.y/size[1]:.2f}" if near <= MAX_SHIFT else clicked[0]
-    return _CLICKED.sub(read, act)
+        return f"x{place[1]}={line.x/size[0]:.2f}, y{place[1]}={line.y/size[1]:.2f}" if near <= MAX_SHIFT else place[0]
+    begun = _POINTS.match(act)
+    return begun[0] + _PLACE.sub(read, act[begun.end():]) if begun else act
 
 # %% ../../nbs/11b_nano.screens.ipynb #90dc00af
 @cache
