@@ -49,7 +49,7 @@ def _reach(words: str, family: str, size: int, bold: bool) -> list[float]:
 # %% ../../nbs/02f_ui.render.ipynb #ebb2a44c
 DRAWN_STATES = ("check box off", "check box on", "choice off", "choice on", "switch off", "switch on", "field",
           "field focused", "field focused selected", "cell focused", "cell focused selected", "selected", "wait")
-MORE = ("more above", "more below") # what a scroll bar tells, at its ends
+MORE = ("more up", "more down") # what a scroll bar tells, at its ends
 DRAWN = {chr(0xe000 + k): name for k, name in enumerate((*DRAWN_STATES, *sorted(ICONS), *MORE))} # by sign: what is drawn, not written
 _SIGN = {name: sign for sign, name in DRAWN.items()}
 
