@@ -37,7 +37,7 @@ def standardise(
     grey -= grey.mean((1, 2), keepdims=True)
     flat = grey.reshape(len(grey), -1)
     grey /= (np.maximum(flat.std(1), MIN_DEVIATION) * np.where(np.median(flat, 1) < 0, -1, 1))[:, None, None]  # a dark screen becomes its negative
-    return grey.astype(np.float32, copy=False)
+    return grey
 
 # %% ../../nbs/11b_nano.screens.ipynb #a4167bfd
 def by_rows(
