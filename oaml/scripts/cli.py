@@ -7,8 +7,8 @@ __all__ = ['app', 'MENDABLE', 'ALIASES', 'miniwob', 'data', 'p2p', 'oaml_command
            'synth_command', 'train_command', 'sweep_command', 'pretrain_command', 'dagger_command', 'rft_command',
            'rft_worker_command', 'eval_command', 'predict_command', 'inspect_command', 'leaderboard_command',
            'demo_command', 'miniwob_collect', 'miniwob_train', 'miniwob_eval', 'serve_device_command',
-           'serve_task_command', 'serve_controller_command', 'main', 'run_script', 'serve_model_command', 'data_export',
-           'data_import', 'data_validate', 'p2p_run', 'p2p_resume', 'p2p_benchmark', 'p2p_serve']
+           'serve_task_command', 'serve_controller_command', 'serve_model_command', 'data_export', 'data_import',
+           'data_validate', 'p2p_run', 'p2p_resume', 'p2p_benchmark', 'p2p_serve', 'main', 'run_script']
 
 # %% ../../nbs/18i_scripts.cli.ipynb #8c4b8724
 import inspect
@@ -486,17 +486,6 @@ def serve_controller_command(
     from oaml.scripts.service import serve_task_controller
     _mendable(serve_task_controller, say=typer.echo, host=host, port=port, token_file=token_file, allow=allow, dead_s=dead)
 
-# %% ../../nbs/18i_scripts.cli.ipynb #84698db6
-def main():
-    "The command's entry point."
-    app()
-
-def run_script(
-    name: str, # of a command
-):
-    "One command as a script, with the program's arguments: `python -m oaml.scripts.train CONFIG`."
-    typer.main.get_command(app).commands[name]()
-
 # %% ../../nbs/18i_scripts.cli.ipynb #6fca267e
 @app.command("serve-model")
 def serve_model_command(
@@ -663,3 +652,14 @@ def p2p_serve(
     """**Serve** the pages and routes to this machine, until Ctrl-C."""
     from oaml.scripts.p2p import serve_pages
     _mendable(serve_pages, runs_dir=runs_dir, port=port, vlm=vlm, say=typer.echo)
+
+# %% ../../nbs/18i_scripts.cli.ipynb #84698db6
+def main():
+    "The command's entry point."
+    app()
+
+def run_script(
+    name: str, # of a command
+):
+    "One command as a script, with the program's arguments: `python -m oaml.scripts.train CONFIG`."
+    typer.main.get_command(app).commands[name]()
