@@ -167,7 +167,7 @@ def rope_tables(
     dtype: torch.dtype,  # of what is to be turned
 ) -> tuple[Tensor, Tensor]: # (1 or batch, 1, tokens, head size) each
     "Cosines and sines as `apply_rope` wants them: the first half of the sines negated, so that a roll replaces slicing."
-    cos, sin = model.rotary_emb(torch.empty((), dtype=torch.float32), positions)
+    cos, sin = model.rotary_emb(torch.empty((), dtype=torch.float32, device=positions.device), positions)
     half = sin.shape[-1] // 2
     return cos[:, None].to(dtype), torch.cat((-sin[..., :half], sin[..., half:]), -1)[:, None].to(dtype)
 
@@ -190,11 +190,12 @@ def attend(
     v: Tensor,    # (batch, heads, keys, size)
     mask: Tensor|None=None, # added to the scores (batch or 1, 1, queries, keys): 0 to see, -inf not to; None: what is not later
 ) -> Tensor:      # (batch, queries, heads*size)
-    "Attention. In bfloat16 on a processor the plain form is the quicker one, in float32 PyTorch's fused one."
-    if q.dtype == torch.float32: out = F.scaled_dot_product_attention(q, k, v, mask, is_causal=mask is None)
+    "Attention: PyTorch's fused one, but in bfloat16 on a processor the plain form, which is quicker there."
+    if mask is not None: mask = mask.to(q.dtype)
+    if q.is_cuda or q.dtype == torch.float32: out = F.scaled_dot_product_attention(q, k, v, mask, is_causal=mask is None)
     else:
-        if mask is None: mask = causal_mask(torch.arange(k.shape[2], device=k.device)[None], k.shape[2])
-        out = ((q * q.shape[-1] ** -.5) @ k.transpose(-1, -2) + mask.to(q.dtype)).softmax(-1) @ v
+        if mask is None: mask = causal_mask(torch.arange(k.shape[2], device=k.device)[None], k.shape[2]).to(q.dtype)
+        out = ((q * q.shape[-1] ** -.5) @ k.transpose(-1, -2) + mask).softmax(-1) @ v
     return out.transpose(1, 2).flatten(2)
 
 def causal_mask(
