@@ -187,7 +187,7 @@ def aim_at_text(
 
 def _in_tenths(target: Target) -> Action:
     "A scroll that begins and goes by tenths of the screen, where that is within its box, and no further than the oracle's."
-    act, (x0, y0, x1, y1) = target.action, target.box
+    act, (x0, y0, x1, y1) = target.action, target.box or (0, 0, 1, 1)
     x, y = round(act.x, 1), round(act.y, 1)
     def shorter(by): return math.copysign(math.floor(abs(by)*10 + 1e-6)/10, by) if abs(by) >= .1 else by
     return replace(act, x=x if x0 < x < x1 else act.x, y=y if y0 < y < y1 else act.y, dx=shorter(act.dx), dy=shorter(act.dy))
