@@ -64,8 +64,8 @@ def check_sample(
     answered: bool=True,      # must the last turn be the assistant's (training) or the user's (acting)?
 ) -> dict:                    # the same sample
     "Refuse a `sample` without image or turns, with unknown keys or roles, or with a control token in its text."
-    if extra := set(sample) - {"images", "messages", "readings"}:
-        raise ValueError(f"{where}: unknown keys {sorted(extra)}; a sample has images and messages, perhaps readings")
+    if extra := set(sample) - {"images", "messages"}:
+        raise ValueError(f"{where}: unknown keys {sorted(extra)}; a sample has images and messages")
     images = sample.get("images", ())
     if not isinstance(images, (list, tuple)): raise ValueError(f"{where}.images: is a {type(images).__name__}; a sample has a list of them")
     if not images: raise ValueError(f"{where}.images: is empty; a sample needs its screenshot")

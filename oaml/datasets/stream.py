@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['OTHER_WORLD', 'MISLED_STEPS', 'MET_TRIES', 'MET_STRIDE', 'MAX_REPLAYS', 'NOTE_SEPARATOR', 'NO_HISTORY', 'SESSIONS',
-           'GROUP', 'MISTAKE_SHARE', 'BLOCKS_AHEAD', 'WORKER_NICENESS', 'LINE_LENGTH', 'first_of', 'other_goals',
-           'mislead', 'begin_met', 'walk_episode', 'walk_enough', 'pick', 'fitting', 'aim_at_text', 'without_quotes',
-           'Label', 'label_screen', 'acted_on', 'chat_sample', 'episode_samples', 'recorded_target', 'recorded_samples',
+           'GROUP', 'MISTAKE_SHARE', 'BLOCKS_AHEAD', 'WORKER_NICENESS', 'first_of', 'other_goals', 'mislead',
+           'begin_met', 'walk_episode', 'walk_enough', 'pick', 'fitting', 'aim_at_text', 'without_quotes', 'Label',
+           'label_screen', 'acted_on', 'chat_sample', 'episode_samples', 'recorded_target', 'recorded_samples',
            'Source', 'ScreenSpec', 'default_sources', 'Visit', 'save_visits', 'load_visits', 'Stream', 'make_samples',
            'length_of']
 
@@ -587,14 +587,12 @@ def _sample(self:Stream, i: int) -> dict:
     return self._now[1][place]
 
 # %% ../../nbs/09g_datasets.stream.ipynb #73ffe273
-LINE_LENGTH = 12 # characters, about, that a line of a screen takes besides its text: its place, a mark
-
 def length_of(
     sample: dict, # any
 ) -> int:
-    "About how long its text is, characters: that of its messages, and of its screens where they were read."
-    read = (line for lines in sample.get("readings", ()) for line in lines)
-    return sum(len(m["content"]) for m in sample.get("messages", ())) + sum(len(line.text) + LINE_LENGTH for line in read)
+    "How long its text is: in tokens where workers encoded it, otherwise about, in characters of its messages."
+    if "input_ids" in sample: return sum(map(len, sample["input_ids"]))
+    return sum(len(m["content"]) for m in sample.get("messages", ()))
 
 @patch
 def _block_samples(self:Stream, b: int) -> list[dict]:
@@ -607,14 +605,16 @@ def _block_samples(self:Stream, b: int) -> list[dict]:
         self._made[b] = [s for episode in made for s in episode]
     return self._made[b]
 
-def _screen(sample: dict) -> np.ndarray: return sample["images"][0] if "images" in sample else sample["image"]
+def _shape(sample: dict) -> tuple[int, ...]:
+    "Its screen's."
+    return sample["shape"] if "shape" in sample else (sample["images"][0] if "images" in sample else sample["image"]).shape
 
 @patch
 def _batched(self:Stream, k: int, samples: list[dict]) -> list[dict]:
     "A block's samples, those of one size and of like length together in micro-batches, these in any order."
     rng = Random(f"order:{self.first_seed}:{k}")
     samples = rng.sample(samples, len(samples))
-    samples.sort(key=lambda s: (_screen(s).shape, length_of(s)))
+    samples.sort(key=lambda s: (_shape(s), length_of(s)))
     batches = [samples[i:i+self.micro_batch] for i in range(0, len(samples), self.micro_batch)]
     return [s for batch in rng.sample(batches, len(batches)) for s in batch]
 

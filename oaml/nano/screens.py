@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['MIN_DEVIATION', 'CONVOLUTIONS', 'REMEMBERED', 'IMAGE', 'TEXT_PREFIX', 'MIN_SIMILARITY', 'MAX_LONGER', 'MAX_SHIFT',
            'standardise', 'by_rows', 'convolve', 'ScreenReader', 'chat_text', 'screen_texts', 'fill_images',
-           'names_as_read', 'misread', 'place_as_read', 'read_samples']
+           'names_as_read', 'misread', 'place_as_read', 'quickest_reader', 'read_samples']
 
 # %% ../../nbs/11b_nano.screens.ipynb #81ea0183
 import importlib.util
@@ -209,7 +209,9 @@ def place_as_read(
 
 # %% ../../nbs/11b_nano.screens.ipynb #90dc00af
 @cache
-def _reader(folder: str) -> ScreenReader:
+def quickest_reader(
+    folder: str,    # of a nano
+) -> ScreenReader:  # this process's only one
     "A nano's reader; with PyTorch, where there is one, which takes 0.6 of NumPy's time."
     reader = ScreenReader(folder)
     if importlib.util.find_spec("torch"):
@@ -220,11 +222,11 @@ def _reader(folder: str) -> ScreenReader:
 def read_samples(
     samples: list[dict], # {"images": [...], "messages": [...]}
     folder: str,         # of a nano
-) -> list[dict]:         # with `readings`: the lines of each image
-    "Samples whose screens are read, by a process that makes them; answers have names and places as they were read."
+) -> list[dict]:         # with images as arrays
+    "Samples whose answers have names and places as `quickest_reader` reads them. It remembers."
     with threadpool_limits(1, "blas"):  # the processor has other work
         samples = [s | dict(images=[load_image(image) for image in s["images"]]) for s in samples]
-        return [_read_sample(s, [_reader(folder).lines(image) for image in s["images"]]) for s in samples]
+        return [_read_sample(s, [quickest_reader(folder).lines(image) for image in s["images"]]) for s in samples]
 
 _WRITTEN = re.compile(r'(?:ANSWER|TYPE)\(text="(.+)"\)$')
 
@@ -234,7 +236,7 @@ def _garbled(text: str, lines: Sequence[str]) -> bool:
     return misread(text, [*lines, *(word for line in lines for word in line.split())]) is not None
 
 def _read_sample(sample: dict, readings: list[list[Line]]) -> dict:
-    "A sample with what was read. Answers are about its last screen."
+    "A sample with answers as they were read. They are about its last screen."
     size = sample["images"][-1].shape[1::-1] if sample["images"] else None
     def as_read(answer):
         thought, newline, act = answer.partition("\n")
@@ -244,4 +246,4 @@ def _read_sample(sample: dict, readings: list[list[Line]]) -> dict:
     for k, m in enumerate(messages):  # nobody could say it: it was misread
         if m["role"] == "assistant" and (text := _WRITTEN.search(m["content"])) and text[1] not in asked and _garbled(text[1], texts):
             messages[k] = m | dict(weight=0.)
-    return sample | dict(readings=readings, messages=messages)
+    return sample | dict(messages=messages)

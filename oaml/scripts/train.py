@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['theme_family', 'training_data', 'stream_sources', 'playable', 'make_stream', 'evaluate_acting', 'make_evaluate',
-           'load_learner', 'SamplesAsRead', 'make_dataset', 'mirror_hooks', 'train']
+           'load_learner', 'EncodedSamples', 'make_dataset', 'mirror_hooks', 'train']
 
 # %% ../../nbs/18a_scripts.train.ipynb #b94c661d
 import json
@@ -218,23 +218,17 @@ def load_learner(
     return learner.build(config)
 
 # %% ../../nbs/18a_scripts.train.ipynb #975e758c
-def _read_ahead(adapter):
-    "What reads a nano's screens, for the workers of a stream; None for other models."
-    from oaml.nano.screens import read_samples
-    reader = getattr(getattr(adapter, "processor", None), "reader", None)
-    return partial(read_samples, folder=str(reader.folder)) if reader else None
-
-class SamplesAsRead(Sequence):
-    "Samples with what a nano reads on their screens; their answers have names and places as they were read."
+class EncodedSamples(Sequence):
+    "Samples that a nano has read and encoded; their answers have names and places as they were read."
     def __init__(self,
         samples: Sequence[dict], # such as `NextActionDataset`
-        read: Callable[[list[dict]], list[dict]], # samples -> samples with readings
-    ): self.samples, self.read = samples, read
+        encode: Callable[[list[dict]], list[dict]], # `nano.model.SampleEncoder`
+    ): self.samples, self.encode = samples, encode
 
     def __len__(self) -> int: return len(self.samples)
     def __getitem__(self, n: int) -> dict:
-        "Sample `n`, read."
-        return self.read([self.samples[n]])[0]
+        "Sample `n`, encoded."
+        return self.encode([self.samples[n]])[0]
 
 def make_dataset(
     config: TrainingConfig, # its stream section, or else its data section
@@ -243,14 +237,16 @@ def make_dataset(
     adapter=None,           # what learns: the screens that it reads are read where they are made
 ):                          # the data set, and the manifest that the run keeps
     "What is to be learnt from."
-    reader = getattr(getattr(adapter, "processor", None), "reader", None)  # what it reads stands in prompts and answers
-    by, read = (dict(reader=sha256(reader.file)) if reader else {}), _read_ahead(adapter)
+    reader, by, encode = getattr(getattr(adapter, "processor", None), "reader", None), {}, None
+    if reader:  # what it reads stands in prompts and answers
+        from oaml.nano.model import SampleEncoder
+        by, encode = dict(reader=sha256(reader.file)), SampleEncoder(adapter, config.training.labels)
     if config.stream:
-        stream = make_stream(config, fmt, read)
+        stream = make_stream(config, fmt, encode)
         return stream, stream.manifest() | by
     (episodes, manifest), data = training_data(config, progress), config.data
     samples = NextActionDataset(episodes, fmt, data.questions, data.seed, data.place_weight)
-    return (SamplesAsRead(samples, read) if read else samples), manifest | by
+    return (EncodedSamples(samples, encode) if encode else samples), manifest | by
 
 # %% ../../nbs/18a_scripts.train.ipynb #4facc95b
 def mirror_hooks(
