@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['CHARS', 'FIELD_INSET', 'MAX_GAP', 'CELL', 'COLUMN', 'BLANK', 'SPACE', 'SYMBOLS', 'SYMBOL_IDS', 'MIN_MARGIN',
            'ROW_HEIGHT', 'NUMBER', 'MAX_OFFSET', 'QUOTATION', 'LONG_WORD', 'Line', 'lines_of', 'read_lines', 'rows_of',
-           'split_symbols', 'in_columns', 'quoted_in', 'mark_of', 'transcript']
+           'split_symbols', 'in_columns', 'quoted_in', 'mark_of', 'at_quotation', 'transcript']
 
 # %% ../../nbs/09e_datasets.lines.ipynb #a6755170
 import re
@@ -179,6 +179,19 @@ def mark_of(
     if k := next((k for k, q in enumerate(quoted, 1) if near(q)), None): return f" ~{k}"
     return " ="*(len(text) > 1 and within(text.lower(), goal.lower()))
 
+# %% ../../nbs/09e_datasets.lines.ipynb #5cbca393
+def at_quotation(
+    line: Line,        # of a screen
+    quoted: list[str], # from `quoted_in`
+) -> Line:
+    "A line that contains a quotation is where that is (of several, the longest), if all its characters are of one width: a link in a text."
+    held = [q for q in quoted if q in line.text and within(q, line.text) and q != split_symbols(line.text)[0]]
+    if not held: return line
+    longest = max(held, key=len)
+    begin = re.search(rf"(?<!\w){re.escape(longest)}", line.text).start()
+    width = (line.x1 - line.x0)/max(1, len(line.text) - 1)
+    return replace(line, at=line.x0 + (begin + (len(longest) - 1)/2)*width)
+
 # %% ../../nbs/09e_datasets.lines.ipynb #5047c678
 def transcript(
     lines: Iterable[Line],  # of a screen, in any order
@@ -191,7 +204,7 @@ def transcript(
         words, drawn = split_symbols(line.text)
         written.append(words)
         mark = mark_of(words, goal, quoted) if goal else ""
-        text = ", ".join(filter(None, (words + mark, *drawn)))
+        text, line = ", ".join(filter(None, (words + mark, *drawn))), at_quotation(line, quoted)
         out.append(f"{text} @{line.x/size[0]:.2f}/{line.y/size[1]:.2f}; ")
     missing = " ".join(f"-{k}" for k, q in enumerate(quoted, 1) if not any(within(q, words) for words in written))
     return ("".join(out) + missing).replace("<|", "< |")  # on a screen may stand what opens and ends turns

@@ -21,7 +21,7 @@ import numpy as np
 from fastcore.basics import patch
 from threadpoolctl import threadpool_limits
 
-from ..datasets.lines import CELL, Line, in_columns, read_lines, split_symbols, transcript
+from ..datasets.lines import CELL, Line, at_quotation, in_columns, quoted_in, read_lines, split_symbols, transcript
 from ..datasets.prompts import goal_in
 from ..datasets.samples import load_image, padded
 from .files import READER, load_arrays
@@ -238,10 +238,12 @@ def _garbled(text: str, lines: Sequence[str]) -> bool:
 def _read_sample(sample: dict, readings: list[list[Line]]) -> dict:
     "A sample with answers as they were read. They are about its last screen."
     size = sample["images"][-1].shape[1::-1] if sample["images"] else None
-    def as_read(answer):
+    def as_read(answer, asked):
         thought, newline, act = answer.partition("\n")
-        return place_as_read(names_as_read(thought, readings[-1]) + newline + act, readings[-1], size)
-    messages = [m | dict(content=as_read(m["content"])) if size and m["role"] == "assistant" else m for m in sample["messages"]]
+        lines = [at_quotation(line, quoted_in(goal_in(asked))) for line in readings[-1]]
+        return place_as_read(names_as_read(thought, readings[-1]) + newline + act, lines, size)
+    def turn(m, before): return m | dict(content=as_read(m["content"], before["content"])) if size and m["role"] == "assistant" else m
+    messages = [turn(m, before) for m, before in zip(sample["messages"], [None, *sample["messages"]])]
     texts, asked = [split_symbols(line.text)[0] for line in readings[-1]] if readings else [], " ".join(m["content"] for m in messages if m["role"] == "user")
     for k, m in enumerate(messages):  # nobody could say it: it was misread
         if m["role"] == "assistant" and (text := _WRITTEN.search(m["content"])) and text[1] not in asked and _garbled(text[1], texts):
