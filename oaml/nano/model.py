@@ -24,7 +24,7 @@ from .files import NANO_FILES, shipped_nano
 from .network import NanoForCausalLM, build_nano, causal_mask, load_nano, text_states
 from .numpy_engine import LightNano
 from .processor import NanoConfig, NanoProcessor
-from .screens import quickest_reader, read_samples
+from .reader import quickest_reader, read_samples
 
 # %% ../../nbs/11h_nano.model.ipynb #e79f17cf
 class NanoAdapter(QwenVLAdapter):

@@ -5,25 +5,22 @@
 # %% auto #0
 __all__ = ['MIN_DEVIATION', 'CONVOLUTIONS', 'REMEMBERED', 'IMAGE', 'TEXT_PREFIX', 'MIN_SIMILARITY', 'MAX_LONGER', 'MAX_SHIFT',
            'standardise', 'by_rows', 'convolve', 'ScreenReader', 'chat_text', 'screen_texts', 'fill_images',
-           'names_as_read', 'misread', 'place_as_read', 'quickest_reader', 'read_samples']
+           'names_as_read', 'misread', 'place_as_read', 'answers_as_read']
 
 # %% ../../nbs/11b_nano.screens.ipynb #81ea0183
-import importlib.util
 import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
 from difflib import get_close_matches
-from functools import cache
 from pathlib import Path
 
 import numpy as np
 from fastcore.basics import patch
-from threadpoolctl import threadpool_limits
 
 from ..datasets.lines import CELL, Line, at_quotation, in_columns, quoted_in, read_lines, split_symbols, transcript
 from ..datasets.prompts import goal_in
-from ..datasets.samples import load_image, padded
+from ..datasets.samples import padded
 from .files import READER, load_arrays
 
 # %% ../../nbs/11b_nano.screens.ipynb #a65566d0
@@ -207,27 +204,7 @@ def place_as_read(
     begun = _POINTS.match(act)
     return begun[0] + _PLACE.sub(read, act[begun.end():]) if begun else act
 
-# %% ../../nbs/11b_nano.screens.ipynb #90dc00af
-@cache
-def quickest_reader(
-    folder: str,    # of a nano
-) -> ScreenReader:  # this process's only one
-    "A nano's reader; with PyTorch, where there is one, which takes 0.6 of NumPy's time."
-    reader = ScreenReader(folder)
-    if importlib.util.find_spec("torch"):
-        from oaml.nano.reader import load_reader
-        reader.scores = load_reader(folder).scores
-    return reader
-
-def read_samples(
-    samples: list[dict], # {"images": [...], "messages": [...]}
-    folder: str,         # of a nano
-) -> list[dict]:         # with images as arrays
-    "Samples whose answers have names and places as `quickest_reader` reads them. It remembers."
-    with threadpool_limits(1, "blas"):  # the processor has other work
-        samples = [s | dict(images=[load_image(image) for image in s["images"]]) for s in samples]
-        return [_read_sample(s, [quickest_reader(folder).lines(image) for image in s["images"]]) for s in samples]
-
+# %% ../../nbs/11b_nano.screens.ipynb #207ee551
 _WRITTEN = re.compile(r'(?:ANSWER|TYPE)\(text="(.+)"\)$')
 
 def _garbled(text: str, lines: Sequence[str]) -> bool:
@@ -235,8 +212,11 @@ def _garbled(text: str, lines: Sequence[str]) -> bool:
     if any(text in line for line in lines): return False
     return misread(text, [*lines, *(word for line in lines for word in line.split())]) is not None
 
-def _read_sample(sample: dict, readings: list[list[Line]]) -> dict:
-    "A sample with answers as they were read. They are about its last screen."
+def answers_as_read(
+    sample: dict,               # {"images": [arrays], "messages": [...]}
+    readings: list[list[Line]], # the lines of each image
+) -> dict:                      # the sample; an answer's `weight` is 0 where it is to write what was misread, which nobody could know
+    "A sample whose answers have names and places as they were read on its last screen."
     size = sample["images"][-1].shape[1::-1] if sample["images"] else None
     def as_read(answer, asked):
         thought, newline, act = answer.partition("\n")

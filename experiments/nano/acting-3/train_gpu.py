@@ -19,8 +19,8 @@ from oaml.datasets.lines import BLANK, CELL
 from oaml.datasets.samples import padded
 from oaml.ingest.engines import ProcessEngine
 from oaml.models import base_adapter, qwen_vl
-from oaml.nano import model, screens  # noqa: F401, nano registers itself
-from oaml.nano.reader import as_input, load_reader
+from oaml.nano import model  # noqa: F401, nano registers itself
+from oaml.nano.reader import as_input, load_reader, quickest_reader, read_samples
 from oaml.scripts.train import load_learner, make_stream
 from oaml.training import trainer as trainers
 from oaml.training.config import load_config
@@ -47,7 +47,7 @@ def encoder(folder, fmt, reader):
     torch.cuda.is_available = available
     adapter.prompt_format = dict(fmt)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    return adapter, screens._reader(reader), load_reader(reader).cuda() if torch.cuda.is_available() else None
+    return adapter, quickest_reader(reader), load_reader(reader).cuda() if torch.cuda.is_available() else None
 
 
 @torch.no_grad()
@@ -71,7 +71,7 @@ def packed_samples(make, jobs, folder, fmt, reader):
     rows = []
     for samples in (make(*job) for job in jobs):
         if network is not None: read_together(r, network, [x for s in samples for x in s["images"]])
-        with torch.no_grad(): read = screens.read_samples(samples, reader)
+        with torch.no_grad(): read = read_samples(samples, reader)
         for s in read:
             x = adapter._labelled([s], "assistant")
             if "weights" in x and not x["weights"].any(): continue  # an answer that nobody could know
