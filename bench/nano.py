@@ -1,8 +1,9 @@
 """What the nano that oaml ships can do: `python bench/nano.py [SUITE ...]`, results in experiments/nano.
 
 For each suite: nano beside the oracle, do-nothing, random, the memoriser and the nearest screen, 100 test episodes an
-application; for synthetic-v1 what was wrong in the episodes that failed, for the robust suite what came between. Half
-an hour a suite on one core.
+application; for synthetic-v1 what was wrong in the episodes that failed, and how many nano finishes without the rule
+against circles; for the robust suite what came between. Half an hour a suite on one core, nano alone (`--agent nano`)
+ten minutes: what the files say of the others stays.
 """
 import argparse
 import json
@@ -11,8 +12,10 @@ from pathlib import Path
 
 import torch
 
-from oaml.evals.closed_loop import beside_oracle
+from oaml.evals.baselines import PolicyAgent
+from oaml.evals.closed_loop import beside_oracle, run_episodes
 from oaml.evals.suites import AGENTS, evaluate_suite, load_agent, load_suite
+from oaml.runtime.policy import load_policy
 from oaml.scripts.eval_policy import write_results
 
 OUT = Path(__file__).parents[1]/"experiments/nano"
@@ -36,10 +39,21 @@ def failures(suite, reports):
             for r in reports}
 
 
-def by_kind(suite, reports):
+def circles(suite, reports):
+    "With and without the rule against circles, by application: of how many open episodes how many nano finishes."
+    def count(outcomes): return sum(o.success for o in outcomes if not o.presatisfied)
+    plain = PolicyAgent(load_policy("nano", retries=0), "nano")
+    table = {}
+    for r in reports:
+        without = run_episodes(plain, lambda: suite.device(r.app), [o.seed for o in r.outcomes], True)
+        table[r.app] = {"open": sum(not o.presatisfied for o in without), "with": count(r.outcomes), "without": count(without)}
+    return table
+
+
+def by_kind(suite, reports, agents):
     "Of what came between, for each agent: episodes and how many succeeded. Whoever draws the seeds draws that too."
-    kinds = {a: {} for a in AGENTS}
-    for agent, mine in zip(AGENTS, reports):
+    kinds = {a: {} for a in agents}
+    for agent, mine in zip(agents, reports):
         for r in mine:
             device = suite.device(r.app)
             for o in (o for o in r.outcomes if not o.presatisfied):  # as `success` has it
@@ -50,23 +64,36 @@ def by_kind(suite, reports):
     return kinds
 
 
-def main(names):
+def kept(path, agents):
+    "What a file says of other agents."
+    rows = json.loads(path.read_text()) if path.exists() else []
+    return [r for r in rows if r["agent"] not in agents]
+
+
+def write(name, data): (OUT/name).write_text(json.dumps(data, indent=1))
+
+
+def main(names, agents):
     torch.set_num_threads(1)
     OUT.mkdir(parents=True, exist_ok=True)
     for name in names:
-        suite = load_suite(name)
-        rows, reports = evaluate_suite([load_agent(a, suite) for a in AGENTS], suite, progress=True)
-        write_results(rows, OUT/f"{name}.json")
-        if name == "synthetic-v1":
-            (OUT/"failures.json").write_text(json.dumps(failures(suite, reports[AGENTS.index("nano")]), indent=1))
+        suite, path, kinds = load_suite(name), OUT/f"{name}.json", OUT/f"{name}-kinds.json"
+        rows, reports = evaluate_suite([load_agent(a, suite) for a in agents], suite, progress=True)
+        write_results(sorted(kept(path, agents) + rows, key=lambda r: AGENTS.index(r["agent"])), path)
+        if name == "synthetic-v1" and "nano" in agents:
+            mine = reports[agents.index("nano")]
+            write("failures.json", failures(suite, mine))
+            write("circles.json", circles(suite, mine))
         if suite.variant == "@perturbed":
-            (OUT/f"{name}-kinds.json").write_text(json.dumps(by_kind(suite, reports), indent=1))
+            before = json.loads(kinds.read_text()) if kinds.exists() else {}
+            write(kinds.name, before | by_kind(suite, reports, agents))
         print(name, {r["agent"]: r["success"] for r in rows if r["app"] == "mean"}, flush=True)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("suites", nargs="*", metavar="SUITE", help=f"of {', '.join(SUITES)}; default: all")
-    named = parser.parse_args().suites
-    for name in named: load_suite(name)  # complain before the first hour, not after it
-    main(named or SUITES)
+    parser.add_argument("--agent", action="append", choices=AGENTS, help="measure this one (again for more); default: all")
+    args = parser.parse_args()
+    for name in args.suites: load_suite(name)  # complain before the first hour, not after it
+    main(args.suites or SUITES, args.agent or list(AGENTS))

@@ -240,7 +240,7 @@ def test_the_config_that_mobile_env_publishes(tmp_path):
 @pytest.mark.parametrize("text, words", [
     ("logging:\n  metric: sucess\n", ("line 2", "logging.metric", "did you mean success?")),
     ("logging:\n  metric: letters\n", ("line 2", "logging.metric", "there are success, reached")),
-    ("stream: {lesson: seeing}\n", ("logging.metric", "there are letters")),
+    ("model: {model_name: reader}\nstream: {lesson: reading}\n", ("logging.metric", "there are letters")),
     ("prompt:\n  dsl_version: 3\n", ("line 2", "prompt.dsl_version", "3")),
     ("training:\n  seed: 1\0\n", ("line 2", "'\\x00'")),
 ])

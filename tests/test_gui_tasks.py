@@ -88,7 +88,7 @@ def test_trl_trains_in_the_environment(tmp_path):
     from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
     from trl.chat_template_utils import qwen3_vl_chat_template
     from oaml.models.qwen_vl import ImageTextProcessor
-    from oaml.nano.model import nano_tokenizer
+    from oaml.nano.tokenizer import nano_tokenizer
     tokenizer = nano_tokenizer()
     tokenizer.chat_template, tokenizer.padding_side = qwen3_vl_chat_template, "left"
     tokenizer.pad_token, tokenizer.eos_token, ids = "<|endoftext|>", "<|im_end|>", tokenizer.get_vocab()

@@ -16,7 +16,8 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 from oaml.datasets.prompts import PromptFormat, prompt_messages
 from oaml.devices.app_device import AppDevice
 from oaml.nano.files import shipped_nano
-from oaml.nano.model import NanoProcessor, nano_tokenizer
+from oaml.nano.model import NanoProcessor
+from oaml.nano.tokenizer import nano_tokenizer
 from oaml.models.qwen_vl import ImageTextProcessor, QwenVLAdapter, as_chat, load_processor
 from oaml.runtime.policy import load_policy
 
@@ -55,7 +56,7 @@ sys.modules["torchvision"] = None  # an import of it fails, as where it isn't in
 {first}
 from transformers import pipeline
 ask = pipeline("image-text-to-text", {folder!r}{more})
-print(type(ask.processor).__name__, ask.processor.prompt_format["transcript"])
+print(type(ask.processor).__name__, ask.processor.prompt_format["marks"])
 """
 
 

@@ -2,7 +2,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oaml.nano.model import PIECES, SPECIAL_TOKENS, nano_tokenizer
+from oaml.nano.tokenizer import PIECES, SPECIAL_TOKENS, nano_tokenizer
 
 tokenizer = nano_tokenizer()
 fragments = st.one_of(st.text(), st.sampled_from([*PIECES, *SPECIAL_TOKENS, "0.42", "x=", "\\", " "]))

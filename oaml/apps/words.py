@@ -26,7 +26,10 @@ def pick_words(
     name: str="words",    # of the list
 ) -> list[str]:
     "Different words of a list."
-    return rng.sample([w for w in word_list(name) if len(w) <= most], n)
+    return rng.sample(_short_words(name, most), n)
+
+@lru_cache
+def _short_words(name: str, most: int) -> list[str]: return [w for w in word_list(name) if len(w) <= most]
 
 def make_title(
     rng: Random,          # decides

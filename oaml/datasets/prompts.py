@@ -26,8 +26,7 @@ class PromptFormat:
     history: Annotated[int, Field(ge=0)] = 0         # how many of the last actions the prompt shows
     thought: bool = False                            # answer with a thought before the action
     goal_first: bool = False                         # the goal before the screen, in the system's turn, not behind it
-    transcript: bool = False                         # behind the screen its text, as a nano reads it
-    marks: bool = False                              # in the transcript, mark what the goal speaks of
+    marks: bool = False                              # for a nano, which reads screens: mark what the goal speaks of
 
     def __post_init__(self):
         for name in ("dsl_version", "precision", "history"):

@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['AIMED', 'WRITTEN', 'STATEFUL', 'CHOSEN', 'REPORTING', 'WRONG_MARK', 'MAX_NAME', 'ASK_WHERE', 'ASK_BAND', 'ASK_AT',
-           'ASK_IN', 'QUESTIONS', 'SHARES', 'click_points', 'spot_of', 'element_text', 'notes_of', 'named_spots',
-           'kind_spots', 'screen_questions']
+           'ASK_IN', 'QUESTIONS', 'SHARES', 'click_points', 'spot_of', 'element_text', 'notes_of', 'screen_questions']
 
 # %% ../../nbs/09d_datasets.questions.ipynb #606fa242
 import re
@@ -13,16 +12,16 @@ from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from .lines import APART, INTO, mark_of, quoted_in
+from .lines import MAX_GAP, FIELD_INSET, mark_of, quoted_in
 from .prompts import PromptFormat
 from ..schemas.sessions import Action
 from ..ui.layout import DOT, Element
-from ..ui.reasons import ROLE_WORDS, kind_of, spoken_of, standing, title_of
+from ..ui.reasons import KEYED, ROLE_WORDS, spoken_of, standing, title_of
 from ..ui.render import DRAWN
 
 # %% ../../nbs/09d_datasets.questions.ipynb #72e26229
 AIMED = tuple("""button link checkbox radio switch tab listitem option menuitem heading text label alert status
-    textbox combobox gridcell""".split()) # roles of what may be pointed at anywhere
+    textbox combobox""".split()) # roles of what may be pointed at anywhere
 
 def click_points(
     elements: Iterable[Element],                # of a screen
@@ -35,10 +34,10 @@ def click_points(
     for e in elements:
         x0, y0, x1, y1 = e.box
         inside = [(y, x) for y, x in spots if x0 <= x <= x1 and y0 <= y <= y1] if e.role in AIMED else []
-        if not inside and e.role == "textbox": points[e.box] = x0 + INTO/size[0], (y0 + y1)/2
+        if not inside and e.role == "textbox": points[e.box] = x0 + FIELD_INSET/size[0], (y0 + y1)/2
         if not inside: continue
         line = [x for y, x in inside if y == inside[0][0]]
-        end = next((k for k, (a, b) in enumerate(zip(line, line[1:]), 1) if b - a > APART/size[0]), len(line))
+        end = next((k for k, (a, b) in enumerate(zip(line, line[1:]), 1) if b - a > MAX_GAP/size[0]), len(line))
         points[e.box] = (line[0] + line[end-1])/2, inside[0][0]
     return points
 
@@ -69,18 +68,18 @@ def notes_of(
     elements: Sequence[Element], # of a screen, in reading order
     goal: str,                   # what the user wants
     wrong: Container[tuple],     # boxes of what is still to be acted on
-) -> list[tuple[str, Element]]:  # such as "Username: empty focused !", and what that is about
-    "How things stand that the goal speaks of, that have the focus or are to be changed; and what the screen tells."
+) -> list[str]:                  # such as "Username: empty focused !"
+    "How things stand that the goal speaks of, that show the focus or are to be changed; and what the screen tells."
     quoted, notes = quoted_in(goal), []
     for e in elements:
         title, state, mark = title_of(e, elements), standing(e), mark_of(e.name, goal, quoted)
-        if e.role in STATEFUL: noted = e.focused or e.box in wrong or spoken_of(e, title, goal)
+        if e.role in STATEFUL: noted = e.focused and e.role in KEYED or e.box in wrong or spoken_of(e, title, goal)
         else: noted = e.role in CHOSEN and e.selected or e.role in REPORTING
         if e.role in WRITTEN and set(e.value) - {DOT}:
             state = standing(replace(e, value=mark_of(e.value, goal, quoted).strip() or "filled"))
         elif not noted and e.role in ROLE_WORDS and re.match(" [=+][0-9]", mark):
             noted, title = True, ROLE_WORDS[e.role] + mark
-        if noted: notes.append((": ".join(filter(None, (title, state))) + f" {WRONG_MARK}"*(e.box in wrong), e))
+        if noted: notes.append(": ".join(filter(None, (title, state))) + f" {WRONG_MARK}"*(e.box in wrong))
     return notes
 
 # %% ../../nbs/09d_datasets.questions.ipynb #d1e773df
@@ -103,21 +102,6 @@ class _Askable:
     def at(self, e: Element) -> tuple[str, str]:
         "Where to point at it, as text."
         return tuple(f"{v:.{self.digits}f}" for v in spot_of(e, self.points))
-
-# %% ../../nbs/09d_datasets.questions.ipynb #9d31d7bf
-def named_spots(
-    elements: Iterable[Element], # of a screen
-    points: dict,                # from `click_points`
-) -> list[tuple[str, tuple[float, float]]]: # name, (x, y)
-    "The elements that one name is enough for, and where to point at each."
-    return [(e.name, spot_of(e, points)) for e in _Askable.of(elements, 2, points).unique]
-
-def kind_spots(
-    elements: Iterable[Element], # of a screen
-    points: dict,                # from `click_points`
-) -> list[tuple[str, tuple[float, float]]]: # from `kind_of`, (x, y)
-    "What stands where one would point at it."
-    return [(kind_of(e), spot_of(e, points)) for e in elements if e.role in ROLE_WORDS]
 
 # %% ../../nbs/09d_datasets.questions.ipynb #d39c331f
 ASK_WHERE = "Click '{0}'.", "Find '{0}'.", "Click the {1} '{0}'."

@@ -18,7 +18,7 @@ from pydantic.dataclasses import dataclass
 from .prompts import PromptFormat
 
 # %% ../../nbs/09b_datasets.samples.ipynb #8a3081ac
-MIN_SIDE = 32  # pixels: what a visual token of Qwen3-VL covers, and of nano; no screen is smaller
+MIN_SIDE = 32  # pixels: what a visual token of Qwen3-VL covers; no screen is smaller
 
 def _opaque(image: Image.Image, where: str) -> Image.Image:
     "The image in RGB, perhaps itself. Raises ValueError for one that loses something by that: transparent pixels, or 16 bits a color."
@@ -82,7 +82,7 @@ def check_sample(
 def _check_message(m: dict, control: list[str], where: str):
     "Refuse a message that isn't a known role with a plain text."
     if not isinstance(m, dict): raise ValueError(f"{where}: is {type(m).__name__}; a turn is a dict of role and content")
-    if extra := set(m) - {"role", "content", "weight", "looks"}: raise ValueError(f"{where}: unknown keys {sorted(extra)}")
+    if extra := set(m) - {"role", "content", "weight"}: raise ValueError(f"{where}: unknown keys {sorted(extra)}")
     if m.get("role") not in CHAT_ROLES: raise ValueError(f"{where}.role: {m.get('role')!r} is none of {', '.join(CHAT_ROLES)}")
     if not isinstance(m.get("content"), str): raise ValueError(f"{where}.content: is not a text")
     weight = m.get("weight", 1)
@@ -117,12 +117,16 @@ _Count, _Natural, _Share, _Side = (Annotated[kind, Field(**bounds)] for kind, bo
 class SampleConfig:
     "How samples are made: everything that decides them but source and seed. Raises ValueError for a field that there is not."
     size: tuple[_Side, _Side]|None=None # of the screen, pixels; None: the application's own
+    family: str|None=None           # kind of goal; None: all of the application's, in turn by seed
     picks: _Count=4                 # screens taken of an episode
     goals: _Natural=0               # further goals on each screen, others of the same world
     questions: _Natural=4           # further questions asked about each screen
     longest: _Natural=500           # characters of them and their answers; no more are asked beyond
     weight: _Share=.5               # weight in the loss of answers to these and to further goals; the next action's is 1
     disturbed: _Share=.45           # share of the episodes that begin disturbed
+    misled: _Share=0.               # share of these in which somebody went for another goal
+    met: _Share=0.                  # share of the episodes whose goal holds at the start, where there are such
+    unquoted: _Share=0.             # share of the episodes whose goal stands without its quotation marks
     slip: _Share=.08                # chance of a careless act after each right one
     notes: bool=False               # thoughts begin with how things stand on the screen
     fmt: InstanceOf[PromptFormat]=PromptFormat(precision=2) # how goals, places and acts are written

@@ -8,6 +8,7 @@ __all__ = ['HEARTBEAT', 'THUMB', 'AgentView', 'Agent', 'view_of', 'introduce', '
            'thumbnail', 'NearestScreen']
 
 # %% ../../nbs/15a_evals.baselines.ipynb #1627e84e
+import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -72,14 +73,14 @@ class DoNothing(_OneByOne):
     def _choose(self, view: AgentView) -> Action: return Action("done")
 
 class RandomAgent(_OneByOne):
-    "Clicks, types and presses keys anywhere; DONE one time in ten. The same views get the same acts."
+    "Clicks, types and presses keys anywhere; DONE one time in ten. Equal views get equal acts, others their own."
     name = "random"
     def __init__(self,
         seed: int=0, # of its choices
     ): self.seed = seed
 
     def _choose(self, view: AgentView) -> Action:
-        rng = Random(f"{self.seed}:{view.goal}:{len(view.history)}")
+        rng = Random(f"{self.seed}:{view.goal}:{len(view.history)}:{zlib.crc32(view.image.tobytes())}")
         return Action("done") if rng.random() < .1 else random_action(rng, ())
 
 class Oracle(_OneByOne):

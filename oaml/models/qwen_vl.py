@@ -218,8 +218,8 @@ def _encode(self: QwenVLAdapter, samples: list[dict], answered: bool, side: str=
             tensors=None) -> dict[str, Tensor]:
     "Chats as tensors on the CPU, padded on the `side`. Unless `answered`, they end with the assistant's header."
     for i, s in enumerate(samples): check_sample(s, self.control, f"batch[{i}]", answered)
-    if (self.prompt_format or {}).get("transcript") and not hasattr(self.processor, "prompt_format"):
-        raise ValueError("prompt format: it has transcripts, but only a nano's processor reads screens")
+    if (self.prompt_format or {}).get("marks") and not hasattr(self.processor, "reader"):
+        raise ValueError("prompt format: it has marks, but only a nano's processor reads screens and marks what they say")
     text = [self.processor.apply_chat_template(as_chat(s), tokenize=False, add_generation_prompt=not answered)
             for s in samples]
     images = [load_image(x, f"batch[{i}].images[{j}]")
@@ -240,6 +240,7 @@ def _check(self: QwenVLAdapter, inputs: dict[str, Tensor]):
     if (longest := int(lengths.max())) > self.max_length:
         raise ValueError(f"batch[{int(lengths.argmax())}]: {longest} tokens, the model takes {self.max_length}; "
                          "shorten the goal or the history, or use a smaller screen")
+    if "image_grid_thw" not in inputs: return  # a model that reads screens as text
     have = int((inputs["input_ids"] == self.image_id).sum())
     want = int(inputs["image_grid_thw"].prod(-1).sum()) // self.processor.image_processor.merge_size ** 2
     if have != want: raise ValueError(f"batch: {have} image tokens for {want} visual tokens")
@@ -358,20 +359,6 @@ def _answer(self: QwenVLAdapter, ids: list[int]) -> str:
     stop = next((i for i, t in enumerate(ids) if t in self.stops), len(ids))
     return self.tokenizer.decode(ids[:stop], clean_up_tokenization_spaces=False)
 
-# %% ../../nbs/10e_models.qwen_vl.ipynb #f83f4bb9
-@patch
-def token_probabilities(self: QwenVLAdapter,
-    sample: dict, # a chat that ends with the assistant's turn
-) -> list[tuple[str, float]]: # the answer's tokens, the one that ends it included, with the probability of each
-    "How likely each token of a given answer is behind those before it."
-    inputs = self.prepare_inputs([sample])
-    labels = inputs.pop("labels")[:, 1:]
-    inputs.pop("weights", None)
-    with self.evaluating():
-        chances = self.qwen.lm_head(self._states(inputs, labels != IGNORED)).float().softmax(-1)
-    ids = labels[labels != IGNORED]
-    return [(self.tokenizer.decode([i]), p) for i, p in zip(ids.tolist(), chances.gather(1, ids[:, None])[:, 0].tolist())]
-
 # %% ../../nbs/10e_models.qwen_vl.ipynb #fc19631a
 @patch
 def hold_back(self: QwenVLAdapter,
@@ -435,7 +422,7 @@ def prepare_drawn(self: QwenVLAdapter,
     ids, mask = answers["answer_ids"], answers["answer_mask"].to(inputs["attention_mask"].dtype)
     inputs["input_ids"] = torch.cat((inputs["input_ids"], ids), 1)
     inputs["attention_mask"] = torch.cat((inputs["attention_mask"], mask), 1)
-    inputs["mm_token_type_ids"] = F.pad(inputs["mm_token_type_ids"], (0, ids.shape[1]))
+    if "mm_token_type_ids" in inputs: inputs["mm_token_type_ids"] = F.pad(inputs["mm_token_type_ids"], (0, ids.shape[1]))
     return self._to_device(inputs | answers)
 
 def answer_tensors(
@@ -479,6 +466,20 @@ def _token_bias(self: QwenVLAdapter) -> Tensor:
         if len(ids) != 1: raise ValueError(f"sequence_bias: {list(ids)}; learning knows only of single tokens")
         values[ids[0]] = nats
     return values
+
+# %% ../../nbs/10e_models.qwen_vl.ipynb #f83f4bb9
+@patch
+def token_probabilities(self: QwenVLAdapter,
+    sample: dict, # a chat that ends with the assistant's turn
+) -> list[tuple[str, float]]: # the answer's tokens, the one that ends it included, with the probability of each
+    "How likely each token of a given answer is behind those before it."
+    inputs = self.prepare_inputs([sample])
+    labels = inputs.pop("labels")[:, 1:]
+    inputs.pop("weights", None)
+    with self.evaluating():
+        chances = (self.qwen.lm_head(self._states(inputs, labels != IGNORED)).float() + self._token_bias()).softmax(-1)
+    ids = labels[labels != IGNORED]
+    return [(self.tokenizer.decode([i]), p) for i, p in zip(ids.tolist(), chances.gather(1, ids[:, None])[:, 0].tolist())]
 
 # %% ../../nbs/10e_models.qwen_vl.ipynb #5a63000e
 @patch(cls_method=True)

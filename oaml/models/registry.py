@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['MODEL_FAMILIES', 'LEARNERS', 'ModelFamily', 'register_models', 'model_families', 'find_family', 'Learner',
-           'register_learner', 'wanted_learners']
+           'register_learner']
 
 # %% ../../nbs/10c_models.registry.ipynb #e8cc7141
 from collections.abc import Callable
@@ -47,12 +47,9 @@ def find_family(
 # %% ../../nbs/10c_models.registry.ipynb #024e9f00
 @dataclass(frozen=True)
 class Learner:
-    "Who teaches one lesson, to a model or to a network of its own."
-    lesson: str                      # its name, such as "pointing"
-    wanted: Callable[[Any], bool]    # does a training's config ask for it
-    build: Callable[[Any, Any], Any] # the config and the model's adapter (None: `alone`) -> the adapter that learns
-    alone: bool=False                # brings the network that learns: no model is loaded
-    rank: int=0                      # where a config asks for several, lower ones are built first
+    "A network of its own that `oaml train` can teach."
+    name: str                    # that `model.model_name` asks for it by
+    build: Callable[[Any], Any]  # a `TrainingConfig` -> the adapter that learns
 
 # %% ../../nbs/10c_models.registry.ipynb #7e6cfe70
 LEARNERS: dict[str, Learner] = {}
@@ -60,12 +57,5 @@ LEARNERS: dict[str, Learner] = {}
 def register_learner(
     learner: Learner, # of a package's own
 ):
-    "Let `oaml train` teach this lesson."
-    LEARNERS[learner.lesson] = learner
-
-def wanted_learners(
-    config: Any,     # a `TrainingConfig`
-) -> list[Learner]:  # the one that is alone, or those to be built one on the other, in their order
-    "The registered learners that `config` asks for."
-    wanted = sorted((learner for learner in LEARNERS.values() if learner.wanted(config)), key=lambda learner: learner.rank)
-    return [learner for learner in wanted if learner.alone][:1] or wanted
+    "Let `oaml train` teach this network."
+    LEARNERS[learner.name] = learner

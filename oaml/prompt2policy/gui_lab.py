@@ -101,14 +101,11 @@ class NanoLearner:
     ):
         import torch
         from oaml.models.qwen_vl import QwenVLAdapter
-        from oaml.nano.eye import give_reader
         from oaml.training.checkpoints import seed_all
         seed_all(config.seed)
         self.config, self.version = config, 0
         self.adapter = QwenVLAdapter.from_pretrained("nano", device="cpu", seed=config.seed)
         self.fmt = PromptFormat(**self.adapter.prompt_format)
-        if self.fmt.transcript: give_reader(self.adapter)
-        self.adapter.qwen.model.visual.requires_grad_(False)  # it sees well enough; choosing is what it learns
         self.optimizer = torch.optim.AdamW(self.adapter.trainable_parameters(), config.learning_rate, betas=(.9, .98))
 
     def policy(self) -> Any:

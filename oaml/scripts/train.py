@@ -4,12 +4,12 @@
 
 # %% auto #0
 __all__ = ['theme_family', 'training_data', 'stream_sources', 'playable', 'make_stream', 'evaluate_acting', 'make_evaluate',
-           'load_learner', 'make_dataset', 'mirror_hooks', 'train']
+           'load_learner', 'EncodedSamples', 'make_dataset', 'mirror_hooks', 'train']
 
 # %% ../../nbs/18a_scripts.train.ipynb #b94c661d
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from functools import cache, partial
 from pathlib import Path
@@ -29,7 +29,7 @@ from ..datasets.stream import (
 from ..devices.app_device import AppDevice
 from ..ingest.store import load_manifest, load_sessions, sha256
 from ..ingest.synthetic import generate_synthetic_sessions, record_episode
-from ..models.registry import wanted_learners
+from ..models.registry import LEARNERS
 from ..schemas.arguments import check_arguments
 from ..schemas.sessions import Episode
 from ..training.config import METRICS, DataSection, TrainingConfig, check_metric, load_config
@@ -88,14 +88,15 @@ def playable(
 def make_stream(
     config: TrainingConfig, # its stream section; batches are the training section's
     fmt: PromptFormat,      # how goals and acts are written
+    read=None,              # what workers do to the samples of an episode
 ) -> Stream:
-    "The stream that a config describes: conversations about screens, or for a retina letters."
+    "The stream that a config describes: conversations about screens, or for a reader their lines."
     s = config.stream
     shapes = [ScreenSpec(tuple(k.size), k.share, k.variant, _sources(k.sources)) for k in s.kinds]
-    make = letter_samples if s.lesson == "seeing" else episode_samples
-    window = config.training.per_device_train_batch_size * config.training.gradient_accumulation_steps
-    return Stream(s.samples, window, _sources(s.sources) or None, s.sample_config(fmt), shapes, s.seed,
-                  make, s.workers, s.uses, load_visits(s.visits) if s.visits else (), s.visited, s.held_out)
+    make = letter_samples if s.lesson == "reading" else episode_samples
+    micro = config.training.per_device_train_batch_size
+    return Stream(s.samples, micro*config.training.gradient_accumulation_steps, _sources(s.sources) or None, s.sample_config(fmt), shapes, s.seed,
+                  make, s.workers, s.uses, load_visits(s.visits) if s.visits else (), s.visited, s.held_out, s.families, read, micro)
 
 # %% ../../nbs/18a_scripts.train.ipynb #27d5b8f6
 def _validation_agent(adapter, fmt: PromptFormat, **how):
@@ -133,20 +134,15 @@ def _on_recorded(load: Callable[[], list[Episode]], fmt: PromptFormat):
 
 # %% ../../nbs/18a_scripts.train.ipynb #8f2e876b
 def _letters_right(config: TrainingConfig, fmt: PromptFormat):
-    "How many letters, and names where there are any, of `eval_episodes` validation episodes of each source are right."
+    "How many letters of `eval_episodes` validation episodes of each source are right."
     seeds, kinds = split_seeds("validation", config.logging.eval_episodes), config.stream.kinds
-    apps = {s.app: k.size for k in kinds for s in _sources(k.sources) or stream_sources(config)}
+    apps = {s.app + k.variant: k.size for k in kinds for s in _sources(k.sources) or stream_sources(config)}
     def evaluate(adapter, step: int) -> dict:
         figures = {}
         for app, size in apps.items():
             samples = [x for k in seeds for x in letter_samples(app, k, SampleConfig(size))]
             figures[f"letters_{app}"] = adapter.letter_accuracy(samples)
-            if hasattr(adapter, "name_accuracy") and any(x.get("names") for x in samples):
-                figures[f"names_{app}"] = adapter.name_accuracy(samples)
-                figures[f"kinds_{app}"] = adapter.kind_accuracy(samples)
-        means = {kind: mean(v for name, v in figures.items() if name.startswith(f"{kind}_"))
-                 for kind in dict.fromkeys(name.split("_")[0] for name in figures)}
-        return means | figures
+        return dict(letters=mean(figures.values())) | figures
     return evaluate
 
 # %% ../../nbs/18a_scripts.train.ipynb #3f6d016e
@@ -171,7 +167,7 @@ def make_evaluate(config: TrainingConfig, fmt: PromptFormat):
     It plays them; if the metric to watch is one of recorded screens, the model answers the oracle's too. With `eval_path`
     it answers the screens there instead."""
     if not config.logging.eval_episodes: return None
-    if config.stream and config.stream.lesson == "seeing": return _letters_right(config, fmt)
+    if config.stream and config.stream.lesson == "reading": return _letters_right(config, fmt)
     if config.logging.eval_path:
         episodes = _validation_sessions(config)
         return _on_recorded(lambda: episodes, fmt)
@@ -185,19 +181,23 @@ def make_evaluate(config: TrainingConfig, fmt: PromptFormat):
 
 # %% ../../nbs/18a_scripts.train.ipynb #ddd118d7
 def _load_model(config: TrainingConfig, fmt: PromptFormat):
-    "The model of a config, with what it sees with. Raises ValueError if it learnt another prompt format."
+    "The model of a config, with its reader. Raises ValueError if it learnt another prompt format."
     from oaml.models.qwen_vl import QwenVLAdapter
-    from oaml.nano.eye import give_eye, give_reader, give_retina
     model = config.model
     adapter = QwenVLAdapter.from_pretrained(model.model_name, config.lora.peft() if config.lora else None,
                                             model.load_in_4bit, seed=config.training.seed)
     if adapter.prompt_format and not model.reformat: fmt.check_same(adapter.prompt_format, "the saved agent")
     adapter.prompt_format = asdict(fmt)
-    if model.retina: give_retina(adapter, model.retina)
-    if fmt.transcript or model.reader: give_reader(adapter, model.reader)
-    if model.eye: give_eye(adapter, model.eye)
+    if model.reader: _give_reader(adapter, model.reader)
     if config.training.freeze_vision: _freeze_vision(adapter, model.model_name)
     return adapter
+
+def _give_reader(adapter, folder: str):
+    "Let a nano read with another reader. Raises ValueError for any other model."
+    from oaml.nano.screens import ScreenReader
+    if not hasattr(adapter.processor, "reader"):
+        raise ValueError(f"model.reader: {adapter.base_model} is no nano, and only nanos have a reader")
+    adapter.processor.image_processor.reader = ScreenReader(folder)
 
 def _freeze_vision(adapter, name: str):
     "Leave the vision tower as it is. Raises ValueError if there is none."
@@ -210,30 +210,43 @@ def load_learner(
     config: TrainingConfig, # names the model
     fmt: PromptFormat,      # how it is asked
 ):                          # an adapter
-    "What is to learn: a model by its name, with the lessons that it gets, or a network of its own. Raises ValueError."
-    from oaml.nano import eye, pointing, reader, retina  # noqa: F401, they register their lessons
-    learners = wanted_learners(config)
-    if learners and learners[0].alone:
-        from oaml.training.checkpoints import seed_all
-        seed_all(config.training.seed)
-        adapter = None
-    else: adapter = _load_model(config, fmt)
-    for learner in learners: adapter = learner.build(config, adapter)
-    return adapter
+    "What is to learn: a model by its name, or a network of its own. Raises ValueError."
+    from oaml.nano import reader  # noqa: F401, registers itself
+    from oaml.training.checkpoints import seed_all
+    if not (learner := LEARNERS.get(config.model.model_name)): return _load_model(config, fmt)
+    seed_all(config.training.seed)
+    return learner.build(config)
 
 # %% ../../nbs/18a_scripts.train.ipynb #975e758c
+class EncodedSamples(Sequence):
+    "Samples that a nano has read and encoded; their answers have names and places as they were read."
+    def __init__(self,
+        samples: Sequence[dict], # such as `NextActionDataset`
+        encode: Callable[[list[dict]], list[dict]], # `nano.model.SampleEncoder`
+    ): self.samples, self.encode = samples, encode
+
+    def __len__(self) -> int: return len(self.samples)
+    def __getitem__(self, n: int) -> dict:
+        "Sample `n`, encoded."
+        return self.encode([self.samples[n]])[0]
+
 def make_dataset(
     config: TrainingConfig, # its stream section, or else its data section
     fmt: PromptFormat,      # how goals and acts are written
     progress: bool=True,    # show a bar
+    adapter=None,           # what learns: the screens that it reads are read where they are made
 ):                          # the data set, and the manifest that the run keeps
     "What is to be learnt from."
+    reader, by, encode = getattr(getattr(adapter, "processor", None), "reader", None), {}, None
+    if reader:  # what it reads stands in prompts and answers
+        from oaml.nano.model import SampleEncoder
+        by, encode = dict(reader=sha256(reader.file)), SampleEncoder(adapter, config.training.labels)
     if config.stream:
-        stream = make_stream(config, fmt)
-        return stream, stream.manifest()
-    episodes, manifest = training_data(config, progress)
-    data = config.data
-    return NextActionDataset(episodes, fmt, data.questions, data.seed, data.place_weight), manifest
+        stream = make_stream(config, fmt, encode)
+        return stream, stream.manifest() | by
+    (episodes, manifest), data = training_data(config, progress), config.data
+    samples = NextActionDataset(episodes, fmt, data.questions, data.seed, data.place_weight)
+    return (EncodedSamples(samples, encode) if encode else samples), manifest | by
 
 # %% ../../nbs/18a_scripts.train.ipynb #4facc95b
 def mirror_hooks(
@@ -261,7 +274,7 @@ def train(
     theme_family(config.data.themes)
     fmt, hooks = config.prompt.prompt_format(), mirror_hooks(config)
     adapter = load_learner(config, fmt)
-    dataset, manifest = make_dataset(config, fmt, progress)
+    dataset, manifest = make_dataset(config, fmt, progress, adapter)
     trainer = Trainer(adapter, dataset, config, evaluate=make_evaluate(config, fmt), hooks=hooks, data_manifest=manifest,
                       progress=progress)
     try: return trainer.fit(resume=resume)

@@ -48,9 +48,7 @@ class ModelSection(Section):
     model_name: str = Field("nano-small", min_length=1,
                             description="hub id, local folder (a saved agent too), nano, nano-new or nano-small")
     load_in_4bit: bool|None = Field(None, description="QLoRA; null = only for hub models on CUDA with bitsandbytes")
-    retina: str|None = Field(None, description="folder of a trained retina for nano-new; null = the one it has")
-    reader: str|None = Field(None, description="a trained reader's folder, for a nano (null = its own or oaml's) or to go on from")
-    eye: str|None = Field(None, description="folder of a nano whose vision tower and retina nano-new takes over")
+    reader: str|None = Field(None, description="a trained reader's folder, for a nano (null = its own) or to go on from")
     reformat: bool = Field(False, description="learn another prompt format than the saved agent's; false = refuse")
 
 # %% ../../nbs/13a_training.config.ipynb #2d86cdc4
@@ -105,12 +103,13 @@ class Kind(Section):
     variant: str = Field("", description="how applications are wrapped, such as @phone")
     sources: dict[str, Positive] = Field({}, description="what is shown on it and shares; {} = the stream's sources")
 
-class StreamSection(knobs_of(SampleConfig, without=("size", "fmt"))):
+class StreamSection(knobs_of(SampleConfig, without=("size", "family", "fmt"))):
     "Samples made while they are used (see datasets.stream); `data` is not read then."
-    lesson: Literal["acting", "seeing"] = Field("acting", description="what is taught: conversations, or letters")
+    lesson: Literal["acting", "reading"] = Field("acting", description="what is taught: conversations, or to a reader the lines of screens")
     samples: Count = Field(100_000, description="how many")
     seed: Seed = Field(0, description="first seed of the episodes")
     sources: dict[str, Positive] = Field({}, description="applications and their shares; {} = all that are trained on")
+    families: dict[str, Positive] = Field({}, description="application/kind of goal: its share there, where others have 1")
     kinds: list[Kind] = Field([Kind()], min_length=1, description="kinds of screens")
     uses: Count = Field(1, description="how often each sample comes")
     visits: str|None = Field(None, description="file of a policy's episodes, to be gone through again (oaml dagger)")
@@ -140,7 +139,6 @@ class TrainingSection(Section):
     betas: tuple[Decay, Decay] = Field((0.9, 0.999), strict=False, description="AdamW's two moving averages")
     bf16: bool|None = Field(None, description="bfloat16 autocast; null = where the processor has it in hardware, but not in oaml rft")
     labels: Literal["assistant", "full"] = Field("assistant", description="which tokens carry loss")
-    pointing: float = Field(0.0, ge=0, description="weight of lessons in pointing (see nano.pointing); nano only")
     freeze_vision: bool = Field(False, description="leave the vision tower as it is")
     prefetch: bool = Field(True, description="prepare the next batch in a thread while this one is computed")
     seed: Seed = Field(0, description="seed of the sample order, dropout and new weights")
@@ -158,7 +156,7 @@ class RftSection(Section):
     groups_at_once: Count = Field(4, description="groups played at the same time")
     patience: Count = Field(8, description="rounds of play without enough mixed groups after which an update takes what there is")
     temperature: Positive = Field(1.0, description="sampling temperature")
-    max_new_tokens: Count = Field(64, description="where an answer without end is cut")
+    max_new_tokens: Count = Field(128, description="where an answer without end is cut")
     reward: Literal["success", "near_target"] = Field("success", description="near_target: an exploit planted for gallery.rft")
     std: Literal["sample", "population", "none"] = Field("sample", description="what advantages are divided by: as TRL, as AgentCPM, nothing")
     loss: Literal["grpo", "dr_grpo", "dapo"] = Field("grpo", description="how tokens are averaged")
@@ -194,7 +192,7 @@ METRICS = dict(  # what an evaluation may have figures of
     played=("success", "reached", "steps_ratio", "invalid_actions"),
     recorded=("action_accuracy", "type_accuracy", "click_in_box", "click_within", "coordinate_error", "text_accuracy",
               "step_accuracy", "episode_accuracy"),  # of what is answered on recorded screens (evals.trajectory_matching)
-    seeing=("letters", "names", "kinds"))
+    reading=("letters",))
 
 # %% ../../nbs/13a_training.config.ipynb #c18399b9
 class ConfigError(Exception):
@@ -234,8 +232,12 @@ class TrainingConfig(Section):
             raise ConfigError([(("lora",), "4-bit weights can't be trained themselves; set lora, e.g. lora: {r: 16}")])
         if config.stream and config.stream.notes and not config.prompt.thought:
             raise ConfigError([(("stream", "notes"), "notes are part of a thought; set prompt.thought: true")])
-        if config.prompt.marks and not config.prompt.transcript:
-            raise ConfigError([(("prompt", "marks"), "marks stand in the transcript; set prompt.transcript: true")])
+        if config.stream and (config.stream.lesson == "reading") != (config.model.model_name == "reader"):
+            raise ConfigError([(("stream", "lesson"), "a reader learns reading, and nobody else does; use model.model_name: reader "
+                                                      "with stream.lesson: reading")])
+        if config.stream and config.prompt.marks and config.stream.goals and config.stream.questions and not config.prompt.goal_first:
+            raise ConfigError([(("prompt", "marks"), "the marks are of the first goal, and this chat has several questions; set "
+                                                     "prompt.goal_first: true, or stream.goals and stream.questions: 0")])
         if config.rft and config.rft.beta and not config.rft.reference:
             raise ConfigError([(("rft", "reference"), f"rft.beta: {config.rft.beta} needs the model that training began with; leave it true")])
         return config
@@ -268,12 +270,12 @@ def metric_names(
     from oaml.apps.catalog import TRAIN_APPS
     stream, names = config.stream, METRICS["played"] + METRICS["recorded"]
     if config.rft: return (*METRICS["played"], "success_with_retries")
-    if config.logging.eval_path and not (stream and stream.lesson == "seeing"): return METRICS["recorded"]
+    if config.logging.eval_path and not (stream and stream.lesson == "reading"): return METRICS["recorded"]
     if not stream: return names
-    sources = {**stream.sources, **{app: 1 for kind in stream.kinds for app in kind.sources}} or TRAIN_APPS
-    played = stream.kinds[0].sources or stream.sources or TRAIN_APPS  # as `scripts.train` plays
-    if stream.lesson == "acting": return *names, *(f"success_{app}" for app in played if app in TRAIN_APPS)
-    return *METRICS["seeing"], *(f"{what}_{app}" for what in METRICS["seeing"] for app in (*sources, "procedural"))
+    def sources(kind): return (kind and kind.sources) or stream.sources or (*TRAIN_APPS, "procedural")
+    if stream.lesson == "acting": return *names, *(f"success_{app}" for app in sources(next(iter(stream.kinds), None)) if app in TRAIN_APPS)
+    shown = dict.fromkeys(app + (kind.variant if kind else "") for kind in stream.kinds or [None] for app in sources(kind))
+    return *METRICS["reading"], *(f"{what}_{app}" for what in METRICS["reading"] for app in shown)
 
 def check_metric(
     config: "TrainingConfig", # to be run by `oaml train`; a trainer with an `evaluate` of your own has what that gives

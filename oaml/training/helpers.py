@@ -89,13 +89,25 @@ def share(self:Helpers,
     tokens: float,       # supervised in it
     seed: int,           # of this window's dropout
 ) -> list[dict]:         # what is left for the trainer itself
-    "Give each helper its batches."
+    "Give each helper its batches, so that all have about as much to compute."
     n = len(self.pipes) + 1
+    shares = _even_shares(batches, n)
     for k, pipe in enumerate(self.pipes, 1):
-        plain = [{name: v.numpy() for name, v in inputs.items()} for inputs in batches[k::n]]
+        plain = [{name: v.numpy() for name, v in inputs.items()} for inputs in shares[k]]
         try: pipe.send((plain, tokens, (seed*n + k) % 2**32))
         except OSError: raise _dead(k) from None
-    return batches[::n]
+    return shares[0]
+
+def _even_shares(batches: list[dict], n: int) -> list[list[dict]]:
+    "The batches in `n` shares: each, the largest first, to the share that has least."
+    shares, loads = [[] for _ in range(n)], [0]*n
+    for batch in sorted(batches, key=_elements, reverse=True):
+        k = loads.index(min(loads))
+        shares[k].append(batch)
+        loads[k] += _elements(batch)
+    return shares
+
+def _elements(batch: dict) -> int: return sum(v.numel() for v in batch.values())
 
 # %% ../../nbs/13c_training.helpers.ipynb #662d20ba
 @patch

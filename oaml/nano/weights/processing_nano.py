@@ -1,2 +1,2 @@
-"For transformers: the processor is in oaml."
-from oaml.nano.model import NanoProcessor
+"For transformers: nano's classes are in oaml."
+from oaml.nano.network import NanoConfig, NanoForCausalLM, NanoProcessor
