@@ -104,6 +104,8 @@ def keep_modes(
 
 class BaseVLMAdapter(VLMAdapter):
     "Wraps a PyTorch `model` and its `processor`. Stateless: training state lives in the trainer."
+    computes_inputs = False  # does `prepare_inputs` ask for all cores, as a network that reads screens does?
+
     def __init__(self,
         model: nn.Module,                # the vision-language model
         processor,                       # turns chats and images into tensors

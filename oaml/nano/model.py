@@ -29,6 +29,8 @@ from .reader import quickest_reader, read_samples
 # %% ../../nbs/11h_nano.model.ipynb #e79f17cf
 class NanoAdapter(QwenVLAdapter):
     "Qwen's adapter with a shorter way through the model. With LoRA it takes the library's."
+    computes_inputs = True  # the reader reads screens
+
     @property
     def prompt_format(self) -> dict|None:
         "How prompts are written."

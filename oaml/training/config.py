@@ -140,7 +140,7 @@ class TrainingSection(Section):
     bf16: bool|None = Field(None, description="bfloat16 autocast; null = where the processor has it in hardware, but not in oaml rft")
     labels: Literal["assistant", "full"] = Field("assistant", description="which tokens carry loss")
     freeze_vision: bool = Field(False, description="leave the vision tower as it is")
-    prefetch: bool = Field(True, description="prepare the next batch in a thread while this one is computed")
+    prefetch: bool = Field(True, description="prepare the next batch in a thread while this one is computed, unless both want all cores")
     seed: Seed = Field(0, description="seed of the sample order, dropout and new weights")
     threads: Count|None = Field(None, description="CPU threads; null = PyTorch's choice, or one each if processes > 1")
     processes: Count = Field(1, description="CPU processes that share the forward passes of a step")

@@ -588,11 +588,12 @@ def running(
         else: trainer.metrics.truncate(size)
         trainer.metrics.seek(0, os.SEEK_END)
         start, total = trainer.cursor.step, trainer.total_steps
-        trainer.windows = Prefetch(trainer.prepare, start, total, trainer.config.training.prefetch)
+        cfg, crowded = trainer.config.training, trainer.adapter.computes_inputs and torch.get_num_threads() > 1
+        beside = cfg.prefetch and not (crowded and trainer.adapter.device.type == "cpu")  # two that want all cores wait for each other
+        trainer.windows = Prefetch(trainer.prepare, start, total, beside)
         trainer.bar = tqdm(total=total, initial=start, unit="step",
                            disable=None if trainer.progress is None else not trainer.progress)
         try:
-            cfg = trainer.config.training
             if cfg.processes > 1:
                 trainer.helpers = Helpers(trainer.adapter, cfg.processes - 1, cfg.bf16, cfg.threads or 1)
             trainer.call("before_fit")
