@@ -28,13 +28,14 @@ MIN_DEVIATION = 12. # of a screen's brightness, of 255: a blank one must not bec
 
 def standardise(
     images: np.ndarray, # uint8 (images, height, width, 3)
-) -> np.ndarray:        # float32 (images, height, width)
-    "Brightness, each image with mean 0 and standard deviation 1, and brighter than that where most of it is."
-    grey = (images.reshape(-1, 3).astype(np.float32) @ np.full(3, 1/3, np.float32)).reshape(images.shape[:3])
-    grey -= grey.mean((1, 2), keepdims=True)
-    flat = grey.reshape(len(grey), -1)
-    grey /= (np.maximum(flat.std(1), MIN_DEVIATION) * np.where(np.median(flat, 1) < 0, -1, 1))[:, None, None]  # a dark screen becomes its negative
-    return grey
+    channels: int=1,    # 3: colours too
+) -> np.ndarray:        # float32 (images, height, width, channels)
+    "Brightness, each image with mean 0 and standard deviation 1, and brighter than that where most of it is. Or colours on the same scale."
+    grey = (images.reshape(-1, 3).astype(np.float32) @ np.full(3, 1/3, np.float32)).reshape(*images.shape[:3], 1)
+    middle = grey.mean((1, 2), keepdims=True)
+    flat = (grey - middle).reshape(len(grey), -1)
+    scale = np.maximum(flat.std(1), MIN_DEVIATION) * np.where(np.median(flat, 1) < 0, np.float32(-1), np.float32(1))  # a dark screen becomes its negative
+    return ((grey if channels == 1 else images) - middle)/scale[:, None, None, None]
 
 # %% ../../nbs/11b_nano.screens.ipynb #a4167bfd
 def by_rows(
@@ -74,13 +75,14 @@ class ScreenReader:
         self.file = (self.folder/READER).read_bytes()
         self.weights = by_rows(load_arrays(self.folder/READER))
         self.blocks = sum(name.startswith("along") and name.endswith("weight") for name in self.weights)
+        self.channels = self.weights["body.0.weight"].shape[1]//len(self.weights["body.0.weight"])  # a square kernel
         self.symbols = len(self.weights["head.bias"])//CELL[0]
 
     def scores(self,
         image: np.ndarray, # uint8 (height, width, 3), sides multiples of 8 and 2
     ) -> np.ndarray:       # float32 (height/8, width, symbols), unnormalised
         "Scores of `datasets.lines.SYMBOLS` for each 1x8 pixels."
-        x = standardise(image[None])[0][..., None]
+        x = standardise(image[None], self.channels)[0]
         for k, stride, pad in CONVOLUTIONS: x = np.maximum(convolve(x, self.weights, f"body.{k}", stride, (pad, pad)), 0)
         for k in range(self.blocks): x = x + np.maximum(convolve(x, self.weights, f"along.{k}", (1, 1), (1, 2)), 0)
         y = convolve(x, self.weights, "head", (1, 1), (0, 0))

@@ -48,7 +48,8 @@ class ModelSection(Section):
     model_name: str = Field("nano-small", min_length=1,
                             description="hub id, local folder (a saved agent too), nano, nano-new or nano-small")
     load_in_4bit: bool|None = Field(None, description="QLoRA; null = only for hub models on CUDA with bitsandbytes")
-    reader: str|None = Field(None, description="a trained reader's folder, for a nano (null = its own) or to go on from")
+    reader: str|None = Field(None, description="a trained reader's folder, for a nano (null = its own) or to go on from (nano = the shipped one's)")
+    colors: bool = Field(False, description="a reader sees colours and names coloured shapes, as web pages have them; one that did not goes on so")
     reformat: bool = Field(False, description="learn another prompt format than the saved agent's; false = refuse")
 
 # %% ../../nbs/13a_training.config.ipynb #2d86cdc4
