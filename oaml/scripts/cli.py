@@ -378,13 +378,14 @@ def miniwob_collect(
     out: Annotated[str, typer.Option(help="Folder of sessions to write; goes on with a stopped one.")]="runs/miniwob/demos",
     episodes: Annotated[int, typer.Option(help="Episodes of each task.")]=200,
     first_seed: Annotated[int, typer.Option(help="Which training seed comes first.")]=0,
-    tasks: Annotated[str|None, typer.Option(help="Instead of the tasks listed in 18c_scripts.miniwob, such as "
-                                                 "click-test,login-user.")]=None,
+    tasks: Annotated[str|None, typer.Option(help="Instead of the thirty listed in 18c_scripts.miniwob: some, such as "
+                                                 "click-test,login-user, or pix2act (those of Pix2Act's that have an oracle).")]=None,
 ):
     """Let the scripted **oracle** play on training seeds, and keep its screens and acts."""
-    from oaml.scripts.miniwob import TRAINED, collect
-    made = _mendable(collect, out=out, tasks=tasks.split(",") if tasks else TRAINED, episodes=episodes,
-                     first_seed=first_seed)
+    from oaml.miniwob.oracles import ORACLES
+    from oaml.scripts.miniwob import PIX2ACT, TRAINED, collect
+    some = [t for t in PIX2ACT if t in ORACLES] if tasks == "pix2act" else tasks.split(",") if tasks else TRAINED
+    made = _mendable(collect, out=out, tasks=some, episodes=episodes, first_seed=first_seed)
     typer.echo(f"{sum(len(s.episodes) for s in made)} episodes of {len(made)} tasks, "
                f"{sum(len(e.steps) for s in made for e in s.episodes)} steps in {out}")
 
@@ -406,12 +407,15 @@ def miniwob_eval(
     episodes: Annotated[int, typer.Option(help="Episodes of each task.")]=100,
     split: Annotated[str, typer.Option(help="test, or validation while you develop.")]="test",
     first_seed: Annotated[int, typer.Option(help="Which seed of the split comes first, counted from 0.")]=0,
+    tasks: Annotated[str, typer.Option(help="Which set: ladder (thirty that are trained on and ten that are not), or pix2act (58 of the 59 "
+                                            "that Pix2Act was measured on).")]="ladder",
     out: Annotated[str, typer.Option(help="Results file to write.")]="results.json",
 ):
-    """Let an agent act on the listed tasks, those whose demonstrations it never saw among them."""
-    from oaml.scripts.miniwob import evaluate
+    """Let an agent act on the tasks of a set, those whose demonstrations it never saw among them."""
+    from oaml.scripts.miniwob import evaluate, task_set
     from oaml.viz.plots import results_table
-    rows = _mendable(evaluate, agent=agent, episodes=episodes, split=split, first_seed=first_seed, out=out)
+    rows = _mendable(evaluate, agent=agent, episodes=episodes, split=split, first_seed=first_seed, out=out,
+                     groups=_mendable(task_set, name=tasks))
     typer.echo(results_table(rows, ("app", "goal_family", "agent", "episodes", "success")))
     typer.echo(f"\n{len(rows)} rows in {out}")
 
