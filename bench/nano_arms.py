@@ -59,35 +59,39 @@ def collect_successes(adapter, config, episodes, folder):
     return len(sessions), tried
 
 
-def arm_config(args, arm, samples, folder):
-    "The training of an arm: the recipe's last stage, from the agent's weights; half of what it learns is the arm's own."
-    stage = load_recipe(args.config)["cooldown"]
-    more = dict(samples=samples, seed=600_000 + 20_000*ARMS.index(arm))
-    if arm == "dagger" and (folder/"visits.jsonl").exists(): more |= dict(visits=str(folder/"visits.jsonl"), visited=.5)
-    if arm == "self" and (folder/"sessions/manifest.json").exists():
-        first, *others = stage.stream.kinds
-        own = {f"sessions:{folder/'sessions'}": sum(stage.stream.sources.values()), **stage.stream.sources}
-        more |= dict(kinds=[first.model_copy(update=dict(sources=own)), *others])
-    return stage.model_copy(update=dict(output_dir=str(folder), stream=stage.stream.model_copy(update=more),
-                                        model=stage.model.model_copy(update=dict(model_name=args.agent))))
+def begin_with(agent, config):
+    "The recipe's last stage, from an agent's weights."
+    return config.model_copy(update=dict(model=config.model.model_copy(update=dict(model_name=agent))))
+
+
+def own_lessons(args, arm, config, folder):
+    "What an arm collects: keys of its stream, half of which it is; and figures."
+    if arm == "oracle": return {}, {}
+    adapter = load_learner(config, config.prompt.prompt_format())
+    if arm == "dagger":
+        save_visits(collect_visits(adapter, config, args.episodes, FIRST_SEED), folder/"visits.jsonl")
+        return dict(visits=str(folder/"visits.jsonl"), visited=.5), {}
+    kept, played = collect_successes(adapter, config, args.episodes, folder/"sessions")
+    first, *others = config.stream.kinds
+    sources = {f"sessions:{folder/'sessions'}": sum(config.stream.sources.values()), **config.stream.sources}
+    return dict(kinds=[first.model_copy(update=dict(sources=sources)), *others]), dict(kept=kept, played=played)
 
 
 def run_arm(args, arm):
     "Collect, train for what is left of the minutes, and act."
     folder, begun = args.folder/arm, time.perf_counter()
     folder.mkdir(parents=True, exist_ok=True)
-    config, row = arm_config(args, arm, 3200, folder), dict(arm=arm)
-    adapter = load_learner(config, config.prompt.prompt_format()) if arm != "oracle" else None
-    if arm == "dagger": save_visits(collect_visits(adapter, config, args.episodes, FIRST_SEED), folder/"visits.jsonl")
-    if arm == "self": row["kept"], row["played"] = collect_successes(adapter, config, args.episodes, folder/"sessions")
-    row["collecting_minutes"] = (time.perf_counter() - begun)/60
-    config = arm_config(args, arm, 3200, folder)
-    rate = training_rate(config)
-    left = args.minutes - (time.perf_counter() - begun)/60
-    samples = int(60*left*rate)//32*32
-    result = train(arm_config(args, arm, samples, folder/"run") if arm == "oracle" else
-                   config.model_copy(update=dict(output_dir=str(folder/"run"), stream=config.stream.model_copy(update=dict(samples=samples)))))
-    row |= dict(samples=samples, minutes=(time.perf_counter() - begun)/60, loss=result.rows[-1].get("loss"))
+    config = begin_with(args.agent, load_recipe(args.config)["cooldown"])
+    lessons, figures = own_lessons(args, arm, config, folder)
+    collecting = (time.perf_counter() - begun)/60
+    def training(samples):
+        stream = config.stream.model_copy(update=lessons | dict(samples=samples, seed=600_000 + 20_000*ARMS.index(arm)))
+        return config.model_copy(update=dict(output_dir=str(folder/"run"), stream=stream))
+    rate = training_rate(training(3200))
+    samples = int((60*args.minutes - (time.perf_counter() - begun))*rate)//32*32
+    result = train(training(samples))
+    row = dict(arm=arm, collecting_minutes=collecting, **figures, samples=samples, minutes=(time.perf_counter() - begun)/60,
+               loss=result.rows[-1].get("loss"))
     return row | measure(str(folder/"run/agent"))
 
 
