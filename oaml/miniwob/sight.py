@@ -460,6 +460,7 @@ def _form(n: Node) -> str|None:
     if n.type in ("checkbox", "radio"):
         return f"{'check box' if n.type == 'checkbox' else 'choice'} {'on' if n.checked else 'off'}"
     if n.type in _WRITABLE: return "field" + " focused"*n.on + " selected"*(n.on and n.all)
+    if n.tag == "button" or n.type in ("button", "submit"): return "button"
 
 # %% ../../nbs/07b_miniwob.sight.ipynb #5ee00012
 def color_word(
@@ -503,8 +504,8 @@ def drawn(self: PageSnapshot) -> list[tuple[str, float, float]]: # names of `ui.
     for n in self.nodes[1:]:
         x, y = middle(n)
         if _CHOSEN & set(n.cls) and (words := self.runs(n)): out.append(("selected", words[0].box[0] - 1, middle(words[0])[1]))
-        if name := _form(n): out.append((name, x if n.type in ("checkbox", "radio") else n.box[0], y))
-        elif name := _icon(self, n): out.append((name, min(x, n.box[0] + 8), y))
+        if name := _icon(self, n): out.append((name, min(x, n.box[0] + 8), y))
+        elif name := _form(n): out.append((name, x if n.type in ("checkbox", "radio") else n.box[0], y))
         elif name := _figure(self, n):
             out.append((name, n.box[0] - 1 if n.tag == "text" else min(x, n.box[0] + FAR_IN), y))
             if "selected" in n.cls: out.append(("selected", n.box[0], y))
