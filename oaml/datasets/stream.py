@@ -233,21 +233,22 @@ def acted_on(
 
 # %% ../../nbs/09g_datasets.stream.ipynb #7288dfc1
 NO_HISTORY = ("prompt.history: {}, but samples made of single screens know no earlier actions; use 0, or recorded "
-              "sessions (data instead of stream)")
+              "sessions (data instead of stream, or sources that are sessions)")
 
 def chat_sample(
     image: np.ndarray,               # the screen, uint8 (height, width, 3)
     labels: Sequence[Label],         # for one goal at least
     questions: Iterable[tuple[str, Action]]=(), # asked afterwards, with their answers, which have no thoughts
     config: SampleConfig=SampleConfig(),            # weight and format
+    history: list[Action]|None=None, # earlier actions, oldest first; None: they are not known
 ) -> dict:                           # {"images": [array], "messages": [...]}
     """One screen's conversation: goals and actions, then the questions. If goals come first, a chat for each.
 
-    Raises ValueError for a format with earlier actions, of which a single screen knows nothing."""
-    if config.fmt.history: raise ValueError(NO_HISTORY.format(config.fmt.history))
-    messages, plain = [], replace(config.fmt, thought=False)
+    Raises ValueError for a format with earlier actions, if they are not known."""
+    if config.fmt.history and history is None: raise ValueError(NO_HISTORY.format(config.fmt.history))
+    messages, plain = [], replace(config.fmt, thought=False, history=0)
     for label in labels:
-        system, user = prompt_messages(label.goal, [], config.fmt)
+        system, user = prompt_messages(label.goal, history, config.fmt)
         weight = config.weight if messages else 1.
         right = dict(role="assistant", content=answer_text(label.action, label.thought, config.fmt), weight=weight)
         messages += [system]*(config.fmt.goal_first or not messages) + [user, right]
@@ -349,7 +350,7 @@ def _sample_of_step(folder: str, episode: Episode, k: int, config: SampleConfig,
     label = label_screen(elements, episode.goal, recorded_target(step, elements), {}, later)
     if step.thought and not label.thought.endswith(step.thought):  # a person's own, not the oracle's reason
         label = replace(label, thought=step.thought)
-    return chat_sample(image, [label], fitting(asked, config.longest), config)
+    return chat_sample(image, [label], fitting(asked, config.longest), config, [s.action for s in episode.steps[:k]])
 
 # %% ../../nbs/09g_datasets.stream.ipynb #73479bd6
 def recorded_samples(
@@ -489,9 +490,10 @@ def _check(self:Stream, held_out: bool):
 @patch
 def _check_samples(self:Stream):
     "Raise ValueError for what `episode_samples` cannot make."
-    if self.config.fmt.history: raise ValueError(NO_HISTORY.format(self.config.fmt.history))
     for source in self.shown:
-        if not source.app.startswith(SESSIONS): load_app(source.app)
+        if source.app.startswith(SESSIONS): continue
+        if self.config.fmt.history: raise ValueError(NO_HISTORY.format(self.config.fmt.history))
+        load_app(source.app)
 
 @patch
 def _check_visits(self:Stream):
