@@ -258,13 +258,17 @@ document.addEventListener("submit", async event => {
   location.href = (form.dataset.next || location.pathname).replace("{id}", got.session_id || got.benchmark_id || "");
 });
 const live = document.querySelector("[data-live]");
-if (live) new EventSource("/changes?path=" + encodeURIComponent(location.pathname)).onmessage = async () => {
+const refresh = async () => {
   const page = new DOMParser().parseFromString(await (await fetch(location.href)).text(), "text/html");
   const open = [...live.querySelectorAll("details")].map(d => d.open);
   live.replaceChildren(...page.querySelector("[data-live]").childNodes);
   live.querySelectorAll("details").forEach((d, i) => d.open = open[i] || false);
   document.body.dataset.updates = Number(document.body.dataset.updates || 0) + 1;
-};"""
+};
+if (live) {  // on opening too: something may have changed since the page was made
+  const changes = new EventSource("/changes?path=" + encodeURIComponent(location.pathname));
+  changes.onopen = changes.onmessage = refresh;
+}"""
 
 PAGE_POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
 
@@ -365,8 +369,9 @@ async def _changes(service: P2PService, request) -> Any:
     from starlette.responses import StreamingResponse
     parts = request.query_params.get("path", "").strip("/").split("/")
     folder = service.session(parts[1]).path if parts[0] == "e2e" and len(parts) == 2 else service.runs_dir
+    begun = await asyncio.to_thread(_stamp, folder)
     async def stream():
-        before = await asyncio.to_thread(_stamp, folder)
+        before = begun
         while not request.app.state.leases.ending():
             await asyncio.sleep(CHANGE_S)
             now = await asyncio.to_thread(_stamp, folder)
