@@ -11,6 +11,7 @@ from oaml.apps.app import split_seeds
 from oaml.datasets.letters import letter_samples
 from oaml.datasets.lines import COLUMN, read_lines, split_symbols
 from oaml.datasets.samples import SampleConfig
+from oaml.nano.files import reader_folder
 from oaml.nano.reader import MARGIN, ReaderAdapter, load_reader
 from oaml.ui.render import COLORS
 
@@ -41,6 +42,6 @@ if __name__ == "__main__":
     args = parser.parse_args()
     size = SampleConfig((160, 224), picks=3)
     samples = [s for seed in split_seeds("validation", args.episodes) for s in letter_samples("miniwob", seed, size)]
-    table = [dict(reader=name, screens=len(samples)) | measure(load_reader(None if name == "nano" else name), samples) for name in args.readers]
+    table = [dict(reader=name, screens=len(samples)) | measure(load_reader(reader_folder(name)), samples) for name in args.readers]
     OUT.write_text(json.dumps(table, indent=1) + "\n")
     for row in table: print(row)

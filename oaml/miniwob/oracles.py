@@ -19,7 +19,7 @@ import numpy as np
 from PIL import ImageColor
 
 from .device import AREA, MiniwobDevice, html_folder
-from .sight import SEE, PageSnapshot, middle, spot
+from .sight import SEE, PageSnapshot, middle, size_word, spot
 from ..schemas.sessions import Action, Target
 
 # %% ../../nbs/07c_miniwob.oracles.ipynb #a4b4c308
@@ -97,8 +97,7 @@ def _figures(s, what):
     def about(n):
         word = s.text(n) if n.tag == "text" else dict(rect="rectangle", polygon="triangle").get(n.tag, n.tag)
         kind = "shape" if n.tag != "text" else "digit" if word.isdigit() else "letter"
-        size = "large" if (n.size if n.tag == "text" else n.box[3]-n.box[1]) > 15 else "small"
-        return {word, kind, size, "item", *(c for c in COLOR_WORDS if ImageColor.getrgb(c) == n.color)}
+        return {word, kind, size_word(n), "item", *(c for c in COLOR_WORDS if ImageColor.getrgb(c) == n.color)}
     return [n for n in s.all("rect, circle, polygon, text") if set(what.split()) <= about(n)]
 
 @oracle("click-shape")

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SEE', 'PixelBox', 'ROLES', 'SUBMITS', 'LARGE', 'BOX_SIDES', 'FAR_IN', 'Node', 'PageSnapshot', 'spot', 'middle',
-           'color_word']
+           'color_word', 'size_word']
 
 # %% ../../nbs/07b_miniwob.sight.ipynb #68220eb4
 import re
@@ -460,7 +460,6 @@ def _form(n: Node) -> str|None:
     if n.type in ("checkbox", "radio"):
         return f"{'check box' if n.type == 'checkbox' else 'choice'} {'on' if n.checked else 'off'}"
     if n.type in _WRITABLE: return "field" + " focused"*n.on + " selected"*(n.on and n.all)
-    if n.tag == "button" or n.type in ("button", "submit"): return "button"
 
 # %% ../../nbs/07b_miniwob.sight.ipynb #5ee00012
 def color_word(
@@ -481,7 +480,14 @@ def color_word(
     return "pink"
 
 _KINDS_OF_FIGURE = dict(rect=" box", circle=" circle", polygon=" triangle", text="", div=" box", span=" box")
-LARGE = 15 # pixels of height beyond which a thing is large, as in the tasks about shapes
+LARGE = 15 # pixels of height
+
+def size_word(
+    n: Node, # a figure or a text of a drawing
+) -> str:    # as the tasks about shapes call it
+    "Whether a thing is large or small."
+    return "large" if (n.size if n.tag == "text" else n.box[3] - n.box[1]) > LARGE else "small"
+
 BOX_SIDES = 5, 60 # pixels: a coloured element without words is a box, if its sides are between these
 FAR_IN = 20 # pixels from its left edge where the sign of a wide thing is: a network of small sight must see the edge from there
 
@@ -493,8 +499,7 @@ def _figure(s: PageSnapshot, n: Node) -> str|None:
     html, alone = n.tag in ("div", "span"), all(len(inner.text) < 2 for inner in s.nodes[n.i+1:s.ends[n.i]])
     if html and not (alone and n.color and all(least < side < most for side in (x1 - x0, y1 - y0))): return None
     if n.color is None: return "frame" if n.tag == "rect" else None
-    size = "large" if (n.size if n.tag == "text" else y1 - y0) > LARGE else "small"
-    return f"{size} {color_word(n.color)}{_KINDS_OF_FIGURE[n.tag]}"
+    return f"{size_word(n)} {color_word(n.color)}{_KINDS_OF_FIGURE[n.tag]}"
 
 # %% ../../nbs/07b_miniwob.sight.ipynb #5ee00013
 @patch

@@ -25,7 +25,7 @@ from ..datasets.samples import load_image
 from ..models.base_adapter import BaseVLMAdapter
 from ..models.cards import read_tensor_table
 from ..models.registry import Learner, register_learner
-from .files import READER, shipped_nano
+from .files import READER, reader_folder, shipped_nano
 from .screens import ScreenReader, answers_as_read, standardise
 
 # %% ../../nbs/11c_nano.reader.ipynb #4494b030
@@ -205,9 +205,9 @@ def with_colors(
     return larger.train()
 
 def _reader_learner(config) -> ReaderAdapter:
-    "A new reader, or the one in the folder `model.reader`, to go on learning; `nano` is the one that oaml ships."
-    folder, model = config.model.reader, Reader()
-    if folder: model = load_reader(None if folder == "nano" else folder).requires_grad_().train()
+    "A new reader, or the one that `model.reader` names, to go on learning."
+    name = config.model.reader
+    model = load_reader(reader_folder(name)).requires_grad_().train() if name else Reader()
     return ReaderAdapter(with_colors(model) if config.model.colors else model)
 
 register_learner(Learner("reader", _reader_learner))

@@ -367,8 +367,8 @@ def demo_command(
 miniwob = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", help="""**MiniWoB++** from pixels: real web pages
 that nobody here wrote.
 
-`oaml miniwob collect`, then `oaml miniwob train`, then `oaml miniwob eval --agent runs/miniwob/train/agent`. Needs a
-Chromium and `pip install 'oaml[browser]'`.""")
+`oaml train configs/miniwob_reader.yaml` for a reader of web pages, `oaml miniwob collect --episodes 400`, `oaml miniwob train`, then
+`oaml miniwob eval --agent runs/miniwob/train/agent`. Needs a Chromium and `pip install 'oaml[browser]'`.""")
 
 app.add_typer(miniwob, name="miniwob")
 
@@ -378,14 +378,12 @@ def miniwob_collect(
     out: Annotated[str, typer.Option(help="Folder of sessions to write; goes on with a stopped one.")]="runs/miniwob/demos",
     episodes: Annotated[int, typer.Option(help="Episodes of each task.")]=200,
     first_seed: Annotated[int, typer.Option(help="Which training seed comes first.")]=0,
-    tasks: Annotated[str|None, typer.Option(help="Instead of the thirty listed in 18c_scripts.miniwob: some, such as "
-                                                 "click-test,login-user, or pix2act (those of Pix2Act's that have an oracle).")]=None,
+    tasks: Annotated[str, typer.Option(help="A set: ladder (thirty tasks) or pix2act (56 of those that Pix2Act was measured on); or some tasks, "
+                                            "such as click-test,login-user.")]="ladder",
 ):
     """Let the scripted **oracle** play on training seeds, and keep its screens and acts."""
-    from oaml.miniwob.oracles import ORACLES
-    from oaml.scripts.miniwob import PIX2ACT, TRAINED, collect
-    some = [t for t in PIX2ACT if t in ORACLES] if tasks == "pix2act" else tasks.split(",") if tasks else TRAINED
-    made = _mendable(collect, out=out, tasks=some, episodes=episodes, first_seed=first_seed)
+    from oaml.scripts.miniwob import DEMONSTRATED, collect
+    made = _mendable(collect, out=out, tasks=DEMONSTRATED.get(tasks) or tasks.split(","), episodes=episodes, first_seed=first_seed)
     typer.echo(f"{sum(len(s.episodes) for s in made)} episodes of {len(made)} tasks, "
                f"{sum(len(e.steps) for s in made for e in s.episodes)} steps in {out}")
 

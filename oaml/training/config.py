@@ -48,7 +48,7 @@ class ModelSection(Section):
     model_name: str = Field("nano-small", min_length=1,
                             description="hub id, local folder (a saved agent too), nano, nano-new or nano-small")
     load_in_4bit: bool|None = Field(None, description="QLoRA; null = only for hub models on CUDA with bitsandbytes")
-    reader: str|None = Field(None, description="a trained reader's folder, for a nano (null = its own) or to go on from (nano = the shipped one's)")
+    reader: str|None = Field(None, description="a trained reader's folder, or nano for the shipped one: for a nano (null = its own), or to go on from")
     colors: bool = Field(False, description="a reader sees colours and names coloured shapes, as web pages have them; one that did not goes on so")
     reformat: bool = Field(False, description="learn another prompt format than the saved agent's; false = refuse")
 
@@ -236,6 +236,8 @@ class TrainingConfig(Section):
         if config.stream and (config.stream.lesson == "reading") != (config.model.model_name == "reader"):
             raise ConfigError([(("stream", "lesson"), "a reader learns reading, and nobody else does; use model.model_name: reader "
                                                       "with stream.lesson: reading")])
+        if config.model.colors and config.model.model_name != "reader":
+            raise ConfigError([(("model", "colors"), "only a reader learns to see colours; train one (model_name: reader) and name its folder in model.reader")])
         if config.stream and config.prompt.marks and config.stream.goals and config.stream.questions and not config.prompt.goal_first:
             raise ConfigError([(("prompt", "marks"), "the marks are of the first goal, and this chat has several questions; set "
                                                      "prompt.goal_first: true, or stream.goals and stream.questions: 0")])
