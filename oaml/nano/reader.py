@@ -94,7 +94,7 @@ def prepare_inputs(self: ReaderAdapter,
     "Tensors for `compute_loss`."
     height, width = batch[0]["image"].shape[:2]
     blank = np.ones((len(batch), height//COLUMN[1], width//COLUMN[0]), bool)  # where the target is blank
-    spans, texts, weights = [], [], []
+    spans, texts, weights, unknown = [], [], [], str.maketrans("", "", SYMBOLS[self.model.symbols:])
     for k, s in enumerate(batch):
         for x0, y0, x1, y1 in s.get("ignored", ()):
             (left, right), (top, bottom) = ((max(0, int(a//side)), max(0, int(b//side) + 1))
@@ -104,10 +104,11 @@ def prepare_inputs(self: ReaderAdapter,
             row, first, end = _span(line)
             if not 0 <= row < blank.shape[1] or first >= min(end, blank.shape[2]): continue
             blank[k, row, first:end] = False
-            if any(SYMBOL_IDS.get(c, self.model.symbols) >= self.model.symbols for c in line.text): continue  # there is no class for it
+            text = line.text.translate(unknown).strip()
+            if not text or any(c not in SYMBOL_IDS for c in text): continue  # there is no class for it
             spans.append((k, row, first, min(end, blank.shape[2])))
-            texts.append([SYMBOL_IDS[c] for c in line.text])
-            weights.append(STATE_WEIGHT if any(_STATE.search(name) for name in split_symbols(line.text)[1]) else 1.)
+            texts.append([SYMBOL_IDS[c] for c in text])
+            weights.append(STATE_WEIGHT if any(_STATE.search(name) for name in split_symbols(text)[1]) else 1.)
     inputs = dict(pixels=as_input(np.stack([s["image"] for s in batch]), self.model.channels), blank=torch.from_numpy(blank),
                   spans=torch.tensor(spans, dtype=torch.int64).view(-1, 4),
                   texts=torch.tensor(sum(texts, []), dtype=torch.int64),
