@@ -4,14 +4,14 @@
 
 # %% auto #0
 __all__ = ['CHARS', 'FIELD_INSET', 'MAX_GAP', 'MAX_DIGIT_GAP', 'CELL', 'COLUMN', 'BLANK', 'SPACE', 'SYMBOLS', 'SYMBOL_IDS',
-           'APP_SYMBOLS', 'MIN_MARGIN', 'ROW_HEIGHT', 'NUMBER', 'MAX_OFFSET', 'QUOTATION', 'LONG_WORD', 'Line',
-           'lines_of', 'read_lines', 'rows_of', 'split_symbols', 'in_columns', 'quoted_in', 'mark_of', 'at_quotation',
-           'transcript']
+           'APP_SYMBOLS', 'MIN_MARGIN', 'ROW_HEIGHT', 'NUMBER', 'MAX_OFFSET', 'QUOTATION', 'USER_NAME', 'LONG_WORD',
+           'Line', 'lines_of', 'read_lines', 'rows_of', 'split_symbols', 'in_columns', 'quoted_in', 'mark_of',
+           'at_quotation', 'transcript']
 
 # %% ../../nbs/09e_datasets.lines.ipynb #a6755170
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 import numpy as np
@@ -33,6 +33,7 @@ class Line:
     x1: float     # of the last, pixels; likewise
     y: float      # of all, pixels
     at: float|None=None # the middle of its words, pixels, if it also has symbols
+    xs: tuple[float, ...]|None=field(default=None, compare=False, repr=False) # of each character of `text`, pixels; None: not known
 
     @property
     def x(self) -> float:
@@ -58,7 +59,8 @@ def _line(part: list[tuple], y: float) -> Line:
     "One of the parts of a row."
     words = [x for x, c, *_ in part if c not in DRAWN and not c.isspace()]
     at = (words[0] + words[-1])/2 if words and any(c in DRAWN for _, c, *_ in part) else None
-    return Line(" ".join("".join(c for _, c, *_ in part).split()), part[0][0], part[-1][0], y, at)
+    kept = [(x, c) for k, (x, c, *_) in enumerate(part) if not c.isspace() or not part[k-1][1].isspace()]  # single blanks
+    return Line("".join(" " if c.isspace() else c for _, c in kept), part[0][0], part[-1][0], y, at, tuple(x for x, _ in kept))
 
 # %% ../../nbs/09e_datasets.lines.ipynb #401c36e0
 def lines_of(
@@ -159,12 +161,13 @@ def _under(heads: list[Line], row: list[Line], cells: list[Line]) -> list[Line]:
 
 # %% ../../nbs/09e_datasets.lines.ipynb #30a93007
 QUOTATION = re.compile(r"(?<!\w)'([^']+)'(?!\w)|\"([^\"]+)\"")
+USER_NAME = re.compile(r"(?<!\S)@\w+")
 
 def quoted_in(
     goal: str,   # what the user wants
 ) -> list[str]:
-    "What a goal quotes, in its order."
-    return list(dict.fromkeys(a or b for a, b in QUOTATION.findall(goal)))
+    "What a goal quotes, in its order, and then names such as @ada."
+    return list(dict.fromkeys([*(a or b for a, b in QUOTATION.findall(goal)), *USER_NAME.findall(goal)]))
 
 # %% ../../nbs/09e_datasets.lines.ipynb #54f48b7a
 LONG_WORD = 8 # characters, from which on two may be misread
@@ -190,12 +193,13 @@ def at_quotation(
     line: Line,        # of a screen
     quoted: list[str], # from `quoted_in`
 ) -> Line:
-    "A line that contains a quotation is where that is (of several, the longest), if all its characters are of one width: a link in a text."
+    "A line that contains a quotation is where that is (of several, the longest): a link in a text."
     held = [q for q in quoted if q in line.text and within(q, line.text) and q != split_symbols(line.text)[0]]
     if not held: return line
     longest = max(held, key=len)
     begin = re.search(rf"(?<!\w){re.escape(longest)}", line.text).start()
-    width = (line.x1 - line.x0)/max(1, len(line.text) - 1)
+    if line.xs: return replace(line, at=(line.xs[begin] + line.xs[begin + len(longest) - 1])/2)
+    width = (line.x1 - line.x0)/max(1, len(line.text) - 1)  # as if all had one
     return replace(line, at=line.x0 + (begin + (len(longest) - 1)/2)*width)
 
 # %% ../../nbs/09e_datasets.lines.ipynb #5047c678

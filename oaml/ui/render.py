@@ -53,7 +53,7 @@ DRAWN_STATES = ("check box off", "check box on", "choice off", "choice on", "swi
 MORE = ("more up", "more down") # what a scroll bar tells, at its ends
 COLORS = "red orange yellow olive lime green aqua blue purple magenta pink white grey black".split()
 ON_PAGES = ("handle", "frame", "stop", "first", "last", "zoom in", "zoom out", # what the applications never draw, but web pages do; a word alone is a letter's colour
-            *(f"{size} {color}{kind}" for size in ("small", "large") for color in COLORS for kind in ("", " box", " circle", " triangle")))
+            *(f"{size} {color}{kind}" for size in ("small", "large") for color in COLORS for kind in ("", " box", " circle", " triangle")), "button", "hyperlink")
 DRAWN = {chr(0xe000 + k): name for k, name in enumerate((*DRAWN_STATES, *sorted(ICONS), *MORE, *ON_PAGES))} # by sign: what is drawn, not written
 SIGNS = {name: sign for sign, name in DRAWN.items()}
 
