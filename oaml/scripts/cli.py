@@ -405,8 +405,8 @@ def miniwob_eval(
     episodes: Annotated[int, typer.Option(help="Episodes of each task.")]=100,
     split: Annotated[str, typer.Option(help="test, or validation while you develop.")]="test",
     first_seed: Annotated[int, typer.Option(help="Which seed of the split comes first, counted from 0.")]=0,
-    tasks: Annotated[str, typer.Option(help="Which set: ladder (thirty that are trained on and ten that are not), or pix2act (58 of the 59 "
-                                            "that Pix2Act was measured on).")]="ladder",
+    tasks: Annotated[str, typer.Option(help="A set: ladder (thirty that are trained on and ten that are not) or pix2act (58 of the 59 that "
+                                            "Pix2Act was measured on); or some tasks, such as click-test,login-user.")]="ladder",
     out: Annotated[str, typer.Option(help="Results file to write.")]="results.json",
 ):
     """Let an agent act on the tasks of a set, those whose demonstrations it never saw among them."""

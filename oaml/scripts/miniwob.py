@@ -17,7 +17,7 @@ from tqdm.auto import tqdm
 from ..apps.app import split_seeds
 from ..devices.connection import missing_browser
 from ..devices.device import save_observation
-from ..miniwob.device import TRANSFER_TASKS, MiniwobDevice, known_task
+from ..miniwob.device import ALL_TASKS, TRANSFER_TASKS, MiniwobDevice, known_task
 from ..miniwob.oracles import ORACLES, MiniwobOracle
 from ..evals.miniwob import PAGES, MiniwobRun, Pages
 from ..evals.suites import mean_row
@@ -47,11 +47,13 @@ DEMONSTRATED = dict(ladder=TRAINED, pix2act=tuple(t for t in PIX2ACT if t in ORA
 
 # %% ../../nbs/18c_scripts.miniwob.ipynb #0354688e
 def task_set(
-    name: str, # a key of `TASK_SETS`
+    name: str, # a key of `TASK_SETS`, or tasks such as "click-test,login-user"
 ) -> dict[str, Sequence[str]]: # name of a group: tasks
-    "The groups of a set. Raises ValueError."
+    "The groups of a set, or one of the tasks that are named. Raises ValueError."
     if name in TASK_SETS: return TASK_SETS[name]
-    raise ValueError(f"tasks: there is no set {name!r}{nearest(name, TASK_SETS)}; there are {', '.join(TASK_SETS)}")
+    if "," in name or name in ALL_TASKS: return dict(chosen=tuple(map(known_task, name.split(","))))
+    sets = ", ".join(TASK_SETS)
+    raise ValueError(f"tasks: there is no set or task {name!r}{nearest(name, [*TASK_SETS, *ALL_TASKS])}; the sets are {sets}")
 
 # %% ../../nbs/18c_scripts.miniwob.ipynb #21ceb7cc
 class Demonstration(MiniwobRun):
