@@ -111,18 +111,18 @@ class SampleEncoder:
         adapter: NanoAdapter,    # its processor and its config are written there
         labels: str="assistant", # as of `prepare_inputs`
     ):
-        self._kept, self.labels = TemporaryDirectory(prefix="oaml-encoder-"), labels
+        self._kept, self.labels, self.marks = TemporaryDirectory(prefix="oaml-encoder-"), labels, bool((adapter.prompt_format or {}).get("marks"))
         self.folder = self._kept.name
         adapter.processor.save_pretrained(self.folder)
         adapter.qwen.config.save_pretrained(self.folder)
 
-    def __getstate__(self) -> dict: return dict(folder=self.folder, labels=self.labels)
+    def __getstate__(self) -> dict: return dict(folder=self.folder, labels=self.labels, marks=self.marks)
 
     def __call__(self,
         samples: list[dict], # SFT samples
     ) -> list[dict]:         # for each, `input_ids`, `labels` and perhaps `weights`: arrays, one a chat; and the `shape` of its screen
         "Samples that `prepare_inputs` has only to pad; answers have names and places as they were read."
-        return [_encode_sample(s, self.folder, self.labels) for s in read_samples(samples, self.folder)]
+        return [_encode_sample(s, self.folder, self.labels) for s in read_samples(samples, self.folder, self.marks)]
 
 @cache
 def _without_weights(folder: str) -> NanoAdapter:

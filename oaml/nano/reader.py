@@ -226,8 +226,9 @@ def quickest_reader(
 def read_samples(
     samples: list[dict], # {"images": [...], "messages": [...]}
     folder: str,         # of a nano
+    marks: bool=True,    # as for `screen_texts`
 ) -> list[dict]:         # with images as arrays
     "Samples whose answers have names and places as `quickest_reader` reads them. It remembers."
     with threadpool_limits(1, "blas"):  # the processor has other work
         samples = [s | dict(images=[load_image(image) for image in s["images"]]) for s in samples]
-        return [answers_as_read(s, [quickest_reader(folder).lines(image) for image in s["images"]]) for s in samples]
+        return [answers_as_read(s, [quickest_reader(folder).lines(image) for image in s["images"]], marks) for s in samples]

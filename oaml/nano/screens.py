@@ -217,17 +217,20 @@ def _garbled(text: str, lines: Sequence[str]) -> bool:
 def answers_as_read(
     sample: dict,               # {"images": [arrays], "messages": [...]}
     readings: list[list[Line]], # the lines of each image
+    marks: bool=True,           # as for `screen_texts`: a line with a quotation is where that is
 ) -> dict:                      # the sample; an answer's `weight` is 0 where it is to write what was misread, which nobody could know
     "A sample whose answers have names and places as they were read on its last screen."
-    size = sample["images"][-1].shape[1::-1] if sample["images"] else None
-    def as_read(answer, asked):
-        thought, newline, act = answer.partition("\n")
-        lines = [at_quotation(line, quoted_in(goal_in(asked))) for line in readings[-1]]
-        return place_as_read(names_as_read(thought, readings[-1]) + newline + act, lines, size)
-    def turn(m, before): return m | dict(content=as_read(m["content"], before["content"])) if size and m["role"] == "assistant" else m
-    messages = [turn(m, before) for m, before in zip(sample["messages"], [None, *sample["messages"]])]
-    texts, asked = [split_symbols(line.text)[0] for line in readings[-1]] if readings else [], " ".join(m["content"] for m in messages if m["role"] == "user")
-    for k, m in enumerate(messages):  # nobody could say it: it was misread
-        if m["role"] == "assistant" and (text := _WRITTEN.search(m["content"])) and text[1] not in asked and _garbled(text[1], texts):
-            messages[k] = m | dict(weight=0.)
+    lines, messages, told, goal = readings[-1] if readings else [], [], "", ""
+    texts = [split_symbols(line.text)[0] for line in lines]
+    for m in sample["messages"]:
+        if m["role"] == "system": told = goal = ""  # another chat begins
+        if m["role"] != "assistant": told, goal = told + " " + m["content"], goal or goal_in(m["content"])
+        elif sample["images"]:
+            thought, newline, act = m["content"].partition("\n")
+            places = [at_quotation(line, quoted_in(goal)) for line in lines] if marks else lines
+            answer = place_as_read(names_as_read(thought, lines) + newline + act, places, sample["images"][-1].shape[1::-1])
+            m = m | dict(content=answer)
+            text = _WRITTEN.search(answer)
+            if text and text[1] not in told and _garbled(text[1], texts): m["weight"] = 0.
+        messages.append(m)
     return sample | dict(messages=messages)
