@@ -194,10 +194,10 @@ def at_quotation(
     quoted: list[str], # from `quoted_in`
 ) -> Line:
     "A line that contains a quotation is where that is (of several, the longest): a link in a text."
-    held = [q for q in quoted if q in line.text and within(q, line.text) and q != split_symbols(line.text)[0]]
+    held = [q for q in quoted if within(q, line.text) and q != split_symbols(line.text)[0]]
     if not held: return line
     longest = max(held, key=len)
-    begin = re.search(rf"(?<!\w){re.escape(longest)}", line.text).start()
+    begin = re.search(rf"(?<!\w){re.escape(longest)}(?!\w)", line.text).start()
     if line.xs: return replace(line, at=(line.xs[begin] + line.xs[begin + len(longest) - 1])/2)
     width = (line.x1 - line.x0)/max(1, len(line.text) - 1)  # as if all had one
     return replace(line, at=line.x0 + (begin + (len(longest) - 1)/2)*width)
