@@ -29,10 +29,10 @@ FIELD_INSET = 10  # pixels from the edge of an empty field, where its symbol is,
 class Line:
     "A text, and where its characters' middles are."
     text: str     # characters of `CHARS`, single blanks between words, and symbols of what is drawn (`ui.render.DRAWN`)
-    x0: float     # of the first, pixels; of a line that was read, somewhere in the first
-    x1: float     # of the last, pixels; likewise
+    x0: float     # x of the first character's middle, pixels; of a line that was read, somewhere in the character
+    x1: float     # x of the last's, pixels; likewise
     y: float      # of all, pixels
-    at: float|None=None # the middle of its words, pixels, if it also has symbols
+    at: float|None=None # x where it is said to be, if not halfway: at its words, if it has symbols too; see `in_columns`, `at_quotation`
     xs: tuple[float, ...]|None=field(default=None, compare=False, repr=False) # of each character of `text`, pixels; None: not known
 
     @property
@@ -57,15 +57,15 @@ def _parts(row: list[tuple]) -> list[list[tuple]]:
 
 def _line(part: list[tuple], y: float) -> Line:
     "One of the parts of a row."
-    words = [x for x, c, *_ in part if c not in DRAWN and not c.isspace()]
-    at = (words[0] + words[-1])/2 if words and any(c in DRAWN for _, c, *_ in part) else None
+    word_xs = [x for x, c, *_ in part if c not in DRAWN and not c.isspace()]
+    at = (word_xs[0] + word_xs[-1])/2 if word_xs and any(c in DRAWN for _, c, *_ in part) else None
     kept = [(x, c) for k, (x, c, *_) in enumerate(part) if not c.isspace() or not part[k-1][1].isspace()]  # single blanks
     return Line("".join(" " if c.isspace() else c for _, c in kept), part[0][0], part[-1][0], y, at, tuple(x for x, _ in kept))
 
 # %% ../../nbs/09e_datasets.lines.ipynb #401c36e0
 def lines_of(
     glyphs: Iterable[tuple[str, float, float]], # from `ui.render.Writing`: characters, blanks too, and their middles
-) -> list[Line]: # from top to bottom, each height from left to right
+) -> list[Line]: # from top to bottom, in each row from left to right
     "The lines that characters make."
     rows = {}
     for c, x, y in glyphs: rows.setdefault(y, []).append((x, c))
@@ -105,7 +105,7 @@ def read_lines(
             rivals = [k for k in above if min(margin, out[k][1]) < MIN_MARGIN]
             if any(out[k][1] >= margin for k in rivals): continue
             out = [o for k, o in enumerate(out) if k not in rivals] + [(line, margin)]
-    return sorted((line for line, _ in out), key=lambda line: (line.y, line.x0))
+    return [line for line, _ in out]
 
 # %% ../../nbs/09e_datasets.lines.ipynb #c1de1e2e
 ROW_HEIGHT = 8 # pixels that the lines of a row may lie apart
@@ -177,8 +177,8 @@ def mark_of(
     goal: str,          # what the user wants
     quoted: list[str],  # from `quoted_in`
 ) -> str:               # such as " =2", " +2", " ~2", " ="; "" if it is not
-    """How a line is spoken of in a goal: = it is the quotation of this number, + it contains it (the longest that it does), ~ all but a character is
-    alike (two from eight on), = with no number: the goal says these words without quoting them."""
+    """How a goal speaks of a line: " =k" it is quotation k; " +k" it contains it as whole words (the longest such); " ~k" it is one edit away (two, if
+    the quotation has `LONG_WORD` characters; none shorter than four); " =" its words stand in the goal unquoted, in any case; else ""."""
     if text in quoted: return f" ={quoted.index(text) + 1}"
     def near(q):
         most = 1 + (len(q) >= LONG_WORD)
@@ -208,7 +208,7 @@ def transcript(
     size: tuple[int, int],  # of the screen, pixels
     goal: str|None=None,    # marks what it speaks of, and says at the end which of its quotations are nowhere
 ) -> str:                   # "" if nothing is written
-    "Lines in words, row by row: text, what is drawn beside it, @x/y in hundredths of the screen; at the end what is missing."
+    "Lines in words, row by row: text, what is drawn beside it, @x/y as shares of the screen; at the end what is missing."
     out, written, quoted = [], [], quoted_in(goal or "")
     for line in chain.from_iterable(rows_of(lines)):
         words, drawn = split_symbols(line.text)

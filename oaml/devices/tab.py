@@ -71,7 +71,7 @@ def _open(self: Tab):
     self.session = send("Target.attachToTarget", targetId=self._target, flatten=True)["sessionId"]
     self.chromium._listeners[self.session] = self._on_event
     send("Browser.setDownloadBehavior", behavior="deny", browserContextId=self._context)
-    for domain in ("Page", "Runtime", "Inspector", "Network", "DOM", "Overlay"): post(f"{domain}.enable")
+    for domain in ("Page", "Runtime", "Inspector", "Network"): post(f"{domain}.enable")
     post("Emulation.setFocusEmulationEnabled", enabled=True)  # each of several pages has the focus
     post("Input.setInterceptDrags", enabled=True)             # what is dragged stays in the page
 

@@ -226,7 +226,7 @@ def _enter_parts(s):
 def _choose_list(s):
     f, want = s.one("select"), _names(s)[0]
     if f.value == want: return s.submit()
-    if not f.on: return s.key("Tab")  # a click would open a list outside of the page
+    if not f.focused: return s.key("Tab")  # a click would open a list outside of the page
     return s.key("Down") if want in s.typed else s.type(want)
 
 @oracle("use-autocomplete", "use-autocomplete-nodelay")
@@ -244,7 +244,7 @@ def _colorwheel(s):
     f, swatch = s.one("input"), s.one("div.cc")
     rgb = swatch.color if swatch else ImageColor.getrgb(re.search(r"Select (\w+) with", s.goal)[1])
     hex = "".join(f"{int(c):02X}" for c in rgb)
-    return s.fill((f, hex)) or s.key("Tab" if f.on else "Enter")  # the wheel lies on the button
+    return s.fill((f, hex)) or s.key("Tab" if f.focused else "Enter")  # the wheel lies on the button
 
 @oracle("use-spinner")
 def _spinner(s):
@@ -362,10 +362,10 @@ def _choose_flight(s, what):
     offers = s.all("button.flight-price" if what == "cheapest" else "div.time-duration")
     shown = {m[0]: n for n in offers if (m := OFFER.search(s.text(n).replace("h ", "h")))}
     if new := [t for t in shown if t not in notes]: return s.type(new[0])
-    if area.down and not any(a.dy < 0 for a in s.done("scroll")): return s.scroll(area, .4)
+    if area.more_down and not any(a.dy < 0 for a in s.done("scroll")): return s.scroll(area, .4)
     best = shown.get(min(notes, key=lambda t: [int(n) for n in re.findall(r"\d+", t)]))
     if not best: return s.scroll(area, .4, up=True)
-    return s.click(s.one("button.flight-price", under=s.up(best, "div.flight"))) or s.scroll(area, .15)
+    return s.click(s.one("button.flight-price", under=s.ancestor(best, "div.flight"))) or s.scroll(area, .15)
 
 # %% ../../nbs/07c_miniwob.oracles.ipynb #b30be8ff
 @oracle("click-button-sequence")
@@ -548,7 +548,7 @@ def _scroll_to_end(s): return s.scroll(s.one("textarea"), 9, up="to the top" in 
 def _sign(s):
     if not s.quoted: return s.click(s.one("button", "Cancel"))
     name = s.one("input")
-    if name.off: return s.scroll(s.one("textarea"), 9)
+    if name.disabled: return s.scroll(s.one("textarea"), 9)
     return s.fill((name, s.quoted[0])) or s.click(s.one("button", s.quoted[1]))
 
 # %% ../../nbs/07c_miniwob.oracles.ipynb #a614ff4e
@@ -599,8 +599,8 @@ def _slide(s, track, value, want, ends):
     "The next act that brings a slider from `value` to `want`; `ends` are those that it may have. None if it is there."
     if value == want: return None
     handle, (x0, y0, x1, y1) = s.one("span.ui-slider-handle", under=track), track.box
-    near = 8 if handle.on else 3  # a pixel may be worth several numbers; then only keys get there
-    if abs(value-want) <= near: return s.key("Right" if want > value else "Left") if handle.on else s.click(handle)
+    near = 8 if handle.focused else 3  # a pixel may be worth several numbers; then only keys get there
+    if abs(value-want) <= near: return s.key("Right" if want > value else "Left") if handle.focused else s.click(handle)
     x, y = middle(handle)
     upright = y1-y0 > x1-x0
     share = (y1-y)/(y1-y0) if upright else (x-x0)/(x1-x0)
@@ -716,8 +716,8 @@ def _copy_paste(s):
     k, f = re.search(r"(\d)\w\w text area", s.goal), s.one("input")
     source = s.all("textarea")[int(k[1])-1 if k else 0]
     if "ctrl+v" in s.keys: return s.submit()
-    if "ctrl+c" in s.keys: return s.key("ctrl+v") if f.on else s.click(f)
-    return s.key("ctrl+c" if s.selected(source) else "ctrl+a") if source.on else s.click(source)
+    if "ctrl+c" in s.keys: return s.key("ctrl+v") if f.focused else s.click(f)
+    return s.key("ctrl+c" if s.selected(source) else "ctrl+a") if source.focused else s.click(source)
 
 PAINTS = dict(red="#e60000", orange="#ff9900", yellow="#ffff00", green="#008a00", blue="#0066cc", purple="#9933ff")
 
@@ -731,11 +731,11 @@ def _text_editor(s):
     if swatches := s.all("span.ql-picker-item"): return [s.click(n) for n in swatches if n.color == rgb]
     editor = s.one("div.ql-editor")
     runs = [t for t in s.runs(editor) if part == "everything" or part in [w[0] for w in t.words]]
-    if any(s.nodes[t.parent].ink == rgb if rgb else s.up(t, STYLES[look][0]) for t in runs): return s.submit()
+    if any(s.nodes[t.parent].ink == rgb if rgb else s.ancestor(t, STYLES[look][0]) for t in runs): return s.submit()
     words = [w for t in runs for w in t.words if part in ("everything", w[0])][:None if part == "everything" else 1]
     if _is_marked(s, words): return s.click(s.one("span.ql-picker-label" if rgb else f"button.ql-{STYLES[look][1]}"))
     if part != "everything": return _mark_text(s, words)
-    return s.key("ctrl+a") if editor.on else s.click(editor)
+    return s.key("ctrl+a") if editor.focused else s.click(editor)
 
 def _hour(text): return int(text[:-2]) % 12 + 12*(text[-2:].lower() == "pm")
 

@@ -30,7 +30,8 @@ def standardise(
     images: np.ndarray, # uint8 (images, height, width, 3)
     channels: int=1,    # 3: colours too
 ) -> np.ndarray:        # float32 (images, height, width, channels)
-    "Brightness, each image with mean 0 and standard deviation 1, and brighter than that where most of it is. Or colours on the same scale."
+    """Grey, less each image's mean and over its standard deviation (at least `MIN_DEVIATION`), negated if its median is below the mean. With 3
+    channels the colours, shifted and scaled by the same two numbers."""
     grey = (images.reshape(-1, 3).astype(np.float32) @ np.full(3, 1/3, np.float32)).reshape(*images.shape[:3], 1)
     middle = grey.mean((1, 2), keepdims=True)
     flat = (grey - middle).reshape(len(grey), -1)
@@ -81,7 +82,7 @@ class ScreenReader:
     def scores(self,
         image: np.ndarray, # uint8 (height, width, 3), sides multiples of 8 and 2
     ) -> np.ndarray:       # float32 (height/8, width, symbols), unnormalised
-        "Scores of `datasets.lines.SYMBOLS` for each 1x8 pixels."
+        "Scores of the first of `datasets.lines.SYMBOLS`, as many as this reader knows, for each 1x8 pixels."
         x = standardise(image[None], self.channels)[0]
         for k, stride, pad in CONVOLUTIONS: x = np.maximum(convolve(x, self.weights, f"body.{k}", stride, (pad, pad)), 0)
         for k in range(self.blocks): x = x + np.maximum(convolve(x, self.weights, f"along.{k}", (1, 1), (1, 2)), 0)
@@ -91,13 +92,14 @@ class ScreenReader:
 # %% ../../nbs/11b_nano.screens.ipynb #b11714c4
 REMEMBERED = 64 # screens
 
+def _key(image: np.ndarray) -> tuple: return image.shape, hash(image.tobytes())
+
 @patch
 def lines(self: ScreenReader,
     image: np.ndarray, # uint8 (height, width, 3)
-) -> list[Line]:       # from top to bottom
+) -> list[Line]:       # from top to bottom; others may have the same list
     "What is written and drawn on it."
-    key = image.shape, hash(image.tobytes())
-    if key in self._known: return self._known[key]
+    if (known := self._known.get(_key(image))) is not None: return known
     found = read_lines(self.scores(padded(image, CELL[::-1])))
     return self.remember(image, in_columns([replace(line, y=min(line.y, len(image))) for line in found]))  # the last row may be padding
 
@@ -107,7 +109,7 @@ def remember(self: ScreenReader,
     lines: list[Line], # what is on it
 ) -> list[Line]:       # the same
     "Take `lines` for what this reader would have read."
-    key = image.shape, hash(image.tobytes())
+    key = _key(image)
     older = [known for known in self._known.items() if known[0] != key]
     self._known = dict([(key, lines), *older][:REMEMBERED])  # anew: other threads may be at it
     return lines
@@ -197,7 +199,7 @@ def place_as_read(
     lines: Sequence[Line], # that were read off the screen
     size: tuple[int, int], # of the screen, pixels
 ) -> str:
-    "The act, each of its places replaced by the nearest line's, if one is close."
+    "The act, if it is a click, a press, a move or a drag, each of its places replaced by the nearest line's, to two decimals, within `MAX_SHIFT`."
     def read(place):
         x, y = float(place[2]), float(place[3])
         away = [(max(abs(line.x/size[0] - x), abs(line.y/size[1] - y)), line) for line in lines]

@@ -15,9 +15,8 @@ from pathlib import Path
 from tqdm.auto import tqdm
 
 from ..apps.app import split_seeds
-from ..devices.connection import missing_browser
 from ..devices.device import save_observation
-from ..miniwob.device import ALL_TASKS, TRANSFER_TASKS, MiniwobDevice, known_task
+from ..miniwob.device import ALL_TASKS, TRANSFER_TASKS, MiniwobDevice, known_task, missing_pages
 from ..miniwob.oracles import ORACLES, MiniwobOracle
 from ..evals.miniwob import PAGES, MiniwobRun, Pages
 from ..evals.suites import mean_row
@@ -64,7 +63,7 @@ class Demonstration(MiniwobRun):
         folder: Path,          # for the screens
     ):
         super().__init__(device, seed)
-        self.folder, self.record, self.watch = folder, [], Demonstration.note
+        self.folder, self.record, self.watch = folder, [], Demonstration.note  # called with the run and the act, before it is done
 
     def note(self,
         action: Action, # what the oracle is about to do
@@ -74,9 +73,9 @@ class Demonstration(MiniwobRun):
         self.record.append(Step(frame.clock/1000, save_observation(frame, self.folder), action))
 
     def episode(self) -> Episode:
-        "What it was."
+        "The run, as it is recorded."
         meta = dict(app="miniwob", task=self.device.task, seed=self.seed, size=list(self.device.size))
-        return Episode(f"{self.device.task}-{self.seed}", self.goal, self.record, success=True,
+        return Episode(f"{self.device.task}-{self.seed}", self.goal, self.record, success=self.success,
                        workflow_id=self.device.task, meta=meta)
 
 # %% ../../nbs/18c_scripts.miniwob.ipynb #4d9ffe96
@@ -86,7 +85,7 @@ def collect(
     episodes: int=200,                  # of each
     first_seed: int=0,                  # of the training split
     progress: bool=True,                # show a bar
-) -> list[Session]:
+) -> list[Session]:                    # all in the folder
     """Let the oracle play, and keep what it did. Raises ValueError, OSError without a browser or the pages, and
     FileExistsError for a folder with sessions of other seeds."""
     out, seeds = Path(out), split_seeds("train", episodes, first_seed)
@@ -96,7 +95,7 @@ def collect(
     if (out/"manifest.json").exists():
         there, done = (load_manifest(out)[k] for k in ("meta", "sessions"))
         if there != meta: raise FileExistsError(f"{out}: holds other sessions ({there}); choose another folder")
-    if problem := missing_browser(): raise OSError(problem)
+    if problem := missing_pages(): raise OSError(problem)
     (out/"screens").mkdir(parents=True, exist_ok=True)
     def recorded(device, seed): return Demonstration(device, seed, out/"screens")
     with Pages(min(PAGES, episodes)) as pages:
@@ -120,7 +119,7 @@ def evaluate(
     "Strict success in a real browser on unseen seeds. Raises what `eval_policy` raises."
     if out is not None: check_writable(out)
     listed = [task for tasks in groups.values() for task in tasks]
-    rows = eval_policy("miniwob", agent, episodes, split, first_seed, None, progress, listed)
+    rows = eval_policy("miniwob", agent, episodes, split, first_seed, progress=progress, tasks=listed)
     of = {row["app"]: row for row in rows}
     means = [mean_row([of[task] for task in tasks]) | dict(goal_family=name) for name, tasks in groups.items()]
     if out is not None: write_results(rows + means, out)
