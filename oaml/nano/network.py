@@ -19,7 +19,7 @@ from transformers import (
 from ..models.qwen_vl import no_bars
 from .files import shipped_nano
 from .processor import NanoConfig, NanoImages, NanoProcessor
-from .screens import ScreenReader
+from .screens import LineReader
 from .tokenizer import ACROSS, COORDINATES, DOWN, END, MAX_LENGTH, PAD, nano_tokenizer, token_ids
 
 # %% ../../nbs/11f_nano.network.ipynb #b0717f20
@@ -125,7 +125,7 @@ def build_nano(
         fan_in_init(model)
         ordered_init(model, [token_ids(tokenizer, pieces) for pieces in (COORDINATES, ACROSS, DOWN)])
         copying_init(model, searching=(3, 4) if large else (1, 2))
-    return model, NanoProcessor(NanoImages(ScreenReader(shipped_nano())), tokenizer)
+    return model, NanoProcessor(NanoImages(LineReader(shipped_nano())), tokenizer)
 
 def load_nano(
     folder: str|Path,  # that an adapter saved to

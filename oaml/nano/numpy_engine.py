@@ -24,7 +24,7 @@ from ..datasets.samples import check_sampling, check_sample, load_image
 from ..models.cards import check_folder, read_card, read_json_file
 from ..models.interface import Drawn
 from .files import NANO_FILES, load_arrays
-from .screens import ScreenReader, chat_text, fill_images
+from .screens import LineReader, chat_text, fill_images
 
 # %% ../../nbs/11g_nano.numpy_engine.ipynb #de41bf96
 def rms_norm(
@@ -125,7 +125,7 @@ class LightNano:
     def __init__(self,
         weights: dict[str, np.ndarray], # by the names that transformers gives them
         config: dict,                   # transformers' config.json
-        reader: ScreenReader,           # of screens
+        reader: LineReader,           # of screens
         tokenizer: Tokenizer,           # of its chats
         prompt_format: dict|None=None,  # how it was asked in training
         bias: list|dict|None=None,      # transformers' `sequence_bias`: what is added to the logits of single tokens
@@ -167,7 +167,7 @@ def load(cls: LightNano,
     if not is_light(card): raise ValueError(f"{folder}: {card['adapter']}, {card['kind']}; a whole nano is wanted")
     check_folder(folder, NANO_FILES)
     config, how = (read_json_file(folder/name) for name in ("config.json", "generation_config.json"))
-    return cls(load_arrays(folder/"model.safetensors"), config, ScreenReader(folder),
+    return cls(load_arrays(folder/"model.safetensors"), config, LineReader(folder),
                Tokenizer.from_file(str(folder/"tokenizer.json")), card["prompt_format"], how.get("sequence_bias"))
 
 @patch(cls_method=True)

@@ -18,7 +18,7 @@ from transformers.utils import cached_file
 from ..datasets.samples import load_image
 from ..models.qwen_vl import ImageTextProcessor
 from .files import READER
-from .screens import ScreenReader, screen_texts
+from .screens import LineReader, screen_texts
 
 # %% ../../nbs/11e_nano.processor.ipynb #b4da6d50
 class NanoConfig(Qwen3Config):
@@ -33,7 +33,7 @@ class NanoImages(ImageProcessingMixin):
     model_input_names = ["pixel_values"]
 
     def __init__(self,
-        reader: ScreenReader, # of screens
+        reader: LineReader, # of screens
         **kwargs,             # transformers'
     ):
         super().__init__(**kwargs)
@@ -62,7 +62,7 @@ class NanoProcessor(ImageTextProcessor):
         self.prompt_format = prompt_format
 
     @property
-    def reader(self) -> ScreenReader:
+    def reader(self) -> LineReader:
         "What reads the screens."
         return self.image_processor.reader
 
@@ -124,7 +124,7 @@ def from_pretrained(cls: NanoProcessor,
     source, hub = str(pretrained_model_name_or_path), {k: v for k, v in kwargs.items() if k in HUB_KEYS}
     folder = Path(cached_file(source, READER, **hub)).parent
     settings, _ = cls.get_processor_dict(source, **hub)
-    return cls(NanoImages(ScreenReader(folder)), PreTrainedTokenizerFast.from_pretrained(source, **hub),
+    return cls(NanoImages(LineReader(folder)), PreTrainedTokenizerFast.from_pretrained(source, **hub),
                settings.get("chat_template"), settings.get("prompt_format"))
 
 AutoProcessor.register(NanoConfig, NanoProcessor, exist_ok=True)

@@ -26,7 +26,7 @@ from ..models.base_adapter import BaseVLMAdapter
 from ..models.cards import read_tensor_table
 from ..models.registry import Learner, register_learner
 from .files import READER, reader_folder, shipped_nano
-from .screens import ScreenReader, answers_as_read, standardise
+from .screens import LineReader, answers_as_read, standardise
 
 # %% ../../nbs/11c_nano.reader.ipynb #4494b030
 class Reader(nn.Module):
@@ -217,9 +217,9 @@ register_learner(Learner("reader", _reader_learner))
 @cache
 def quickest_reader(
     folder: str,    # of a nano
-) -> ScreenReader:  # this process's only one
+) -> LineReader:  # this process's only one
     "A nano's reader, on PyTorch: it takes 0.6 of NumPy's time."
-    reader = ScreenReader(folder)
+    reader = LineReader(folder)
     reader.scores = load_reader(folder).scores
     return reader
 

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['MIN_DEVIATION', 'CONVOLUTIONS', 'REMEMBERED', 'IMAGE', 'TEXT_PREFIX', 'MIN_SIMILARITY', 'MAX_LONGER', 'MAX_SHIFT',
-           'standardise', 'by_rows', 'convolve', 'ScreenReader', 'chat_text', 'screen_texts', 'fill_images',
+           'standardise', 'by_rows', 'convolve', 'LineReader', 'chat_text', 'screen_texts', 'fill_images',
            'names_as_read', 'misread', 'place_as_read', 'answers_as_read']
 
 # %% ../../nbs/11b_nano.screens.ipynb #81ea0183
@@ -67,7 +67,7 @@ def convolve(
 # %% ../../nbs/11b_nano.screens.ipynb #f11a9279
 CONVOLUTIONS = (0, (2, 2), 2), (2, (2, 1), 1), (4, (2, 1), 1) # layer, stride, padding: down to cells of 2x8 pixels
 
-class ScreenReader:
+class LineReader:
     "Reads screens with the network in a nano's folder, and remembers what it read last."
     def __init__(self,
         folder: str|Path, # with `reader.safetensors`
@@ -95,7 +95,7 @@ REMEMBERED = 64 # screens
 def _key(image: np.ndarray) -> tuple: return image.shape, hash(image.tobytes())
 
 @patch
-def lines(self: ScreenReader,
+def lines(self: LineReader,
     image: np.ndarray, # uint8 (height, width, 3)
 ) -> list[Line]:       # from top to bottom; others may have the same list
     "What is written and drawn on it."
@@ -104,7 +104,7 @@ def lines(self: ScreenReader,
     return self.remember(image, in_columns([replace(line, y=min(line.y, len(image))) for line in found]))  # the last row may be padding
 
 @patch
-def remember(self: ScreenReader,
+def remember(self: LineReader,
     image: np.ndarray, # uint8 (height, width, 3)
     lines: list[Line], # what is on it
 ) -> list[Line]:       # the same
@@ -133,7 +133,7 @@ TEXT_PREFIX = "Text: " # before what is read
 def screen_texts(
     chat: str,                # in which they are to stand
     images: list[np.ndarray], # uint8 (height, width, 3)
-    reader: ScreenReader,     # reads them
+    reader: LineReader,     # reads them
     marks: bool=False,        # mark what the chat's goal speaks of
 ) -> list[str]:
     "What stands in a prompt for each image."
@@ -143,7 +143,7 @@ def screen_texts(
 def fill_images(
     chat: str,                # with `<|image_pad|>` in each image's place
     images: list[np.ndarray], # uint8 (height, width, 3)
-    reader: ScreenReader,     # reads them
+    reader: LineReader,     # reads them
     marks: bool=False,        # mark what the chat's goal speaks of
 ) -> str:
     "The chat with its screens' text in place of the images."
@@ -152,7 +152,7 @@ def fill_images(
 
 # %% ../../nbs/11b_nano.screens.ipynb #d33f3773
 @patch
-def save(self: ScreenReader,
+def save(self: LineReader,
     folder: str|Path, # must be there
 ):
     "Write the reader's weights, and the settings file that transformers looks for."

@@ -195,10 +195,10 @@ def _load_model(config: TrainingConfig, fmt: PromptFormat):
 def _give_reader(adapter, folder: str):
     "Let a nano read with another reader. Raises ValueError for any other model, FileNotFoundError without the reader."
     from oaml.nano.files import reader_folder
-    from oaml.nano.screens import ScreenReader
+    from oaml.nano.screens import LineReader
     if not hasattr(adapter.processor, "reader"):
         raise ValueError(f"model.reader: {adapter.base_model} is no nano, and only nanos have a reader")
-    adapter.processor.image_processor.reader = ScreenReader(reader_folder(folder))
+    adapter.processor.image_processor.reader = LineReader(reader_folder(folder))
 
 def _freeze_vision(adapter, name: str):
     "Leave the vision tower as it is. Raises ValueError if there is none."

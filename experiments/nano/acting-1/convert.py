@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 from oaml.nano.model import NanoAdapter
 from oaml.nano.network import NanoForCausalLM, nano_config
 from oaml.nano.processor import NanoImages, NanoProcessor
-from oaml.nano.screens import ScreenReader
+from oaml.nano.screens import LineReader
 from oaml.nano.tokenizer import ACROSS, COORDINATES, DOWN, nano_tokenizer, token_ids
 
 
@@ -39,7 +39,7 @@ def main(old, new):
     model.load_state_dict(weights)
     prompt_format = json.loads((old/"oaml.json").read_text())["prompt_format"]
     del prompt_format["transcript"]  # a text nano has no other prompts
-    NanoAdapter(model, NanoProcessor(NanoImages(ScreenReader(old)), tokenizer), "cpu", prompt_format, "nano").save(new)
+    NanoAdapter(model, NanoProcessor(NanoImages(LineReader(old)), tokenizer), "cpu", prompt_format, "nano").save(new)
 
 
 if __name__ == "__main__": main(*map(Path, sys.argv[1:]))
