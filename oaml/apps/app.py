@@ -21,7 +21,7 @@ from PIL import Image
 
 from ..schemas.sessions import Action
 from ..ui.events import Event, Message, compile_action, dispatch, focused
-from ..ui.layout import Element, Placed, elements, layout
+from ..ui.layout import Element, Placed, active, elements, layout
 from ..ui.render import Writing, render
 from ..ui.themes import Theme, form_of, theme_for
 from ..ui.widgets import UiState, Widget
@@ -171,8 +171,8 @@ class Stage:
 # %% ../../nbs/03b_apps.app.ipynb #d73b4d60
 def _settle(ui: UiState, placed: Placed) -> UiState:
     "`ui` on a screen that changed under it: focus and caret only on what is still there."
-    there = {p.widget.id for p in placed.walk()}
-    ui = replace(ui, popup=ui.popup if ui.popup in there else None, tip=ui.tip if ui.tip in there else None,
+    there, live = ({p.widget.id for top in tops for p in top.walk()} for tops in ((placed,), active(placed)))
+    ui = replace(ui, popup=ui.popup if ui.popup in live else None, tip=ui.tip if ui.tip in there else None,
                  scroll=tuple((k, v) for k, v in ui.scroll if k in there))
     p = focused(ui, placed)
     if not p: return replace(ui, focus=None, caret=0, anchor=0)

@@ -86,7 +86,7 @@ def update(self: Phone,
 ) -> OnPhone:
     "The state after a message."
     if isinstance(m, Keyed) and (m.key == "HOME" or m.key == "BACK" and s.page != "app"): return replace(s, page="home")
-    if isinstance(m, Pressed) and m.id.startswith("open."):
+    if s.page == "home" and isinstance(m, Pressed) and m.id.startswith("open."):
         name = m.id.removeprefix("open.")
         return replace(s, page="app" if name == self.title else name)
     if s.page != "app" and isinstance(m, Pressed|Keyed): return s

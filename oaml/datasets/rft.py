@@ -381,7 +381,7 @@ def _sample(self:GUIRFTDataset, index: int, step_id: int, record: RFTRecord, k: 
 OLD_SCREEN = "(an earlier screen, not shown)"
 
 class GUIMTRFTDataset(GUIRFTDataset):
-    "A sample for each step of each record: step `k` of record `i` has the id `i + N*k`."
+    "A sample for each step of each record: step `k` of record `i` has the id `i + N*k`. N, its length, counts the records."
     def __init__(self,
         path: str|os.PathLike,    # JSONL
         boxes: str="flat",        # how its boxes are written, one of `RFT_FORMS`
@@ -406,6 +406,8 @@ class GUIMTRFTDataset(GUIRFTDataset):
         past = [turn for j in range(k) for turn in self._past(i, j, shown=j > k - self.hist_length)]
         next_id = index + len(self) if k + 1 < len(self.records[i].steps) else None
         return self._sample(index, k, self.records[i], k, past, next_id)
+
+    def __iter__(self): return (self[i + len(self)*k] for i, r in enumerate(self.records) for k in range(len(r.steps)))
 
 # %% ../../nbs/09i_datasets.rft.ipynb #d3e16810
 @patch

@@ -26,6 +26,7 @@ from fastcore.basics import patch
 from ..apps.app import SPLITS, App, Goal, split_of, split_seeds
 from ..apps.catalog import HELD_OUT_APP, TRAIN_APPS, load_app
 from .lines import QUOTATION, quoted_in
+from .next_action import check_step
 from .prompts import ASK_ACTION, GOAL_PREFIX, answer_text, prompt_messages
 from .questions import click_points, notes_of, screen_questions
 from .samples import SampleConfig
@@ -326,10 +327,10 @@ def _episodes(folder: str) -> list[Episode]:
     return found
 
 def _changed(step: Step) -> list[tuple]:
-    "The box of what a recorded act was done to, if it is about one; keys are not."
+    "What a recorded act was done to, if it is about something; keys are not: box, role and name, for another thing may be there later."
     elements = recorded_elements(step.observation)
     e = reason_of(recorded_target(step, elements), elements)[1] if step.action.type != "key_press" else None
-    return [e.box] if e else []
+    return [(e.box, e.role, e.name)] if e else []
 
 # %% ../../nbs/09g_datasets.stream.ipynb #2f52d485
 def _recorded_sample(folder: str, episode: Episode, config: SampleConfig, rng: Random) -> dict:
@@ -346,7 +347,8 @@ def _sample_of_step(folder: str, episode: Episode, k: int, config: SampleConfig,
         raise ValueError(f"its screen has {image.shape[1]}x{image.shape[0]} pixels, not {config.size}")
     elements = recorded_elements(step.observation)
     asked = screen_questions(elements, config.questions, rng, config.fmt)
-    later = {box for s in episode.steps[k:] for box in _changed(s)} if config.notes else None
+    later = {what for s in episode.steps[k:] for what in _changed(s)}
+    later = {e.box for e in elements if (e.box, e.role, e.name) in later} if config.notes else None
     label = label_screen(elements, episode.goal, recorded_target(step, elements), {}, later)
     if step.thought and not label.thought.endswith(step.thought):  # a person's own, not the oracle's reason
         label = replace(label, thought=step.thought)
@@ -491,7 +493,10 @@ def _check(self:Stream, held_out: bool):
 def _check_samples(self:Stream):
     "Raise ValueError for what `episode_samples` cannot make."
     for source in self.shown:
-        if source.app.startswith(SESSIONS): continue
+        if source.app.startswith(SESSIONS):
+            for episode in _episodes(source.app.removeprefix(SESSIONS)):
+                for k in range(len(episode.steps)): check_step(episode, k, replace(self.config.fmt, thought=False))
+            continue
         if self.config.fmt.history: raise ValueError(NO_HISTORY.format(self.config.fmt.history))
         load_app(source.app)
 

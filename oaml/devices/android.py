@@ -109,7 +109,8 @@ def scroll_commands(
     size: tuple[int, int], # of the screen, pixels
     ms: int=SWIPE_MS,      # of a stroke
 ) -> list[str]:
-    "The strokes of a scroll."
+    "The strokes of a scroll; none for a scroll by nothing, which would be a tap."
+    if not (round(dx) or round(dy)): return []
     n = 1 + (max(abs(dx)/size[0], abs(dy)/size[1]) > 1 - 2*_EDGE)
     (x, x2), (y, y2) = _stroke(x, -dx/n, size[0]), _stroke(y, -dy/n, size[1])
     return [_swipe(x, y, x2, y2, ms)]*n
@@ -607,8 +608,9 @@ def manage(self: AndroidDevice,
     "Prepare the phone. Raises DeviceError for what it cannot do."
     with self._lock:
         if isinstance(call, ShellCommand): return self.shell(" ".join(call.command))
-        if lines := call_commands(call): return self._order(*lines)
-        return _OTHER_CALLS[type(call)](self, call)
+        if other := _OTHER_CALLS.get(type(call)): return other(self, call)
+        lines = call_commands(call)  # none for permissions that are not named
+        return self._order(*lines) if lines else ""
 
 # %% ../../nbs/04m_devices.android.ipynb #efaf06b2
 _RESUMED = re.compile(r"ResumedActivity[:=] ?ActivityRecord\{\S+ (?:u\d+ )?(\S+/[^\s}]+)")

@@ -103,7 +103,9 @@ def _pass(self: PageDevice, ms: int):
     "Time passes, until the condition holds. On a real clock the pause after an act ends when the page is still."
     self.clock += ms
     if self.own_time or ms != SETTLE_MS: self.page.tick(ms)
-    else: self.page.until(lambda: self.page.still, ms/1000), self.page.evaluate(_TWO_FRAMES)
+    else:
+        self.page.time += ms  # two clicks with a pause between are no double click
+        self.page.until(lambda: self.page.still, ms/1000), self.page.evaluate(_TWO_FRAMES)
     for _ in range(_CONDITION_MS//_POLL_MS if self.condition else 0):
         if self.page.evaluate(f"Boolean({self.condition})"): return
         self.clock += _POLL_MS

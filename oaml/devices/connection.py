@@ -23,7 +23,7 @@ from concurrent.futures import TimeoutError as LateError
 from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from fastcore.basics import patch
 
@@ -378,7 +378,9 @@ def web_origin(
     try: parts, port = urlsplit(url), urlsplit(url).port
     except ValueError: return ""
     if parts.scheme not in _WEB_PORTS or not parts.hostname: return ""
-    return f"{parts.scheme}://{parts.hostname}:{_WEB_PORTS[parts.scheme] if port is None else port}"
+    try: host = parts.hostname if parts.hostname.isascii() else parts.hostname.encode("idna").decode()  # as browsers write it
+    except UnicodeError: return ""
+    return f"{parts.scheme}://{host}:{_WEB_PORTS[parts.scheme] if port is None else port}"
 
 _WEB_PORTS = dict(http=80, https=443)
 
@@ -395,5 +397,7 @@ def confined_to(
     return lambda asked: asked == "about:blank" or web_origin(asked) in own or _without_query(asked) == file
 
 def _without_query(url: str) -> str:
-    "A file's address alone; any other as it is."
-    return re.split("[?#]", url)[0] if url.startswith("file:") else url
+    "A file's address alone, however its letters are written; any other as it is."
+    if not url.startswith("file:"): return url
+    parts = urlsplit(url)
+    return f"file://{parts.netloc.removeprefix('localhost')}{unquote(parts.path)}"

@@ -740,12 +740,13 @@ _CHILD = "import oaml.devices.daemon as daemon; daemon._serve_parent()"
 
 def _serve_parent():
     "In a process of its own: serve what the first line of stdin says until stdin ends."
-    order = json.loads(sys.stdin.readline())
+    order, out = json.loads(sys.stdin.readline()), os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever else is printed is no answer
     try: server = getattr(import_module(order["module"]), order["name"])(**order["given"])
-    except (ValueError, OSError, ImportError) as e: return print(json.dumps(dict(error=str(e))), flush=True)
+    except (ValueError, OSError, ImportError) as e: return print(json.dumps(dict(error=str(e))), file=out, flush=True)
     def wait(): sys.stdin.read() or server.stop()
     threading.Thread(target=wait, daemon=True).start()
-    print(json.dumps(dict(url=server.url)), flush=True)
+    print(json.dumps(dict(url=server.url)), file=out, flush=True)
     server.run()
 
 def _end_process(process: subprocess.Popen):

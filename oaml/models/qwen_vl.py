@@ -479,7 +479,8 @@ def token_probabilities(self: QwenVLAdapter,
     with self.evaluating():
         chances = (self.qwen.lm_head(self._states(inputs, labels != IGNORED)).float() + self._token_bias()).softmax(-1)
     ids = labels[labels != IGNORED]
-    return [(self.tokenizer.decode([i]), p) for i, p in zip(ids.tolist(), chances.gather(1, ids[:, None])[:, 0].tolist())]
+    found = [(self.tokenizer.decode([i]), p) for i, p in zip(ids.tolist(), chances.gather(1, ids[:, None])[:, 0].tolist())]
+    return found[-1 - len(self.tokenizer.encode(sample["messages"][-1]["content"], add_special_tokens=False)):]  # not of earlier answers
 
 # %% ../../nbs/10e_models.qwen_vl.ipynb #5a63000e
 @patch(cls_method=True)
@@ -499,7 +500,8 @@ def from_pretrained(cls: QwenVLAdapter,
     if lora_config is not None:
         if adapter.is_lora: raise ValueError(f"{model_name}: has a LoRA adapter already; leave lora_config out")
         adapter.model = attach_lora(adapter.model, lora_config, seed)
-        if Path(model_name).is_dir(): adapter.base_model = str(Path(model_name).resolve())
+        if (Path(model_name)/CARD).exists() or Path(model_name).is_dir() and not find_family(str(model_name)):
+            adapter.base_model = str(Path(model_name).resolve())
     return adapter
 
 def means_folder(
@@ -574,7 +576,7 @@ def load(cls: QwenVLAdapter,
     quantised = card["load_in_4bit"] and device.type == "cuda"
     adapter = cls.from_pretrained(card["base_model"], load_in_4bit=quantised, device=device, seed=card["seed"])
     adapter.model = PeftModel.from_pretrained(adapter.model, str(folder), is_trainable=True)
-    adapter.prompt_format = card["prompt_format"]
+    adapter.prompt_format, adapter.base_model = card["prompt_format"], card["base_model"]
     return adapter
 
 @patch(cls_method=True)

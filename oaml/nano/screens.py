@@ -21,6 +21,7 @@ from fastcore.basics import patch
 from ..datasets.lines import CELL, Line, at_quotation, in_columns, quoted_in, read_lines, split_symbols, transcript
 from ..datasets.prompts import goal_in
 from ..datasets.samples import padded
+from ..ui.reasons import ROLE_WORDS
 from .files import READER, load_arrays
 
 # %% ../../nbs/11b_nano.screens.ipynb #a65566d0
@@ -211,9 +212,15 @@ def place_as_read(
 # %% ../../nbs/11b_nano.screens.ipynb #207ee551
 _WRITTEN = re.compile(r'(?:ANSWER|TYPE)\(text="(.+)"\)$')
 
+_STATES = set("empty dots on off focused selected disabled".split()) # that no line says
+_ROLE = re.compile(f"(?:{'|'.join(ROLE_WORDS.values())}) ")
+
+def _plain(text: str) -> str: return re.sub(r"\\(.)", lambda escaped: {"n": "\n", "t": "\t"}.get(escaped[1], escaped[1]), text)
+
 def _garbled(text: str, lines: Sequence[str]) -> bool:
-    "Was a text, a line or a word of one, misread?"
-    if any(text in line for line in lines): return False
+    "Was a text, a line or a word of one, misread? A role before it and a state are no words of the screen."
+    text = text.removeprefix(role[0]) if (role := _ROLE.match(text)) else text
+    if set(text.split()) <= _STATES or any(text in line for line in lines): return False
     return misread(text, [*lines, *(word for line in lines for word in line.split())]) is not None
 
 def answers_as_read(
@@ -232,7 +239,9 @@ def answers_as_read(
             places = [at_quotation(line, quoted_in(goal)) for line in lines] if marks else lines
             answer = place_as_read(names_as_read(thought, lines) + newline + act, places, sample["images"][-1].shape[1::-1])
             m = m | dict(content=answer)
-            text = _WRITTEN.search(answer)
-            if text and text[1] not in told and _garbled(text[1], texts): m["weight"] = 0.
+            written = _WRITTEN.search(answer)
+            text = _plain(written[1]) if written else ""
+            worked_out = text.isdigit() and written[0].startswith("TYPE")  # a sum may be like a number that stands there
+            if text and not worked_out and text not in told and _garbled(text, texts): m["weight"] = 0.
         messages.append(m)
     return sample | dict(messages=messages)

@@ -15,6 +15,7 @@ import re
 import reprlib
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from enum import Flag, auto
@@ -512,3 +513,18 @@ def _read_slots(self: Signals) -> Fired:
     return Fired(reward, outcome is not None, says.get("instruction_listener", ()),
                  _join(says.get("extra_listener", {}), says.get("json_extra_listener", {})),
                  tuple(i for i, e in on.items() if e.fired), {i: tuple(e.values) for i, e in on.items()}, outcome)
+
+_MEMORY = {SignalSource: ("ever", "last", "paid", "values"), SignalNode: ("on", "fired", "ever", "held", "_ran", "values")}
+
+@patch
+def memory(self: Signals) -> tuple:
+    "What its events remember of the episode, for `recall`."
+    return self.score, tuple({k: copy(getattr(e, k)) for k in _MEMORY[type(e)]} for e in (*self.sources.values(), *self.nodes))
+
+@patch
+def recall(self: Signals,
+    memory: tuple, # of signals of the same task
+):
+    "Go on from there."
+    self.score, remembered = memory
+    for e, seen in zip((*self.sources.values(), *self.nodes), remembered, strict=True): vars(e).update({k: copy(v) for k, v in seen.items()})

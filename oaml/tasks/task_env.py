@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['TASK_POLL_MS', 'TASK_COMMANDS', 'LEAST_TRIES', 'TASK_FEEDS', 'check_consent', 'prepare', 'TaskStep', 'TaskFailure',
-           'TaskEnv']
+           'TaskEnv', 'TaskSnapshot']
 
 # %% ../../nbs/05e_tasks.task_env.ipynb #4b94f73a
 import warnings
@@ -17,7 +17,7 @@ from typing import Any
 from fastcore.basics import patch
 
 from ..devices.device import AdbCommand, DeviceError, Frame, ShellCommand, TaskDevice, full_activity
-from ..devices.episode import EpisodeDriver, Transition
+from ..devices.episode import EpisodeDriver, EpisodeSnapshot, Transition
 from .expressions import EvaluationError, TaskPattern
 from ..devices.hierarchy import hierarchy_of, parse_tree
 from .signals import Checks, Signals
@@ -50,11 +50,11 @@ def _holds(device: TaskDevice, condition: SuccessCondition, log: list[str]) -> b
     pattern = TaskPattern(condition.wait_for_message.message, "wait_for_message")
     return any(pattern(line) is not None for line in log)
 
-def _comes_true(device: TaskDevice, condition: SuccessCondition) -> bool:
-    "Wait for the condition as long as it says; without a time to wait it has to hold at once."
+def _comes_true(device: TaskDevice, condition: SuccessCondition, log: list[str]) -> bool:
+    "Wait for the condition as long as it says; without a time to wait it has to hold at once. `log` has the lines of the step so far."
     check = condition.wait_for_app_screen or condition.check_install or condition.wait_for_message
     if not check: return True
-    log, left = [], 1000*check.timeout_sec
+    left = 1000*check.timeout_sec
     while not _holds(device, condition, log):
         if left <= 0: return False
         log += device.feed([Tick(TASK_POLL_MS)]).log
@@ -96,8 +96,8 @@ def _prepare_step(device: TaskDevice, step: SetupStep):
     tries = max(LEAST_TRIES, condition.num_retries) if condition else 1
     for _ in range(tries):
         if step.adb_call: device.manage(step.adb_call)
-        if step.sleep: device.feed([Tick(round(1000*step.sleep))])
-        if not condition or _comes_true(device, condition): return
+        log = list(device.feed([Tick(round(1000*step.sleep))]).log) if step.sleep else []
+        if not condition or _comes_true(device, condition, log): return
     awaited = condition.wait_for_app_screen or condition.check_install or condition.wait_for_message
     raise DeviceError(f"{awaited} did not come true in {tries} tries")
 
@@ -294,3 +294,29 @@ def cut(self: TaskEnv,
     with _blamed_on(self.task):
         there = not expected or _on_screen(self.device, expected.activity, expected.view_hierarchy_path)
     return "" if there else "left"
+
+# %% ../../nbs/05e_tasks.task_env.ipynb #c2b30090
+@dataclass(frozen=True)
+class TaskSnapshot(EpisodeSnapshot):
+    "A task's episode at one moment."
+    index: int=0       # of the task
+    signals: tuple=()  # what its events remember
+    checks: tuple=()   # when the screen and the tree were last looked at
+
+@patch
+def snapshot(self: TaskEnv) -> TaskSnapshot:
+    "This moment, to be returned to. Raises AttributeError on a device that cannot (only applications can)."
+    looks = tuple(dict(vars(c)) for c in (self._look_at_screen, self._look_at_tree))
+    return TaskSnapshot(**vars(EpisodeDriver.snapshot(self)), index=self.index, signals=self.signals.memory(), checks=looks)
+
+@patch
+def restore(self: TaskEnv,
+    moment: TaskSnapshot, # of an episode with the same tasks, on a device of the same application and size
+) -> TaskStep:
+    "Go on from there. Raises DeviceError for another application or size."
+    if moment.index != self.index: self._choose(moment.index)
+    self._look_at_screen, self._look_at_tree = self.checks.controls()
+    step = EpisodeDriver.restore(self, moment)
+    self.signals.recall(moment.signals)
+    for control, seen in zip((self._look_at_screen, self._look_at_tree), moment.checks): vars(control).update(seen)
+    return step

@@ -238,7 +238,7 @@ class TrainingConfig(Section):
                                                       "with stream.lesson: reading")])
         if config.model.colors and config.model.model_name != "reader":
             raise ConfigError([(("model", "colors"), "only a reader learns to see colours; train one (model_name: reader) and name its folder in model.reader")])
-        if config.stream and config.prompt.marks and config.stream.goals and config.stream.questions and not config.prompt.goal_first:
+        if config.stream and config.prompt.marks and (config.stream.goals or config.stream.questions) and not config.prompt.goal_first:
             raise ConfigError([(("prompt", "marks"), "the marks are of the first goal, and this chat has several questions; set "
                                                      "prompt.goal_first: true, or stream.goals and stream.questions: 0")])
         if config.rft and config.rft.beta and not config.rft.reference:

@@ -28,6 +28,7 @@ from torch import nn
 from tqdm import tqdm
 
 from ..ingest.store import StoreError, lock_folder, write_atomic
+from ..models.base_adapter import IGNORED
 from ..models.cards import flaw
 from .checkpoints import (REPLACED, TEMPORARY, TrainingError, atomic_folder, changing_state, checkpoints,
                                        environment, fingerprint, latest_checkpoint, load_changing_state, log,
@@ -204,8 +205,10 @@ def prepare(self: Trainer,
     if hasattr(self.dataset, "set_epoch"): self.dataset.set_epoch(epoch)
     inputs = [self._prepare_batch(idxs) for idxs in indices]
     tokens = sum(self.adapter.count_supervised(x) for x in inputs)
-    if not tokens: raise TrainingError(f"step {step + 1}: no token of samples {indices} carries loss; check answers")
-    return Window(epoch, indices, inputs, tokens)
+    if not tokens and not any(_has_answers(x) for x in inputs): raise TrainingError(f"step {step + 1}: no token of samples {indices} carries loss; check answers")
+    return Window(epoch, indices, inputs, tokens or 1)  # answers that count nothing are no error: their loss is 0
+
+def _has_answers(inputs: dict) -> bool: return "labels" in inputs and bool((inputs["labels"] != IGNORED).any())
 
 @patch
 def _prepare_batch(self: Trainer, idxs: list[int]) -> dict:

@@ -258,7 +258,7 @@ def _press(ui: UiState, placed: Placed, id: str, button: str) -> tuple[UiState, 
     if w.role == "menuitem": return replace(ui, popup=None, popup_at=None, clicked=(None, ui.clock)), (Pressed(id),)
     if w.menu and (how in ("right", "long") or w.opens):
         return replace(ui, popup=id, popup_at=None if w.opens else tuple(map(round, ui.at)), hover=None, tip=None), ()
-    if w.role == "combobox" and how != "right": return replace(ui, popup=id, popup_at=None, hover=None), ()
+    if w.role == "combobox" and w.options and how != "right": return replace(ui, popup=id, popup_at=None, hover=None), ()
     if how == "double" and w.role in EDITABLE: ui = _select_all(ui, w)
     return replace(ui, clicked=(None if how == "double" else id, ui.clock)), (Pressed(id, how),)
 

@@ -8,6 +8,7 @@ __all__ = ['Box', 'ELLIPSIS', 'TICK_GAP', 'ITEM_PAD', 'SCROLLBAR', 'CARD_MARGIN'
            'center', 'Element', 'plain_element', 'as_element', 'shown_value', 'showing', 'elements']
 
 # %% ../../nbs/02c_ui.layout.ipynb #270f4276
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
@@ -68,10 +69,10 @@ def elide(
     size: int|None=None, # pixels per em; None: the theme's body text
 ) -> str:
     "`words`, or as much of them as fits and an ellipsis."
-    size = size or theme.size
-    if text_width(words, theme.font, size, bold) <= width: return words
-    keep = len(words)
-    while keep and text_width(words[:keep].rstrip() + ELLIPSIS, theme.font, size, bold) > width: keep -= 1
+    def wide(s): return text_width(s, theme.font, size or theme.size, bold)
+    if wide(words) <= width: return words
+    keep = bisect_right(range(len(words)), 2*width + 100, key=lambda k: wide(words[:k]))  # not one by one: it may be a book
+    while keep and wide(words[:keep].rstrip() + ELLIPSIS) > width: keep -= 1
     return words[:keep].rstrip() + ELLIPSIS
 
 # %% ../../nbs/02c_ui.layout.ipynb #3e74c51f
