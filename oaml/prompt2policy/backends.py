@@ -418,7 +418,8 @@ def _run_cases(job: JobRecord, waiting: list, parallel: int, backend: Backend, s
 
 # %% ../../nbs/17p_prompt2policy.backends.ipynb #2dfef1f1
 def _is_open(session: SessionRecord, again: bool) -> bool:
-    "Is this case still to be run?"
+    "Is this case still to be run? One that was deleted is not."
+    if not session.config_path.exists(): return False
     status = session.read_status()
     if again: (session.path/"stop").unlink(missing_ok=True)
     return status is None or status.status not in (ENDED if not again else {"completed"})

@@ -107,9 +107,12 @@ def line_rewards(
     rows = [[k, played["obs"][k, t], played["action"][k, t], played["next_obs"][k, t],
              {i: float(played[i][k, t]) for i in ("x_velocity", "x_position")}, t == 0] for k in range(n) for t in range(LINE_STEPS)]
     answer = jail.ask("steps", rows=rows)
-    values = np.array(answer["values"], float).reshape(n, LINE_STEPS, -1)
+    try: names, values = answer["names"], np.array(answer["values"], float).reshape(n, LINE_STEPS, -1)
+    except (ValueError, TypeError, KeyError, OverflowError): raise JailError("the answer is no table of numbers") from None
+    if not isinstance(names, list) or not all(isinstance(k, str) for k in names) or values.shape[2] != 1 + len(names):
+        raise JailError("the answer has another shape than its terms")
     if not np.allclose(values[..., 0], values[..., 1:].sum(-1), atol=1e-6): raise JailError("the total is not the sum of its terms")
-    return values[..., 0], {name: values[..., k + 1] for k, name in enumerate(answer["names"])}
+    return values[..., 0], {name: values[..., k + 1] for k, name in enumerate(names)}
 
 # %% ../../nbs/17o_prompt2policy.loop.ipynb #08f69cf2
 class LineLab:
@@ -370,10 +373,14 @@ def _elicit(self: Loop):
 
 @patch
 def _write_judge(self: Loop):
+    studied = {}
     def problem(code):
-        with Jail() as jail: return judge_problem(jail, code, self.lab.trials())
+        with Jail() as jail: found = judge_problem(jail, code, self.lab.trials())
+        if found: return found
+        try: studied[code] = self.lab.study(code)
+        except JailError as e: return f"it fails on an episode of a known agent: {e}"
     code = author_judge(self.llm, self.task, problem)
-    if study := self.lab.study(code): write_record(self.session.path/"judge_study.json", study)
+    if study := studied[code]: write_record(self.session.path/"judge_study.json", study)
     write_record(self.session.judge_fn_path, code)
 
 @patch
@@ -396,7 +403,10 @@ def _configure(self: Loop, it: IterationRecord, n: int):
     it.save_config(changed_config(TrainConfig(**parent.read_config()), revision.hp_changes))
 
 @patch
-def _train(self: Loop, it: IterationRecord): it.save_aggregation(self.lab.train(it, self.config.seeds))
+def _train(self: Loop, it: IterationRecord):
+    trained = self.lab.train(it, self.config.seeds)
+    if (self.session.path/"stop").exists(): raise KeyboardInterrupt  # what ended early is no result
+    it.save_aggregation(trained)
 
 # %% ../../nbs/17o_prompt2policy.loop.ipynb #d00db142
 @patch
@@ -438,14 +448,18 @@ def _rollouts(self: Loop, it: IterationRecord, runs: list[str], source: str, con
     "Each run's episodes judged, and their tags; an episode that the judge fails on has no score."
     rollouts, tags = [], []
     for run in runs:
-        with Jail() as jail:
+        jail = Jail()
+        try:
             for k, trajectory in enumerate(self.lab.episodes(IterationRecord(it.path/run), confirm)):
                 try: verdict = judge_in_jail(jail, source, trajectory)
                 except JailError as e:
+                    jail.close()
+                    jail = Jail()  # a wrong answer may have ended its process
                     rollouts.append(RolloutJudgment(run_id=run, episode=k, diagnosis=f"the judge failed: {e}"))
                     continue
                 rollouts.append(self._joined(it, run, k, verdict, look=k == 0 and not confirm))
                 tags += verdict.failure_tags
+        finally: jail.close()
     return rollouts, tags
 
 # %% ../../nbs/17o_prompt2policy.loop.ipynb #905f557c

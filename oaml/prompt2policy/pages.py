@@ -20,7 +20,7 @@ from fastcore.xml import (FT, H1, H2, A, Body, Button, Code, Details, Div, Form,
                           Output, P, Pre, Script, Section, Select, Span, Summary, Table, Tbody, Td, Textarea, Th, Thead, Title, Tr, Ul, to_xml)
 
 from ..devices.daemon import Access, DaemonServer, Refusal, ServiceRoute, http_answer
-from .api import P2PService, api_routes, p2p_server
+from .api import P2PService, api_routes, p2p_server, session_detail
 from .backends import JobRecord, job_folder, list_jobs
 from .contracts import (BenchmarkRunDetail, BenchmarkRunSummary, EnvInfo, EventSummary, LoopIterationSummary, MeanStdSeries,
                                           RecordError, ReplayRecord, ResourceStatusResponse, SessionDetail, TrashItem)
@@ -211,7 +211,7 @@ def job_view(
 ) -> FT:
     "A job as its scheduler sees it."
     m, status = job.manifest(), job.read_status()
-    rows = [(A(f"case {k}", href=f"/benchmark/job/{m.job_id}/case/{k}"), c.prompt, badge(c.status), c.error or "") for k, c in enumerate(cases)]
+    rows = [(A(f"case {k}", href=f"/benchmark/job/{m.job_id}/case/{k}"), c.prompt, badge(c.status), c.error or c.problem or "") for k, c in enumerate(cases)]
     return Div(H1(m.job_id), P(badge(status.status if status else "unknown"), f" on {m.backend}, {m.max_parallel} at a time"),
                P(status.error if status and status.error else "", cls="error"), table_of(("Case", "Intent", "Status", "Error"), rows))
 
@@ -321,7 +321,7 @@ def _job_of(service: P2PService, job_id: str) -> JobRecord:
 
 def _job_page(service: P2PService, job_id: str) -> bytes:
     job = _job_of(service, job_id)
-    return whole_page(job_id, job_view(job, [service.get_session(s) for s in job.manifest().cases if (service.runs_dir/s).is_dir()]))
+    return whole_page(job_id, job_view(job, [session_detail(s) for s in job.sessions()]))
 
 def _case_page(service: P2PService, job_id: str, index: str) -> bytes:
     cases = _job_of(service, job_id).manifest().cases

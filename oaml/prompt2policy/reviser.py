@@ -174,7 +174,7 @@ def _get_strategy_summary(self: RecordTools) -> str:
 def _get_experiment_lineage(self: RecordTools) -> str:
     best, lines = best_entry(self.lineage), []
     for e in self.lineage.entries: lines.append(" <- ".join([e.iteration, *ancestors(self.lineage, e.iteration)]) + f": {e.score}")
-    return "\n".join(lines + [f"best: {best.iteration}"] * bool(best)) or "No iterations yet."
+    return "\n".join(lines + ([f"best: {best.iteration}"] if best else [])) or "No iterations yet."
 
 @patch
 def _update_experiment_lessons(self: RecordTools, text: str, tier: LessonTier) -> str:

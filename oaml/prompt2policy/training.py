@@ -408,7 +408,7 @@ class LocalTrainer:
         configs: list[RunConfigEntry], # what to train
         seeds: list[int],              # each with these
     ) -> IterationAggregation:
-        "Train, wait, and write aggregation.json."
+        "Train, wait, and write aggregation.json, unless it was stopped."
         runs = [(IterationRecord(self.iteration.path/f"{c.config_id}_seed{s}"), c.train.model_copy(update=dict(seed=s)))
                 for c in configs for s in seeds]
         most = self.processes or P2PSettings().processes or len(os.sched_getaffinity(0)) + 1  # each waits for its jail at times
@@ -421,7 +421,7 @@ class LocalTrainer:
         finally:
             if pool is not self.pool: pool.shutdown()
         aggregation = aggregate([record for record, _ in runs])
-        self.iteration.save_aggregation(aggregation)
+        if not self.stopped(): self.iteration.save_aggregation(aggregation)  # what ended early is no result
         return aggregation
 
 # %% ../../nbs/17g_prompt2policy.training.ipynb #8ea88516

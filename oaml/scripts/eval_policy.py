@@ -129,7 +129,8 @@ def write_results(
     rows: list[dict],      # results rows
     path: str|os.PathLike, # a JSON file, replaced
 ):
-    "The rows as JSON, whole or not at all."
+    "The rows as JSON, whole or not at all. The episodes of a former evaluation that lie beside it are removed."
+    outcomes_path(path).unlink(missing_ok=True)
     write_atomic(Path(path), json.dumps(rows, indent=1).encode())
 
 # %% ../../nbs/18e_scripts.eval_policy.ipynb #859f30ab

@@ -108,7 +108,7 @@ def case_row(
 ) -> dict:                  # prompt, env, status, passed, best score, iterations, session or error
     "How a case stands, as a row of a table."
     config, status, result = session.read_session_config(), session.read_status(), read_record(session.history_path, LoopResult)
-    row = dict(prompt=config.prompt, env=config.env_id, status=status.status if status else "pending")
+    row = dict(prompt=config.prompt if config else "", env=config.env_id if config else "", status=status.status if status else "pending")
     row |= dict(passed=result.passed, score=result.best_score, iterations=result.iterations) if result else {}
     return row | dict(session=session.session_id, error=status.error if status and status.error else "")
 

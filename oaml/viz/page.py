@@ -140,7 +140,9 @@ def save_page(
 _ENDINGS = {"image/png": ".png", "image/jpeg": ".jpg", "image/webp": ".webp", "image/gif": ".gif"}
 
 def _save_folder(table: TrackTable, folder: Path) -> tuple[Path, int]:
-    "The page as `folder`/index.html, with a file for each screen."
+    "The page as `folder`/index.html, with a file for each screen. Raises FileExistsError for a folder that is something else."
+    if folder.is_dir() and any(folder.iterdir()) and not (folder/"index.html").exists():
+        raise FileExistsError(f"html: the page is large and would become the folder {folder}, which holds something else; choose another name")
     (folder/"screens").mkdir(parents=True, exist_ok=True)
     for old in (folder/"screens").iterdir():  # of a former page
         if old.stem.isdigit(): old.unlink()

@@ -29,12 +29,13 @@ def add_rows(
     curves: dict[str, list], # of each figure, its steps and values; extended
     rows: list[dict],        # of metrics, each with its step
 ) -> dict[str, list]:        # the same curves
-    "Add every number of `rows` to its curve, None for one that is not finite. A step behind the last one begins anew: the run was resumed."
+    "Add every number of `rows` to its curve, None for one that is not finite. An earlier step, or the same figure of a step again, begins anew: the run was resumed."
     for row in rows:
+        figures = {k: v for k, v in row.items() if k not in LEFT_OUT and isinstance(v, (int, float)) and not isinstance(v, bool)}
+        again = any(name in curves and curves[name][0][-1:] == [row["step"]] for name in figures)
         for steps, values in curves.values():
-            while steps and steps[-1] >= row["step"]: steps.pop(), values.pop()
-        for name, value in row.items():
-            if name in LEFT_OUT or isinstance(value, bool) or not isinstance(value, (int, float)): continue
+            while steps and steps[-1] >= row["step"] + (not again): steps.pop(), values.pop()
+        for name, value in figures.items():
             steps, values = curves.setdefault(name, [[], []])
             steps.append(row["step"])
             values.append(value if math.isfinite(value) else None)  # a gap
