@@ -58,7 +58,7 @@ def test_a_bar_goes_on_while_an_agent_thinks(monkeypatch):
 
 def test_the_memoriser_shows_that_it_makes_its_data(monkeypatch, tmp_path):
     from oaml.evals import suites
-    monkeypatch.setattr(suites.training_episodes, "__defaults__", (4, False))
+    monkeypatch.setattr(suites.training_episodes, "__defaults__", (4, False, None))
     code, _, shown = oaml("eval", "--agent", "memoriser", "--episodes", "1", "--out", f"{tmp_path}/r.json")
     assert code == 0 and "login sessions" in shown
 

@@ -261,12 +261,13 @@ def training_episodes(
     suite: Suite,           # its applications and screen size
     n: int=KNOWN_SESSIONS,  # sessions for each application
     progress: bool=False,   # show a bar
+    folder: str|Path|None=None, # for their screens; None: a temporary one, which stays
 ) -> list[Episode]:
     "Undisturbed training episodes of every application of `suite` that may be trained on, for the copying baselines."
     def sessions(app):
         goals = load_app(app).families if suite.even else None
-        return generate_synthetic_sessions(n, seed=0, app=app+suite.variant, size=suite.size, goals=goals,
-                                           progress=progress)
+        out = folder and Path(folder)/str(suite.apps.index(app))
+        return generate_synthetic_sessions(n, 0, out, app=app+suite.variant, size=suite.size, goals=goals, progress=progress)
     return [s.episodes[0] for app in suite.apps if app not in suite.held_out for s in sessions(app)]
 
 @check_arguments
@@ -282,10 +283,11 @@ def load_agent(
     if is_hosted(name): return load_hosted(name, **(hosted or {}))
     if name in COPYING:
         if suite is None and episodes is None: raise ValueError(f"agent: {name} copies training episodes; give a suite or episodes")
-        known = training_episodes(suite, progress=progress) if episodes is None else episodes
-        if not known: raise ValueError(f"agent: {name} has nothing to copy from: " + ("episodes is empty" if episodes is not None else
-                                       f"no application of {suite.name} may be trained on"))
-        return COPYING[name](known)
+        with tempfile.TemporaryDirectory(prefix="oaml-known-") as folder:
+            known = training_episodes(suite, progress=progress, folder=folder) if episodes is None else episodes
+            if not known: raise ValueError(f"agent: {name} has nothing to copy from: " + ("episodes is empty" if episodes is not None else
+                                           f"no application of {suite.name} may be trained on"))
+            return COPYING[name](known)
     if name == "nano": return PolicyAgent(load_policy("nano"), "nano")
     if not Path(name).is_dir():
         raise FileNotFoundError(f"agent: {name!r} is neither one of {', '.join(AGENTS)}, nor anthropic:MODEL or "

@@ -154,7 +154,7 @@ def session_seeds(
 ) -> range:
     "Consecutive seeds, one a session. Raises ValueError if one is not of `split`."
     if num_sessions < 1: raise ValueError(f"num_sessions: {num_sessions} is fewer than 1")
-    if seed is None: return split_seeds(split, num_sessions, secrets.randbelow(900_000))
+    if seed is None: return split_seeds(split, num_sessions, secrets.randbelow(max(1, min(900_000, 1_000_001 - num_sessions))))
     require_split((seed, seed+num_sessions-1), (split,), f"{split} data")
     return range(seed, seed+num_sessions)
 

@@ -25,21 +25,22 @@ def _answer_text(completion) -> str:
     if isinstance(text, str): return text
     raise ValueError(f"completions: {str(completion)[:60]!r} is neither a text nor a chat's turn")
 
-def _right_answer(solution) -> dict|str:
-    "Fields of a right answer, without those that are None; or text that is no object, as it is."
+def _right_answer(solution, dialect: str) -> dict|str:
+    "Fields of a right answer in AgentCPM's schema, without those that are None; or text of another dialect, as it is."
     if isinstance(solution, dict): return {k: v for k, v in solution.items() if v is not None}
     if not isinstance(solution, str): raise ValueError(f"solution: {str(solution)[:60]!r} is neither an object nor a text")
-    try: return json_object(solution)
+    try: fields = json_object(solution)
     except DialectError: return solution
+    return fields if dialect == COMPAT_NAME or agentcpm_problem(fields) is None else solution
 
 # %% ../../nbs/12a_rewards.gui.ipynb #b60f757f
-def _rows(completions: list, *columns) -> Iterator[tuple]:
+def _rows(completions: list, *columns, dialect: str=COMPAT_NAME) -> Iterator[tuple]:
     "Each answer's text and right answer, with its entries of the other columns (None: of each). Raises ValueError for other lengths."
     n = len(completions)
     columns = [[None]*n if c is None else c for c in columns]
     if wrong := [len(c) for c in columns if len(c) != n]: raise ValueError(f"{n} completions, but columns of {wrong}")
     for completion, solution, *rest in zip(completions, *columns):
-        yield (_answer_text(completion), _right_answer(solution), *rest)
+        yield (_answer_text(completion), _right_answer(solution, dialect), *rest)
 
 def _check_settings(compat: str|None, dialect: str, others: dict):
     "Refuse settings that are none: another dialect, and a text where the data's other columns are."
@@ -152,7 +153,8 @@ def _done_by(fields: dict) -> list[Action]|dict:
     except ValueError: return {k: v for k, v in fields.items() if k != "thought"}
 
 def _read_strictly(text: str, dialect: str, size) -> list[Action]|dict|None:
-    "What an answer does; None if it is none. AgentCPM's may stand in the action's tag."
+    "What an answer does; None if it is none. AgentCPM's may stand in the action's tag. Raises ValueError without a size that pixels need."
+    if size is None and dialect not in (COMPAT_NAME, "oaml"): raise ValueError(f"resolution: is missing, and {dialect} speaks of pixels")
     try:
         if dialect != COMPAT_NAME: return DIALECTS[dialect].parse(text, size or (1, 1))
         inside = text.partition("<act>")[2].partition("</act>")[0] if text.count("<act>") == text.count("</act>") == 1 else text
@@ -183,8 +185,14 @@ def _place_right(act: Action, right: Action, boxes, size) -> bool:
     return right.x2 is None or _in_box(act.x2, act.y2, (right.x2, right.y2), boxes[1], size)
 
 # %% ../../nbs/12a_rewards.gui.ipynb #2c9b830a
+def _apart(acts: list[Action]) -> list[Action]:
+    "The acts, of those that are said in parts (scrolls, waits, typing and keys) the first."
+    def goes_on(a, b): return a.type == b.type in ("scroll", "wait") or {a.type, b.type} <= {"type", "key_press"}
+    return [a for k, a in enumerate(acts) if not (k and goes_on(acts[k-1], a))]
+
 _STRICT = dict(
-    point=lambda acts, right, boxes, size: _place_right(acts[0], right[0], boxes, size),
+    point=lambda acts, right, boxes, size: all(_place_right(a, r, (None, None) if k else boxes, size)
+                                               for k, (a, r) in enumerate(zip(_apart(acts), _apart(right)))),
     text=lambda acts, right, boxes, size: [(a.text, a.key) for a in acts if a.text or a.key] == [(a.text, a.key) for a in right if a.text or a.key],
     direction=lambda acts, right, boxes, size: right[0].type != "scroll" or scroll_direction(acts[0]) == scroll_direction(right[0]))
 
@@ -194,7 +202,8 @@ def _strict(text: str, solution: dict|str, resolution, boxes, parts: Sequence[st
     acts, right = _read_strictly(text, dialect, size), _right_acts(solution, dialect, size)
     if acts is None or isinstance(acts, dict) or isinstance(right, dict): return float(acts == right)
     if size is None and any(b is not None for b in boxes): raise ValueError("resolution: is missing, so that a box in pixels says nothing")
-    return float(acts[0].type == right[0].type and all(_STRICT[p](acts, right, boxes, size) for p in parts))
+    same = [a.type for a in _apart(acts)] == [a.type for a in _apart(right)]  # no act more
+    return float(same and all(_STRICT[p](acts, right, boxes, size) for p in parts))
 
 # %% ../../nbs/12a_rewards.gui.ipynb #37819d3e
 def action_schema_check(
@@ -209,7 +218,7 @@ def action_schema_check(
 ) -> list[float]:            # for each answer
     "Is an answer well formed? AgentCPM-GUI's: 0.3, 0.15 in a code fence, 0.09 for wrong fields, 0. Strictly: 1 or 0."
     _check_settings(compat, dialect, kwargs)
-    rows = _rows(completions, solution, resolution)
+    rows = _rows(completions, solution, resolution, dialect=dialect)
     if compat: return [_schema_score(text) for text, *_ in rows]
     return [float(_read_strictly(text, dialect, reso and reso[0]) is not None) for text, _, reso in rows]
 
@@ -226,7 +235,7 @@ def action_type_check(
 ) -> list[float]:            # for each answer
     "Is the type of action right? AgentCPM-GUI's: 1 for the same keys, 0, -1 for no answer. Strictly: 1 or 0."
     _check_settings(compat, dialect, kwargs)
-    rows = _rows(completions, solution, resolution)
+    rows = _rows(completions, solution, resolution, dialect=dialect)
     if compat: return [_type_score(text, right) for text, right, _ in rows]
     return [_strict(text, right, reso, None, (), dialect) for text, right, reso in rows]
 
@@ -243,7 +252,7 @@ def action_args_check(
 ) -> list[float]:            # for each answer
     "Are the arguments right? AgentCPM-GUI's: their mean less penalties, -1 for no answer. Strictly: 1 if type, place, text and way are, else 0."
     _check_settings(compat, dialect, kwargs)
-    rows = _rows(completions, solution, resolution, bboxs)
+    rows = _rows(completions, solution, resolution, bboxs, dialect=dialect)
     if compat: return [_args_score(*row) for row in rows]
     return [_strict(*row, tuple(_STRICT), dialect) for row in rows]
 
@@ -262,7 +271,7 @@ def react_check(
     _check_settings(compat, dialect, kwargs)
     if dialect != COMPAT_NAME: raise ValueError(f"react_check: {dialect!r} has no tags; it is for answers of {COMPAT_NAME}")
     if step_id is None: raise ValueError("step_id: is missing; a first step's answer has a plan, later ones have none")
-    rows = _rows(completions, solution, resolution, bboxs, step_id)
+    rows = _rows(completions, solution, resolution, bboxs, step_id, dialect=dialect)
     if compat: return [_react_score(*row) for row in rows]
     return [float((act := _act_in_tags(text, not step)) is not None and _read_strictly(act, COMPAT_NAME, None) is not None) for text, *_, step in rows]
 
@@ -271,7 +280,7 @@ def _strict_part(part: str, meaning: str) -> Callable:
     "A reward of one strict part."
     def reward(completions, solution, resolution=None, bboxs=None, step_id=None, compat=None, dialect=COMPAT_NAME, **kwargs):
         _check_settings(compat, dialect, kwargs)
-        return [_strict(*row, (part,), dialect) for row in _rows(completions, solution, resolution, bboxs)]
+        return [_strict(*row, (part,), dialect) for row in _rows(completions, solution, resolution, bboxs, dialect=dialect)]
     reward.__name__ = reward.__qualname__ = f"{part}_reward"
     reward.__doc__ = f"1 if the type of action is right and {meaning}, else 0; AgentCPM-GUI has none like it, so `compat` changes nothing."
     return reward

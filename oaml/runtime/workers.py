@@ -189,7 +189,12 @@ class RolloutServer:
         self.socket = self.context.socket(zmq.REP)
         self.socket.linger, self.guard = 0, None
         if key: self._lock(key)
-        self.socket.bind(address)
+        try: self.socket.bind(address)
+        except zmq.ZMQError as e:
+            if self.guard: self.guard.stop()
+            self.socket.close()
+            self.context.term()
+            raise OSError(f"{address}: cannot listen there ({e}); choose another") from None
         self.address = self.socket.last_endpoint.decode()
         self.sent = None, b""  # version, weights
         self.present: set[str] = set()  # workers that asked and have not left

@@ -340,7 +340,7 @@ class BrowserGym(Dialect):
         calls, actions = _Calls(size, pointer), []
         for line, name, args, kwargs in _calls_in(text):
             try: new = list(self._bound(calls, name, args, kwargs))
-            except (ValueError, TypeError) as e: raise DialectError(f"line {line}, {name}: {e}") from None
+            except (ValueError, TypeError, OverflowError) as e: raise DialectError(f"line {line}, {name}: {e}") from None
             if name == "scroll" and actions and actions[-1] == Action("move", new[0].x, new[0].y): actions.pop()
             actions += new
         return actions
@@ -386,7 +386,7 @@ class JsonLines(Dialect):
         for n, line in enumerate(text.split("\n"), 1):
             if not line.strip(): continue
             try: actions += self._acts(json_object(line), size)
-            except ValueError as e: raise DialectError(f"line {n}: {e}") from None
+            except (ValueError, OverflowError) as e: raise DialectError(f"line {n}: {e}") from None
         return actions
 
 # %% ../../nbs/00c_schemas.dialects.ipynb #97339261
@@ -673,7 +673,9 @@ SAMPLES = (
 BOMBS = ("", " ", "\n\n", "hello", "null", "{}", "[]", "{", "(" * 9_000, "[" * 9_000, "{\"a\":" * 3_000,
          "-" * 9_000 + "1", "a." * 9_000, "\"" * 9_001, "\\" * 9_000, "\x00", "\ud800", "x" * (MAX_DIALECT_TEXT+1),
          "1+" * 9_000 + "1", "é" * 9_000, "not " * 4_000 + "1", "lambda: " * 2_000 + "1", "a(" * 4_000,
-         "f'{f'" * 900, "\t\tx\n y", "1e999999", "9" * 5_000)
+         "f'{f'" * 900, "\t\tx\n y", "1e999999", "9" * 5_000, f"mouse_click({'9' * 400}, 2)", f"noop({'9' * 400})",
+         f'{{"action":"left_click","coordinate":[{"9" * 400},2]}}', f'{{"action_type":"click","x":{"9" * 400},"y":2}}',
+         f'{{"type":"click","x":{"9" * 400},"y":2}}')
 
 # %% ../../nbs/00c_schemas.dialects.ipynb #da592984
 def _answer(dialect: Dialect, text: str, size: Size) -> list[Action]|None:

@@ -268,8 +268,9 @@ class Action:
 # %% ../../nbs/00a_schemas.sessions.ipynb #2a08018e
 def scroll_direction(
     scroll: Action, # of that type
-) -> str:           # "up", "down", "left" or "right"
+) -> str:           # "up", "down", "left" or "right"; "" for a scroll by nothing
     "Where a scroll mostly goes: what comes into view lies there."
+    if not (scroll.dx or scroll.dy): return ""
     across = abs(scroll.dx) > abs(scroll.dy)
     return ("right" if scroll.dx > 0 else "left") if across else ("down" if scroll.dy > 0 else "up")
 

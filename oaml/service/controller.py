@@ -61,7 +61,7 @@ def check_origin(
 ) -> str:
     "The address. Raises Refusal if it is not HTTP, or neither the sender's nor allowed."
     if not address: raise Refusal(400, "address: is missing; a worker that speaks gRPC has none: start it with http:// as its controller")
-    try: host = urlsplit(http_address(address)).hostname
+    try: host, _ = (parts := urlsplit(http_address(address))).hostname, parts.port  # raises for a port that is none
     except ValueError as e: raise Refusal(400, f"address: {e}") from None
     local = host in LOCAL_HOSTS and sender in ("127.0.0.1", "::1")
     if local or host == sender or host in allowed: return address.rstrip("/")
@@ -133,7 +133,7 @@ async def call(self: TaskController,
     headers = ({"Authorization": f"Bearer {self.access.token}"} if self.access.token else {}) | ({"X-Oaml-Number": str(number)} if number else {})
     import httpx
     try: answer = await self.http.request("GET" if body is None else "POST", worker.address + route, json=body, headers=headers, timeout=seconds or self.turn_s)
-    except (httpx.HTTPError, OSError) as e: raise Refusal(502, f"the worker at {worker.address} does not answer ({type(e).__name__}: {e})") from None
+    except (httpx.HTTPError, httpx.InvalidURL, OSError, OverflowError) as e: raise Refusal(502, f"the worker at {worker.address} does not answer ({type(e).__name__}: {e})") from None
     try: reply = answer.json()
     except ValueError: reply = answer.text[:500]
     if answer.status_code == 200: return reply
@@ -248,7 +248,8 @@ async def begin(self: TaskController,
         body = dict(index=index, session_id=session.id) | (dict(custom_task=custom) if custom is not None else {})
         try: return session, await session.requests.answer_once(request, digest, lambda: self.relay(session, "/start_sample", body))
         except Refusal as e:
-            session.ended()
+            if e.status == 502: await session.close()  # it may have begun there
+            else: session.ended()
             self.finished.pop(session.id, None)
             if e.status not in (406, 502): raise
             worker.full_until = time.monotonic() + _FULL_S

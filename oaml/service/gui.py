@@ -19,6 +19,7 @@ from ..evals.suites import app_suite, load_suite
 from ..miniwob.device import TASKS, MiniwobDevice, known_task
 from ..schemas.actions import format_action, parse_action, writable_text
 from ..schemas.sessions import Action, SchemaError, from_dict
+from ..ui.themes import HELD_OUT_FAMILY
 from .records import RewardHistoryItem, SampleStatus, TaskOutput, TaskSampleExecutionResult
 from .task import Session, Task
 
@@ -152,6 +153,8 @@ class SuiteTask(GuiTask):
     ):
         self.suite = app_suite(suite.removeprefix("app:")) if suite.startswith("app:") else load_suite(suite)
         self.seeds = split_seeds(split, episodes, first_seed)
+        if split == "train" and self.suite.family == HELD_OUT_FAMILY:
+            raise ValueError(f"suite: {suite} has the look that nothing may be trained on; split: validation or test")
         self.apps = [a for a in self.suite.apps if split != "train" or a not in self.suite.held_out]
         if not self.apps: raise ValueError(f"suite: nothing of {suite} may be trained on; split: validation or test")
         super().__init__(name or self.suite.name.replace(":", "-"), concurrency, step_budget)

@@ -318,7 +318,7 @@ async def _play_orders(task: Task, order: Callable, say: Callable):
 
 def _overall(task: Task, results: list) -> dict:
     "What a task says about many samples, or why it does not."
-    try: return dict(overall=task.calculate_overall([TaskOutput(**r) for r in results]))
+    try: return dict(overall=json.loads(wire_json(task.calculate_overall([TaskOutput(**r) for r in results]))))
     except Exception as e: return dict(failed=f"{type(e).__name__}: {e}")
 
 # %% ../../nbs/16b_service.task.ipynb #34e75e44
