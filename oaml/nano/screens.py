@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['MIN_DEVIATION', 'CONVOLUTIONS', 'REMEMBERED', 'IMAGE', 'TEXT_PREFIX', 'MIN_SIMILARITY', 'MAX_LONGER', 'MAX_SHIFT',
-           'standardise', 'by_rows', 'convolve', 'LineReader', 'chat_text', 'screen_texts', 'fill_images',
-           'names_as_read', 'misread', 'place_as_read', 'answers_as_read']
+           'MAX_FIGURE_SHIFT', 'standardise', 'by_rows', 'convolve', 'LineReader', 'chat_text', 'screen_texts',
+           'fill_images', 'names_as_read', 'misread', 'place_as_read', 'answers_as_read']
 
 # %% ../../nbs/11b_nano.screens.ipynb #81ea0183
 import json
@@ -194,6 +194,8 @@ def misread(
 _POINTS = re.compile(r"(?:.*\nAction: )?(?:[A-Z_]*(?:CLICK|PRESS)|MOVE|DRAG)\(")
 _PLACE = re.compile(r"x(2?)=([\d.]+), y\1=([\d.]+)")
 MAX_SHIFT = .03 # of the screen, each way: half a row of the reader (4 of 192 pixels), and rounding
+MAX_FIGURE_SHIFT = .16 # of a coloured thing, whose sign is at its upper left; a press anywhere on it will do
+_FIGURE = re.compile(" (?:box|circle|triangle)$")
 
 def place_as_read(
     act: str,              # such as "CLICK(x=0.18, y=0.40)"
@@ -205,8 +207,10 @@ def place_as_read(
         x, y = float(place[2]), float(place[3])
         away = [(max(abs(line.x/size[0] - x), abs(line.y/size[1] - y)), line) for line in lines]
         near, line = min(away, key=lambda a: a[0], default=(1, None))
+        if line and pressed and any(map(_FIGURE.search, split_symbols(line.text)[1])): near *= MAX_SHIFT/MAX_FIGURE_SHIFT
         return f"x{place[1]}={line.x/size[0]:.2f}, y{place[1]}={line.y/size[1]:.2f}" if near <= MAX_SHIFT else place[0]
     begun = _POINTS.match(act)
+    pressed = begun and not begun[0].endswith("DRAG(")
     return begun[0] + _PLACE.sub(read, act[begun.end():]) if begun else act
 
 # %% ../../nbs/11b_nano.screens.ipynb #207ee551
