@@ -538,6 +538,15 @@ def test_the_real_clock_and_a_condition(chromium):
     real.close()
 
 
+def test_two_clicks_on_the_real_clock_are_no_double_click(chromium):
+    html = "<body style='margin:0'><button id=b style='width:99px;height:40px'>1</button><script>n = 0; b.addEventListener('dblclick', () => n++)</script>"
+    real = PageDevice(html=html, own_time=False, chromium=chromium)
+    real.reset(0)
+    for _ in range(2): real.perform(Action("click", x=.1, y=.05))
+    assert real.page.evaluate("n") == 0
+    real.close()
+
+
 # -- what is on it
 
 def test_a_tree_deeper_than_pythons_calls(page):
