@@ -419,7 +419,7 @@ def _plan_picker(r: ScreenReader) -> list[Intent]:
 def _plan_trip(r: ScreenReader) -> list[Intent]:
     "The form: undo what is not wanted, set what is, book."
     if "base" in r: return _plan_picker(r)
-    rows = {e.name: e for e in r.of("listitem")}
+    rows = {e.id.removeprefix("row:"): e for e in r.of("listitem")}  # a phone cuts their names
     base = _read_date(rows[r.goal["base"]].value) if r.goal.family == "nights" else None
     wanted = {k: _short_date(d) for k, d in _trip_wanted(r.goal, base).items()}
     wrong = [rows[k] for k in wanted if rows[k].value != wanted[k]]

@@ -258,7 +258,7 @@ def _changes(s: SettingsState) -> list[tuple[str, str]]:
 
 def _home_page(s: SettingsState) -> Widget:
     "The program itself, as much as there is of it: what was changed, and the way into the settings."
-    rows = [item(name, name, value) for name, value in _changes(s)]
+    rows = [item("", name, value) for name, value in _changes(s)]  # a report: nothing to press
     body = ((text("Settings changed:"), scroll("changes", listing(*rows)), button("undo", "Undo all"))
             if rows else (text("No settings changed."),))
     top = _bar(s, button("open", "Settings", icon="gear"), text("", grow=True), HELP_TOOL)

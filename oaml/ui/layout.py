@@ -479,7 +479,7 @@ def _place_dialog(self:_Layout, w, size):
 def _popup(theme: Theme, ui: UiState, screen: Placed, size: tuple[int, int]) -> Placed|None:
     "The open menu of a widget, or the list of a combo box."
     p = next((p for p in screen.walk() if p.widget.id == ui.popup), None) if ui.popup else None
-    if not p: return None
+    if not p or not (p.widget.menu or p.widget.options): return None  # what is there now may have none
     w = p.widget
     rows = w.menu or tuple(Widget("option", f"{w.id}:{k}", o, selected=o == w.value) for k, o in enumerate(w.options))
     wide = max([_natural_size(r, theme, 0)[0] for r in rows] + ([p.box[2]-p.box[0]] if w.options else []))

@@ -92,7 +92,8 @@ def reason_of(
     if act.type in OVER: return OVER[act.type], None
     if act.type == "answer":
         elements = sorted(elements, key=lambda e: not spoken_of(e, title_of(e, elements), goal))
-        e = found(lambda e: act.text in (e.name, e.value)) or found(lambda e: act.text in f"{e.name} {e.value}")
+        e = (found(lambda e: act.text in (e.name, e.value)) or found(lambda e: within(act.text, f"{e.name} {e.value}"))
+             or found(lambda e: act.text in f"{e.name} {e.value}"))
     elif target.box: e = found(lambda e: (e.box, e.role, e.name) == (target.box, target.role, target.name))
     else: e = found(lambda e: e.focused)
     if e is None: return NO_ASPECT, None
