@@ -387,6 +387,39 @@ def test_a_training_ends_with_whoever_started_it(tmp_path):
     assert process.wait(120) == 1
 
 
+def test_a_verdict_that_fails_costs_its_own_episode_alone(tmp_path):
+    "A figure that is none ends the jailed process; the episodes behind it are judged in another."
+    from types import SimpleNamespace
+
+    import numpy as np
+
+    from oaml.prompt2policy.contracts import RolloutJudgment
+    from oaml.prompt2policy.loop import Loop
+    judge = "def judge_fn(trajectory):\n    return {'intent_score': float(trajectory['x'][0]), 'diagnosis': 'as far as it came'}\n"
+    episodes = [dict(x=np.array([x])) for x in (.2, float("nan"), .6, .8)]
+    loop = SimpleNamespace(lab=SimpleNamespace(episodes=lambda record, confirm: episodes),
+                           _joined=lambda it, run, k, verdict, look: RolloutJudgment(run_id=run, episode=k, score=verdict.intent_score))
+    rollouts, _ = Loop._rollouts(loop, IterationRecord(tmp_path/"iter_1"), ["base_seed1"], judge)
+    assert [r.score for r in rollouts] == [.2, None, .6, .8] and rollouts[1].diagnosis.startswith("the judge failed")
+
+
+def test_a_training_that_was_stopped_is_not_done(tmp_path):
+    "Its aggregation is not written, so that the session's next start trains."
+    from types import SimpleNamespace
+
+    from oaml.prompt2policy.loop import Loop
+    from oaml.prompt2policy.training import aggregate
+    it = IterationRecord(tmp_path/"iter_1")
+    loop = SimpleNamespace(session=SimpleNamespace(path=tmp_path), config=SimpleNamespace(seeds=[1]),
+                           lab=SimpleNamespace(train=lambda it, seeds: aggregate([IterationRecord(it.path/"base_seed1")])))
+    (tmp_path/"stop").touch()
+    with pytest.raises(KeyboardInterrupt): Loop._train(loop, it)
+    assert not it.aggregation_path.exists()
+    (tmp_path/"stop").unlink()
+    Loop._train(loop, it)
+    assert it.aggregation_path.exists()
+
+
 def test_a_seed_whose_process_dies_is_missing_and_nothing_passes(tmp_path):
     "kill -9 of one of three trainings: its figures are not there, they are not 0, and two seeds are no pass."
     from oaml.prompt2policy.contracts import RolloutJudgment, RunConfigEntry, TrainConfig
