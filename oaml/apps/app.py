@@ -171,8 +171,9 @@ class Stage:
 # %% ../../nbs/03b_apps.app.ipynb #d73b4d60
 def _settle(ui: UiState, placed: Placed) -> UiState:
     "`ui` on a screen that changed under it: focus and caret only on what is still there."
-    there, live = ({p.widget.id for top in tops for p in top.walk()} for tops in ((placed,), active(placed)))
-    ui = replace(ui, popup=ui.popup if ui.popup in live else None, tip=ui.tip if ui.tip in there else None,
+    there = {p.widget.id for p in placed.walk()}
+    in_reach = {p.widget.id for layer in active(placed) for p in layer.walk()}  # a dialog may have covered a menu
+    ui = replace(ui, popup=ui.popup if ui.popup in in_reach else None, tip=ui.tip if ui.tip in there else None,
                  scroll=tuple((k, v) for k, v in ui.scroll if k in there))
     p = focused(ui, placed)
     if not p: return replace(ui, focus=None, caret=0, anchor=0)

@@ -156,13 +156,13 @@ def _figures(rng: Random) -> str:
     out = []
     for k in range(rng.randint(3, 8)):
         x, y, s, color = 19*k + rng.randint(0, 5), rng.randint(1, 30), rng.choice((8, 10, 14, 20, 26)), rng.choice(COLORS)
-        seen = "grey" if color == "white" else color
-        line = f'fill="{color}" stroke="{rng.choice((seen, "black"))}"'
+        visible = "grey" if color == "white" else color
+        line = f'fill="{color}" stroke="{rng.choice((visible, "black"))}"'
         out.append(rng.choice((
             f'<rect x="{x}" y="{y}" width="{s}" height="{s}" {line}/>', f'<circle cx="{x + s/2}" cy="{y + s/2}" r="{s/2}" {line}/>',
             f'<polygon points="{x},{y + s} {x + s},{y + s} {x + s/2},{y}" {line}/>',
-            f'<text x="{x}" y="{y + s}" font-size="{s + 2}" fill="{seen}">{rng.choice(ascii_letters + digits)}</text>',
-            f'<rect x="{x}" y="{y}" width="{2*s}" height="{s}" fill="none" stroke="{seen}" stroke-width="2"/>')))
+            f'<text x="{x}" y="{y + s}" font-size="{s + 2}" fill="{visible}">{rng.choice(ascii_letters + digits)}</text>',
+            f'<rect x="{x}" y="{y}" width="{2*s}" height="{s}" fill="none" stroke="{visible}" stroke-width="2"/>')))
     return f'<svg width="150" height="58">{"".join(out)}</svg>'
 
 def _boxes(rng: Random) -> str:
@@ -178,30 +178,30 @@ def _boxes(rng: Random) -> str:
 # %% ../../nbs/09f_datasets.letters.ipynb #d85c0012
 def _web_row(rng: Random) -> str:
     "A row of a page."
-    def said(): return escape(_phrase(rng))
+    def phrase(): return escape(_phrase(rng))
     def button(): return f"<button style='font-size:{rng.randint(8, 14)}px;padding:{rng.randint(0, 8)}px {rng.randint(2, 12)}px'>{escape(_phrase(rng)[:18])}</button>"
     def some(make, most=4): return " ".join(make() for _ in range(rng.randint(1, most)))
     def typed(): return (f"<input type='{rng.choice(('text', 'text', 'number', 'password'))}' style='width:{rng.randint(30, 130)}px' "
-                         f"value='{rng.choice(('', said(), rng.randint(0, 999)))}'>")
-    def tick(): return (f"<label><input type='{rng.choice(('checkbox', 'radio'))}'{' checked'*(rng.random() < .4)}> {said()}</label>"
+                         f"value='{rng.choice(('', phrase(), rng.randint(0, 999)))}'>")
+    def tick(): return (f"<label><input type='{rng.choice(('checkbox', 'radio'))}'{' checked'*(rng.random() < .4)}> {phrase()}</label>"
                         + rng.choice(("<br>", " ")))
-    def link(): return f"<a href='#'>{said()}</a>"
-    def bold(): return f"<b>{said()}</b>"
+    def link(): return f"<a href='#'>{phrase()}</a>"
+    def bold(): return f"<b>{phrase()}</b>"
     kind = rng.choice("text text mixed mixed mixed ticks ticks field field buttons table list days figures figures boxes boxes boxes area".split())
-    if kind == "text": return f"<p>{some(said, 12)}</p>"
-    if kind == "mixed": return f"<p>{some(lambda: rng.choice((said, said, bold, link, link, button, typed))(), 9)}</p>"
+    if kind == "text": return f"<p>{some(phrase, 12)}</p>"
+    if kind == "mixed": return f"<p>{some(lambda: rng.choice((phrase, phrase, bold, link, link, button, typed))(), 9)}</p>"
     if kind == "ticks": return f"<p>{some(tick, 5)}</p>"
-    if kind == "field": return f"<p>{said() if rng.random() < .5 else ''} {typed()}</p>"
+    if kind == "field": return f"<p>{phrase() if rng.random() < .5 else ''} {typed()}</p>"
     if kind == "buttons": return f"<p>{some(button)}</p>"
-    if kind == "table": return "<table border>" + some(lambda: f"<tr><td>{said()}<td>{said()}</tr>", 5) + "</table>"
-    if kind == "list": return "<ul>" + some(lambda: f"<li>{said()}", 5) + "</ul>"
+    if kind == "table": return "<table border>" + some(lambda: f"<tr><td>{phrase()}<td>{phrase()}</tr>", 5) + "</table>"
+    if kind == "list": return "<ul>" + some(lambda: f"<li>{phrase()}", 5) + "</ul>"
     if kind == "days":
         first, pad = rng.randint(1, 12), rng.randint(1, 3)
         cells = "".join(f"<td style='padding:{pad}px;text-align:right'>{d}{'<tr>'*(d % 7 == 0)}" for d in range(first, first + 21))
         return f"<table style='font-size:{rng.randint(7, 10)}px;border-spacing:1px'><tr>{cells}</table>"
     if kind == "figures": return _figures(rng)
     if kind == "boxes": return f"<p>{_boxes(rng)}</p>"
-    return f"<textarea style='width:{rng.randint(60, 140)}px;height:{rng.randint(18, 40)}px'>{said() if rng.random() < .5 else ''}</textarea>"
+    return f"<textarea style='width:{rng.randint(60, 140)}px;height:{rng.randint(18, 40)}px'>{phrase() if rng.random() < .5 else ''}</textarea>"
 
 def web_page(
     seed: int, # decides

@@ -59,8 +59,9 @@ def _line(part: list[tuple], y: float) -> Line:
     "One of the parts of a row."
     word_xs = [x for x, c, *_ in part if c not in DRAWN and not c.isspace()]
     at = (word_xs[0] + word_xs[-1])/2 if word_xs and any(c in DRAWN for _, c, *_ in part) else None
-    kept = [(x, c) for k, (x, c, *_) in enumerate(part) if not c.isspace() or not part[k-1][1].isspace()]  # single blanks
-    return Line("".join(" " if c.isspace() else c for _, c in kept), part[0][0], part[-1][0], y, at, tuple(x for x, _ in kept))
+    glyphs = [(x, c) for k, (x, c, *_) in enumerate(part) if not c.isspace() or not part[k-1][1].isspace()]  # single blanks
+    text, xs = "".join(" " if c.isspace() else c for _, c in glyphs), tuple(x for x, _ in glyphs)
+    return Line(text, xs[0], xs[-1], y, at, xs)
 
 # %% ../../nbs/09e_datasets.lines.ipynb #401c36e0
 def lines_of(

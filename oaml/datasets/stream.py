@@ -27,7 +27,7 @@ from ..apps.app import SPLITS, App, Goal, split_of, split_seeds
 from ..apps.catalog import HELD_OUT_APP, TRAIN_APPS, load_app
 from .lines import QUOTATION, quoted_in
 from .next_action import check_step
-from .prompts import ASK_ACTION, GOAL_PREFIX, answer_text, prompt_messages
+from .prompts import ASK_ACTION, GOAL_PREFIX, PromptFormat, answer_text, prompt_messages
 from .questions import click_points, notes_of, screen_questions
 from .samples import SampleConfig
 from ..devices.app_device import SCREEN_SIZE, AppDevice
@@ -347,9 +347,11 @@ def _sample_of_step(folder: str, episode: Episode, k: int, config: SampleConfig,
         raise ValueError(f"its screen has {image.shape[1]}x{image.shape[0]} pixels, not {config.size}")
     elements = recorded_elements(step.observation)
     asked = screen_questions(elements, config.questions, rng, config.fmt)
-    later = {what for s in episode.steps[k:] for what in _changed(s)}
-    later = {e.box for e in elements if (e.box, e.role, e.name) in later} if config.notes else None
-    label = label_screen(elements, episode.goal, recorded_target(step, elements), {}, later)
+    wrong = None  # boxes of what is to be changed, which only notes tell
+    if config.notes:
+        later = {what for s in episode.steps[k:] for what in _changed(s)}
+        wrong = {e.box for e in elements if (e.box, e.role, e.name) in later}
+    label = label_screen(elements, episode.goal, recorded_target(step, elements), {}, wrong)
     if step.thought and not label.thought.endswith(step.thought):  # a person's own, not the oracle's reason
         label = replace(label, thought=step.thought)
     return chat_sample(image, [label], fitting(asked, config.longest), config, [s.action for s in episode.steps[:k]])
@@ -489,13 +491,19 @@ def _check(self:Stream, held_out: bool):
     self._check_visits()
     split_seeds("train", self.episodes, self.first_seed)  # there must be so many
 
+def _check_recorded(folder: str, fmt: PromptFormat):
+    "Raise ValueError for a step that nothing can be learnt from: now, and not when it is drawn."
+    for episode in _episodes(folder):
+        for k in range(len(episode.steps)):
+            try: check_step(episode, k, replace(fmt, thought=False))  # its thought is made
+            except ValueError as e: raise ValueError(f"{folder}: {e}") from None
+
 @patch
 def _check_samples(self:Stream):
     "Raise ValueError for what `episode_samples` cannot make."
     for source in self.shown:
         if source.app.startswith(SESSIONS):
-            for episode in _episodes(source.app.removeprefix(SESSIONS)):
-                for k in range(len(episode.steps)): check_step(episode, k, replace(self.config.fmt, thought=False))
+            _check_recorded(source.app.removeprefix(SESSIONS), self.config.fmt)
             continue
         if self.config.fmt.history: raise ValueError(NO_HISTORY.format(self.config.fmt.history))
         load_app(source.app)

@@ -516,7 +516,9 @@ def drawn(self: PageSnapshot) -> list[tuple[str, float, float]]: # names of `ui.
             out.append(("hyperlink", x0 - 1, (y0 + y1)/2))
         if name := _icon(self, n): out.append((name, min(x, n.box[0] + 8), y))
         elif name := _form(n):
-            out.append((name, x if n.type in ("checkbox", "radio") else max(n.box[0], left - NEAR) if name == "button" else n.box[0], y))
+            if name == "button": x = max(n.box[0], left - NEAR)
+            elif n.type not in ("checkbox", "radio"): x = n.box[0]
+            out.append((name, x, y))
         elif name := _figure(self, n):
             if n.tag != "text": x, y = min(x, n.box[0] + FAR_IN), min(y, n.box[1] + FAR_DOWN)
             out.append((name, n.box[0] - 1 if n.tag == "text" else x, y))

@@ -125,7 +125,7 @@ class LightNano:
     def __init__(self,
         weights: dict[str, np.ndarray], # by the names that transformers gives them
         config: dict,                   # transformers' config.json
-        reader: LineReader,           # of screens
+        reader: LineReader,             # of screens
         tokenizer: Tokenizer,           # of its chats
         prompt_format: dict|None=None,  # how it was asked in training
         bias: list|dict|None=None,      # transformers' `sequence_bias`: what is added to the logits of single tokens

@@ -33,7 +33,7 @@ class NanoImages(ImageProcessingMixin):
     model_input_names = ["pixel_values"]
 
     def __init__(self,
-        reader: LineReader, # of screens
+        reader: LineReader,   # of screens
         **kwargs,             # transformers'
     ):
         super().__init__(**kwargs)

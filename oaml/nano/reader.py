@@ -225,7 +225,7 @@ register_learner(Learner("reader", _reader_learner))
 @cache
 def quickest_reader(
     folder: str,    # of a nano
-) -> LineReader:  # this process's only one
+) -> LineReader:    # this process's only one
     "A nano's reader, on PyTorch: it takes 0.6 of NumPy's time."
     reader = LineReader(folder)
     reader.scores = load_reader(folder).scores

@@ -21,6 +21,7 @@ from fastcore.basics import patch
 from ..datasets.lines import CELL, Line, at_quotation, in_columns, quoted_in, read_lines, split_symbols, transcript
 from ..datasets.prompts import goal_in
 from ..datasets.samples import padded
+from ..schemas.actions import parse_action
 from ..ui.reasons import ROLE_WORDS
 from .files import READER, load_arrays
 
@@ -134,7 +135,7 @@ TEXT_PREFIX = "Text: " # before what is read
 def screen_texts(
     chat: str,                # in which they are to stand
     images: list[np.ndarray], # uint8 (height, width, 3)
-    reader: LineReader,     # reads them
+    reader: LineReader,       # reads them
     marks: bool=False,        # mark what the chat's goal speaks of
 ) -> list[str]:
     "What stands in a prompt for each image."
@@ -144,7 +145,7 @@ def screen_texts(
 def fill_images(
     chat: str,                # with `<|image_pad|>` in each image's place
     images: list[np.ndarray], # uint8 (height, width, 3)
-    reader: LineReader,     # reads them
+    reader: LineReader,       # reads them
     marks: bool=False,        # mark what the chat's goal speaks of
 ) -> str:
     "The chat with its screens' text in place of the images."
@@ -202,24 +203,22 @@ def place_as_read(
     lines: Sequence[Line], # that were read off the screen
     size: tuple[int, int], # of the screen, pixels
 ) -> str:
-    "The act, if it is a click, a press, a move or a drag, each of its places replaced by the nearest line's, to two decimals, within `MAX_SHIFT`."
+    """The act, if it is a click, a press, a move or a drag, each of its places replaced by the nearest line's, to two decimals, within `MAX_SHIFT`, or on a
+    figure within `MAX_FIGURE_SHIFT`."""
+    begun = _POINTS.match(act)
+    def most(line):  # that the place may be moved
+        figure = any(map(_FIGURE.search, split_symbols(line.text)[1]))
+        return MAX_FIGURE_SHIFT if figure and not begun[0].endswith("DRAG(") else MAX_SHIFT
     def read(place):
         x, y = float(place[2]), float(place[3])
         away = [(max(abs(line.x/size[0] - x), abs(line.y/size[1] - y)), line) for line in lines]
         near, line = min(away, key=lambda a: a[0], default=(1, None))
-        if line and pressed and any(map(_FIGURE.search, split_symbols(line.text)[1])): near *= MAX_SHIFT/MAX_FIGURE_SHIFT
-        return f"x{place[1]}={line.x/size[0]:.2f}, y{place[1]}={line.y/size[1]:.2f}" if near <= MAX_SHIFT else place[0]
-    begun = _POINTS.match(act)
-    pressed = begun and not begun[0].endswith("DRAG(")
+        return f"x{place[1]}={line.x/size[0]:.2f}, y{place[1]}={line.y/size[1]:.2f}" if line and near <= most(line) else place[0]
     return begun[0] + _PLACE.sub(read, act[begun.end():]) if begun else act
 
 # %% ../../nbs/11b_nano.screens.ipynb #207ee551
-_WRITTEN = re.compile(r'(?:ANSWER|TYPE)\(text="(.+)"\)$')
-
 _STATES = set("empty dots on off focused selected disabled".split()) # that no line says
 _ROLE = re.compile(f"(?:{'|'.join(ROLE_WORDS.values())}) ")
-
-def _plain(text: str) -> str: return re.sub(r"\\(.)", lambda escaped: {"n": "\n", "t": "\t"}.get(escaped[1], escaped[1]), text)
 
 def _garbled(text: str, lines: Sequence[str]) -> bool:
     "Was a text, a line or a word of one, misread? A role before it and a state are no words of the screen."
@@ -233,19 +232,17 @@ def answers_as_read(
     marks: bool=True,           # as for `screen_texts`: a line with a quotation is where that is
 ) -> dict:                      # the sample; an answer's `weight` is 0 where it is to write what was misread, which nobody could know
     "A sample whose answers have names and places as they were read on its last screen."
-    lines, messages, told, goal = readings[-1] if readings else [], [], "", ""
+    lines, messages, prompt, goal = readings[-1] if readings else [], [], "", ""
     texts = [split_symbols(line.text)[0] for line in lines]
     for m in sample["messages"]:
-        if m["role"] == "system": told = goal = ""  # another chat begins
-        if m["role"] != "assistant": told, goal = told + " " + m["content"], goal or goal_in(m["content"])
+        if m["role"] == "system": prompt = goal = ""  # another chat begins
+        if m["role"] != "assistant": prompt, goal = prompt + " " + m["content"], goal or goal_in(m["content"])
         elif sample["images"]:
             thought, newline, act = m["content"].partition("\n")
             places = [at_quotation(line, quoted_in(goal)) for line in lines] if marks else lines
             answer = place_as_read(names_as_read(thought, lines) + newline + act, places, sample["images"][-1].shape[1::-1])
-            m = m | dict(content=answer)
-            written = _WRITTEN.search(answer)
-            text = _plain(written[1]) if written else ""
-            worked_out = text.isdigit() and written[0].startswith("TYPE")  # a sum may be like a number that stands there
-            if text and not worked_out and text not in told and _garbled(text, texts): m["weight"] = 0.
+            m, action = m | dict(content=answer), parse_action(answer)
+            worked_out = action.type == "type" and action.text.isdigit()  # a sum may be like a number that stands there
+            if action.text and not worked_out and action.text not in prompt and _garbled(action.text, texts): m["weight"] = 0.
         messages.append(m)
     return sample | dict(messages=messages)

@@ -61,7 +61,9 @@ def check_origin(
 ) -> str:
     "The address. Raises Refusal if it is not HTTP, or neither the sender's nor allowed."
     if not address: raise Refusal(400, "address: is missing; a worker that speaks gRPC has none: start it with http:// as its controller")
-    try: host, _ = (parts := urlsplit(http_address(address))).hostname, parts.port  # raises for a port that is none
+    try:
+        parts = urlsplit(http_address(address))
+        host, _ = parts.hostname, parts.port  # a port that is none raises
     except ValueError as e: raise Refusal(400, f"address: {e}") from None
     local = host in LOCAL_HOSTS and sender in ("127.0.0.1", "::1")
     if local or host == sender or host in allowed: return address.rstrip("/")

@@ -24,7 +24,7 @@ from typing import Any
 from fastcore.basics import patch
 
 from ..devices.daemon import SerialThread
-from ..devices.wire import wire_json
+from ..devices.wire import wire_json, wire_value
 from .records import (AgentOutput, AgentStatus, RewardHistoryItem, SampleIndex, SampleStatus, TaskOutput,
                                   TaskSampleExecutionResult, TaskTurn, check_messages, check_tools)
 
@@ -249,7 +249,7 @@ async def play_sample(
         done = await (task.start_sample_custom(custom, session) if index == -1 else task.start_sample(index, session))
         if not isinstance(done, TaskSampleExecutionResult): raise TypeError(f"returned {type(done).__name__}, no TaskSampleExecutionResult")
         if done.status is SampleStatus.RUNNING: raise ValueError("returned the status running")
-        end = done.status, json.loads(wire_json(done.result)), None
+        end = done.status, wire_value(done.result), None
     except (AgentCancelledException, asyncio.CancelledError): end = SampleStatus.CANCELLED, None, None
     except BaseException as e:  # also SystemExit, which a task may raise but not for the server
         if session.cancelled: end = SampleStatus.CANCELLED, None, None
@@ -318,7 +318,7 @@ async def _play_orders(task: Task, order: Callable, say: Callable):
 
 def _overall(task: Task, results: list) -> dict:
     "What a task says about many samples, or why it does not."
-    try: return dict(overall=json.loads(wire_json(task.calculate_overall([TaskOutput(**r) for r in results]))))
+    try: return dict(overall=wire_value(task.calculate_overall([TaskOutput(**r) for r in results])))
     except Exception as e: return dict(failed=f"{type(e).__name__}: {e}")
 
 # %% ../../nbs/16b_service.task.ipynb #34e75e44

@@ -9,7 +9,6 @@ __all__ = ['ISOLATIONS', 'TaskDeadlines', 'SampleLease', 'LastAnswers', 'TaskWor
 # %% ../../nbs/16c_service.worker.ipynb #41598011
 import asyncio
 import hashlib
-import json
 import logging
 import os
 import weakref
@@ -25,7 +24,7 @@ from pydantic.dataclasses import dataclass as checked
 
 from ..devices.daemon import (Access, BareLease, DaemonServer, DirectRoutes, LeaseTable, Refusal, ServiceRoute, http_answer, parse_object,
                                  most_connections, read_body, request_number, serve_in_thread, service_app)
-from ..devices.wire import STRICT, need_serve, wire_json
+from ..devices.wire import STRICT, need_serve, wire_value
 from ..schemas.sessions import plain_errors
 from .records import RewardHistoryItem, SampleStatus, TaskOutput, TaskTurn, check_calls, check_messages, nearest_index
 from .task import IsolatedTask, Session, Task, make_isolated, make_task, play_sample
@@ -324,7 +323,7 @@ async def calculate_overall(self: TaskWorker,
     outputs = [TaskOutput(**r) for r in results]
     try:
         if isinstance(self.task, IsolatedTask): return await self.task.overall(results)
-        return json.loads(wire_json(await asyncio.to_thread(self.task.calculate_overall, outputs)))  # what JSON cannot say is the task's error
+        return wire_value(await asyncio.to_thread(self.task.calculate_overall, outputs))  # what JSON cannot say is the task's error
     except Exception as e: raise Refusal(400, f"{self.task.name} could not: {type(e).__name__}: {e}") from None
 
 # %% ../../nbs/16c_service.worker.ipynb #2d81c694

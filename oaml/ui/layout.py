@@ -434,6 +434,9 @@ def _place_form(self:_Layout, w, size):
     "A card as large as its form, closer together if it must be."
     theme = self.theme
     inner = _group(w, _Layout(theme, self.ui, cut=False)._centred(w.children, 0, 0, theme.width))
+    most = size[0] - 2*theme.pad - 2*CARD_MARGIN
+    if inner.box[2] > most and not _tighter(theme):  # words that the screen is too narrow for are cut
+        inner = _group(w, _Layout(theme, self.ui)._centred(w.children, 0, 0, most))
     cw, ch = max(theme.width, inner.box[2]) + 2*theme.pad, inner.box[3] + 2*theme.pad  # long words widen the card
     free = [size[0]-cw-2*CARD_MARGIN, size[1]-ch-2*CARD_MARGIN]
     if min(free) < 0:
