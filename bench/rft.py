@@ -56,7 +56,7 @@ def ours(samples, bf16):
     optimizer = torch.optim.AdamW(adapter.trainable_parameters(), lr=1e-5, fused=True)
     def lap(name, begun): took[name] = time.process_time() - begun
     begun = time.process_time()
-    drawn = adapter.snapshot().draw(samples, GROUP, 1., 0, LONGEST)
+    drawn = adapter.snapshot().sample_completions(samples, GROUP, 1., 0, LONGEST)
     lap("draw", begun)
     begun = time.process_time()
     advantages = [group_advantages(torch.tensor([paid(d.text) for d in answers])).tolist() for answers in drawn]

@@ -378,3 +378,111 @@ def test_4bit_without_cuda():
     refused(lambda: QwenVLAdapter.from_pretrained("nano-small", load_in_4bit=True, device="cpu"),
             "load_in_4bit=True", "CUDA", "pass load_in_4bit=False", error=ValueError)
     refused(lambda: load_config(overrides=["model.load_in_4bit=true"]), "lora", "4-bit", error=ConfigError)
+
+
+# ---- found by reading ----
+
+def test_a_screenshot_that_would_change_by_being_read(tmp_path):
+    for name, image, why in (("clear.png", Image.new("RGBA", (64, 64), (0, 0, 0, 0)), "transparent pixels"),
+                             ("deep.png", Image.fromarray(np.full((64, 64), 30000, np.uint16)), "8 bits a color")):
+        image.save(tmp_path/name)
+        refused(Observation(str(tmp_path/name)).image, name, why, error=ValueError)
+    Image.new("RGBA", (64, 64), (9, 8, 7, 255)).save(tmp_path/"fine.png")
+    assert Observation(str(tmp_path/"fine.png")).image().getpixel((0, 0)) == (9, 8, 7)
+
+
+def test_configs_name_the_line_or_the_override(tmp_path):
+    file = tmp_path/"x.yaml"
+    file.write_text("training:\n  betas: [.9]\n")
+    refused(lambda: load_config(file), "line 2: training.betas", error=ConfigError)
+    file.write_text("")
+    refused(lambda: load_config(file, ["training.seed.x=3"]), "override 'training.seed.x=3': training.seed", error=ConfigError)
+    file.write_text("stages: 5")
+    refused(lambda: load_config(file), "is a recipe", error=ConfigError)
+    for text in ("data: &d {x: *d}", "a: " + "["*3000):
+        file.write_text(text)
+        refused(lambda: load_config(file), "nested too deep", error=ConfigError)
+
+
+def test_a_damaged_session_is_named(tmp_path):
+    from oaml.ingest.store import load_session
+    generate_synthetic_sessions(1, seed=0, output_dir=tmp_path, progress=False)
+    path = next((tmp_path/"sessions").glob("*.json"))
+    path.write_bytes(path.read_bytes().replace(b'"', b'\xff', 1))
+    refused(lambda: load_session(tmp_path, path.stem), path.name, error=SchemaError)
+
+
+def test_nothing_is_trained_on_test_seeds(tmp_path):
+    pytest.importorskip("torch", reason='pip install "oaml[train]"')
+    from oaml.ingest.store import save_sessions
+    from oaml.ingest.synthetic import record_episode
+    from oaml.scripts.train import make_stream, training_data
+    (tmp_path/"screens").mkdir(), (tmp_path/"sessions").mkdir()
+    episode = record_episode(AppDevice("login"), 2_000_000, tmp_path/"screens")
+    save_sessions([Session("test", [episode])], tmp_path)
+    config = load_config(overrides=[f"data.path={tmp_path}"])
+    refused(lambda: training_data(config, progress=False), "test split", error=ValueError)
+    streamed = load_config(overrides=[f"stream.kinds=[{{size: [256, 192], sources: {{'sessions:{tmp_path}': 1}}}}]", "stream.samples=8"])
+    refused(lambda: make_stream(streamed, PromptFormat()), "test split", error=ValueError)
+
+
+def test_widget_names_that_no_answer_can_hold():
+    from oaml.datasets.next_action import NextActionDataset
+    from oaml.schemas.sessions import Step
+    def data(name):
+        meta = dict(elements=[dict(role="button", name=name, box=[.1, .1, .5, .5])])
+        return NextActionDataset([Episode("e", "Go.", [Step(0., Observation("screen.png", meta), Action("wait"))])], questions=1)
+    refused(lambda: data("a\rb"), "steps[0]: the name of a widget", error=ValueError)
+    data("Cafe\u0301")
+
+
+def test_a_memory_of_rewards_that_are_equal():
+    "Their mean is another number by rounding; nobody is better than the others."
+    torch = pytest.importorskip("torch", reason='pip install "oaml[train]"')
+    from oaml.training.grpo import group_advantages
+    assert group_advantages(torch.tensor([.7]*7)).tolist() == [0.]*7
+
+
+def test_rft_heeds_no_data_section():
+    pytest.importorskip("torch", reason='pip install "oaml[train]"')
+    from oaml.scripts.rft import rft
+    refused(lambda: rft("configs/rft.yaml", ["data.path=x"]), "data: is not heeded", error=ValueError)
+
+
+def test_a_demo_whose_agent_has_a_baselines_name():
+    pytest.importorskip("torch", reason='pip install "oaml[train]"')
+    from oaml.scripts.demo import demo
+    refused(lambda: demo("runs/nano", shown=0), "would be called 'nano'", error=ValueError)
+
+
+def test_a_click_on_the_far_edge_of_a_fitted_screenshot():
+    from oaml.scripts.demo_policy import fit_screen
+    assert fit_screen(Image.new("RGB", (187, 100)), [(256, 192)]).on_original(Action("click", x=1., y=.2)).x == 1.
+
+
+def test_a_folder_trained_again_is_another_agent(agent, tmp_path):
+    from oaml.evals.suites import AgentByName
+    folder = shutil.copytree(agent, tmp_path/"agent")
+    first, same = (AgentByName(str(folder), "mine").load() for _ in range(2))
+    os.utime(folder/"manifest.json", (1, 1))
+    assert first is same and AgentByName(str(folder), "mine").load() is not first
+
+
+def test_hexadecimal_numbers_of_thousands_of_digits():
+    pytest.importorskip("json5", reason='pip install "oaml[rl]"')
+    from oaml.schemas.agentcpm import agentcpm_response
+    assert agentcpm_response('{"POINT":[0x' + "F"*3900 + ",1]}", True)[0].type == "failed"
+
+
+@pytest.mark.parametrize("key", ["ctrl+ß", "ctrl+µ", "ctrl+ı", "ctrl+a", "PageDown"])
+def test_openais_keys_come_back(key):
+    from oaml.schemas.dialects import DIALECTS
+    dialect, action = DIALECTS["openai"], Action("key_press", key=key)
+    assert dialect.parse(dialect.format(action, (100, 100)), (100, 100)) == [action]
+
+
+def test_a_recorded_click_on_its_boxs_edge_is_right():
+    from oaml.evals.trajectory_matching import matches
+    from oaml.schemas.sessions import Target
+    click = Action("click", x=.5, y=.4)
+    assert matches(click, Target(click, (.2, .2, .5, .6))) and not matches(click, Target(Action("click", x=.4, y=.4), (.2, .2, .5, .6)))

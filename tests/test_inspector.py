@@ -15,12 +15,16 @@ pytest.importorskip("playwright", reason="Playwright drives the browser: pip ins
 
 from lab import Kernel, browser, chromium_path, jupyter_lab, long_episode, run_notebook, write_notebook
 
+from oaml.devices.app_device import AppDevice
 from oaml.evals.trajectory_matching import matches
 from oaml.ingest.store import load_sessions
 from oaml.ingest.synthetic import generate_synthetic_sessions
-from oaml.schemas.sessions import Action, Episode, Observation, Step, to_json
+from oaml.schemas.sessions import Action, Episode, Observation, Step, Target, to_json
+from oaml.scripts.eval_policy import outcomes_path
+from oaml.scripts.inspect import AppPlay, find_episodes, keep_episode, load_table
+from oaml.viz.inspector import Inspector
 from oaml.viz.page import save_page
-from oaml.viz.tracks import StepNotes, Track, TrackTable, session_tracks
+from oaml.viz.tracks import StepNotes, Track, TrackTable, cut_tracks, session_tracks
 
 pytestmark = pytest.mark.skipif(chromium_path() is None, reason="no chromium, chromium-browser or google-chrome on the path")
 PATIENCE = 60_000  # ms; CI is busy
@@ -212,6 +216,69 @@ def test_keys_alone_go_in_and_out(chromium, saved):
         if places[-1].endswith("BODY") or places[-1] == "null|undefined": break
     assert any("stage" in p for p in places) and any("strip" in p for p in places), places
     assert places[-1].split("|")[1] in ("BODY", "undefined"), places  # out again: no trap
+
+
+# ---- the widget and its table, without a browser ----
+
+def acted(id, n=6, acts=None):
+    "An episode of clicks with one acceptable act each and one more."
+    steps = [Step(float(k), Observation(None), a, None, [Target(a), Target(Action("wait"))])
+             for k, a in enumerate(acts or [Action("click", x=.12345, y=.67891)]*n)]
+    return Episode(id, "Go on.", steps)
+
+
+def test_editing_a_thought_leaves_the_act_as_it_was_recorded():
+    "The browser's form shows three decimals."
+    inspector = Inspector([Track(acted("q"))])
+    step = acted("q").steps[0]
+    inspector._answer_edit(dict(row=0, action=repr(step.action), thought="because", box=None))
+    new = inspector.episodes["q-corrected"].steps[0]
+    assert (new.thought, new.action, new.acceptable) == ("because", step.action, step.acceptable)
+
+
+def test_a_corrected_episode_has_the_steps_that_were_not_shown():
+    for start, row, number in ((0, 0, 0), (2, 0, 2)):
+        inspector = Inspector(cut_tracks([Track(acted("q"))], start, start + 3))
+        whole = inspector.correct(row, Action("wait"))
+        assert [s.action.type for s in whole.steps] == ["wait" if k == number else "click" for k in range(6)]
+        again = inspector.correct(row + 1, Action("wait"))
+        assert [s.action.type for s in again.steps].count("wait") == 2 and len(inspector.table) == 3
+
+
+def test_runs_are_in_step_where_their_first_steps_are_cut_off():
+    first, longer = acted("first", 5), acted("first", 3)
+    runs = [[Track(one, run=run), Track(acted("second", 5), run=run)] for one, run in ((first, "A"), (longer, "B"))]
+    table = TrackTable([t for tracks in runs for t in cut_tracks(tracks, 4)], "A and B", lambda a, b: a == b)
+    there = [r for r in table.rows if r.get("peer") is not None]
+    assert there and all(table.rows[r["peer"]]["n"] == r["n"] and not r["differs"] for r in there)
+
+
+def test_a_screen_that_is_no_image_is_left_out(tmp_path):
+    (tmp_path/"no.png").write_text("no image")
+    table = TrackTable([Track(Episode("q", "Go.", [Step(0., Observation(str(tmp_path/"no.png")), Action("wait"))]))], "", lambda a, b: True)
+    assert table.thumb(0) is None and save_page(table, tmp_path/"page.html")
+
+
+def test_paths_of_one_name_are_shown_in_step(tmp_path):
+    for name in ("a", "b"): generate_synthetic_sessions(2, seed=0, output_dir=tmp_path/name/"data", progress=False)
+    rows = load_table([tmp_path/"a/data", tmp_path/"b/data"]).rows
+    assert rows and all(r.get("peer") is not None for r in rows)
+
+
+def test_a_second_play_of_a_seed_is_kept_beside_the_first(tmp_path):
+    play = AppPlay(AppDevice("login"), 7, tmp_path)
+    for acts in (1, 2):
+        play.start()
+        for _ in range(acts): play.act(Action("wait"))
+        keep_episode(play.episode(), tmp_path)
+    assert [len(s.episodes[0].steps) for s in load_sessions(tmp_path)] == [1, 2]
+
+
+def test_results_of_names_with_dots_have_files_of_their_own(tmp_path):
+    assert outcomes_path("nano-0.1") != outcomes_path("nano-0.2") and outcomes_path("r.json").name == "r.outcomes.jsonl"
+    (tmp_path/"nano-0.1.outcomes.jsonl").write_text("")
+    (tmp_path/"nano-0.1").write_text("[]")
+    assert find_episodes(tmp_path/"nano-0.1") == tmp_path/"nano-0.1.outcomes.jsonl"
 
 
 # ---- in JupyterLab ----

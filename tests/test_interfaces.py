@@ -35,12 +35,13 @@ from dm_env import specs
 from oaml.devices.checks import check_device
 from oaml.envs.checks import INTERFACES, check_interfaces
 from oaml.envs import openenv, wrappers
-from oaml.devices.device import AdbCommand, ShellCommand
+from oaml.devices.device import AdbCommand, DeviceError, PressButton, ShellCommand
 from oaml.devices.episode import EpisodeDriver
 from oaml.envs.dm import DmEnv, Vocabulary, load
 from oaml.envs.openenv import serve_openenv
 from oaml.tasks.task_env import TaskEnv, TaskFailure, prepare
-from oaml.tasks.definition import AppScreen, EventNode, EventSlots, EventSource, ResponseEvent, SetupStep, Task, load_task, to_textproto
+from oaml.tasks.definition import (AppScreen, EventNode, EventSlots, EventSource, ResponseEvent, SetupStep, SuccessCondition, Task, WaitForMessage, load_task,
+                                   to_textproto)
 from oaml.tasks.vision import TreeTextModel
 from oaml.envs.wrappers import (BaseWrapper, DiscreteAction, GymInterface, ImageRescale, TapAction,
                                 TextAction, VhIo)
@@ -597,3 +598,48 @@ def test_openenv_over_plain_routes_is_the_same_episode(connect):
             assert client.post("/step", json=dict(action=acts[0])).status_code == 500  # the episode has ended
             assert client.get("/schema").json()["action"]["title"] == "Action"
     assert by_socket == by_route and by_route[-1]["done"]
+
+
+def test_two_recorders_do_not_share_a_session(tmp_path):
+    "The first to save lost its episodes to the other."
+    one = Recorder(DmEnv(login_env()), tmp_path)
+    with pytest.raises(FileExistsError, match="'recorded' already"): Recorder(DmEnv(login_env()), tmp_path)
+    one.close()
+    Recorder(DmEnv(login_env()), tmp_path).close()  # nothing was recorded
+
+
+def test_a_task_that_cannot_be_made_leaves_the_one_before(monkeypatch):
+    env = TaskEnv(AppDevice("login", **GOALS), [LOGIN, replace(LOGIN, id="other")], TreeTextModel())
+    before = env.signals
+    def refuse(*a, **k): raise ValueError("no picture")
+    monkeypatch.setattr("oaml.tasks.task_env.Signals", refuse)
+    with pytest.raises(ValueError, match="no picture"): env.switch_task(1)
+    assert (env.index, env.task.id, env.signals) == (0, LOGIN.id, before)
+
+
+@pytest.mark.parametrize("values, shape", [([[1, 2, 3], [4, 5, 6]], (2,)), ([None], ()), ([1e300], ())])
+def test_extras_of_another_form_are_refused(values, shape):
+    from oaml.envs.dm import _as_declared
+    with pytest.raises(ValueError, match="extra 'p'"): _as_declared("p", values, specs.Array(shape, np.float32))
+    assert _as_declared("p", [1, 2], specs.Array((2,), np.float32)).tolist() == [[1, 2]]
+
+
+def test_a_message_from_before_a_setup_step_does_not_count():
+    steps = [SetupStep(adb_call=PressButton("BACK")), SetupStep(sleep=.1, success_condition=SuccessCondition(wait_for_message=WaitForMessage("BACK")))]
+    device = AppDevice("login", **GOALS)
+    device.reset(1)
+    with pytest.raises(DeviceError, match="did not come true"): prepare(device, steps)
+
+
+def test_not_a_number_in_a_log_is_no_extra():
+    from oaml.tasks.signals import _as_json_extras
+    with pytest.warns(UserWarning, match="NaN is no number"): assert _as_json_extras('{"a": NaN}', "x") == {}
+
+
+def test_icons_of_mobile_envs_models_are_not_padded():
+    from oaml.tasks.vision import MobileEnvIconModel
+    class Model:
+        def icon_detector(self, *_): return np.array([[[0, 0, 9, 9], [0, 0, 0, 0]], [[0, 0, 9, 9], [1, 1, 5, 5]]]), [["a", ""], ["b", "c"]]
+    frame = AppDevice("login", **GOALS).reset(1)
+    places, names = MobileEnvIconModel(Model()).detect_icons(frame, np.array([[0, 0, 20, 20]]*2))
+    assert [len(p) for p in places] == [1, 2] and names == [["a"], ["b", "c"]]

@@ -14,13 +14,13 @@ KEY = "a-key-that-both-ends-know"
 
 class Dice:
     "Draws DONE() or WAIT()."
-    def draw(self, samples, n, temperature, seed, most):
+    def sample_completions(self, samples, n, temperature, seed, most):
         import numpy as np
 
-        from oaml.models.interface import Drawn
+        from oaml.models.interface import Completion
         rng = np.random.default_rng(seed)
         answer = lambda: "DONE()" if rng.random() < .5 else "WAIT()"
-        return [[Drawn((1,), (2,), np.zeros(1, np.float32), answer()) for _ in range(n)] for _ in samples]
+        return [[Completion((1,), (2,), np.zeros(1, np.float32), answer()) for _ in range(n)] for _ in samples]
 
 
 def by_chance(rollout): return float(len(rollout.steps) > 1)

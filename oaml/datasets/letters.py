@@ -7,6 +7,7 @@ __all__ = ['WORDS', 'MAX_TRIES', 'PAGE_LETTERS', 'BESIDE', 'WEB', 'PAGE_SIZE', '
            'web_page', 'letter_samples']
 
 # %% ../../nbs/09f_datasets.letters.ipynb #a9119e78
+import logging
 from collections.abc import Iterable
 from functools import cache
 from html import escape
@@ -27,6 +28,8 @@ from ..ui.render import COLORS, SIGNS, Writing, render
 from ..ui.themes import form_of, theme_for
 from ..ui.widgets import (EDITABLE, UiState, Widget, bar, button, cell, checkbox, combobox, field, grid, heading, item, link, listing,
                              paragraph, radio, row, scroll, switch, tab, tabs, text, textbox, tool, window)
+
+_LOG = logging.getLogger("oaml.datasets")
 
 # %% ../../nbs/09f_datasets.letters.ipynb #ad5264b4
 def screen_lines(
@@ -226,7 +229,7 @@ def _miniwob():
 def _miniwob_samples(seed: int, config: SampleConfig, rng: Random) -> list[dict]:
     "Screens of an oracle's episode in a task of MiniWoB++ that the seed names."
     from oaml.miniwob.device import TRANSFER_TASKS, task_budget
-    from oaml.miniwob.oracles import ORACLES, plan
+    from oaml.miniwob.oracles import ORACLES, OracleLost, plan
     from oaml.miniwob.sight import SEE, PageSnapshot
     device, out, history = _miniwob(), [], []
     tasks = sorted(set(ORACLES) - set(TRANSFER_TASKS))
@@ -235,7 +238,10 @@ def _miniwob_samples(seed: int, config: SampleConfig, rng: Random) -> list[dict]
     while not device.ended and len(history) < task_budget(device.task):
         shown = PageSnapshot(device.page.evaluate(SEE), device.goal.text, history)
         out.append(page_lines(device.page, frame.image, shown.drawn()))
-        history.append(plan(device.task, shown)[0].action)
+        try: history.append(plan(device.task, shown)[0].action)
+        except OracleLost as e:  # its screens so far are as good as any
+            _LOG.warning("seed %d: %s", seed, e)
+            break
         frame = device.perform(history[-1])
     return pick(out, config.picks, rng)
 

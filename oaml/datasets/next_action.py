@@ -10,10 +10,11 @@ __all__ = ['FORM_WORDS', 'ASK_WIDGET', 'ASK_SCREEN', 'ASK_FILL', 'step_sample', 
 from collections import Counter
 from collections.abc import Sequence
 from random import Random
+from unicodedata import normalize
 
 from .prompts import ASK_ACTION, GOAL_PREFIX, PromptFormat, answer_text, prompt_messages
 from ..schemas.actions import round_action
-from ..schemas.sessions import Action, Episode, Step
+from ..schemas.sessions import Action, Episode, Step, text_problem
 from ..ui.layout import DOT
 from ..ui.reasons import ROLE_WORDS
 
@@ -106,6 +107,7 @@ def extra_turns(
 ) -> list[dict]:        # chat messages: user, assistant, user, assistant, ...
     "Up to `n` questions and answers: what is on the screen (asked last), what to type if anything, where widgets are."
     elements, typed = (step.observation.meta or {}).get("elements", []), _typed_texts(episode, step)
+    elements = [e | dict(name=normalize("NFC", e["name"])) for e in elements]
     known = [e for e in elements if e["role"] in FORM_WORDS and not e.get("disabled")]
     if not n or not known: return []
     asked = [_fill_question(*rng.choice(sorted(typed.items())), rng)] if typed and n > 1 else []
@@ -120,6 +122,12 @@ def extra_turns(
              weight=1 if action.type == "type" else place_weight))]
 
 # %% ../../nbs/09c_datasets.next_action.ipynb #f46937c2
+def _check_names(episode: Episode, k: int):
+    "Raise ValueError for a widget whose name no answer can hold."
+    for e in (episode.steps[k].observation.meta or {}).get("elements", []):
+        if e["name"] and (why := text_problem(normalize("NFC", e["name"]), "\n\t")):
+            raise ValueError(f"{episode.id}: steps[{k}]: the name of a widget {why}; use questions=0")
+
 class NextActionDataset(Sequence):
     "Next-action samples of `episodes`, with `questions` further turns about each screen. A pure function of the index."
     def __init__(self,
@@ -135,7 +143,9 @@ class NextActionDataset(Sequence):
         self.episodes, self.fmt, self.questions, self.seed = episodes, fmt, questions, seed
         self.place_weight = place_weight
         self.index = [(i, k) for i, e in enumerate(episodes) for k in range(len(e.steps))]
-        for i, k in self.index: check_step(episodes[i], k, fmt)  # before hours of training, not in the midst of it
+        for i, k in self.index:  # before hours of training, not in the midst of it
+            check_step(episodes[i], k, fmt)
+            if questions: _check_names(episodes[i], k)
 
     def __len__(self) -> int: return len(self.index)
 

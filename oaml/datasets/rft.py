@@ -29,7 +29,7 @@ from ..schemas.actions import format_action
 from ..schemas.agentcpm import AGENTCPM_GRID, agentcpm_actions, agentcpm_fields, agentcpm_problem, agentcpm_schema
 from ..schemas.arguments import check_arguments
 from ..schemas.dialects import DialectError, json_object
-from ..schemas.sessions import MAX_PROBLEMS, Episode, Observation, Step, Target
+from ..schemas.sessions import MAX_PROBLEMS, Episode, Observation, Step, Target, opaque_rgb
 
 # %% ../../nbs/09i_datasets.rft.ipynb #fda3f3d3
 RFT_SAMPLES = Path(str(files("oaml")/"datasets"/"rft_samples"/"samples.jsonl"))  # eight records
@@ -218,7 +218,7 @@ def screen(self:RFTRecord,
     value = self.images[key]
     try:
         source = BytesIO(base64.b64decode(value.partition("base64,")[2], validate=True)) if value.startswith("data:") else value
-        with Image.open(source) as im: image = im.convert("RGB")
+        with Image.open(source) as im: image = opaque_rgb(im).copy()
     except Exception as e:  # of any of Pillow's readers
         raise RFTError(f"{self.where}: image.{key}: cannot be read as a picture ({str(e)[:200]})") from None
     if min(image.size) < MIN_SIDE:
@@ -498,8 +498,11 @@ def write_rft(
     return len(lines)
 
 # %% ../../nbs/09i_datasets.rft.ipynb #ca088275
-def _box_fractions(box: list|None, size: tuple[int, int]) -> tuple|None:
-    return box and tuple(v/n for v, n in zip((*box[0], *box[1]), size*2))
+def _box_fractions(box: list|None, size: tuple[int, int], x: float|None, y: float|None) -> tuple|None:
+    "The box, with the act's place in it, which `check_step` lets stand half a thousandth beside it."
+    if box is None: return None
+    x0, y0, x1, y1 = (v/n for v, n in zip((*box[0], *box[1]), size*2))
+    return min(x0, x), min(y0, y), max(x1, x), max(y1, y)
 
 @patch
 def to_episode(self:RFTRecord) -> Episode:
@@ -511,10 +514,12 @@ def to_episode(self:RFTRecord) -> Episode:
         try:
             acts = agentcpm_actions(s.solution)
             if len(acts) > 1: raise ValueError(f"{len(acts)} actions; newlines and tabs are keys, in answers of their own")
-            boxes = _box_fractions(s.box, size), _box_fractions(s.to_box, size)
-            targets = [Target(acts[0], boxes[0], to_box=boxes[1])] if any(boxes) else None
-            steps.append(Step(float(k), Observation(None if (f := self.images[s.image]).startswith("data:") else f), acts[0],
-                              s.solution.get("thought") or None, targets))
+            if s.question != self.steps[0].question: raise ValueError(f"asks {s.question[:40]!r}; an episode has one goal, which its first step says")
+            if self.images[s.image].startswith("data:"): raise ValueError("its screen is in the line itself; an episode's screens are files")
+            act = acts[0]
+            boxes = _box_fractions(s.box, size, act.x, act.y), _box_fractions(s.to_box, size, act.x2, act.y2)
+            targets = [Target(act, boxes[0], to_box=boxes[1])] if any(boxes) else None
+            steps.append(Step(float(k), Observation(self.images[s.image]), act, s.solution.get("thought") or None, targets))
         except ValueError as e: raise RFTError(f"{self.where}: steps[{k}]: {e}") from None
     return Episode(str(self.id), self.steps[0].question, steps)
 

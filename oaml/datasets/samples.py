@@ -16,17 +16,10 @@ from pydantic import ConfigDict, Field, InstanceOf
 from pydantic.dataclasses import dataclass
 
 from .prompts import PromptFormat
+from ..schemas.sessions import opaque_rgb
 
 # %% ../../nbs/09b_datasets.samples.ipynb #8a3081ac
 MIN_SIDE = 32  # pixels: what a visual token of Qwen3-VL covers; no screen is smaller
-
-def _opaque(image: Image.Image, where: str) -> Image.Image:
-    "The image in RGB, perhaps itself. Raises ValueError for one that loses something by that: transparent pixels, or 16 bits a color."
-    if image.mode == "RGB": return image
-    if image.mode in ("I", "F") or image.mode.startswith("I;"): raise ValueError(f"{where}: has pixels of mode {image.mode}; save it with 8 bits a color")
-    if image.has_transparency_data and image.convert("RGBA").getchannel("A").getextrema()[0] < 255:
-        raise ValueError(f"{where}: has transparent pixels; put it on a background first (PIL.Image.alpha_composite)")
-    return image.convert("RGB")
 
 def load_image(
     item,                # path, PIL image, or uint8 array (height, width, 3)
@@ -35,9 +28,9 @@ def load_image(
     "The pixels of `item` in RGB. Raises ValueError for what is no picture, is partly transparent, or smaller than `MIN_SIDE`."
     if isinstance(item, (str, os.PathLike)):
         try:
-            with Image.open(item) as picture: item = np.asarray(_opaque(picture, f"{where}: {item}"))  # decoding, too, may fail
+            with Image.open(item) as picture: item = np.asarray(opaque_rgb(picture, f"{where}: {item}"))  # decoding, too, may fail
         except (OSError, UnidentifiedImageError, Image.DecompressionBombError) as e: raise ValueError(f"{where}: cannot read {item}: {e}") from e
-    pixels = np.asarray(_opaque(item, where) if isinstance(item, Image.Image) else item)
+    pixels = np.asarray(opaque_rgb(item, where) if isinstance(item, Image.Image) else item)
     if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3:
         raise ValueError(f"{where}: {pixels.dtype} array of shape {pixels.shape}; expected uint8 (height, width, 3)")
     if min(pixels.shape[:2]) < MIN_SIDE:
@@ -48,11 +41,14 @@ def load_image(
 def check_sampling(
     temperature: float,   # 0 or more
     max_new_tokens: int,  # 1 or more
+    n: int|None=None,     # completions of a sample, 1 or more, which need a temperature; None: no matter
 ):
     "Refuse settings with which no adapter can answer. Raises ValueError."
     if not 0 <= temperature < math.inf:
         raise ValueError(f"temperature: {temperature} is not a number from 0 up; 0 takes the likeliest answer")
     if max_new_tokens < 1: raise ValueError(f"max_new_tokens: {max_new_tokens} is fewer than 1")
+    if n is not None and not temperature: raise ValueError("temperature: 0 samples nothing; use a number above 0")
+    if n is not None and n < 1: raise ValueError(f"n: {n} answers are fewer than 1")
 
 # %% ../../nbs/09b_datasets.samples.ipynb #e7232310
 CHAT_ROLES = ("system", "user", "assistant")

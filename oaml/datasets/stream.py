@@ -6,9 +6,9 @@
 __all__ = ['OTHER_WORLD', 'MISLED_STEPS', 'MET_TRIES', 'MET_STRIDE', 'MAX_REPLAYS', 'NOTE_SEPARATOR', 'NO_HISTORY', 'SESSIONS',
            'GROUP', 'MISTAKE_SHARE', 'BLOCKS_AHEAD', 'WORKER_NICENESS', 'first_of', 'other_goals', 'mislead',
            'begin_met', 'walk_episode', 'walk_enough', 'pick', 'fitting', 'aim_at_text', 'without_quotes', 'Label',
-           'label_screen', 'acted_on', 'chat_sample', 'episode_samples', 'recorded_target', 'recorded_samples',
-           'Source', 'ScreenSpec', 'default_sources', 'Visit', 'save_visits', 'load_visits', 'Stream', 'make_samples',
-           'length_of']
+           'label_screen', 'acted_on', 'chat_sample', 'episode_samples', 'recorded_target', 'known_seeds',
+           'recorded_samples', 'Source', 'ScreenSpec', 'default_sources', 'Visit', 'save_visits', 'load_visits',
+           'Stream', 'make_samples', 'length_of']
 
 # %% ../../nbs/09g_datasets.stream.ipynb #cbe6049e
 import math
@@ -23,7 +23,7 @@ from random import Random
 import numpy as np
 from fastcore.basics import patch
 
-from ..apps.app import SPLITS, App, Goal, split_of, split_seeds
+from ..apps.app import SPLITS, App, Goal, require_split, split_of, split_seeds
 from ..apps.catalog import HELD_OUT_APP, TRAIN_APPS, load_app
 from .lines import QUOTATION, quoted_in
 from .next_action import check_step
@@ -318,12 +318,20 @@ def recorded_target(
     return Target(act, e.box, e.role, e.name) if e else Target(act)
 
 # %% ../../nbs/09g_datasets.stream.ipynb #399c52fe
+def known_seeds(
+    episodes: Iterable[Episode], # recorded by anyone
+) -> list[int]:
+    "The seeds of those that say theirs."
+    seeds = [(e.meta or {}).get("seed") for e in episodes]
+    return [s for s in seeds if isinstance(s, int)]
+
 @cache
 def _episodes(folder: str) -> list[Episode]:
     "The episodes of a session folder. Raises StoreError, or ValueError where one has no steps."
     found = [e for s in load_sessions(folder, check_screens=False) for e in s.episodes]
     if not found: raise ValueError(f"{folder}: has no episodes to make samples of")
     if empty := [e.id for e in found if not e.steps]: raise ValueError(f"{folder}: episode {empty[0]} has no steps; leave it out")
+    require_split(known_seeds(found), what=f"what is trained on ({folder})")
     return found
 
 def _changed(step: Step) -> list[tuple]:

@@ -28,6 +28,7 @@ from fastcore.basics import patch
 from pydantic import BaseModel, Field, ValidationError
 from pydantic.dataclasses import dataclass as checked
 
+from ..config import ConfigLoader, RepeatedKey
 from .catalog import device_maker, split_spec
 from .connection import confined_to, sweep_folders
 from .daemon import (Access, DaemonServer, Lease, LeaseTable, Refusal, ServiceRoute, http_answer, read_body,
@@ -285,10 +286,12 @@ def load_daemon_config(
     "What a daemon is to serve. Raises ValueError with a line for each key that is wrong, OSError for a missing file."
     file = Path(path or DAEMON_CONFIG_FILE)
     text = file.read_text(encoding="utf-8") if path or file.exists() else "{}"
-    try: keys = yaml.safe_load(text)
+    try: keys = yaml.load(text, ConfigLoader)
     except yaml.YAMLError as e:  # whose own words may quote the line with the token
         at = getattr(e, "problem_mark", None)
-        raise ValueError(f"{file}{f', line {at.line+1}' if at else ''}: is not YAML") from None
+        why = e.problem if isinstance(e, RepeatedKey) else "is not YAML"
+        raise ValueError(f"{file}{f', line {at.line+1}' if at else ''}: {why}") from None
+    except ValueError as e: raise ValueError(f"{file}: {e}; put what looks like a date in quotation marks") from None
     if not isinstance(keys, dict): raise ValueError(f"{file}: has no keys; write e.g. device: app:login")
     if keys.get("mitm_config", 0) is None: del keys["mitm_config"]
     keys |= {k: v for k, v in given.items() if v is not None}

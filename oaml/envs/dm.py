@@ -372,11 +372,16 @@ def task_extras(self: DmEnv,
 # %% ../../nbs/06c_envs.dm.ipynb #bf349a4c
 def _as_declared(name: str, values: list, spec: specs.Array|None) -> np.ndarray:
     "The values of an extra one under the other, each of the declared form. Raises ValueError if they are not of it."
-    given = np.asarray(values)
-    if spec is None: return given
-    try: array = given.astype(spec.dtype).reshape(-1, *spec.shape)
+    try:
+        given = np.asarray(values)
+        if spec is None: return given
+        if given.dtype == object or given.ndim > 1 and given.shape[1:] != spec.shape:
+            raise ValueError(f"each is {given.shape[1:]} of {given.dtype}")
+        with np.errstate(over="ignore"): array = given.astype(spec.dtype).reshape(-1, *spec.shape)  # looked at below
     except (ValueError, TypeError) as e: raise ValueError(f"extra {name!r}: {values!r} is not of {spec}: {e}") from None
-    if spec.dtype.kind != "f" and not np.array_equal(array.ravel(), given.ravel()):
+    if spec.dtype.kind == "f": same = np.isfinite(array.ravel()) | ~np.isfinite(given.ravel().astype(np.float64))
+    else: same = array.ravel() == given.ravel()
+    if not np.all(same):
         raise ValueError(f"extra {name!r}: {values!r} does not fit into {spec}")
     return array
 

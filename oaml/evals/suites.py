@@ -138,10 +138,12 @@ class AgentByName:
     def load(self) -> Agent:
         "The agent. Raises what `load_agent` raises."
         agents = _LOADED.__dict__.setdefault("agents", {})
-        if self not in agents:
-            agents[self] = load_agent(self.agent, None)
-            if self.probabilities: agents[self].probabilities = True
-        return agents[self]
+        manifest = Path(self.agent)/"manifest.json"
+        key = self, manifest.stat().st_mtime_ns if manifest.exists() else None  # trained again, it is another
+        if key not in agents:
+            agents[key] = load_agent(self.agent, None)
+            if self.probabilities: agents[key].probabilities = True
+        return agents[key]
 
 _LOADED = local()
 

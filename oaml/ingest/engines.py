@@ -96,7 +96,7 @@ class ProcessEngine(ProcessPoolExecutor):
         workers: int|None=None, # processes; None: one a core
         niceness: int=0,        # added to each one's, so that the caller goes first; not on Windows
     ):
-        super().__init__(workers or os.cpu_count() or 1, get_context("spawn"), _start_worker, (niceness,))
+        super().__init__(workers, get_context("spawn"), _start_worker, (niceness,))
 
     def submit(self,
         fn: Callable, # of a module that the process can import

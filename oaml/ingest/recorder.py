@@ -16,7 +16,7 @@ from fastcore.basics import patch
 from ..devices.device import Frame, save_observation
 from ..envs.dm import FIELDS, RESPONSE, dm_env
 from ..envs.wrappers import BaseWrapper, failed_act
-from .store import load_manifest, save_sessions
+from .store import FOLDERS, save_sessions
 from ..schemas.sessions import Action, Episode, SchemaError, Session, Step
 from ..tasks.task_env import TaskStep
 from ..ui.events import (DOUBLE_MS, LONG_MS, WAIT_MS, Event, KeyDown, PointerDown, PointerMove, PointerUp, Answer,
@@ -170,9 +170,10 @@ class Recorder(BaseWrapper):
             raise TypeError(f"Recorder goes around the DmEnv itself; {type(env).__name__} has {', '.join(extra)}")
         self.folder, self.session, self._reader = Path(folder), Session(session, [], dict(recorded=True)), None
         self._observed: TaskStep|None = None  # the last one that could be observed
-        if (self.folder/"manifest.json").exists() and session in load_manifest(folder)["sessions"]:
-            raise FileExistsError(f"{self.folder}: has a session {session!r} already; give another name")
-        (self.folder/"screens").mkdir(parents=True, exist_ok=True)
+        for name in FOLDERS: (self.folder/name).mkdir(parents=True, exist_ok=True)
+        self._file = self.folder/"sessions"/f"{session}.json"
+        try: self._file.touch(exist_ok=False)  # the name is taken from now on, not only when an episode is saved
+        except FileExistsError: raise FileExistsError(f"{self.folder}: has a session {session!r} already; give another name") from None
 
     def _reset_state(self): self._finish("left")
     def _process_action(self, action):
@@ -187,6 +188,7 @@ class Recorder(BaseWrapper):
     def close(self):
         "Write what there is and close the wrapped environment."
         self._finish("left")
+        if not self.session.episodes: self._file.unlink(missing_ok=True)
         super().close()
 
 # %% ../../nbs/08d_ingest.recorder.ipynb #522b9eed

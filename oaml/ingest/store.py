@@ -81,8 +81,10 @@ def _with_paths(session: Session, change) -> Session:
 
 def _stored(path: str, folder: str|os.PathLike) -> str:
     "A screen's path from `folder`, which may then be moved; that of a screen elsewhere is absolute."
-    inside = Path(os.path.relpath(path, folder))
-    return (Path(path).resolve() if ".." in inside.parts else inside).as_posix()
+    path, folder = Path(path), Path(folder)
+    same = path.absolute().drive == folder.absolute().drive  # Windows knows no way from one drive to another
+    inside = Path(os.path.relpath(path, folder)) if same else None
+    return (inside if inside and ".." not in inside.parts else path.resolve()).as_posix()
 
 def save_session(
     session: Session,        # its screens lie inside of `folder`; elsewhere they stay where they are
@@ -159,7 +161,7 @@ def load_session(
     path = Path(folder)/"sessions"/f"{id}.json"
     data = _read_file(path)
     if digest and sha256(data) != digest: raise StoreError(f"{path}: is not what the manifest recorded; make the data again")
-    session = _with_paths(from_json(Session, data.decode(), source=str(path)), lambda p: str(Path(folder)/p))
+    session = _with_paths(from_json(Session, data, source=str(path)), lambda p: str(Path(folder)/p))
     if check_screens: _check_screens([session])
     return session
 

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['ORACLES', 'COLOR_WORDS', 'DIGIT_ROWS', 'MONTHS', 'OFFER', 'HEAT_ANSWERS', 'RINGS', 'OPENINGS', 'KINDS_OF_SHAPE',
-           'CELLS', 'PAINTS', 'STYLES', 'NO_ORACLE', 'oracle', 'plan', 'synonyms', 'miniwob_targets', 'MiniwobOracle']
+           'CELLS', 'PAINTS', 'STYLES', 'NO_ORACLE', 'oracle', 'OracleLost', 'plan', 'synonyms', 'miniwob_targets',
+           'MiniwobOracle']
 
 # %% ../../nbs/07c_miniwob.oracles.ipynb #b3f957c0
 import ast
@@ -34,13 +35,17 @@ def oracle(
         return f
     return add
 
+class OracleLost(ValueError):
+    "A page on which an oracle does not find what it looks for."
+
 def plan(
     task: str,  # one of `ORACLES`
     snapshot: PageSnapshot, # what shows, what is asked for, what was done
 ) -> list[Target]: # the preferred one first
-    "Every right next act that the task's oracle knows of. ValueError if it has none."
+    "Every right next act that the task's oracle knows of. ValueError if it has none, OracleLost if it cannot make sense of the page."
     if task not in ORACLES: raise ValueError(f"miniwob: {task} has no oracle: {NO_ORACLE.get(task, 'no such task')}")
-    found = ORACLES[task](snapshot) or Target(Action("wait"))
+    try: found = ORACLES[task](snapshot) or Target(Action("wait"))
+    except Exception as e: raise OracleLost(f"miniwob: {task}: its oracle cannot make sense of the page ({e!r}); the goal: {snapshot.goal}") from e
     return found if isinstance(found, list) else [found]
 
 # %% ../../nbs/07c_miniwob.oracles.ipynb #79df6612
@@ -683,8 +688,9 @@ CELLS = ("top left", "top center", "top right", "center left", "center", "center
 
 @oracle("drag-items", "drag-items-grid")
 def _drag_item(s):
-    items, (name, where) = s.all("li"), re.fullmatch(r"Drag (\S+) (.*)\.", s.goal).groups()
-    k, wide = next(k for k, n in enumerate(items) if s.text(n) == name), 3 if len(items) == 9 else 1
+    items = s.all("li")
+    k = max((k for k, n in enumerate(items) if s.goal.startswith(f"Drag {s.text(n)} ")), key=lambda k: len(s.text(items[k])))
+    where, wide = s.goal.removeprefix(f"Drag {s.text(items[k])} ").removesuffix("."), 3 if len(items) == 9 else 1  # names may have blanks
     if by := re.match("(up|down|left|right) by one", where): to = k + dict(up=-wide, down=wide, left=-1, right=1)[by[1]]
     elif wide == 3: to = CELLS.index(where.removeprefix("to the "))
     else: to = dict(top=0, bottom=len(items)-1).get(where.split()[-1], int((re.search(r"\d", where) or "1")[0])-1)

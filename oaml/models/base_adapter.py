@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['IGNORED', 'get_default_device', 'keep_freed_memory', 'assistant_labels', 'turn_weights', 'label_html', 'keep_modes',
-           'BaseVLMAdapter', 'check_adapter', 'check_draws']
+           'BaseVLMAdapter', 'check_adapter', 'check_completions']
 
 # %% ../../nbs/10d_models.base_adapter.ipynb #32377626
 import copy
@@ -157,7 +157,7 @@ def check_adapter(
         _check_losses(adapter, batch, tolerance)
         _check_answers(adapter, asked)
         _check_saving(adapter, batch)
-        if type(adapter).draw is not VLMAdapter.draw: check_draws(adapter, asked)
+        if type(adapter).sample_completions is not VLMAdapter.sample_completions: check_completions(adapter, asked)
 
 def _check_losses(adapter: BaseVLMAdapter, batch: list[dict], tolerance: float=1e-4):
     "Losses are sums over supervised tokens, whatever is batched together."
@@ -203,8 +203,8 @@ def _check_saving(adapter: BaseVLMAdapter, batch: list[dict]):
     assert len(again.trainable_parameters()) == len(adapter.trainable_parameters()), "other weights are trainable now"
 
 # %% ../../nbs/10d_models.base_adapter.ipynb #9bfe379e
-def check_draws(
-    adapter: BaseVLMAdapter,  # what to check: it has `draw` and `log_probs`
+def check_completions(
+    adapter: BaseVLMAdapter,  # what to check: it has `sample_completions` and `log_probs`
     batch: list[dict],        # samples, each ending with the user's turn
     temperature: float=1.,    # above 0
     tolerance: float=1e-3,    # largest difference of a token's log-probability, nats
@@ -213,12 +213,12 @@ def check_draws(
 ) -> float:                   # the largest difference that was found
     "Hold drawing and learning to each other: the same ids have the same log-probabilities. Raises AssertionError."
     state = torch.get_rng_state()
-    drawn = adapter.draw(batch, n, temperature, 5, max_new_tokens)
+    completions = adapter.sample_completions(batch, n, temperature, 5, max_new_tokens)
     assert torch.equal(torch.get_rng_state(), state), "drawing changes others' random numbers"
-    assert drawn == adapter.draw(batch, n, temperature, 5, max_new_tokens), "the same seed draws other answers"
-    assert any(drawn != adapter.draw(batch, n, temperature, k, max_new_tokens) for k in range(4)), "all seeds draw the same answers"
-    flat = [d for answers in drawn for d in answers]
-    inputs = adapter.prepare_drawn([s for s in batch for _ in range(n)], flat)
+    assert completions == adapter.sample_completions(batch, n, temperature, 5, max_new_tokens), "the same seed draws other answers"
+    assert any(completions != adapter.sample_completions(batch, n, temperature, k, max_new_tokens) for k in range(4)), "all seeds draw the same answers"
+    flat = [d for answers in completions for d in answers]
+    inputs = adapter.prepare_completions([s for s in batch for _ in range(n)], flat)
     with adapter.evaluating(): log_probs, entropy = adapter.log_probs(inputs, temperature)
     gaps = [np.abs(row[:len(d.ids)].cpu().numpy() - d.log_probs).max() for row, d in zip(log_probs, flat)]
     assert max(gaps) <= tolerance, f"drawing and learning differ by {max(gaps):.2g} nats a token"

@@ -25,7 +25,7 @@ from transformers.processing_utils import ProcessorMixin
 from ..datasets.samples import chats_of, check_sampling, check_sample, load_image
 from .base_adapter import (
     IGNORED, BaseVLMAdapter, assistant_labels, get_default_device, label_html, turn_weights)
-from .interface import Drawn
+from .interface import Completion
 from .cards import CARD, check_folder, read_card, saved_folder, write_card
 from .registry import find_family
 from ..schemas.arguments import check_arguments
@@ -346,11 +346,12 @@ def _complete(self: QwenVLAdapter, samples: list[dict], max_new_tokens: int, tem
               seed: int=0) -> list[list[int]]:
     "The ids that follow each sample's chat."
     inputs = self._to_device(self._encode(samples, answered=False, side="left"))
-    drawn = dict(do_sample=True, temperature=temperature, top_p=1., top_k=0) if temperature else \
+    sampling = dict(do_sample=True, temperature=temperature, top_p=1., top_k=0) if temperature else \
         dict(do_sample=False, temperature=None, top_p=None, top_k=None)
     with self._generating(seed):
         ids = self.qwen.generate(
-            **inputs, **drawn, max_new_tokens=max_new_tokens, eos_token_id=self.stops, pad_token_id=self.tokenizer.pad_token_id)
+            **inputs, **sampling, max_new_tokens=max_new_tokens, suppress_tokens=self.placeholders, eos_token_id=self.stops,
+            pad_token_id=self.tokenizer.pad_token_id)
     return ids[:, inputs["input_ids"].shape[1]:].tolist()
 
 @patch
@@ -374,22 +375,20 @@ def hold_back(self: QwenVLAdapter,
 
 # %% ../../nbs/10e_models.qwen_vl.ipynb #dcc07965
 @patch
-def draw(self: QwenVLAdapter,
+def sample_completions(self: QwenVLAdapter,
     samples: list[dict],     # each ending with the user's turn
     n: int=1,                # answers to each
     temperature: float=1.,   # above 0; answers are drawn by softmax(logits/temperature)
     seed: int=0,             # sampling seed
     max_new_tokens: int=64,  # where an answer without end is cut
-) -> list[list[Drawn]]:      # for each sample its `n` answers
+) -> list[list[Completion]]: # for each sample its `n` answers
     "Answers as token ids, with the log-probabilities of the distribution that they were drawn from."
-    check_sampling(temperature, max_new_tokens)
-    if not temperature: raise ValueError("temperature: 0 draws nothing; use a number above 0")
-    if n < 1: raise ValueError(f"n: {n} answers are fewer than 1")
-    with self.evaluating(): return self._draw(samples, n, temperature, seed, max_new_tokens) if samples else []
+    check_sampling(temperature, max_new_tokens, n)
+    with self.evaluating(): return self._sample(samples, n, temperature, seed, max_new_tokens) if samples else []
 
 @patch
-def _draw(self: QwenVLAdapter, samples: list[dict], n: int, temperature: float, seed: int, most: int) -> list[list[Drawn]]:
-    "`draw` by transformers."
+def _sample(self: QwenVLAdapter, samples: list[dict], n: int, temperature: float, seed: int, most: int) -> list[list[Completion]]:
+    "`sample_completions` by transformers."
     inputs = self._to_device(self._encode(samples, answered=False, side="left"))
     with self._generating(seed):
         out = self.qwen.generate(
@@ -399,26 +398,26 @@ def _draw(self: QwenVLAdapter, samples: list[dict], n: int, temperature: float, 
     answers = out.sequences[:, inputs["input_ids"].shape[1]:]
     chances = torch.stack(out.scores, 1).float().log_softmax(-1).gather(-1, answers[..., None])[..., 0].cpu().numpy()
     prompts = [tuple(ids[m == 1].tolist()) for ids, m in zip(inputs["input_ids"], inputs["attention_mask"])]
-    flat = [self._drawn(prompts[k // n], ids, chances[k]) for k, ids in enumerate(answers.tolist())]
+    flat = [self._completion(prompts[k // n], ids, chances[k]) for k, ids in enumerate(answers.tolist())]
     return [flat[k:k+n] for k in range(0, len(flat), n)]
 
 @patch
-def _drawn(self: QwenVLAdapter, prompt: tuple[int, ...], ids: list[int], chances) -> Drawn:
+def _completion(self: QwenVLAdapter, prompt: tuple[int, ...], ids: list[int], chances) -> Completion:
     "One answer, up to the token that ends it."
     end = next((k + 1 for k, t in enumerate(ids) if t in self.stops), len(ids))
-    return Drawn(prompt, tuple(ids[:end]), chances[:end], self._answer(ids))
+    return Completion(prompt, tuple(ids[:end]), chances[:end], self._answer(ids))
 
 # %% ../../nbs/10e_models.qwen_vl.ipynb #029b5817
 @patch
-def prepare_drawn(self: QwenVLAdapter,
-    samples: list[dict],     # each ending with the user's turn
-    drawn: list[Drawn],      # an answer to each, of `draw`
-) -> dict[str, Tensor]:      # of prompts with answers behind them, `answer_ids` and `answer_mask` (answers, longest answer)
+def prepare_completions(self: QwenVLAdapter,
+    samples: list[dict],           # each ending with the user's turn
+    completions: list[Completion], # an answer to each, of `sample_completions`
+) -> dict[str, Tensor]:            # of prompts with answers behind them, `answer_ids` and `answer_mask` (answers, longest answer)
     "Tensors for `log_probs`. Raises ValueError where a sample encodes to another prompt than was answered."
     inputs = self._encode(samples, answered=False, side="left")
-    for i, (ids, mask, d) in enumerate(zip(inputs["input_ids"], inputs["attention_mask"], drawn, strict=True)):
+    for i, (ids, mask, d) in enumerate(zip(inputs["input_ids"], inputs["attention_mask"], completions, strict=True)):
         if tuple(ids[mask == 1].tolist()) != d.prompt: raise ValueError(f"batch[{i}]: encodes to another prompt than was answered")
-    answers = answer_tensors(drawn, self.tokenizer.pad_token_id)
+    answers = answer_tensors(completions, self.tokenizer.pad_token_id)
     ids, mask = answers["answer_ids"], answers["answer_mask"].to(inputs["attention_mask"].dtype)
     inputs["input_ids"] = torch.cat((inputs["input_ids"], ids), 1)
     inputs["attention_mask"] = torch.cat((inputs["attention_mask"], mask), 1)
@@ -426,18 +425,18 @@ def prepare_drawn(self: QwenVLAdapter,
     return self._to_device(inputs | answers)
 
 def answer_tensors(
-    drawn: list[Drawn], # answers
-    pad: int,           # id behind an answer's end
-) -> dict[str, Tensor]: # (answers, longest answer) each
+    completions: list[Completion], # answers
+    pad: int,                      # id behind an answer's end
+) -> dict[str, Tensor]:            # (answers, longest answer) each
     "`answer_ids`, padded on the right, and `answer_mask`, float32: where they are."
-    rows = [torch.tensor(d.ids) for d in drawn]
+    rows = [torch.tensor(d.ids) for d in completions]
     mask = torch.nn.utils.rnn.pad_sequence([torch.ones(len(r)) for r in rows], True)
     return dict(answer_ids=torch.nn.utils.rnn.pad_sequence(rows, True, pad), answer_mask=mask)
 
 # %% ../../nbs/10e_models.qwen_vl.ipynb #4d1bdee4
 @patch
 def log_probs(self: QwenVLAdapter,
-    inputs: dict[str, Tensor], # from `prepare_drawn`
+    inputs: dict[str, Tensor], # from `prepare_completions`
     temperature: float=1.,     # that the answers were drawn at
 ) -> tuple[Tensor, Tensor]:    # float32 (answers, longest answer) each; 0 behind an answer's end
     "Log-probabilities of the drawn ids, with gradient, and the entropy at each, without."
@@ -452,10 +451,10 @@ def log_probs(self: QwenVLAdapter,
     return place(chances.gather(-1, ids[keep][:, None])[:, 0]), place(entropy)
 
 @patch
-def _answer_states(self: QwenVLAdapter, inputs: dict[str, Tensor], drawn: dict[str, Tensor]) -> Tensor:
+def _answer_states(self: QwenVLAdapter, inputs: dict[str, Tensor], answers: dict[str, Tensor]) -> Tensor:
     "(drawn tokens, size) last states before each of the answers' tokens, answer by answer."
-    n = drawn["answer_ids"].shape[1]
-    return self.qwen.model(**inputs, use_cache=False).last_hidden_state[:, -n-1:-1][drawn["answer_mask"].bool()]
+    n = answers["answer_ids"].shape[1]
+    return self.qwen.model(**inputs, use_cache=False).last_hidden_state[:, -n-1:-1][answers["answer_mask"].bool()]
 
 @patch
 def _token_bias(self: QwenVLAdapter) -> Tensor:

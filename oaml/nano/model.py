@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from ..models.base_adapter import IGNORED
-from ..models.interface import Drawn
+from ..models.interface import Completion
 from ..models.qwen_vl import QwenVLAdapter, answer_tensors
 from ..models.registry import ModelFamily, register_models
 from .files import NANO_FILES, shipped_nano
@@ -76,10 +76,10 @@ def _complete(self: NanoAdapter, samples: list[dict], max_new_tokens: int, tempe
     return LightNano.of(self).complete(samples, max_new_tokens, temperature, seed)
 
 @patch
-def _draw(self: NanoAdapter, samples: list[dict], n: int, temperature: float, seed: int, most: int) -> list[list[Drawn]]:
-    "`draw`, on a processor by NumPy."
-    if not self.by_numpy: return QwenVLAdapter._draw(self, samples, n, temperature, seed, most)
-    return LightNano.of(self).draw(samples, n, temperature, seed, most)
+def _sample(self: NanoAdapter, samples: list[dict], n: int, temperature: float, seed: int, most: int) -> list[list[Completion]]:
+    "`sample_completions`, on a CPU by NumPy."
+    if not self.by_numpy: return QwenVLAdapter._sample(self, samples, n, temperature, seed, most)
+    return LightNano.of(self).sample_completions(samples, n, temperature, seed, most)
 
 @patch
 def snapshot(self: NanoAdapter) -> "LightNano|NanoAdapter":
@@ -163,10 +163,10 @@ def _packed_row(prompt: tuple[int, ...], answers: list[tuple[int, ...]]) -> dict
     return row
 
 # %% ../../nbs/11h_nano.model.ipynb #616bd03f
-def _packed(prompts: dict[tuple, list[Drawn]], pad: int) -> dict:
+def _packed(prompts: dict[tuple, list[Completion]], pad: int) -> dict:
     """A row for each prompt. `rows`: the columns of each row whose last states are wanted. `spots`: for each answer's tokens,
     the places of their columns among these."""
-    rows = [_packed_row(prompt, [d.ids for d in drawn]) for prompt, drawn in prompts.items()]
+    rows = [_packed_row(prompt, [d.ids for d in completions]) for prompt, completions in prompts.items()]
     asked = [sorted({column for spots in row["asked"] for column in spots}) for row in rows]
     width = max(map(len, asked))
     def place(r, columns): return [r*width + asked[r].index(c) for c in columns]
@@ -176,17 +176,17 @@ def _packed(prompts: dict[tuple, list[Drawn]], pad: int) -> dict:
                 spots=[[place(r, spots) for spots in row["asked"]] for r, row in enumerate(rows)])
 
 @patch
-def prepare_drawn(self: NanoAdapter,
-    samples: list[dict],     # each ending with the user's turn
-    drawn: list[Drawn],      # an answer to each, of `draw`
-) -> dict[str, Tensor]:      # equal prompts once, with all their answers behind them
+def prepare_completions(self: NanoAdapter,
+    samples: list[dict],           # each ending with the user's turn
+    completions: list[Completion], # an answer to each, of `sample_completions`
+) -> dict[str, Tensor]:            # equal prompts once, with all their answers behind them
     "Tensors for `log_probs`."
-    if self.is_lora: return QwenVLAdapter.prepare_drawn(self, samples, drawn)
-    prompts = {prompt: [d for d in drawn if d.prompt == prompt] for prompt in dict.fromkeys(d.prompt for d in drawn)}
+    if self.is_lora: return QwenVLAdapter.prepare_completions(self, samples, completions)
+    prompts = {prompt: [d for d in completions if d.prompt == prompt] for prompt in dict.fromkeys(d.prompt for d in completions)}
     rows = _packed(prompts, self.tokenizer.pad_token_id)
     order = {prompt: iter(spots) for prompt, spots in zip(prompts, rows.pop("spots"))}
-    spots = torch.tensor([spot for d in drawn for spot in next(order[d.prompt])])
-    return self._to_device(dict(rows, **answer_tensors(drawn, self.tokenizer.pad_token_id), answer_spots=spots))
+    spots = torch.tensor([spot for d in completions for spot in next(order[d.prompt])])
+    return self._to_device(dict(rows, **answer_tensors(completions, self.tokenizer.pad_token_id), answer_spots=spots))
 
 # %% ../../nbs/11h_nano.model.ipynb #24490391
 @patch

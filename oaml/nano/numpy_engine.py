@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['MAX_DRAFT', 'Pick', 'TOGETHER', 'HEAT_CELLS', 'MAX_PROMPTS', 'rms_norm', 'silu', 'rotate', 'attention',
-           'PromptLookup', 'Generation', 'LightNano', 'is_light', 'draw_tokens']
+           'PromptLookup', 'Generation', 'LightNano', 'is_light', 'sample_tokens']
 
 # %% ../../nbs/11g_nano.numpy_engine.ipynb #5772028d
 import re
@@ -22,7 +22,7 @@ from tokenizers import Tokenizer
 
 from ..datasets.samples import check_sampling, check_sample, load_image
 from ..models.cards import check_folder, read_card, read_json_file
-from ..models.interface import Drawn
+from ..models.interface import Completion
 from .files import NANO_FILES, load_arrays
 from .screens import LineReader, chat_text, fill_images
 
@@ -248,7 +248,7 @@ def _append(self: LightNano, generation: Generation, ids: list[int], log_probs: 
     "`ids` as the answer's next tokens, up to the one that ends it."
     g = generation
     g.answer, g.log_probs = g.answer + ids, g.log_probs + log_probs
-    end = next((k + 1 for k, i in enumerate(g.answer) if i in self.stops), most)
+    end = next((k + 1 for k, i in enumerate(g.answer[:most]) if i in self.stops), most)
     g.going_on = len(g.answer) < end
     del g.answer[end:], g.log_probs[end:]
     return g
@@ -276,6 +276,29 @@ def _draft(self: LightNano) -> PromptLookup:
     if "_lookup" not in self.__dict__: self._lookup = PromptLookup(self.tokenizer)
     return self._lookup
 
+# %% ../../nbs/11g_nano.numpy_engine.ipynb #144753be
+def sample_tokens(
+    logits: np.ndarray,   # (tokens, vocabulary)
+    rngs: list[np.random.Generator], # one for each row
+    temperature: float,   # above 0
+) -> tuple[list[int], list[float]]: # a token for each row, and its log-probability
+    "Draws from the softmax of `logits` over `temperature`: with Gumbel's noise the largest is one."
+    scaled = logits / np.float32(temperature)
+    ids = (scaled + [rng.gumbel(size=scaled.shape[1]) for rng in rngs]).argmax(-1)
+    top = scaled.max(-1)
+    total = top + np.log(np.exp(scaled - top[:, None]).sum(-1))
+    return ids.tolist(), (scaled[np.arange(len(ids)), ids] - total).tolist()
+
+# %% ../../nbs/11g_nano.numpy_engine.ipynb #7be20c94
+@patch
+def _picker(self: LightNano, temperature: float, rng: np.random.Generator|None=None) -> Pick:
+    "The likeliest tokens, or sampled ones, by `rng` or each answer's own; none that stands for an image: no model could read that answer."
+    def pick(logits, owners):
+        logits[:, self.placeholders] = -np.inf
+        if not temperature: return logits.argmax(-1).tolist(), [0.]*len(logits)
+        return sample_tokens(logits, [rng or owner.rng for owner in owners], temperature)
+    return pick
+
 # %% ../../nbs/11g_nano.numpy_engine.ipynb #a173734a
 TOGETHER = 8 # chats
 
@@ -297,10 +320,7 @@ def complete(self: LightNano,
 @patch
 def _answers(self: LightNano, samples: dict[int, dict], most: int, temperature: float, seed: int) -> list[list[int]]:
     "`complete` for some samples of a batch, by their places in it."
-    rng = np.random.default_rng([seed, *samples])
-    def pick(logits, owners):  # with Gumbel's noise the largest is a draw
-        noisy = logits + temperature*rng.gumbel(size=logits.shape) if temperature else logits
-        return noisy.argmax(-1).tolist(), [0.]*len(logits)
+    pick = self._picker(temperature, np.random.default_rng([seed, *samples]))
     generations = [self._begin(self._prompt_ids(s, f"batch[{k}]"), most, pick) for k, s in samples.items()]
     while going_on := [g for g in generations if g.going_on]: self._go_on(going_on, most, pick)
     return [g.answer for g in generations]
@@ -370,19 +390,6 @@ def scored_answer(self: LightNano,
     across, down = (_in_cells(probabilities[at[-1] + k][numbers]) for k in (0, 2))
     return self._with_text(ids, probabilities), [[float(f"{p:.2g}") for p in row] for row in np.outer(down, across)]
 
-# %% ../../nbs/11g_nano.numpy_engine.ipynb #144753be
-def draw_tokens(
-    logits: np.ndarray,   # (tokens, vocabulary)
-    rngs: list[np.random.Generator], # one for each row
-    temperature: float,   # above 0
-) -> tuple[list[int], list[float]]: # a token for each row, and its log-probability
-    "Draws from the softmax of `logits` over `temperature`: with Gumbel's noise the largest is one."
-    scaled = logits / np.float32(temperature)
-    ids = (scaled + [rng.gumbel(size=scaled.shape[1]) for rng in rngs]).argmax(-1)
-    top = scaled.max(-1)
-    total = top + np.log(np.exp(scaled - top[:, None]).sum(-1))
-    return ids.tolist(), (scaled[np.arange(len(ids)), ids] - total).tolist()
-
 # %% ../../nbs/11g_nano.numpy_engine.ipynb #54246952
 MAX_PROMPTS = 48 # chats whose keys and values are remembered, about 5 MB each
 
@@ -397,26 +404,22 @@ def _remembered_prompt(self: LightNano, sample: dict, where: str, most: int) -> 
     return self.prompts[key]
 
 @patch
-def draw(self: LightNano,
+def sample_completions(self: LightNano,
     samples: list[dict],     # each ending with the user's turn; equal ones are read once
     n: int=1,                # answers to each
     temperature: float=1.,   # above 0; answers are drawn from the probabilities to the power of its inverse
     seed: int=0,             # sampling seed
     max_new_tokens: int=64,  # where an answer without end is cut
-) -> list[list[Drawn]]:      # for each sample its `n` answers
+) -> list[list[Completion]]: # for each sample its `n` answers
     "Answers as token ids, with the log-probabilities of the distribution that they were drawn from."
-    check_sampling(temperature, max_new_tokens)
-    if not temperature: raise ValueError("temperature: 0 draws nothing; use a number above 0")
-    wanted, drawn = [(k, j) for k in range(len(samples)) for j in range(n)], []
-    def pick(logits, owners):
-        logits[:, self.placeholders] = -np.inf  # no model could read an answer with these
-        return draw_tokens(logits, [g.rng for g in owners], temperature)
+    check_sampling(temperature, max_new_tokens, n)
+    wanted, completions, pick = [(k, j) for k in range(len(samples)) for j in range(n)], [], self._picker(temperature)
     for some in (wanted[i:i+TOGETHER] for i in range(0, len(wanted), TOGETHER)):
         generations = [self._copy(*self._remembered_prompt(samples[k], f"batch[{k}]", max_new_tokens),
                                   np.random.default_rng([seed, k, j]), max_new_tokens, pick) for k, j in some]
         while going_on := [g for g in generations if g.going_on]: self._go_on(going_on, max_new_tokens, pick)
-        drawn += [Drawn(tuple(g.prompt), tuple(g.answer), np.float32(g.log_probs), self._text(g.answer)) for g in generations]
-    return [drawn[i:i+n] for i in range(0, len(drawn), n)]
+        completions += [Completion(tuple(g.prompt), tuple(g.answer), np.float32(g.log_probs), self._text(g.answer)) for g in generations]
+    return [completions[i:i+n] for i in range(0, len(completions), n)]
 
 @patch
 def _copy(self: LightNano, prompt: Generation, logits: np.ndarray, rng: np.random.Generator, most: int, pick: Pick) -> Generation:

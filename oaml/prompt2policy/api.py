@@ -482,13 +482,10 @@ def reward_templates(self: P2PService) -> list[RewardTemplateInfo]:
 @patch
 def resources(self: P2PService) -> ResourceStatusResponse:
     "What this machine has, and how busy it is."
-    page = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
-    pages = {k: os.sysconf(k)*page if page and k in os.sysconf_names else 0 for k in ("SC_PHYS_PAGES", "SC_AVPHYS_PAGES")}
-    about = Path("/proc/meminfo")
-    available = next((int(l.split()[1])*1024 for l in about.read_text().splitlines() if l.startswith("MemAvailable:")), 0) if about.exists() else 0
+    import psutil  # of the extra `serve`
+    memory = psutil.virtual_memory()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return ResourceStatusResponse(cpu_count=cores, cpu_load=os.getloadavg()[0] if hasattr(os, "getloadavg") else 0., memory_total=pages["SC_PHYS_PAGES"],
-        memory_free=available or pages["SC_AVPHYS_PAGES"], gpus=_gpu_names(), running_sessions=sum(s.is_locked() for s in list_records(self.runs_dir)))
+    return ResourceStatusResponse(cpu_count=cores, cpu_load=psutil.getloadavg()[0], memory_total=memory.total, memory_free=memory.available, gpus=_gpu_names(), running_sessions=sum(s.is_locked() for s in list_records(self.runs_dir)))
 
 def _gpu_names() -> list[str]:
     if not shutil.which("nvidia-smi"): return []

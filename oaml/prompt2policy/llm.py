@@ -27,6 +27,7 @@ import yaml
 from fastcore.basics import camel2snake, patch
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from ..config import ConfigLoader
 from ..datasets.prompts import PromptFormat
 from ..ingest.store import write_atomic
 from ..models.api_adapter import ApiVLMAdapter, Usage
@@ -204,8 +205,8 @@ class ScriptedLLM:
         path: str|Path, # YAML: written_by, answers: {name or pattern: {tool: {field: value}} or text}
     ):
         self.path, self.model = Path(path), Path(path).name
-        try: content = yaml.safe_load(self.path.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as e: raise ValueError(f"scripted answers: cannot read {path}: {e}") from None
+        try: content = yaml.load(self.path.read_text(encoding="utf-8"), ConfigLoader)
+        except (OSError, ValueError, yaml.YAMLError) as e: raise ValueError(f"scripted answers: cannot read {path}: {e}") from None
         if not isinstance(content, dict) or not isinstance(content.get("answers"), dict) or not content.get("written_by"):
             raise ValueError(f"{path}: scripted answers say written_by (by whom, by hand) and answers (by the calls' names)")
         self.answers = content["answers"]

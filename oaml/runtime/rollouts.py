@@ -27,7 +27,7 @@ from ..apps.catalog import load_app
 from ..datasets.prompts import PromptFormat, prompt_messages
 from ..devices.app_device import AppDevice
 from ..devices.episode import EpisodeDriver
-from ..models.interface import Drawn
+from ..models.interface import Completion
 from ..schemas.actions import parse_response
 from ..schemas.sessions import Action, to_dict
 from ..training.grpo import Experience, TaskAndContent, TaskStatus, group_advantages
@@ -71,7 +71,7 @@ class RolloutStep:
     "One act of a rollout, and all that learning needs of it."
     image: np.ndarray    # the screen, uint8 (height, width, 3)
     messages: list[dict] # what was asked
-    drawn: Drawn         # the answer
+    completion: Completion         # the answer
     action: Action       # what it means; `failed` if it is none
     anchor: str          # of the screen and the goal, 16 hex digits
 
@@ -139,13 +139,13 @@ class LiveRollout:
 
     def answer(self,
         asked: dict,    # from `question`
-        drawn: Drawn,   # the answer to it
+        completion: Completion,   # the answer to it
         fmt: PromptFormat, # of the policy
         repeats: int,   # times that one screen may be seen
     ):
         "Carry out an answer, and see whether the rollout is over."
-        r, image, (action, _) = self.rollout, asked["images"][0], parse_response(drawn.text, fmt.dsl_version)
-        r.steps.append(RolloutStep(image, asked["messages"], drawn, action, screen_anchor(image, r.goal)))
+        r, image, (action, _) = self.rollout, asked["images"][0], parse_response(completion.text, fmt.dsl_version)
+        r.steps.append(RolloutStep(image, asked["messages"], completion, action, screen_anchor(image, r.goal)))
         self.visits[r.steps[-1].anchor] += 1
         self.driver.act(action)
         r.success, r.reached = self.driver.success, self.driver.reached
@@ -161,7 +161,7 @@ def success_reward(
     return float(rollout.success)
 
 def play_groups(
-    actor,                         # has `draw`: an adapter, its snapshot, or a `LightNano`
+    actor,                         # has `sample_completions`: an adapter, its snapshot, or a `LightNano`
     starts: Sequence[Start],       # a group for each
     fmt: PromptFormat=PromptFormat(), # of the policy
     rules: PlayRules=PlayRules(),  # how
@@ -182,8 +182,8 @@ def play_groups(
     for k in count():
         if not (live := [r for r in live if not r.rollout.why]): break
         asked = [r.question(fmt) for r in live]
-        drawn = actor.draw(asked, 1, rules.temperature, (seed*1_009 + k) % 2**31, rules.max_new_tokens)
-        for r, question, (answer,) in zip(live, asked, drawn): r.answer(question, answer, fmt, rules.repeats)
+        completions = actor.sample_completions(asked, 1, rules.temperature, (seed*1_009 + k) % 2**31, rules.max_new_tokens)
+        for r, question, (answer,) in zip(live, asked, completions): r.answer(question, answer, fmt, rules.repeats)
     for r in (r for g in groups for r in g.rollouts): r.reward = _paid(reward, r)
     return groups
 
@@ -230,7 +230,7 @@ def group_experiences(
 ) -> list[Experience]:     # those whose advantage is not 0
     "What is to be learnt from a group."
     whole, here = rollout_advantages(group, std), screen_advantages(group, discount, std)
-    found = [Experience(dict(images=[s.image], messages=s.messages), s.drawn, whole[i] + step_weight*here[i][k], r.version,
+    found = [Experience(dict(images=[s.image], messages=s.messages), s.completion, whole[i] + step_weight*here[i][k], r.version,
                         r.start.seed, k, r.reward)
              for i, r in enumerate(group.rollouts) for k, s in enumerate(r.steps)]
     return [x for x in found if x.advantage]
@@ -244,7 +244,7 @@ def group_tasks(
 ) -> list[TaskAndContent]:
     "A group's answers as AgentCPM-GUI's trainer has them."
     def task(x):
-        data = dict(id=x.id, prompt=x.sample["messages"], completion_ids=list(x.drawn.ids), advantage=x.advantage,
+        data = dict(id=x.id, prompt=x.sample["messages"], completion_ids=list(x.completion.ids), advantage=x.advantage,
                     reward=x.reward, step_id=x.step_id)
         return TaskAndContent(data, TaskStatus(x.id, score=x.reward, advantage=x.advantage))
     return [task(x) for x in group_experiences(group, step_weight, discount, std)]
@@ -370,8 +370,8 @@ def pack_groups(
     "Groups as text and pictures."
     screens, questions = {}, {}
     def step(s):
-        asked = json.dumps([screens.setdefault(_png(s.image), len(screens)), s.messages, s.drawn.prompt])
-        return [questions.setdefault(asked, len(questions)), s.drawn.ids, s.drawn.log_probs.tolist(), s.drawn.text,
+        asked = json.dumps([screens.setdefault(_png(s.image), len(screens)), s.messages, s.completion.prompt])
+        return [questions.setdefault(asked, len(questions)), s.completion.ids, s.completion.log_probs.tolist(), s.completion.text,
                 to_dict(s.action), s.anchor]
     def rollout(r):
         return dict(start=start_to_json(r.start), goal=r.goal, version=r.version, steps=[step(s) for s in r.steps], reward=r.reward,
@@ -393,7 +393,7 @@ def unpack_groups(
     asked = [(images[k], messages, tuple(prompt)) for k, messages, prompt in packed["questions"]]
     def step(q, ids, log_probs, words, action, anchor):
         image, messages, prompt = asked[q]
-        return RolloutStep(image, messages, Drawn(prompt, tuple(ids), np.float32(log_probs), words), Action(**action), anchor)
+        return RolloutStep(image, messages, Completion(prompt, tuple(ids), np.float32(log_probs), words), Action(**action), anchor)
     def rollout(start, steps, **rest):
         return Rollout(start_from_json(start), steps=[step(*s) for s in steps], **rest)
     return [RolloutGroup([rollout(**r) for r in rows]) for rows in packed["groups"]]
@@ -446,7 +446,7 @@ def starts_now(self: RolloutSource) -> list[Start]:
 
 @patch
 def play_round(self: RolloutSource,
-    actor,        # has `draw`
+    actor,        # has `sample_completions`
     version: int, # of its weights
 ) -> list[RolloutGroup]: # as they were played
     "Play one round of groups, and put the mixed ones into the queue."
@@ -481,7 +481,7 @@ def drop_stale(self: RolloutSource,
 
 @patch
 def next_groups(self: RolloutSource,
-    actor,        # has `draw`
+    actor,        # has `sample_completions`
     version: int, # of its weights, which are those that learn
 ) -> list[RolloutGroup]: # mixed ones, `rules.groups_per_update` at most
     "Groups for the next update. Raises RuntimeError if round after round all groups are uniform."
@@ -543,13 +543,13 @@ class ChainLink:
     "An answer at one step of a recorded episode."
     id: int                   # of the record
     step_id: int              # of it in its episode
-    drawn: Drawn              # the answer
+    completion: Completion              # the answer
     score: float              # its reward
     advantage: float          # in its group
     earlier: tuple[tuple[int, str], ...] # the model's own answers at earlier steps, by the records' ids
 
 def play_chain(
-    actor,                                     # has `draw`
+    actor,                                     # has `sample_completions`
     record_at: Callable[[int, dict[int, str]], dict], # id, own answers by id -> a record: step_id, next_id and what follows needs
     id: int,                                   # of the first step
     ask: Callable[[dict], dict],               # a record -> a sample
@@ -567,12 +567,12 @@ def play_chain(
         further = []
         for at, earlier in paths:
             record = record_at(at, dict(earlier))
-            drawn = actor.draw([ask(record)], rules.group_size, rules.temperature, (seed*1_009 + k) % 2**31, rules.max_new_tokens)[0]
-            scores = [float(score(d.text, record)) for d in drawn]
+            completions = actor.sample_completions([ask(record)], rules.group_size, rules.temperature, (seed*1_009 + k) % 2**31, rules.max_new_tokens)[0]
+            scores = [float(score(d.text, record)) for d in completions]
             advantages = group_advantages(torch.tensor(scores), std).tolist()
-            links += [ChainLink(at, record["step_id"], d, s, a, earlier) for d, s, a in zip(drawn, scores, advantages)]
-            best = sorted(range(len(drawn)), key=lambda i: -advantages[i])
-            further += [(advantages[i], (record["next_id"], (*earlier, (at, drawn[i].text)))) for i in best
+            links += [ChainLink(at, record["step_id"], d, s, a, earlier) for d, s, a in zip(completions, scores, advantages)]
+            best = sorted(range(len(completions)), key=lambda i: -advantages[i])
+            further += [(advantages[i], (record["next_id"], (*earlier, (at, completions[i].text)))) for i in best
                         if record["next_id"] is not None and scores[i] >= good]
             k += 1
         ordered = [path for _, path in sorted(further, key=lambda x: -x[0])]

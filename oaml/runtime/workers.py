@@ -91,7 +91,7 @@ def _work(self: WorkedSource, k: int):
             self.ready.notify_all()
 
 def own_actor(
-    actor,  # has `draw`
+    actor,  # has `sample_completions`
 ):          # of the same weights
     "The same actor with a memory of its own: threads must not share one."
     own = copy.copy(actor)
@@ -127,7 +127,7 @@ def _why_none(self: WorkedSource, began: float, rounds: int, before: Counter) ->
 
 @patch
 def next_groups(self: WorkedSource,
-    actor,        # has `draw`; stays as it is when the learner goes on
+    actor,        # has `sample_completions`; stays as it is when the learner goes on
     version: int, # of its weights, which are those that learn
 ) -> list[RolloutGroup]: # mixed ones, `rules.groups_per_update` at most; fewer after `rules.patience` rounds
     "Groups for the next update. Raises RuntimeError that says why there are none."
@@ -187,7 +187,7 @@ class RolloutServer:
         self.source, self.weights, self.stopped, self.refused = source, weights, threading.Event(), Counter()
         self.context = zmq.Context()
         self.socket = self.context.socket(zmq.REP)
-        self.socket.linger, self.guard = 0, None
+        self.socket.linger, self.socket.ipv6, self.guard = 0, "[" in address, None
         if key: self._lock(key)
         try: self.socket.bind(address)
         except zmq.ZMQError as e:
@@ -322,7 +322,7 @@ class EngineSource(RolloutSource):
     ):
         super().__init__(*args, **kwargs)
         self.engine, self.weights, self.play_start, self.deadline = engine, weights, play_start, deadline
-        self.sent = None, b""  # actor, its weights
+        self.sent = None, None, b""  # actor, version, weights
 
 @patch
 def play_round(self: EngineSource,
@@ -330,13 +330,16 @@ def play_round(self: EngineSource,
     version: int, # of them
 ) -> list[RolloutGroup]: # as they were played
     "Play one round of groups. Raises RuntimeError for a call that fails, and for one that is late."
-    if self.sent[0] is not actor: self.sent = actor, self.weights(actor)
+    if self.sent[0] is not actor or self.sent[1] != version: self.sent = actor, version, self.weights(actor)
     starts = self.starts_now()
     seeds, late = self.rng.integers(2**31, size=len(starts)).tolist(), time.monotonic() + self.deadline
-    calls = [self.engine.submit(self.play_start, self.sent[1], version, start_to_json(s), self.limit(s), seed)
+    calls = [self.engine.submit(self.play_start, self.sent[2], version, start_to_json(s), self.limit(s), seed)
              for s, seed in zip(starts, seeds)]
     try: packed = [call.result(max(0., late - time.monotonic())) for call in calls]
-    except TimeoutError as e: raise RuntimeError(f"the engine's round was not played in {self.deadline:g} s; raise rft.deadline, or lower rft.groups_at_once") from e
+    except Exception as e:
+        if isinstance(e, TimeoutError) and time.monotonic() >= late:
+            raise RuntimeError(f"the engine's round was not played in {self.deadline:g} s; raise rft.deadline, or lower rft.groups_at_once") from e
+        raise RuntimeError(f"the engine's round failed: {e!r}") from e
     finally:
         for call in calls: call.cancel()
     groups = [g for text, screens in packed for g in unpack_groups(text, screens)]

@@ -150,7 +150,9 @@ def _json5_answer(text: str) -> dict|DialectError:
     try: fields = _plain_json(text) or _need_json5().loads(text, allow_duplicate_keys=False)
     except RecursionError: return DialectError("cannot be read: it is nested too deep")
     except ValueError as e: return DialectError(str(e).replace("<string>:", "line ")[:200] or "cannot be read")
-    return AgentCPMFieldError(why) if (why := agentcpm_problem(fields, compat=True)) else fields
+    try: why = agentcpm_problem(fields, compat=True)
+    except ValueError: why = "a number has thousands of digits"  # more than Python writes out
+    return AgentCPMFieldError(why) if why else fields
 
 # %% ../../nbs/00f_schemas.agentcpm.ipynb #970a0ec7
 def read_json5_answer(

@@ -16,7 +16,7 @@ import json
 import math
 import textwrap
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from fastcore.basics import patch
@@ -140,14 +140,18 @@ def from_web_key(
     key: str, # "Control+Shift+t", "ArrowLeft", "a"
 ) -> Action:  # a key_press; text for a character alone
     "The act of pressing a browser's key. Raises DialectError for a name that no key has."
+    return _key_act(key, _FROM_WEB, _MODIFIER_OF, "browser")
+
+def _key_act(key: str, names: dict[str, str], modifiers: dict[str, str], machine: str, fold: Callable[[str], str]=str) -> Action:
+    "The act of pressing a key, by the names of a machine's keys and modifiers, which are looked up as `fold` has them."
     mods, last = split_chord(key)
-    if unknown := next((m for m in mods if m not in _MODIFIER_OF), None):
-        raise DialectError(f"key: {unknown!r} in {key!r} is none of {', '.join(_MODIFIER_OF)}")
-    name, modifiers = _FROM_WEB.get(last, last), {_MODIFIER_OF[m] for m in mods}
-    if not mods and len(name) == 1: return Action("type", text=name)
-    chord = "+".join([m for m in MODIFIERS if m in modifiers] +  [name.lower() if len(name) == 1 else name])
+    if unknown := next((m for m in mods if fold(m) not in modifiers), None):
+        raise DialectError(f"key: {unknown!r} in {key!r} is none of {', '.join(modifiers)}")
+    name, held = names.get(fold(last), last), {modifiers[fold(m)] for m in mods}
+    if not held and len(name) == 1: return Action("type", text=name)
+    chord = "+".join([m for m in MODIFIERS if m in held] + [name.lower() if len(name) == 1 else name])
     if chord in DEVICE_BUTTONS or (why := key_problem(chord)):
-        raise DialectError(f"key: {key!r}: " + ("a browser has no such key" if chord in DEVICE_BUTTONS else why))
+        raise DialectError(f"key: {key!r}: " + (f"a {machine} has no such key" if chord in DEVICE_BUTTONS else why))
     return Action("key_press", key=chord)
 
 # %% ../../nbs/00c_schemas.dialects.ipynb #f10f8a2d
@@ -476,15 +480,7 @@ def from_desktop_key(
     key: str, # "Return", "ctrl+s", "CTRL+A", "Page_Down"
 ) -> Action:  # a key_press; text for a character alone
     "The act of pressing a key under X11's or OpenAI's name. Raises DialectError for a name that no key has."
-    mods, last = split_chord(key)
-    if unknown := next((m for m in mods if m.lower() not in _MODIFIER_NAMES), None):
-        raise DialectError(f"key: {unknown!r} in {key!r} is none of {', '.join(_MODIFIER_NAMES)}")
-    name, modifiers = _KEY_NAMES.get(last.lower(), last), {_MODIFIER_NAMES[m.lower()] for m in mods}
-    if not modifiers and len(name) == 1: return Action("type", text=name)
-    chord = "+".join([m for m in MODIFIERS if m in modifiers] +  [name.lower() if len(name) == 1 else name])
-    if chord in DEVICE_BUTTONS or (why := key_problem(chord)):
-        raise DialectError(f"key: {key!r}: " + ("a desktop has no such key" if chord in DEVICE_BUTTONS else why))
-    return Action("key_press", key=chord)
+    return _key_act(key, _KEY_NAMES, _MODIFIER_NAMES, "desktop", str.lower)
 
 # %% ../../nbs/00c_schemas.dialects.ipynb #47453cfe
 def to_desktop_keys(
@@ -637,7 +633,7 @@ class OpenAIComputer(JsonLines):
             case "drag": return _quoted(dict(type="drag", path=[px("x", "y"), {k[0]: v for k, v in px("x2", "y2").items()}]))
             case "scroll": return _quoted(dict(type="scroll") | px("x", "y", "dx", "dy"))
             case "type": return _quoted(dict(type="type", text=action.text))
-            case "key_press": return _quoted(dict(type="keypress", keys=[k.upper() for k in to_desktop_keys(action.key)]))
+            case "key_press": return _quoted(dict(type="keypress", keys=[k.upper() if k.upper().lower() == k.lower() else k for k in to_desktop_keys(action.key)]))
         return _quoted(dict(type="wait"))
 
     def _acts(self, fields, size):

@@ -6,8 +6,8 @@
 __all__ = ['SCHEMA_VERSION', 'MAX_PROBLEMS', 'FRACTION', 'SHIFT', 'MAX_META_DEPTH', 'Number', 'Fraction', 'Shift', 'Text', 'Name',
            'Flag', 'Meta', 'MODIFIERS', 'KEYS', 'DEVICE_BUTTONS', 'ActionType', 'ACTION_TYPES', 'ACTION_FIELDS',
            'SchemaError', 'nearest', 'plain_errors', 'split_chord', 'key_problem', 'text_problem', 'Action',
-           'scroll_direction', 'Observation', 'Target', 'Step', 'Episode', 'Session', 'to_json', 'to_dict',
-           'unique_keys', 'from_json', 'from_dict', 'json_schema']
+           'scroll_direction', 'opaque_rgb', 'Observation', 'Target', 'Step', 'Episode', 'Session', 'to_json',
+           'to_dict', 'unique_keys', 'from_json', 'from_dict', 'json_schema']
 
 # %% ../../nbs/00a_schemas.sessions.ipynb #13ba18b3
 import difflib
@@ -277,6 +277,18 @@ def scroll_direction(
 # %% ../../nbs/00a_schemas.sessions.ipynb #e16cee4b
 _PLAIN = ConfigDict(extra="forbid", validate_assignment=True)
 
+def opaque_rgb(
+    image: Image.Image, # in any mode
+    where: str="",      # how errors name it
+) -> Image.Image:       # perhaps itself
+    "The image in RGB. Raises ValueError for one that loses something by that: transparent pixels, or 16 bits a color."
+    if image.mode == "RGB": return image
+    named = where and f"{where}: "
+    if image.mode in ("I", "F") or image.mode.startswith("I;"): raise ValueError(f"{named}has pixels of mode {image.mode}; save it with 8 bits a color")
+    if image.has_transparency_data and image.convert("RGBA").getchannel("A").getextrema()[0] < 255:
+        raise ValueError(f"{named}has transparent pixels; put it on a background first (PIL.Image.alpha_composite)")
+    return image.convert("RGB")
+
 @plain_errors
 @dataclass(config=_PLAIN)
 class Observation:
@@ -288,7 +300,7 @@ class Observation:
         "The screenshot in RGB. FileNotFoundError or ValueError naming the file if it is missing or broken."
         if self.image_path is None: raise ValueError("image_path: this observation has no screenshot")
         try:
-            with Image.open(self.image_path) as im: return im.convert("RGB")
+            with Image.open(self.image_path) as im: return opaque_rgb(im).copy()  # read before the file is closed
         except FileNotFoundError: raise FileNotFoundError(f"{self.image_path}: there is no such screenshot") from None
         except Exception as e: raise ValueError(f"{self.image_path}: cannot be read as an image ({e})") from e
 

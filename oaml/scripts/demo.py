@@ -18,7 +18,7 @@ from ..apps.app import split_seeds
 from ..apps.catalog import HELD_OUT_APP, load_app
 from ..devices.app_device import SCREEN_SIZE
 from ..evals.closed_loop import run_episodes, save_outcomes
-from ..evals.suites import TOTALS, Suite, app_suite, evaluate_suite, load_agent, load_suite, total_rows
+from ..evals.suites import TOTALS, Suite, agent_name, app_suite, evaluate_suite, load_agent, load_suite, total_rows
 from ..ingest.synthetic import generate_synthetic_sessions
 from .eval_policy import named_outcomes, outcomes_path, write_results
 from .inspect import episodes_page
@@ -83,7 +83,9 @@ def training_rate(
         short = config.model_dump() | dict(output_dir=folder)
         short["training"] |= dict(max_steps=steps)
         short["logging"] |= dict(logging_steps=1)
-        rows = [r for r in train(TrainingConfig.model_validate(short), progress=False).rows if "loss" in r]
+        result = train(TrainingConfig.model_validate(short), progress=False)
+        if result.status != "finished": raise KeyboardInterrupt("stopped; the same command begins again")
+        rows = [r for r in result.rows if "loss" in r]
     first, last = rows[1], rows[-1]  # not the median step: one with long texts takes three times as long as one with short ones
     return (last["samples"] - first["samples"])/(last["seconds"] - first["seconds"])
 
@@ -154,6 +156,8 @@ def demo(
         if n < 1: raise ValueError(f"{name}: {n} is fewer than 1")
     families, say, times = load_app(app).families, print if progress else (lambda *a: None), {}
     out = Path(out or (f"runs/demo-{app.replace(':', '-')}" if app != HELD_OUT_APP else "runs/demo"))
+    if (name := agent_name(out/"agent")) in DEMO_AGENTS:
+        raise ValueError(f"out: the trained agent would be called {name!r}, as one that it is compared with; choose another folder")
     if shown and not (out/"known.html").exists():
         with _Timed("what nano does already, where it was trained", times, say): count = show_known(out, shown)
         say(f"  It finished {count}: {(out/'known.html').resolve()}")

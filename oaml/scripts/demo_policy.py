@@ -86,9 +86,9 @@ class FittedScreen:
         across, down = (n/(size*self.scale) for n, size in zip(self.image.shape[1::-1], self.original))
         places = dict(x=across, y=down, x2=across, y2=down, dx=across, dy=down)
         moved = {k: v*share for k, share in places.items() if (v := getattr(action, k)) is not None}
-        if any(moved.get(k, 0) > 1 for k in ("x", "y", "x2", "y2")):
+        if any(moved.get(k, 0) > 1 + 1e-9 for k in ("x", "y", "x2", "y2")):  # rounding
             return Action("failed", raw=dict(text=repr(action), reason="points beside the screenshot, at its padding"))
-        return replace(action, **moved | {k: max(-1., min(1., moved[k])) for k in ("dx", "dy") if k in moved})
+        return replace(action, **{k: max(-1., min(1., v)) for k, v in moved.items()})
 
 def fit_screen(
     image: Image.Image,          # a screenshot

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['outcome_track', 'episode_ending', 'find_episodes', 'load_tracks', 'load_table', 'parse_steps', 'inspect_page',
-           'episodes_page', 'AppPlay', 'keep_episode', 'open_inspector']
+           'episodes_page', 'AppPlay', 'session_name', 'keep_episode', 'open_inspector']
 
 # %% ../../nbs/18n_scripts.inspect.ipynb #c94de4cb
 import os
@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,7 @@ from ..evals.closed_loop import Outcome, beside_oracle, load_outcomes
 from ..evals.trajectory_matching import matches
 from ..ingest.store import load_session, load_sessions, save_sessions, sha256, write_atomic
 from ..runtime.policy import same_act
+from .eval_policy import outcomes_path
 from ..schemas.sessions import Action, Episode, Observation, Session, Step
 from ..viz.page import save_page
 from ..viz.tracks import StepNotes, Track, TrackTable, cut_tracks, session_tracks
@@ -99,7 +101,8 @@ def find_episodes(
                          f"--out {path/'results.json'}` leaves beside its results")
     if path.suffix == ".jsonl": return path
     if path.suffix == ".json" and path.parent.name == "sessions": return path
-    beside = [path.with_suffix(".outcomes.jsonl"), path.with_name("results.outcomes.jsonl")]
+    own = path.with_suffix("") if path.suffix in (".json", ".html") else path
+    beside = [outcomes_path(own), path.with_name("results.outcomes.jsonl")]
     if there := next((p for p in beside if p.exists()), None): return there
     raise ValueError(f"{path}: no episodes lie beside it ({beside[0].name}); evaluate again with this oaml")
 
@@ -129,7 +132,9 @@ def load_table(
         mine = load_tracks(path, screens, start, stop)
         if not mine: raise ValueError(f"steps: {path} has no step from {start} on")
         name = Path(path).stem if Path(path).is_file() else Path(path).resolve().name
-        tracks += [replace(t, run=t.run or name) if len(paths) > 1 else t for t in mine]
+        taken = {t.run for t in tracks}
+        def run(t): return f"{t.run or name} ({path})" if (t.run or name) in taken else t.run or name
+        tracks += [replace(t, run=run(t)) if len(paths) > 1 else t for t in mine]
     return TrackTable(tracks, " and ".join(str(p) for p in paths), same_act)
 
 # %% ../../nbs/18n_scripts.inspect.ipynb #88aee89b
@@ -208,7 +213,10 @@ class AppPlay:
 def start(self: AppPlay) -> np.ndarray:
     "Begin the episode; its first screen, uint8 height x width x 3."
     self.steps, self.moments = [], []
-    return self.driver.reset(self.seed).frame.image
+    frame = self.driver.reset(self.seed).frame
+    names = (f"{self.driver.device.app.name}-{self.seed}-played" + f"-{k}"*(k > 1) for k in count(1))
+    self.name = next(n for n in names if not (self.folder/"sessions"/f"{session_name(n)}.json").exists())
+    return frame.image
 
 @patch
 def act(self: AppPlay,
@@ -240,17 +248,23 @@ def episode(self: AppPlay) -> Episode:
     device = self.driver.device
     meta = dict(app=device.app.name, seed=self.seed, theme=device.stage.theme.family, size=list(device.size), played=True)
     steps = [Step(t, saved.result(), action) for t, saved, action in self.steps]
-    return Episode(f"{device.app.name}-{self.seed}-played", self.goal, steps, None,
+    return Episode(self.name, self.goal, steps, None,
                    self.success if self.over else None, device.goal.family, meta)
 
 # %% ../../nbs/18n_scripts.inspect.ipynb #6e848ea5
+def session_name(
+    id: str, # of an episode
+) -> str:    # which a file may have
+    "The name of a session of that episode alone."
+    return id.replace("/", "-").replace(":", ".")
+
 def keep_episode(
     episode: Episode,        # its screens lie inside of the folder, or anywhere
     folder: str|os.PathLike, # of sessions; made if missing
 ) -> str:                    # what was written
     "Add an episode to a folder of sessions, as a session of its own name; screens from elsewhere are copied. Raises OSError or StoreError."
     episode = replace(episode, steps=[replace(s, observation=_brought(s.observation, Path(folder))) for s in episode.steps])
-    save_sessions([Session(episode.id.replace("/", "-").replace(":", "."), [episode])], folder, add=True)
+    save_sessions([Session(session_name(episode.id), [episode])], folder, add=True)
     return f"saved in {folder}"
 
 def _brought(observation: Observation, folder: Path) -> Observation:

@@ -88,7 +88,7 @@ def resume_p2p(
     "Go on with a session, wherever it was cut off. Raises ValueError if there is none, or another process runs it."
     session = SessionRecord(Path(runs_dir)/check_entity_id(session_id))
     if not session.config_path.exists(): raise ValueError(f"{session.path}: is no session; see oaml p2p run")
-    (session.path/"stop").unlink(missing_ok=True)
+    if not session.is_locked(): (session.path/"stop").unlink(missing_ok=True)  # a run that is on keeps the wish that it stop
     return watch_session(session, say)
 
 def serve_pages(

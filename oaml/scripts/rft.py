@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['NEAR_REACH', 'RFT_REWARDS', 'PARTED', 'near_target_reward', 'rollout_source', 'rollout_manifest', 'loss_rule',
-           'rft_evaluate', 'paired_success', 'paired_figures', 'RftTrainer', 'update_row', 'actor_weights',
-           'load_actor', 'workers_of', 'rft_worker', 'play_start', 'rft', 'rft_text']
+           'rft_evaluate', 'paired_figures', 'RftTrainer', 'update_row', 'actor_weights', 'load_actor', 'workers_of',
+           'rft_worker', 'play_start', 'rft', 'rft_text']
 
 # %% ../../nbs/18k_scripts.rft.ipynb #1d75d0fa
 import json
@@ -13,7 +13,7 @@ import math
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache, partial
@@ -37,7 +37,7 @@ from ..runtime.workers import EngineSource, RolloutServer, WorkedSource, own_act
 from ..schemas.arguments import check_arguments
 from .train import evaluate_acting, load_learner, mirror_hooks
 from ..training.checkpoints import TrainingError, log
-from ..training.config import RftSection, TrainingConfig, load_config
+from ..training.config import DataSection, RftSection, TrainingConfig, load_config
 from ..training.grpo import LossRule, policy_gradients, reward_without_success
 from ..training.trainer import Trainer, Window
 
@@ -99,22 +99,6 @@ def rft_evaluate(
     return lambda adapter, step: greedy(adapter, step) | dict(success_with_retries=retried(adapter, step)["success"])
 
 # %% ../../nbs/18k_scripts.rft.ipynb #dc8dcc5d
-def paired_success(
-    before,               # an adapter, or a `LightNano`
-    after,                # another
-    app: str,             # application
-    seeds: Sequence[int], # of the episodes
-    retries: int=0,       # of `AgentPolicy`
-) -> dict:                # episodes (without goals that hold at the start), before, after, gained, lost, difference, interval
-    "Greedy success of two models on the same episodes, and a 95% interval of the difference."
-    from oaml.evals.baselines import PolicyAgent
-    from oaml.evals.closed_loop import run_episodes
-    from oaml.runtime.policy import AgentPolicy
-    device = partial(AppDevice, app, goals=load_app(app).families)
-    played = [run_episodes(PolicyAgent(AgentPolicy(a, retries=retries), "paired"), device, seeds) for a in (before, after)]
-    pairs = [(x.success, y.success) for x, y in zip(*played) if not x.presatisfied]
-    return paired_figures(pairs) | dict(app=app, retries=retries, first_seed=seeds[0], n_presatisfied=len(seeds) - len(pairs))
-
 def paired_figures(
     pairs: list[tuple[bool, bool]], # success before and after, of each episode
 ) -> dict:
@@ -164,7 +148,7 @@ class RftTrainer(Trainer):
         now = dict(new=new, seconds=time.perf_counter() - began, cpu=time.process_time() - cpu, groups=groups, ages=ages)
         if self.played: now["new"].update(self.played.pop("new"))  # counts add up; a sum by + would drop those below 0
         self.played = now | {k: v + now[k] for k, v in self.played.items()}
-        return Window(0, [[x.id] for x in experiences], experiences, float(sum(len(x.drawn.ids) for x in experiences)))
+        return Window(0, [[x.id] for x in experiences], experiences, float(sum(len(x.completion.ids) for x in experiences)))
 
 # %% ../../nbs/18k_scripts.rft.ipynb #816aefa4
 @patch
@@ -260,7 +244,7 @@ def actor_weights(
     from safetensors.torch import save
     arrays = getattr(actor, "weights", None)
     state = actor.model.state_dict() if arrays is None else {n: torch.from_numpy(w) for n, w in arrays.items()}
-    return save({n: w.contiguous() for n, w in state.items()})
+    return save({n: w.contiguous().clone() for n, w in state.items()})  # tied weights share memory, which the format refuses
 
 def load_actor(
     adapter,     # of the same model; takes the weights
@@ -342,6 +326,7 @@ def _check_rft(config: TrainingConfig):
         given = getattr(config, section)
         if unheeded := next((k for k in keys if getattr(given, k) != type(given).model_fields[k].default), None):
             raise ValueError(f"{section}.{unheeded}: is not heeded by oaml rft; leave it out")
+    if config.data != DataSection(): raise ValueError("data: is not heeded by oaml rft, where the model makes its own data; leave it out")
     if config.stream: raise ValueError("stream: is not heeded by oaml rft, where the model makes its own data; leave it out")
     if HELD_OUT_APP in {app.split("@")[0] for app in rft.apps}:
         raise ValueError(f"rft.apps: {HELD_OUT_APP} is held out, to measure on an application never trained on")

@@ -106,7 +106,8 @@ def dagger(
         raise ValueError(f"stream.samples: {rounds} rounds need seeds up to {config.stream.seed + rounds*needed}, "
                          f"beyond {first_seed}, where the policy plays")
     out.mkdir(parents=True, exist_ok=True)
-    _check_same_plan(out/"plan.json", dict(episodes=episodes, first_seed=first_seed))
+    _check_same_plan(out/"plan.json", dict(episodes=episodes, first_seed=first_seed, model=config.model.model_dump(mode="json"),
+                                           stream=config.stream.model_dump(mode="json", exclude={"workers"}), prompt=config.prompt.model_dump(mode="json")))
     figures = out/"dagger.json"
     table = json.loads(figures.read_bytes())[:1] if figures.exists() else []  # the row before the first round
     def note(row):

@@ -9,6 +9,7 @@ __all__ = ['theme_family', 'training_data', 'stream_sources', 'playable', 'make_
 # %% ../../nbs/18a_scripts.train.ipynb #b94c661d
 import json
 import os
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from functools import cache, partial
@@ -18,14 +19,14 @@ from tempfile import TemporaryDirectory
 
 from fastcore.imports import IN_NOTEBOOK
 
-from ..apps.app import split_seeds
+from ..apps.app import require_split, split_seeds
 from ..apps.catalog import load_app
 from ..datasets.letters import letter_samples
 from ..datasets.next_action import NextActionDataset
 from ..datasets.prompts import PromptFormat
 from ..datasets.samples import SampleConfig
 from ..datasets.stream import (
-    SESSIONS, ScreenSpec, Source, Stream, default_sources, episode_samples, load_visits)
+    SESSIONS, ScreenSpec, Source, Stream, default_sources, episode_samples, known_seeds, load_visits)
 from ..devices.app_device import AppDevice
 from ..ingest.store import load_manifest, load_sessions, sha256
 from ..ingest.synthetic import generate_synthetic_sessions, record_episode
@@ -65,6 +66,7 @@ def training_data(
                                                  workers=data.workers or None, progress=progress, resume=True)
     manifest = load_manifest(folder)
     episodes = [e for s in sessions for e in s.episodes]
+    require_split(known_seeds(episodes), what=f"what is trained on ({folder})")
     return episodes, dict(manifest["meta"], sessions=len(sessions), steps=sum(len(e.steps) for e in episodes),
                           sha256=sha256(json.dumps(manifest["sessions"], sort_keys=True).encode()))
 
@@ -136,11 +138,13 @@ def _on_recorded(load: Callable[[], list[Episode]], fmt: PromptFormat):
 def _letters_right(config: TrainingConfig, fmt: PromptFormat):
     "How many letters of `eval_episodes` validation episodes of each source are right."
     seeds, kinds = split_seeds("validation", config.logging.eval_episodes), config.stream.kinds
-    apps = {s.app + k.variant: k.size for k in kinds for s in _sources(k.sources) or stream_sources(config)}
+    sizes = defaultdict(list)
+    for k in kinds:
+        for s in _sources(k.sources) or stream_sources(config): sizes[s.app + k.variant].append(k.size)
     def evaluate(adapter, step: int) -> dict:
         figures = {}
-        for app, size in apps.items():
-            samples = [x for k in seeds for x in letter_samples(app, k, SampleConfig(size))]
+        for app in sizes:
+            samples = [x for size in sizes[app] for k in seeds for x in letter_samples(app, k, SampleConfig(size))]
             figures[f"letters_{app}"] = adapter.letter_accuracy(samples)
         return dict(letters=mean(figures.values())) | figures
     return evaluate
@@ -172,6 +176,7 @@ def make_evaluate(config: TrainingConfig, fmt: PromptFormat):
         episodes = _validation_sessions(config)
         return _on_recorded(lambda: episodes, fmt)
     seeds, devices = split_seeds("validation", config.logging.eval_episodes), _validation_devices(config)
+    if not devices: raise ValueError("logging.eval_episodes: nothing on the stream's first kind of screens can be played; set 0, or logging.eval_path")
     evaluations = [evaluate_acting(devices, seeds, fmt, config.stream is not None)]
     if config.logging.metric in METRICS["recorded"]:
         folder = TemporaryDirectory(prefix="oaml-validation-")  # as long as somebody evaluates

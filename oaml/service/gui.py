@@ -127,14 +127,17 @@ class GuiTask(Task):
 
 _AGENT_FAILED = SampleStatus.AGENT_CONTEXT_LIMIT, SampleStatus.AGENT_VALIDATION_FAILED, SampleStatus.AGENT_INVALID_ACTION
 
+def _act_on(driver: EpisodeDriver, action: Action) -> str:
+    "Do it, and say what was done."
+    if driver.over: return "not done: the episode is over"
+    driver.act(action)
+    return f"not understood: {action.raw['reason']}" if action.type == "failed" else f"done: {format_action(action)}"
+
 def _carry_out(driver: EpisodeDriver, messages: Sequence[dict]) -> list[dict]:
     "Do what the agent asks for; what it is shown then."
     shown = []
     for call, action in answered_actions(messages):
-        if driver.over: feedback = "not done: the episode is over"
-        else:
-            driver.act(action)
-            feedback = f"not understood: {action.raw['reason']}" if action.type == "failed" else f"done: {format_action(action)}"
+        feedback = _act_on(driver, action)
         if call is not None: shown.append(dict(role="tool", tool_call_id=call, content=feedback))
         elif action.type == "failed": shown.append(dict(role="user", content=feedback))
     return shown + [dict(role="user", content=[picture_part(driver.frame)])]
@@ -230,10 +233,9 @@ class GuiEnvironment:
         Returns:
             What was done, and the screen.
         """
-        driver, wanted = self._running(), parse_action(action)
-        if driver.over: return [dict(type="text", text="the episode is over")]
-        driver.act(wanted)
-        feedback = f"not understood: {wanted.raw['reason']}" if wanted.type == "failed" else f"done: {format_action(wanted)}"
+        driver = self._running()
+        if driver.over: return [dict(type="text", text="not done: the episode is over")]
+        feedback = _act_on(driver, parse_action(action))
         return [dict(type="text", text=feedback), dict(type="image", image=_pil(driver.frame))]
 
     def get_reward(self) -> float:

@@ -170,7 +170,7 @@ class EventNode:
     events: tuple["int|EventNode", ...]=()     # numbers of sources and nodes, or further nodes
     prerequisite: tuple[int, ...]=()           # numbers of those that must have fired before, or now
     transformation: tuple[str, ...]=()         # statements from x to y; none: y = x
-    repeatability: Literal["UNLIMITED", "LAST", "NONE"]="UNLIMITED" # fires again: always; not on two looks in a row; never in the episode
+    repeatability: Literal["UNLIMITED", "LAST", "NONE"]="UNLIMITED" # fires again: always; not at two steps in a row; never in the episode
     cache_until: tuple[int, ...]=()            # once fired, kept until all of these fire; -1: to the end; 0: not kept
 
 @dataclass(frozen=True)

@@ -351,10 +351,13 @@ def _as_extras(value: Any, path: str) -> dict[str, list]:
         raise ValueError(f"{path}: {value!r} is no dict of names, such as transformation: \"y = {{'clicks': [x[0]]}}\"")
     return {k: list(v) if isinstance(v, list|tuple) else [v] for k, v in value.items()}
 
+def _no_number(word: str):
+    raise ValueError(f"{word} is no number in JSON")
+
 def _as_json_extras(value: Any, path: str) -> dict[str, list]:
     "Extras as JSON text; none, and a warning, if it is no object: it is the application that writes it (Mobile-Env)."
     if not isinstance(value, str): return _as_extras(value, path)
-    try: extras, why = json.loads(value), "JSON, but no object"
+    try: extras, why = json.loads(value, parse_constant=_no_number), "JSON, but no object"
     except (ValueError, RecursionError) as e: extras, why = None, f"no JSON: {e}"
     if isinstance(extras, dict): return _as_extras(extras, path)
     warnings.warn(f"{path}: {reprlib.repr(value)} is {why}; it tells nothing", stacklevel=2)

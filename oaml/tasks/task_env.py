@@ -93,6 +93,7 @@ def prepare(
 def _prepare_step(device: TaskDevice, step: SetupStep):
     "Carry out one step, several times if it has a condition that does not come true."
     condition = step.success_condition
+    if condition and condition.wait_for_message: device.look()  # what was logged before the step does not count
     tries = max(LEAST_TRIES, condition.num_retries) if condition else 1
     for _ in range(tries):
         if step.adb_call: device.manage(step.adb_call)
@@ -160,8 +161,9 @@ def _task_list(task: Task|str|Path|Sequence[Task]) -> list[Task]:
 @patch
 def _choose(self: TaskEnv, index: int):
     "Make a task the present one."
-    self.index, self.task, self.last = index, self.tasks[index], None
-    self.signals = Signals(self.task, self.text_model, self.icon_model, similarity=self.similarity)
+    task = self.tasks[index]
+    signals = Signals(task, self.text_model, self.icon_model, similarity=self.similarity)  # before anything changes: it may refuse
+    self.index, self.task, self.signals, self.last = index, task, signals, None
     _warn_of_blindness(self)
 
 def _warn_of_blindness(env: TaskEnv):
@@ -207,7 +209,9 @@ def first(self: TaskEnv,
     frame: Frame, # after the reset
 ) -> TaskStep:
     "What an episode's first screen is worth; it may end the episode."
-    return self.conclude(self.judge(frame, None, None, ""), None, None)
+    step = self.conclude(self.judge(frame, None, None, ""), None, None)
+    self.presatisfied = self.reached
+    return step
 
 # %% ../../nbs/05e_tasks.task_env.ipynb #96edd370
 TASK_FEEDS = "touch", "lift", "text", "repeat"  # kinds of acts: when a task looks depends on them

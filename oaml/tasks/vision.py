@@ -441,8 +441,10 @@ class MobileEnvIconModel:
         boxes: np.ndarray, # n x 4, pixels
     ) -> tuple[list[np.ndarray], list[list[str]]]: # for each box k x 4 boxes and k classes
         "What its `icon_detector` says."
-        places, names = self.model.icon_detector(*_tensors(frame, boxes))
-        return [np.asarray(p, float).reshape(-1, 4) for p in places], [list(n) for n in names]
+        found, names = self.model.icon_detector(*_tensors(frame, boxes))
+        places = [np.asarray(p, float).reshape(-1, 4) for p in found]
+        real = [(p[:, 2] > p[:, 0]) & (p[:, 3] > p[:, 1]) for p in places]  # its tensor is filled up with empty boxes
+        return [p[r] for p, r in zip(places, real)], [[n for n, there in zip(ns, r) if there] for ns, r in zip(names, real)]
     def recognize_icons(self,
         frame: Frame,      # the screen
         boxes: np.ndarray, # n x 4, pixels

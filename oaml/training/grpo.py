@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from ..datasets.samples import load_image
-from ..models.interface import Drawn
+from ..models.interface import Completion
 
 # %% ../../nbs/13f_training.grpo.ipynb #217e6e14
 STD_RULES = dict(sample=(1, 1e-4), population=(0, 1e-2))  # by name: what is taken off the count, what is added
@@ -33,7 +33,8 @@ def group_advantages(
     if std not in (*STD_RULES, "none"): raise ValueError(f"std: {std!r} is none of {', '.join(STD_RULES)}, none")
     rewards = rewards.float()
     if rewards.shape[-1] < 2: raise ValueError(f"group: {rewards.shape[-1]} rewards; a group has 2 or more to be compared")
-    better = rewards - rewards.mean(-1, keepdim=True)
+    equal = rewards.amax(-1, keepdim=True) == rewards.amin(-1, keepdim=True)  # by rounding, their mean may be another number
+    better = (rewards - rewards.mean(-1, keepdim=True)).masked_fill(equal, 0.)
     if std == "none": return better
     correction, added = STD_RULES[std]
     return better / (rewards.std(-1, keepdim=True, correction=correction) + added)
@@ -160,7 +161,7 @@ def _process_inputs(
 class Experience:
     "An answer to be learnt from."
     sample: dict      # what was asked: images and messages, ends with the user's turn
-    drawn: Drawn      # the answer
+    completion: Completion      # the answer
     advantage: float  # how much better than others it was
     version: int=0    # updates of the weights that drew it
     id: int=0         # of the task
@@ -175,17 +176,17 @@ def in_parts(
     by_prompt: dict[tuple, list[Experience]] = {}
     for x in experiences:
         screens = tuple(hashlib.sha1(f"{pixels.shape}".encode() + pixels.tobytes()).digest() for pixels in map(load_image, x.sample["images"]))
-        by_prompt.setdefault((screens, x.drawn.prompt), []).append(x)
-    ordered = sorted(by_prompt.values(), key=lambda xs: len(xs[0].drawn.prompt) + sum(len(x.drawn.ids) for x in xs))
+        by_prompt.setdefault((screens, x.completion.prompt), []).append(x)
+    ordered = sorted(by_prompt.values(), key=lambda xs: len(xs[0].completion.prompt) + sum(len(x.completion.ids) for x in xs))
     for k in range(0, len(ordered), prompts): yield [x for xs in ordered[k:k+prompts] for x in xs]
 
 # %% ../../nbs/13f_training.grpo.ipynb #677f96ff
 def old_log_probs(
     experiences: list[Experience], # a part
-    mask: Tensor,                  # (answers, tokens) of `prepare_drawn`
+    mask: Tensor,                  # (answers, tokens) of `prepare_completions`
 ) -> Tensor:                       # the same shape
     "The log-probabilities that answers were drawn with."
-    rows = [torch.from_numpy(x.drawn.log_probs) for x in experiences]
+    rows = [torch.from_numpy(x.completion.log_probs) for x in experiences]
     return torch.nn.utils.rnn.pad_sequence(rows, True).to(mask.device)
 
 def _figures(now: Tensor, old: Tensor, entropy: Tensor, mask: Tensor, clipped: Tensor, same: Tensor) -> dict[str, float]:
@@ -209,11 +210,11 @@ def policy_gradients(
 ) -> dict[str, float]:              # loss; kl, entropy, clipped: means over tokens; gap, nats; tokens; with a reference kl_start
     "Compute the gradients of a window. Raises ValueError for a window without answers."
     if not experiences: raise ValueError("window: has no answers to learn from")
-    tokens, total = sum(len(x.drawn.ids) for x in experiences), defaultdict(float)
+    tokens, total = sum(len(x.completion.ids) for x in experiences), defaultdict(float)
     cast = lambda: torch.autocast(adapter.device.type, torch.bfloat16) if bf16 else nullcontext()
     parts = list(in_parts(experiences, prompts))
     for k, part in enumerate(parts):
-        inputs = adapter.prepare_drawn([x.sample for x in part], [x.drawn for x in part])
+        inputs = adapter.prepare_completions([x.sample for x in part], [x.completion for x in part])
         mask, advantages = inputs["answer_mask"], torch.tensor([x.advantage for x in part], device=adapter.device)
         with cast(): now, entropy = adapter.log_probs(inputs, temperature)
         compared = reference and k == len(parts)//2  # one of middle length: on the shortest prompts little changes

@@ -6,6 +6,7 @@
 __all__ = ['gradients', 'Helpers']
 
 # %% ../../nbs/13c_training.helpers.ipynb #4aaeb410
+import atexit
 import signal
 import traceback
 from contextlib import nullcontext
@@ -45,7 +46,7 @@ def _answer(adapter, weights, grads, batches, tokens: float, seed: int, bf16: bo
 # %% ../../nbs/13c_training.helpers.ipynb #bfea6400
 def _help(adapter, grads: torch.Tensor, pipe, bf16: bool, threads: int):
     "What a helper does: batches in, gradients out, until the trainer closes the pipe."
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the trainer decides what Ctrl-C means
+    for s in (signal.SIGINT, signal.SIGTERM): signal.signal(s, signal.SIG_IGN)  # the trainer decides what they mean
     torch.set_num_threads(threads)
     weights = adapter.trainable_parameters()
     while True:
@@ -69,6 +70,7 @@ class Helpers:
         self.weights = adapter.trainable_parameters()
         self.grads = [torch.zeros(sum(p.numel() for p in self.weights)).share_memory_() for _ in range(n)]
         context, self.pipes, self.helpers = get_context("spawn"), [], []
+        atexit.register(self.close)  # multiprocessing would end them by SIGTERM, which they ignore
         for grad in self.grads:
             ours, theirs = context.Pipe()
             self.helpers.append(context.Process(target=_help, args=(adapter, grad, theirs, bf16, threads), daemon=True))

@@ -438,7 +438,8 @@ def _check_figures(self: Trainer):
     metric = self.config.logging.metric
     if metric not in self.figures:
         raise TrainingError(f"logging.metric: the evaluation has no figure {metric}; it has {', '.join(self.figures)}")
-    bad = [k for k, v in self.figures.items() if isinstance(v, float) and not math.isfinite(v)]
+    numbers = {k: v.item() if hasattr(v, "item") else v for k, v in self.figures.items()}  # of NumPy and PyTorch, too
+    bad = [k for k, v in numbers.items() if isinstance(v, float) and not math.isfinite(v)]
     if bad: raise TrainingError(f"evaluate: {bad[0]} is {self.figures[bad[0]]}; a figure without a value is None")
 
 # %% ../../nbs/13e_training.trainer.ipynb #1b43ba8b

@@ -260,7 +260,7 @@ def _press(ui: UiState, placed: Placed, id: str, button: str) -> tuple[UiState, 
         return replace(ui, popup=id, popup_at=None if w.opens else tuple(map(round, ui.at)), hover=None, tip=None), ()
     if w.role == "combobox" and w.options and how != "right": return replace(ui, popup=id, popup_at=None, hover=None), ()
     if how == "double" and w.role in EDITABLE: ui = _select_all(ui, w)
-    return replace(ui, clicked=(None if how == "double" else id, ui.clock)), (Pressed(id, how),)
+    return replace(ui, clicked=(id if how == "click" else None, ui.clock)), (Pressed(id, how),)
 
 # %% ../../nbs/02d_ui.events.ipynb #3ed5135e
 def _drag_end(ui, placed, was: str|None, id: str|None, origin, theme) -> tuple[UiState, tuple[Message, ...]]:
@@ -341,8 +341,8 @@ def _widget_key(ui: UiState, placed: Placed, p: Placed, key: str) -> tuple[UiSta
     if key == "Enter" and w.role in ("textbox", "checkbox", "radio", "switch"):
         main = _flagged(placed, "primary")
         return ui, (Pressed(main),) if main else (Keyed(key, w.id),)
-    if key == "Enter" or key == "Space" and w.role not in EDITABLE: return _press(replace(ui, down_at=ui.clock), placed,
-                                                                                  w.id, "left")
+    if key == "Enter" or key == "Space" and w.role not in EDITABLE:  # never a double click
+        return _press(replace(ui, down_at=ui.clock, clicked=(None, ui.clock)), placed, w.id, "left")
     if w.role not in EDITABLE: return None
     after, value = edit(ui, w.value, key)
     if after == ui and value == w.value: return None

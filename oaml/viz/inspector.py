@@ -136,9 +136,10 @@ def correct(self: Inspector,
     episode = replace(episode, id=name, success=None, steps=[*episode.steps[:k], corrected, *episode.steps[k+1:]],
                       meta=(episode.meta or {}) | dict(corrected=True))
     notes = [*track.notes[:k], replace(track.notes[k], right=True) if acts else track.notes[k], *track.notes[k+1:]]
-    self.table.tracks[i], self.episodes[name] = replace(track, episode=episode, notes=notes), episode
+    whole = track.whole and replace(episode, steps=[*track.whole.steps[:track.first + k], corrected, *track.whole.steps[track.first + k + 1:]])
+    self.table.tracks[i], self.episodes[name] = replace(track, episode=episode, notes=notes, whole=whole), whole or episode
     self._refresh()
-    return episode
+    return whole or episode
 
 def _right_act(step: Step, action: Action, box) -> Target:
     "`action` with `box`, or with the acceptable act of the record that it carries out."
@@ -161,6 +162,8 @@ def _answer_edit(self: Inspector, message: dict) -> None:
     if not _numbers(dict(numbers=[row]), len(self.table)): return
     action = parse_action(str(message.get("action", "")))
     if action.type == "failed": return self.send(dict(edited=row, errors=dict(action=action.raw["reason"])))
+    i, k = self.table.places[row]
+    if repr(action) == repr(self.table.tracks[i].episode.steps[k].action): action = None  # as it was; the form has three decimals
     try: episode = self.correct(row, action, message.get("thought") and str(message["thought"]), _box_of(message.get("box")))
     except SchemaError as e: return self.send(dict(edited=row, errors={_field(p): p for p in e.problems}))
     self.send(dict(edited=row, errors={}, notice=self._save_episode(episode)))

@@ -138,6 +138,7 @@ def show_value(
     v = row.get(name)
     if v is None: return NOT_MEASURED
     if name in TEXT_COLUMNS or isinstance(v, str): return str(v)
+    if name == "success_ci": return f"{100*v[0]:.1f}–{100*v[1]:.1f}%"
     if name in COUNT_COLUMNS: return f"{v:,}"
     if name == "steps_ratio": return f"{v:.2f}"
     if name in LENGTH_COLUMNS: return f"{v:.3f}"

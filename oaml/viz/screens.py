@@ -242,7 +242,7 @@ def draw_action(
 def _tag(draw, k, at, size, u, text, colour):
     "A label at the upper left corner of the box `at` (pixels), moved so that it stays on the screen."
     face, tall = font(round(8.5 * u * k), True), 11*u
-    text = _fit_text(text, face, (size[0] - 8*u) * k)
+    text = _fit_text(" ".join(text.split()), face, (size[0] - 8*u) * k)
     wide = face.getlength(text) / k + 6*u
     x, y = max(0, min(at[0], size[0] - wide)), max(0, at[1] - tall)
     draw.rounded_rectangle([v*k for v in (x, y, x + wide, y + tall)], 2*u*k, colour)
@@ -267,7 +267,7 @@ def draw_boxes(
 # %% ../../nbs/01a_viz.screens.ipynb #13b4d9be
 def _wrap(text: str, face, width: float, most: int=4) -> list[str]:
     "`text` broken into at most `most` lines of `width` pixels, at blanks if it can be; the rest is cut."
-    lines, words = [""], text.replace("\n", " ").split(" ")
+    lines, words = [""], " ".join(text.splitlines()).split(" ")
     while words:
         word = words.pop(0)
         joined = f"{lines[-1]} {word}".lstrip()
@@ -275,7 +275,7 @@ def _wrap(text: str, face, width: float, most: int=4) -> list[str]:
         if len(lines) == most: lines[-1] = _fit_text(" ".join([joined, *words]), face, width); break
         if lines[-1]: lines.append("")
         if face.getlength(word) <= width: lines[-1] = word; continue
-        cut = next(n for n in range(len(word), 0, -1) if n == 1 or face.getlength(word[:n]) <= width)
+        cut = max(1, bisect(range(1, len(word)), width, key=lambda n: face.getlength(word[:n])))
         lines[-1] = word[:cut]
         words.insert(0, word[cut:])
     return lines

@@ -43,6 +43,7 @@ class Track:
     run: str=""                            # whose acts these are, such as an agent's name
     python: str=""                         # code that gives step {n} again, to be copied
     first: int=0                           # number of the first step, if earlier ones are left out
+    whole: Episode|None=None               # with the steps that `cut_tracks` left out; None: none are
 
     def __post_init__(self):
         self.notes = self.notes or [StepNotes() for _ in self.episode.steps]
@@ -84,7 +85,7 @@ def cut_tracks(
         n = len(t.episode.steps)
         a, b = max(0, start - at), n if stop is None else max(0, min(n, stop - at))
         if a < b: parts.append(replace(t, episode=replace(t.episode, steps=t.episode.steps[a:b]), notes=t.notes[a:b],
-                                       first=t.first + a))
+                                       first=t.first + a, whole=t.whole or t.episode))
         at += n
     return parts
 
@@ -92,12 +93,13 @@ def cut_tracks(
 _BROWSER_IMAGES = ((b"\x89PNG", "image/png"), (b"\xff\xd8\xff", "image/jpeg"), (b"RIFF", "image/webp"), (b"GIF8", "image/gif"))
 
 def _screen_bytes(step: Step, notes: StepNotes) -> bytes|None:
-    "The stored screenshot as a file that a browser shows; None without one, or if the file is gone."
+    "The stored screenshot as a file that a browser shows; None without one, or if the file is gone or broken."
     path = step.observation.image_path
     try: data = notes.screen if notes.screen is not None else Path(path).read_bytes() if path else None
     except OSError: return None
     if data is None or any(data.startswith(head) for head, _ in _BROWSER_IMAGES): return data
-    return _encoded(step.observation.image(), "PNG")
+    try: return _encoded(step.observation.image(), "PNG")
+    except (OSError, ValueError): return None
 
 def _encoded(image: Image.Image, kind: str, **how) -> bytes:
     "`image` as a file of that kind."
@@ -236,9 +238,10 @@ def _pair(self: TrackTable) -> None:
 @patch
 def _pair_row(self: TrackTable, a: int, b: int, k: int) -> None:
     "Step `k` of track `a` beside the same step of track `b`; beyond its end, nothing."
-    row, there = self.rows[self.heads[a]["first"] + k], k < self.heads[b]["n"]
-    row["peer"] = self.heads[b]["first"] + k if there else None
-    acts = self.tracks[a].episode.steps[k].action, there and self.tracks[b].episode.steps[k].action
+    row, j = self.rows[self.heads[a]["first"] + k], k + self.tracks[a].first - self.tracks[b].first
+    there = 0 <= j < self.heads[b]["n"]
+    row["peer"] = self.heads[b]["first"] + j if there else None
+    acts = self.tracks[a].episode.steps[k].action, there and self.tracks[b].episode.steps[j].action
     row["differs"] = not (there and self.same(*acts))
 
 # %% ../../nbs/01c_viz.tracks.ipynb #bd63bc61

@@ -32,7 +32,7 @@ def add_rows(
     "Add every number of `rows` to its curve, None for one that is not finite. An earlier step, or the same figure of a step again, begins anew: the run was resumed."
     for row in rows:
         figures = {k: v for k, v in row.items() if k not in LEFT_OUT and isinstance(v, (int, float)) and not isinstance(v, bool)}
-        again = any(name in curves and curves[name][0][-1:] == [row["step"]] for name in figures)
+        again = any(name in curves and curves[name][0][-1:] >= [row["step"]] for name in figures)
         for steps, values in curves.values():
             while steps and steps[-1] >= row["step"] + (not again): steps.pop(), values.pop()
         for name, value in figures.items():
@@ -54,21 +54,27 @@ class TrainingView(anywidget.AnyWidget):
     ):
         if not runs: raise ValueError("runs: name at least one run's folder")
         self._tails = {_run_name(r, runs): MetricsTail(r) for r in runs}
-        self._stop = threading.Event()
+        self._stop, self._lock = threading.Event(), threading.Lock()
         super().__init__(title=title, curves={name: {} for name in self._tails})
         self.update()
 
     def update(self) -> bool:
         "Read what was written since; whether there was anything."
-        new = {name: tail.rows() for name, tail in self._tails.items()}
-        if not any(new.values()): return False
-        old = json.loads(json.dumps(self.curves))  # a copy: the browser hears of a change only if it is another object
-        self.curves = {name: add_rows(old[name], rows) for name, rows in new.items()}
-        return True
+        with self._lock:  # of the thread that follows
+            new = {name: tail.rows() for name, tail in self._tails.items()}
+            if not any(new.values()): return False
+            old = json.loads(json.dumps(self.curves))  # a copy: the browser hears of a change only if it is another object
+            self.curves = {name: add_rows(old[name], rows) for name, rows in new.items()}
+            return True
+
+    def close(self):
+        "Take it off the screen, and follow the runs no longer."
+        self._stop.set()
+        super().close()
 
 def _run_name(run: str|os.PathLike, runs: tuple) -> str:
     "The shortest name that tells a run from the others: its folder's, or the whole path."
-    def name(r): return (Path(r).parent if Path(r).suffix else Path(r)).resolve().name
+    def name(r): return (Path(r).parent if Path(r).suffix == ".jsonl" else Path(r)).resolve().name
     return name(run) if [name(r) for r in runs].count(name(run)) == 1 else str(run)
 
 # %% ../../nbs/01g_viz.training_view.ipynb #02026ee2
