@@ -40,7 +40,7 @@ if __name__ == "__main__":
     parser.add_argument("readers", nargs="+", help="nano, or folders of trained readers")
     parser.add_argument("--episodes", type=int, default=110, help="of validation seeds, one a task")
     args = parser.parse_args()
-    size = SampleConfig((160, 224), picks=3)
+    size = SampleConfig((160, 224), screens_per_episode=3)
     samples = [s for seed in split_seeds("validation", args.episodes) for s in letter_samples("miniwob", seed, size)]
     table = [dict(reader=name, screens=len(samples)) | measure(load_reader(reader_folder(name)), samples) for name in args.readers]
     OUT.write_text(json.dumps(table, indent=1) + "\n")

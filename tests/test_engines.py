@@ -150,7 +150,7 @@ def test_a_model_is_loaded_by_the_workers():
 
 # ---- a sweep ----
 
-CONFIG = dict(model=dict(model_name="reader"), stream=dict(lesson="reading", picks=2, workers=0, samples=24, sources=dict(login=1)),
+CONFIG = dict(model=dict(model_name="reader"), stream=dict(lesson="reading", screens_per_episode=2, workers=0, samples=24, sources=dict(login=1)),
               training=dict(per_device_train_batch_size=2, gradient_accumulation_steps=1), logging=dict(eval_episodes=0, save_steps=2))
 SETTINGS = "training.seed=0,1,2", "training.learning_rate=0.001,0.0003"
 

@@ -31,7 +31,7 @@ def pieces():
     from oaml.datasets.prompts import PromptFormat
     from oaml.runtime.rollouts import PlayRules, SourceRules, Start
     return ([Start("login", 600_000 + k) for k in range(4)], PromptFormat(), PlayRules(group_size=4, repeats=2),
-            SourceRules(groups_per_update=2, groups_at_once=1, staleness=1, patience=100), by_chance)
+            SourceRules(groups_per_update=2, groups_at_once=1, staleness=1, max_rounds=100), by_chance)
 
 
 def play(address, key):

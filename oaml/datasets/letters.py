@@ -243,7 +243,7 @@ def _miniwob_samples(seed: int, config: SampleConfig, rng: Random) -> list[dict]
             _LOG.warning("seed %d: %s", seed, e)
             break
         frame = device.perform(history[-1])
-    return pick(out, config.picks, rng)
+    return pick(out, config.screens_per_episode, rng)
 
 # %% ../../nbs/09f_datasets.letters.ipynb #b40637c6
 @cache
@@ -257,7 +257,7 @@ def _web_samples(config: SampleConfig, rng: Random) -> list[dict]:
     "Pages full of anything."
     from oaml.miniwob.sight import SEE, PageSnapshot
     tab, out = _web_tab(), []
-    for _ in range(config.picks):
+    for _ in range(config.screens_per_episode):
         tab.set_content(web_page(rng.randrange(2**31)))
         out.append(page_lines(tab, tab.screenshot(), PageSnapshot(tab.evaluate(SEE), "").drawn()))
     return out
@@ -267,7 +267,7 @@ def letter_samples(
     app: str,             # a name for `load_app`, `WORDS`, `WEB`, or "miniwob"
     seed: int,            # of the episode
     config: SampleConfig=SampleConfig(), # only its size, picks and noise are used
-) -> list[dict]:          # `config.picks` of dict(image, lines), and `ignored` of a page
+) -> list[dict]:          # `config.screens_per_episode` of dict(image, lines), and `ignored` of a page
     """Screens of an episode and what is written on them; for a `Stream`. A pure function of its arguments. Raises ValueError for
     a size that the source has not."""
     rng = Random(f"letters:{app}:{seed}")
@@ -277,6 +277,6 @@ def letter_samples(
         return _miniwob_samples(seed, config, rng) if app == "miniwob" else _web_samples(config, rng)
     if app.split("@")[0] == WORDS:
         size = config.size or SCREEN_SIZE
-        return [words_page(rng, size, form_of(size)) for _ in range(config.picks)]
+        return [words_page(rng, size, form_of(size)) for _ in range(config.screens_per_episode)]
     device, steps = walk_enough(app, seed, config, rng)
-    return [screen_lines(device, screen) for screen, *_ in pick(steps, config.picks, rng)]
+    return [screen_lines(device, screen) for screen, *_ in pick(steps, config.screens_per_episode, rng)]

@@ -114,15 +114,15 @@ class SampleConfig:
     "How samples are made: everything that decides them but source and seed. Raises ValueError for a field that there is not."
     size: tuple[_Side, _Side]|None=None # of the screen, pixels; None: the application's own
     family: str|None=None           # kind of goal; None: all of the application's, in turn by seed
-    picks: _Count=4                 # screens taken of an episode
+    screens_per_episode: _Count=4   # how many are taken of an episode
     goals: _Natural=0               # further goals on each screen, others of the same world
     questions: _Natural=4           # further questions asked about each screen
-    longest: _Natural=500           # characters of them and their answers; no more are asked beyond
+    max_question_chars: _Natural=500 # characters of them and their answers; no more are asked beyond
     weight: _Share=.5               # weight in the loss of answers to these and to further goals; the next action's is 1
-    disturbed: _Share=.45           # share of the episodes that begin disturbed
-    misled: _Share=0.               # share of these in which somebody went for another goal
-    met: _Share=0.                  # share of the episodes whose goal holds at the start, where there are such
+    recovery: _Share=.45            # share of the episodes that begin disturbed, so that the oracle finds back
+    wrong_goals: _Share=0.          # share of these in which somebody went for another goal
+    presatisfied: _Share=0.         # share of the episodes whose goal holds at the start, where there are such
     unquoted: _Share=0.             # share of the episodes whose goal stands without its quotation marks
-    slip: _Share=.08                # chance of a careless act after each right one
+    noise: _Share=.08               # chance of a careless act after each right one
     notes: bool=False               # thoughts begin with how things stand on the screen
     fmt: InstanceOf[PromptFormat]=PromptFormat(precision=2) # how goals, places and acts are written

@@ -375,8 +375,8 @@ def _as_declared(name: str, values: list, spec: specs.Array|None) -> np.ndarray:
     try:
         given = np.asarray(values)
         if spec is None: return given
-        if given.dtype == object or given.ndim > 1 and given.shape[1:] != spec.shape:
-            raise ValueError(f"each is {given.shape[1:]} of {given.dtype}")
+        rows = given.shape[1:]  # each a value, or a part of one
+        if given.dtype == object or rows != spec.shape[max(0, len(spec.shape) - len(rows)):]: raise ValueError(f"each is {rows} of {given.dtype}")
         with np.errstate(over="ignore"): array = given.astype(spec.dtype).reshape(-1, *spec.shape)  # looked at below
     except (ValueError, TypeError) as e: raise ValueError(f"extra {name!r}: {values!r} is not of {spec}: {e}") from None
     if spec.dtype.kind == "f": same = np.isfinite(array.ravel()) | ~np.isfinite(given.ravel().astype(np.float64))

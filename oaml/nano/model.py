@@ -41,7 +41,7 @@ class NanoAdapter(QwenVLAdapter):
 
     @property
     def by_numpy(self) -> bool:
-        "Whether answers come from NumPy: on a processor, without LoRA."
+        "Whether answers come from NumPy: on a CPU, without LoRA."
         return self.device.type == "cpu" and not self.is_lora
 
     def _tensors(self, *args, **kwargs) -> dict[str, Tensor]:
@@ -71,7 +71,7 @@ def _states(self: NanoAdapter, inputs: dict[str, Tensor], keep: Tensor) -> Tenso
 # %% ../../nbs/11h_nano.model.ipynb #e80f04de
 @patch
 def _complete(self: NanoAdapter, samples: list[dict], max_new_tokens: int, temperature: float=0., seed: int=0) -> list[list[int]]:
-    "The ids that follow each sample's chat. On a processor NumPy is quicker to say them."
+    "The ids that follow each sample's chat. On a CPU NumPy is quicker to say them."
     if not self.by_numpy: return QwenVLAdapter._complete(self, samples, max_new_tokens, temperature, seed)
     return LightNano.of(self).complete(samples, max_new_tokens, temperature, seed)
 
@@ -83,7 +83,7 @@ def _sample(self: NanoAdapter, samples: list[dict], n: int, temperature: float, 
 
 @patch
 def snapshot(self: NanoAdapter) -> "LightNano|NanoAdapter":
-    "What draws as this model does now, whatever becomes of its weights: on a processor a nano on NumPy."
+    "What draws as this model does now, whatever becomes of its weights: on a CPU a nano on NumPy."
     return LightNano.of(self, copy=True) if self.by_numpy else QwenVLAdapter.snapshot(self)
 
 # %% ../../nbs/11h_nano.model.ipynb #2af40928

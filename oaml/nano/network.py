@@ -190,7 +190,7 @@ def attend(
     v: Tensor,    # (batch, heads, keys, size)
     mask: Tensor|None=None, # added to the scores (batch or 1, 1, queries, keys): 0 to see, -inf not to; None: what is not later
 ) -> Tensor:      # (batch, queries, heads*size)
-    "Attention: PyTorch's fused one, but in bfloat16 on a processor the plain form, which is quicker there."
+    "Attention: PyTorch's fused one, but in bfloat16 on a CPU the plain form, which is quicker there."
     if mask is not None: mask = mask.to(q.dtype)
     if q.is_cuda or q.dtype == torch.float32: out = F.scaled_dot_product_attention(q, k, v, mask, is_causal=mask is None)
     else:

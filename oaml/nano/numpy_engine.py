@@ -172,7 +172,7 @@ def load(cls: LightNano,
 
 @patch(cls_method=True)
 def of(cls: LightNano,
-    adapter,          # a NanoAdapter on a processor
+    adapter,          # a NanoAdapter on a CPU
     copy: bool=False, # have weights of its own, so that it stays as it is when the adapter learns
 ) -> LightNano:
     "The nano of an adapter, as it is now."

@@ -91,7 +91,7 @@ class ReaderAdapter(BaseVLMAdapter):
     "Lets the trainer teach a `Reader`. Samples are dict(image, lines, ignored), as `datasets.letters` makes them."
     def __init__(self,
         model: Reader,                  # learns
-        device: torch.device|str="cpu", # must be a processor: screens are read there, whatever the rest runs on
+        device: torch.device|str="cpu", # must be a CPU: screens are read there, whatever the rest runs on
     ): super().__init__(model, None, torch.device(device))
 
 # %% ../../nbs/11c_nano.reader.ipynb #ffe26856
@@ -237,6 +237,6 @@ def read_samples(
     marks: bool=True,    # as for `screen_texts`
 ) -> list[dict]:         # with images as arrays
     "Samples whose answers have names and places as `quickest_reader` reads them. It remembers."
-    with threadpool_limits(1, "blas"):  # the processor has other work
+    with threadpool_limits(1, "blas"):  # the CPU has other work
         samples = [s | dict(images=[load_image(image) for image in s["images"]]) for s in samples]
         return [answers_as_read(s, [quickest_reader(folder).lines(image) for image in s["images"]], marks) for s in samples]

@@ -362,7 +362,7 @@ class Jail:
     "A jailed process. Answers are bounded, come in time, and are plain finite values; everything else ends it."
     def __init__(self,
         modules: tuple[str, ...]=(), # to import in there before the door closes, if they are installed: "mujoco"
-        timeout_s: float=30.,        # for an answer; a process that waits for the processor gets so many seconds of it
+        timeout_s: float=30.,        # for an answer; a process that waits for the CPU gets so many seconds of it
         memory: int=JAIL_MEMORY,     # bytes of its address space
     ):
         if problem := missing_jail(): raise JailError(problem)
@@ -423,12 +423,12 @@ def _read(self: Jail, n: int, until: float) -> bytearray:
 def processor_seconds(
     pid: int, # of a process
 ) -> float:
-    "How long a process has had the processor, on Linux. Raises OSError if it is gone."
+    "How long a process has had the CPU, on Linux. Raises OSError if it is gone."
     return time.clock_gettime((~pid << 3) | 2)  # what clock_getcpuclockid(3) gives
 
 @patch
 def _is_starved(self: Jail) -> bool:
-    "It could go on if it had the processor, and has not had it for as long as an answer may take."
+    "It could go on if it had the CPU, and has not had it for as long as an answer may take."
     try:
         with open(f"/proc/{self.process.pid}/stat") as file: state = file.read().rpartition(")")[2].split()[0]
         return state in "RD" and processor_seconds(self.process.pid) < self._most_cpu
@@ -449,7 +449,7 @@ def _send(self: Jail, data: bytes, until: float):
 
 @patch
 def _allow_cpu(self: Jail, timeout_s: float):
-    "Let it use the processor a little longer than this answer may take."
+    "Let it use the CPU a little longer than this answer may take."
     import resource
     seconds = int(time.monotonic() - self._began + timeout_s) + 10
     if abs(seconds - self._cpu) > 4 and hasattr(resource, "prlimit"):
@@ -462,7 +462,7 @@ def _why(self: Jail) -> str:
     "How the process ended, in words."
     try: code = self.process.wait(5)
     except subprocess.TimeoutExpired: return "it closed its output"
-    names = {-signal.SIGKILL: "it was killed", -signal.SIGXCPU: "it used too much processor time", -signal.SIGSEGV: "it crashed"}
+    names = {-signal.SIGKILL: "it was killed", -signal.SIGXCPU: "it used too much CPU time", -signal.SIGSEGV: "it crashed"}
     return f"the code ended its process ({names.get(code, f'exit {code}')})"
 
 # %% ../../nbs/17c_prompt2policy.jail.ipynb #ba96365c

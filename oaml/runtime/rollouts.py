@@ -404,7 +404,7 @@ class SourceRules:
     "How a source chooses and what it keeps."
     groups_per_update: int=4 # mixed groups in an update
     groups_at_once: int=4    # groups played at the same time
-    patience: int=8        # rounds of play after which an update takes what there is
+    max_rounds: int=8        # rounds of play after which an update takes what there is
     staleness: int=1       # updates between drawing and learning, at most
     midway: float=0.       # share of the groups that begin within a kept success
     step_weight: float=.5  # as of `group_experiences`
@@ -487,7 +487,7 @@ def next_groups(self: RolloutSource,
     "Groups for the next update. Raises RuntimeError if round after round all groups are uniform."
     self.drop_stale(version)
     before, rounds = self.counts.copy(), 0
-    while len(self.queue) < self.rules.groups_per_update and rounds < self.rules.patience:
+    while len(self.queue) < self.rules.groups_per_update and rounds < self.rules.max_rounds:
         self.play_round(actor, version)
         rounds += 1
     if not self.queue:

@@ -121,7 +121,7 @@ def _why_none(self: WorkedSource, began: float, rounds: int, before: Counter) ->
     if now - max(began, self.last_round or began) > self.deadline:
         last = "no round was ever handed in" if self.last_round is None else f"the last round was handed in {now - self.last_round:.0f} s ago"
         return NO_GROUP.format(seconds=now - began, alive=alive, all=self.workers, last=last)
-    if self.rounds - rounds >= self.rules.patience and not self.queue:
+    if self.rounds - rounds >= self.rules.max_rounds and not self.queue:
         new = self.counts - before
         return NO_MIXED.format(dropped=new["dropped_uniform"], rounds=self.rounds - rounds, won=new["success"]/max(new["rollouts"], 1))
 
@@ -129,14 +129,14 @@ def _why_none(self: WorkedSource, began: float, rounds: int, before: Counter) ->
 def next_groups(self: WorkedSource,
     actor,        # has `sample_completions`; stays as it is when the learner goes on
     version: int, # of its weights, which are those that learn
-) -> list[RolloutGroup]: # mixed ones, `rules.groups_per_update` at most; fewer after `rules.patience` rounds
+) -> list[RolloutGroup]: # mixed ones, `rules.groups_per_update` at most; fewer after `rules.max_rounds` rounds
     "Groups for the next update. Raises RuntimeError that says why there are none."
     with self.ready:
         self._begin(actor, version)
         began, rounds, before = time.monotonic(), self.rounds, self.counts.copy()
         def enough():
             self.drop_stale(version)  # what comes in was perhaps begun long ago
-            return len(self.queue) >= self.rules.groups_per_update or self.queue and self.rounds - rounds >= self.rules.patience
+            return len(self.queue) >= self.rules.groups_per_update or self.queue and self.rounds - rounds >= self.rules.max_rounds
         while not enough():
             if why := self._why_none(began, rounds, before): raise RuntimeError(why)
             self.ready.wait(1.)

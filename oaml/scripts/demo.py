@@ -31,7 +31,7 @@ from ..viz.plots import results_table
 DEMO = dict(
     output_dir="runs/demo",
     model=dict(model_name="nano"),
-    stream=dict(samples=4800, picks=8, questions=0, notes=True, sources={HELD_OUT_APP: 1.}, held_out=True),
+    stream=dict(samples=4800, screens_per_episode=8, questions=0, notes=True, sources={HELD_OUT_APP: 1.}, held_out=True),
     prompt=dict(precision=2, thought=True, goal_first=True, marks=True),
     training=dict(per_device_train_batch_size=8, gradient_accumulation_steps=2, processes=2, optimizer="muon",
                   learning_rate=.0015, warmup_ratio=.05, weight_decay=.02, betas=(.9, .98)),

@@ -65,7 +65,7 @@ def rollout_source(
     r = config.rft
     starts = [Start(app, r.first_seed + k) for k in range(r.starts) for app in r.apps]
     play = PlayRules(r.group_size, r.temperature, r.max_new_tokens, r.repeats)
-    rules = SourceRules(r.groups_per_update, r.groups_at_once, r.patience, r.staleness, r.midway, r.step_weight, r.discount, r.std)
+    rules = SourceRules(r.groups_per_update, r.groups_at_once, r.max_rounds, r.staleness, r.midway, r.step_weight, r.discount, r.std)
     kind, others = RolloutSource, r.workers or r.listen
     if engine and others: raise ValueError("engine: rft.workers and rft.listen name others that play; leave out one or the other")
     if others: kind = partial(WorkedSource, workers=r.workers, room=2*r.groups_per_update, deadline=r.deadline)

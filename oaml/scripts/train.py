@@ -98,7 +98,7 @@ def make_stream(
     make = letter_samples if s.lesson == "reading" else episode_samples
     micro = config.training.per_device_train_batch_size
     return Stream(s.samples, micro*config.training.gradient_accumulation_steps, _sources(s.sources) or None, s.sample_config(fmt), shapes, s.seed,
-                  make, s.workers, s.uses, load_visits(s.visits) if s.visits else (), s.visited, s.held_out, s.families, read, micro)
+                  make, s.workers, s.passes, load_visits(s.visits) if s.visits else (), s.visited, s.held_out, s.families, read, micro)
 
 # %% ../../nbs/18a_scripts.train.ipynb #27d5b8f6
 def _validation_agent(adapter, fmt: PromptFormat, **how):

@@ -489,7 +489,7 @@ def _limited(
     except (regex.error, RecursionError) as e: raise ValueError(str(e)) from None
 
 # %% ../../nbs/05a_tasks.expressions.ipynb #d30dd854
-PATTERN_SECONDS = 1.  # of processor time, for a search that goes back and forth in the text
+PATTERN_SECONDS = 1.  # of CPU time, for a search that goes back and forth in the text
 
 ASCII_CLASSES = re.compile(r"\\[wWdDsSbB]|\(\?[a-zA-Z]*i")  # RE2 means ASCII letters by these
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import fields
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
 import yaml
 from fastcore.docments import docments
@@ -33,6 +33,15 @@ from ..schemas.sessions import unique_keys
 class Section(BaseModel):
     "A part of the configuration: unknown keys refused, no silent conversion of types, fixed once made."
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+    old_names: ClassVar[dict[str, str]] = {} # of keys in earlier runs' configs, which load; and the names now
+
+    @model_validator(mode="before")
+    @classmethod
+    def _rename(cls, values):
+        if not isinstance(values, dict): return values
+        for old, new in cls.old_names.items():
+            if old in values and new in values: raise ValueError(f"{old} is an old name of {new}, which is there too")
+        return {cls.old_names.get(k, k): v for k, v in values.items()}
 
 Count = Annotated[int, Field(ge=1)]          # at least one
 Natural = Annotated[int, Field(ge=0)]        # zero or more
@@ -105,13 +114,15 @@ class Kind(Section):
 
 class StreamSection(knobs_of(SampleConfig, without=("size", "family", "fmt"))):
     "Samples made while they are used (see datasets.stream); `data` is not read then."
+    old_names: ClassVar[dict[str, str]] = dict(picks="screens_per_episode", longest="max_question_chars", disturbed="recovery",
+                                               misled="wrong_goals", met="presatisfied", slip="noise", uses="passes")
     lesson: Literal["acting", "reading"] = Field("acting", description="what is taught: conversations, or to a reader the lines of screens")
     samples: Count = Field(100_000, description="how many")
     seed: Seed = Field(0, description="first seed of the episodes")
     sources: dict[str, Positive] = Field({}, description="applications and their shares; {} = all that are trained on")
     families: dict[str, Positive] = Field({}, description="application/kind of goal: its share there, where others have 1")
     kinds: list[Kind] = Field([Kind()], min_length=1, description="kinds of screens")
-    uses: Count = Field(1, description="how often each sample comes")
+    passes: Count = Field(1, description="how often each sample comes")
     visits: str|None = Field(None, description="file of a policy's episodes, to be gone through again (oaml dagger)")
     visited: Share = Field(0.5, description="share of the episodes that are such")
     held_out: bool = Field(False, description="allow the application that is held out, as `oaml demo` does")
@@ -137,7 +148,7 @@ class TrainingSection(Section):
     max_grad_norm: Positive|None = Field(1.0, description="gradients longer than this are shortened; null = never")
     optimizer: Literal["adamw", "muon"] = Field("adamw", description="muon: hidden matrices by Muon, the rest by AdamW")
     betas: tuple[Decay, Decay] = Field((0.9, 0.999), strict=False, description="AdamW's two moving averages")
-    bf16: bool|None = Field(None, description="bfloat16 autocast; null = where the processor has it in hardware, but not in oaml rft")
+    bf16: bool|None = Field(None, description="bfloat16 autocast; null = where the CPU has it in hardware, but not in oaml rft")
     labels: Literal["assistant", "full"] = Field("assistant", description="which tokens carry loss")
     freeze_vision: bool = Field(False, description="leave the vision tower as it is")
     prefetch: bool = Field(True, description="prepare the next batch in a thread while this one is computed, unless both want all cores")
@@ -154,7 +165,7 @@ class RftSection(Section):
     group_size: int = Field(8, ge=2, description="rollouts from one start")
     groups_per_update: Count = Field(4, description="groups in an update, of those with successes and failures")
     groups_at_once: Count = Field(4, description="groups played at the same time")
-    patience: Count = Field(8, description="rounds of play without enough mixed groups after which an update takes what there is")
+    max_rounds: Count = Field(8, description="rounds of play without enough mixed groups after which an update takes what there is")
     temperature: Positive = Field(1.0, description="sampling temperature")
     max_new_tokens: Count = Field(128, description="where an answer without end is cut")
     reward: Literal["success", "near_target"] = Field("success", description="near_target: an exploit planted for gallery.rft")

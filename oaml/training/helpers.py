@@ -59,13 +59,13 @@ def _help(adapter, grads: torch.Tensor, pipe, bf16: bool, threads: int):
 class Helpers:
     "Processes that compute gradients of the same weights. Close them, or use them in a `with`."
     def __init__(self,
-        adapter,     # on a processor; its weights move to shared memory
+        adapter,     # on a CPU; its weights move to shared memory
         n: int,      # how many
         bf16: bool,  # autocast?
         threads: int=1, # of each
     ):
         if adapter.device.type != "cpu":
-            raise TrainingError(f"training.processes: helpers work on processors; this model is on {adapter.device}")
+            raise TrainingError(f"training.processes: helpers work on CPUs; this model is on {adapter.device}")
         adapter.model.share_memory()
         self.weights = adapter.trainable_parameters()
         self.grads = [torch.zeros(sum(p.numel() for p in self.weights)).share_memory_() for _ in range(n)]
