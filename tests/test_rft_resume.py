@@ -20,7 +20,7 @@ LAST = f"checkpoint-{STEPS:06d}"
 
 def paid_by_chance(rollout):
     "A reward that a model without any skill gets half of the time."
-    return sum(rollout.steps[0].drawn.ids) % 2
+    return sum(rollout.steps[0].completion.ids) % 2
 
 
 def run(out_dir, kill=None):
@@ -63,14 +63,14 @@ def arm(kill, trainer):
     "Prepare the process to die at the place named `kill`."
     from oaml.nano.numpy_engine import LightNano
     from oaml.training import checkpoints
-    draw = LightNano.draw
+    draw = LightNano.sample_completions
     def draw_once(*args):
         if trainer.cursor.step < 3: return draw(*args)
         draw(*args), die()
     places = dict(
         in_an_update=lambda: setattr(trainer, "hooks", [InTheMiddle(1)]),
         inside_a_save=lambda: setattr(checkpoints, "write_manifest", die),
-        in_a_rollout=lambda: setattr(LightNano, "draw", draw_once),
+        in_a_rollout=lambda: setattr(LightNano, "sample_completions", draw_once),
         in_a_later_update=lambda: setattr(trainer, "hooks", [InTheMiddle(5)]),
     )
     places[kill]()

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['outcome_track', 'episode_ending', 'find_episodes', 'load_tracks', 'load_table', 'parse_steps', 'inspect_page',
-           'episodes_page', 'AppPlay', 'session_name', 'keep_episode', 'open_inspector']
+           'episodes_page', 'session_name', 'AppPlay', 'keep_episode', 'open_inspector']
 
 # %% ../../nbs/18n_scripts.inspect.ipynb #c94de4cb
 import os
@@ -178,6 +178,12 @@ def episodes_page(
     return {(t.run, t.app, t.episode.meta["seed"]): f"{where}#step={head['first']}" for t, head in zip(table.tracks, table.heads)}
 
 # %% ../../nbs/18n_scripts.inspect.ipynb #d5af59a3
+def session_name(
+    id: str, # of an episode
+) -> str:    # which a file may have
+    "The name of a session of that episode alone."
+    return id.replace("/", "-").replace(":", ".")
+
 class AppPlay:
     "An application that a person acts in, recorded."
     def __init__(self,
@@ -252,12 +258,6 @@ def episode(self: AppPlay) -> Episode:
                    self.success if self.over else None, device.goal.family, meta)
 
 # %% ../../nbs/18n_scripts.inspect.ipynb #6e848ea5
-def session_name(
-    id: str, # of an episode
-) -> str:    # which a file may have
-    "The name of a session of that episode alone."
-    return id.replace("/", "-").replace(":", ".")
-
 def keep_episode(
     episode: Episode,        # its screens lie inside of the folder, or anywhere
     folder: str|os.PathLike, # of sessions; made if missing
