@@ -151,3 +151,16 @@ def test_a_right_angle_in_a_corner(vertex):
     assert 6 < there < 148 and 56 < above < 178
     along, off = (there - x) + (above - y), (there - x) - (above - y)
     assert abs(off) > 2 and abs(along) <= .4*abs(off)  # nearly at a right angle to the diagonal
+
+
+def test_an_oracle_that_makes_no_sense_of_a_page(monkeypatch):
+    "It says so, and ends neither a collection nor an evaluation of other episodes."
+    from oaml.miniwob import oracles
+    class Page:
+        ended, task, goal, page = False, "drag-items", type("Goal", (), dict(text="Drag Ada up by one.")), type("P", (), dict(evaluate=lambda *_: {}))
+    page = Page()
+    monkeypatch.setattr(oracles, "PageSnapshot", lambda rows, goal, history, precision: type("S", (), dict(all=lambda *_: [], goal=goal))())
+    agent = oracles.MiniwobOracle()
+    agent.attach(0, page)
+    act, = agent.act([type("View", (), dict(episode=0, history=()))])
+    assert act.type == "failed" and "drag-items: its oracle cannot make sense of the page" in act.raw["reason"]

@@ -802,5 +802,8 @@ class MiniwobOracle:
     def act(self,
         views: list,        # each with the `episode` and the `history` of it
     ) -> list[Action]:      # one for each
-        "The preferred next act in each episode."
-        return [miniwob_targets(self.devices[v.episode], v.history, self.precision)[0].action for v in views]
+        "The preferred next act in each episode; a failed one that says why where it makes no sense of the page."
+        def next_act(view):
+            try: return miniwob_targets(self.devices[view.episode], view.history, self.precision)[0].action
+            except OracleLost as e: return Action("failed", raw=dict(text="", reason=str(e)))
+        return [next_act(view) for view in views]
