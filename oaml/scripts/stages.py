@@ -96,40 +96,41 @@ def dagger(
     What is finished is not done again. Raises what `train` raises, and ValueError.
     """
     if not isinstance(config, TrainingConfig): config = load_config(config, list(overrides))
-    for name, n in dict(rounds=rounds, episodes=episodes).items():
-        if n < 1: raise ValueError(f"{name}: {n} is fewer than 1")
-    if not config.stream or config.stream.lesson != "acting":
-        raise ValueError("stream: DAgger needs one that is about acting")
-    fmt, out = config.prompt.prompt_format(), Path(config.output_dir)
-    needed = make_stream(config, fmt).episodes
-    if config.stream.seed + rounds*needed > first_seed:
-        raise ValueError(f"stream.samples: {rounds} rounds need seeds up to {config.stream.seed + rounds*needed}, "
-                         f"beyond {first_seed}, where the policy plays")
+    fmt, out, needed = config.prompt.prompt_format(), Path(config.output_dir), _seeds_of_round(config, rounds, episodes, first_seed)
     out.mkdir(parents=True, exist_ok=True)
     _check_same_plan(out/"plan.json", dict(episodes=episodes, first_seed=first_seed, model=config.model.model_dump(mode="json"),
                                            stream=config.stream.model_dump(mode="json", exclude={"workers"}), prompt=config.prompt.model_dump(mode="json")))
     figures = out/"dagger.json"
     table = json.loads(figures.read_bytes())[:1] if figures.exists() else []  # the row before the first round
-    def note(row):
+    def add_row(row):
         table.append(row)
         write_atomic(figures, json.dumps(table, indent=2).encode())
-    model, known = config.model.model_name, config.stream.visits
+    model, earlier = config.model.model_name, config.stream.visits
     for k in range(rounds):
-        now = _round(config, model, known, needed*k, out/f"round-{k+1}")
-        visits = out/f"visits-{k+1}.jsonl"
+        visits, folder = out/f"visits-{k+1}.jsonl", out/f"round-{k+1}"
+        playing = _round(config, model, earlier, needed*k, folder)
         if not table or not visits.exists():
-            adapter = load_learner(now, fmt)
-            if not table: note(_figures(0, make_evaluate(now, fmt), adapter))
+            adapter = load_learner(playing, fmt)
+            if not table: add_row(_figures(0, make_evaluate(playing, fmt), adapter))
         if not visits.exists():
-            been = load_visits(known) if known else ()
-            save_visits([*been, *collect_visits(adapter, now, episodes, first_seed + k*episodes, progress)], visits)
-        known = str(visits)
-        result = train(_round(config, model, known, needed*k, out/f"round-{k+1}"), resume=True, progress=progress)
+            met = collect_visits(adapter, playing, episodes, first_seed + k*episodes, progress)
+            save_visits([*(load_visits(earlier) if earlier else ()), *met], visits)
+        earlier = str(visits)
+        result = train(_round(config, model, earlier, needed*k, folder), resume=True, progress=progress)
         if result.status != "finished": break
-        last = {name.removeprefix("eval_"): v for name, v in result.rows[-1].items() if name.startswith("eval_")}
-        note(dict(round=k + 1) | last)
+        add_row(dict(round=k + 1) | {name.removeprefix("eval_"): v for name, v in result.rows[-1].items() if name.startswith("eval_")})
         model = str(result.agent)
     return table
+
+def _seeds_of_round(config: TrainingConfig, rounds: int, episodes: int, first_seed: int) -> int:
+    "How many seeds a round's own episodes take. Raises ValueError for a DAgger that cannot be."
+    for name, n in dict(rounds=rounds, episodes=episodes).items():
+        if n < 1: raise ValueError(f"{name}: {n} is fewer than 1")
+    if not config.stream or config.stream.lesson != "acting": raise ValueError("stream: DAgger needs one that is about acting")
+    needed = make_stream(config, config.prompt.prompt_format()).episodes
+    last = config.stream.seed + rounds*needed
+    if last > first_seed: raise ValueError(f"stream.samples: {rounds} rounds need seeds up to {last}, beyond {first_seed}, where the policy plays")
+    return needed
 
 # %% ../../nbs/18b_scripts.stages.ipynb #b9049508
 def _check_same_plan(path: Path, plan: dict):
