@@ -266,7 +266,7 @@ def _web_samples(config: SampleConfig, rng: Random) -> list[dict]:
 def letter_samples(
     app: str,             # a name for `load_app`, `WORDS`, `WEB`, or "miniwob"
     seed: int,            # of the episode
-    config: SampleConfig=SampleConfig(), # only its size, picks and noise are used
+    config: SampleConfig=SampleConfig(), # only its size, screens_per_episode and noise are used
 ) -> list[dict]:          # `config.screens_per_episode` of dict(image, lines), and `ignored` of a page
     """Screens of an episode and what is written on them; for a `Stream`. A pure function of its arguments. Raises ValueError for
     a size that the source has not."""

@@ -430,7 +430,7 @@ class Stream(Sequence):
         config: SampleConfig=SampleConfig(),                   # how samples are made; its size is the stream's to choose
         shapes: Sequence[ScreenSpec]=(ScreenSpec(),),     # kinds of screens
         first_seed: int=0,                      # of the training split; episodes count on from it
-        make: Callable=episode_samples,         # application, seed, `SampleConfig` -> `picks` samples; workers import it
+        make: Callable=episode_samples,         # application, seed, `SampleConfig` -> `screens_per_episode` samples; workers import it
         workers: int=0,                         # processes that make samples; 0: this one, when asked
         passes: int=1,                            # how often each sample comes, within `GROUP` blocks
         visits: Sequence[Visit]=(),             # to be gone through again, those of a batch's size and sources
@@ -531,7 +531,7 @@ GROUP = 16 # blocks that are gone through together
 
 @patch
 def _made_for(self:Stream, k: int) -> int:
-    "Which block is shown as the `k`th: each group of blocks comes `uses` times."
+    "Which block is shown as the `k`th: each group of blocks comes `passes` times."
     group, at = divmod(k, GROUP*self.passes)
     if self.passes == 1: return k
     use, at = divmod(at, GROUP)
@@ -544,7 +544,7 @@ MISTAKE_SHARE = .5 # of the visits gone through again: those that have mistakes,
 
 @patch
 def block(self:Stream,
-    k: int, # which block of `picks` batches
+    k: int, # which block of `screens_per_episode` batches
 ) -> list[tuple]: # arguments of `make` for each episode
     "The episodes that block `k` shares."
     rng, kinds = Random(f"block:{self.first_seed}:{k}"), Random(f"families:{self.first_seed}:{k}")

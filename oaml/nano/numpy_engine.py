@@ -203,8 +203,8 @@ def _forward(self: LightNano,
     for i, w in enumerate(self.layers):
         q, k, v = self._heads(x, w, tables)
         if last_only and i == len(self.layers) - 1: q, x, mask = q[:, -1:], x[-1:], mask[-1:]
-        seen = [self._attend(i, generation, count, q[:, at], k[:, at], v[:, at], mask) for (generation, count), at in zip(parts, rows)]
-        x = x + np.concatenate(seen) @ w["out"] + w["out_bias"]
+        attended = [self._attend(i, generation, count, q[:, at], k[:, at], v[:, at], mask) for (generation, count), at in zip(parts, rows)]
+        x = x + np.concatenate(attended) @ w["out"] + w["out_bias"]
         gate, up = np.split(rms_norm(x, w["inner_norm"]) @ w["inner"], 2, -1)
         x = x + (silu(gate) * up) @ w["down"]
     return rms_norm(x, self.weights["model.norm.weight"]) @ self.weights["lm_head.weight"].T + self.bias

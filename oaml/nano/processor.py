@@ -89,9 +89,9 @@ LINK = ('"For transformers: nano\'s classes are in oaml."\n'
 @patch
 def to_dict(self: NanoProcessor) -> dict:
     "What processor_config.json holds."
-    kept = {k: v for k, v in ImageTextProcessor.to_dict(self).items() if k != "image_processor"}
+    settings = {k: v for k, v in ImageTextProcessor.to_dict(self).items() if k != "image_processor"}
     name = type(self).__name__
-    return kept | dict(processor_class=name, auto_map=dict(AutoProcessor=f"{self.link}.{name}"))
+    return settings | dict(processor_class=name, auto_map=dict(AutoProcessor=f"{self.link}.{name}"))
 
 @patch(cls_method=True)
 def register_for_auto_class(cls: NanoProcessor,

@@ -69,11 +69,11 @@ def branch(
 @dataclass(frozen=True)
 class RolloutStep:
     "One act of a rollout, and all that learning needs of it."
-    image: np.ndarray    # the screen, uint8 (height, width, 3)
-    messages: list[dict] # what was asked
-    completion: Completion         # the answer
-    action: Action       # what it means; `failed` if it is none
-    anchor: str          # of the screen and the goal, 16 hex digits
+    image: np.ndarray      # the screen, uint8 (height, width, 3)
+    messages: list[dict]   # what was asked
+    completion: Completion # the answer
+    action: Action         # what it means; `failed` if it is none
+    anchor: str            # of the screen and the goal, 16 hex digits
 
 @dataclass
 class Rollout:
@@ -405,11 +405,11 @@ class SourceRules:
     groups_per_update: int=4 # mixed groups in an update
     groups_at_once: int=4    # groups played at the same time
     max_rounds: int=8        # rounds of play after which an update takes what there is
-    staleness: int=1       # updates between drawing and learning, at most
-    midway: float=0.       # share of the groups that begin within a kept success
-    step_weight: float=.5  # as of `group_experiences`
-    discount: float=.95    # likewise
-    std: str="sample"      # likewise
+    staleness: int=1         # updates between drawing and learning, at most
+    midway: float=0.         # share of the groups that begin within a kept success
+    step_weight: float=.5    # as of `group_experiences`
+    discount: float=.95      # likewise
+    std: str="sample"        # likewise
 
 class RolloutSource:
     "Groups of rollouts for one update after the other."
@@ -541,11 +541,11 @@ def load_state(self: RolloutSource,
 @dataclass(frozen=True)
 class ChainLink:
     "An answer at one step of a recorded episode."
-    id: int                   # of the record
-    step_id: int              # of it in its episode
-    completion: Completion              # the answer
-    score: float              # its reward
-    advantage: float          # in its group
+    id: int                # of the record
+    step_id: int           # of it in its episode
+    completion: Completion # the answer
+    score: float           # its reward
+    advantage: float       # in its group
     earlier: tuple[tuple[int, str], ...] # the model's own answers at earlier steps, by the records' ids
 
 def play_chain(

@@ -530,4 +530,4 @@ def recall(self: Signals,
 ):
     "Go on from there."
     self.score, remembered = memory
-    for e, seen in zip((*self.sources.values(), *self.nodes), remembered, strict=True): vars(e).update({k: copy(v) for k, v in seen.items()})
+    for e, saved in zip((*self.sources.values(), *self.nodes), remembered, strict=True): vars(e).update({k: copy(v) for k, v in saved.items()})

@@ -160,13 +160,13 @@ def _process_inputs(
 @dataclass(frozen=True)
 class Experience:
     "An answer to be learnt from."
-    sample: dict      # what was asked: images and messages, ends with the user's turn
-    completion: Completion      # the answer
-    advantage: float  # how much better than others it was
-    version: int=0    # updates of the weights that drew it
-    id: int=0         # of the task
-    step_id: int=0    # step of its episode, from 0
-    reward: float=0.  # of the episode
+    sample: dict           # what was asked: images and messages, ends with the user's turn
+    completion: Completion # the answer
+    advantage: float       # how much better than others it was
+    version: int=0         # updates of the weights that drew it
+    id: int=0              # of the task
+    step_id: int=0         # step of its episode, from 0
+    reward: float=0.       # of the episode
 
 def in_parts(
     experiences: list[Experience], # of a window
