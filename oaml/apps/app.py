@@ -149,7 +149,7 @@ class Stage:
     ) -> Placed:
         "Where everything is."
         ui, last = screen.ui, self.__dict__.get("_last_layout")
-        shows = (ui.scroll, ui.popup, ui.popup_at, ui.tip, ui.last_answer)  # all that layout reads of it
+        shows = (ui.scroll, ui.popup, ui.popup_at, ui.tip, ui.said)  # all that layout reads of it
         if last and last[0] is screen.app and last[1] == shows: return last[2]
         placed = layout(self.app.view(screen.app), self.look(screen), self.size, ui)
         self.__dict__["_last_layout"] = screen.app, shows, placed

@@ -370,7 +370,7 @@ def dispatch(
 ) -> tuple[UiState, tuple[Message, ...]]: # the interface after, and messages for the application
     "One event. Pure; never raises for any event on any screen."
     if isinstance(event, Tick): return replace(ui, clock=ui.clock+event.ms), (event,)
-    if isinstance(event, Answer): return replace(ui, last_answer=event.text), (event,)
+    if isinstance(event, Answer): return replace(ui, said=event.text), (event,)
     if isinstance(event, Wheel): return scroll_by(ui, _region_at(placed, event.x, event.y), round(event.dy)), ()
     if isinstance(event, PointerMove): return _pointer_move(ui, placed, event), ()
     if isinstance(event, PointerDown): return _pointer_down(ui, placed, event, theme), ()

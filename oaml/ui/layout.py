@@ -522,7 +522,7 @@ def _notes(theme: Theme, ui: UiState, screen: Placed, size: tuple[int, int]) -> 
         above = p.box[1] - _line_height(theme) - 4  # over the title bar, if it is for a tool: that hides least
         at = above if above >= 0 else p.box[3] + 3
         yield _note(Widget("tooltip", name=p.widget.tip), p.box[0], at, theme, size)
-    if ui.last_answer: yield _note(Widget("status", name=f"Answer: {' '.join(ui.last_answer.split())}"), size[0], 0, theme, size)  # on the title bar
+    if ui.said: yield _note(Widget("status", name=f"Answer: {' '.join(ui.said.split())}"), size[0], 0, theme, size)  # on the title bar
 
 # %% ../../nbs/02c_ui.layout.ipynb #645dd52f
 SYSTEM_BAR = 20  # pixels of a phone's bar with Back and Home

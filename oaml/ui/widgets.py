@@ -370,7 +370,7 @@ class UiState:
     popup: str|None=None      # id of the widget whose menu or list is open
     popup_at: tuple[int, int]|None=None    # where the pointer opened it; None: under the widget
     tip: str|None=None        # id of the widget whose tip is shown
-    last_answer: str=""       # the last answer to the user, shown at the top
+    said: str=""              # the last answer to the user, shown at the top
 
 # %% ../../nbs/02b_ui.widgets.ipynb #13bf3c85
 @patch(as_prop=True)
