@@ -25,7 +25,7 @@ from ..ui.layout import Element, layout
 from ..ui.render import render
 from ..ui.themes import form_of, theme_for
 from ..ui.widgets import UiState, Widget, actions, bar, button, dialog, over, paragraph, text, tool, window
-from ..viz.screens import filmstrip, small
+from ..viz.screens import filmstrip
 
 # %% ../../nbs/03c_apps.kit.ipynb #e08bb590
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ def draw_parts(
         if w.role in ("application", "form", "layers"): return w
         return over(empty, w) if w.role == "dialog" else window("", w)
     pictures = [render(layout(root(w), theme, size), UiState(), theme) for w in parts]
-    return small(filmstrip(pictures, columns=min(4, len(pictures))))
+    return filmstrip(pictures, columns=min(4, len(pictures)))
 
 def read_screen(
     app: App,                         # an application

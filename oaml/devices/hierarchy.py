@@ -13,6 +13,7 @@ from functools import lru_cache
 from xml.sax.saxutils import escape
 
 from .device import TaskDevice
+from ..schemas.packages import missing_packages
 from ..ui.layout import DOT, Element
 
 # %% ../../nbs/04l_devices.hierarchy.ipynb #3b8d9094
@@ -77,8 +78,7 @@ def to_xml(
 # %% ../../nbs/04l_devices.hierarchy.ipynb #e0f30eef
 def missing_lxml() -> str|None:
     "What has to be installed before a view hierarchy can be read, and how; None if nothing."
-    try: import lxml.cssselect  # noqa: F401, needs cssselect too
-    except ImportError: return 'lxml or cssselect is missing: pip install "oaml[mobile]"'
+    return missing_packages("mobile", "lxml", "cssselect")
 
 def _need_lxml():
     "Raise ImportError that says what to install."

@@ -7,7 +7,6 @@ __all__ = ['FRAME_TYPE', 'PORT', 'STRICT', 'LARGER', 'MOST_PIXELS', 'FrameFormat
            'encode_frame', 'decode_frame', 'sendable', 'received', 'to_wire', 'missing_serve', 'need_serve']
 
 # %% ../../nbs/04n_devices.wire.ipynb #bfea8506
-import importlib.util
 import io
 import json
 import zlib
@@ -20,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.dataclasses import dataclass as checked
 
 from .device import Call, Frame
+from ..schemas.packages import missing_packages
 from ..schemas.sessions import plain_errors
 from ..ui.events import Event
 from ..ui.layout import as_element, plain_element
@@ -147,8 +147,7 @@ def to_wire(
 # %% ../../nbs/04n_devices.wire.ipynb #3da4f5c4
 def missing_serve() -> str|None:
     "What has to be installed before a device can be served or reached, and how; None if nothing."
-    lacks = [m for m in ("starlette", "uvicorn", "httpx") if importlib.util.find_spec(m) is None]
-    return f'{", ".join(lacks)}: not installed; pip install "oaml[serve]"' if lacks else None
+    return missing_packages("serve", "starlette", "uvicorn", "httpx")
 
 def need_serve():
     "Raise ImportError that says what to install, if something is missing."

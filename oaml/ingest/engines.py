@@ -8,7 +8,6 @@ __all__ = ['ENGINE_FORMS', 'RAY_RETRIES', 'wait_for', 'EngineSpec', 'parse_engin
            'progress_host']
 
 # %% ../../nbs/08b_ingest.engines.ipynb #47ec0003
-import importlib.util
 import json
 import logging
 import os
@@ -25,6 +24,8 @@ from threading import Event, Thread
 from typing import Any
 
 from fastcore.basics import patch
+
+from ..schemas.packages import missing_packages
 
 # %% ../../nbs/08b_ingest.engines.ipynb #47ec0006
 ENGINE_FORMS = "threads:N, processes:N, ray:HOST:PORT (or ray:local, a cluster of this machine alone)"
@@ -113,7 +114,7 @@ _ANSWER_S = 5    # seconds for a cluster's address to answer; `ray.init` itself 
 
 def missing_ray() -> str|None:
     "What has to be installed before Ray can be used, and how; None if nothing."
-    return None if importlib.util.find_spec("ray") else 'ray: not installed; pip install "oaml[scale]"'
+    return missing_packages("scale", "ray")
 
 def _join_ray(address: str):
     "Connect this process with a cluster, or start one. Raises OSError if nobody answers there."

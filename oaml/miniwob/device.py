@@ -24,6 +24,7 @@ from ..devices.chromium import REOPENED, PageDevice
 from ..devices.connection import Chromium, missing_browser
 from ..devices.tab import EMPTY_CLIPBOARD
 from ..devices.device import Call, ClearCache, DeviceError, ForceStop, Frame, StartActivity, StartIntent
+from ..schemas.packages import missing_packages
 from ..schemas.sessions import DEVICE_BUTTONS, nearest
 from ..ui.events import DOUBLE_MS, Event, KeyDown, PointerDown, PointerMove, PointerUp, Tick
 
@@ -70,12 +71,12 @@ def known_task(
 def html_folder() -> Path:
     "Where the pages of the installed `miniwob` are. Raises ImportError naming the extra."
     spec = find_spec("miniwob")
-    if spec is None: raise ImportError('the pages of MiniWoB++ are missing: pip install "oaml[browser]"')
+    if spec is None: raise ImportError(missing_packages("browser", "miniwob"))
     return Path(spec.submodule_search_locations[0])/"html"
 
 def missing_pages() -> str|None:
     "What has to be installed before a task can be opened, and how; None if nothing."
-    return missing_browser() or (None if find_spec("miniwob") else 'miniwob is missing: pip install "oaml[browser]"')
+    return missing_browser() or missing_packages("browser", "miniwob")
 
 # %% ../../nbs/07a_miniwob.device.ipynb #beb8dbe2
 BARE = """document => {

@@ -8,7 +8,6 @@ __all__ = ['FILM_EVERY', 'MUJOCO_ENVS', 'PHYSICS', 'GUI_PRESET', 'GUI_GOALS', 'E
            'GuiEngine', 'IsaacLabEngine', 'get_simulator', 'env_preset']
 
 # %% ../../nbs/17e_prompt2policy.engines.ipynb #b37af695
-import importlib.util
 import io
 import logging
 import os
@@ -23,6 +22,7 @@ from fastcore.basics import patch
 from ..apps.catalog import APPS, load_app
 from ..devices.app_device import AppDevice
 from ..devices.episode import EpisodeDriver
+from ..schemas.packages import is_installed, missing_packages
 from ..schemas.sessions import nearest
 from .contracts import EnvInfo, TrainConfig
 from .records import P2PSettings
@@ -117,8 +117,7 @@ def all_env_ids() -> list[str]:
 
 def missing_mujoco() -> str|None:
     "What has to be installed for MuJoCo's environments; None if nothing."
-    lacks = [m for m in ("mujoco", "imageio", "stable_baselines3") if importlib.util.find_spec(m) is None]
-    return f'{", ".join(lacks)}: not installed; pip install "oaml[p2p]"' if lacks else None
+    return missing_packages("p2p", "mujoco", "imageio", "stable_baselines3")
 
 class MujocoEngine:
     "gymnasium's MuJoCo environments."
@@ -287,7 +286,7 @@ class IsaacLabEngine:
         return []
 
     def _missing(self, env_id: str) -> EngineError:
-        lacks = [m for m in ("isaaclab", "isaacsim") if importlib.util.find_spec(m) is None]
+        lacks = [m for m in ("isaaclab", "isaacsim") if not is_installed(m)]
         why = f"{', '.join(lacks)} not installed (an NVIDIA GPU and Isaac Sim are needed)" if lacks else "no adapter in this version"
         return EngineError(f"{env_id}: IsaacLab is not available: {why}; use a MuJoCo environment such as HalfCheetah-v5")
 

@@ -17,7 +17,7 @@ from ..evals.closed_loop import Outcome, replay
 from ..evals.suites import Report, Suite, total_rows
 from .inspect import episode_ending
 from ..viz.plots import results_html, run_plot
-from ..viz.screens import filmstrip, small
+from ..viz.screens import filmstrip
 
 # %% ../../nbs/18g_scripts.report.ipynb #286d2462
 def embedded(
@@ -45,7 +45,7 @@ def episode_html(
     outcome: Outcome,  # what was done there
 ) -> str:
     "Goal, outcome and filmstrip of one episode."
-    strip = small(filmstrip(replay(device, outcome)[:LONGEST], outcome.actions[:LONGEST], columns=4))
+    strip = filmstrip(replay(device, outcome)[:LONGEST], outcome.actions[:LONGEST], columns=4)
     more = f"<p>... and {outcome.steps-LONGEST} more actions.</p>" if outcome.steps > LONGEST else ""
     return (f"<h3>seed {outcome.seed}: {episode_ending(outcome)}</h3>"
             f"<p>{escape(outcome.goal)}</p>{embedded(strip, outcome.goal)}{more}")

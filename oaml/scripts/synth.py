@@ -15,7 +15,7 @@ from ..apps.app import SPLITS
 from ..ingest.synthetic import generate_synthetic_sessions
 from ..schemas.arguments import check_arguments
 from ..schemas.sessions import Session
-from ..viz.screens import filmstrip, small
+from ..viz.screens import filmstrip
 
 # %% ../../nbs/18d_scripts.synth.ipynb #bc0b29d2
 def contact_sheet(
@@ -24,8 +24,8 @@ def contact_sheet(
 ):                            # PIL image
     "The first screens of up to `most` sessions, each with its first action drawn and its goal below."
     first = [s.episodes[0] for s in sessions[:most] if s.episodes and s.episodes[0].steps]
-    return small(filmstrip([e.steps[0].observation.image() for e in first], [e.steps[0].action for e in first],
-                           [e.goal for e in first], columns=4))
+    return filmstrip([e.steps[0].observation.image() for e in first], [e.steps[0].action for e in first],
+                     [e.goal for e in first], columns=4)
 
 # %% ../../nbs/18d_scripts.synth.ipynb #cf74e79b
 @check_arguments

@@ -8,7 +8,6 @@ __all__ = ['OBJECT_DRIVERS', 'CLOSE_S', 'READY_S', 'DOCKER_CALLS', 'ENVIRONMENT_
 
 # %% ../../nbs/16i_service.environments.ipynb #6f270003
 import asyncio
-import importlib.util
 import inspect
 import logging
 import os
@@ -24,6 +23,7 @@ from fastcore.basics import patch
 
 from ..devices.daemon import SerialThread
 from ..ingest.engines import ActorEngine, ProcessEngine
+from ..schemas.packages import is_installed, missing_packages
 from ..schemas.sessions import nearest
 from .delegation import EnvironmentController, EnvironmentDelegation, EnvironmentFailed, EnvironmentsBusy
 from .state import LEASE_S, EnvironmentRecord, MemoryState, RedisState, create_state
@@ -149,7 +149,7 @@ async def call(self: ObjectController,
 
 def _ray_deaths() -> tuple:
     "The errors by which Ray says that an actor is dead."
-    if not importlib.util.find_spec("ray"): return ()
+    if not is_installed("ray"): return ()
     from ray.exceptions import RayActorError
     return (RayActorError,)
 
@@ -172,7 +172,7 @@ async def unmake(self: ObjectController,
 # %% ../../nbs/16i_service.environments.ipynb #6f270011
 def missing_docker() -> str|None:
     "What has to be installed before Docker can be used, and how; None if nothing."
-    return None if importlib.util.find_spec("docker") else 'docker: not installed; pip install "oaml[scale]"'
+    return missing_packages("scale", "docker")
 
 READY_S, DOCKER_CALLS = 120., 64 # seconds for a container to be healthy; calls to the daemon at once
 

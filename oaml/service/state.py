@@ -8,7 +8,6 @@ __all__ = ['LEASE_S', 'CLOCK_TICK_S', 'ANSWER_S', 'REDIS_CALLS', 'STATE_DRIVERS'
 
 # %% ../../nbs/16g_service.state.ipynb #a48e0003
 import asyncio
-import importlib.util
 import inspect
 import json
 import threading
@@ -19,6 +18,8 @@ from functools import wraps
 from typing import Any
 
 from fastcore.basics import patch
+
+from ..schemas.packages import missing_packages
 
 # %% ../../nbs/16g_service.state.ipynb #a48e0006
 LEASE_S = 600. # seconds after which a session that was not renewed loses its environments
@@ -288,7 +289,7 @@ ANSWER_S, REDIS_CALLS = 5, 16 # seconds for Redis to answer; calls of a worker a
 
 def missing_redis() -> str|None:
     "What has to be installed before Redis can be used, and how; None if nothing."
-    return None if importlib.util.find_spec("redis") else 'redis: not installed; pip install "oaml[scale]"'
+    return missing_packages("scale", "redis")
 
 class RedisState:
     "Loans that several workers share. Needs the extra `scale` and a Redis server; one that may be restarted has `appendonly yes`, `appendfsync always`."

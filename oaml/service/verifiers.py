@@ -7,19 +7,19 @@ __all__ = ['missing_verifiers', 'verifiers_classes']
 
 # %% ../../nbs/16k_service.verifiers.ipynb #c91a3c73
 import asyncio
-import importlib.util
 import secrets
 from functools import cache
 from typing import Any
 
+from ..schemas.packages import missing_packages
 from .records import check_calls, check_messages
 from .task import Session, make_task, play_sample
 
 # %% ../../nbs/16k_service.verifiers.ipynb #fb0ff88e
 def missing_verifiers() -> str|None:
     "What has to be installed before `verifiers` can be used, and how; None if nothing."
-    return None if importlib.util.find_spec("verifiers") else (
-        'verifiers: not installed; pip install "oaml[verifiers]" in an environment of its own, for it wants openai<3 and the extra api openai>=3')
+    problem = missing_packages("verifiers", "verifiers")
+    return problem and f"{problem} in an environment of its own, for it wants openai<3 and the extra api openai>=3"
 
 # %% ../../nbs/16k_service.verifiers.ipynb #d976c6c8
 @cache

@@ -28,6 +28,7 @@ from ..devices import device
 from ..devices.device import Call
 from .expressions import ExpressionError, TaskPattern, compile_transformation
 from ..devices.hierarchy import check_selector
+from ..schemas.packages import missing_packages
 from ..schemas.sessions import nearest
 
 # %% ../../nbs/05b_tasks.definition.ipynb #0d6ddda1
@@ -574,8 +575,7 @@ def _field_names(message: str) -> list[str]:
 # %% ../../nbs/05b_tasks.definition.ipynb #7a405e04
 def missing_protobuf() -> str|None:
     "What has to be installed before task files can be read or written; None if nothing."
-    try: import google.protobuf  # noqa: F401
-    except ImportError: return 'protobuf is missing: pip install "oaml[mobile]"'
+    return missing_packages("mobile", "google.protobuf")
 
 @lru_cache
 def _message_class() -> type:

@@ -10,23 +10,28 @@ __all__ = ['MARK', 'RIGHT', 'MODEL', 'FAILED_COLOUR', 'INK', 'GREY', 'LINE', 'PA
 # %% ../../nbs/01a_viz.screens.ipynb #181f9241
 import math
 from bisect import bisect
+from collections.abc import Sequence
 from functools import cache
 from io import BytesIO
 from pathlib import Path
 
 from fastcore.basics import patch
+import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 import oaml
 from ..schemas.sessions import Action, Episode, Step, Target, split_chord
 
 # %% ../../nbs/01a_viz.screens.ipynb #99306a8e
+def _picture(image: Image.Image|np.ndarray) -> Image.Image:
+    return image if isinstance(image, Image.Image) else Image.fromarray(image)
+
 def small(
-    image: Image.Image,  # a picture
-    side: int|None=None, # px: shrink the longer side to this, never enlarge; None keeps the size
-) -> Image.Image:        # the picture in at most 256 colours
+    image: Image.Image|np.ndarray, # a picture, or its pixels: uint8 (height, width, 3)
+    side: int|None=None,           # px: shrink the longer side to this, never enlarge; None keeps the size
+) -> Image.Image:                  # the picture in at most 256 colours
     "`image` as a notebook should store it."
-    image = image.convert("RGB")
+    image = _picture(image).convert("RGB")
     if side: image.thumbnail((side, side), Image.Resampling.LANCZOS)
     return image.quantize(256, dither=Image.Dither.NONE)
 
@@ -320,12 +325,12 @@ def _grid(cells: list[Image.Image], columns: int, gap: int=10) -> Image.Image:
 PAGE = 1100  # px: how wide a strip may be before it goes on in the next row
 
 def filmstrip(
-    images: list[Image.Image],              # screens, in order
-    actions: list[Action|None]|None=None,   # what was done at each; None for nothing
-    captions: list[str]|None=None,          # a further line under each
-    columns: int|None=None,                 # screens in a row; by default as many as fit on a page
-    scale: float=1,                         # size of the screens, 1 = as they are
-) -> Image.Image:                           # one picture, RGB
+    images: Sequence[Image.Image|np.ndarray], # screens in order: pictures, or their pixels, uint8 (height, width, 3)
+    actions: list[Action|None]|None=None,     # what was done at each; None for nothing
+    captions: list[str]|None=None,            # a further line under each
+    columns: int|None=None,                   # screens in a row; by default as many as fit on a page
+    scale: float=1,                           # size of the screens, 1 = as they are
+) -> Image.Image:                             # one picture in at most 256 colours, as a notebook should store it
     "`images` side by side, each with its action drawn and its DSL text below."
     if not images: raise ValueError("images: there are none")
     for name, given in (("actions", actions), ("captions", captions)):
@@ -333,9 +338,9 @@ def filmstrip(
             raise ValueError(f"{name}: there are {len(given)} for {len(images)} images")
     cells = []
     for i, (im, a, note) in enumerate(zip(images, actions or [None]*len(images), captions or [""]*len(images))):
-        frame = _scaled(im, scale)
+        frame = _scaled(_picture(im), scale)
         cells.append(_captioned(draw_action(frame, a) if a else frame, str(i), repr(a) if a else "", note))
-    return _grid(cells, columns or max(1, min(len(cells), PAGE // (cells[0].width + 10))))
+    return small(_grid(cells, columns or max(1, min(len(cells), PAGE // (cells[0].width + 10)))))
 
 # %% ../../nbs/01a_viz.screens.ipynb #0e191b28
 def _boxed(image: Image.Image, boxes) -> Image.Image:
