@@ -23,7 +23,7 @@ SUITES = ("synthetic-v1", "synthetic-v1-ood", "synthetic-v1-mobile", "synthetic-
 
 
 def what_was_wrong(suite, app, outcome):
-    "The first act that no oracle would have done: what was wanted, and what was done instead."
+    "The first action that no oracle would have done: what was wanted, and what was done instead."
     for action, wanted, right in beside_oracle(suite.device(app), outcome):
         if right: continue
         kinds = sorted({t.action.type for t in wanted})

@@ -50,7 +50,7 @@ class ChaosTask(Task):
         super().__init__(name, **kw)
         self.hang_s = hang_s
     def get_indices(self): return [0]
-    def act(self, session, number): "Called for each act."
+    def act(self, session, number): "Called for each action."
     def sync_start_sample(self, index, session):
         text, acts = "begin", 0
         while text != "end":
@@ -259,7 +259,7 @@ ACCIDENTS = "plain", "cancel", "lost", "lost in turn", "raise", "repeat", "hang"
 
 
 async def accident(port, id, rng, counts):
-    "One session with one accident; whether it ended as it should, and no act was done twice."
+    "One session with one accident; whether it ended as it should, and no action was done twice."
     kind, number = rng.choice(ACCIDENTS), 0
     connection, other = await Connection().open(port), None
     async def ask(route, again=False, **body):

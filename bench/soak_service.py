@@ -3,7 +3,7 @@
 A controller, two workers and Redis; each session leases an environment. Clients cancel, vanish, time out, repeat; tasks
 raise, hang, swallow their cancel; one of the workers is killed again and again. It goes in rounds, and each round is a line
 of OUT/rounds.jsonl: run it again to go on. `--driver docker` leases containers, of a daemon that it starts (as root).
-The exit status is 1 if anything was left, or an act was done twice. Linux (reads /proc); needs redis-server."""
+The exit status is 1 if anything was left, or an action was done twice. Linux (reads /proc); needs redis-server."""
 import argparse
 import asyncio
 import json

@@ -103,7 +103,7 @@ def speed(pool):
 
 
 def renderers(pool):
-    "Oracle episodes, each with ten careless acts after it, in lockstep in Pillow and in Chromium."
+    "Oracle episodes, each with ten careless actions after it, in lockstep in Pillow and in Chromium."
     from oaml.devices.connection import Chromium
     from oaml.devices.html_page import check_renderers
     rows = []

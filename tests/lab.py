@@ -105,7 +105,7 @@ class Kernel:
 
 
 def long_episode(folder, n=200, size=(1280, 800)):
-    "A recorded episode of `n` different screens, with an act on each."
+    "A recorded episode of `n` different screens, with an action on each."
     from PIL import ImageDraw
     from PIL import Image
     from oaml.devices.app_device import AppDevice

@@ -367,7 +367,7 @@ def test_a_window_that_a_page_opens_does_not_stop_it(chromium, tmp_path):
 # -- equal bytes
 
 def episode(device, seed, n=12):
-    "Hashes of the frames of an episode with random acts."
+    "Hashes of the frames of an episode with random actions."
     rng, frames = Random(seed), [device.reset(seed)]
     for _ in range(n): frames.append(device.perform(random_action(rng, device.read_elements())))
     return [(f.screen_hash(), f.clock, f.log, f.elements) for f in frames]

@@ -118,9 +118,9 @@ def test_coordinates_are_those_of_the_screenshot(login):
 def test_predict_compares(login):
     folder, goal = login
     ask = "predict", "--agent", "do-nothing", "--image", f"{folder}/large.png", "--goal", goal, "--expected"
-    assert oaml(*ask, "DONE()")[:2] == (0, "DONE()\nexpected DONE(): the same act\n")
+    assert oaml(*ask, "DONE()")[:2] == (0, "DONE()\nexpected DONE(): the same action\n")
     code, answer, _ = oaml(*ask, "CLICK(x=0.5, y=0.3)")
-    assert code == 1 and answer.endswith("another kind of act\n")
+    assert code == 1 and answer.endswith("another kind of action\n")
 
 
 def test_a_trained_agent_says_what_it_was_trained_on(tmp_path):
@@ -143,7 +143,7 @@ def test_scripts_run_as_modules(module, shows):
 
 
 def test_a_loaded_policy_does_not_go_in_circles():
-    "nano, alone or as an agent in the tables: the same acts, and none twice on one screen where another can be drawn."
+    "nano, alone or as an agent in the tables: the same actions, and none twice on one screen where another can be drawn."
     suite, seed = load_suite("synthetic-v1"), split_seeds("validation", 1)[0]
     def acts(retries):
         device = suite.device("files")

@@ -38,7 +38,7 @@ def test_every_suite_is_a_task(suite):
 @needs_serve
 @pytest.mark.skipif(bool(missing_pages()), reason=str(missing_pages()))
 def test_miniwob_over_http():
-    "The oracle's acts on a page beside the server's, as tool calls."
+    "The oracle's actions on a page beside the server's, as tool calls."
     oracle, driver = MiniwobOracle(), EpisodeDriver(MiniwobDevice("click-test"))
     try:
         driver.reset(3)

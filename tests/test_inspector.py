@@ -85,7 +85,7 @@ def test_saved_page_does_everything_but_edit_and_play(chromium, saved, runs):
     for k in range(1, rows): press(page, "ArrowRight"); at(page, k)
     press(page, "Home"); at(page, 0)
     detail(page, 0)
-    assert page.locator(".panel summary").all_inner_texts()[0].startswith("Acceptable acts")
+    assert page.locator(".panel summary").all_inner_texts()[0].startswith("Acceptable actions")
     press(page, "x")  # the next wrong step
     wrong = next(k for k, (t, n) in enumerate((t, n) for t in runs for n in t.notes) if n.right is False)
     at(page, wrong); detail(page, wrong)
@@ -221,7 +221,7 @@ def test_keys_alone_go_in_and_out(chromium, saved):
 # ---- the widget and its table, without a browser ----
 
 def acted(id, n=6, acts=None):
-    "An episode of clicks with one acceptable act each and one more."
+    "An episode of clicks with one acceptable action each and one more."
     steps = [Step(float(k), Observation(None), a, None, [Target(a), Target(Action("wait"))])
              for k, a in enumerate(acts or [Action("click", x=.12345, y=.67891)]*n)]
     return Episode(id, "Go on.", steps)
@@ -392,7 +392,7 @@ def test_corrected_by_mouse_and_kept(lab):
     drawn(lab, widget, 1)
     widget.locator('.panel[data-row="1"]').wait_for(timeout=PATIENCE)
     widget.get_by_role("button", name="Correct this step").click()
-    act, box = widget.get_by_label("The right act"), widget.get_by_label("Its box")
+    act, box = widget.get_by_label("The right action"), widget.get_by_label("Its box")
     act.fill("CLICK(x=2, y=0.5)")
     widget.get_by_role("button", name="Save").click()
     widget.locator(".wrong-field", has_text="outside [0, 1]").wait_for(timeout=PATIENCE)

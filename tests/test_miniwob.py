@@ -30,7 +30,7 @@ def chromium():
     with Chromium() as browser: yield browser
 
 def episode(device, seed, acts=3):
-    "Hashes of the screens of an episode of random acts on what is seen, and what came of it."
+    "Hashes of the screens of an episode of random actions on what is seen, and what came of it."
     rng, hashes = Random(f"{device.task}:{seed}"), [device.reset(seed).screen_hash()]
     for _ in range(acts):
         action = random_action(rng, [e for e in device.read_elements() if e.box[1] > .22])

@@ -89,7 +89,7 @@ def test_marks_that_only_the_page_reads_are_not_in_the_snapshot(task, chromium):
 
 
 def test_a_plan_is_a_function_of_the_snapshot(chromium):
-    "The same snapshot, words and acts give the same targets, whatever was asked in between; every act fits its box."
+    "The same snapshot, words and actions give the same targets, whatever was asked in between; every action fits its box."
     plans = {}
     for task in sorted(ORACLES)[::6]:
         device = MiniwobDevice(task, chromium=chromium)

@@ -270,7 +270,7 @@ def hostile(rng):
 
 @needs_json5
 def test_ten_thousand_hostile_answers():
-    "By the strict dialect each is one act or a refusal with a reason; every reward is a number."
+    "By the strict dialect each is one action or a refusal with a reason; every reward is a number."
     rng, strict = random.Random(0), DIALECTS["agentcpm"]
     answers = [*(b for b in BOMBS if b), *(hostile(rng) for _ in range(10_000))]
     read = 0

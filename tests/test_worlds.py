@@ -50,7 +50,7 @@ def test_six_goal_families_in_several_wordings(name):
 
 
 def test_some_goals_hold_at_the_start(name):
-    "Then the right act is DONE, at once or after a look at what is not in sight."
+    "Then the right action is DONE, at once or after a look at what is not in sight."
     device, satisfied = AppDevice(name, goals=load_app(name).families), 0
     for seed in range(120):
         device.reset(seed, draw=False)

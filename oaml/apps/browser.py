@@ -55,7 +55,7 @@ _BLURBS = ("Open to members and guests all year round.", "Fresh from the worksho
           "New pieces arrive on the first of the month.", "Tours start at the main gate every hour.",
           "Bring a friend and both of you save.", "Recipes, tested in a tiny kitchen.",
           "Notes and maps from a long walk north.", "Repairs while you wait, most of the time.")
-_DELAYS = (400, 900, 1500, 2300)  # milliseconds; an act takes 500 of them, WAIT 1000
+_DELAYS = (400, 900, 1500, 2300)  # milliseconds; an action takes 500 of them, WAIT 1000
 _MONTHS = ("January", "March", "May", "June", "August", "October", "December")
 _SITES, _PAGES_EACH = 3, 3  # nine pages: as many as a menu has room for
 

@@ -393,7 +393,7 @@ def _head(r: ScreenReader) -> tuple[str, str]:
     return (e.name, e.value) if e else ("", "")
 
 def _find_page(r: ScreenReader, d: date) -> list[Intent]:
-    "In the planner: the next act on the way to the page of the day `d`; none if it is this one."
+    "In the planner: the next action on the way to the page of the day `d`; none if it is this one."
     if "back" not in r: return _find_day(r, d)
     who, here = _head(r)
     if not who: return [PressKey("Home")]

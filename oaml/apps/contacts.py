@@ -261,14 +261,14 @@ def _who_lives(r: ScreenReader, city: str) -> list[Intent]:
 
 # %% ../../nbs/03j_apps.contacts.ipynb #4fc7d73b
 def _on_list(r: ScreenReader, names: list[str]) -> list[Intent]:
-    "The next act on the list."
+    "The next action on the list."
     place = "tab-gone" if r.goal.family == "restore" else "tab-all"
     if not r[place].selected: return [ClickOn(place)]
     return _who_lives(r, r.goal["value"]) if r.goal.family == "lives" else _find(r, names)
 
 # %% ../../nbs/03j_apps.contacts.ipynb #e6eadb5f
 def _on_page(r: ScreenReader, names: list[str]) -> list[Intent]:
-    "The next act on a person's page."
+    "The next action on a person's page."
     family = r.goal.family
     def press(id): return r.press(id) or r.look_further("card")
     if r["whose"].name not in names: return r.close("back")

@@ -277,7 +277,7 @@ def _scroll_to(r: ScreenReader, parts: list[tuple[int, str, Element]], place: tu
     return _BACK if not numbers or place[0] < numbers[0] else _ON
 
 def _read_on(r: ScreenReader, places: list[tuple[int, str]]) -> list[Intent]:
-    "The next act on the text, for a goal about sections."
+    "The next action on the text, for a goal about sections."
     parts = _read_sections(r)
     mine = [[e for n, t, e in parts if _is_at(p, n, t)] for p in places]
     acts = [a for es in mine for a in _act_on(r, es)]
@@ -287,7 +287,7 @@ def _read_on(r: ScreenReader, places: list[tuple[int, str]]) -> list[Intent]:
 
 # %% ../../nbs/03k_apps.document.ipynb #c6db5a3c
 def _accept(r: ScreenReader, chosen: list[str]) -> list[Intent]:
-    "The next act on what is decided at the end; the line at the top says what is chosen, once something is."
+    "The next action on what is decided at the end; the line at the top says what is chosen, once something is."
     if "sent" in r: return [Finish()]
     news = r.goal["news"]
     if chosen == [_at_the_end(Marks(terms="accept", news=news))]: return r.press("send") or _ON
@@ -296,7 +296,7 @@ def _accept(r: ScreenReader, chosen: list[str]) -> list[Intent]:
     return [PressKey("End"), *_ON] if r["page"].value != "100" else _BACK
 
 def _on_annex(r: ScreenReader) -> list[Intent]:
-    "The next act on the page of an annex."
+    "The next action on the page of an annex."
     if r.goal.family != "annex" or not _is_at(r.goal["places"][0], *_numbered(r["whose"].name)): return r.close("back")
     code = r.find("Reference", "listitem")
     return r.tell(code.value) if code else r.look_further("leaf")

@@ -84,7 +84,7 @@ def fill(
     e: Element, # a text box or a cell
     text: str,  # what it must hold
 ) -> list[Intent]: # empty if it does
-    "The next act that puts `text` into `e`: focus it, select what is wrong, type."
+    "The next action that puts `text` into `e`: focus it, select what is wrong, type."
     if e.value == text: return []
     if not e.focused: return [ClickOn(e.id)]
     if e.value and not e.selected: return [PressKey("ctrl+a")]
@@ -107,7 +107,7 @@ def choose(self: ScreenReader,
     id: str,       # of a combo box
     option: str,   # what it must show
 ) -> list[Intent]: # empty if it does
-    "The next act that makes a combo box show `option`: open it, choose."
+    "The next action that makes a combo box show `option`: open it, choose."
     here = self.find(option, "option")
     if here and here.id.startswith(f"{id}:"): return [ClickOn(here.id)]
     if self.of("option"): return [PressKey("Escape")]

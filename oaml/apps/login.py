@@ -145,7 +145,7 @@ def _is_right(e: Element, r: ScreenReader) -> bool:
     return e.value == DOT*len(want) and "error" not in r if e.id == "password" else e.value.strip() == want
 
 def _retype(e: Element, text: str) -> Intent:
-    "The next act on the focused text box `e`: select what is wrong, else type."
+    "The next action on the focused text box `e`: select what is wrong, else type."
     return PressKey("ctrl+a") if e.value and not e.selected else TypeText(text)
 
 def _sign_in(r: ScreenReader) -> list[Intent]:

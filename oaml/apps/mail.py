@@ -415,13 +415,13 @@ def _is_wanted(e: Element, facts: dict) -> bool:
     return facts.get("sender", "") in ("", e.name) and facts.get("subject", "") in ("", e.value)
 
 def _search_for(r: ScreenReader, words: str) -> list[Intent]:
-    "The next act that makes the search box hold `words`; none if it does, or is not there and need not be."
+    "The next action that makes the search box hold `words`; none if it does, or is not there and need not be."
     if "query" in r: return fill(r["query"], words)
     return [ClickOn("find")] if words else []
 
 @patch
 def _plan_popup(self: Mail, r: ScreenReader) -> list[Intent]:
-    "In an open menu: the wanted act if it is for the wanted message, and nothing else was changed."
+    "In an open menu: the wanted action if it is for the wanted message, and nothing else was changed."
     words = "Remove star" if r.facts.get("on") is False else _TOOLS.get(r.facts.get("act"))
     caption, *rows = r.of("menuitem") or [None]
     row = next((e for e in rows if e.name == words), None)

@@ -210,7 +210,7 @@ def _want(r: ScreenReader, id: str) -> str|None:
     return free[r.goal["pick"]] if free else _wanted_value(r.goal, id)
 
 def _mend(e: Element, want: str|None) -> list[Intent]:
-    "The next act that makes the field `e` hold `want`; empty if it does or cannot be told."
+    "The next action that makes the field `e` hold `want`; empty if it does or cannot be told."
     if want is None: return []
     if e.role == "checkbox": return [ClickOn(e.id)]*(e.checked != (want == _YES))
     if e.role == "combobox": return [ClickOn(e.id)]*(e.value != want)
@@ -239,7 +239,7 @@ def _send(r: ScreenReader) -> list[Intent]:
 _BLANK = [(_CHECKS[k], _NO) for k in ("news", "texts")]
 
 def _review(r: ScreenReader) -> list[Intent]:
-    "The next act on the page that shows what was registered or saved."
+    "The next action on the page that shows what was registered or saved."
     family = r.goal.family
     shown = {e.name: e.value for e in r.of("listitem") if e.value and (e.name, e.value) not in _BLANK}
     number = shown.pop(_NUMBER, None)  # a draft has none

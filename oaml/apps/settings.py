@@ -357,7 +357,7 @@ def _shown(r: ScreenReader, name: str) -> str|None:
     return next((e.name for id, e in r.by_id.items() if id.startswith(f"{name}=") and e.checked), None)
 
 def _set(r: ScreenReader, name: str, value: str) -> list[Intent]|None:
-    "The next act that gives the setting `name` a value; [] if it has it, None if it is not in sight."
+    "The next action that gives the setting `name` a value; [] if it has it, None if it is not in sight."
     e, one = r.by_id.get(name), r.by_id.get(f"{name}={value}")
     if one: return [] if one.checked else [ClickOn(one.id)]
     if not e: return None

@@ -367,7 +367,7 @@ def _mark_done(r: ScreenReader) -> list[Intent]:
     return _go_by_keys(r, to) if to else [Finish()]
 
 def _set_cells(r: ScreenReader) -> list[Intent]:
-    "The next act on a cell that is wrong, or the way there."
+    "The next action on a cell that is wrong, or the way there."
     wrong = [(e, value) for e, value in _targets(r) if e.value != value]
     typing = next((fill(e, value) for e, value in wrong if e.focused), [])
     if typing or not wrong: return typing or [Finish()]

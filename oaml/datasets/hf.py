@@ -99,7 +99,7 @@ task_categories: [image-text-to-text]
 tags: [gui-agents, oaml]
 ---
 Recorded steps of agents on screens, a row each: `images` and `messages` to train on, and the whole record (goals,
-actions, every acceptable act with its box). `oaml data import FOLDER --out SESSIONS` makes sessions of it again.
+actions, every acceptable action with its box). `oaml data import FOLDER --out SESSIONS` makes sessions of it again.
 """
 
 def export_hf(

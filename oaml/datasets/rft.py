@@ -499,7 +499,7 @@ def write_rft(
 
 # %% ../../nbs/09i_datasets.rft.ipynb #ca088275
 def _box_fractions(box: list|None, size: tuple[int, int], x: float|None, y: float|None) -> tuple|None:
-    "The box, with the act's place in it, which `check_step` lets stand half a thousandth beside it."
+    "The box, with the action's place in it, which `check_step` lets stand half a thousandth beside it."
     if box is None: return None
     x0, y0, x1, y1 = (v/n for v, n in zip((*box[0], *box[1]), size*2))
     return min(x0, x), min(y0, y), max(x1, x), max(y1, y)

@@ -125,4 +125,4 @@ class SampleConfig:
     unquoted: _Share=0.             # share of the episodes whose goal stands without its quotation marks
     noise: _Share=.08               # chance of a careless act after each right one
     notes: bool=False               # thoughts begin with how things stand on the screen
-    fmt: InstanceOf[PromptFormat]=PromptFormat(precision=2) # how goals, places and acts are written
+    fmt: InstanceOf[PromptFormat]=PromptFormat(precision=2) # how goals, places and actions are written

@@ -43,7 +43,7 @@ from ..ui.render import Writing
 
 # %% ../../nbs/09g_datasets.stream.ipynb #21d54119
 def first_of(
-    targets: Sequence[Target],     # acts that are equally good, from an oracle
+    targets: Sequence[Target],     # actions that are equally good, from an oracle
     elements: Iterable[Element],   # of the screen, in reading order
 ) -> Target:
     "Of things that are to be clicked, the one that is read first: a learner can tell which. Otherwise the oracle's."
@@ -72,7 +72,7 @@ def other_goals(
 OTHER_WORLD = (ArithmeticError, AttributeError, LookupError, RuntimeError, StopIteration, ValueError) # what a plan raises about what is not there
 
 # %% ../../nbs/09g_datasets.stream.ipynb #6cd0909a
-MISLED_STEPS = 6  # acts towards another goal, at most
+MISLED_STEPS = 6  # actions towards another goal, at most
 
 def mislead(
     device: AppDevice, # reset
@@ -178,7 +178,7 @@ def aim_at_text(
     target: Target, # of an oracle
     points: dict,     # an element's box: where to point at it
 ) -> Action:
-    "The target's act, at the words of what it is done to; a scroll in tenths of the screen."
+    "The target's action, at the words of what it is done to; a scroll in tenths of the screen."
     act = target.action
     if act.type == "scroll": return _in_tenths(target)
     places = {}
@@ -308,7 +308,7 @@ def recorded_target(
     step: Step,                    # of a session
     elements: Iterable[Element],   # of its screen, as recorded
 ) -> Target:                       # with the step's action
-    "What a recorded act is done to: what an oracle noted, or else the smallest element at its place."
+    "What a recorded action is done to: what an oracle noted, or else the smallest element at its place."
     act = step.action
     known = next((t for t in step.acceptable or () if t.action == act), None)
     if known or act.x is None: return known or Target(act)
@@ -335,7 +335,7 @@ def _episodes(folder: str) -> list[Episode]:
     return found
 
 def _changed(step: Step) -> list[tuple]:
-    "What a recorded act was done to, if it is about something; keys are not: box, role and name, for another thing may be there later."
+    "What a recorded action was done to, if it is about something; keys are not: box, role and name, for another thing may be there later."
     elements = recorded_elements(step.observation)
     e = reason_of(recorded_target(step, elements), elements)[1] if step.action.type != "key_press" else None
     return [(e.box, e.role, e.name)] if e else []
@@ -402,7 +402,7 @@ class Visit:
     app: str                            # a name for `load_app`, with its variant
     size: tuple[int, int]               # of its screen, pixels
     seed: int                           # of the episode
-    did: tuple[Action, ...]             # its acts, DONE included
+    did: tuple[Action, ...]             # its actions, DONE included
     wrong: tuple[int, ...]=()           # which of them no oracle would have done, counted from 0
 
 def save_visits(

@@ -86,12 +86,12 @@ class ExaminedDevice:
     def __init__(self,
         make: Callable[[], TaskDevice], # a new device at each call
         seeds: Sequence[int],           # of the episodes that are played
-        steps: int,                     # acts of an episode
+        steps: int,                     # actions of an episode
     ):
         self.make, self.seeds, self.steps, self.device = make, seeds, steps, make()
 
     def acts_on(self,
-        seed: int, # of the episode and of the acts
+        seed: int, # of the episode and of the actions
     ) -> list[Action]:
         "What a careless hand does in an episode, played on the device."
         rng, acts = Random(f"check:{seed}"), []
@@ -105,7 +105,7 @@ class ExaminedDevice:
 def check_device(
     make: Callable[[], TaskDevice], # a new device at each call
     seeds: Sequence[int]=(0, 1, 2), # of the episodes that are played
-    steps: int=8,                   # acts of an episode
+    steps: int=8,                   # actions of an episode
     skip: Sequence[str]=(),         # names of promises that this device does not make
 ) -> dict[str, str]:                # what was passed: name to promise
     "Hold a device to `DEVICE_CHECKS`. Raises AssertionError with every promise that is broken, and how."
@@ -187,12 +187,12 @@ def _deterministic(x: ExaminedDevice):
     for seed in x.seeds:
         acts = x.acts_on(seed)
         found = episode_difference(play_actions(x.device, seed, acts), play_actions(x.device, seed, acts))
-        _require(not found, f"seed {seed}: {found}; the acts were {acts}")
+        _require(not found, f"seed {seed}: {found}; the actions were {acts}")
 
 # %% ../../nbs/04s_devices.checks.ipynb #598ffb6f
 @device_check
 def _synchronous(x: ExaminedDevice):
-    "When an act returns its effect shows: another look finds the same screen and nothing new in the log."
+    "When an action returns its effect shows: another look finds the same screen and nothing new in the log."
     for seed in x.seeds:
         rng = Random(seed)
         x.device.reset(seed)
@@ -222,7 +222,7 @@ def _idle_acts(x: ExaminedDevice):
 # %% ../../nbs/04s_devices.checks.ipynb #494fd0ff
 @device_check
 def _bears_anything(x: ExaminedDevice):
-    "No act raises: corners, long and foreign text, every key, drags and scrolls over the edge."
+    "No action raises: corners, long and foreign text, every key, drags and scrolls over the edge."
     corners = [(0., 0.), (1., 0.), (0., 1.), (1., 1.)]
     acts = ([Action(t, *c) for t in ("click", "right_click", "move", "long_press") for c in corners]
             + [Action("drag", *c, x2=1-c[0], y2=1-c[1]) for c in corners]

@@ -24,7 +24,7 @@ from ..ui.layout import Element
 
 # %% ../../nbs/04j_devices.chromium.ipynb #24f86f9e
 class PageDevice:
-    "Any page as a device: real input, a picture after each act, the tree where it is asked for."
+    "Any page as a device: real input, a picture after each action, the tree where it is asked for."
     def __init__(self,
         url: str="",                           # of the page; or
         html: str|Callable[[int], str]="",     # its text, or a function that gives it for a seed
@@ -100,7 +100,7 @@ _TWO_FRAMES = "new Promise(w => requestAnimationFrame(() => requestAnimationFram
 
 @patch
 def _pass(self: PageDevice, ms: int):
-    "Time passes, until the condition holds. On a real clock the pause after an act ends when the page is still."
+    "Time passes, until the condition holds. On a real clock the pause after an action ends when the page is still."
     self.clock += ms
     if self.own_time or ms != SETTLE_MS: self.page.tick(ms)
     else:

@@ -33,9 +33,9 @@ class GoalDevice(Device, Protocol):
 # %% ../../nbs/04d_devices.episode.ipynb #1f12ed55
 @dataclass(frozen=True, repr=False)
 class Transition:
-    "What came of one act, or of a reset."
+    "What came of one action, or of a reset."
     frame: Frame            # the screen now
-    reward: float=0.        # of this act
+    reward: float=0.        # of this action
     terminated: bool=False  # the episode came to its own end: DONE, or the page or task ended it
     truncated: bool=False   # it was cut short: `why` says by what
     seconds: float=0.       # on the device's clock since the last transition
@@ -68,7 +68,7 @@ class EpisodeDriver:
         self.presatisfied = False          # its goal held before the first action
         self.reached = False               # the goal held at some moment
         self.success = False               # it held at the episode's own end: DONE, or the page's
-        self.steps = 0                     # acts of the present episode; raw touches and keys count, but are not in `actions`
+        self.steps = 0                     # actions of the present episode; raw touches and keys count, but are not in `actions`
 
     @property
     def frame(self) -> Frame:
@@ -138,11 +138,11 @@ def require_running(self: EpisodeDriver) -> None:
 # %% ../../nbs/04d_devices.episode.ipynb #e0710d1e
 @patch
 def settle(self: EpisodeDriver,
-    frame: Frame,              # after the act
-    action: Action|None=None,  # None: the act was a finger's or a key's, given as events
+    frame: Frame,              # after the action
+    action: Action|None=None,  # None: the action was a finger's or a key's, given as events
     **given                    # what a subclass's `judge` takes besides
 ) -> Transition:
-    "Count an act that has been carried out, and say what came of it."
+    "Count an action that has been carried out, and say what came of it."
     before, self.last = self.last, None
     self.steps += 1
     worth = self.judge(frame, action, before, **given)
@@ -195,18 +195,18 @@ def first(self: EpisodeDriver,
 
 @patch
 def judge(self: EpisodeDriver,
-    frame: Frame,            # after the act
-    action: Action|None,     # None: the act was a finger's or a key's
-    before: Transition|None, # what came before the act
+    frame: Frame,            # after the action
+    action: Action|None,     # None: the action was a finger's or a key's
+    before: Transition|None, # what came before the action
 ) -> Transition:
-    "What an act is worth: 1 if it ends the episode with the goal fulfilled."
+    "What an action is worth: 1 if it ends the episode with the goal fulfilled."
     solved, ended = self.solved(), self.device.ended
     self.reached |= solved
     return Transition(frame, float(solved and (ended or _is_done(action))), ended)
 
 @patch
 def cut(self: EpisodeDriver,
-    frame: Frame, # after the act
+    frame: Frame, # after the action
 ) -> str:
     "Why the episode stops here though nobody has finished it; empty if it goes on."
     return "steps" if 0 < self.budget <= self.steps else ""
@@ -221,7 +221,7 @@ class EpisodeSnapshot:
     presatisfied: bool          # the goal held at the start
     reached: bool               # the goal held at some moment
     success: bool               # the episode is over and succeeded
-    last: Transition            # what came of the last act
+    last: Transition            # what came of the last action
     steps: int                  # so far
     began: int                  # when it began, in ms of the device's clock
 

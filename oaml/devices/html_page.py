@@ -363,7 +363,7 @@ def element_difference(
 
 # %% ../../nbs/04k_devices.html_page.ipynb #dd024bef
 def _acts(device: AppDevice, rng: Random, careless: int) -> Iterator[Action]:
-    "The oracle's acts on `device` as it is each time, then as many careless ones."
+    "The oracle's actions on `device` as it is each time, then as many careless ones."
     for _ in range(device.app.step_budget):
         action = acceptable_targets(device)[0].action
         if action.type == "done": break

@@ -64,7 +64,7 @@ def acceptable_targets(
     history: list[Action]=(),    # actions so far
     precision: int=3,            # decimals of coordinates
 ) -> list[Target]:
-    "Every right next act on the device's screen, the preferred one first."
+    "Every right next action on the device's screen, the preferred one first."
     return [intent_target(i, device.last_elements, precision) for i in device.plan(history)]
 
 # %% ../../nbs/04c_devices.oracle.ipynb #4c3020b2
@@ -73,7 +73,7 @@ def play_oracle(
     precision: int=3,      # decimals of coordinates
     budget: int|None=None, # most actions; None is the application's own
 ) -> list[Action]:         # what it did, DONE included if it got there
-    "Follow the preferred act until DONE or the budget."
+    "Follow the preferred action until DONE or the budget."
     done = []
     for _ in range(budget or device.app.step_budget):
         done.append(acceptable_targets(device, done, precision)[0].action)

@@ -256,7 +256,7 @@ _ELSEWHERE |= dict.fromkeys("task_path start_token_mark non_start_token_mark spe
                             "text_model icon_model with_view_hierarchy coordinator_args".split(),
                             "belongs to the client: give it to oaml.envs.dm.load_remote")
 _ELSEWHERE["mitm_config"] = "is not supported: leave the key out, or set it to null"
-_ELSEWHERE["gap_sec"] = ("is not needed, for each act takes its own time: leave the key out; a slow phone is given more "
+_ELSEWHERE["gap_sec"] = ("is not needed, for each action takes its own time: leave the key out; a slow phone is given more "
                          "by options: {settle: 1.0}, in seconds")
 
 def _complaint(e: dict) -> str:

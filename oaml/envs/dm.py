@@ -206,7 +206,7 @@ class DmEnv(dm_env.Environment):
     def step(self,
         action: dict|Action, # a dict of the action spec; a whole gesture where a wrapper has made one
     ) -> dm_env.TimeStep:
-        "One act. After the last step, or before the first, it begins an episode instead. Raises ValueError."
+        "One action. After the last step, or before the first, it begins an episode instead. Raises ValueError."
         if self._reset_next: return self.reset()
         if self.env.over: return self._ended_at_once()
         if isinstance(action, Action): return self._gesture(action)
@@ -250,7 +250,7 @@ def _begin(self: DmEnv, step: TaskStep, seed: int) -> dm_env.TimeStep:
 
 @patch
 def _gesture(self: DmEnv, action: Action) -> dm_env.TimeStep:
-    "A whole act of oaml's."
+    "A whole action of oaml's."
     if self._finger and action.type not in ("done", "failed"):
         raise ValueError(f"{action!r}: a finger is down; LIFT it first")
     self.response, self.fed = (action.raw or {}).get(RESPONSE, ""), []

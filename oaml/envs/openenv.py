@@ -52,7 +52,7 @@ class Observed(BaseModel):
 class EpisodeState(BaseModel):
     "What is known of the episode."
     episode_id: str|None = Field(None, description="the client's, or task and seed; null before the first reset")
-    step_count: int = Field(0, description="acts so far")
+    step_count: int = Field(0, description="actions so far")
     task: str = Field(description="id of the task")
     seed: int|None = Field(None, description="of the episode")
     reward: float = Field(0., description="of the episode so far")
@@ -76,7 +76,7 @@ def openenv_result(
     env: OpenTaskEnv,          # of the episode
     step: TaskStep|Transition, # of it
 ) -> dict:                     # observation, reward, done, metadata
-    "What a client gets after an act."
+    "What a client gets after an action."
     f, task = step.frame, step if isinstance(step, TaskStep) else TaskStep(step.frame)
     observed = Observed(screen=base64.b64encode(f._repr_png_()).decode(), width=f.size[0], height=f.size[1],
                         orientation=f.orientation, goal=_goal_text(env), instructions=list(task.instructions))
@@ -125,7 +125,7 @@ def _switch(self: OpenTask, index: int, seed: int) -> TaskStep:
 def step(self: OpenTask,
     action: Action|dict, # an action, or its fields; OpenEnv's own field `metadata` is let through
 ) -> dict:               # observation, reward, done, metadata
-    "One act. Raises SchemaError for what is no action, RuntimeError for the task's faults or without an episode."
+    "One action. Raises SchemaError for what is no action, RuntimeError for the task's faults or without an episode."
     if isinstance(action, dict): action = from_dict(Action, {k: v for k, v in action.items() if k != "metadata"})
     act = self.env.perform if isinstance(self.env, TaskEnv) else self.env.act
     step, s = act(action), self._state
@@ -230,7 +230,7 @@ async def reset(self: OpenServer, request): return await _call(self._shared(), "
 async def state(self: OpenServer, request): return await _call(self._shared(), "state")
 @patch
 async def step(self: OpenServer, request):
-    "An act of the plain routes."
+    "An action of the plain routes."
     action = (await self._body(request)).get("action")
     if not isinstance(action, dict): raise Refusal(422, "action: is no object")
     return await _call(self._shared(), "step", action)

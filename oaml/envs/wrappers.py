@@ -114,7 +114,7 @@ def _anew(self: BaseWrapper, begin: Callable[[], dm_env.TimeStep]) -> dm_env.Tim
 @patch
 def _run(self: BaseWrapper, actions: list) -> dm_env.TimeStep:
     "Several actions as one step, until the end: rewards and times add up, instructions and extras come together."
-    if not actions: raise ValueError(f"action: {type(self).__name__} makes no act of it; a WAIT is the least")
+    if not actions: raise ValueError(f"action: {type(self).__name__} makes no action of it; a WAIT is the least")
     steps, latest = [], []
     while not steps or len(steps) < len(actions) and not steps[-1].last():
         steps.append(self._env.step(actions[len(steps)]))
@@ -287,7 +287,7 @@ def _typed(action: dict, enter: bool) -> list[Action]:
     except SchemaError as e: return [failed_act(e)]
 
 def _telling(acts: list[Action], action: dict) -> list[Action]:
-    "The acts, the last of which tells the user the action's response, if it has one; or why none of it can be done."
+    "The actions, the last of which tells the user the action's response, if it has one; or why none of it can be done."
     acts = next(([a] for a in acts if a.type == "failed"), acts)
     try: return acts[:-1] + [with_response(acts[-1], text_in(action))]
     except SchemaError as e: return [failed_act(f"response: {e}")]

@@ -73,7 +73,7 @@ class DoNothing(_OneByOne):
     def _choose(self, view: AgentView) -> Action: return Action("done")
 
 class RandomAgent(_OneByOne):
-    "Clicks, types and presses keys anywhere; DONE one time in ten. Equal views get equal acts, others their own."
+    "Clicks, types and presses keys anywhere; DONE one time in ten. Equal views get equal actions, others their own."
     name = "random"
     def __init__(self,
         seed: int=0, # of its choices

@@ -38,7 +38,7 @@ class Outcome:
     actions: list[Action]=field(default_factory=list) # what the agent did
     reached: bool=False       # the goal held at some moment
     success: bool=False       # it held at the end, and the agent ended with DONE
-    answers: list[dict]=field(default_factory=list) # a model's: what it was asked and answered before each act, plain values
+    answers: list[dict]=field(default_factory=list) # a model's: what it was asked and answered before each action, plain values
 
     @property
     def steps(self) -> int:
@@ -66,7 +66,7 @@ def _outcome(driver: EpisodeDriver, oracle_steps: int, answers: list[dict]) -> O
 # %% ../../nbs/15c_evals.closed_loop.ipynb #bf049a07
 @check_arguments
 def run_episodes(
-    agent: Agent,                            # acts
+    agent: Agent,                            # who acts
     make_device: Callable[[], AppDevice],    # a fresh device for each episode
     seeds: Sequence[int],                    # of the episodes
     progress: bool|ProgressReporter=False,   # show a bar of finished episodes and of actions, here or where the reporter says
@@ -113,9 +113,9 @@ def _reset_to(device: AppDevice, outcome: Outcome, draw: bool) -> Frame:
     return frame
 
 def beside_oracle(
-    device: AppDevice,  # of the same application, with the same goals; stands before each act when it is yielded
+    device: AppDevice,  # of the same application, with the same goals; stands before each action when it is yielded
     outcome: Outcome,   # what was done
-) -> Iterator[tuple[Action, list[Target], bool]]: # each act, what would have been right, and whether it was among that
+) -> Iterator[tuple[Action, list[Target], bool]]: # each action, what would have been right, and whether it was among that
     "An episode again with the oracle beside it; nothing is drawn."
     _reset_to(device, outcome, draw=False)
     for k, action in enumerate(outcome.actions):

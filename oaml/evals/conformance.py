@@ -25,7 +25,7 @@ from ..ui.themes import FAMILIES
 
 # %% ../../nbs/15f_evals.conformance.ipynb #5fcabc0f
 def _disturb(device: AppDevice, rng: Random):
-    "What `disturb` does, then up to four acts of any kind: words to the user, right clicks, chords."
+    "What `disturb` does, then up to four actions of any kind: words to the user, right clicks, chords."
     disturb(device, rng)
     for _ in range(rng.randrange(5)): device.perform(random_action(rng, device.last_elements, ANY_TYPES, ANY_KEYS), draw=False)
 
@@ -34,7 +34,7 @@ def check_oracle(
     seeds: Iterable[int]=range(20),      # of the episodes
     looks: Iterable[str]=tuple(FAMILIES), # theme families
     size: tuple[int, int]=SCREEN_SIZE,   # of the screen, pixels
-    disturbed: bool=False,               # begin in a state that careless acts left behind
+    disturbed: bool=False,               # begin in a state that careless actions left behind
     precision: int=3,                    # decimals of coordinates
 ) -> int:                                # episodes played
     "Raise AssertionError naming the first episode that the oracle does not solve within the budget."

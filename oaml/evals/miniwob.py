@@ -60,7 +60,7 @@ class Pages:
         self.pool = PagePool(n, lambda chromium: MiniwobDevice(TASKS[0], scale, chromium))
 
     def play(self,
-        agent: Agent,         # acts
+        agent: Agent,         # who acts
         task: str,            # one of `oaml.miniwob.device.ALL_TASKS`
         seeds: Sequence[int], # of the episodes
         run: Callable=MiniwobRun, # device, seed -> what plays and notes them
@@ -109,7 +109,7 @@ def _task_row(task: str, runs: list[MiniwobRun], **names) -> dict:
     return dict.fromkeys(ROW) | names | dict(app=task, goal_family="all") | figures
 
 def evaluate_miniwob(
-    agent: Agent,                    # acts
+    agent: Agent,                    # who acts
     tasks: Sequence[str]|None=None,  # some of `oaml.miniwob.device.ALL_TASKS`; None: the 125 of `TASKS`
     episodes: int=100,               # for each task
     split: str="test",               # "test", or "validation" while developing
@@ -117,7 +117,7 @@ def evaluate_miniwob(
     scale: float=1,                  # of the pictures
     progress: bool=False,            # show a bar of episodes
 ) -> tuple[list[dict], dict[str, list[MiniwobRun]]]: # results rows; the episodes of each task
-    "An agent on real pages. Columns of recorded steps are null; for the oracle all are, on a task that it does not know."
+    "An agent on MiniWoB++'s pages. Columns of recorded steps are null; for the oracle all are, on a task that it does not know."
     tasks = [known_task(t) for t in (TASKS if tasks is None else tasks)]
     if not tasks: raise ValueError("tasks: there is none to measure on")
     if episodes < 1: raise ValueError(f"episodes: {episodes} is fewer than 1")

@@ -25,12 +25,12 @@ CLICK_RADIUS = .05 # screen lengths: half of a small button; how near is near en
 
 def matches(
     action: Action,              # predicted
-    target: Target,              # one acceptable act
+    target: Target,              # one acceptable action
     radius: float=CLICK_RADIUS,  # how near to a place without a box, in screen lengths
 ) -> bool:
-    "Is `action` this act? Same type, and: points inside the boxes, the same text, key, or way to scroll."
+    "Is `action` this action? Same type, and: points inside the boxes, the same text, key, or way to scroll."
     want = target.action
-    if action.type != want.type or want.type == "failed": return False  # what could not be read is nobody's right act
+    if action.type != want.type or want.type == "failed": return False  # what could not be read is nobody's right action
     if want.type in POINTING_TYPES: return _hits(action, target, radius)
     if want.type == "drag": return _hits(action, target, radius) and _hits(_end(action), Target(_end(want), target.to_box),
                                                                            radius)
@@ -38,7 +38,7 @@ def matches(
     return action == want
 
 def _hits(action: Action, target: Target, radius: float=0.) -> bool:
-    "Does it point into the box (left, top, right, bottom), or where the target's own act does, or without a box as near as `radius`?"
+    "Does it point into the box (left, top, right, bottom), or where the target's own action does, or without a box as near as `radius`?"
     if (target.action.x, target.action.y) == (action.x, action.y): return True  # a recorded click may be on the box's far edge
     if target.box is None: return distance_between(action, target.action) <= radius + 1e-9  # rounding
     return target.box[0] <= action.x < target.box[2] and target.box[1] <= action.y < target.box[3]
@@ -58,7 +58,7 @@ def distance_between(
 def acceptable(
     step: Step,       # recorded by anyone
 ) -> list[Target]:
-    "Every right act at `step`; on data without that record, the act that was taken (a click then has no box to hit)."
+    "Every right action at `step`; on data without that record, the action that was taken (a click then has no box to hit)."
     return step.acceptable or [Target(step.action)]
 
 # %% ../../nbs/15b_evals.trajectory_matching.ipynb #695b0fad
@@ -118,12 +118,12 @@ def wilson(
 @dataclass
 class Scores:
     "What an agent reached on recorded steps. Every step of every episode is in `type` and `step`."
-    type: Ratio=field(default_factory=Ratio)     # of all steps: the type is that of an acceptable act
-    click: Ratio=field(default_factory=Ratio)    # of steps whose recorded act points and has its box: into an acceptable one
-    within: Ratio=field(default_factory=Ratio)   # of steps whose recorded act points: as near as `radius` to an acceptable place
+    type: Ratio=field(default_factory=Ratio)     # of all steps: the type is that of an acceptable action
+    click: Ratio=field(default_factory=Ratio)    # of steps whose recorded action points and has its box: into an acceptable one
+    within: Ratio=field(default_factory=Ratio)   # of steps whose recorded action points: as near as `radius` to an acceptable place
     distance: Mean=field(default_factory=Mean)   # of those answered by pointing: screen lengths to the nearest such place
-    text: Ratio=field(default_factory=Ratio)     # of steps whose recorded act types: that type and exactly that text
-    step: Ratio=field(default_factory=Ratio)     # of all steps: an acceptable act, box, text and key included
+    text: Ratio=field(default_factory=Ratio)     # of steps whose recorded action types: that type and exactly that text
+    step: Ratio=field(default_factory=Ratio)     # of all steps: an acceptable action, box, text and key included
     episode: Ratio=field(default_factory=Ratio)  # of all episodes with steps: every step right
     radius: float=CLICK_RADIUS                   # screen lengths
 
@@ -138,7 +138,7 @@ class Scores:
     def add_step(self,
         step: Step,     # recorded
         action: Action, # predicted
-    ) -> bool:          # was it an acceptable act?
+    ) -> bool:          # was it an acceptable action?
         "Count one prediction."
         targets = acceptable(step)
         right = any(matches(action, t, self.radius) for t in targets)
@@ -185,11 +185,11 @@ def predict_steps(
 @check_arguments
 def match_trajectories(
     agent: Agent,             # predicts
-    episodes: list[Episode],  # recorded; without acceptable acts, each is held to the act that was taken
+    episodes: list[Episode],  # recorded; without acceptable actions, each is held to the action that was taken
     progress: bool=False,     # show a bar
     radius: float=CLICK_RADIUS, # how near a click must be where there is no box, in screen lengths
 ) -> Scores:
-    "Offline evaluation: predictions on recorded screens against every acceptable act."
+    "Offline evaluation: predictions on recorded screens against every acceptable action."
     if not radius >= 0: raise ValueError(f"radius: {radius} is not a number from 0 up")
     scores = Scores(radius=radius)
     for e, predicted in zip(episodes, predict_steps(agent, episodes, progress)): scores.add_episode(e, predicted)

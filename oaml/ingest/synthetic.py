@@ -48,9 +48,9 @@ def _deed(target: Target) -> str:
 
 def episode_summary(
     steps: list[Step],      # the oracle's, which reached the goal
-    disturbed: bool=False,  # whether careless acts came before
+    disturbed: bool=False,  # whether careless actions came before
 ) -> str:
-    "What happened, in a sentence: every act, and how it ended."
+    "What happened, in a sentence: every action, and how it ended."
     runs = [(deed, len(list(g))) for deed, g in groupby(_deed(s.acceptable[0]) for s in steps if s.action.type != "done")]
     deeds = [deed if n == 1 else f"{deed} {n} times" for deed, n in runs]
     sentence = f"{', '.join(deeds) or 'nothing was left to do'}; the goal is reached."
@@ -58,7 +58,7 @@ def episode_summary(
 
 # %% ../../nbs/08c_ingest.synthetic.ipynb #b75d3df6
 def _record_step(driver: EpisodeDriver, screens: Path, precision: int) -> Step:
-    "The oracle's next step on what is shown, with its reason and every acceptable act."
+    "The oracle's next step on what is shown, with its reason and every acceptable action."
     device, frame = driver.device, driver.frame
     targets = acceptable_targets(device, driver.actions, precision)
     thought, _ = reason_of(targets[0], device.last_elements, device.goal.text)
@@ -82,7 +82,7 @@ def careless_act(
 def disturb(
     device: AppDevice, # reset
     rng: Random,       # decides how
-    most: int=6,       # acts
+    most: int=6,       # actions
 ) -> Frame:
     "Up to `most` acts, each the oracle's or a careless one as a coin falls; the state a slipping policy may be in."
     for _ in range(rng.randint(1, most)):
@@ -165,8 +165,8 @@ def _check_request(app: str, family: str|None, recovery: float, precision: int, 
         raise ValueError("split: test seeds are for measuring; data is made from 'train' or 'validation'")
     for name, value, reserved in ("app", app.split("@")[0], HELD_OUT_APP), ("family", family, HELD_OUT_FAMILY):
         if value == reserved and not held_out:
-            raise ValueError(f"{name}: {reserved} is held out, to measure on what was never trained on; held_out=True "
-                             "(--held-out) makes data all the same")
+            raise ValueError(f"{name}: {reserved} is held out, to measure on what was never trained on; set "
+                             "held_out=True to make data all the same")
     if family not in (None, *FAMILIES): raise ValueError(f"family: {family!r} is unknown; there are {', '.join(FAMILIES)}")
     if not 0 <= recovery <= 1: raise ValueError(f"recovery: {recovery} is not a share between 0 and 1")
     if not 1 <= precision <= 6: raise ValueError(f"precision: {precision} is outside 1 to 6 decimals")

@@ -42,7 +42,7 @@ def plan(
     task: str,  # one of `ORACLES`
     snapshot: PageSnapshot, # what shows, what is asked for, what was done
 ) -> list[Target]: # the preferred one first
-    "Every right next act that the task's oracle knows of. ValueError if it has none, OracleLost if it cannot make sense of the page."
+    "Every right next action that the task's oracle knows of. ValueError if it has none, OracleLost if it cannot make sense of the page."
     if task not in ORACLES: raise ValueError(f"miniwob: {task} has no oracle: {NO_ORACLE.get(task, 'no such task')}")
     try: found = ORACLES[task](snapshot) or Target(Action("wait"))
     except Exception as e: raise OracleLost(f"miniwob: {task}: its oracle cannot make sense of the page ({e!r}); the goal: {snapshot.goal}") from e
@@ -331,7 +331,7 @@ def _selectric(s):
 MONTHS = "January February March April May June July August September October November December".split()
 
 def _pick_date(s, want):
-    "The next act that brings a date such as `04/08/2016` into the calendar's field."
+    "The next action that brings a date such as `04/08/2016` into the calendar's field."
     m, d, y = map(int, want.split("/"))
     if not (title := s.one("div.ui-datepicker-title")): return s.click(s.one("input#datepicker"))
     month, year = s.text(title).split()
@@ -470,7 +470,7 @@ def _hot_cold(s):
 
 # %% ../../nbs/07c_miniwob.oracles.ipynb #1934489f
 def _mail(s, who, action, text=""):
-    "The next act of deleting, marking, answering or forwarding a mail."
+    "The next action of deleting, marking, answering or forwarding a mail."
     if f := s.one("input.forward-sender"): return s.fill((f, text)) or s.click(s.one("span#send-forward"))
     if s.one("div#reply"): return s.fill((s.one("textarea"), text)) or s.click(s.one("span#send-reply"))
     if s.one("div#search"): return s.click(s.one("span#search-cancel"))
@@ -601,7 +601,7 @@ def _draw_line(s):
     return s.drag(spot(x0+8, y), spot(x1-8, y)) if "horizontal" in s.goal else s.drag(spot(x, y0+8), spot(x, y1-8))
 
 def _slide(s, track, value, want, ends):
-    "The next act that brings a slider from `value` to `want`; `ends` are those that it may have. None if it is there."
+    "The next action that brings a slider from `value` to `want`; `ends` are those that it may have. None if it is there."
     if value == want: return None
     handle, (x0, y0, x1, y1) = s.one("span.ui-slider-handle", under=track), track.box
     near = 8 if handle.focused else 3  # a pixel may be worth several numbers; then only keys get there
@@ -764,14 +764,14 @@ def _calendar(s):
 
 # %% ../../nbs/07c_miniwob.oracles.ipynb #d36120cf
 NO_ORACLE = {
-    "chase-circle": "the circle runs away from the hand between two acts",
+    "chase-circle": "the circle runs away from the hand between two actions",
     "click-pie-nodelay": "the first slice flickers under the mouse and takes no click",
     "draw-circle": "a drag is straight",
     "drag-cube": "the cube is turned by a timer, on and on after the hand has let go",
     "email-inbox-forward-nl-turk": "5 of 134 wordings mix up who wrote and who is to get the mail",
     "email-inbox-nl-turk": "its hundreds of wordings are free text, and some mix up the two people",
-    "moving-items": "ten circles are on their way and most are gone between two acts",
-    "stock-market": "in 3 of 100 episodes the price is below the limit only between two acts",
+    "moving-items": "ten circles are on their way and most are gone between two actions",
+    "stock-market": "in 3 of 100 episodes the price is below the limit only between two actions",
     "tic-tac-toe": "the other player is not always beaten",
 }
 
@@ -781,7 +781,7 @@ def miniwob_targets(
     history: Sequence[Action]=(),   # actions so far
     precision: int=3,               # decimals of coordinates, 1 to 6
 ) -> list[Target]:                  # the preferred one first; DONE once the page has ended the episode
-    "Every right next act that is known. ValueError if the task has no oracle, or an act misses its box once rounded."
+    "Every right next action that is known. ValueError if the task has no oracle, or an action misses its box once rounded."
     if device.ended: return [Target(Action("done"))]
     return plan(device.task, PageSnapshot(device.page.evaluate(SEE), device.goal.text, history, precision))
 
@@ -802,7 +802,7 @@ class MiniwobOracle:
     def act(self,
         views: list,        # each with the `episode` and the `history` of it
     ) -> list[Action]:      # one for each
-        "The preferred next act in each episode; a failed one that says why where it makes no sense of the page."
+        "The preferred next action in each episode; a failed one that says why where it makes no sense of the page."
         def next_act(view):
             try: return miniwob_targets(self.devices[view.episode], view.history, self.precision)[0].action
             except OracleLost as e: return Action("failed", raw=dict(text="", reason=str(e)))

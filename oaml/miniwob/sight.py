@@ -185,7 +185,7 @@ class PageSnapshot:
     def __init__(self,
         raw: dict,                     # what `SEE` gives
         goal: str,                     # the words of the task
-        history: Sequence[Action]=(),  # acts so far, oldest first
+        history: Sequence[Action]=(),  # actions so far, oldest first
         precision: int=3,              # decimals of coordinates, 1 to 6
     ):
         self.nodes = [Node(i=i, **{k: tuple(v) if isinstance(v, list) else v for k, v in n.items()})
@@ -276,7 +276,7 @@ def target(self: PageSnapshot,
     act: Action,        # what is done
     to: Node|None=None, # what a drag ends on
 ) -> Target:
-    "An act with its ground truth."
+    "An action with its ground truth."
     def norm(b): return tuple(min(max(v/s, 0.), 1.) for v, s in zip(b, AREA*2))
     role = next((ROLES[k] for k in (n.type, *n.cls, n.tag) if k in ROLES), "generic")
     name = "" if n.tag == "spot" else self.text(n) or n.hint or (self.label(n) if n.type else "")
@@ -348,7 +348,7 @@ def type(self: PageSnapshot,
 
 @patch
 def _typed(self: PageSnapshot, act: Action) -> Target:
-    "An act of the keyboard: it goes to what has the focus."
+    "An action of the keyboard: it goes to what has the focus."
     on = next((n for n in self.nodes if n.focused and n.tag != "body"), None)
     return self.target(on, act) if on else Target(act)
 
@@ -383,7 +383,7 @@ def done(self: PageSnapshot,
     kind: str="click",   # a type of action
     n: Node|None=None,   # only those on it
 ) -> list[Action]:
-    "The acts of this type so far."
+    "The actions of this type so far."
     return [a for a in self.history if a.type == kind and (n is None or self.holds(n, a))]
 
 @patch
@@ -391,7 +391,7 @@ def holds(self: PageSnapshot,
     n: Node,   # anything
     a: Action, # has a point
 ) -> bool:
-    "Is the act's point in the box?"
+    "Is the action's point in the box?"
     x, y = a.x*AREA[0], a.y*AREA[1]
     return n.box[0] <= x <= n.box[2] and n.box[1] <= y <= n.box[3]
 
@@ -417,7 +417,7 @@ def enter(self: PageSnapshot,
 def fill(self: PageSnapshot,
     *pairs: tuple[Node, str], # fields and their texts
 ) -> list[Target]:            # [] when all is done
-    "The next act towards all texts in their fields; for fields without the focus, a click into each."
+    "The next action towards all texts in their fields; for fields without the focus, a click into each."
     todo = [(f, text) for f, text in pairs if not self.has(f, text)]
     for f, text in todo:
         if f.focused: return [self.key("ctrl+a") if f.value != "" and not self.selected(f) else self.type(text)]
@@ -427,7 +427,7 @@ def fill(self: PageSnapshot,
 def selected(self: PageSnapshot,
     f: Node, # a field with the focus
 ) -> bool:
-    "Is all of its text selected? (A number's selection cannot be read: then the last act tells.)"
+    "Is all of its text selected? (A number's selection cannot be read: then the last action tells.)"
     return f.all_selected or self.history[-1:] == [Action("key_press", key="ctrl+a")]
 
 SUBMITS = ("Submit", "Login", "OK", "Search", "Go!")

@@ -190,13 +190,13 @@ def _stopped(
     return f"(stopped: {stop}; {json.dumps(words)})"
 
 def answer_of_calls(
-    calls: list[dict],     # acts of computer use in a dialect's form, or {"name": "answer", "text": ...}, {"name": "done"}
+    calls: list[dict],     # actions of computer use in a dialect's form, or {"name": "answer", "text": ...}, {"name": "done"}
     words: str,            # what was said beside them
     dialect: str,          # "anthropic" or "openai"
     size: tuple[int, int], # of the screenshot as sent, pixels
     stop: str="",          # why the answer is not whole; "" if it is
 ) -> str:                  # action text, after the words as a thought; what was said and why not, if it is no action
-    "The first act as action text."
+    "The first action as action text."
     thought, call = " ".join(words.split()), calls[0] if calls else dict(name="done")
     if stop or not calls and not thought: return _stopped(stop or "neither words nor a call", thought)
     try: action = _own_act(call) if "name" in call else DIALECTS[dialect].parse(json.dumps(call), size)[0]
@@ -204,10 +204,10 @@ def answer_of_calls(
     return (f"Thought: {thought}\n" if thought else "") + f"Action: {format_action(action, 6)}"
 
 def _own_act(call: dict) -> Action:
-    "The act of a call of `answer` or `done`. Raises DialectError."
+    "The action of a call of `answer` or `done`. Raises DialectError."
     if call["name"] == "done": return Action("done")
     if call["name"] == "answer" and isinstance(call.get("text"), str) and call["text"]: return Action("answer", text=call["text"])
-    raise DialectError("there are the computer's acts, answer with a text, and done")
+    raise DialectError("there are the computer's actions, answer with a text, and done")
 
 # %% ../../nbs/10f_models.api_adapter.ipynb #0b736e3a
 MAX_RETRIES = 8      # tries after the first; without `retry-after` they take about 40 seconds
@@ -312,7 +312,7 @@ class _Anthropic:
                      usage.get("cache_creation_input_tokens") or 0, usage.get("output_tokens") or 0)
 
     def _act(self, block: dict) -> dict:
-        "A call in the dialect's form: the newest tools have an act's name as their own."
+        "A call in the dialect's form: the newest tools have an action's name as their own."
         name, given = block["name"], block["input"]
         if name in {t["name"] for t in OWN_TOOLS}: return given | dict(name=name)
         return given if name == "computer" else given | dict(action=name)
@@ -380,7 +380,7 @@ class _OpenAIComputer:
         return ApiAnswer(answer_of_calls(acts, reply.output_text + refused, "openai", q.size, stop), usage)
 
     def _stop(self, answer: dict) -> tuple[str, str]:
-        "Why an answer is no act, \"\" if it is one, and with which words it was refused."
+        "Why an answer is no action, \"\" if it is one, and with which words it was refused."
         if answer.get("status", "completed") != "completed": return str(answer.get("incomplete_details") or answer["status"]), ""
         parts = [part for item in answer["output"] if item["type"] == "message" for part in item.get("content") or []]
         if refused := [part["refusal"] for part in parts if part["type"] == "refusal"]: return "refusal", " ".join(refused)
@@ -388,7 +388,7 @@ class _OpenAIComputer:
         return (f"safety checks that nobody is here to agree to: {', '.join(checks)}" if checks else ""), ""
 
     def _acts(self, output: list[dict]) -> list[dict]:
-        "The acts of an answer, in order, in the dialect's form."
+        "The actions of an answer, in order, in the dialect's form."
         acts = []
         for item in output:
             if item["type"] == "computer_call": acts += item.get("actions") or [item["action"]]

@@ -381,7 +381,7 @@ def _in_cells(probabilities: np.ndarray) -> np.ndarray:
 def scored_answer(self: LightNano,
     sample: dict, # a chat that ends with the assistant's turn
 ) -> tuple[list[tuple[str, float]], list[list[float]]|None]: # see `token_probabilities`; rows from the top, None without a place
-    "How likely each token of an answer is, and each place of its act: p(x) times p(y) behind the answered x."
+    "How likely each token of an answer is, and each place of its action: p(x) times p(y) behind the answered x."
     ids, probabilities = self._answer_probabilities(sample)
     numbers = [self.tokenizer.token_to_id(f"{i/100:.2f}") for i in range(101)]
     texts = [self.tokenizer.decode([i], skip_special_tokens=False) for i in ids]

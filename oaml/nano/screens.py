@@ -203,7 +203,7 @@ def place_as_read(
     lines: Sequence[Line], # that were read off the screen
     size: tuple[int, int], # of the screen, pixels
 ) -> str:
-    """The act, if it is a click, a press, a move or a drag, each of its places replaced by the nearest line's, to two decimals, within `MAX_SHIFT`, or on a
+    """The action, if it is a click, a press, a move or a drag, each of its places replaced by the nearest line's, to two decimals, within `MAX_SHIFT`, or on a
     figure within `MAX_FIGURE_SHIFT`."""
     begun = _POINTS.match(act)
     def most(line):  # that the place may be moved

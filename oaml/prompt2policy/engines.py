@@ -266,7 +266,7 @@ def describe(self: GuiEngine,
 def truth(self: GuiEngine,
     episode: EpisodeDriver, # one that has ended
 ) -> dict[str, float]:
-    "Whether the goal was reached at the end, or at some moment, and the number of acts."
+    "Whether the goal was reached at the end, or at some moment, and the number of actions."
     return dict(success=float(episode.success), reached=float(episode.reached), steps=float(episode.steps))
 
 @patch
@@ -274,7 +274,7 @@ def film(self: GuiEngine,
     frames: Sequence[np.ndarray], # RGB
     path: Path,                   # ends in .webp
 ) -> str:                         # the file's name
-    "Write a film, a frame for each act."
+    "Write a film, a frame for each action."
     return save_film(frames, path, 700)
 
 # %% ../../nbs/17e_prompt2policy.engines.ipynb #9f3a53c9

@@ -31,10 +31,10 @@ GUI_MOMENTS: dict[str, dict[str, Callable[[Any], bool]]] = dict(login=dict(forgo
 @dataclass
 class RecordedPlay:
     "An episode that is being played, as rewards and judges will get it."
-    driver: EpisodeDriver                                        # stands at the first act
+    driver: EpisodeDriver                                        # stands at the first action
     draw: bool = False                                           # keep the screens
     steps: list[RewardStep] = field(default_factory=list)        # so far
-    frames: list[np.ndarray] = field(default_factory=list)       # before each act, if they are kept
+    frames: list[np.ndarray] = field(default_factory=list)       # before each action, if they are kept
     moments: set[str] = field(default_factory=set)               # of `GUI_MOMENTS`, that came
 
     def screen(self) -> dict:
@@ -44,7 +44,7 @@ class RecordedPlay:
     def act(self,
         action: Action, # of the agent
     ) -> None:
-        "Carry out an act and write it down."
+        "Carry out an action and write it down."
         if self.draw: self.frames.append(self.driver.frame.image)
         before, device = self.screen(), self.driver.device
         self.driver.act(action, draw=self.draw)

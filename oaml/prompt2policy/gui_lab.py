@@ -142,7 +142,7 @@ class GuiTraining:
     config: TrainConfig                                          # how
     reward: JailedReward                                         # in its jail
     evaluations: list[EvalPoint] = field(default_factory=list)   # so far
-    step: int = 0                                                # acts of the budget that are spent; alike for all seeds
+    step: int = 0                                                # actions of the budget that are spent; alike for all seeds
     acts: int = 0                                                # that were played; attempts end when they end, so a few more
 
     def play(self,
@@ -205,7 +205,7 @@ def play_facts(
 def gui_film(
     play: RecordedPlay, # with its screens
 ) -> list[np.ndarray]:  # RGB
-    "Its screens, each with the act that was chosen there, and the last one."
+    "Its screens, each with the action that was chosen there, and the last one."
     drawn = [np.asarray(draw_action(Image.fromarray(f), from_dict(Action, s.action))) for f, s in zip(play.frames, play.steps)]
     return [*drawn, play.driver.frame.image]
 

@@ -186,7 +186,7 @@ def _place_right(act: Action, right: Action, boxes, size) -> bool:
 
 # %% ../../nbs/12a_rewards.gui.ipynb #2c9b830a
 def _apart(acts: list[Action]) -> list[Action]:
-    "The acts, of those that are said in parts (scrolls, waits, typing and keys) the first."
+    "The actions, of those that are said in parts (scrolls, waits, typing and keys) the first."
     def goes_on(a, b): return a.type == b.type in ("scroll", "wait") or {a.type, b.type} <= {"type", "key_press"}
     return [a for k, a in enumerate(acts) if not (k and goes_on(acts[k-1], a))]
 
@@ -202,7 +202,7 @@ def _strict(text: str, solution: dict|str, resolution, boxes, parts: Sequence[st
     acts, right = _read_strictly(text, dialect, size), _right_acts(solution, dialect, size)
     if acts is None or isinstance(acts, dict) or isinstance(right, dict): return float(acts == right)
     if size is None and any(b is not None for b in boxes): raise ValueError("resolution: is missing, so that a box in pixels says nothing")
-    same = [a.type for a in _apart(acts)] == [a.type for a in _apart(right)]  # no act more
+    same = [a.type for a in _apart(acts)] == [a.type for a in _apart(right)]  # no action more
     return float(same and all(_STRICT[p](acts, right, boxes, size) for p in parts))
 
 # %% ../../nbs/12a_rewards.gui.ipynb #37819d3e
@@ -267,7 +267,7 @@ def react_check(
     dialect: str=COMPAT_NAME, # AgentCPM's; no other has these tags
     **kwargs,                # other columns, unused
 ) -> list[float]:            # for each answer
-    "Are thoughts and action in their tags? AgentCPM-GUI's: -1 if not, else the action's worth. Strictly: 1 if they are, with one act, else 0."
+    "Are thoughts and action in their tags? AgentCPM-GUI's: -1 if not, else the action's worth. Strictly: 1 if they are, with one action, else 0."
     _check_settings(compat, dialect, kwargs)
     if dialect != COMPAT_NAME: raise ValueError(f"react_check: {dialect!r} has no tags; it is for answers of {COMPAT_NAME}")
     if step_id is None: raise ValueError("step_id: is missing; a first step's answer has a plan, later ones have none")

@@ -33,10 +33,10 @@ MAX_SCREENS = 100_000 # screens that a policy remembers, of all its episodes
 NOT_DRAWN = ("done", "failed") # what no retry may bring
 
 def same_act(
-    a: Action, # one act
+    a: Action, # one action
     b: Action, # another
 ) -> bool:
-    "Whether two acts do the same, as far as can be said without the screen."
+    "Whether two actions do the same, as far as can be said without the screen."
     places = [(getattr(a, k), getattr(b, k)) for k in ("x", "y", "x2", "y2", "dx", "dy")]
     if any((p is None) != (q is None) for p, q in places): return False
     near = all(p is None or abs(p - q) < SAME_PLACE for p, q in places)
@@ -52,7 +52,7 @@ class ScreenMemory:
     def tried(self,
         image: Picture,        # the screen now
         goal: str,             # what the user wants
-        history: list[Action], # all acts so far, oldest first
+        history: list[Action], # all actions so far, oldest first
     ) -> list[Action]:         # those but WAIT that were chosen on a screen equal to `image`
         "What was already tried here; `image` is remembered as the screen behind `history`."
         screen, episode, before = hash(load_image(image).tobytes()), hash(goal), []
@@ -73,7 +73,7 @@ class PolicyAnswer:
     messages: list[dict]    # the prompt: role and content each; the screen belongs to the user's turn
     text: str               # the answer, word for word
     tokens: list|None=None  # its tokens: (text, probability 0 to 1) each; None: not asked for, or the model cannot say
-    heat: list|None=None    # rows from the top: how likely each place of its act was; None: as above, or there is no place
+    heat: list|None=None    # rows from the top: how likely each place of its action was; None: as above, or there is no place
 
 # %% ../../nbs/14a_runtime.policy.ipynb #c9302cd4
 class AgentPolicy:
@@ -153,7 +153,7 @@ def _answers(self: AgentPolicy, asked: list[tuple], think: bool, temperature: fl
 
 @patch
 def _score(self: AgentPolicy, answers: list[PolicyAnswer], images: list[Picture]):
-    "Write down how likely each token of the answers, and each place of their acts, was, if the adapter can say it."
+    "Write down how likely each token of the answers, and each place of their actions, was, if the adapter can say it."
     both, tokens = (getattr(self.adapter, name, None) for name in ("scored_answer", "token_probabilities"))
     for answer, image in zip(answers, images) if both or tokens else ():
         sample = dict(images=[image], messages=[*answer.messages, dict(role="assistant", content=answer.text)])

@@ -38,7 +38,7 @@ class Start:
     "Where the rollouts of a group begin."
     app: str                          # application
     seed: int                         # of the episode
-    before: tuple[Action, ...]=()     # acts that were carried out before; () is the first screen
+    before: tuple[Action, ...]=()     # actions that were carried out before; () is the first screen
 
     @property
     def family(self) -> str:
@@ -68,7 +68,7 @@ def branch(
 # %% ../../nbs/14b_runtime.rollouts.ipynb #6995b049
 @dataclass(frozen=True)
 class RolloutStep:
-    "One act of a rollout, and all that learning needs of it."
+    "One action of a rollout, and all that learning needs of it."
     image: np.ndarray      # the screen, uint8 (height, width, 3)
     messages: list[dict]   # what was asked
     completion: Completion # the answer
@@ -344,7 +344,7 @@ class SuccessReplay:
         start: Start,              # at an episode's beginning
         rng: np.random.Generator,  # chooses the step
     ) -> Start:                    # the same if no success from there is kept, or a very short one
-        "A start within the kept success from `start`: behind half of its acts or more."
+        "A start within the kept success from `start`: behind half of its actions or more."
         stored = self.stored.get(start)
         if not stored or len(stored.steps) < 4: return start
         k = int(rng.integers(len(stored.steps)//2, len(stored.steps) - 1))

@@ -42,7 +42,7 @@ AGENTCPM_FORMS = (("POINT",), ("POINT", "to"), ("POINT", "duration"), ("PRESS",)
 def agentcpm_schema(
     compat: bool=False, # AgentCPM-GUI's own: any of the fields together
 ) -> dict:              # JSON Schema (draft 2020-12)
-    "The JSON Schema of an answer. Unless `compat` it asks for one act: one of `AGENTCPM_FORMS`."
+    "The JSON Schema of an answer. Unless `compat` it asks for one action: one of `AGENTCPM_FORMS`."
     def form(names):
         beside = dict(thought=True) | ({} if "STATUS" in names else dict(STATUS=dict(const="continue")))
         return dict(properties={k: True for k in names} | beside, required=list(names), additionalProperties=False)
@@ -81,7 +81,7 @@ def agentcpm_problem(
     acts = set(fields) - {"thought"}
     if acts != {"STATUS"} and fields.get("STATUS") == "continue": acts -= {"STATUS"}
     if compat or acts in map(set, AGENTCPM_FORMS): return None
-    return f"{' and '.join(sorted(acts)) or 'nothing'} is not one act; one of {', '.join(map('+'.join, AGENTCPM_FORMS))} is"
+    return f"{' and '.join(sorted(acts)) or 'nothing'} is not one action; one of {', '.join(map('+'.join, AGENTCPM_FORMS))} is"
 
 # %% ../../nbs/00f_schemas.agentcpm.ipynb #892ff476
 def _gesture(fields: dict) -> Action:
@@ -106,7 +106,7 @@ def _waits(duration: float, compat: bool) -> list[Action]:
 @check_arguments
 def agentcpm_actions(
     fields: dict,        # an answer that has no `agentcpm_problem`
-    compat: bool=False,  # several acts at once, in this order: the finger, PRESS, TYPE, the end; a duration waits only alone
+    compat: bool=False,  # several actions at once, in this order: the finger, PRESS, TYPE, the end; a duration waits only alone
 ) -> list[Action]:       # one, unless `compat` or a text with newlines or tabs
     "The actions of an answer. Raises DialectError for what no action says, by name."
     has, status = set(fields) - {"thought", "STATUS"}, fields.get("STATUS", "continue")

@@ -40,7 +40,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def _write(self,
-        action: Action,               # one act of `types`
+        action: Action,               # one action of `types`
         size: Size,                   # of the screen, pixels
     ) -> str:                         # its text; may have several lines
         "One action as text. Raises DialectError for what cannot be said."
@@ -139,11 +139,11 @@ def to_web_key(
 def from_web_key(
     key: str, # "Control+Shift+t", "ArrowLeft", "a"
 ) -> Action:  # a key_press; text for a character alone
-    "The act of pressing a browser's key. Raises DialectError for a name that no key has."
+    "The action of pressing a browser's key. Raises DialectError for a name that no key has."
     return _key_act(key, _FROM_WEB, _MODIFIER_OF, "browser")
 
 def _key_act(key: str, names: dict[str, str], modifiers: dict[str, str], machine: str, fold: Callable[[str], str]=str) -> Action:
-    "The act of pressing a key, by the names of a machine's keys and modifiers, which are looked up as `fold` has them."
+    "The action of pressing a key, by the names of a machine's keys and modifiers, which are looked up as `fold` has them."
     mods, last = split_chord(key)
     if unknown := next((m for m in mods if fold(m) not in modifiers), None):
         raise DialectError(f"key: {unknown!r} in {key!r} is none of {', '.join(modifiers)}")
@@ -435,7 +435,7 @@ class AndroidWorld(JsonLines):
         return json.dumps(dict(action_type=name) | place | more, ensure_ascii=False)
 
     def _acts(self, fields: dict, size: Size) -> list[Action]:
-        "The acts of one object."
+        "The actions of one object."
         name = fields.pop("action_type", None)
         has = _ANDROID_FIELDS.get(name) if isinstance(name, str) else None
         if has is None: raise DialectError(f"action_type: {name!r} cannot be said; there are "
@@ -479,7 +479,7 @@ _X11_NAMES = dict(Enter="Return", Backspace="BackSpace", PageUp="Page_Up", PageD
 def from_desktop_key(
     key: str, # "Return", "ctrl+s", "CTRL+A", "Page_Down"
 ) -> Action:  # a key_press; text for a character alone
-    "The act of pressing a key under X11's or OpenAI's name. Raises DialectError for a name that no key has."
+    "The action of pressing a key under X11's or OpenAI's name. Raises DialectError for a name that no key has."
     return _key_act(key, _KEY_NAMES, _MODIFIER_NAMES, "desktop", str.lower)
 
 # %% ../../nbs/00c_schemas.dialects.ipynb #47453cfe
@@ -505,7 +505,7 @@ def _place(value, size: Size, where: str) -> tuple[float, float]:
 def typed_actions(
     text: str, # with newlines and tabs or without
 ) -> list[Action]:
-    "The acts of typing `text`: newlines and tabs are keys."
+    "The actions of typing `text`: newlines and tabs are keys."
     return [Action("key_press", key=_BREAK_KEYS[p]) if p in _BREAK_KEYS else Action("type", text=p) for p in _pieces(text)]
 
 # %% ../../nbs/00c_schemas.dialects.ipynb #e6c2d5e6
@@ -531,7 +531,7 @@ _ANTHROPIC = dict.fromkeys(_MOUSE, ("coordinate",)) | dict(
 
 # %% ../../nbs/00c_schemas.dialects.ipynb #09827903
 class AnthropicComputer(JsonLines):
-    "Anthropic's computer use: the name of an act as `action`, beside its input, whole pixels."
+    "Anthropic's computer use: the name of an action as `action`, beside its input, whole pixels."
     name = "anthropic"
     types = ("click", "double_click", "right_click", "move", "drag", "scroll", "type", "key_press", "wait")
     refused = ('{"action": "screenshot"}', '{"action": "triple_click", "coordinate": [1, 2]}', '{"action": "left_click"}',
@@ -570,7 +570,7 @@ class AnthropicComputer(JsonLines):
 # %% ../../nbs/00c_schemas.dialects.ipynb #d8e55c8e
 @patch
 def _name_and_place(self:AnthropicComputer, action: Action, size: Size) -> tuple:
-    "The name of the act, and the place it ends at if it has one."
+    "The name of the action, and the place it ends at if it has one."
     x, y = (action.x2, action.y2) if action.type == "drag" else (action.x, action.y)
     names = _MOUSE_NAMES | dict(drag="left_click_drag", key_press="key")
     place = () if x is None else ([to_pixels(v, n, 0) for v, n in zip((x, y), size)],)
@@ -579,7 +579,7 @@ def _name_and_place(self:AnthropicComputer, action: Action, size: Size) -> tuple
 # %% ../../nbs/00c_schemas.dialects.ipynb #63a9db96
 @patch
 def _more(self:AnthropicComputer, action: Action, size: Size) -> dict:
-    "The other fields of an act. Raises DialectError for a scroll that no number of clicks is."
+    "The other fields of an action. Raises DialectError for a scroll that no number of clicks is."
     match action.type:
         case "drag": return dict(start_coordinate=[to_pixels(v, n, 0) for v, n in zip((action.x, action.y), size)])
         case "type": return dict(text=action.text)
@@ -683,7 +683,7 @@ def _answer(dialect: Dialect, text: str, size: Size) -> list[Action]|None:
 
 # %% ../../nbs/00c_schemas.dialects.ipynb #0827a1a8
 def _close(a: Action, b: Action, within: float) -> bool:
-    "True if these are the same act, numbers up to `within`."
+    "True if these are the same action, numbers up to `within`."
     numbers = [k for k in ACTION_FIELDS[b.type] if isinstance(getattr(b, k), float)]
     return (a.type == b.type and all(abs(getattr(a, k)-getattr(b, k)) <= within for k in numbers)
             and replace(a, **{k: getattr(b, k) for k in numbers}) == b)

@@ -235,7 +235,7 @@ def _needs(schema: dict):
 @plain_errors
 @dataclass(frozen=True, repr=False, config=ConfigDict(extra="forbid", json_schema_extra=_needs))
 class Action:
-    "One act of an agent. `type` decides which fields it has (`ACTION_FIELDS`); SchemaError if others are set."
+    "One action of an agent. `type` decides which fields it has (`ACTION_FIELDS`); SchemaError if others are set."
     type: ActionType           # what is done
     x: Fraction|None=None      # where: 0 (left) to 1 (right) of the screenshot; where a drag starts or a scroll acts
     y: Fraction|None=None      # where: 0 (top) to 1 (bottom)
@@ -313,8 +313,8 @@ class Observation:
 @plain_errors
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Target:
-    "One right next act, with its ground truth."
-    action: Action             # the act
+    "One right next action, with its ground truth."
+    action: Action             # the action
     box: tuple[Fraction, Fraction, Fraction, Fraction]|None=None # left, top, right, bottom of what is at x, y; 0 to 1
     role: Text|None=None       # role of that widget, such as "button"
     name: Text|None=None       # its accessible name, such as "Log in"
@@ -340,7 +340,7 @@ class Step:
     observation: Observation    # the screen before the action
     action: Action              # the action taken
     thought: Text|None=None     # why, in words
-    acceptable: list[Target]|None=None # every right next act at this screen; None if nobody knows
+    acceptable: list[Target]|None=None # every right next action at this screen; None if nobody knows
 
 # %% ../../nbs/00a_schemas.sessions.ipynb #1734fe02
 def _nonempty_goal(goal: str) -> str:

@@ -113,7 +113,7 @@ def synth_command(
     seed: Annotated[int|None, typer.Option(help="Seed of the first session, within its split.",
                                            show_default="0, or 1000000 for validation")]=None,
     out: Annotated[str, typer.Option(help="Folder to write; must not hold sessions yet.")]="runs/synth",
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with a stopped command, to the same bytes; repeat its "
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted command, to the same bytes; repeat its "
                                                           "other options.")]=False,
     goals: Annotated[str|None, typer.Option(help="Kinds of goals, taken in turn, as star,reply; by default as the "
                                                  "application draws them.")]=None,
@@ -154,7 +154,7 @@ def train_command(
     """**Train** a model as a config says; leaves the run, with its agent, in the config's `output_dir`.
 
     Example: `oaml train configs/login_nano.yaml --set training.max_steps=200 --set output_dir=runs/mine`.
-    A killed run goes on with `--resume`. All keys are explained in the notebook `13a_training.config`.
+    An interrupted run goes on with `--resume`. All keys are explained in the notebook `13a_training.config`.
     """
     from oaml.scripts.train import train as run
     result = _mendable(run, config=config, overrides=set, resume=resume)
@@ -202,7 +202,7 @@ def dagger_command(
     episodes: Annotated[int, typer.Option(help="Episodes of each application that it plays in a round.")]=100,
     set: Annotated[list[str], typer.Option("--set", help="Change a key: section.key=value.")]=[],
 ):
-    """Let a policy **act**, and teach it what it should have done where it went. A stopped one goes on.
+    """**DAgger**: let a policy act, and teach it the oracle's action on every screen that it came to. A stopped one goes on.
 
     Example: `oaml dagger configs/dagger.yaml --rounds 2`.
     """
@@ -220,7 +220,7 @@ def rft_command(
     engine: Annotated[str|None, typer.Option(help="What plays the groups: threads:N, processes:N, ray:HOST:PORT or ray:local "
                                                   "(needs the extra scale).", show_default="this process")]=None,
 ):
-    """Let a policy **practise**, and make what succeeds likelier (reinforcement fine-tuning). Needs training.max_steps.
+    """**Reinforcement fine-tuning** (GRPO): let a policy act, and make likelier what succeeded. Needs training.max_steps.
 
     Example: `oaml rft configs/rft.yaml --set rft.apps=[login]`.
     """
@@ -242,7 +242,7 @@ def rft_worker_command(
 def eval_command(
     suite: Annotated[str|None, typer.Option(help="What on: login-v1, synthetic-v1 (nine applications), grounding-v1; "
                                             "login-v1-ood, synthetic-v1-ood, -robust, -mobile; calendar-v1 (never "
-                                            "trained on); miniwob (125 real pages; needs Chromium).",
+                                            "trained on); miniwob (125 web tasks; needs Chromium).",
                                        show_default="login-v1")]=None,
     app: Annotated[str|None, typer.Option(help="One application instead of a suite: files, mail@phone, or your own as "
                                                "my_module:Thermostat.")]=None,
@@ -275,7 +275,7 @@ def eval_command(
 ):
     """**Measure** an agent: acting in the application, and on recorded steps of the same episodes.
 
-    Example: `oaml eval --suite login-v1 --agent runs/demo/agent --episodes 100 --out results.json`.
+    Example: `oaml eval --suite calendar-v1 --agent runs/demo/agent --episodes 100 --out results.json`.
 
     A hosted model is paid by the token: `oaml eval --agent anthropic:MODEL --prices input=...,output=... --max-cost 5`.
     Its key is ANTHROPIC_API_KEY or OPENAI_API_KEY, in a file `.env` or in the environment.
@@ -300,7 +300,7 @@ def _spent(row: dict) -> str:
 # %% ../../nbs/18i_scripts.cli.ipynb #c067ef48
 @app.command("predict")
 def predict_command(
-    agent: Annotated[str, typer.Option(help="Folder of a trained agent, or a baseline's name.")],
+    agent: Annotated[str, typer.Option(help="nano, the folder of a trained agent, or a baseline's name.")],
     image: Annotated[str, typer.Option(help="Screenshot of any size; it is scaled to what the model was trained on.")],
     goal: Annotated[str, typer.Option(help="What you want, in words.")],
     draw: Annotated[str|None, typer.Option(help="Write the screenshot with the action's mark to this file.")]=None,
@@ -364,7 +364,7 @@ def demo_command(
     from oaml.scripts.demo import demo as run
     _mendable(run, out=out, episodes=episodes, screens=screens, minutes=minutes, shown=shown, app=app)
 
-miniwob = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", help="""**MiniWoB++** from pixels: real web pages
+miniwob = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", help="""**MiniWoB++** from pixels: web tasks
 that nobody here wrote.
 
 `oaml train configs/miniwob_reader.yaml` for a reader of web pages, `oaml miniwob collect --episodes 400`, `oaml miniwob train`, then
@@ -381,7 +381,7 @@ def miniwob_collect(
     tasks: Annotated[str, typer.Option(help="A set: ladder (thirty tasks) or pix2act (56 of those that Pix2Act was measured on); or some tasks, "
                                             "such as click-test,login-user.")]="ladder",
 ):
-    """Let the scripted **oracle** play on training seeds, and keep its screens and acts."""
+    """Let the scripted **oracle** play on training seeds, and keep its screens and actions."""
     from oaml.scripts.miniwob import DEMONSTRATED, collect
     made = _mendable(collect, out=out, tasks=DEMONSTRATED.get(tasks) or tasks.split(","), episodes=episodes, first_seed=first_seed)
     typer.echo(f"{sum(len(s.episodes) for s in made)} episodes of {len(made)} tasks, "

@@ -139,10 +139,10 @@ def action_difference(
     predicted: Action, # an agent's
 ) -> str:              # a line
     "What is right and wrong about a predicted action."
-    if predicted.type != expected.type: return f"expected {expected!r}: another kind of act"
+    if predicted.type != expected.type: return f"expected {expected!r}: another kind of action"
     far = None if expected.x is None else math.dist((expected.x, expected.y), (predicted.x, predicted.y))
     where = "" if far is None else f", {far:.3f} screen lengths away"
-    return f"expected {expected!r}: {'the same act' if same_act(expected, predicted) else 'another act'}{where}"
+    return f"expected {expected!r}: {'the same action' if same_act(expected, predicted) else 'another action'}{where}"
 
 # %% ../../nbs/18f_scripts.demo_policy.ipynb #79964e9e
 @check_arguments

@@ -35,7 +35,7 @@ def outcome_track(
     device: AppDevice,       # of the same application, size and look
     outcome: Outcome,        # what was done
     screens: Path,           # folder for the screens, exists
-    run: str="",             # whose acts these are
+    run: str="",             # whose actions these are
     python: str="",          # code that gives step {n} again
 ) -> Track:
     "An evaluated episode with its screens, verdicts, and what the model was asked and answered."
@@ -190,11 +190,11 @@ class AppPlay:
         device: AppDevice,        # of an application
         seed: int,                # of the episode
         folder: str|os.PathLike,  # of sessions; the screens go into its `screens`
-        step_budget: int=500,     # acts, keys counted one by one
+        step_budget: int=500,     # actions, keys counted one by one
     ):
         self.driver, self.seed, self.folder = EpisodeDriver(device, step_budget), seed, Path(folder)
         (self.folder/"screens").mkdir(parents=True, exist_ok=True)
-        self.steps, self.moments = [], []  # time, screen (being saved) and act of each; the moment before each
+        self.steps, self.moments = [], []  # time, screen (being saved) and action of each; the moment before each
         self.writer = ThreadPoolExecutor(1)
 
     @property
@@ -242,7 +242,7 @@ def act(self: AppPlay,
 
 @patch
 def undo(self: AppPlay) -> np.ndarray:
-    "Take the last act back; the screen before it."
+    "Take the last action back; the screen before it."
     if self.steps:
         self.steps.pop()
         self.driver.restore(self.moments.pop())

@@ -64,7 +64,7 @@ COLUMN_NOTES = dict(
                  "place",
     coordinate_error="mean distance to it, in screen lengths, of recorded clicks that were answered by a click",
     text_accuracy="recorded typing answered with exactly that text",
-    step_accuracy="recorded steps answered by an acceptable act",
+    step_accuracy="recorded steps answered by an acceptable action",
     action_accuracy="the same, under another name",
     episode_accuracy="recorded episodes with every step right")
 
@@ -100,7 +100,7 @@ def _line_html(outcome: Outcome, link: str|None) -> str:
     return f'<tr><td>{mark}<td>{seed}<td>{episode_ending(outcome)}<td class="goal">{escape(outcome.goal)}</tr>'
 
 def _count_html(outcomes: list[Outcome]) -> str:
-    "How many succeeded, those apart whose goal held before the first act: they are not in the table's success."
+    "How many succeeded, those apart whose goal held before the first action: they are not in the table's success."
     def count(some): return f"{sum(o.success for o in some)} of {len(some)}"
     met, to_do = ([o for o in outcomes if o.presatisfied == at_start] for at_start in (True, False))
     apart = f"; goal met at the start: {count(met)}" if met else ""

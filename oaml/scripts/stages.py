@@ -61,7 +61,7 @@ def ship(
 
 # %% ../../nbs/18b_scripts.stages.ipynb #f5fa0961
 def collect_visits(
-    adapter,                # acts
+    adapter,                # who acts
     config: TrainingConfig, # its stream says where
     episodes: int,          # of each application, on each kind of screen
     first_seed: int,        # of the training split

@@ -89,7 +89,7 @@ def playable(
 # %% ../../nbs/18a_scripts.train.ipynb #42b88b98
 def make_stream(
     config: TrainingConfig, # its stream section; batches are the training section's
-    fmt: PromptFormat,      # how goals and acts are written
+    fmt: PromptFormat,      # how goals and actions are written
     read=None,              # what workers do to the samples of an episode
 ) -> Stream:
     "The stream that a config describes: conversations about screens, or for a reader their lines."
@@ -238,7 +238,7 @@ class EncodedSamples(Sequence):
 
 def make_dataset(
     config: TrainingConfig, # its stream section, or else its data section
-    fmt: PromptFormat,      # how goals and acts are written
+    fmt: PromptFormat,      # how goals and actions are written
     progress: bool=True,    # show a bar
     adapter=None,           # what learns: the screens that it reads are read where they are made
 ):                          # the data set, and the manifest that the run keeps

@@ -85,7 +85,7 @@ class GuiTask(Task):
     def __init__(self,
         name: str,                  # of the task
         concurrency: int=16,        # sessions at once
-        step_budget: int|None=None, # acts before an episode ends; None: the device's own
+        step_budget: int|None=None, # actions before an episode ends; None: the device's own
     ):
         super().__init__(name, concurrency, [GUI_TOOL])
         if step_budget is not None and step_budget < 1: raise ValueError(f"step_budget: {step_budget} is fewer than 1")
@@ -151,7 +151,7 @@ class SuiteTask(GuiTask):
         episodes: int=1000,         # of each application
         first_seed: int=0,          # which seed of the split comes first
         concurrency: int=16,        # sessions at once
-        step_budget: int|None=None, # acts before an episode ends; None: the application's own
+        step_budget: int|None=None, # actions before an episode ends; None: the application's own
         name: str|None=None,        # of the task; None: the suite's
     ):
         self.suite = app_suite(suite.removeprefix("app:")) if suite.startswith("app:") else load_suite(suite)

@@ -153,7 +153,7 @@ class Stage {
     this.badge.className = `badge ${row.type} ${colour}`;
     this.badge.textContent = words ?? "";
   }
-  light(box) {  // the element or expected act under the pointer
+  light(box) {  // the element or expected action under the pointer
     if (!this.hot) return;
     const [w, hgt] = [this.canvas.width, this.canvas.height];
     this.hot.replaceChildren(...(box ? [h("svg:rect", { x: box[0] * w, y: box[1] * hgt, width: (box[2] - box[0]) * w, height: (box[3] - box[1]) * hgt })] : []));
@@ -517,7 +517,7 @@ class Inspector {
     const parts = [h("div", { class: "act" }, h("code", { class: "dsl", dir: "auto", text: detail?.text.slice(0, LONG) ?? row.text }), verdict && h("span", { class: `chip ${verdict[0]}`, text: verdict[1] }))];
     if (detail) {
       if (detail.error) parts.push(h("p", { class: "error", dir: "auto" }, h("b", { text: "Why: " }), detail.error.slice(0, LONG)));
-      parts.push(this.section("targets", row.right === false ? "What would have been right" : "Acceptable acts", this.targetList(detail), detail.targets.length),
+      parts.push(this.section("targets", row.right === false ? "What would have been right" : "Acceptable actions", this.targetList(detail), detail.targets.length),
         this.section("thought", "Thought", detail.thought && longText(detail.thought, "p")),
         this.section("answer", "The model's answer", this.answerOf(detail)),
         this.section("prompt", "Prompt", detail.messages && detail.messages.map((m) => h("div", { class: "turn" }, h("b", { text: m.role }), longText(String(m.content))))),
@@ -736,7 +736,7 @@ class Editor {
     const box = target?.box && row.right !== true ? target.box : null;
     this.form = h("form", { class: "form", onsubmit: (e) => { e.preventDefault(); this.send(); } },
       h("b", { text: `Correct step ${row.n + 1}` }),
-      field("action", "The right act", h("input", { type: "text", class: "dsl", value: text, spellcheck: "false", autocomplete: "off" })),
+      field("action", "The right action", h("input", { type: "text", class: "dsl", value: text, spellcheck: "false", autocomplete: "off" })),
       field("thought", "Why", h("textarea", { rows: 2, value: detail?.thought || "" })),
       field("box", "Its box: left, top, right, bottom", h("input", { type: "text", value: box ? box.map((v) => +v.toFixed(4)).join(", ") : "", spellcheck: "false", autocomplete: "off", oninput: () => this.show() })),
       h("p", { class: "quiet", text: "On the screen, a click says where, a drag draws the box." }),

@@ -26,7 +26,7 @@ from .screens import marks
 @dataclass
 class StepNotes:
     "What is known about a step besides its record."
-    right: bool|None=None           # whether the act was an acceptable one; None: nobody knows
+    right: bool|None=None           # whether the action was an acceptable one; None: nobody knows
     messages: list[dict]|None=None  # what the model was asked: chat messages with role and content
     answer: str|None=None           # what it answered, word for word
     tokens: list|None=None          # the answer's tokens: (text, probability 0 to 1) each
@@ -38,9 +38,9 @@ class StepNotes:
 @dataclass
 class Track:
     "An episode as an inspector shows it."
-    episode: Episode                       # the record: goal, screens, acts, acceptable acts
+    episode: Episode                       # the record: goal, screens, actions, acceptable actions
     notes: list[StepNotes]=field(default_factory=list) # one for each step; empty: nothing is known
-    run: str=""                            # whose acts these are, such as an agent's name
+    run: str=""                            # whose actions these are, such as an agent's name
     python: str=""                         # code that gives step {n} again, to be copied
     first: int=0                           # number of the first step, if earlier ones are left out
     whole: Episode|None=None               # with the steps that `cut_tracks` left out; None: none are
@@ -63,11 +63,11 @@ class Track:
 # %% ../../nbs/01c_viz.tracks.ipynb #02d9925c
 def session_tracks(
     sessions: list[Session],  # recorded by anyone
-    judge: Callable[[Action, Target], bool]|None=None, # whether an act is this acceptable one; None: no verdicts
-    run: str="",              # whose acts these are
+    judge: Callable[[Action, Target], bool]|None=None, # whether an action is this acceptable one; None: no verdicts
+    run: str="",              # whose actions these are
     python: str="",           # code that gives an episode again, with {session} and {episode} to be filled in
 ) -> list[Track]:
-    "A track for every episode. An act is right if `judge` finds it among the acceptable ones, where these were recorded."
+    "A track for every episode. An action is right if `judge` finds it among the acceptable ones, where these were recorded."
     def right(step): return any(judge(step.action, t) for t in step.acceptable) if judge and step.acceptable else None
     return [Track(e, [StepNotes(right(s)) for s in e.steps], run,
                   python.format(session=s_.id, episode=k) + ".steps[{n}]" if python else "")
@@ -132,7 +132,7 @@ MAX_GOAL = 400     # characters of a goal in the head of a track
 def _cut(text: str, most: int) -> str: return text if len(text) <= most else text[:most] + "…"
 
 def _dsl(action: Action) -> str:
-    "The act as text, a failed one with its reason."
+    "The action as text, a failed one with its reason."
     return repr(action)
 
 def _mark_data(action: Action, size: tuple[int, int]) -> list:
@@ -151,7 +151,7 @@ def _step_row(step: Step, notes: StepNotes, screen: int|None, track: int, number
 
 # %% ../../nbs/01c_viz.tracks.ipynb #7c23470f
 def _target_data(target: Target) -> dict:
-    "An acceptable act as plain data."
+    "An acceptable action as plain data."
     return dict(text=_dsl(target.action), box=target.box and list(target.box), role=target.role, name=target.name)
 
 def step_detail(
@@ -172,10 +172,10 @@ def step_detail(
 
 # %% ../../nbs/01c_viz.tracks.ipynb #e67852f5
 def same_text(
-    a: Action, # one act
+    a: Action, # one action
     b: Action, # another
 ) -> bool:
-    "Whether two acts are written alike with two decimals."
+    "Whether two actions are written alike with two decimals."
     if "failed" in (a.type, b.type): return a.type == b.type
     return format_action(a, 2) == format_action(b, 2)
 
@@ -194,7 +194,7 @@ class TrackTable:
 
     @property
     def runs(self) -> list[str]:
-        "Whose acts there are."
+        "Whose actions there are."
         return list(dict.fromkeys(t.run for t in self.tracks))
 
     def __len__(self) -> int: return len(self.rows)
@@ -227,7 +227,7 @@ def _number(self: TrackTable, step: Step, notes: StepNotes) -> int|None:
 # %% ../../nbs/01c_viz.tracks.ipynb #756e7853
 @patch
 def _pair(self: TrackTable) -> None:
-    "Let each row know the row of another run at the same step of the same episode, and whether the acts differ."
+    "Let each row know the row of another run at the same step of the same episode, and whether the actions differ."
     shown = {}
     for i, t in enumerate(self.tracks): shown.setdefault(t.key, []).append(i)
     for group in (g for g in shown.values() if len({self.tracks[i].run for i in g}) > 1):
