@@ -13,7 +13,7 @@ from random import Random
 from unicodedata import normalize
 
 from .prompts import ASK_ACTION, GOAL_PREFIX, PromptFormat, answer_text, prompt_messages
-from ..schemas.actions import round_action
+from ..schemas.actions import format_action, round_action
 from ..schemas.sessions import Action, Episode, Step, text_problem
 from ..ui.layout import DOT
 from ..ui.reasons import ROLE_WORDS
@@ -42,6 +42,8 @@ def check_step(
     if fmt.thought and not (episode.steps[k].thought or "").strip():
         raise ValueError(f"{episode.id}: steps[{k}] has no thought to be learnt; use sessions with thoughts, as `oaml synth` "
                          "makes, or thought=False (in a config prompt.thought: false)")
+    try: format_action(episode.steps[k].action, fmt.precision, fmt.dsl_version)
+    except ValueError as e: raise ValueError(f"{episode.id}: steps[{k}].action: {e}") from None
 
 # %% ../../nbs/09c_datasets.next_action.ipynb #f449b775
 def build_next_action_sft_samples(

@@ -513,7 +513,8 @@ def to_episode(self:RFTRecord) -> Episode:
         self.check_step(k, size)
         try:
             acts = agentcpm_actions(s.solution)
-            if len(acts) > 1: raise ValueError(f"{len(acts)} actions; newlines and tabs are keys, in answers of their own")
+            if len(acts) > 1: raise ValueError(f"{len(acts)} actions; " + ("a wait is 1000 ms, one an answer" if acts[0].type == "wait" else
+                                               "newlines and tabs are keys, in answers of their own"))
             if s.question != self.steps[0].question: raise ValueError(f"asks {s.question[:40]!r}; an episode has one goal, which its first step says")
             if self.images[s.image].startswith("data:"): raise ValueError("its screen is in the line itself; an episode's screens are files")
             act = acts[0]

@@ -515,6 +515,8 @@ def _check_samples(self:Stream):
             continue
         if self.config.fmt.history: raise ValueError(NO_HISTORY.format(self.config.fmt.history))
         load_app(source.app)
+        for shape in self.shapes:
+            if source in (shape.sources or self.sources): AppDevice(source.app + shape.variant, shape.size)
 
 @patch
 def _check_visits(self:Stream):
@@ -523,7 +525,7 @@ def _check_visits(self:Stream):
     for v in self.visits:
         if (v.app, v.size) not in kinds: raise ValueError(f"visits: {v.app} at {v.size} is not in this stream")
         if not set(v.wrong) <= set(range(len(v.did))):
-            raise ValueError(f"visits: {v.app}, seed {v.seed}: of {len(v.did)} acts, {list(v.wrong)} cannot be wrong")
+            raise ValueError(f"visits: {v.app}, seed {v.seed}: of {len(v.did)} actions, {list(v.wrong)} cannot be wrong")
         split_seeds("train", 1, v.seed)
 
 # %% ../../nbs/09g_datasets.stream.ipynb #c88ecabe

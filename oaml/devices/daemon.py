@@ -126,11 +126,13 @@ async def read_body(
     return bytes(data)
 
 # %% ../../nbs/04q_devices.daemon.ipynb #aa040010
+def _no_number(text: str): raise ValueError(f"{text} is no number of JSON's")
+
 def parse_object(
     text: str|bytes|None, # of a message
 ) -> dict:
     "The JSON object that a client sent. Raises Refusal: 400 for what is no JSON, 422 for what is no object."
-    try: value = json.loads(text or "")
+    try: value = json.loads(text or "", parse_constant=_no_number)
     except (ValueError, RecursionError) as e: raise Refusal(400, f"not JSON: {e}") from None
     if isinstance(value, dict): return value
     raise Refusal(422, 'a message is an object such as {"type": "state"}')
@@ -197,10 +199,15 @@ def _give_up(self: Deadlines):
     if not answered: self.transport.write(_TOO_LATE)
     self.transport.close()
 
+def _owes(connection: Any) -> bool:
+    "Is it the client's turn? It sends a request, or has its answer and is idle."
+    cycle = getattr(connection, "cycle", None)
+    return bool(getattr(connection, "part", None)) or cycle is not None and cycle.response_complete
+
 @patch
 def _make_room(self: Deadlines):
     "End whoever has delayed the server longest; this one, if all others are being answered."
-    last = min((c for c in self.connections if getattr(c, "part", None)), key=lambda c: c._turn)
+    last = min((c for c in self.connections if _owes(c)), key=lambda c: c._turn)
     self.connections.discard(last)
     last.transport.abort()
 
@@ -208,7 +215,7 @@ def _make_room(self: Deadlines):
 _BESIDE_BODY = 2**16  # bytes of a request that are not its body
 
 class FastDeadlines(Deadlines):
-    "The same for the parser in C."
+    "As `Deadlines`, for uvicorn's HTTP parser in C. `beside` counts the bytes of the request that are not its body."
     part, beside = "head", 0
 
     def data_received(self,

@@ -286,7 +286,7 @@ def close(self: RemoteDevice) -> None:
     "Give the device back. Closing twice does nothing."
     with self._lock:
         if self._session is None: return
-        self._leave()
+        if self._process == os.getpid(): self._leave()  # a forked copy must not end its parent's session
         self._session = None
         self._http.close()
 

@@ -294,7 +294,10 @@ def load_daemon_config(
     except ValueError as e: raise ValueError(f"{file}: {e}; put what looks like a date in quotation marks") from None
     if not isinstance(keys, dict): raise ValueError(f"{file}: has no keys; write e.g. device: app:login")
     if keys.get("mitm_config", 0) is None: del keys["mitm_config"]
-    keys |= {k: v for k, v in given.items() if v is not None}
+    given = {k: v for k, v in given.items() if v is not None}
+    if "options" in given: given["options"] = (keys.get("options") or {}) | given["options"]
+    if "token_file" in given: keys.pop("token", None)
+    keys |= given
     return make_daemon_config(str(file) if path or file.exists() else "", **keys)
 
 # %% ../../nbs/04r_devices.serve.ipynb #fa4f4ae7
@@ -414,7 +417,8 @@ def serve_device(
     if process and not named: raise ValueError("device: in a process of its own it is a name such as 'app:login'")
     given = dict(device=device if named else f"app:{getattr(device, '__name__', 'made')}", port=port, **config)
     if process:
-        with serve_in_process(_served_by_name, given) as (url, child): yield ServedDevice(url, config.get("token"), child)
+        token = make_daemon_config(**given).token
+        with serve_in_process(_served_by_name, given) as (url, child): yield ServedDevice(url, token, child)
     else:
         checked_config = make_daemon_config(**given)
         with serve_in_thread(device_server(checked_config, None if named else device)) as server:

@@ -200,7 +200,7 @@ def answer_of_calls(
     thought, call = " ".join(words.split()), calls[0] if calls else dict(name="done")
     if stop or not calls and not thought: return _stopped(stop or "neither words nor a call", thought)
     try: action = _own_act(call) if "name" in call else DIALECTS[dialect].parse(json.dumps(call), size)[0]
-    except DialectError as e: return f"{json.dumps(call)} (refused: {e})"
+    except ValueError as e: return f"{json.dumps(call)} (refused: {e})"
     return (f"Thought: {thought}\n" if thought else "") + f"Action: {format_action(action, 6)}"
 
 def _own_act(call: dict) -> Action:
@@ -215,6 +215,11 @@ MAX_WAIT = 120       # seconds, the longest `retry-after` that is waited for
 
 class ApiError(ConnectionError):
     "A hosted model gave no answer. The message says which, why, and what to do."
+
+def _parsed(reply, client):
+    "An SDK's reply. Raises ApiError for a page that is no JSON, which the SDKs return as text."
+    if not isinstance(reply, str): return reply
+    raise ApiError(f"{client.base_url} answers with what is no JSON; is it the API's address, such as http://HOST:PORT/v1?")
 
 def retry_wait(
     headers, # of a response
@@ -294,7 +299,7 @@ class _Anthropic:
         "The answer, after the looks that the model asks for."
         usage = Usage()
         for look in range(MAX_LOOKS + 1):
-            reply = self.client.messages.create(**asked).to_dict(mode="json")
+            reply = _parsed(self.client.messages.create(**asked), self.client).to_dict(mode="json")
             usage = usage + self._usage(reply.get("usage") or {})
             blocks = reply.get("content") or []
             calls = [b for b in blocks if b["type"] == "tool_use"]
@@ -332,8 +337,8 @@ class _OpenAIChat:
         messages = [dict(role=role, content=images + [dict(type="text", text=text)] if k == 0 else text)
                     for k, (role, text) in enumerate(q.turns)]
         if q.system: messages = [dict(role="system", content=q.system)] + messages
-        reply = self.client.chat.completions.create(model=self.model, messages=messages, max_completion_tokens=max_tokens,
-                                                    **drawing)
+        reply = _parsed(self.client.chat.completions.create(model=self.model, messages=messages, max_completion_tokens=max_tokens,
+                                                            **drawing), self.client)
         if not reply.choices: raise ApiError(f"openai:{self.model} at {self.client.base_url} sent no choices")
         message, stop = reply.choices[0].message, reply.choices[0].finish_reason
         words = message.refusal or message.content or ""
@@ -369,8 +374,9 @@ class _OpenAIComputer:
                  for k, (role, text) in enumerate(q.turns)]
         usage = Usage()
         for look in range(MAX_LOOKS + 1):
-            reply = self.client.responses.create(model=self.model, instructions=q.system, input=given, truncation="auto",
-                                                 tools=openai_tools(self.tool, q.size), max_output_tokens=max_tokens, **drawing)
+            reply = _parsed(self.client.responses.create(
+                model=self.model, instructions=q.system, input=given, truncation="auto", tools=openai_tools(self.tool, q.size),
+                max_output_tokens=max_tokens, **drawing), self.client)
             answer = reply.to_dict(mode="json")
             usage = usage + self._usage(answer.get("usage") or {})
             acts, looks = self._acts(answer["output"]), self._looks(answer["output"], q)
@@ -518,7 +524,7 @@ def _connect(self: ApiVLMAdapter, base_url: str|None, max_retries: int, transpor
 @patch
 def _served_format(self: ApiVLMAdapter) -> dict|None:
     "How the server says that its model was asked in training; None if it does not. Raises ApiError without a server."
-    try: entry = self._backend.client.models.retrieve(self.model)
+    try: entry = _parsed(self._backend.client.models.retrieve(self.model), self._backend.client)
     except self._sdk.APIStatusError as e:
         if e.status_code in (401, 403): raise ApiError(self._error_line(e)) from None
         return None  # many servers have no such page

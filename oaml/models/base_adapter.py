@@ -135,7 +135,7 @@ class BaseVLMAdapter(VLMAdapter):
     def snapshot(self) -> "BaseVLMAdapter":
         "A copy of this adapter, which draws as it does now whatever becomes of its weights."
         other = copy.copy(self)
-        other.model = copy.deepcopy(self.model)
+        other.model = copy.deepcopy(self.model).eval()  # or threads that share it would switch each other's dropout on
         return other
 
     @contextmanager

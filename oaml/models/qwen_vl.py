@@ -10,6 +10,7 @@ __all__ = ['LORA_NAMES', 'DEFAULT_LORA', 'ImageTextProcessor', 'as_chat', 'has_t
 # %% ../../nbs/10e_models.qwen_vl.ipynb #7101c4b0
 import importlib.util
 import math
+import threading
 from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import partial
@@ -329,17 +330,20 @@ def generate_batch(self: QwenVLAdapter,
     with self.evaluating():
         return [self._answer(ids) for ids in self._complete(samples, max_new_tokens, temperature, seed)]
 
+_ONE_DRAWS = threading.RLock()  # threads may share a model, and all share PyTorch's generator
+
 @patch
 @contextmanager
 def _generating(self: QwenVLAdapter, seed: int):
     "Draws depend on `seed` alone, and no setting of the checkpoint but `hold_back`'s has a say."
-    own = self.qwen.generation_config
-    self.qwen.generation_config = GenerationConfig(sequence_bias=own.sequence_bias)
-    try:
-        with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
-            torch.manual_seed(seed)
-            yield
-    finally: self.qwen.generation_config = own
+    with _ONE_DRAWS:
+        own = self.qwen.generation_config
+        self.qwen.generation_config = GenerationConfig(sequence_bias=own.sequence_bias)
+        try:
+            with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
+                torch.manual_seed(seed)
+                yield
+        finally: self.qwen.generation_config = own
 
 @patch
 def _complete(self: QwenVLAdapter, samples: list[dict], max_new_tokens: int, temperature: float=0.,
@@ -486,7 +490,7 @@ def token_probabilities(self: QwenVLAdapter,
 @check_arguments
 def from_pretrained(cls: QwenVLAdapter,
     model_name: str|Path,            # hub id, local folder (a saved adapter too), or a registered name such as "nano"
-    lora_config=None,                # peft.LoraConfig, dict that changes `DEFAULT_LORA`, or None: train everything
+    lora_config=None,                # peft.LoraConfig, dict that changes `DEFAULT_LORA`, or None: train everything (of a saved LoRA agent: its adapter)
     load_in_4bit: bool|None=None,    # None: only hub models on CUDA with bitsandbytes
     device: str|torch.device|None=None, # None: `get_default_device()`
     seed: int=0,                     # of nano's weights and of LoRA's

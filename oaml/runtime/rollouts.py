@@ -12,6 +12,7 @@ __all__ = ['NO_MIXED', 'Start', 'open_start', 'branch', 'RolloutStep', 'Rollout'
 import hashlib
 import io
 import json
+import logging
 import math
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -517,7 +518,7 @@ def state(self: RolloutSource) -> dict: # of plain values and tensors
     queue, stored = pack_groups(self.queue), pack_groups(RolloutGroup([r]) for r in self.replay.stored.values())
     plain = dict(starts=[start_to_json(s) for s in self.sampler.starts], rng=self.rng.bit_generator.state,
                  sampler=self.sampler.rng.bit_generator.state, tries=self.sampler.tries.tolist(), wins=self.sampler.wins.tolist(), closed=self.sampler.closed.tolist(), lengths=self.limit.lengths,
-                 counts=dict(self.counts), queue=queue[0], stored=stored[0])
+                 counts=dict(self.counts), queue=queue[0], stored=stored[0], source=type(self).__name__)
     pictures = lambda pngs: [torch.frombuffer(bytearray(png), dtype=torch.uint8) for png in pngs]
     return dict(plain=json.dumps(plain), queue_screens=pictures(queue[1]), stored_screens=pictures(stored[1]))
 
@@ -530,6 +531,8 @@ def load_state(self: RolloutSource,
     mine, theirs = json.loads(json.dumps([start_to_json(s) for s in self.sampler.starts])), plain["starts"]
     if mine != theirs: raise ValueError(f"rollouts: the state is of {len(theirs)} other starts than the {len(mine)} here; "
                                         "go on with the same rft.apps, rft.starts and rft.first_seed")
+    if (by := plain.get("source", type(self).__name__)) != type(self).__name__:
+        logging.getLogger(__name__).warning("rollouts: the run was played by a %s and goes on with a %s, so the bits will differ", by, type(self).__name__)
     self.rng.bit_generator.state, self.sampler.rng.bit_generator.state = plain["rng"], plain["sampler"]
     self.sampler.tries, self.sampler.wins, self.sampler.closed = (np.array(plain[k]) for k in ("tries", "wins", "closed"))
     self.limit.lengths, self.counts = plain["lengths"], Counter(plain["counts"])

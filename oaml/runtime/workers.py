@@ -273,11 +273,12 @@ def rollout_worker(
     check_address(address, key)
     zmq, played, version, actor, message, pictures, me = need_zmq(), 0, None, None, {}, [], dict(worker=uuid4().hex)
     with zmq.Context() as context, context.socket(zmq.REQ) as socket:
-        socket.linger = 0
+        socket.linger, socket.ipv6 = 0, "[" in address
         if key:
             socket.curve_publickey, socket.curve_secretkey = curve_pair(key, "worker")
             socket.curve_serverkey = curve_pair(key, "learner")[0]
-        socket.connect(address)
+        try: socket.connect(address)
+        except zmq.ZMQError as e: raise ValueError(f"address: {address} cannot be connected to ({e}); it is tcp://HOST:PORT with the learner's port") from None
         while rounds is None or played < rounds:
             job, weights = _exchange(socket, address, me | message | dict(version=version), pictures, deadline)
             message, pictures = {}, []

@@ -480,13 +480,16 @@ def serve_controller_command(
     allow: Annotated[list[str], typer.Option(help="Host of a worker elsewhere; by default a worker's address is the "
                                                   "sender's own. Repeatable.")]=[],
     dead: Annotated[float, typer.Option(help="Seconds without a heartbeat after which a worker is dead.")]=30,
+    silence: Annotated[float, typer.Option(help="Seconds of silence after which a client's session ends.")]=600,
+    turn: Annotated[float, typer.Option(help="Seconds that a worker has for an answer; not below its own deadlines.")]=600,
 ):
     """**One address for many task workers**, until Ctrl-C; a page at it shows them.
 
     Example: `oaml serve-controller`, then `oaml serve-task tasks.yaml --controller http://127.0.0.1:5020/api`.
     """
     from oaml.scripts.service import serve_task_controller
-    _mendable(serve_task_controller, say=typer.echo, host=host, port=port, token_file=token_file, allow=allow, dead_s=dead)
+    _mendable(serve_task_controller, say=typer.echo, host=host, port=port, token_file=token_file, allow=allow,
+              dead_s=dead, silence_s=silence, turn_s=turn)
 
 # %% ../../nbs/18i_scripts.cli.ipynb #6fca267e
 @app.command("serve-model")

@@ -35,7 +35,7 @@ from ..runtime.rollouts import (
     PlayRules, Rollout, RolloutSource, SourceRules, Start, open_start, pack_groups, play_groups, success_reward)
 from ..runtime.workers import EngineSource, RolloutServer, WorkedSource, own_actor, rollout_worker, start_from_json
 from ..schemas.arguments import check_arguments
-from .train import evaluate_acting, load_learner, mirror_hooks
+from .train import evaluate_acting, load_learner, mirror_hooks, model_manifest
 from ..training.checkpoints import TrainingError, log
 from ..training.config import DataSection, RftSection, TrainingConfig, load_config
 from ..training.grpo import LossRule, policy_gradients, reward_without_success
@@ -78,7 +78,7 @@ def rollout_manifest(
 ) -> dict:
     "What a run's data is made from: with other starts a run is not resumed."
     r = config.rft
-    return dict(apps=list(r.apps), first_seed=r.first_seed, starts=r.starts)
+    return dict(apps=list(r.apps), first_seed=r.first_seed, starts=r.starts) | model_manifest(config)
 
 def loss_rule(
     rft: RftSection, # of a config
@@ -128,24 +128,27 @@ class RftTrainer(Trainer):
         training = config.training.model_copy(update=dict(prefetch=False, bf16=bool(config.training.bf16)))
         super().__init__(adapter, source, config.model_copy(update=dict(training=training)), out_dir, evaluate, hooks,
                          rollout_manifest(config), progress)
-        self.given, self.reference, self.rows, self.played = config, reference, [], {}
+        self.given, self.reference, self.rows, self.played, self.counted = config, reference, [], {}, source.counts_now()
+        if reference: reference.model.eval().requires_grad_(False)
 
     def prepare(self,
         step: int # optimizer step, from 0
     ) -> Window:
         "Play until there is a window, and say how long that took."
-        began, cpu, before = time.perf_counter(), time.process_time(), self.dataset.counts_now()
+        began, cpu = time.perf_counter(), time.process_time()
         self.bar.set_description_str("playing")
         try:
             with threadpool_limits(self.config.training.threads, "blas"):  # NumPy's waiting threads take time from others
                 groups = self.dataset.next_groups(self.adapter.snapshot(), step)
         except RuntimeError as e: raise TrainingError(f"step {step + 1}: {e}") from e
         experiences = self.dataset.experiences(groups)
-        new = Counter({k: v - before[k] for k, v in self.dataset.counts_now().items()})
+        counts = self.dataset.counts_now()  # workers play on while the model learns: what came since the last window
+        new, self.counted = Counter({k: v - self.counted[k] for k, v in counts.items()}), counts
         won = f" ({new['success']/new['rollouts']:.0%} of {new['rollouts']} rollouts succeeded)" if new["rollouts"] else ""
         self.bar.set_description_str("learning" + won)
         ages = [step - r.version for g in groups for r in g.rollouts if not r.replayed]
-        now = dict(new=new, seconds=time.perf_counter() - began, cpu=time.process_time() - cpu, groups=groups, ages=ages)
+        now = dict(new=new, seconds=time.perf_counter() - began, cpu=time.process_time() - cpu, groups=len(groups), ages=ages,
+                   answers=sum(len(r.steps) for g in groups for r in g.rollouts))
         if self.played: now["new"].update(self.played.pop("new"))  # counts add up; a sum by + would drop those below 0
         self.played = now | {k: v + now[k] for k, v in self.played.items()}
         return Window(0, [[x.id] for x in experiences], experiences, float(sum(len(x.completion.ids) for x in experiences)))
@@ -185,14 +188,14 @@ def update_row(
     learnt: dict,  # the trainer's `learnt`: in the last update
 ) -> dict:         # figures by name; None where there is nothing to divide by
     "What the updates since the last row have to say."
-    new, groups, ages = played["new"], played["groups"], played["ages"]
+    new, ages = played["new"], played["ages"]
     share = lambda name, of: new[name]/new[of] if new[of] else None
     ends = {f"ended_{why}": share(f"ended_{why}", "rollouts") for why in ("done", "steps", "circles")}
     return dict(
         success=share("success", "rollouts"), reward=share("reward", "rollouts"), reached=share("reached", "rollouts"),
         mixed=share("mixed", "groups"), rollouts=new["rollouts"], steps_each=share("steps", "rollouts"), **ends,
-        groups=len(groups), dropped_uniform=new["dropped_uniform"], dropped_stale=new["dropped_stale"], replayed=new["replayed"],
-        answers=sum(len(r.steps) for g in groups for r in g.rollouts), staleness=mean(ages), staleness_max=max(ages),
+        groups=played["groups"], dropped_uniform=new["dropped_uniform"], dropped_stale=new["dropped_stale"], replayed=new["replayed"],
+        answers=played["answers"], staleness=mean(ages), staleness_max=max(ages),
         **{k: learnt[k] for k in ("kl", "entropy", "clipped", "gap", "tokens")}, kl_start=learnt.get("kl_start"),
         draw_seconds=round(played["seconds"], 3), learn_seconds=round(learnt["seconds"], 3),
         draw_cpu_seconds=round(played["cpu"], 3), learn_cpu_seconds=round(learnt["cpu"], 3))
@@ -220,7 +223,7 @@ PARTED = "from step {step} on the reward has risen and success has not: what is 
 @patch
 def state(self: RftTrainer) -> dict:
     "Everything that the rest of the run depends on, one file each."
-    return Trainer.state(self) | dict(rollouts=self.dataset.state())
+    return Trainer.state(self) | dict(rollouts=self.dataset.state(), played=self.played, counted=dict(self.counted))
 
 @patch
 def restore(self: RftTrainer,
@@ -230,6 +233,11 @@ def restore(self: RftTrainer,
     import torch
     size = Trainer.restore(self, folder)
     self.dataset.load_state(torch.load(folder/"rollouts.pt", weights_only=True))
+    self.counted = self.dataset.counts_now()
+    if (folder/"played.pt").exists():  # checkpoints of earlier versions have none
+        self.played, self.counted = (torch.load(folder/f"{name}.pt", weights_only=True) for name in ("played", "counted"))
+        self.counted = Counter(self.counted)
+        if self.played: self.played["new"] = Counter(self.played["new"])
     path = self.out_dir/"metrics.jsonl"
     known = path.read_bytes()[:size].decode().splitlines() if path.exists() else ()
     self.rows = [row for line in known if "reward" in (row := json.loads(line))]

@@ -25,8 +25,9 @@ def worker_of(
     "A worker as its file says, on its port. Raises ValueError, OSError, ImportError."
     c = load_task_config(config, name, **over)
     token = read_token(None, c.token_file, TASK_TOKEN)
-    server = served_task(c.module, c.parameters, c.isolation, c.deadlines, c.host, c.port, token, controller=c.controller,
-                         address=c.address, max_body=c.max_body)
+    try: server = served_task(c.module, c.parameters, c.isolation, c.deadlines, c.host, c.port, token, controller=c.controller,
+                              address=c.address, max_body=c.max_body)
+    except (RuntimeError, TypeError) as e: raise ValueError(f"{c.module}: {e}") from e
     given = ", token=..." if token else ""
     announcement = f"announced to {c.controller}" if c.controller else "announced to no controller"
     return server, (f"serving {c.parameters.get('name', c.module)} at {server.url}/api, {announcement}; Ctrl-C ends\n"
@@ -54,9 +55,10 @@ def controller_of(
     allow: list[str]=(),        # hosts of workers elsewhere
     dead_s: float=30.,          # seconds without a heartbeat after which a worker is dead
     silence_s: float=600.,      # seconds of silence after which a client's session ends
+    turn_s: float=600.,         # seconds that a worker has for an answer
 ) -> tuple[DaemonServer, str]:  # and what to tell a person
     "A controller on its port. Raises ValueError, OSError."
-    controller = TaskController(Access(read_token(None, token_file, TASK_TOKEN)), allow, silence_s, dead_s)
+    controller = TaskController(Access(read_token(None, token_file, TASK_TOKEN)), allow, silence_s, dead_s, turn_s)
     server = controller_server(controller, host, port)
     return server, (f"controlling at {server.url} (AgentRL: /api, AgentBench: /v0.2/api); Ctrl-C ends\n"
                     f"add workers with: oaml serve-task CONFIG --controller {server.url}/api")

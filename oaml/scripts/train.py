@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['theme_family', 'training_data', 'stream_sources', 'playable', 'make_stream', 'evaluate_acting', 'make_evaluate',
-           'load_learner', 'EncodedSamples', 'make_dataset', 'mirror_hooks', 'train']
+           'load_learner', 'EncodedSamples', 'model_manifest', 'make_dataset', 'mirror_hooks', 'train']
 
 # %% ../../nbs/18a_scripts.train.ipynb #b94c661d
 import json
@@ -236,6 +236,13 @@ class EncodedSamples(Sequence):
         "Sample `n`, encoded."
         return self.encode([self.samples[n]])[0]
 
+def model_manifest(
+    config: TrainingConfig, # names the model
+) -> dict:                  # {"model": SHA-256 of its manifest}; {} for one that is no folder of oaml's
+    "Which weights a run begins with: it is not resumed if the folder holds others now."
+    path = Path(config.model.model_name)/"manifest.json"
+    return dict(model=sha256(path)) if path.is_file() else {}
+
 def make_dataset(
     config: TrainingConfig, # its stream section, or else its data section
     fmt: PromptFormat,      # how goals and actions are written
@@ -243,10 +250,10 @@ def make_dataset(
     adapter=None,           # what learns: the screens that it reads are read where they are made
 ):                          # the data set, and the manifest that the run keeps
     "What is to be learnt from."
-    reader, by, encode = getattr(getattr(adapter, "processor", None), "reader", None), {}, None
+    reader, by, encode = getattr(getattr(adapter, "processor", None), "reader", None), model_manifest(config), None
     if reader:  # what it reads stands in prompts and answers
         from oaml.nano.model import SampleEncoder
-        by, encode = dict(reader=sha256(reader.file)), SampleEncoder(adapter, config.training.labels)
+        by, encode = by | dict(reader=sha256(reader.file)), SampleEncoder(adapter, config.training.labels)
     if config.stream:
         stream = make_stream(config, fmt, encode)
         return stream, stream.manifest() | by

@@ -14,8 +14,8 @@ from typing import Any
 
 from fastcore.basics import patch
 
-from ..devices.wire import need_serve
-from .records import SampleIndex, TaskOutput, TaskTurn, history_after
+from ..devices.wire import need_serve, wire_json
+from .records import RewardHistoryItem, SampleIndex, TaskOutput, TaskTurn, history_after
 from .worker import http_address
 
 # %% ../../nbs/16e_service.client.ipynb #70ac64ef
@@ -69,13 +69,17 @@ def ask(self: TaskClient,
     "What the server answers. Raises TaskServerError, SampleLost."
     import httpx
     headers = {"X-Oaml-Number": str(number)} if number else {}
-    pause, began = _AGAIN_S[0], time.monotonic()
+    try: content = None if body is None else wire_json(body)
+    except (TypeError, ValueError) as e: raise TaskServerError(f"{route}: {e}") from None
+    if content is not None: headers |= {"Content-Type": "application/json"}
+    pause, began, lost = _AGAIN_S[0], time.monotonic(), None
     while True:
-        try: answer, why = self.http.request(method, route, json=body, params=params, headers=headers), None
+        try: answer, why = self.http.request(method, route, content=content, params=params, headers=headers), None
         except httpx.TransportError as e: answer, why = None, f"no answer from {self.http.base_url} ({type(e).__name__}: {e})"
-        waited = time.monotonic() - began
-        if answer is None and (waited > self.retry_s or method == "POST" and not number): raise TaskServerError(why)
-        if answer is not None and (answer.status_code not in (406, 502, 503) or waited > self.wait_s): return _content(answer)
+        now = time.monotonic()
+        if answer is None: lost = lost or now
+        if answer is None and (now - lost > self.retry_s or method == "POST" and not number): raise TaskServerError(why)
+        if answer is not None and (answer.status_code not in (406, 502, 503) or now - began > self.wait_s): return _content(answer)
         time.sleep(pause)
         pause = min(_AGAIN_S[1], 2*pause)
 
@@ -120,6 +124,7 @@ class SampleClient:
     ):
         self.client, self.index, self.id, self.number, self.turn = client, index, secrets.randbelow(2**53), 0, None
         self.history: list[dict] = []
+        self.rewards: list[RewardHistoryItem] = []  # of the turns so far
         more = dict(custom_task=custom) if custom is not None else {}
         try: self._take("/start_sample", dict(name=client.name, index=index, session_id=self.id) | more)
         except BaseException:
@@ -129,9 +134,11 @@ class SampleClient:
     def _take(self, route: str, body: dict):
         "The next turn."
         content = self.client.ask("POST", route, body, self.number + 1)
+        if not isinstance(content, dict): raise TaskServerError(f"{self.client.http.base_url} is no task server: it answers {content!r:.100}")
         self.number += 1
         self.turn = TaskTurn.from_reply(content.get("env_out", content))
         self.history = history_after(self.history, self.turn.messages, self.turn.full)
+        if self.turn.reward or self.turn.metrics: self.rewards.append(RewardHistoryItem(self.turn.reward, metrics=self.turn.metrics))
 
     def __enter__(self): return self
     def __exit__(self, *_):
@@ -167,4 +174,4 @@ def run_sample(self: TaskClient,
     "Play a sample to its end; a task's error is a status, not an exception. Raises what `agent` raises, TaskServerError."
     with self.start(index) as sample:
         while not sample.turn.finish: sample.interact(agent(sample.history, sample.turn.tools))
-        return TaskOutput(index, sample.turn.status, sample.turn.result, sample.history, len(sample.history))
+        return TaskOutput(index, sample.turn.status, sample.turn.result, sample.history + sample.rewards, len(sample.history))

@@ -132,7 +132,8 @@ class TaskServerConfig(BaseModel):
     module: str = Field(description="the task's class, such as my_package.my_module.MyTask")
     parameters: dict[str, Any] = Field({}, description="of its constructor; the name is the entry's, if it says none")
     isolation: Literal["none", "process"] = Field("none", description="process: samples are played in processes, which can be killed")
-    deadlines: dict[str, float] = Field({}, description="start_s, turn_s, cancel_s, silence_s: seconds")
+    deadlines: dict[str, float] = Field({}, description="start_s, turn_s, cancel_s, silence_s: seconds; behind a "
+                                                          "controller its --turn and --silence hold as well")
     host: str = Field("127.0.0.1", min_length=1, description="address to listen on; beyond this machine, with a token")
     port: int = Field(5021, ge=0, le=65535, description="port to listen on; 0 = any free one")
     token_file: str|None = Field(None, description="file with the secret of the clients; or the variable OAML_TASK_TOKEN")

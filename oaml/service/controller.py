@@ -25,9 +25,10 @@ from fastcore.basics import patch
 
 from ..devices.daemon import (LOCAL_HOSTS, Access, BareLease, DaemonServer, DirectRoutes, LeaseTable, Refusal, ServiceRoute, http_answer,
                                  request_number, serve_in_thread, service_app)
+from ..devices.wire import wire_json
 from ..schemas.sessions import nearest
 from .records import SampleStatus, history_after, nearest_index, plain_text
-from .worker import LastAnswers, http_address, open_server, read_request, session_number
+from .worker import OVERALL_REQUESTS, LastAnswers, http_address, open_server, read_request, session_number
 
 # %% ../../nbs/16d_service.controller.ipynb #fd9e9629
 @dataclass
@@ -36,7 +37,7 @@ class ServedWorker:
     id: int           # of the worker, among its task's
     address: str      # such as http://127.0.0.1:5021/api
     capacity: int     # sessions at once
-    boot: str|None=None # another one after a restart
+    boot: str|None=None # a random text of this start of the worker's process: after a restart another one
     last_heartbeat: float=field(default_factory=time.monotonic) # of the last heartbeat
     full_until: float=0.  # it refused a sample though there should have been room
     sessions: set=field(default_factory=set) # numbers of its sessions
@@ -65,6 +66,7 @@ def check_origin(
         parts = urlsplit(http_address(address))
         host, _ = parts.hostname, parts.port  # a port that is none raises
     except ValueError as e: raise Refusal(400, f"address: {e}") from None
+    sender = sender.removeprefix("::ffff:")  # IPv4, at a server that listens on ::
     local = host in LOCAL_HOSTS and sender in ("127.0.0.1", "::1")
     if local or host == sender or host in allowed: return address.rstrip("/")
     raise Refusal(400, f"address: {host} is not the sender, {sender}; the controller's list (allow) names hosts that may be")
@@ -134,7 +136,9 @@ async def call(self: TaskController,
     "What a worker answers. Raises Refusal with its own words, or that it does not answer."
     headers = ({"Authorization": f"Bearer {self.access.token}"} if self.access.token else {}) | ({"X-Oaml-Number": str(number)} if number else {})
     import httpx
-    try: answer = await self.http.request("GET" if body is None else "POST", worker.address + route, json=body, headers=headers, timeout=seconds or self.turn_s)
+    content = None if body is None else wire_json(body)
+    if content is not None: headers |= {"Content-Type": "application/json"}
+    try: answer = await self.http.request("GET" if body is None else "POST", worker.address + route, content=content, headers=headers, timeout=seconds or self.turn_s)
     except (httpx.HTTPError, httpx.InvalidURL, OSError, OverflowError) as e: raise Refusal(502, f"the worker at {worker.address} does not answer ({type(e).__name__}: {e})") from None
     try: reply = answer.json()
     except ValueError: reply = answer.text[:500]
@@ -255,6 +259,9 @@ async def begin(self: TaskController,
             self.finished.pop(session.id, None)
             if e.status not in (406, 502): raise
             worker.full_until = time.monotonic() + _FULL_S
+        except Exception:
+            session.ended()
+            raise
     raise Refusal(406, f"no slot of the task {name} is free; ask again later", Retry_After=1)
 
 # %% ../../nbs/16d_service.controller.ipynb #985df6b5
@@ -370,7 +377,7 @@ async def calculate_overall(self: TaskController,
     request: Any, # Starlette's: {name, results}
 ) -> Any:
     "A task's figures over many samples. Raises Refusal."
-    body, _ = await read_request(request, self.max_body)
+    body, _ = await read_request(request, OVERALL_REQUESTS*self.max_body)
     workers = self.task_of(body.get("name")).workers
     if not workers: raise Refusal(406, f"no worker of the task {body['name']} lives; ask again later")
     return await self.call(next(iter(workers.values())), "/calculate_overall", body)

@@ -139,10 +139,12 @@ async def call(self: ObjectController,
 ) -> Any:
     "What the object's method gives. Raises what it raises; EnvironmentFailed if the object is gone; TimeoutError."
     if environment_id not in self.executors: raise EnvironmentFailed(f"{environment_id} is not there: its session has ended")
-    try: return await asyncio.wait_for(self._ask(environment_id, _call_object, environment_id, method, args, kwargs), timeout)
-    except TimeoutError as e:
-        if timeout is None or e.args: raise  # the object's own
-        raise TimeoutError(f"{environment_id}: {method} took longer than {timeout} s; it goes on, and later calls wait for it") from None
+    asked = asyncio.ensure_future(self._ask(environment_id, _call_object, environment_id, method, args, kwargs))
+    asked.add_done_callback(lambda late: late.cancelled() or late.exception())  # also if nobody waits for it any more
+    try:
+        done, _ = await asyncio.wait({asked}, timeout=timeout)
+        if done: return asked.result()
+        raise TimeoutError(f"{environment_id}: {method} took longer than {timeout} s; it goes on, and later calls wait for it")
     except (BrokenProcessPool, *_ray_deaths()) as e:
         self.pids.pop(environment_id, None)
         raise EnvironmentFailed(f"{environment_id} has died in {method}: {e}") from None
@@ -162,12 +164,16 @@ async def unmake(self: ObjectController,
     executor, pid = self.executors.pop(environment, None), self.pids.pop(environment, None)
     self.variables.pop(environment, None)
     if executor is None: return
-    try: await asyncio.wait_for(asyncio.wrap_future(executor.submit(_close_object, environment)), CLOSE_S if pid else .01)
+    try:
+        closing = asyncio.wrap_future(executor.submit(_close_object, environment))
+        done, _ = await asyncio.wait({closing}, timeout=CLOSE_S if pid else .01)  # cancels nothing: a busy object is closed later
+        if not done: raise TimeoutError(f"is busy for more than {CLOSE_S} s")
+        closing.result()
     except Exception as e:
         if pid: logging.getLogger(__name__).warning("%s did not close: %r", environment, e)
         if isinstance(executor, ProcessEngine):
             for process in list((executor._processes or {}).values()): process.kill()
-    executor.shutdown(wait=False, cancel_futures=True)
+    finally: executor.shutdown(wait=False, cancel_futures=not isinstance(executor, SerialThread))
 
 # %% ../../nbs/16i_service.environments.ipynb #6f270011
 def missing_docker() -> str|None:
@@ -442,4 +448,5 @@ def create_controller(
     if isinstance(state_driver, str):
         named = dict(prefix=f"oaml:{delegation.get_name()}:{env_driver}") | (state_options or {})
         state_driver = create_state(state_driver, **named)
+    elif state_options: raise ValueError("state_options: the state is made already; leave them out")
     return new(delegation, state_driver, lease_s, **options)

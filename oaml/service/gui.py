@@ -24,10 +24,10 @@ from .records import RewardHistoryItem, SampleStatus, TaskOutput, TaskSampleExec
 from .task import Session, Task
 
 # %% ../../nbs/16j_service.gui.ipynb #75100006
-_PLACE = dict(type="number", minimum=0, maximum=1)
+_PLACE, _SCREENS = dict(type="number", minimum=0, maximum=1), dict(type="number", minimum=-1, maximum=1)
 _FIELDS = dict(x=dict(_PLACE, description="from the left edge, 0 to 1"), y=dict(_PLACE, description="from the top, 0 to 1"),
                x2=dict(_PLACE, description="where a drag ends"), y2=dict(_PLACE, description="where a drag ends"),
-               dx=dict(type="number", description="screens to scroll right"), dy=dict(type="number", description="screens to scroll down"),
+               dx=dict(_SCREENS, description="screens to scroll right"), dy=dict(_SCREENS, description="screens to scroll down"),
                text=dict(type="string", description="to type, or the answer to the user"),
                key=dict(type="string", description="such as Enter, BACK or ctrl+a"))
 GUI_ACTS = ("click", "double_click", "right_click", "long_press", "move", "drag", "scroll", "type", "key_press", "wait", "answer", "done")

@@ -25,6 +25,7 @@ from fastcore.basics import patch
 
 from ..devices.daemon import SerialThread
 from ..devices.wire import wire_json, wire_value
+from ..schemas.sessions import SchemaError
 from .records import (AgentOutput, AgentStatus, RewardHistoryItem, SampleIndex, SampleStatus, TaskOutput,
                                   TaskSampleExecutionResult, TaskTurn, check_messages, check_tools)
 
@@ -64,7 +65,13 @@ def inject(self: Session,
     elif isinstance(item, RewardHistoryItem):
         self.history.append(item)
         self._rewards.append(item)
-    elif item: self.history += check_messages([item])
+    elif item: self.history += _sendable(check_messages([item]))
+
+def _sendable(value: Any) -> Any:
+    "`value`. Raises SchemaError for what JSON cannot hold."
+    try: wire_json(value)
+    except (TypeError, ValueError) as e: raise SchemaError(f"cannot be sent: {e}") from None
+    return value
 
 # %% ../../nbs/16b_service.task.ipynb #d156196e
 @patch
@@ -87,7 +94,7 @@ def set_tools(self: Session,
 ) -> None:
     "What the agent may call in this session; before its first turn only. Raises RuntimeError, SchemaError."
     if self.acted: raise RuntimeError("set_tools: too late, the agent has seen its first turn; call it before the first action()")
-    self.tools = check_tools(tools)
+    self.tools = _sendable(check_tools(tools))
 
 # %% ../../nbs/16b_service.task.ipynb #41a4659b
 @patch
@@ -98,12 +105,13 @@ def next_turn(self: Session) -> asyncio.Future:
 
 @patch
 def _give(self: Session, status: SampleStatus, result: Any=None, error: str|None=None):
-    "Hand over a turn, if somebody waits for one."
+    "Hand over a turn, if somebody waits for one; what is not handed over stays for the next."
+    if not self.at_work: return
     items = self.history if self.full_history else self.history[self._shown:]
     rewards, self._rewards, self._shown = self._rewards, [], len(self.history)
     turn = TaskTurn([i for i in items if not isinstance(i, RewardHistoryItem)], self.tools, status, sum(r.reward for r in rewards),
                     {k: v for r in rewards for k, v in r.metrics.items()}, result, error, self.full_history)
-    if self._turn and not self._turn.done(): self._turn.set_result(turn)
+    self._turn.set_result(turn)
 
 # %% ../../nbs/16b_service.task.ipynb #ad7ac376
 @patch
@@ -130,8 +138,8 @@ async def action(self: Session,
         output = await self._answer
     finally: self._answer = None
     if output.status is AgentStatus.CANCELLED: raise AgentCancelledException("the session was cancelled")
-    self.history += output.messages
-    self._shown = len(self.history)
+    self.history[self._shown:self._shown] = output.messages  # what was injected meanwhile comes after the answer
+    self._shown += len(output.messages)
     return output
 
 # %% ../../nbs/16b_service.task.ipynb #f5904f8d
@@ -170,6 +178,11 @@ async def _insist(self: Session):
     await asyncio.sleep(min(most, first*2**min(self._ignored, 10)))
     self._ignored += 1
     raise AgentCancelledException("the session was cancelled")
+
+@patch(as_prop=True)
+def waits(self: Session) -> bool:
+    "True while the task waits for its agent's answer."
+    return self._answer is not None and not self._answer.done()
 
 @patch(as_prop=True)
 def at_work(self: Session) -> bool:
@@ -267,6 +280,7 @@ def task_class(
     where, _, name = module.rpartition(".")
     if not all(part.isidentifier() for part in module.split(".")) or not where:
         raise ValueError(f"module: {module!r} is not such as my_package.my_module.MyTask")
+    if os.getcwd() not in sys.path: sys.path.append(os.getcwd())  # a command, unlike `python -m`, does not look here
     found = getattr(import_module(where), name, None)
     if not (isinstance(found, type) and issubclass(found, Task)): raise ValueError(f"module: {module} is no subclass of oaml.service.task.Task")
     return found

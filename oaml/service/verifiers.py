@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 from ..schemas.packages import missing_packages
-from .records import check_calls, check_messages
+from .records import TaskTurn, check_calls, check_messages
 from .task import Session, make_task, play_sample
 
 # %% ../../nbs/16k_service.verifiers.ipynb #fb0ff88e
@@ -74,6 +74,14 @@ def _harness() -> type:
     return OamlHarness
 
 # %% ../../nbs/16k_service.verifiers.ipynb #e12604d0
+def _news(turn: TaskTurn, conversation: list[dict]) -> list[dict]:
+    "What the turn adds to `conversation`, which grows by it. Raises RuntimeError if the turn takes something back."
+    if turn.full and turn.messages[:len(conversation)] != conversation:
+        raise RuntimeError("the task changes what it has said before; a conversation of verifiers only grows")
+    added = turn.messages[len(conversation):] if turn.full else turn.messages
+    conversation += added
+    return added
+
 @cache
 def _env() -> type:
     "The class of environments. Raises ImportError."
@@ -87,16 +95,18 @@ def _env() -> type:
         "A sample is a conversation between the task and the player."
         async def run(self, task, agents):
             session = Session(secrets.randbelow(2**53), self.taskset.served.tools)
+            conversation: list[dict] = []  # messages given, and replies
             turn = session.next_turn()
             playing = asyncio.ensure_future(play_sample(self.taskset.served, session, task.data.sample))
             try:
                 given = await turn
                 reward, metrics = given.reward, given.metrics
                 async with agents.player.interaction(task.with_data(tools=given.tools or [])) as talk:
-                    while not given.finish and not (segment := await talk.turn(given.messages)).terminated:
+                    while not given.finish and not (segment := await talk.turn(_news(given, conversation))).terminated:
                         replies = [message_to_wire(m) for m in segment.messages if m.role == "assistant"]
                         replies = check_messages(replies, ("assistant",))
                         if not self.taskset.served.any_tool: check_calls(replies, session.tools)
+                        conversation += replies
                         given = await session.answer(replies)
                         reward, metrics = reward + given.reward, metrics | given.metrics
             finally:

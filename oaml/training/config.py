@@ -62,7 +62,7 @@ class ModelSection(Section):
 
 # %% ../../nbs/13a_training.config.ipynb #2d86cdc4
 class LoraSection(Section):
-    "Low-rank adapters (https://arxiv.org/abs/2106.09685); `lora: null` trains every weight."
+    "Low-rank adapters (https://arxiv.org/abs/2106.09685); `lora: null` trains every weight (of a saved LoRA agent: its adapter)."
     r: Count = Field(16, description="rank of the update")
     alpha: Count = Field(32, description="the update is scaled by alpha / r")
     dropout: Decay = Field(0.05, description="share of the adapter's inputs dropped in training")
@@ -215,6 +215,14 @@ class ConfigError(Exception):
         self.problems = problems
         super().__init__("\n".join(f"{where(p)}{dotted(p)}{': ' if p else ''}{problem}" for p, problem in problems))
 
+    def __reduce__(self): return _config_error, (self.problems, str(self))
+
+def _config_error(problems: list, text: str) -> ConfigError:
+    "An error that was pickled: between processes."
+    error = ConfigError(problems)
+    error.args = (text,)
+    return error
+
 def dotted(
     path: tuple # keys from the outermost in
 ) -> str:
@@ -246,6 +254,9 @@ class TrainingConfig(Section):
         if config.stream and (config.stream.lesson == "reading") != (config.model.model_name == "reader"):
             raise ConfigError([(("stream", "lesson"), "a reader learns reading, and nobody else does; use model.model_name: reader "
                                                       "with stream.lesson: reading")])
+        if config.model.model_name == "reader":
+            for key, given in {"lora": config.lora, "model.load_in_4bit": config.model.load_in_4bit, "training.freeze_vision": config.training.freeze_vision}.items():
+                if given: raise ConfigError([(tuple(key.split(".")), "is nothing that a reader has; leave it out")])
         if config.model.colors and config.model.model_name != "reader":
             raise ConfigError([(("model", "colors"), "only a reader learns to see colours; train one (model_name: reader) and name its folder in model.reader")])
         if config.stream and config.prompt.marks and (config.stream.goals or config.stream.questions) and not config.prompt.goal_first:

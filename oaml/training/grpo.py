@@ -164,7 +164,7 @@ class Experience:
     completion: Completion # the answer
     advantage: float       # how much better than others it was
     version: int=0         # updates of the weights that drew it
-    id: int=0              # of the task
+    id: int=0              # of the task: the seed of its start, unique within an application
     step_id: int=0         # step of its episode, from 0
     reward: float=0.       # of the episode
 
@@ -190,11 +190,11 @@ def old_log_probs(
     return torch.nn.utils.rnn.pad_sequence(rows, True).to(mask.device)
 
 def _figures(now: Tensor, old: Tensor, entropy: Tensor, mask: Tensor, clipped: Tensor, same: Tensor) -> dict[str, float]:
-    """Sums over a part's tokens, and largest values. `same` (answers,): drawn by the weights as they are. `kl` is the divergence
+    """Sums over a part's tokens, and the largest gap, -1 if nothing was drawn by the weights as they are, as `same` (answers,) says. `kl` is the divergence
     of the weights now from those that drew, for it is theirs that the mean is over."""
     gap = ((now - old).abs() * mask * same[:, None])
     return dict(kl=float((kl_k3(old, now)*mask).sum()), entropy=float((entropy*mask).sum()),
-                clipped=float((clipped*mask).sum()), gap=float(gap.max()), tokens=float(mask.sum()))
+                clipped=float((clipped*mask).sum()), gap=float(gap.max()) if bool(same.any()) else -1., tokens=float(mask.sum()))
 
 # %% ../../nbs/13f_training.grpo.ipynb #8115b620
 def policy_gradients(
@@ -207,10 +207,10 @@ def policy_gradients(
     reference=None,                 # the model that training began with; needed if `rule.beta`, else only the middle part is compared
     version: int=0,                 # of the weights now: what they drew tells how far drawing and learning are apart
     after_part: Callable[[], None]=lambda: None, # called after each part
-) -> dict[str, float]:              # loss; kl, entropy, clipped: means over tokens; gap, nats; tokens; with a reference kl_start
+) -> dict[str, float]:              # loss; kl, entropy, clipped: means over tokens; gap, nats, None if all was drawn by earlier weights; tokens; with a reference kl_start
     "Compute the gradients of a window. Raises ValueError for a window without answers."
     if not experiences: raise ValueError("window: has no answers to learn from")
-    tokens, total = sum(len(x.completion.ids) for x in experiences), defaultdict(float)
+    tokens, total = sum(len(x.completion.ids) for x in experiences), defaultdict(float, gap=-1.)
     cast = lambda: torch.autocast(adapter.device.type, torch.bfloat16) if bf16 else nullcontext()
     parts = list(in_parts(experiences, prompts))
     for k, part in enumerate(parts):
@@ -228,6 +228,7 @@ def policy_gradients(
         figures = _figures(now.detach(), old, entropy, mask, clipped, same) | dict(loss=float(loss.detach()))
         for name, value in figures.items(): total[name] = max(total[name], value) if name == "gap" else total[name] + value
         after_part()
+    total["gap"] = None if total["gap"] < 0 else total["gap"]
     return {k: v/tokens if k in ("kl", "entropy", "clipped") else v for k, v in total.items()}
 
 # %% ../../nbs/13f_training.grpo.ipynb #84015ec0

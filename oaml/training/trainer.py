@@ -332,7 +332,7 @@ def restore(self: Trainer,
     return cursor["metrics_bytes"]
 
 # %% ../../nbs/13e_training.trainer.ipynb #746c2c49
-FREE_KEYS = "output_dir", "logging", "data.workers", "stream.workers", "training.prefetch", "rft.deadline", "rft.listen", "rft.workers"  # do not decide the bits
+FREE_KEYS = "output_dir", "logging", "data.workers", "stream.workers", "training.prefetch", "rft.deadline", "rft.listen", "rft.workers"  # may change on resume; of these rft.listen and rft.workers decide the bits
 
 @patch
 def open_run(self: Trainer,
@@ -371,7 +371,7 @@ def _check_same(self: Trainer):
     changed = changed_keys(before, self.config, ignore=FREE_KEYS)
     data, now = json.loads((self.out_dir/"data.json").read_text()), json.loads(json.dumps(self.data_manifest))
     changed += [f"data manifest, {k}: {data.get(k)!r} before, {now.get(k)!r} now"
-                for k in data | now if data.get(k) != now.get(k)]
+                for k in data | now if data.get(k) != now.get(k) and (k != "model" or k in data)]  # earlier versions wrote no model
     if changed: raise TrainingError(f"{self.out_dir} can't be resumed with other settings:\n" + "\n".join(changed))
 
 # %% ../../nbs/13e_training.trainer.ipynb #89c5f477
