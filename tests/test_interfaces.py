@@ -23,6 +23,7 @@ import oaml.envs
 import oaml.tasks
 from oaml.apps.app import random_action
 from oaml.devices.app_device import AppDevice
+from oaml.devices.device import Frame
 from oaml.envs.gym_env import ENV_TYPES, AppEnv
 from oaml.devices.oracle import acceptable_targets
 from oaml.schemas.dialects import BOMBS, DIALECTS, DialectError, check_dialect
@@ -325,8 +326,8 @@ plain = st.one_of(st.builds(lambda t, x, y: Action(t, x, y), presses, fractions,
 @settings(max_examples=200, deadline=None)
 @given(st.lists(plain, max_size=6))
 def test_reader_undoes_the_compiler(actions):
-    reader, size = ActionReader((640, 320)), (640, 320)
-    for action in actions: reader.read(None, compile_action(action, size)), reader.finish()
+    reader, frame = ActionReader(), Frame(np.zeros((320, 640, 3), np.uint8))
+    for action in actions: reader.read(frame, compile_action(action, frame.size)), reader.finish()
     reader.finish()
     got = [a for _, a in reader.acts]
     assert [a.type for a in got] == [a.type for a in actions]

@@ -22,7 +22,7 @@ from .device import (Call, ClearCache, DeviceError, DisableAnimations, ForceStop
 from ..schemas.sessions import DEVICE_BUTTONS, Action
 from ..ui.events import PRESS_MS, Event, KeyDown, PointerDown, PointerMove, PointerUp, Tick, compile_action
 from ..ui.layout import Element
-from ..ui.themes import Theme, form_of, theme_for
+from ..ui.themes import FAMILIES, Theme, form_of, theme_for
 
 # %% ../../nbs/04b_devices.app_device.ipynb #ee154b0c
 SCREEN_SIZE = (256, 192) # of the small model's suites, pixels; multiples of 32 fit whole patches
@@ -44,6 +44,7 @@ class AppDevice:
             raise ValueError(f"size: {size[0]}x{size[1]} is not a multiple of 32 each way")
         self.size = tuple(size)
         self.family, self.vary, self.goals = family, vary, goals
+        if family is not None and family not in FAMILIES: raise ValueError(f"family: {family!r} is unknown; there are {', '.join(FAMILIES)}")
         if unknown := set(goals or ()) - set(self.app.families):
             raise ValueError(f"goals: {self.app.name} has no {', '.join(sorted(unknown))}; it has "
                              f"{', '.join(self.app.families)}")

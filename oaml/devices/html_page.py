@@ -17,7 +17,7 @@ import numpy as np
 from fastcore.basics import patch
 
 from ..apps.app import ANY_TYPES, App, Screen, Stage, random_action
-from .app_device import CLOSED, NOTHING, AppDevice
+from .app_device import CLOSED, NOTHING, AppDevice, AppSnapshot
 from .chromium import REOPENED
 from .connection import Chromium
 from .page import Page
@@ -268,16 +268,31 @@ def reset(self: HtmlDevice,
     draw: bool=True, # False: the frame's image is empty, which is faster
 ) -> Frame:
     "Begin the episode of `seed`. If the browser or the page died it is started again, and the log says so."
+    died = self._open()
+    frame = super(HtmlDevice, self).reset(seed, draw)
+    return replace(frame, log=(REOPENED, *frame.log)) if died else frame
+
+@patch
+def _open(self: HtmlDevice) -> bool:
+    "Have a living page on which nothing is pressed; had the one before died?"
     if self.closed: raise DeviceError(CLOSED)
-    died = self._html and not self._html.page.alive
+    died = bool(self._html) and not self._html.page.alive
     if died or not self._html:
         if died: self._html.page.close()
         self.chromium.revive()
         self._html = HtmlStage(Page(self.chromium, self.size))
     self._html.rest()
     self._hands = []
-    frame = super(HtmlDevice, self).reset(seed, draw)
-    return replace(frame, log=(REOPENED, *frame.log)) if died else frame
+    return died
+
+@patch
+def restore(self: HtmlDevice,
+    moment: AppSnapshot, # of the same application at the same size
+    draw: bool=True,     # False: the frame's image is empty, which is faster
+) -> Frame:
+    "Go on from that moment. Raises DeviceError for another application's or another size's."
+    self._open()
+    return super(HtmlDevice, self).restore(moment, draw)
 
 # %% ../../nbs/04k_devices.html_page.ipynb #e8b326aa
 @patch

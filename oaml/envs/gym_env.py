@@ -78,9 +78,13 @@ class DeviceEnv(gym.Env):
         render_mode: str|None=None,   # "rgb_array" or None
         charset: str=GOAL_CHARS,           # characters that goals may have
     ):
-        if render_mode not in (None, *self.metadata["render_modes"]):
-            raise ValueError(f"render_mode: {render_mode!r} is not one of {', '.join(self.metadata['render_modes'])}")
-        self.driver, self.render_mode = EpisodeDriver(device, step_budget), render_mode
+        try:
+            if render_mode not in (None, *self.metadata["render_modes"]):
+                raise ValueError(f"render_mode: {render_mode!r} is not one of {', '.join(self.metadata['render_modes'])}")
+            self.driver, self.render_mode = EpisodeDriver(device, step_budget), render_mode
+        except BaseException:
+            device.close()  # or its browser would run on
+            raise
         self.observation_space = spaces.Dict(screen=spaces.Box(0, 255, (*device.size[::-1], 3), np.uint8),
                                              goal=spaces.Text(GOAL_LENGTH, min_length=1, charset=charset))
         self.action_space = action_space()

@@ -11,6 +11,7 @@ __all__ = ['OpenTaskEnv', 'SPEAK_S', 'OPENENV_MAX_BYTES', 'Observed', 'EpisodeSt
 import asyncio
 import base64
 import json
+import math
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -72,16 +73,22 @@ def openenv_schemas() -> dict:
                 state=EpisodeState.model_json_schema())
 
 # %% ../../nbs/06e_envs.openenv.ipynb #ac060002
+def _finite(value: Any) -> Any:
+    "The value with null for numbers that JSON does not have."
+    if isinstance(value, dict): return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)): return list(map(_finite, value))
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
 def openenv_result(
     env: OpenTaskEnv,          # of the episode
     step: TaskStep|Transition, # of it
 ) -> dict:                     # observation, reward, done, metadata
-    "What a client gets after an action."
+    "What a client gets after an action; extras that are NaN or infinite are null."
     f, task = step.frame, step if isinstance(step, TaskStep) else TaskStep(step.frame)
     observed = Observed(screen=base64.b64encode(f._repr_png_()).decode(), width=f.size[0], height=f.size[1],
                         orientation=f.orientation, goal=_goal_text(env), instructions=list(task.instructions))
     more = dict(truncated=step.truncated, seconds=step.seconds, new_instructions=list(task.new_instructions), fired=list(task.fired),
-                extras=task.extras)
+                extras=_finite(task.extras))
     return dict(observation=observed.model_dump(), reward=step.reward, done=step.over, metadata=more)
 
 # %% ../../nbs/06e_envs.openenv.ipynb #51a8da13

@@ -14,6 +14,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from fastcore.basics import patch
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import iterate
 
@@ -59,14 +60,14 @@ def make_vector(
     **kwargs,                       # for the environment
 ) -> VectorEnv:
     "`n` environments that step together, each with a series of seeds of its own. Raises what gymnasium.make_vec does."
-    fns = [partial(_one, id, start, n, kwargs) for start in split_seeds(split, n, first)]
+    spec = id if ":" in id else gym.spec(id)  # a new process knows none but oaml's
+    fns = [partial(_one, spec, start, n, kwargs) for start in split_seeds(split, n, first)]
     if not processes: return SyncVectorEnv(fns, autoreset_mode=autoreset_mode)
     return AsyncVectorEnv(fns, shared_memory=False, context=context, autoreset_mode=autoreset_mode)  # it loses words
 
-def _one(id: str, start: int, stride: int, kwargs: dict) -> gym.Env:
-    "An environment of a vector; also called in its process, which knows no ids yet."
-    import oaml.envs  # noqa: F401, registers them
-    return SeedSeries(gym.make(id, **kwargs), start, stride)
+def _one(spec: str|EnvSpec, start: int, stride: int, kwargs: dict) -> gym.Env:
+    "An environment of a vector; also called in its process."
+    return SeedSeries(gym.make(spec, **kwargs), start, stride)
 
 # %% ../../nbs/06b_envs.vector.ipynb #25350ba7
 def batch_actions(

@@ -100,7 +100,9 @@ class Oracle(_OneByOne):
         self.devices[episode] = device
 
     def _choose(self, view: AgentView) -> Action:
-        return acceptable_targets(self.devices[view.episode], view.history, self.precision)[0].action
+        if (device := self.devices.get(view.episode)) is None:
+            raise ValueError("oracle: it knows no device of this episode; `introduce` makes them known. Recorded steps have none, and hold its actions already")
+        return acceptable_targets(device, view.history, self.precision)[0].action
 
 # %% ../../nbs/15a_evals.baselines.ipynb #b462c2d7
 class PolicyAgent:

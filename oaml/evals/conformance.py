@@ -15,7 +15,7 @@ from tqdm.auto import tqdm
 
 from ..apps.app import ANY_KEYS, ANY_TYPES, App, check_app, random_action, split_seeds
 from ..apps.catalog import load_app
-from ..devices.app_device import SCREEN_SIZE, AppDevice
+from ..devices.app_device import AppDevice
 from ..devices.oracle import play_oracle
 from .baselines import Agent, DoNothing, Memoriser, NearestScreen, RandomAgent
 from .closed_loop import run_episodes, success_ratio
@@ -33,7 +33,7 @@ def check_oracle(
     app: App|str,                        # an application or its name
     seeds: Iterable[int]=range(20),      # of the episodes
     looks: Iterable[str]=tuple(FAMILIES), # theme families
-    size: tuple[int, int]=SCREEN_SIZE,   # of the screen, pixels
+    size: tuple[int, int]|None=None,     # of the screen, pixels; None: the application's own
     disturbed: bool=False,               # begin in a state that careless actions left behind
     precision: int=3,                    # decimals of coordinates
 ) -> int:                                # episodes played
@@ -59,7 +59,7 @@ def known_episodes(
     app: App|str,                      # an application or its name
     screens: str|Path,                 # folder for their screens, which must be there as long as they are used
     n: int=300,                        # how many
-    size: tuple[int, int]=SCREEN_SIZE, # of the screen, pixels
+    size: tuple[int, int]|None=None,   # of the screen, pixels; None: the application's own
     progress: bool=False,              # show a bar
 ) -> list[Episode]:
     "Oracle episodes of training seeds, the goal families in turn."
@@ -73,7 +73,7 @@ def examine(
     app: App|str,                      # an application or its name
     episodes: int=120,                 # validation episodes, the goal families in turn
     known: int=300,                    # training episodes for the baselines
-    size: tuple[int, int]=SCREEN_SIZE, # of the screen, pixels
+    size: tuple[int, int]|None=None,   # of the screen, pixels; None: the application's own
     progress: bool=False,              # show bars
 ) -> list[dict]:                       # a row for each goal family, the last for all: success of each baseline
     "How far each baseline gets, for each goal family."
@@ -110,11 +110,12 @@ def check_baselines(
 def check_conformance(
     app: App|str,                      # an application or its name
     seeds: int=10,                     # that the oracle plays, undisturbed and disturbed
-    size: tuple[int, int]=SCREEN_SIZE, # of the screen, pixels
+    size: tuple[int, int]|None=None,   # of the screen, pixels; None: the application's own
 ) -> list[dict]:                       # rows of `examine`
     "Contract, oracle, recovery and baselines. Raises AssertionError naming what fails."
     if seeds < 1: raise ValueError(f"seeds: {seeds} is fewer than 1")
     app = load_app(app) if isinstance(app, str) else app
+    size = AppDevice(app, size).size
     for s in range(len(app.families)): check_app(app, s, 100, size)
     check_oracle(app, range(seeds), size=size)
     check_oracle(app, range(seeds), size=size, disturbed=True)

@@ -10,6 +10,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterable
+from itertools import combinations
 from pathlib import Path
 from textwrap import shorten
 
@@ -40,10 +41,18 @@ def load_results(
         raise ValueError(f"{path}: an agent has no row for the mean of the applications; was the file cut?")
     return rows
 
-def _played(row: dict) -> str:
+def _played(row: dict) -> dict[str, int]:
+    "Episodes of a row of the board by application; an oracle has none where it is at a loss."
+    return {app: r["episodes"] for app, r in sorted(row["apps"].items()) if r["episodes"]}
+
+def _played_words(row: dict) -> str:
     "Which episodes a row of the board is of."
-    apps = ", ".join(f"{app} {r['episodes']}" for app, r in sorted(row["apps"].items()))
-    return f"{row['episodes']} episodes from seed {row['first'] or 0} on ({apps})"
+    return f"{row['episodes']} episodes from seed {row['first'] or 0} on ({', '.join(f'{app} {n}' for app, n in _played(row).items())})"
+
+def _comparable(a: dict, b: dict) -> bool:
+    "Were two rows of the board measured alike, on the applications that both were measured on?"
+    mine, other = _played(a), _played(b)
+    return (a["first"] or 0) == (b["first"] or 0) and bool(mine.keys() & other.keys()) and all(mine[k] == other[k] for k in mine.keys() & other.keys())
 
 def _board_rows(rows: list[dict]) -> dict[tuple, dict]:
     "One row for each (suite, split, agent): the mean, and the success on each application."
@@ -71,9 +80,10 @@ def leaderboard(
             board[key], found[key] = row, run
     if suite and not board: raise ValueError(f"suite: none of these runs has {suite!r}; they have {', '.join(sorted(seen)) or 'nothing'}")
     for s in {k[:2] for k in board}:
-        played = {_played(r): found[k] for k, r in board.items() if k[:2] == s}
-        if len(played) > 1: raise ValueError(f"{' '.join(s)}: {', '.join(f'{shorten(what, 160)} in {f}' for what, f in played.items())}; "
-                                             "they cannot be compared")
+        of = {k: r for k, r in board.items() if k[:2] == s}
+        for a, b in combinations(of, 2):
+            if not _comparable(of[a], of[b]):
+                raise ValueError(f"{' '.join(s)}: {', '.join(f'{shorten(_played_words(of[k]), 160)} in {found[k]}' for k in (a, b))}; they cannot be compared")
     rows = [{**{k: v for k, v in r.items() if k not in ("apps", "first")}, **{a: x["success"] for a, x in r["apps"].items()}}
             for r in board.values()]
     return sorted(rows, key=lambda r: (r["suite"], r["split"], -(r["success"] or 0), r["agent"]))

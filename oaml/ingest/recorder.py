@@ -35,10 +35,8 @@ class _Press:
 
 class ActionReader:
     "Makes actions of the events that a device was fed: the way back from `ui.events.compile_action`."
-    def __init__(self,
-        size: tuple[int, int], # of the screen, pixels
-    ):
-        self.size, self.acts = size, []  # actions: what was read, as (frame before it, action)
+    def __init__(self):
+        self.acts = []  # what was read: (frame before it, action)
         self._press, self._typed, self._idle, self._since = None, None, None, DOUBLE_MS + 1
         self._later = []  # actions that came while a finger was down
 
@@ -74,9 +72,9 @@ def _end_text(self: ActionReader):
     if text: self.add(frame, _with_text("type", text))
 
 @patch
-def _fraction(self: ActionReader, x: float, y: float) -> tuple[float, float]:
-    "Pixels as fractions of the screen."
-    return x/self.size[0], y/self.size[1]
+def _fraction(self: ActionReader, x: float, y: float, frame: Frame) -> tuple[float, float]:
+    "Pixels as fractions of the screen, which may have been turned since the episode began."
+    return x/frame.size[0], y/frame.size[1]
 
 def _with_text(kind: str, text: str) -> Action:
     "An action that has a text; a failed one, with the text, if a record cannot hold it as it is."
@@ -105,13 +103,13 @@ def _pointerup(self: ActionReader, frame: Frame, event: PointerUp):
 def _up(self: ActionReader, cut: bool=False):
     "What the press was. With `cut` the episode ended before the finger came up."
     p, last, self._press = self._press, self.acts[-1] if self.acts else None, None
-    (x, y), (x2, y2) = self._fraction(*p.start), self._fraction(*p.end)
+    (x, y), (x2, y2) = self._fraction(*p.start, p.frame), self._fraction(*p.end, p.frame)
     raw, twice = dict(cut=True) if cut else None, self._since <= DOUBLE_MS and last and last[1].type == "click"
     self._since = 0
     if p.button == "right": act = Action("right_click", x, y, raw=raw)
     elif _apart(p.start, p.end) > DRAG_PX: act = Action("drag", x, y, x2=x2, y2=y2, raw=raw)
     elif p.ms >= LONG_MS: act = Action("long_press", x, y, raw=raw)
-    elif twice and _apart(p.start, (last[1].x*self.size[0], last[1].y*self.size[1])) <= DRAG_PX:
+    elif twice and _apart(p.start, (last[1].x*p.frame.size[0], last[1].y*p.frame.size[1])) <= DRAG_PX:
         p.frame, act, self._since = self.acts.pop()[0], Action("double_click", x, y, raw=raw), DOUBLE_MS + 1
     else: act = Action("click", x, y, raw=raw)
     self.acts += [(p.frame, act), *self._later]
@@ -149,7 +147,7 @@ def _keydown(self: ActionReader, frame: Frame, event: KeyDown):
 @patch
 def _wheel(self: ActionReader, frame: Frame, event: Wheel):
     "The wheel turns."
-    (x, y), (dx, dy) = self._fraction(event.x, event.y), self._fraction(event.dx, event.dy)
+    (x, y), (dx, dy) = self._fraction(event.x, event.y, frame), self._fraction(event.dx, event.dy, frame)
     self.add(frame, Action("scroll", x, y, dx=dx, dy=dy))
 
 @patch
@@ -173,7 +171,10 @@ class Recorder(BaseWrapper):
         for name in FOLDERS: (self.folder/name).mkdir(parents=True, exist_ok=True)
         self._file = self.folder/"sessions"/f"{session}.json"
         try: self._file.touch(exist_ok=False)  # the name is taken from now on, not only when an episode is saved
-        except FileExistsError: raise FileExistsError(f"{self.folder}: has a session {session!r} already; give another name") from None
+        except FileExistsError:
+            empty = not self._file.stat().st_size  # being recorded now, or left so by a process that was killed
+            raise FileExistsError(f"{self.folder}: has a session {session!r} already; give another name"
+                                  + f", or delete {self._file}, which is empty, if nobody records it now"*empty) from None
 
     def _reset_state(self): self._finish("left")
     def _process_action(self, action):
@@ -196,7 +197,7 @@ class Recorder(BaseWrapper):
 def _begin(self: Recorder):
     "An episode begins."
     raw = self.raw_env
-    self._reader = ActionReader(raw.env.device.size)
+    self._reader = ActionReader()
     self._meta = dict(task=raw.env.task.id, seed=raw.seed-1, size=list(raw.env.device.size), rewards=[],
                       instructions=[])
 

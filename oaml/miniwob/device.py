@@ -79,6 +79,7 @@ def missing_pages() -> str|None:
     return missing_browser() or missing_packages("browser", "miniwob")
 
 # %% ../../nbs/07a_miniwob.device.ipynb #beb8dbe2
+# JavaScript for a page. BARE hides what is not the task; PREPARE, once a load, brings in all pictures and notes whether an end was fair.
 BARE = """document => {
   const style = document.createElement('style')
   style.textContent = `#sync-task-cover, #reward-display, #click-canvas {display: none !important}
@@ -102,6 +103,7 @@ PREPARE = f"""async ([urls, fair]) => {{
 }}"""
 
 # %% ../../nbs/07a_miniwob.device.ipynb #95d9823f
+# BEGIN ends what the last episode left running and starts one. STATE tells whether it is over, both rewards, and whether the end was fair.
 BEGIN = """async ([seed, seconds]) => {
   const emptyClipboard = """ + EMPTY_CLIPBOARD + """
   const ids = setTimeout(() => {}, 0)
@@ -133,7 +135,7 @@ def _pictures(
     return sorted(p.as_uri() for p in named if p.exists())
 
 # %% ../../nbs/07a_miniwob.device.ipynb #7e0cfedb
-LEFT_OVER = {
+LEFT_OVER = {  # tasks whose page is loaded anew before every episode, and why
     "book-flight": "the fields' error marks, the lists and the calendar of the last episode",
     "book-flight-nodelay": "the fields' error marks, the lists and the calendar of the last episode",
     "chase-circle": "the animation library's own timer, which the last episode left running",
@@ -162,7 +164,7 @@ LEFT_OVER = {
 FRESH_AFTER = 500 # episodes after which any page is loaded again: what it hoards in memory never matters then
 
 # %% ../../nbs/07a_miniwob.device.ipynb #c1313067
-ENOUGH = {
+ENOUGH = {  # least raw reward that counts as success, where it is not 1
     "bisect-angle": .9,     # off by at most 5% of the angle
     "chase-circle": .9,     # outside for at most a second of ten
     "circle-center": .9,    # off by at most a tenth of the radius
@@ -174,7 +176,7 @@ ENOUGH = {
 }
 
 # %% ../../nbs/07a_miniwob.device.ipynb #d3295437
-FAIR = {
+FAIR = {  # JavaScript: was the page right to pay?
     "daily-calendar": """() => {  // paid for an event that begins before the hours asked for
       const [, hour, half] = document.getElementById('query').textContent.match(/between (\\d+)(AM|PM)/)
       return +document.getElementById('newEvent').dataset.start >= 2*(hour % 12 + 12*(half == 'PM'))

@@ -84,6 +84,12 @@ class Checks:
     vh: EventCheckControl=EventCheckControl.STEP     # reasons to look at the tree
     vh_value: float=1.                               # seconds for TIME, steps for STEP
 
+    def __post_init__(self):
+        for name in ("screen", "vh"):
+            if not isinstance(getattr(self, name), EventCheckControl):
+                raise ValueError(f"{name}: {getattr(self, name)!r} is no EventCheckControl, such as EventCheckControl.LIFT")
+        self.controls()
+
     def controls(self) -> tuple[CheckControl, CheckControl]:
         "Fresh ones for an episode: of the screen, of the tree."
         return CheckControl(self.screen, self.screen_value), CheckControl(self.vh, self.vh_value)

@@ -11,15 +11,17 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 from fastcore.basics import patch
 
-from ..devices.device import AdbCommand, DeviceError, Frame, ShellCommand, TaskDevice, full_activity
+from ..devices.device import AdbCommand, DeviceError, Frame, InstallApk, ShellCommand, TaskDevice, full_activity
 from ..devices.episode import EpisodeDriver, EpisodeSnapshot, Transition
 from .expressions import EvaluationError, TaskPattern
 from ..devices.hierarchy import hierarchy_of, parse_tree
+from ..devices.remote import RemoteDevice
 from .signals import Checks, Signals
 from .definition import CALL_NAMES, SetupStep, SuccessCondition, Task, load_task, load_tasks
 from .vision import IconModel, NoIconModel, NoTextModel, TextModel
@@ -182,11 +184,19 @@ def switch_task(self: TaskEnv,
     seed: int=0,      # of the episode that begins
 ) -> TaskStep:
     "Go over to another task and begin an episode of it. Raises IndexError naming how many there are."
+    if isinstance(index, bool) or not isinstance(index, Integral): raise TypeError(f"task: {index!r} is no whole number")
     if not 0 <= index < len(self.tasks): raise IndexError(f"task {index}: there are {len(self.tasks)}, from 0 on")
     self._choose(index)
     return self.reset(seed)
 
 # %% ../../nbs/05e_tasks.task_env.ipynb #4c873737
+@patch
+def _from_folder(self: TaskEnv, steps: Sequence[SetupStep]) -> tuple[SetupStep, ...]:
+    "The steps, with the files of apps where they lie beside the task; a daemon's files are its own."
+    if isinstance(self.device, RemoteDevice): return tuple(steps)
+    def placed(call): return replace(call, path=str(self.task.resolve(call.path))) if isinstance(call, InstallApk) else call
+    return tuple(replace(s, adb_call=placed(s.adb_call)) for s in steps)
+
 @patch
 def reset(self: TaskEnv,
     seed: int, # of the device's episode
@@ -195,9 +205,9 @@ def reset(self: TaskEnv,
     self.last, self.steps = None, 0
     self.device.reset(seed)
     ready = getattr(self.device, "keeps_setup", False) and self.index in self._set_up
-    if not ready: prepare(self.device, self.task.setup_steps, shell=self.shell)
+    if not ready: prepare(self.device, self._from_folder(self.task.setup_steps), shell=self.shell)
     self._set_up.add(self.index)
-    prepare(self.device, self.task.reset_steps, "reset_steps", self.shell)
+    prepare(self.device, self._from_folder(self.task.reset_steps), "reset_steps", self.shell)
     self.signals.reset()
     self._look_at_screen, self._look_at_tree = self.checks.controls()
     step = self.begin(replace(self.device.look(), log=()))
