@@ -5,7 +5,9 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,7 +20,7 @@ from oaml.ingest.synthetic import generate_synthetic_sessions
 from oaml.nano.numpy_engine import LightNano
 from oaml.schemas.actions import parse_action
 from oaml.schemas.sessions import Action, Episode, Observation, SchemaError, Session, from_json
-from oaml.training.config import ConfigError, load_config
+from oaml.training.config import ConfigError, TrainingConfig, load_config
 
 
 def refused(call, *words, error=Exception):
@@ -486,3 +488,71 @@ def test_a_recorded_click_on_its_boxs_edge_is_right():
     from oaml.schemas.sessions import Target
     click = Action("click", x=.5, y=.4)
     assert matches(click, Target(click, (.2, .2, .5, .6))) and not matches(click, Target(Action("click", x=.4, y=.4), (.2, .2, .5, .6)))
+
+
+@pytest.mark.parametrize("text", ["Total:\r\n5", "cafe\u0301", "a\u2028b", "a\0b"])
+def test_an_answer_that_no_record_can_hold_is_refused_and_ends_nothing(text):
+    from oaml.models.api_adapter import answer_of_calls
+    assert "(refused: " in answer_of_calls([dict(name="answer", text=text)], "", "openai", (256, 192), "")
+
+
+def test_an_action_that_the_format_cannot_say_is_found_before_training(tmp_path):
+    from oaml.datasets.next_action import NextActionDataset
+    from oaml.ingest.synthetic import record_episode
+    episode = record_episode(AppDevice("mail"), 3, tmp_path)
+    scrolled = replace(episode, steps=[replace(episode.steps[0], action=Action("scroll", .5, .5, dx=0., dy=.4))])
+    with pytest.raises(ValueError, match=r"steps\[0\].action: "): NextActionDataset([scrolled], PromptFormat(dsl_version=1))
+
+
+@pytest.mark.parametrize("kind", [dict(size=(250, 190)), dict(variant="@phon"), dict(size=(16, 16))])
+def test_a_rare_kind_of_screen_that_cannot_be_is_found_at_once(kind):
+    from oaml.datasets.stream import ScreenSpec, Source, Stream
+    with pytest.raises(ValueError): Stream(64, 8, sources=[Source("login")], shapes=[ScreenSpec(), ScreenSpec(share=.01, **kind)])
+
+
+def test_what_a_reader_does_not_have():
+    with pytest.raises(ConfigError, match="lora: is nothing that a reader has"):
+        TrainingConfig(model=dict(model_name="reader"), stream=dict(lesson="reading"), lora=dict(r=4))
+
+
+def test_a_config_error_comes_through_a_process():
+    import pickle
+    error = ConfigError([(("training", "seed"), "is odd")], lambda path: "a.yaml, line 3: ")
+    assert str(pickle.loads(pickle.dumps(error))) == str(error) == "a.yaml, line 3: training.seed: is odd"
+
+
+def test_a_model_folder_trained_again_is_another_start(tmp_path):
+    from oaml.scripts.train import model_manifest
+    config = TrainingConfig(model=dict(model_name=str(tmp_path)))
+    assert model_manifest(config) == {}
+    (tmp_path/"manifest.json").write_text("1")
+    first = model_manifest(config)
+    (tmp_path/"manifest.json").write_text("2")
+    assert first["model"] != model_manifest(config)["model"]
+
+
+def test_an_address_that_answers_with_a_page_is_named():
+    from oaml.models.api_adapter import ApiError, _parsed
+    with pytest.raises(ApiError, match="http://127.0.0.1:1/ answers with what is no JSON"): _parsed("<html>", SimpleNamespace(base_url="http://127.0.0.1:1/"))
+
+
+def test_an_unknown_look_is_refused_at_once():
+    with pytest.raises(ValueError, match="family: 'nope' is unknown; there are "): AppDevice("login", family="nope")
+
+
+def test_the_oracle_of_recorded_steps_says_why_it_cannot():
+    from oaml.evals.baselines import AgentView, Oracle
+    with pytest.raises(ValueError, match="oracle: it knows no device of this episode"): Oracle().act([AgentView(np.zeros((192, 256, 3), np.uint8), "Log in.", [])])
+
+
+def test_an_oracle_without_some_tasks_stands_beside_others(tmp_path):
+    from oaml.evals.leaderboard import leaderboard
+    def rows(agent, episodes):
+        of = [dict(app=app, episodes=n, success=1. if n else None) for app, n in episodes.items()]
+        of.append(dict(app="mean", episodes=sum(episodes.values()), success=.5, first=0))
+        return [dict(suite="miniwob", split="test", agent=agent, goal_family="all", **r) for r in of]
+    def board(*boards):
+        for k, b in enumerate(boards): (tmp_path/f"{k}.json").write_text(json.dumps(b))
+        return leaderboard([tmp_path/f"{k}.json" for k in range(len(boards))])
+    assert [r["agent"] for r in board(rows("oracle", dict(a=5, b=0)), rows("random", dict(a=5, b=5)))] == ["oracle", "random"]
+    with pytest.raises(ValueError, match="they cannot be compared"): board(rows("oracle", dict(a=5, b=0)), rows("random", dict(a=4, b=5)))

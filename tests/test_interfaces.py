@@ -36,7 +36,7 @@ from dm_env import specs
 from oaml.devices.checks import check_device
 from oaml.envs.checks import INTERFACES, check_interfaces
 from oaml.envs import openenv, wrappers
-from oaml.devices.device import AdbCommand, DeviceError, PressButton, ShellCommand
+from oaml.devices.device import AdbCommand, DeviceError, InstallApk, PressButton, ShellCommand
 from oaml.devices.episode import EpisodeDriver
 from oaml.envs.dm import DmEnv, Vocabulary, load
 from oaml.envs.openenv import serve_openenv
@@ -644,3 +644,61 @@ def test_icons_of_mobile_envs_models_are_not_padded():
     frame = AppDevice("login", **GOALS).reset(1)
     places, names = MobileEnvIconModel(Model()).detect_icons(frame, np.array([[0, 0, 20, 20]]*2))
     assert [len(p) for p in places] == [1, 2] and names == [["a"], ["b", "c"]]
+
+
+def test_files_of_a_task_lie_beside_it(tmp_path):
+    called = []
+    class Phone(AppDevice):
+        def manage(self, call): called.append(call)
+    step = SetupStep(adb_call=InstallApk("app.apk"))
+    task = replace(LOGIN, setup_steps=(step,), reset_steps=(replace(step, adb_call=InstallApk("/there.apk")),), folder=tmp_path)
+    TaskEnv(Phone("login", **GOALS), task, TreeTextModel()).reset(11)
+    assert [c.path for c in called] == [str(tmp_path/"app.apk"), "/there.apk"]
+
+
+def test_a_screen_that_turns_is_recorded_as_it_stands():
+    reader = ActionReader()
+    for size in ((100, 200), (200, 100)):
+        reader.read(Frame(np.zeros((*size[::-1], 3), np.uint8)), compile_action(Action("click", .3, .5), size))
+        reader.finish()
+    assert [(a.x, a.y) for _, a in reader.acts] == [(.3, .5)]*2
+
+
+def test_wrappers_that_do_not_fit_say_so():
+    with pytest.raises(TypeError, match="DiscreteAction goes around touches and lifts; TapAction has "): DiscreteAction(TapAction(DmEnv(login_env())))
+
+
+def test_a_wrapper_that_shows_less_stands_below_others():
+    class PixelsOnly(BaseWrapper):
+        def _process_timestep(self, step): return step._replace(observation=dict(pixels=step.observation["pixels"]))
+    env = ImageRescale(PixelsOnly(DmEnv(login_env())), (96, 128))
+    env.reset_to(11)
+    assert set(env.step(dict(action_type=0, touch_position=(.5, .5))).observation) == {"pixels"}
+
+
+def test_a_text_of_any_length_is_in_the_space():
+    space = GymInterface(TextAction(DmEnv(login_env()))).action_space
+    assert space.contains(dict(text='keyboard_type("' + 99*"a" + '")')) and len(space.sample()["text"]) <= wrappers.MAX_SAMPLED
+
+
+def test_a_task_that_is_no_number():
+    with pytest.raises(TypeError, match="task: '0' is no whole number"): login_env().switch_task("0")
+
+
+def test_checks_are_found_wrong_when_they_are_made():
+    from oaml.tasks.signals import Checks
+    with pytest.raises(ValueError, match="screen: 'LIFT' is no EventCheckControl"): Checks(screen="LIFT")
+
+
+def test_environments_of_other_modules_in_spawned_processes():
+    import gymnasium as gym
+
+    from oaml.envs.vector import make_vector
+    gym.register("oaml-test/Login-v0", "oaml.envs.gym_env:AppEnv", kwargs=dict(app="login"))
+    envs = make_vector("oaml-test/Login-v0", 1, context="spawn")
+    try: assert envs.reset()[0]["goal"][0]
+    finally: envs.close()
+
+
+def test_extras_that_json_does_not_have_are_null():
+    assert openenv._finite(dict(a=[float("nan"), 1.], b=(float("inf"),))) == dict(a=[None, 1.], b=[None])

@@ -444,3 +444,68 @@ def test_a_seed_whose_process_dies_is_missing_and_nothing_passes(tmp_path):
     assert dead.status == "error" and "ended with -9" in dead.error and dead.facts == {}
     verdict = judgment_of([RolloutJudgment(run_id=r, episode=0, score=1.) for r in ("base_seed1", "base_seed3")], [r.run_id for r in aggregation.runs], .7)
     assert verdict.missing == ["base_seed2"] and not verdict.passed and verdict.intent_score == 1.
+
+
+def test_seeds_of_a_session_are_different_whole_numbers():
+    for seeds in ([1, 2, 1], [1, -3], [1, 2**40]):
+        with pytest.raises(ValueError, match="seeds"): StartSessionRequest(prompt="go", seeds=seeds)
+    with pytest.raises(ValueError, match="total_timesteps"): StartSessionRequest(prompt="go", total_timesteps=10**12)
+
+
+REWARD = "def reward_fn(obs, action, next_obs, info):\n    x = float({})\n    return x, {{'x': x}}\n"
+
+
+@pytest.mark.parametrize("formula, words", [
+    ("np.where(obs[0] > 9, np.log(np.zeros(1)), 1.).sum()", None), ("1e300", "a reward is at most 1e"), ("float('nan')", "the term 'x' is not finite")])
+def test_what_rewards_may_come_to(formula, words):
+    "A warning of numpy's is no print; what would overflow in a sum is refused."
+    if missing := missing_jail(): pytest.skip(missing)
+    from oaml.prompt2policy.rewards import JailedReward, RewardError, RewardStep
+    import numpy as np
+    step = RewardStep(np.zeros(2), np.zeros(1), np.zeros(2), {})
+    with JailedReward(REWARD.format(formula)) as reward:
+        if words is None: assert reward.rewards_of([step])[0].tolist() == [1.]
+        else:
+            with pytest.raises(RewardError, match=words): reward.rewards_of([step])
+
+
+def test_a_reward_with_a_dataclass_and_late_annotations():
+    if missing := missing_jail(): pytest.skip(missing)
+    from oaml.prompt2policy.rewards import JailedReward, RewardStep
+    source = ("from __future__ import annotations\nfrom dataclasses import dataclass\n@dataclass\nclass Weights:\n    x: float = 2.\n\n"
+              "def reward_fn(obs, action, next_obs, info):\n    return Weights().x, {'x': Weights().x}\n")
+    with JailedReward(source) as reward: assert reward.rewards_of([RewardStep([0.], [0.], [0.], {})])[0].tolist() == [2.]
+
+
+def test_a_case_that_was_purged_while_it_waited_leaves_no_ghost(tmp_path):
+    from oaml.prompt2policy.backends import _start
+    session = SessionRecord(tmp_path/"session_1")
+    _start(session, 0, 1, {}, None)
+    assert not session.path.exists()
+
+
+def test_a_session_with_an_id_of_its_own_is_listed(tmp_path):
+    from oaml.prompt2policy.records import list_records
+    new_session(tmp_path, StartSessionRequest(prompt="go", env_id="line", llm="scripted"), "my_run")
+    assert [s.session_id for s in list_records(tmp_path)] == ["my_run"]
+
+
+def test_the_reviser_may_not_shorten_what_is_judged():
+    from oaml.prompt2policy.contracts import TrainConfig
+    from oaml.prompt2policy.gui_lab import GuiLab
+    from oaml.prompt2policy.reviser import changed_config
+    with pytest.raises(ValueError, match="max_episode_steps: is the person's"): changed_config(TrainConfig(), dict(max_episode_steps=1))
+    with pytest.raises(ValueError, match="ent_coef: has no effect"): GuiLab.check_config(None, TrainConfig(env_id="gui:login", num_envs=4, ent_coef=.5))
+
+
+@pytest.mark.parametrize("answers", ["{a: [1]}", "{3: text}", "{a: {tool: 1}}"])
+def test_scripted_answers_of_a_wrong_form(tmp_path, answers):
+    (tmp_path/"a.yaml").write_text(f"written_by: me\nanswers: {answers}\n")
+    with pytest.raises(ValueError, match="is neither a text nor"): ScriptedLLM(tmp_path/"a.yaml")
+
+
+def test_a_table_with_a_macs_line_ends():
+    from oaml.prompt2policy.backends import cases_of_csv
+    from oaml.prompt2policy.contracts import LoopConfig, RecordError
+    assert [c.prompt for c in cases_of_csv("prompt\rgo\rrun\r", LoopConfig())] == ["go", "run"]
+    with pytest.raises(RecordError, match="line 2: field larger"): cases_of_csv("prompt\n" + "x"*200_000, LoopConfig())

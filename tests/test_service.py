@@ -17,13 +17,13 @@ import pytest
 httpx = pytest.importorskip("httpx", reason='httpx: not installed; pip install "oaml[serve]"')
 pytest.importorskip("uvicorn", reason='uvicorn: not installed; pip install "oaml[serve]"')
 
-from oaml.devices.daemon import Access  # noqa: E402
+from oaml.devices.daemon import Access, serve_in_thread  # noqa: E402
 from oaml.service.client import SampleLost, TaskClient, TaskServerError  # noqa: E402
 from oaml.service.config import load_task_config  # noqa: E402
 from oaml.service.controller import serve_controller  # noqa: E402
 from oaml.service.records import RewardHistoryItem, TaskSampleExecutionResult  # noqa: E402
-from oaml.service.task import Task  # noqa: E402
-from oaml.service.worker import TaskDeadlines, serve_task, served_task  # noqa: E402
+from oaml.service.task import Session, Task  # noqa: E402
+from oaml.service.worker import TaskDeadlines, TaskWorker, open_server, serve_task, served_task, task_server  # noqa: E402
 
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT/"bench"))
@@ -146,6 +146,70 @@ def test_the_rewards_of_a_turn_add_up_and_metrics_merge(served):
     turn = begin(served, "rewards").json()
     assert (turn["reward"], turn["metrics"], turn["metric"]) == (.75, dict(a=1, score=.9), dict(a=1, score=.9))
     assert interact(served).json()["env_out"]["reward"] == .75  # of this turn, not of all
+
+
+def test_a_sample_that_is_played_keeps_its_rewards(served):
+    with TaskClient("scripted", served.address) as client:
+        output = client.run_sample("rewards", lambda *_: "x")
+        assert sum(i.reward for i in output.history if isinstance(i, RewardHistoryItem)) == 2.25
+        assert client.calculate_overall([output]) == dict(done=1)
+
+
+def test_a_turn_that_nobody_waits_for_is_not_lost():
+    async def play():
+        session = Session(1)
+        first = session.next_turn()
+        with pytest.raises(TimeoutError): await asyncio.wait_for(session.action(dict(role="user", content="a")), .02)
+        with pytest.raises(TimeoutError): await asyncio.wait_for(session.action(dict(role="user", content="b"), RewardHistoryItem(-1.)), .02)
+        second, going = session.next_turn(), asyncio.ensure_future(session.action())
+        return await first, await second, going.cancel()
+    first, second, _ = asyncio.run(play())
+    assert [[m["content"] for m in t.messages] for t in (first, second)] == [["a"], ["b"]] and second.reward == -1
+
+
+def test_what_is_injected_while_the_agent_thinks_comes_next():
+    async def play():
+        session = Session(1)
+        turn = session.next_turn()
+        going = asyncio.ensure_future(session.action(dict(role="user", content="first")))
+        await turn
+        session.inject(dict(role="user", content="a notice"))
+        turn = session.answer([dict(role="assistant", content="x")])
+        await going
+        going = asyncio.ensure_future(session.action(dict(role="user", content="second")))
+        return await turn, session.history, going.cancel()
+    turn, history, _ = asyncio.run(play())
+    assert [m["content"] for m in turn.messages] == ["a notice", "second"]
+    assert [m["content"] for m in history] == ["first", "x", "a notice", "second"]
+
+
+def test_a_message_that_cannot_be_sent_is_the_tasks_error():
+    with pytest.raises(ValueError, match="cannot be sent"): Session(1).inject(dict(role="user", content="look", png=b"x"))
+
+
+@pytest.mark.parametrize("relayed", [False, True])
+def test_half_an_emoji_goes_through_and_nan_does_not(served, relayed):
+    with serve_controller() as (_, url):
+        heartbeat(url, name="scripted", address=served.address, concurrency=4, indices=served.indices)
+        with TaskClient("scripted", f"{url}/api" if relayed else served.address) as client:
+            with client.start("plain") as sample: assert [sample.interact("cut off \ud83d").status.value for _ in range(2)] == ["running"]*2
+            with pytest.raises(TaskServerError, match="JSON"): client.start(-1, dict(x=float("nan")))
+        answer = httpx.post(f"{url}/api/start_sample", content='{"name": "scripted", "index": "plain", "x": NaN}')
+        assert (answer.status_code, answer.json()["detail"]) == (400, "not JSON: NaN is no number of JSON's")
+
+
+def test_idle_connections_lock_nobody_out():
+    server = open_server(TaskWorker(Scripted()), "127.0.0.1", 0, 3)
+    with serve_in_thread(server, "worker"):
+        clients = [httpx.Client(base_url=server.url, trust_env=False, timeout=20) for _ in range(8)]
+        assert [c.get("/health").status_code for c in clients] == [200]*8
+        for c in clients: c.close()
+
+
+def test_a_worker_that_no_controller_could_reach_does_not_start():
+    with pytest.raises(ValueError, match="say where it reaches this worker"):
+        task_server(TaskWorker(Scripted(), access=Access("sesame"), controller="http://127.0.0.1:5020/api"), "0.0.0.0")
+    with pytest.raises(ValueError, match="is not such as http"): TaskWorker(Scripted(), address="127.0.0.1:5021/api")
 
 
 def test_an_unknown_index_is_refused_and_takes_no_slot(served):

@@ -193,8 +193,15 @@ def stop_session(self: P2PService,
     now = session.read_status()
     if now and now.status in ENDED: return StopResponse(id=session_id, status=now.status, message="It has ended already.")
     wish_to_stop(session)
-    if now and now.status == "running" and not session.is_locked() and (session.heartbeat_age() or STALE_S) >= STALE_S: session.set_status("cancelled")
-    return StopResponse(id=session_id, status=session.read_status().status, message="It stops.")
+    stale = not session.is_locked() and (session.heartbeat_age() or STALE_S) >= STALE_S
+    if stale and (now and now.status == "running" or not self._is_scheduled(session_id)): session.set_status("cancelled")
+    now = session.read_status()
+    return StopResponse(id=session_id, status=now.status if now else "pending", message="It stops.")
+
+@patch
+def _is_scheduled(self: P2PService, session_id: str) -> bool:
+    "Does a scheduler that runs now have it?"
+    return any(session_id in j.manifest().cases for j in list_jobs(self.runs_dir) if j.is_locked())
 
 @patch
 def update_session(self: P2PService,
@@ -315,7 +322,7 @@ def _alone(self: P2PService, iteration_id: str) -> IterationRecord:
     if tilde: return self._iteration(session, rest)
     try: name = f"iter_{iteration_number(iteration_id)}"
     except RecordError as e: raise Refusal(404, str(e)) from None
-    found = [s.path.name for s in list_records(self.runs_dir) if (s.path/name).is_dir()]
+    found = [s.path.name for s in list_records(self.runs_dir) if (s.path/name).is_dir() and not in_trash(s)]
     if not found: raise Refusal(404, f"no session has {name}")
     if len(found) > 1: raise Refusal(409, f"several sessions have {name}: write one of {', '.join(f'{f}~{name}' for f in found[:5])}")
     return self._iteration(found[0], name)

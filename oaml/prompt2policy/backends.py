@@ -42,13 +42,15 @@ def cases_of_csv(
     where: str="csv",  # the file's name, for errors
 ) -> list[StartSessionRequest]:
     "The cases of a table. Raises RecordError naming the line."
-    lines = csv.reader(io.StringIO(text.removeprefix("\ufeff")))  # Excel begins with it
-    header = [c.strip() for c in next(lines, [])]
+    lines = csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline=None))  # Excel begins with it
+    try: rows = [(row, f"{where}, line {lines.line_num}") for row in lines]
+    except csv.Error as e: raise RecordError(f"{where}, line {lines.line_num}: {e}") from None
+    header = [c.strip() for c in rows[0][0]] if rows else []
     if twice := next((c for c in header if header.count(c) > 1), None): raise RecordError(f"{where}: the column {twice!r} is there twice")
     wrong = [c for c in header if c not in CASE_COLUMNS]
     if wrong: raise RecordError(f"{where}: column {wrong[0]!r} is unknown{nearest(wrong[0], CASE_COLUMNS)}; there are {', '.join(CASE_COLUMNS)}")
     if "prompt" not in header: raise RecordError(f"{where}: needs a header with the column prompt")
-    cases = [_case(dict(zip(header, row)), row, header, common, f"{where}, line {lines.line_num}") for row in lines if row]
+    cases = [_case(dict(zip(header, row)), row, header, common, place) for row, place in rows[1:] if row]
     if not cases: raise RecordError(f"{where}: has no line below its header")
     return cases
 
@@ -106,6 +108,7 @@ def new_job(
 ) -> JobRecord:                          # pending
     "Folders for the sessions and a manifest that names them. Raises RecordError, ValueError."
     get_backend(backend)
+    if max_parallel < 1: raise ValueError(f"parallel: {max_parallel} is fewer than 1")
     sessions = [new_session(runs_dir, c) for c in cases]
     job = JobRecord(job_folder(runs_dir, new_session_id(prefix)))
     manifest = JobManifest(job_id=job.path.name, name=name, created_at=time.time(), backend=backend, max_parallel=max_parallel,
@@ -250,10 +253,15 @@ class SSHBackend:
     ) -> RunStatus:
         "Send the folder and start the session there. Raises OSError."
         id, folder = session.session_id, shlex.quote(self.folder)
-        self._run(f"mkdir -p {folder} && tar -x -C {folder}", packed(session))
-        there = SessionRecord(Path(self.folder)/id)
-        command = shlex.join(session_command(there, self.python))
-        self.pids[id] = int(self._run(f"setsid {command} >> {shlex.quote(f'{self.folder}/{id}/subprocess.log')} 2>&1 < /dev/null & echo $!"))
+        pid_file = shlex.quote(f"{self.folder}/{id}/.pid")
+        running = self._run(f"p=$(cat {pid_file} 2>/dev/null) && ps -o args= -p $p | grep -qF {shlex.quote(id)} && echo $p || true").strip()
+        if running: self.pids[id] = int(running)  # an earlier scheduler's: it goes on
+        else:
+            self._run(f"mkdir -p {folder} && tar -x --keep-newer-files -C {folder}", packed(session))
+            there = SessionRecord(Path(self.folder)/id)
+            command = shlex.join(session_command(there, self.python))
+            log = shlex.quote(f"{self.folder}/{id}/subprocess.log")
+            self.pids[id] = int(self._run(f"setsid {command} >> {log} 2>&1 < /dev/null & echo $! | tee {pid_file}"))
         return RunStatus(job_id=id, status="running", node=self.host)
 
 # %% ../../nbs/17p_prompt2policy.backends.ipynb #b0df163a
@@ -265,7 +273,7 @@ def status(self: SSHBackend,
     id, pid = session.session_id, self.pids[session.session_id]
     try:
         alive = self._run(f"kill -0 {pid} 2>/dev/null && echo yes || echo no").strip() == b"yes"
-        unpack(self._run(f"tar -c -C {shlex.quote(self.folder)} --exclude=.lock --exclude=.status.lock --exclude=.reserve {shlex.quote(id)}"), session)
+        unpack(self._run(f"tar -c -C {shlex.quote(self.folder)} --exclude=.lock --exclude=.status.lock --exclude=.reserve --exclude=.pid {shlex.quote(id)}"), session)
         self.failed[id] = 0
     except OSError as e:
         self.failed[id] = self.failed.get(id, 0) + 1
@@ -299,7 +307,8 @@ def unpack(
 ) -> None:
     "Put the files of a session's folder in their place. Raises OSError for a path that leads out of it."
     with tarfile.open(fileobj=io.BytesIO(data)) as tar:
-        inside = [m for m in tar if Path(m.name).parts[:1] == (session.session_id,)]
+        labels = f"{session.session_id}/metadata.json"  # people change them here
+        inside = [m for m in tar if Path(m.name).parts[:1] == (session.session_id,) and m.name != labels]
         try: tar.extractall(session.path.parent, inside, filter="data")
         except tarfile.FilterError as e: raise OSError(f"{session.session_id}: {e}") from None
 
@@ -413,19 +422,27 @@ def _run_cases(job: JobRecord, waiting: list, parallel: int, backend: Backend, s
                     say(session)
             if running or waiting: time.sleep(POLL_S)
     except KeyboardInterrupt:
-        for session in running.values(): _settle(session, backend.stop(session))
+        for session in running.values():
+            try: _settle(session, backend.stop(session))
+            except OSError as e: _LOG.warning("%s: could not be stopped: %s", session.session_id, e)
         raise
 
 # %% ../../nbs/17p_prompt2policy.backends.ipynb #2dfef1f1
 def _is_open(session: SessionRecord, again: bool) -> bool:
     "Is this case still to be run? One that was deleted is not."
-    if not session.config_path.exists(): return False
-    status = session.read_status()
+    if not _is_there(session): return False
+    try: status = session.read_status()
+    except RecordError: return again
     if again: (session.path/"stop").unlink(missing_ok=True)
     return status is None or status.status not in (ENDED if not again else {"completed"})
 
+def _is_there(session: SessionRecord) -> bool:
+    "Neither deleted for good nor in the trash."
+    return session.config_path.exists() and not session.read_metadata().deleted_at
+
 def _start(session: SessionRecord, slot: int, slots: int, running: dict, backend: Backend):
-    "Submit a case; one that cannot be started is an error in its record."
+    "Submit a case; one that cannot be started is an error in its record, one that was deleted meanwhile is left out."
+    if not _is_there(session): return
     try: backend.submit(session, slot, slots)
     except OSError as e: return session.set_status("error", f"could not be started: {e}")
     running[slot] = session
@@ -441,13 +458,13 @@ def _stop_wished(job: JobRecord, waiting: list, running: dict, backend: Backend)
     "Carry out the wishes to stop."
     for session in [s for s in waiting if _wishes(job) or _wishes(s)]:
         waiting.remove(session)
-        session.set_status("cancelled")
+        if _is_there(session): session.set_status("cancelled")
     for slot, session in [(k, s) for k, s in running.items() if _wishes(job) or _wishes(s)]:
         try: backend.stop(session)
         except OSError as e:  # such as a host that cannot be reached: asked again at the next look
             _LOG.warning("%s: could not be stopped: %s", session.session_id, e)
             continue
-        session.set_status("cancelled")
+        session.set_status_if({"", "pending", "running"}, "cancelled")  # it may have ended meanwhile
         del running[slot]
 
 # %% ../../nbs/17p_prompt2policy.backends.ipynb #9fc9f34e

@@ -19,9 +19,9 @@ __all__ = ['EngineName', 'LLMKind', 'StatusLiteral', 'LessonTier', 'IterationRun
 
 # %% ../../nbs/17a_prompt2policy.contracts.ipynb #698f151a
 import json
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from ..schemas.sessions import nearest, unique_keys
 
@@ -112,13 +112,19 @@ class LoopConfig(StrictRecord):
     llm: LLMKind = "anthropic"                    # who writes rewards and judges
     model: str = Field("", max_length=200)        # the model's name, which the providers want
     max_iterations: int = Field(5, ge=1, le=100)  # rounds of write, train, judge
-    seeds: list[int] = Field([1, 2, 3], min_length=1, max_length=64) # one training each
+    seeds: list[Annotated[int, Field(ge=0, lt=2**31)]] = Field([1, 2, 3], min_length=1, max_length=64) # one training each
     pass_threshold: float = Field(.7, ge=0, le=1) # of the judgment: the lower bound of its interval must exceed it
-    total_timesteps: int|None = Field(None, ge=1) # of each training; None: the preset's
+    total_timesteps: int|None = Field(None, ge=1, le=10**10) # of each training; None: the preset's
     train: TrainConfig|None = None                # None: the environment's preset
     use_zoo_preset: bool = True                   # begin with the environment's tuned settings
     hp_tuning: bool = True                        # may the reviser change PPO's settings
     budget: LLMBudget = LLMBudget()               # of model calls
+
+    @field_validator("seeds")
+    @classmethod
+    def _each_once(cls, seeds: list[int]) -> list[int]:
+        if twice := next((s for s in seeds if seeds.count(s) > 1), None): raise ValueError(f"{twice} is there twice; each seed is one training")
+        return seeds
 
 class StartSessionRequest(LoopConfig):
     "What a person asks for."

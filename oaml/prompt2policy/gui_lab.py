@@ -276,6 +276,12 @@ class GuiLab(TriesRewards):
         "A few updates."
         return env_preset(self.env.env_id)
 
+    def check_config(self,
+        config: TrainConfig, # to be trained with
+    ) -> None:
+        "Raises ValueError for what `check_practice` refuses."
+        check_practice(config)
+
     @cached_property
     def known(self) -> list[StoredEpisode]:
         "Episodes of the five known agents."

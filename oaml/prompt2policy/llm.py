@@ -209,6 +209,10 @@ class ScriptedLLM:
         except (OSError, ValueError, yaml.YAMLError) as e: raise ValueError(f"scripted answers: cannot read {path}: {e}") from None
         if not isinstance(content, dict) or not isinstance(content.get("answers"), dict) or not content.get("written_by"):
             raise ValueError(f"{path}: scripted answers say written_by (by whom, by hand) and answers (by the calls' names)")
+        for name, given in content["answers"].items():
+            tools = given is None or isinstance(given, str) or isinstance(given, dict) and all(isinstance(v, dict) for v in given.values())
+            if not isinstance(name, str) or not tools:
+                raise ValueError(f"{path}: answers.{name}: is neither a text nor {{tool: {{field: value}}}} under a call's name")
         self.answers = content["answers"]
 
     def reply(self,

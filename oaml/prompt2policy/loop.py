@@ -46,6 +46,10 @@ class Lab(Protocol):
     env: EnvInfo
     def preset(self) -> TrainConfig:
         "Settings to begin with."
+    def check_config(self,
+        config: TrainConfig, # to be trained with
+    ) -> None:
+        "Raises ValueError for a setting that its training does not have."
     def reward_problem(self,
         code: str, # a reward
     ) -> str|None:
@@ -124,6 +128,11 @@ class LineLab:
         "Ten generations."
         return TrainConfig(env_id="line", total_timesteps=8000, eval_episodes=4, film=False, checkpoints=1)
 
+    def check_config(self,
+        config: TrainConfig, # to be trained with
+    ) -> None:
+        "Any will do."
+
     def reward_problem(self,
         code: str, # a reward
     ) -> str|None:
@@ -178,6 +187,7 @@ def train(self: LineLab,
         runs.append(run := IterationRecord(iteration.path/f"base_seed{seed}"))
         try:
             if not run.summary_path.exists(): self._train_one(run, config.model_copy(update=dict(seed=seed)), source)
+            run.set_status("completed")
         except JailError as e: run.set_status("error", str(e))
     return aggregate(runs)
 
@@ -397,7 +407,9 @@ def _configure(self: Loop, it: IterationRecord, n: int):
     if n == 1:
         config = self.config.train or (self.lab.preset() if self.config.use_zoo_preset else TrainConfig())
         steps = self.config.total_timesteps or config.total_timesteps
-        return it.save_config(config.model_copy(update=dict(env_id=self.config.env_id, total_timesteps=steps)))
+        config = config.model_copy(update=dict(env_id=self.config.env_id, total_timesteps=steps))
+        self.lab.check_config(config)
+        return it.save_config(config)
     revision = read_revision(IterationRecord(self.session.path/f"iter_{n - 1}"))
     parent = IterationRecord(self.session.path/revision.parent)
     it.save_config(changed_config(TrainConfig(**parent.read_config()), revision.hp_changes))
@@ -440,7 +452,8 @@ def _judge(self: Loop, it: IterationRecord):
     verdict = judgment_of(rollouts, [r.run_id for r in aggregation.runs], self.config.pass_threshold, confirmation, tags, "code" + looks)
     summaries = {run: IterationRecord(it.path/run).read_summary() for run in done}
     warnings = lax + [f"{run}: {w}" for run, s in summaries.items() for w in guardrails(s) + learnt_before(s)]
-    it.save_judgment(verdict.model_copy(update=dict(warnings=warnings)))
+    failed = [f"{r.run_id}: {r.error}" for r in aggregation.runs if r.error and not done]
+    it.save_judgment(verdict.model_copy(update=dict(warnings=warnings) | (dict(diagnosis=f"No training ended. {failed[0]}"[:2000]) if failed else {})))
 
 # %% ../../nbs/17o_prompt2policy.loop.ipynb #74dc2c5d
 @patch
@@ -476,7 +489,7 @@ def _joined(self: Loop, it: IterationRecord, run: str, k: int, verdict: Any, loo
 
 @patch
 def _revise(self: Loop, it: IterationRecord):
-    result, lineage = revise(self.llm, self.session, it.iteration_id, self.task, self.config.hp_tuning)
+    result, lineage = revise(self.llm, self.session, it.iteration_id, self.task, self.config.hp_tuning, self.lab.check_config)
     write_record(it.path/"lineage.json", lineage)
     save_revision(it, result)
 

@@ -6,7 +6,7 @@
 __all__ = ['PAGE_STYLE', 'PAGE_SCRIPT', 'PAGE_POLICY', 'PAGE_TABS', 'CHANGE_S', 'table_of', 'shown_score', 'badge', 'formula',
            'curve', 'action_form', 'form_field', 'labels_form', 'sessions_view', 'kind_text', 'start_form',
            'replay_view', 'iteration_view', 'session_view', 'benchmarks_view', 'benchmark_form', 'benchmark_view',
-           'job_view', 'monitor_view', 'trash_view', 'whole_page', 'page_routes', 'serve_p2p']
+           'job_view', 'monitor_view', 'trash_view', 'whole_page', 'job_status', 'page_routes', 'serve_p2p']
 
 # %% ../../nbs/17r_prompt2policy.pages.ipynb #dbd918e6
 import asyncio
@@ -328,10 +328,17 @@ def _case_page(service: P2PService, job_id: str, index: str) -> bytes:
     if not (index.isascii() and index.isdigit() and len(index) < 10 and int(index) < len(cases)): raise Refusal(404, f"{job_id} has {len(cases)} cases, numbered from 0")
     return _session_page(service, cases[int(index)])
 
+def job_status(
+    job: JobRecord, # perhaps with broken files
+) -> str:
+    "Its status; unknown if that cannot be read."
+    try: return s.status if (s := job.read_status()) else "unknown"
+    except RecordError: return "unknown"
+
 def _tab(service: P2PService, path: str) -> bytes:
     if path == "/e2e": return whole_page("Sessions", Div(H1("Sessions"), sessions_view(service.list_sessions())), H2("Start a session"), start_form(service.list_envs()))
     if path == "/benchmark":
-        jobs = [(A(j.path.name, href=f"/benchmark/job/{j.path.name}"), badge(s.status if (s := j.read_status()) else "unknown")) for j in reversed(list_jobs(service.runs_dir))]
+        jobs = [(A(j.path.name, href=f"/benchmark/job/{j.path.name}"), badge(job_status(j))) for j in reversed(list_jobs(service.runs_dir))]
         nodes = table_of(("Backend", "Needs"), [("local", "this machine"), ("ssh:HOST", "oaml on HOST, and a key for it"), ("ray", "pip install 'oaml[scale]'")])
         view = Div(H1("Benchmarks"), benchmarks_view(service.list_benchmarks()), H2("Nodes"), nodes, H2("Jobs"), table_of(("Job", "Status"), jobs))
         return whole_page("Benchmarks", view, H2("Start a benchmark"), benchmark_form())
@@ -383,7 +390,7 @@ def _stamp(folder: Path) -> tuple:
     "Changes when a record in the folder, or in those right below it, is written; a heartbeat does not count."
     names = ("status.json", "metadata.json", "loop_history.json", "events.jsonl", "aggregation.json", "judgment.json", "metrics/scalars.jsonl")
     places = [folder, *(p for p in folder.iterdir() if p.is_dir())] if folder.is_dir() else []
-    places += [p for d in places[1:] for p in d.glob("*_seed*")]
+    places += [p for d in places[1:] for p in d.glob("*_seed*")] + [*job_folder(folder).glob("*")]
     return tuple((p/n).stat().st_mtime_ns for p in places for n in names if (p/n).exists())
 
 # %% ../../nbs/17r_prompt2policy.pages.ipynb #3aa2b46b

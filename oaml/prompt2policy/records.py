@@ -26,7 +26,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from ..ingest.store import write_atomic
 from .contracts import (EntityMetadata, EventDetail, EventSummary, IterationAggregation, JudgmentResult, Lesson,
-                                          Lineage, LineageEntry, RecordError, RewardSpec, SessionAnalysis, SessionConfig,
+                                          Lineage, LineageEntry, RecordError, ReplayRecord, RewardSpec, SessionAnalysis, SessionConfig,
                                           StatusData, StatusLiteral, StrictRecord, TrainConfig, TrainSummary,
                                           parse_record, record_bytes)
 
@@ -329,7 +329,10 @@ def runs(self: IterationRecord) -> list["IterationRecord"]:
 @patch
 def compute_progress(self: IterationRecord) -> float|None:
     "How much of the training is done, 0 to 1, the mean over runs; None if there is no configuration yet."
-    if runs := self.runs(): return sum(r.compute_progress() or 0. for r in runs)/len(runs)
+    if runs := self.runs():
+        try: session = read_record(self.path.parent/"session_config.json", SessionConfig)
+        except RecordError: session = None
+        return sum(r.compute_progress() or 0. for r in runs)/max(len(runs), len(session.seeds) if session else 0)
     if (config := self.read_config()) is None: return None
     if self.summary_path.exists(): return 1.
     training, _ = self.parse_scalars()
@@ -358,7 +361,9 @@ def video_filenames(self: IterationRecord) -> list[str]:
 def validate(self: IterationRecord) -> list[str]:
     "What is missing or wrong in an iteration that has ended, a sentence each; empty if nothing."
     problems = [f"{p}: is missing" for p in (self.reward_fn_path, self.config_path) if not p.exists()]
-    results = [self.summary_path] if not self.runs() else [self.aggregation_path]
+    try: replayed = read_record(self.replay_path, ReplayRecord)
+    except RecordError as e: replayed = problems.append(str(e))
+    results = [] if replayed and replayed.problems else [self.summary_path] if not self.runs() else [self.aggregation_path]
     problems += [f"{p}: is missing" for p in results if not p.exists()]
     for read in (self.read_config, self.read_summary, self.read_judgment, self.read_aggregation, self.parse_scalars, self.read_status):
         try: read()
@@ -477,12 +482,14 @@ def heartbeat_age(self: SessionRecord) -> float|None:
 
 @patch
 @contextmanager
-def running(self: SessionRecord) -> Iterator[None]:
+def running(self: SessionRecord,
+    wait_s: float=1., # for another process, seconds
+) -> Iterator[None]:
     "Be the one that runs this session, for the time of a `with`. Raises RecordError if another process does."
     from filelock import FileLock, Timeout
     self.path.mkdir(parents=True, exist_ok=True)
     lock = FileLock(self.path/".lock", thread_local=False)
-    try: lock.acquire(timeout=1, poll_interval=.02)  # whoever asks `is_locked` has it for a moment
+    try: lock.acquire(timeout=wait_s, poll_interval=.02)  # whoever asks `is_locked` has it for a moment
     except Timeout: raise RecordError(f"{self.path}: another process runs this session; stop it first") from None
     try: yield
     finally: lock.release()
@@ -492,7 +499,7 @@ def is_locked(self: SessionRecord) -> bool:
     "Whether some process runs it now."
     if not (self.path/".lock").exists(): return False
     try:
-        with self.running(): return False
+        with self.running(.05): return False
     except RecordError: return True
 
 # %% ../../nbs/17b_prompt2policy.records.ipynb #79d31985
@@ -502,7 +509,8 @@ def list_records(
 ) -> list[SessionRecord]:    # the newest last
     "All sessions of a folder, those with broken files too."
     if not Path(runs_dir).is_dir(): return []
-    return [SessionRecord(p) for p in sorted(Path(runs_dir).iterdir()) if p.name.startswith(prefix) and p.is_dir()]
+    return [SessionRecord(p) for p in sorted(Path(runs_dir).iterdir()) 
+            if p.is_dir() and (p.name.startswith(prefix) or prefix == "session_" and (p/"session_config.json").exists())]
 
 # %% ../../nbs/17b_prompt2policy.records.ipynb #1c474d6e
 class EventLog:

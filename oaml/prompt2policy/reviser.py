@@ -14,6 +14,7 @@ import difflib
 import hashlib
 import json
 import time
+from collections.abc import Callable
 from typing import Any
 
 from fastcore.basics import patch
@@ -127,7 +128,7 @@ def dynamics_text(
         if summary := run.read_summary():
             lines.append(f"{run.iteration_id}: return {summary.final_episodic_return:.3g}; " + _plain_facts(summary.facts))
             lines += [f"  term {n}: mean {t.mean:.3g} a step, std {t.std:.2g}, trend {t.trend:+.2g}, share {t.share:.0%}" for n, t in summary.terms.items()]
-    return "\n".join(lines + [f"missing: {', '.join(aggregation.missing)}"] * bool(aggregation.missing))
+    return "\n".join(lines + [f"missing: {r.run_id}, {r.error or r.status}" for r in aggregation.runs if r.run_id in aggregation.missing])
 
 def _plain_facts(facts: dict[str, float]) -> str: return ", ".join(f"{k} {v:.3g}" for k, v in facts.items())
 
@@ -202,7 +203,7 @@ def changed_config(
     changes: dict,       # fields to change
 ) -> TrainConfig:
     "The configuration with changes. Raises ValueError naming the field, and the nearest for an unknown one."
-    fixed = {"env_id", "seed", "total_timesteps", "film", "eval_episodes", "checkpoints"} & set(changes)
+    fixed = {"env_id", "seed", "total_timesteps", "film", "eval_episodes", "checkpoints", "max_episode_steps"} & set(changes)
     if fixed: raise ValueError(f"hp_changes.{min(fixed)}: is the person's to set, not the reviser's")
     try: return TrainConfig.model_validate_json(json.dumps(config.model_dump() | changes))
     except ValidationError as e: raise ValueError(f"hp_changes.{record_problem(e, TrainConfig)}") from None
@@ -214,6 +215,7 @@ def revise(
     current: str,           # the iteration
     task: str,              # as `authors.task_text` has it
     hp_tuning: bool=True,   # may settings of training be changed
+    check: Callable[[TrainConfig], None]=lambda config: None, # raises ValueError for a changed one that cannot be trained with
 ) -> tuple[ReviseResult, Lineage]: # what to try, and the lineage with the new lessons
     "Read, then hand in. Raises LLMError."
     tools, problem = RecordTools(session, current), ""
@@ -225,7 +227,7 @@ def revise(
         if any(c.name == tool_name(SubmitRevision) for c in reply.calls) or not reply.calls:
             for c in reply.calls:  # a lesson beside it
                 if c.name == tool_name(UpdateExperimentLessons): tools.answer(c.name, c.input)
-            try: return _handed_in(read_fill(reply, SubmitRevision), tools, hp_tuning)
+            try: return _handed_in(read_fill(reply, SubmitRevision), tools, hp_tuning, check)
             except ValueError as e: problem = str(e)
             turns += answer_turns(reply, f"That cannot be used: {problem}.")
         else: turns += _tool_turns(reply, tools)
@@ -236,12 +238,12 @@ def _tool_turns(reply, tools: RecordTools) -> list[dict]:
     results = [dict(id=c.id, text=tools.answer(c.name, c.input)) for c in reply.calls]
     return [answer_turns(reply, "")[0], dict(role="tool", results=results)]
 
-def _handed_in(r: SubmitRevision, tools: RecordTools, hp_tuning: bool) -> tuple[ReviseResult, Lineage]:
+def _handed_in(r: SubmitRevision, tools: RecordTools, hp_tuning: bool, check: Callable) -> tuple[ReviseResult, Lineage]:
     "A revision that can be tried. Raises ValueError."
     if r.hp_changes and not hp_tuning: raise ValueError("hp_changes: settings are not to be changed in this session")
     parent = tools._of(r.parent or tools.current).iteration_id
     config = read_record(tools._of(parent).config_path, TrainConfig)
-    if r.hp_changes: changed_config(config or TrainConfig(), r.hp_changes)
+    if r.hp_changes: check(changed_config(config or TrainConfig(), r.hp_changes))
     lineage = add_lesson(tools.lineage, Lesson(text=r.lesson, tier=r.lesson_tier, iteration=tools.current))
     return ReviseResult(reward_code=r.code, hp_changes=r.hp_changes, diagnosis=r.diagnosis, lesson=r.lesson, parent=parent), lineage
 

@@ -157,6 +157,11 @@ class TriesRewards:
     "A lab in which a reward is tried on steps that its `_steps` gives."
     def _steps(self) -> Sequence[RewardStep]: raise NotImplementedError
 
+    def check_config(self,
+        config: Any, # a TrainConfig
+    ) -> None:
+        "PPO has every setting."
+
     def reward_problem(self,
         code: str, # a reward
     ) -> str|None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from .loop import new_session
 from .contracts import RecordError, StartSessionRequest, parse_record
 from .loop import run_session_folder
-from .records import SessionRecord, check_entity_id
+from .records import P2PSettings, SessionRecord, check_entity_id
 
 # %% ../../nbs/17s_prompt2policy.run_session.ipynb #9a81af60
 def session_main(
@@ -22,7 +22,7 @@ def session_main(
     "Run a session to its end; a new one with --prompt. The exit code is 0 if it completed."
     p = argparse.ArgumentParser(description="Run a session of prompt2policy, or go on with it.")
     p.add_argument("--session-id", required=True)
-    p.add_argument("--runs-dir", default="runs")
+    p.add_argument("--runs-dir", default=P2PSettings().runs_dir)
     p.add_argument("--prompt", help="begin a new session")
     p.add_argument("--loop-config", help="JSON file with fields of LoopConfig, for a new session")
     a = p.parse_args(args)
@@ -30,6 +30,7 @@ def session_main(
         session = SessionRecord(Path(a.runs_dir)/check_entity_id(a.session_id))
         if a.prompt:
             given = json.loads(Path(a.loop_config).read_text()) if a.loop_config else {}
+            if not isinstance(given, dict): raise ValueError(f"{a.loop_config}: is no object with fields of LoopConfig")
             session = new_session(a.runs_dir, parse_record(StartSessionRequest, json.dumps(given | dict(prompt=a.prompt)), a.loop_config or ""), a.session_id)
         result = run_session_folder(session)
     except (RecordError, OSError, ValueError) as e: raise SystemExit(str(e)) from None

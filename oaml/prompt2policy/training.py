@@ -280,7 +280,8 @@ def after_update(self: TrainingRun,
     step, recent = int(model.num_timesteps), envs.finished[-20:]
     self.record.append_scalar("training", step, **({"mean_return": float(np.mean(recent))} if recent else {}))
     due = len(self.evaluations) + 1
-    if due < self.config.checkpoints and step >= due*self.config.total_timesteps/self.config.checkpoints:
+    total = self.config.total_timesteps  # at its end comes the final evaluation
+    if due < self.config.checkpoints and due*total/self.config.checkpoints <= step < total:
         began = time.perf_counter()
         episodes = evaluate_policy(mlp_policy(model, venv), self.config, self.source, min(4, self.config.eval_episodes))
         self.add_evaluation(step, episodes[:1], eval_point(step, episodes, MujocoEngine())[0])
@@ -383,7 +384,8 @@ def run_training(
         run = TrainingRun(record, config, source, stopped)
         summary = run.finish(*run.learn())
     except TrainingCancelled: return record.set_status("cancelled")
-    except (RewardError, EngineError, OSError, ImportError) as e: return record.set_status("error", f"{e}"[:1000])
+    except (RewardError, EngineError, ValueError, OSError, ImportError) as e:  # PyTorch's ValueError: PPO has diverged
+        return record.set_status("error", f"{e}".split("\n")[0][:1000])
     record.set_status("completed")
     return summary
 
@@ -431,7 +433,7 @@ def run_one(self: LocalTrainer,
     config: TrainConfig,     # with its seed
 ) -> None:
     "Run the executor in a process of its own; its status is in the record when this returns."
-    if record.summary_path.exists(): return record.mark_completed()
+    if record.finished_run(config, self.iteration.read_reward_source()): return record.mark_completed()
     if self.stopped(): return record.set_status("cancelled")
     config_path = self.iteration.path/f"{record.iteration_id}.json"
     write_record(config_path, config)

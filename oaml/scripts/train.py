@@ -241,7 +241,7 @@ def model_manifest(
 ) -> dict:                  # {"model": SHA-256 of its manifest}; {} for one that is no folder of oaml's
     "Which weights a run begins with: it is not resumed if the folder holds others now."
     path = Path(config.model.model_name)/"manifest.json"
-    return dict(model=sha256(path)) if path.is_file() else {}
+    return dict(model=sha256(path.read_bytes())) if path.is_file() else {}
 
 def make_dataset(
     config: TrainingConfig, # its stream section, or else its data section

@@ -70,7 +70,7 @@ def inject(self: Session,
 def _sendable(value: Any) -> Any:
     "`value`. Raises SchemaError for what JSON cannot hold."
     try: wire_json(value)
-    except (TypeError, ValueError) as e: raise SchemaError(f"cannot be sent: {e}") from None
+    except (TypeError, ValueError) as e: raise SchemaError([f"cannot be sent: {e}"]) from None
     return value
 
 # %% ../../nbs/16b_service.task.ipynb #d156196e

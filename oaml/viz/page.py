@@ -10,6 +10,7 @@ __all__ = ['SCRIPT', 'MAX_PAGE', 'page_json', 'page_script', 'page_policy', 'pag
 import base64
 import hashlib
 import json
+import math
 import os
 from html import escape
 from pathlib import Path
@@ -18,11 +19,17 @@ import oaml
 from .tracks import TrackTable, image_type
 
 # %% ../../nbs/01d_viz.page.ipynb #81845e9e
+def _finite(value):
+    "The value with null for numbers that JSON does not have."
+    if isinstance(value, dict): return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)): return [_finite(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
 def page_json(
     value, # plain values
 ) -> str:  # JSON without "<", and without the two line ends that JavaScript knows and JSON does not
     "`value` as JSON that can stand inside a <script>."
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(_finite(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 # %% ../../nbs/01d_viz.page.ipynb #7e34646f

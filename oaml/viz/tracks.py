@@ -264,7 +264,7 @@ def thumb(self: TrackTable,
             image = image.convert("RGB")
             image.thumbnail(THUMB_PX, Image.Resampling.BILINEAR, reducing_gap=1.5)
             return _encoded(image, "JPEG", quality=70)
-    except OSError: return None
+    except (OSError, Image.DecompressionBombError): return None
 
 @patch
 def detail(self: TrackTable,

@@ -61,11 +61,15 @@ class TrainingView(anywidget.AnyWidget):
     def update(self) -> bool:
         "Read what was written since; whether there was anything."
         with self._lock:  # of the thread that follows
-            new = {name: tail.rows() for name, tail in self._tails.items()}
-            if not any(new.values()): return False
-            old = json.loads(json.dumps(self.curves))  # a copy: the browser hears of a change only if it is another object
-            self.curves = {name: add_rows(old[name], rows) for name, rows in new.items()}
-            return True
+            new, problem = {}, None
+            for name, tail in self._tails.items():
+                try: new[name] = tail.rows()
+                except ValueError as e: problem = problem or e  # what the others have is shown before it is raised
+            if any(new.values()):
+                old = json.loads(json.dumps(self.curves))  # a copy: the browser hears of a change only if it is another object
+                self.curves = old | {name: add_rows(old[name], rows) for name, rows in new.items()}
+            if problem: raise problem
+            return any(new.values())
 
     def close(self):
         "Take it off the screen, and follow the runs no longer."
