@@ -1,8 +1,9 @@
 """What a nano gains most from, in the same minutes: `python bench/nano_arms.py AGENT --minutes 60`, results in experiments/nano/arms.json.
 
-Three arms begin with the same weights and learn in all applications, at a rate that goes down to nothing: from more of the oracle's
-screens; from the oracle's labels on screens that the model itself came to (DAgger); from the episodes that the model itself
+Three arms begin with the same weights and learn in all applications, at a learning rate that goes down to nothing: from more of the
+oracle's screens; from the oracle's labels on screens that the model itself came to (DAgger); from the episodes that the model itself
 finished (filtered self-imitation). What an arm spends on acting is taken off its training. Then each acts in 300 validation episodes.
+With --rate the minutes are those of an idle machine, whatever else this one does: a minute is so many screens.
 """
 import argparse
 import json
@@ -79,19 +80,19 @@ def own_lessons(args, arm, config, folder):
 
 def run_arm(args, arm):
     "Collect, train for what is left of the minutes, and act."
-    folder, begun = args.folder/arm, time.perf_counter()
+    folder, begun, cpu = args.folder/arm, time.perf_counter(), time.process_time()
     folder.mkdir(parents=True, exist_ok=True)
     config = begin_with(args.agent, load_recipe(args.config)["cooldown"])
     lessons, figures = own_lessons(args, arm, config, folder)
-    collecting = (time.perf_counter() - begun)/60
+    collecting = (time.process_time() - cpu)/60  # acting is one process
     def training(samples):
         stream = config.stream.model_copy(update=lessons | dict(samples=samples, seed=600_000 + 20_000*ARMS.index(arm)))
         return config.model_copy(update=dict(output_dir=str(folder/"run"), stream=stream))
-    rate = training_rate(training(3200))
-    samples = int((60*args.minutes - (time.perf_counter() - begun))*rate)//32*32
+    rate = args.rate or training_rate(training(3200))
+    samples = int(60*(args.minutes - collecting)*rate)//32*32
     result = train(training(samples))
     row = dict(arm=arm, collecting_minutes=collecting, **figures, samples=samples, minutes=(time.perf_counter() - begun)/60,
-               loss=result.rows[-1].get("loss"))
+               loss=[r["loss"] for r in result.rows if "loss" in r][-1])
     return row | measure(str(folder/"run/agent"))
 
 
@@ -112,6 +113,7 @@ if __name__ == "__main__":
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
     parser.add_argument("--config", default="configs/nano.yaml", help="nano's recipe (configs/nano.yaml)")
     parser.add_argument("--minutes", type=float, default=60, help="of each arm, acting and training")
+    parser.add_argument("--rate", type=float, help="screens that an arm learns from in a second (timed)")
     parser.add_argument("--episodes", type=int, default=60, help="played by the model in each application")
     parser.add_argument("--folder", type=Path, default=Path("runs/arms"))
     args = parser.parse_args()

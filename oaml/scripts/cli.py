@@ -668,3 +668,5 @@ def run_script(
 ):
     "One command as a script, with the program's arguments: `python -m oaml.scripts.train CONFIG`."
     typer.main.get_command(app).commands[name]()
+
+if __name__ == "__main__" and "__file__" in globals(): main()
