@@ -13,7 +13,7 @@ import pytest
 from oaml.apps.app import random_action
 from oaml.devices.connection import Chromium, missing_browser
 from oaml.devices.device import DeviceError, ForceStop, StartActivity, StartIntent
-from oaml.miniwob.device import ALL_TASKS, FAIR, LEFT_OVER, MiniwobDevice
+from oaml.miniwob.device import ALL_TASKS, FAIR_SCRIPTS, RELOADED_TASKS, MiniwobDevice
 from oaml.miniwob.env import register_miniwob
 from oaml.miniwob.oracles import MiniwobOracle
 from oaml.evals.baselines import RandomAgent
@@ -156,7 +156,7 @@ def test_a_switch_waits_for_the_next_episode(chromium):
     device.close()
 
 def test_a_check_that_throws_is_no_success(chromium, monkeypatch):
-    monkeypatch.setitem(FAIR, "click-test", "() => { throw 1 }")
+    monkeypatch.setitem(FAIR_SCRIPTS, "click-test", "() => { throw 1 }")
     device = MiniwobDevice("click-test", chromium=chromium)
     device.reset(1), device.page.evaluate("() => { try { core.endEpisode(1) } catch {} }"), device.feed([Tick(16)])
     assert (device.ended, device.raw_reward, device.solved()) == (True, 1, False)
@@ -189,4 +189,4 @@ print([m for m in ("playwright", "selenium", "miniwob", "torch") if m in sys.mod
 def test_unknown_ids_and_left_overs():
     register_miniwob()
     with pytest.raises(gym.error.NameNotFound): gym.make("oaml/miniwob.click-buton-v1")
-    assert set(LEFT_OVER) < set(ALL_TASKS)
+    assert set(RELOADED_TASKS) < set(ALL_TASKS)

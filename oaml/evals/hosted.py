@@ -164,7 +164,7 @@ class HostedAgent:
 
     def _agent(self, answers: EpisodeAnswers) -> PolicyAgent:
         "The agent of one episode."
-        retries = {} if self.adapter.lent else dict(retries=0)  # a paid question is asked once
+        retries = {} if self.adapter.served_by_oaml else dict(retries=0)  # a paid question is asked once
         return PolicyAgent(AgentPolicy(answers, max_new_tokens=API_MAX_TOKENS, **retries), self.name)
 
 # %% ../../nbs/15i_evals.hosted.ipynb #4963e3e2

@@ -470,7 +470,7 @@ class ApiVLMAdapter(VLMAdapter):
         self.usage_of = self._backend._usage  # of what a reply says of its tokens
         ask_server = prompt_format is None and base_url and not self._native and provider == "openai"
         served = self._served_format() if ask_server else None
-        self.lent, prompt_format = served is not None, prompt_format or served  # True: an oaml model, lent by its server
+        self.served_by_oaml, prompt_format = served is not None, prompt_format or served  # True: an oaml model, lent by its server
         self._guide = NATIVE_GUIDE if self._native else "" if prompt_format else DSL_GUIDE
         self.prompt_format = prompt_format or asdict(PromptFormat(history=API_HISTORY, thought=not self._native))
 

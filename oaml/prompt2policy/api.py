@@ -27,7 +27,7 @@ from pydantic.json_schema import models_json_schema
 
 from ..devices.daemon import Access, DaemonServer, LeaseTable, Refusal, ServiceRoute, http_answer, read_body, service_app
 from .backends import (CASE_COLUMNS, ENDED, JobRecord, cases_of_csv, job_folder, list_jobs, new_job, spawn_job,
-                                         wish_to_stop)
+                                         request_stop)
 from .contracts import (
     AuditRecord, BenchmarkOptionsResponse, BenchmarkRunDetail, BenchmarkRunSummary, EnvInfo, EventDetail,
     EventSummary, IterationDetail, IterationRunInfo, IterationSummary, LLMKind, LoopConfig, LoopIterationSummary, LoopResult,
@@ -192,7 +192,7 @@ def stop_session(self: P2PService,
     session = self.session(session_id)
     now = session.read_status()
     if now and now.status in ENDED: return StopResponse(id=session_id, status=now.status, message="It has ended already.")
-    wish_to_stop(session)
+    request_stop(session)
     stale = not session.is_locked() and (session.heartbeat_age() or STALE_S) >= STALE_S
     if stale and (now and now.status == "running" or not self._is_scheduled(session_id)): session.set_status("cancelled")
     now = session.read_status()
@@ -439,7 +439,7 @@ def stop_benchmark(self: P2PService,
     "Ask its scheduler to stop all cases."
     job = self._job(benchmark_id)
     running = sum(s.status == "running" for s in benchmark_detail(job).sessions)
-    wish_to_stop(job)
+    request_stop(job)
     return StopBenchmarkResponse(id=benchmark_id, status=job.read_status().status, message="It stops.", stopped=running)
 
 @patch

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['CASE_COLUMNS', 'STOP_GRACE_S', 'SSH_TRIES', 'ENDED', 'POLL_S', 'cases_of_csv', 'JobManifest', 'JobRecord',
            'job_folder', 'new_job', 'list_jobs', 'Backend', 'session_command', 'LocalBackend', 'end_group',
-           'ended_status', 'SSHBackend', 'packed', 'unpack', 'RayBackend', 'get_backend', 'wish_to_stop', 'run_job',
+           'ended_status', 'SSHBackend', 'packed', 'unpack', 'RayBackend', 'get_backend', 'request_stop', 'run_job',
            'spawn_job', 'scheduler_main']
 
 # %% ../../nbs/17p_prompt2policy.backends.ipynb #5bb888b9
@@ -184,7 +184,7 @@ class LocalBackend:
     ) -> RunStatus:
         "End its process group: asked first, killed if it does not go."
         process = self.processes.get(session.session_id)
-        if process is None: wish_to_stop(session)  # it was started by another scheduler
+        if process is None: request_stop(session)  # it was started by another scheduler
         else: end_group(process.pid, lambda: process.poll() is not None)
         return RunStatus(job_id=session.session_id, status="cancelled", node="local")
 
@@ -379,13 +379,13 @@ def get_backend(
 ENDED = {"completed", "cancelled", "error"}  # statuses after which nothing happens by itself
 POLL_S = .25                                 # seconds between two looks
 
-def wish_to_stop(
+def request_stop(
     record: SessionRecord, # a session or a job
 ) -> None:
     "Ask whoever runs it to stop it."
     (record.path/"stop").touch()
 
-def _wishes(record: SessionRecord) -> bool: return (record.path/"stop").exists()
+def _stop_requested(record: SessionRecord) -> bool: return (record.path/"stop").exists()
 
 def run_job(
     job: JobRecord,             # with a manifest
@@ -404,7 +404,7 @@ def run_job(
         except KeyboardInterrupt:
             job.set_status("cancelled", "stopped by Ctrl-C")
             raise
-        job.set_status("cancelled" if _wishes(job) else "completed")
+        job.set_status("cancelled" if _stop_requested(job) else "completed")
     return job
 
 # %% ../../nbs/17p_prompt2policy.backends.ipynb #e7552183
@@ -413,17 +413,17 @@ def _run_cases(job: JobRecord, waiting: list, parallel: int, backend: Backend, s
     running: dict[int, SessionRecord] = {}
     try:
         while waiting or running:
-            _stop_wished(job, waiting, running, backend)
+            _stop_cases(job, waiting, running, backend)
             for slot in range(parallel):
                 if waiting and slot not in running: _start(waiting.pop(0), slot, parallel, running, backend)
             for slot, session in list(running.items()):
-                if _settle(session, backend.status(session)):
+                if _record_end(session, backend.status(session)):
                     del running[slot]
                     say(session)
             if running or waiting: time.sleep(POLL_S)
     except KeyboardInterrupt:
         for session in running.values():
-            try: _settle(session, backend.stop(session))
+            try: _record_end(session, backend.stop(session))
             except OSError as e: _LOG.warning("%s: could not be stopped: %s", session.session_id, e)
         raise
 
@@ -447,19 +447,19 @@ def _start(session: SessionRecord, slot: int, slots: int, running: dict, backend
     except OSError as e: return session.set_status("error", f"could not be started: {e}")
     running[slot] = session
 
-def _settle(session: SessionRecord, now: RunStatus) -> bool:
+def _record_end(session: SessionRecord, now: RunStatus) -> bool:
     "Has it ended? Then its record says how."
     if now.status not in ENDED: return False
     recorded = session.read_status()
     if not recorded or recorded.status not in ENDED: session.set_status(now.status, now.error)
     return True
 
-def _stop_wished(job: JobRecord, waiting: list, running: dict, backend: Backend):
+def _stop_cases(job: JobRecord, waiting: list, running: dict, backend: Backend):
     "Carry out the wishes to stop."
-    for session in [s for s in waiting if _wishes(job) or _wishes(s)]:
+    for session in [s for s in waiting if _stop_requested(job) or _stop_requested(s)]:
         waiting.remove(session)
         if _is_there(session): session.set_status("cancelled")
-    for slot, session in [(k, s) for k, s in running.items() if _wishes(job) or _wishes(s)]:
+    for slot, session in [(k, s) for k, s in running.items() if _stop_requested(job) or _stop_requested(s)]:
         try: backend.stop(session)
         except OSError as e:  # such as a host that cannot be reached: asked again at the next look
             _LOG.warning("%s: could not be stopped: %s", session.session_id, e)

@@ -29,7 +29,7 @@ from .engines import GuiEngine, env_preset, film_pictures
 from .gui_agents import RecordedPlay, gui_trajectory, episodes_of_agents, study_gui_judge
 from .judges import JudgeStudy
 from .records import IterationRecord, write_record
-from .rewards import JailedReward, RewardError, StoredEpisode, TriesRewards, replay_reward
+from .rewards import JailedReward, RewardError, StoredEpisode, TriesRewardOnSteps, replay_reward
 from ..schemas.sessions import Action, from_dict
 from ..viz.screens import draw_action
 
@@ -266,7 +266,7 @@ def learnt_before(
 # %% ../../nbs/17n_prompt2policy.gui_lab.ipynb #ad3f38a4
 KNOWN_EACH = 8  # episodes of each known agent that a reward is replayed on
 
-class GuiLab(TriesRewards):
+class GuiLab(TriesRewardOnSteps):
     "An application and nano. Raises EngineError for an unknown application."
     def __init__(self,
         config: SessionConfig, # names the environment

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['MAX_TERMS', 'MAX_FORMULA', 'RewardError', 'JailedReward', 'RewardStep', 'load_from_file', 'check_reward',
-           'TriesRewards', 'draw_latex', 'reward_templates', 'template_source', 'StoredEpisode', 'replay_reward',
+           'TriesRewardOnSteps', 'draw_latex', 'reward_templates', 'template_source', 'StoredEpisode', 'replay_reward',
            'replay_problems']
 
 # %% ../../nbs/17d_prompt2policy.rewards.ipynb #d58c7530
@@ -153,7 +153,7 @@ def check_reward(
         return reward.spec.model_copy(update=dict(terms=reward.spec.terms or {n: "" for n in reward.names}))
 
 # %% ../../nbs/17d_prompt2policy.rewards.ipynb #68875c20
-class TriesRewards:
+class TriesRewardOnSteps:
     "A lab in which a reward is tried on steps that its `_steps` gives."
     def _steps(self) -> Sequence[RewardStep]: raise NotImplementedError
 

@@ -121,7 +121,7 @@ class TaskController:
         self.access, self.allow, self.dead_s, self.turn_s, self.cancel_s, self.sync_s, self.max_body = access, tuple(allow), dead_s, turn_s, cancel_s, sync_s, max_body
         self.tasks: dict[str, ServedTask] = {}
         self.leases, self.finished, self.last_ends = LeaseTable(None, 10**9, silence_s, reopen=True), LastAnswers(), OrderedDict()
-        self.old_replies = weakref.WeakKeyDictionary()  # a session's requests: its last turn, and that in AgentBench's words
+        self.agentbench_replies = weakref.WeakKeyDictionary()  # a session's requests: its last turn, and that in AgentBench's words
 
 
 # %% ../../nbs/16d_service.controller.ipynb #52462e00
@@ -163,7 +163,7 @@ async def receive_heartbeat(self: TaskController,
         task = None
     task = self.tasks[name] = task or ServedTask(indices)
     known = next((w for w in task.workers.values() if w.address == address), None)
-    if known and known.boot != body.get("boot"): self.bury(name, known)
+    if known and known.boot != body.get("boot"): self.forget_worker(name, known)
     if known is None or known.id not in task.workers:
         known = task.workers[task.next_id] = ServedWorker(task.next_id, address, capacity, body.get("boot"))
         task.next_id += 1
@@ -172,7 +172,7 @@ async def receive_heartbeat(self: TaskController,
 
 # %% ../../nbs/16d_service.controller.ipynb #b2bdd4e9
 @patch
-def bury(self: TaskController,
+def forget_worker(self: TaskController,
     name: str,            # of the task
     worker: ServedWorker, # that is gone
 ) -> None:
@@ -208,14 +208,14 @@ async def sync(self: TaskController,
 # %% ../../nbs/16d_service.controller.ipynb #1bd4ccac
 @patch
 async def watch(self: TaskController) -> None:
-    "For ever: bury dead workers, ask the others."
+    "For ever: forget_worker dead workers, ask the others."
     synced = time.monotonic()
     while True:
         await asyncio.sleep(min(1., self.dead_s/4))
         now, living = time.monotonic(), []
         for name, task in self.tasks.items():
             for worker in list(task.workers.values()):
-                if now - worker.last_heartbeat > self.dead_s: self.bury(name, worker)
+                if now - worker.last_heartbeat > self.dead_s: self.forget_worker(name, worker)
                 else: living.append(worker)
         if now - synced > self.sync_s:
             await asyncio.gather(*map(self.sync, living))
@@ -384,7 +384,7 @@ async def calculate_overall(self: TaskController,
 
 # %% ../../nbs/16d_service.controller.ipynb #a0d067b8
 @patch
-def old_reply(self: TaskController,
+def agentbench_reply(self: TaskController,
     session: RelayedSession, # that is meant
     turn: dict,              # as the worker gave it
 ) -> dict:
@@ -395,15 +395,15 @@ def old_reply(self: TaskController,
 
 # %% ../../nbs/16d_service.controller.ipynb #8e27d750
 @patch
-async def old_start(self: TaskController,
+async def agentbench_start(self: TaskController,
     request: Any, # Starlette's: {name, index}
 ) -> dict:
     "A session's first turn, for AgentBench. Raises Refusal."
     body, digest = await read_request(request, self.max_body)
-    return self.old_reply(*await self.begin(body.get("name"), body.get("index"), request, digest))
+    return self.agentbench_reply(*await self.begin(body.get("name"), body.get("index"), request, digest))
 
 @patch
-async def old_interact(self: TaskController,
+async def agentbench_interact(self: TaskController,
     request: Any, # Starlette's: {session_id, agent_response: {status, content}}
 ) -> dict:
     "The next turn, for AgentBench; an agent that ends the session gets its status back. Raises Refusal."
@@ -415,16 +415,16 @@ async def old_interact(self: TaskController,
     if reply.get("status", "normal") != "normal":
         self.find(id)
         await self.leases.close(id)
-        return self.old_reply(session, dict(status=SampleStatus.AGENT_CONTEXT_LIMIT.value if "context" in reply["status"] else SampleStatus.CANCELLED.value))
+        return self.agentbench_reply(session, dict(status=SampleStatus.AGENT_CONTEXT_LIMIT.value if "context" in reply["status"] else SampleStatus.CANCELLED.value))
     message = dict(role="assistant", content=reply.get("content"))
     turn = await self.once(request, id, digest, "/interact", dict(session_id=id, messages=[message]))
     requests = session.requests if session else ended
-    last_turn, last_reply = self.old_replies.get(requests, (None, None))
+    last_turn, last_reply = self.agentbench_replies.get(requests, (None, None))
     if turn is last_turn: return last_reply  # a repeat
     if session is None: raise Refusal(400, f"No such session: {id}; it has ended")
     session.history = [*session.history, message]
-    answer = self.old_reply(session, turn)
-    self.old_replies[requests] = turn, answer
+    answer = self.agentbench_reply(session, turn)
+    self.agentbench_replies[requests] = turn, answer
     return answer
 
 # %% ../../nbs/16d_service.controller.ipynb #db0bc87d
@@ -487,7 +487,7 @@ def app(self: TaskController) -> DirectRoutes:
     shared += [("POST", p.__name__, p) for p in (self.cancel, self.cancel_all, self.cancel_notice, self.receive_heartbeat, self.calculate_overall)]
     routes = [ServiceRoute(method, f"{prefix}/{name}", answer) for prefix in ("/api", "/v0.2/api") for method, name, answer in shared]
     routes += [ServiceRoute("POST", path, answer) for path, answer in (("/api/start_sample", self.start_sample), ("/api/interact", self.interact),
-                                                                       ("/v0.2/api/start_sample", self.old_start), ("/v0.2/api/interact", self.old_interact))]
+                                                                       ("/v0.2/api/start_sample", self.agentbench_start), ("/v0.2/api/interact", self.agentbench_interact))]
     routes += [ServiceRoute("GET", "/", page), ServiceRoute("GET", "/health", health, health=True)]
     return service_app(routes, self.access, self.leases, lambda refusal: dict(detail=str(refusal)), lambda: _connected(self), invalid=400)
 
