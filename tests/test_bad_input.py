@@ -556,3 +556,46 @@ def test_an_oracle_without_some_tasks_stands_beside_others(tmp_path):
         return leaderboard([tmp_path/f"{k}.json" for k in range(len(boards))])
     assert [r["agent"] for r in board(rows("oracle", dict(a=5, b=0)), rows("random", dict(a=5, b=5)))] == ["oracle", "random"]
     with pytest.raises(ValueError, match="they cannot be compared"): board(rows("oracle", dict(a=5, b=0)), rows("random", dict(a=4, b=5)))
+
+
+def test_recordings_of_another_size_are_found_before_training(tmp_path):
+    from oaml.datasets.stream import ScreenSpec, Source, Stream
+    generate_synthetic_sessions(num_sessions=1, seed=0, output_dir=tmp_path/"s", progress=False)
+    with pytest.raises(ValueError, match="its screens have 256x192 pixels, and a kind shows them as 320x192"):
+        Stream(8, 8, sources=[Source(f"sessions:{tmp_path/'s'}")], shapes=[ScreenSpec(size=(320, 192))])
+
+
+def test_sessions_that_change_are_read_anew(tmp_path):
+    from oaml.datasets.stream import _episodes
+    for n in (1, 2):
+        generate_synthetic_sessions(num_sessions=n, seed=0, output_dir=tmp_path/str(n), progress=False)
+    shutil.copytree(tmp_path/"1", tmp_path/"s")
+    before = len(_episodes(str(tmp_path/"s")))
+    shutil.rmtree(tmp_path/"s")
+    shutil.copytree(tmp_path/"2", tmp_path/"s")
+    assert len(_episodes(str(tmp_path/"s"))) == 2*before
+
+
+def test_validation_plays_what_was_trained_on(tmp_path):
+    from oaml.scripts.train import training_data
+    generate_synthetic_sessions(num_sessions=1, seed=0, app="mail", output_dir=tmp_path/"mail", progress=False)
+    config = TrainingConfig(data=dict(path=str(tmp_path/"mail")), logging=dict(eval_episodes=2))
+    with pytest.raises(ValueError, match="has sessions of mail, and login would be played"): training_data(config, progress=False)
+
+
+def test_dagger_needs_something_to_play(tmp_path):
+    from oaml.scripts.stages import dagger
+    generate_synthetic_sessions(num_sessions=1, seed=0, output_dir=tmp_path/"s", progress=False)
+    config = TrainingConfig(model=dict(model_name="nano"), output_dir=str(tmp_path/"out"),
+                            stream=dict(samples=8, sources={f"sessions:{tmp_path/'s'}": 1.}))
+    with pytest.raises(ValueError, match="has nothing that a policy could play"): dagger(config, progress=False)
+
+
+@pytest.mark.parametrize("name", ["thought", "goal_first", "marks"])
+def test_what_is_true_or_false_in_a_prompt_is_no_text(name):
+    with pytest.raises(ValueError, match=f"{name}: 'nein' is neither true nor false"): PromptFormat(**{name: "nein"})
+
+
+def test_elements_that_are_null_are_none():
+    from oaml.devices.device import recorded_elements
+    assert recorded_elements(Observation(meta=dict(elements=None))) == ()

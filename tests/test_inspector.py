@@ -19,7 +19,7 @@ from oaml.devices.app_device import AppDevice
 from oaml.evals.trajectory_matching import matches
 from oaml.ingest.store import load_sessions
 from oaml.ingest.synthetic import generate_synthetic_sessions
-from oaml.schemas.sessions import Action, Episode, Observation, Step, Target, to_json
+from oaml.schemas.sessions import Action, Episode, Observation, Session, Step, Target, to_json
 from oaml.scripts.eval_policy import outcomes_path
 from oaml.scripts.inspect import AppPlay, find_episodes, keep_episode, load_table
 from oaml.viz.inspector import Inspector
@@ -484,3 +484,38 @@ def test_a_growing_run_is_followed_by_the_kernel(lab):
     while lab.kernel("v.curves['run']['loss'][1]") != "[1.0, 0.5]" and time.time() < until: time.sleep(.2)
     assert lab.kernel("v.curves['run']['loss'][1]") == "[1.0, 0.5]"
     lab.kernel("v.stop()")
+
+
+def test_what_nobody_changes_is_left_as_it_is():
+    "Two right answers stay two after a new thought; two sessions' episodes of one id stay two after corrections."
+    right = [Target(Action("click", .2, .2), box=(.1, .1, .3, .3), role="button", name="OK"), Target(Action("key_press", key="Enter"))]
+    steps = [Step(0., Observation(), Action("key_press", key="Enter"), "why", right)]
+    inspector = Inspector([Session(f"s{k}", [Episode("e0", "Go on.", steps)]) for k in range(2)])
+    for row in range(2): inspector._answer_edit(dict(row=row, action='KEY(key="Enter")', thought="because", box=None))
+    assert sorted(inspector.episodes) == ["e0-corrected", "e0-corrected-2"]
+    assert all(e.steps[0].acceptable == right and e.steps[0].thought == "because" for e in inspector.episodes.values())
+    inspector._answer_edit(dict(row=0, action='KEY(key="Enter")', thought=None, box=None))
+    assert inspector.episodes["e0-corrected"].steps[0].thought == "because"
+
+
+def test_one_broken_run_takes_no_rows_of_another(tmp_path):
+    from oaml.viz.training_view import TrainingView
+    for name in "ab": (tmp_path/name).mkdir(), (tmp_path/name/"metrics.jsonl").write_text('{"step": 1, "loss": 2.0}\n')
+    view = TrainingView(tmp_path/"a", tmp_path/"b")
+    with open(tmp_path/"a"/"metrics.jsonl", "a") as f: f.write('{"step": 2, "loss": 1.0}\n')
+    with open(tmp_path/"b"/"metrics.jsonl", "a") as f: f.write("broken\n")
+    with pytest.raises(ValueError, match="is not JSON"): view.update()
+    assert view.curves["a"]["loss"] == [[1, 2], [2., 1.]]
+
+
+def test_a_folder_of_somebody_elses_page_is_left_alone(tmp_path):
+    from oaml.viz.page import _save_folder
+    (tmp_path/"index.html").write_text("<h1>My site</h1>")
+    with pytest.raises(FileExistsError, match="holds something else"): _save_folder(None, tmp_path)
+
+
+def test_the_evaluation_that_is_shown_is_the_one_that_was_named(tmp_path):
+    for name in ("results.json", "mini.json"): (tmp_path/name).write_text("[]")
+    (tmp_path/"results.outcomes.jsonl").touch()
+    assert find_episodes(tmp_path/"results.json") == find_episodes(tmp_path) == tmp_path/"results.outcomes.jsonl"
+    with pytest.raises(ValueError, match="no episodes lie beside it"): find_episodes(tmp_path/"mini.json")

@@ -651,9 +651,10 @@ def test_files_of_a_task_lie_beside_it(tmp_path):
     class Phone(AppDevice):
         def manage(self, call): called.append(call)
     step = SetupStep(adb_call=InstallApk("app.apk"))
-    task = replace(LOGIN, setup_steps=(step,), reset_steps=(replace(step, adb_call=InstallApk("/there.apk")),), folder=tmp_path)
+    there = str(tmp_path/"elsewhere"/"there.apk")
+    task = replace(LOGIN, setup_steps=(step,), reset_steps=(replace(step, adb_call=InstallApk(there)),), folder=tmp_path/"tasks")
     TaskEnv(Phone("login", **GOALS), task, TreeTextModel()).reset(11)
-    assert [c.path for c in called] == [str(tmp_path/"app.apk"), "/there.apk"]
+    assert [c.path for c in called] == [str(tmp_path/"tasks"/"app.apk"), there]
 
 
 def test_a_screen_that_turns_is_recorded_as_it_stands():

@@ -108,7 +108,7 @@ def extra_turns(
     place_weight: float=1.0, # how much an answer with places in it counts in the loss; other answers count 1
 ) -> list[dict]:        # chat messages: user, assistant, user, assistant, ...
     "Up to `n` questions and answers: what is on the screen (asked last), what to type if anything, where widgets are."
-    elements, typed = (step.observation.meta or {}).get("elements", []), _typed_texts(episode, step)
+    elements, typed = (step.observation.meta or {}).get("elements") or [], _typed_texts(episode, step)
     elements = [e | dict(name=normalize("NFC", e["name"])) for e in elements]
     known = [e for e in elements if e["role"] in FORM_WORDS and not e.get("disabled")]
     if not n or not known: return []
@@ -126,7 +126,7 @@ def extra_turns(
 # %% ../../nbs/09c_datasets.next_action.ipynb #f46937c2
 def _check_names(episode: Episode, k: int):
     "Raise ValueError for a widget whose name no answer can hold."
-    for e in (episode.steps[k].observation.meta or {}).get("elements", []):
+    for e in (episode.steps[k].observation.meta or {}).get("elements") or []:
         if e["name"] and (why := text_problem(normalize("NFC", e["name"]), "\n\t")):
             raise ValueError(f"{episode.id}: steps[{k}]: the name of a widget {why}; use questions=0")
 

@@ -31,6 +31,8 @@ class PromptFormat:
     def __post_init__(self):
         for name in ("dsl_version", "precision", "history"):
             if type(n := getattr(self, name)) is not int: raise ValueError(f"{name}: {n!r} is no whole number")
+        for name in ("thought", "goal_first", "marks"):
+            if type(v := getattr(self, name)) is not bool: raise ValueError(f"{name}: {v!r} is neither true nor false")
         if not 1 <= self.precision <= 6: raise ValueError(f"precision: {self.precision} is outside 1 to 6 decimals")
         if self.dsl_version not in DSL_TYPES:
             raise ValueError(f"dsl_version: {self.dsl_version!r} is not one of {', '.join(map(str, DSL_TYPES))}")

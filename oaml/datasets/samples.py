@@ -29,7 +29,7 @@ def load_image(
     if isinstance(item, (str, os.PathLike)):
         try:
             with Image.open(item) as picture: item = np.asarray(opaque_rgb(picture, f"{where}: {item}"))  # decoding, too, may fail
-        except (OSError, UnidentifiedImageError, Image.DecompressionBombError) as e: raise ValueError(f"{where}: cannot read {item}: {e}") from e
+        except (OSError, SyntaxError, UnidentifiedImageError, Image.DecompressionBombError) as e: raise ValueError(f"{where}: cannot read {item}: {e}") from e
     pixels = np.asarray(opaque_rgb(item, where) if isinstance(item, Image.Image) else item)
     if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3:
         raise ValueError(f"{where}: {pixels.dtype} array of shape {pixels.shape}; expected uint8 (height, width, 3)")
@@ -123,6 +123,6 @@ class SampleConfig:
     wrong_goals: _Share=0.          # share of these in which somebody went for another goal
     presatisfied: _Share=0.         # share of the episodes whose goal holds at the start, where there are such
     unquoted: _Share=0.             # share of the episodes whose goal stands without its quotation marks
-    noise: _Share=.08               # chance of a careless act after each right one
+    noise: _Share=.08               # chance of a careless action after each right one
     notes: bool=False               # thoughts begin with how things stand on the screen
     fmt: InstanceOf[PromptFormat]=PromptFormat(precision=2) # how goals, places and actions are written

@@ -325,9 +325,13 @@ def known_seeds(
     seeds = [(e.meta or {}).get("seed") for e in episodes]
     return [s for s in seeds if isinstance(s, int)]
 
-@cache
 def _episodes(folder: str) -> list[Episode]:
-    "The episodes of a session folder. Raises StoreError, or ValueError where one has no steps."
+    "The episodes of a session folder as it is now. Raises StoreError, or ValueError where one has no steps."
+    manifest = Path(folder)/"manifest.json"
+    return _load_episodes(folder, sha256(manifest.read_bytes()) if manifest.exists() else "")
+
+@cache
+def _load_episodes(folder: str, version: str) -> list[Episode]:
     found = [e for s in load_sessions(folder, check_screens=False) for e in s.episodes]
     if not found: raise ValueError(f"{folder}: has no episodes to make samples of")
     if empty := [e.id for e in found if not e.steps]: raise ValueError(f"{folder}: episode {empty[0]} has no steps; leave it out")
@@ -361,7 +365,8 @@ def _sample_of_step(folder: str, episode: Episode, k: int, config: SampleConfig,
         wrong = {e.box for e in elements if (e.box, e.role, e.name) in later}
     label = label_screen(elements, episode.goal, recorded_target(step, elements), {}, wrong)
     if step.thought and not label.thought.endswith(step.thought):  # a person's own, not the oracle's reason
-        label = replace(label, thought=step.thought)
+        notes = notes_of(elements, episode.goal, wrong) if wrong is not None else []
+        label = replace(label, thought=NOTE_SEPARATOR.join([*notes, step.thought]))
     return chat_sample(image, [label], fitting(asked, config.max_question_chars), config, [s.action for s in episode.steps[:k]])
 
 # %% ../../nbs/09g_datasets.stream.ipynb #73479bd6
@@ -499,9 +504,12 @@ def _check(self:Stream, held_out: bool):
     self._check_visits()
     split_seeds("train", self.episodes, self.first_seed)  # there must be so many
 
-def _check_recorded(folder: str, fmt: PromptFormat):
+def _check_recorded(folder: str, fmt: PromptFormat, sizes: Iterable[tuple[int, int]]):
     "Raise ValueError for a step that nothing can be learnt from: now, and not when it is drawn."
     for episode in _episodes(folder):
+        first = episode.steps[0].observation.image().size  # of the others the samples look
+        if other := [s for s in sizes if tuple(s) != first]:
+            raise ValueError(f"{folder}: {episode.id}: its screens have {first[0]}x{first[1]} pixels, and a kind shows them as {other[0][0]}x{other[0][1]}")
         for k in range(len(episode.steps)):
             try: check_step(episode, k, replace(fmt, thought=False))  # its thought is made
             except ValueError as e: raise ValueError(f"{folder}: {e}") from None
@@ -511,7 +519,9 @@ def _check_samples(self:Stream):
     "Raise ValueError for what `episode_samples` cannot make."
     for source in self.shown:
         if source.app.startswith(SESSIONS):
-            _check_recorded(source.app.removeprefix(SESSIONS), self.config.fmt)
+            shapes = [shape for shape in self.shapes if source in (shape.sources or self.sources)]
+            if any(shape.variant for shape in shapes): raise ValueError(f"kinds: {source.app} is recorded and has no variant; give the kind its own sources")
+            _check_recorded(source.app.removeprefix(SESSIONS), self.config.fmt, {shape.size for shape in shapes})
             continue
         if self.config.fmt.history: raise ValueError(NO_HISTORY.format(self.config.fmt.history))
         load_app(source.app)

@@ -200,13 +200,14 @@ def _give_up(self: Deadlines):
     self.transport.close()
 
 def _owes(connection: Any) -> bool:
-    "Is it the client's turn? It sends a request, or has its answer and is idle."
+    "Is it the client's turn? It sends a request, or has its whole answer and is idle."
     cycle = getattr(connection, "cycle", None)
-    return bool(getattr(connection, "part", None)) or cycle is not None and cycle.response_complete
+    answered = cycle is not None and cycle.response_complete and not connection.transport.get_write_buffer_size()
+    return bool(getattr(connection, "part", None)) or answered
 
 @patch
 def _make_room(self: Deadlines):
-    "End whoever has delayed the server longest; this one, if all others are being answered."
+    "End whoever was heard of longest ago; this one, if all others are being answered."
     last = min((c for c in self.connections if _owes(c)), key=lambda c: c._turn)
     self.connections.discard(last)
     last.transport.abort()

@@ -75,7 +75,7 @@ def recorded_elements(
     observation: Observation, # that `save_observation` made
 ) -> tuple[Element, ...]:     # none if it was recorded without
     "What was on the recorded screen."
-    return tuple(as_element(e) for e in (observation.meta or {}).get("elements", ()))
+    return tuple(as_element(e) for e in (observation.meta or {}).get("elements") or ())
 
 # %% ../../nbs/04a_devices.device.ipynb #78505dca
 class Device(Protocol):

@@ -295,8 +295,10 @@ def load_daemon_config(
     if not isinstance(keys, dict): raise ValueError(f"{file}: has no keys; write e.g. device: app:login")
     if keys.get("mitm_config", 0) is None: del keys["mitm_config"]
     given = {k: v for k, v in given.items() if v is not None}
-    if "options" in given: given["options"] = (keys.get("options") or {}) | given["options"]
+    options = keys.get("options") or {}
+    if "options" in given: given["options"] = options | given["options"] if isinstance(options, dict) else options
     if "token_file" in given: keys.pop("token", None)
+    if "token" in given: keys.pop("token_file", None)
     keys |= given
     return make_daemon_config(str(file) if path or file.exists() else "", **keys)
 

@@ -60,7 +60,7 @@ def make_vector(
     **kwargs,                       # for the environment
 ) -> VectorEnv:
     "`n` environments that step together, each with a series of seeds of its own. Raises what gymnasium.make_vec does."
-    spec = id if ":" in id else gym.spec(id)  # a new process knows none but oaml's
+    spec = gym.registry.get(id, id)  # a new process knows none but oaml's
     fns = [partial(_one, spec, start, n, kwargs) for start in split_seeds(split, n, first)]
     if not processes: return SyncVectorEnv(fns, autoreset_mode=autoreset_mode)
     return AsyncVectorEnv(fns, shared_memory=False, context=context, autoreset_mode=autoreset_mode)  # it loses words

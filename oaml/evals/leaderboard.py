@@ -52,7 +52,7 @@ def _played_words(row: dict) -> str:
 def _comparable(a: dict, b: dict) -> bool:
     "Were two rows of the board measured alike, on the applications that both were measured on?"
     mine, other = _played(a), _played(b)
-    return (a["first"] or 0) == (b["first"] or 0) and bool(mine.keys() & other.keys()) and all(mine[k] == other[k] for k in mine.keys() & other.keys())
+    return a["apps"].keys() == b["apps"].keys() and (a["first"] or 0) == (b["first"] or 0) and bool(mine.keys() & other.keys()) and all(mine[k] == other[k] for k in mine.keys() & other.keys())
 
 def _board_rows(rows: list[dict]) -> dict[tuple, dict]:
     "One row for each (suite, split, agent): the mean, and the success on each application."

@@ -28,7 +28,7 @@ def matches(
     target: Target,              # one acceptable action
     radius: float=CLICK_RADIUS,  # how near to a place without a box, in screen lengths
 ) -> bool:
-    "Is `action` this action? Same type, and: points inside the boxes, the same text, key, or way to scroll."
+    "Is `action` the target's? Same type, and: points inside the boxes, the same text, key, or way to scroll."
     want = target.action
     if action.type != want.type or want.type == "failed": return False  # what could not be read is nobody's right action
     if want.type in POINTING_TYPES: return _hits(action, target, radius)

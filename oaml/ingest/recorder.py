@@ -74,7 +74,12 @@ def _end_text(self: ActionReader):
 @patch
 def _fraction(self: ActionReader, x: float, y: float, frame: Frame) -> tuple[float, float]:
     "Pixels as fractions of the screen, which may have been turned since the episode began."
-    return x/frame.size[0], y/frame.size[1]
+    width, height = _screen_of(frame)
+    return x/width, y/height
+
+def _screen_of(frame: Frame) -> tuple[int, int]:
+    "The size of the screen, pixels; a picture that came over a network may be smaller."
+    return getattr(frame, "screen", frame.size)
 
 def _with_text(kind: str, text: str) -> Action:
     "An action that has a text; a failed one, with the text, if a record cannot hold it as it is."
@@ -109,7 +114,7 @@ def _up(self: ActionReader, cut: bool=False):
     if p.button == "right": act = Action("right_click", x, y, raw=raw)
     elif _apart(p.start, p.end) > DRAG_PX: act = Action("drag", x, y, x2=x2, y2=y2, raw=raw)
     elif p.ms >= LONG_MS: act = Action("long_press", x, y, raw=raw)
-    elif twice and _apart(p.start, (last[1].x*p.frame.size[0], last[1].y*p.frame.size[1])) <= DRAG_PX:
+    elif twice and _apart(p.start, [v*n for v, n in zip((last[1].x, last[1].y), _screen_of(p.frame))]) <= DRAG_PX:
         p.frame, act, self._since = self.acts.pop()[0], Action("double_click", x, y, raw=raw), DOUBLE_MS + 1
     else: act = Action("click", x, y, raw=raw)
     self.acts += [(p.frame, act), *self._later]

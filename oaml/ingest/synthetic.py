@@ -54,7 +54,7 @@ def episode_summary(
     runs = [(deed, len(list(g))) for deed, g in groupby(_deed(s.acceptable[0]) for s in steps if s.action.type != "done")]
     deeds = [deed if n == 1 else f"{deed} {n} times" for deed, n in runs]
     sentence = f"{', '.join(deeds) or 'nothing was left to do'}; the goal is reached."
-    return f"After careless acts: {sentence}" if disturbed else sentence[0].upper() + sentence[1:]
+    return f"After careless actions: {sentence}" if disturbed else sentence[0].upper() + sentence[1:]
 
 # %% ../../nbs/08c_ingest.synthetic.ipynb #b75d3df6
 def _record_step(driver: EpisodeDriver, screens: Path, precision: int) -> Step:
@@ -84,7 +84,7 @@ def disturb(
     rng: Random,       # decides how
     most: int=6,       # actions
 ) -> Frame:
-    "Up to `most` acts, each the oracle's or a careless one as a coin falls; the state a slipping policy may be in."
+    "Up to `most` actions, each the oracle's or a careless one as a coin falls; the state a slipping policy may be in."
     for _ in range(rng.randint(1, most)):
         action = acceptable_targets(device)[0].action if rng.random() < .5 else careless_act(device, rng)
         if action.type == "done": break

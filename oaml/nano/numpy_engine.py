@@ -396,6 +396,7 @@ MAX_PROMPTS = 48 # chats whose keys and values are remembered, about 5 MB each
 @patch
 def _remembered_prompt(self: LightNano, sample: dict, where: str, most: int) -> tuple[Generation, np.ndarray]:
     "A prompt, read now or before, and the logits of what may follow."
+    check_sample(sample, self.control, where, answered=False)
     images = [load_image(x, f"{where}.images[{j}]") for j, x in enumerate(sample.get("images") or ())]
     key = hash((chat_text(sample["messages"]), *(x.tobytes() for x in images), *(x.shape for x in images), most))
     if key not in self.prompts: self.prompts[key] = self._read_prompt(self._prompt_ids(sample, where), most)

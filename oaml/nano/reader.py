@@ -72,7 +72,7 @@ def as_input(
 
 # %% ../../nbs/11c_nano.reader.ipynb #6d2ce057
 MARGIN = 6 # pixels that a line reaches beyond the middles of its outer characters
-STATE_WEIGHT = 4. # of a line with a field, a focus or a selection, beside 1 of others: few lines have one, and acts depend on it
+STATE_WEIGHT = 4. # of a line with a field, a focus or a selection, beside 1 of others: few lines have one, and actions depend on it
 _STATE = re.compile("field|focused|selected")
 
 def line_spans(

@@ -431,14 +431,16 @@ def _run_cases(job: JobRecord, waiting: list, parallel: int, backend: Backend, s
 def _is_open(session: SessionRecord, again: bool) -> bool:
     "Is this case still to be run? One that was deleted is not."
     if not _is_there(session): return False
+    if again: (session.path/"stop").unlink(missing_ok=True)
     try: status = session.read_status()
     except RecordError: return again
-    if again: (session.path/"stop").unlink(missing_ok=True)
     return status is None or status.status not in (ENDED if not again else {"completed"})
 
 def _is_there(session: SessionRecord) -> bool:
     "Neither deleted for good nor in the trash."
-    return session.config_path.exists() and not session.read_metadata().deleted_at
+    if not session.config_path.exists(): return False
+    try: return not session.read_metadata().deleted_at
+    except RecordError: return True
 
 def _start(session: SessionRecord, slot: int, slots: int, running: dict, backend: Backend):
     "Submit a case; one that cannot be started is an error in its record, one that was deleted meanwhile is left out."
@@ -455,7 +457,7 @@ def _record_end(session: SessionRecord, now: RunStatus) -> bool:
     return True
 
 def _stop_cases(job: JobRecord, waiting: list, running: dict, backend: Backend):
-    "Carry out the wishes to stop."
+    "Carry out the requests to stop."
     for session in [s for s in waiting if _stop_requested(job) or _stop_requested(s)]:
         waiting.remove(session)
         if _is_there(session): session.set_status("cancelled")

@@ -509,7 +509,8 @@ def list_records(
 ) -> list[SessionRecord]:    # the newest last
     "All sessions of a folder, those with broken files too."
     if not Path(runs_dir).is_dir(): return []
-    return [SessionRecord(p) for p in sorted(Path(runs_dir).iterdir()) 
+    def begun(path): return (config.stat().st_mtime_ns if (config := path/"session_config.json").exists() else 0, path.name)
+    return [SessionRecord(p) for p in sorted(Path(runs_dir).iterdir(), key=begun)
             if p.is_dir() and (p.name.startswith(prefix) or prefix == "session_" and (p/"session_config.json").exists())]
 
 # %% ../../nbs/17b_prompt2policy.records.ipynb #1c474d6e

@@ -44,7 +44,7 @@ def same_act(
 
 # %% ../../nbs/14a_runtime.policy.ipynb #c91a8966
 class ScreenMemory:
-    "Which screens stood before which acts, of the last `size` screens of all episodes."
+    "Which screens stood before which actions, of the last `size` screens of all episodes."
     def __init__(self,
         size: int=MAX_SCREENS, # screens remembered; the oldest are forgotten
     ): self.size, self.screens = size, OrderedDict()

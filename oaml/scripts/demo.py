@@ -45,6 +45,7 @@ def demo_config(
     "The demo's config, smaller or larger, or for another application."
     stream = dict(DEMO["stream"], sources={app: 1.}, held_out=app == HELD_OUT_APP)
     if (size := demo_suite(app).size) != SCREEN_SIZE: stream["kinds"] = [dict(size=size)]
+    if screens is not None and screens < 1: raise ValueError(f"screens: {screens} is fewer than 1")
     if screens: stream["samples"] = screens
     return TrainingConfig.model_validate(dict(DEMO, output_dir=str(out), stream=stream))
 
@@ -104,7 +105,9 @@ def _sized(out: Path, app: str, screens: int|None, minutes: float, times: dict, 
     config = demo_config(out, screens, app)
     if screens: return config
     if (out/"config.yaml").exists():
-        screens = load_config(out/"config.yaml").stream.samples
+        begun = load_config(out/"config.yaml").stream
+        if not begun: raise ValueError(f"out: {out} has a run that is no demo; choose another folder")
+        screens = begun.samples
         say(f"  going on with the {screens:,} screens that this run was begun with")
         return demo_config(out, screens, app)
     with _Timed("how fast this machine trains", times, say): rate = training_rate(config)

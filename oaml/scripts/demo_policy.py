@@ -20,6 +20,7 @@ from PIL import Image
 
 from ..datasets.prompts import check_goal
 from ..datasets.samples import load_image
+from ..devices.app_device import AppDevice
 from ..evals.baselines import AgentView
 from ..evals.suites import load_agent, load_suite
 from ..models.cards import read_card
@@ -53,7 +54,9 @@ def training_screens(
     if not data.exists(): return []
     try: made = json.loads(data.read_text(encoding="utf-8"))
     except ValueError as e: raise ValueError(f"{data}: is not JSON: {e}") from None
-    return [tuple(s["size"]) for s in made.get("shapes", [made])]
+    if not isinstance(made, dict): raise ValueError(f"{data}: is no object")
+    if "shapes" not in made and "apps" in made: return [AppDevice(app).size for app in made["apps"]]  # of oaml rft
+    return [tuple(s["size"]) for s in made.get("shapes", [made]) if s.get("size")]
 
 # %% ../../nbs/18f_scripts.demo_policy.ipynb #ec325ebb
 DRAWN_SHARE = .6 # of a drawn screen's pixels, at least this share equals the next one; of the synthetic applications' 85% and more

@@ -84,7 +84,7 @@ def _session_tracks(path: Path, start: int=0, stop: int|None=None) -> list[Track
     if path.is_file(): folder, sessions = path.parent.parent, [load_session(path.parent.parent, path.stem)]
     elif (path/"manifest.json").exists(): folder, sessions = path, load_sessions(path, check_screens=False)
     else: folder, sessions = path, [load_session(path, p.stem) for p in sorted((path/"sessions").glob("*.json"))]
-    return cut_tracks(session_tracks(sessions, matches, python=where.format(folder=str(folder))), start, stop)
+    return cut_tracks(session_tracks(sessions, matches, python=where.format(folder=str(folder).replace("{", "{{").replace("}", "}}"))), start, stop)
 
 # %% ../../nbs/18n_scripts.inspect.ipynb #57741bd0
 def find_episodes(
@@ -95,14 +95,15 @@ def find_episodes(
     if not path.exists(): raise FileNotFoundError(f"{path}: there is no such file or folder")
     if path.is_dir():
         if (path/"manifest.json").exists() or any((path/"sessions").glob("*.json")): return path
-        found = sorted(path.glob("*.outcomes.jsonl"))
-        if found: return found[0]
+        found, usual = sorted(path.glob("*.outcomes.jsonl")), path/"results.outcomes.jsonl"
+        if len(found) > 1 and usual not in found: raise ValueError(f"{path}: has several evaluations; name one of {', '.join(p.name for p in found)}")
+        if found: return usual if usual in found else found[0]
         raise ValueError(f"{path}: has neither sessions (oaml synth --out) nor episodes of an evaluation, which `oaml eval "
                          f"--out {path/'results.json'}` leaves beside its results")
     if path.suffix == ".jsonl": return path
     if path.suffix == ".json" and path.parent.name == "sessions": return path
     own = path.with_suffix("") if path.suffix in (".json", ".html") else path
-    beside = [outcomes_path(own), path.with_name("results.outcomes.jsonl")]
+    beside = [outcomes_path(own)] + [path.with_name("results.outcomes.jsonl")]*(path.suffix == ".html")  # a report's has the usual name
     if there := next((p for p in beside if p.exists()), None): return there
     raise ValueError(f"{path}: no episodes lie beside it ({beside[0].name}); evaluate again with this oaml")
 
@@ -182,7 +183,7 @@ def session_name(
     id: str, # of an episode
 ) -> str:    # which a file may have
     "The name of a session of that episode alone."
-    return id.replace("/", "-").replace(":", ".")
+    return id.replace("/", "-").replace("\\", "-").replace(":", ".")
 
 class AppPlay:
     "An application that a person acts in, recorded."
@@ -195,6 +196,7 @@ class AppPlay:
         self.driver, self.seed, self.folder = EpisodeDriver(device, step_budget), seed, Path(folder)
         (self.folder/"screens").mkdir(parents=True, exist_ok=True)
         self.steps, self.moments = [], []  # time, screen (being saved) and action of each; the moment before each
+        self.used = set()                  # names of episodes that were given out
         self.writer = ThreadPoolExecutor(1)
 
     @property
@@ -221,7 +223,7 @@ def start(self: AppPlay) -> np.ndarray:
     self.steps, self.moments = [], []
     frame = self.driver.reset(self.seed).frame
     names = (f"{self.driver.device.app.name}-{self.seed}-played" + f"-{k}"*(k > 1) for k in count(1))
-    self.name = next(n for n in names if not (self.folder/"sessions"/f"{session_name(n)}.json").exists())
+    self.name = next(n for n in names if n not in self.used and not (self.folder/"sessions"/f"{session_name(n)}.json").exists())
     return frame.image
 
 @patch
@@ -254,6 +256,7 @@ def episode(self: AppPlay) -> Episode:
     device = self.driver.device
     meta = dict(app=device.app.name, seed=self.seed, theme=device.stage.theme.family, size=list(device.size), played=True)
     steps = [Step(t, saved.result(), action) for t, saved, action in self.steps]
+    self.used.add(self.name)
     return Episode(self.name, self.goal, steps, None,
                    self.success if self.over else None, device.goal.family, meta)
 

@@ -47,7 +47,7 @@ def sample_of(
 
 def _role(message: dict, i: int) -> str:
     "A message's role. Raises ValueError."
-    role = {"developer": "system"}.get(message.get("role"), message.get("role"))
+    role = "system" if message.get("role") == "developer" else message.get("role")
     if role in CHAT_ROLES: return role
     raise ValueError(f"messages[{i}].role: {role!r} is none of {', '.join(CHAT_ROLES)}")
 
@@ -67,7 +67,7 @@ def _picture(url: str, where: str) -> Image.Image:
     "The picture in a `data:` address. Raises ValueError."
     if not url.startswith(DATA_URL): raise ValueError(f"{where}: only {DATA_URL}...;base64, is read, nothing is fetched")
     try: return Image.open(io.BytesIO(base64.b64decode(url.partition(",")[2], validate=True))).convert("RGB")
-    except (ValueError, OSError, Image.DecompressionBombError) as e: raise ValueError(f"{where}: is no picture ({e})") from None
+    except (ValueError, OSError, SyntaxError, Image.DecompressionBombError) as e: raise ValueError(f"{where}: is no picture ({e})") from None
 
 # %% ../../nbs/18j_scripts.serve_model.ipynb #a08c093b
 class ModelServer:

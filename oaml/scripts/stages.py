@@ -127,7 +127,10 @@ def _seeds_of_round(config: TrainingConfig, rounds: int, episodes: int, first_se
     for name, n in dict(rounds=rounds, episodes=episodes).items():
         if n < 1: raise ValueError(f"{name}: {n} is fewer than 1")
     if not config.stream or config.stream.lesson != "acting": raise ValueError("stream: DAgger needs one that is about acting")
-    needed = make_stream(config, config.prompt.prompt_format()).episodes
+    stream = make_stream(config, config.prompt.prompt_format())
+    if not any(playable(shape.sources or stream.sources) for shape in stream.shapes):
+        raise ValueError("stream: has nothing that a policy could play; name applications in stream.sources")
+    needed = stream.episodes
     last = config.stream.seed + rounds*needed
     if last > first_seed: raise ValueError(f"stream.samples: {rounds} rounds need seeds up to {last}, beyond {first_seed}, where the policy plays")
     return needed

@@ -65,6 +65,10 @@ def training_data(
     else: sessions = generate_synthetic_sessions(**_generator_settings(data, config.prompt.precision), output_dir=folder,
                                                  workers=data.workers or None, progress=progress, resume=True)
     manifest = load_manifest(folder)
+    app, logging = manifest["meta"].get("app"), config.logging
+    if data.path and app not in (None, data.app) and logging.eval_episodes and not logging.eval_path:
+        raise ValueError(f"data.app: {folder} has sessions of {app}, and {data.app} would be played to validate; set data.app={app}, "
+                         "logging.eval_path, or logging.eval_episodes=0")
     episodes = [e for s in sessions for e in s.episodes]
     require_split(known_seeds(episodes), what=f"what is trained on ({folder})")
     return episodes, dict(manifest["meta"], sessions=len(sessions), steps=sum(len(e.steps) for e in episodes),

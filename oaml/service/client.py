@@ -77,7 +77,7 @@ def ask(self: TaskClient,
         try: answer, why = self.http.request(method, route, content=content, params=params, headers=headers), None
         except httpx.TransportError as e: answer, why = None, f"no answer from {self.http.base_url} ({type(e).__name__}: {e})"
         now = time.monotonic()
-        if answer is None: lost = lost or now
+        lost = (lost or now) if answer is None else None
         if answer is None and (now - lost > self.retry_s or method == "POST" and not number): raise TaskServerError(why)
         if answer is not None and (answer.status_code not in (406, 502, 503) or now - began > self.wait_s): return _content(answer)
         time.sleep(pause)
@@ -138,7 +138,7 @@ class SampleClient:
         self.number += 1
         self.turn = TaskTurn.from_reply(content.get("env_out", content))
         self.history = history_after(self.history, self.turn.messages, self.turn.full)
-        if self.turn.reward or self.turn.metrics: self.rewards.append(RewardHistoryItem(self.turn.reward, metrics=self.turn.metrics))
+        if self.turn.reward or self.turn.metrics: self.rewards.append(RewardHistoryItem(self.turn.reward or 0., metrics=self.turn.metrics))
 
     def __enter__(self): return self
     def __exit__(self, *_):

@@ -136,7 +136,8 @@ async def call(self: TaskController,
     "What a worker answers. Raises Refusal with its own words, or that it does not answer."
     headers = ({"Authorization": f"Bearer {self.access.token}"} if self.access.token else {}) | ({"X-Oaml-Number": str(number)} if number else {})
     import httpx
-    content = None if body is None else wire_json(body)
+    try: content = None if body is None else wire_json(body)
+    except (TypeError, ValueError) as e: raise Refusal(400, f"not JSON: {e}") from None
     if content is not None: headers |= {"Content-Type": "application/json"}
     try: answer = await self.http.request("GET" if body is None else "POST", worker.address + route, content=content, headers=headers, timeout=seconds or self.turn_s)
     except (httpx.HTTPError, httpx.InvalidURL, OSError, OverflowError) as e: raise Refusal(502, f"the worker at {worker.address} does not answer ({type(e).__name__}: {e})") from None
@@ -208,7 +209,7 @@ async def sync(self: TaskController,
 # %% ../../nbs/16d_service.controller.ipynb #1bd4ccac
 @patch
 async def watch(self: TaskController) -> None:
-    "For ever: forget_worker dead workers, ask the others."
+    "For ever: forget dead workers, ask the others."
     synced = time.monotonic()
     while True:
         await asyncio.sleep(min(1., self.dead_s/4))
@@ -261,6 +262,7 @@ async def begin(self: TaskController,
             worker.full_until = time.monotonic() + _FULL_S
         except Exception:
             session.ended()
+            self.finished.pop(session.id, None)
             raise
     raise Refusal(406, f"no slot of the task {name} is free; ask again later", Retry_After=1)
 

@@ -166,6 +166,7 @@ async def unmake(self: ObjectController,
     if executor is None: return
     try:
         closing = asyncio.wrap_future(executor.submit(_close_object, environment))
+        closing.add_done_callback(lambda late: late.cancelled() or late.exception())  # also of a process that is killed below
         done, _ = await asyncio.wait({closing}, timeout=CLOSE_S if pid else .01)  # cancels nothing: a busy object is closed later
         if not done: raise TimeoutError(f"is busy for more than {CLOSE_S} s")
         closing.result()

@@ -240,7 +240,7 @@ class TaskOutput:
     index: int|str|None=None                            # of the sample
     status: SampleStatus=SampleStatus.RUNNING           # how it stands
     result: Any=None                                    # what the task said at its end
-    history: list[dict|RewardHistoryItem]|None=field(default_factory=list) # messages and rewards
+    history: list[Annotated[RewardHistoryItem|dict, Field(union_mode="left_to_right")]]|None=field(default_factory=list) # messages and rewards
     history_ptr: int=0                                  # the first item that is new
 
 # %% ../../nbs/16a_service.records.ipynb #5fd332f0

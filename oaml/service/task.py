@@ -325,8 +325,13 @@ async def _play_orders(task: Task, order: Callable, say: Callable):
         turn, playing = session.next_turn(), asyncio.ensure_future(play_sample(task, session, wanted["index"], wanted["custom"]))
         while not (given := await turn).finish:
             say(given.reply())
-            if (messages := (await order()).get("messages")) is not None: turn = session.answer(messages)
-            else: turn = session.next_turn(); session.cancel()
+            messages = (await order()).get("messages")
+            while messages is not None and not session.waits and not playing.done(): await asyncio.sleep(.05)
+            if messages is not None and session.waits: turn = session.answer(messages)
+            else:
+                turn = session.next_turn()
+                if playing.done(): session.finish(SampleStatus.TASK_ERROR, None, "the task ended while its agent was thinking")
+                else: session.cancel()
         await playing
         say(given.reply())
 

@@ -194,7 +194,7 @@ class Inspector {
     this.read();
     const at = Math.min(model.get("at") || 0, this.rows.length - 1), linked = this.can_link() && /step=(\d+)/.exec(location.hash);
     const given = model.get("first_screen");  // so that the first frame waits for no answer
-    if (given?.byteLength) { this.screens.asked.set(this.rows[at].screen, performance.now()); this.screens.receive(this.rows[at].screen, given, ""); }
+    if (given?.byteLength && this.rows[at].screen === model.get("first_number")) { this.screens.asked.set(this.rows[at].screen, performance.now()); this.screens.receive(this.rows[at].screen, given, ""); }
     this.show(linked ? Math.min(+linked[1], this.rows.length - 1) : at, { first: true });
   }
 
@@ -219,7 +219,7 @@ class Inspector {
     const on = (name, f) => { this.model.on(name, f); this.stops.push(() => this.model.off(name, f)); };
     on("msg:custom", (message, buffers) => this.hear(message, buffers || []));
     on("change:at", () => { const at = this.model.get("at"); if (at !== this.at) this.show(at); });
-    on("change:rows", () => { const at = this.at; this.read(); this.details.clear(); this.show(Math.min(at, this.rows.length - 1)); });
+    on("change:rows change:heads", () => { const at = this.at; this.read(); this.details.clear(); this.show(Math.min(at, this.rows.length - 1)); });
     on("change:tags", () => { this.fillFilters(); this.showTags(); this.buildStrip(); });
     const dark = matchMedia("(prefers-color-scheme: dark)"), look = () => this.look(dark.matches);
     dark.addEventListener("change", look);
@@ -369,7 +369,7 @@ class Inspector {
     if (this.can_link() && this.drawn >= 0 && (this.at || location.hash)) history.replaceState(null, "", `#step=${this.at}`);
     const row = this.rows[this.at], head = this.heads[row.track];
     this.stage.node.setAttribute("aria-label", `Screen of step ${row.n + 1}: ${row.text}`);
-    this.say.textContent = `Step ${row.n + 1} of ${head.n}: ${row.text}${row.right === false ? ", wrong" : row.right ? ", right" : ""}`;
+    this.say.textContent = `Step ${row.n + 1} of ${head.n + this.rows[head.first].n}: ${row.text}${row.right === false ? ", wrong" : row.right ? ", right" : ""}`;
     this.showDetail();
     if (!this.details.has(this.at)) this.askDetail(this.at);
     for (let k = -1; k <= 1; k++) if (this.rows[this.at + k]?.screen != null) this.askThumb(this.rows[this.at + k].screen);
@@ -749,6 +749,7 @@ class Editor {
     on("pointerdown", (e) => { this.from = view.stage.place(e); view.stage.frame.setPointerCapture(e.pointerId); e.preventDefault(); });
     on("pointermove", (e) => { if (this.from) this.drag(view.stage.place(e)); });
     on("pointerup", (e) => { if (this.from) this.drop(view.stage.place(e)); this.from = null; });
+    this.was = { thought: this.thought.value, box: this.box.value };  // what nobody changes is left as it is
     this.show();
     this.action.focus();
   }
@@ -771,8 +772,8 @@ class Editor {
     this.action.value = `${verb}(x=${x.toFixed(3)}, y=${y.toFixed(3)})`;
   }
   send() {
-    const box = this.numbers();
-    this.view.model.send({ ask: "edit", row: this.row, action: this.action.value, thought: this.thought.value, box: box && box.map((v) => Number.isFinite(v) ? v : "no number") });
+    const box = this.box.value === this.was.box ? null : this.numbers(), thought = this.thought.value === this.was.thought ? null : this.thought.value;
+    this.view.model.send({ ask: "edit", row: this.row, action: this.action.value, thought, box: box && box.map((v) => Number.isFinite(v) ? v : "no number") });
   }
   hear({ edited, errors, notice }) {
     if (edited !== this.row) return;
@@ -810,7 +811,7 @@ class Live {
     this.did = h("ol", { class: "did" });
     this.note = h("p", { class: "quiet", role: "status", text: "Starting…" });
     view.panel.replaceChildren(h("b", { text: "Playing" }), this.goal, h("div", { class: "livebar" },
-      h("button", { type: "button", class: "plain", onclick: () => this.ask({ do: "undo" }), text: "Undo" }), act("Wait", { type: "wait" }), act("Tab key", { type: "key_press", key: "Tab" }),
+      h("button", { type: "button", class: "plain", onclick: () => this.push({ type: "undo" }), text: "Undo" }), act("Wait", { type: "wait" }), act("Tab key", { type: "key_press", key: "Tab" }),
       act("Done", { type: "done" }), this.answer, h("button", { type: "button", class: "plain main", text: "Stop and keep", onclick: () => this.stop() })), this.note, this.did);
     view.root.classList.add("living");
     view.playButton.setAttribute("aria-pressed", "true");
@@ -864,7 +865,11 @@ class Live {
     else this.queue.push(action);
     this.next();
   }
-  next() { if (!this.busy && this.queue.length) this.ask({ do: "act", action: this.queue.shift() }); }
+  next() {
+    if (this.busy || !this.queue.length) return;
+    const action = this.queue.shift();
+    this.ask(action.type === "undo" ? { do: "undo" } : { do: "act", action });
+  }
   ask(what) {
     this.busy = true;
     this.sent = performance.now();
@@ -887,8 +892,12 @@ class Live {
     }
     this.busy = false;
     this.next();
+    if (this.stopping) this.stop();
   }
-  stop() { this.view.model.send({ ask: "stop", n: ++this.n }); }
+  stop() {  // after what is still to be done
+    this.stopping = this.busy || this.queue.length > 0;
+    if (!this.stopping) this.view.model.send({ ask: "stop", n: ++this.n });
+  }
   close({ row, notice } = {}) {
     this.offs.forEach((f) => f());
     this.view.live = null;

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from io import BytesIO
+from itertools import count
 from pathlib import Path
 from typing import Protocol
 
@@ -67,7 +68,8 @@ class Inspector(anywidget.AnyWidget):
     at = traitlets.Int(0).tag(sync=True)            # the row that is shown; set it to go there
     tags = traitlets.Dict().tag(sync=True)          # "run/episode#step": tags that somebody gave
     can = traitlets.Dict().tag(sync=True)           # whether steps can be corrected, and an application played
-    first_screen = traitlets.Bytes().tag(sync=True) # of row `at`, as a file
+    first_screen = traitlets.Bytes().tag(sync=True) # of the row that was shown first, as a file
+    first_number = traitlets.Int(-1).tag(sync=True) # which screen that is; -1: none
     first_drawn = traitlets.Float(0).tag(sync=True) # when the first frame stood in the browser, ms since 1970
 
     def __init__(self,
@@ -83,7 +85,8 @@ class Inspector(anywidget.AnyWidget):
         if not 0 <= at < len(self.table): raise ValueError(f"at: {at} is outside 0 to {len(self.table) - 1}")
         number = self.table.rows[at]["screen"]
         super().__init__(rows=self.table.rows, heads=self.table.heads, title=title or self.table.title or self.table.summary(),
-                         at=at, can=dict(edit=True, play=play is not None, save=save is not None), first_screen=(self.table.screen(number) if number is not None else None) or b"")
+                         at=at, can=dict(edit=True, play=play is not None, save=save is not None), first_number=-1 if number is None else number,
+                         first_screen=(self.table.screen(number) if number is not None else None) or b"")
         self.on_msg(lambda *received: self._hear(*received))
 
     def __repr__(self) -> str: return f"Inspector({self.table!r}, at step {self.at})"
@@ -132,7 +135,9 @@ def correct(self: Inspector,
     action = action or step.action
     corrected = replace(step, action=action, thought=step.thought if thought is None else thought or None,
                         acceptable=[_right_act(step, action, box)] if acts else step.acceptable)
-    name = episode.id if episode.id.endswith("-corrected") else "-".join(filter(None, (episode.id, track.run, "corrected")))
+    name = episode.id if (episode.meta or {}).get("corrected") else "-".join(filter(None, (episode.id, track.run, "corrected")))
+    others = {t.episode.id for j, t in enumerate(self.table.tracks) if j != i}  # of another session, perhaps of the same id
+    name = next(n for n in (name + f"-{m}"*(m > 1) for m in count(1)) if n not in others)
     episode = replace(episode, id=name, success=None, steps=[*episode.steps[:k], corrected, *episode.steps[k+1:]],
                       meta=(episode.meta or {}) | dict(corrected=True))
     notes = [*track.notes[:k], replace(track.notes[k], right=True) if acts else track.notes[k], *track.notes[k+1:]]
@@ -151,8 +156,10 @@ def _right_act(step: Step, action: Action, box) -> Target:
 @patch
 def _refresh(self: Inspector) -> None:
     "Show the table anew."
-    self.table.build()
-    self.heads, self.rows = self.table.heads, self.table.rows
+    summed, _ = self.title == self.table.summary(), self.table.build()
+    with self.hold_sync():
+        self.heads, self.rows = self.table.heads, self.table.rows
+        if summed: self.title = self.table.summary()
 
 # %% ../../nbs/01e_viz.inspector.ipynb #c30777a4
 @patch

@@ -148,7 +148,9 @@ _ENDINGS = {"image/png": ".png", "image/jpeg": ".jpg", "image/webp": ".webp", "i
 
 def _save_folder(table: TrackTable, folder: Path) -> tuple[Path, int]:
     "The page as `folder`/index.html, with a file for each screen. Raises FileExistsError for a folder that is something else."
-    if folder.is_dir() and any(folder.iterdir()) and not (folder/"index.html").exists():
+    page = folder/"index.html"
+    ours = page.exists() and 'id="oaml"' in page.read_text(encoding="utf-8", errors="ignore")[:20_000]
+    if folder.is_dir() and any(folder.iterdir()) and not ours:
         raise FileExistsError(f"html: the page is large and would become the folder {folder}, which holds something else; choose another name")
     (folder/"screens").mkdir(parents=True, exist_ok=True)
     for old in (folder/"screens").iterdir():  # of a former page

@@ -163,8 +163,9 @@ def step_detail(
     meta = dict(step.observation.meta or {})
     raw = step.action.raw or {}
     answer = notes.answer if notes.answer is not None else raw.get("text")
+    answer = None if answer is None else str(answer)
     return dict(goal=track.episode.goal, text=_dsl(step.action), thought=step.thought,
-                error=raw.get("reason") if step.action.type == "failed" else None,
+                error=str(raw.get("reason") or "") or None if step.action.type == "failed" else None,
                 targets=[_target_data(t) for t in step.acceptable or ()], known=step.acceptable is not None,
                 messages=notes.messages, answer=answer, tokens=notes.tokens, heat=notes.heat, seconds=notes.seconds,
                 elements=meta.pop("elements", None) or [], meta=meta | dict(t=step.t), summary=track.episode.summary,
@@ -185,7 +186,7 @@ class TrackTable:
     def __init__(self,
         tracks: list[Track],  # in the order in which they are shown
         title: str="",        # over all of them
-        same: Callable[[Action, Action], bool]=same_text, # when two runs' acts are the same
+        same: Callable[[Action, Action], bool]=same_text, # when two runs' actions are the same
     ):
         if not any(t.episode.steps for t in tracks): raise ValueError("tracks: there is no step to show")
         self.tracks, self.title, self.same = [t for t in tracks if t.episode.steps], title, same
@@ -217,7 +218,8 @@ def build(self: TrackTable) -> None:
 @patch
 def _number(self: TrackTable, step: Step, notes: StepNotes) -> int|None:
     "The number of a step's screen; equal for equal files, hashes or bytes."
-    name = notes.screen or (step.observation.meta or {}).get("hash") or step.observation.image_path
+    known = (step.observation.meta or {}).get("hash")
+    name = notes.screen or (known if isinstance(known, str) else None) or step.observation.image_path
     if not name: return None
     if name not in self._numbers:
         self._numbers[name] = len(self.screens)
@@ -264,7 +266,7 @@ def thumb(self: TrackTable,
             image = image.convert("RGB")
             image.thumbnail(THUMB_PX, Image.Resampling.BILINEAR, reducing_gap=1.5)
             return _encoded(image, "JPEG", quality=70)
-    except (OSError, Image.DecompressionBombError): return None
+    except (OSError, SyntaxError, Image.DecompressionBombError): return None  # Pillow's error of a damaged PNG is a SyntaxError
 
 @patch
 def detail(self: TrackTable,

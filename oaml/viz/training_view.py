@@ -39,6 +39,7 @@ def add_rows(
             steps, values = curves.setdefault(name, [[], []])
             steps.append(row["step"])
             values.append(value if math.isfinite(value) else None)  # a gap
+    for name in [name for name, (steps, _) in curves.items() if not steps]: del curves[name]
     return curves
 
 # %% ../../nbs/01g_viz.training_view.ipynb #ddc6d8b2
@@ -64,7 +65,7 @@ class TrainingView(anywidget.AnyWidget):
             new, problem = {}, None
             for name, tail in self._tails.items():
                 try: new[name] = tail.rows()
-                except ValueError as e: problem = problem or e  # what the others have is shown before it is raised
+                except (ValueError, OSError) as e: problem = problem or e  # what the others have is shown before it is raised
             if any(new.values()):
                 old = json.loads(json.dumps(self.curves))  # a copy: the browser hears of a change only if it is another object
                 self.curves = old | {name: add_rows(old[name], rows) for name, rows in new.items()}
