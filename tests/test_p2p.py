@@ -186,7 +186,7 @@ def test_each_bad_end_is_a_status_and_a_sentence(tmp_path, change, words):
 
 @pytest.mark.parametrize("code, words", [
     ("def reward_fn(", "was never closed (line 1)"),
-    ("def reward_fn(obs, action, next_obs, info): return float('nan'), {'a': 1.}", "not plain and finite"),
+    ("def reward_fn(obs, action, next_obs, info): return float('nan'), {'a': 1.}", "is not finite"),
     ("def reward_fn(obs, action, next_obs, info): return obs, {'a': 1.}", "plain numbers"),
     ("def reward_fn(obs, action, next_obs, info): return 1., {'a': 2.}", "not the sum of its terms"),
     ("def reward_fn(obs, action, next_obs, info):\n    print('x')\n    return 1., {'a': 1.}", "prints"),
