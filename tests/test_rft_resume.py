@@ -171,4 +171,5 @@ def test_three_updates_by_the_command(tmp_path):
     assert done.exit_code == 0, done.output
     assert "finished at step 3" in done.output and (tmp_path/"run/agent/model.safetensors").exists()
     rows = [r for r in read_metrics(tmp_path/"run") if "loss" in r]
-    assert len(rows) == 3 and all(r["gap"] < 2e-4 for r in rows)  # NumPy draws, PyTorch learns
+    gaps = [r["gap"] for r in rows if r["gap"] is not None]  # None: all answers were drawn by earlier weights
+    assert len(rows) == 3 and gaps and max(gaps) < 2e-4  # NumPy draws, PyTorch learns
