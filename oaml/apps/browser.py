@@ -287,7 +287,7 @@ def _address_bar(s: BrowserState) -> Widget:
     return bar(*(made[k] for k in s.spot))
 
 # %% ../../nbs/03f_apps.browser.ipynb #8ac8cb00
-_LOADING, _FAILED = "Loading", "No connection"  # what the tab says instead of a title
+_LOADING, _FAILED, _MISSING = "Loading", "No connection", "Not found"  # what the tab says instead of a title
 
 def _content(s: BrowserState) -> Widget:
     "What is below the bars."
@@ -300,7 +300,7 @@ def _content(s: BrowserState) -> Widget:
 
 def _page_window(s: BrowserState) -> Widget:
     "The browser with a page, whose title is on the tab."
-    title = _LOADING if s.loading else "Not found" if s.missing else _FAILED if s.failed else s.page.title
+    title = _LOADING if s.loading else _MISSING if s.missing else _FAILED if s.failed else s.page.title
     bars = (_address_bar(s), _tools(s)) if s.address_first else (_tools(s), _address_bar(s))
     return window(s.brand, tabs(tab("", title, True)), *bars, *_notice(s), _content(s))
 
@@ -518,7 +518,7 @@ def _read(r: ScreenReader) -> list[Intent]:
 
 def _owner(r: ScreenReader) -> list[Intent]:
     "Any page of the site, the pointer on the lock, the answer."
-    if r["address"].value.partition("/")[0] != r.goal["site"] or "go" in r: return _to_site(r, r.goal["site"])
+    if r["address"].value.partition("/")[0] != r.goal["site"] or "go" in r or r.tab == _MISSING: return _to_site(r, r.goal["site"])
     if _owner_tip(r): return r.tell(_owner_tip(r))
     return [HoverOn("lock")] if "lock" in r else _uncover(r)
 

@@ -300,7 +300,7 @@ def _start(self: Calendar, rng: Random, family: str) -> CalendarState:
 # %% ../../nbs/03l_apps.calendar.ipynb #b9fcab24
 def _commit(s: CalendarState, what: str, when: str, data: tuple) -> CalendarState:
     "`data` changed; a booking is open again."
-    if set(data) == set(s.data): return s
+    if set(data) == set(s.data) and len(data) >= len(s.data): return s
     return replace(s, data=data, log=s.log + ((what, _short_date(date.fromisoformat(when)), s.data),), booked=False)
 
 def _choose_day(s: CalendarState, iso: str) -> CalendarState:
@@ -455,6 +455,7 @@ def _plan_popup(self: Calendar, r: ScreenReader) -> list[Intent]:
 def _plan_today(r: ScreenReader) -> list[Intent]:
     "To the page of today or tomorrow; none if it is this one."
     shown = _head(r)[0].lower()
+    if "back" in r and not shown: return [PressKey("Home")]  # the day's list is scrolled
     if shown == r.goal["when"]: return []
     return [ClickOn("after")] if shown == "today" else [ClickOn("before" if shown == "tomorrow" else "today")]
 

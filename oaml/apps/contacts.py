@@ -15,7 +15,7 @@ from .app import ClickOn, Finish, Goal, Intent, PressKey, ScrollIn, TypeText
 from .kit import (BACK_TOOL, HELP_TOOL, HOLDS_SHARE, ScreenReader, TaskApp, change_bars, count_words, fill, message_box,
                            question_box, shuffled, undo_all_tool, word_goal)
 from .words import pick_words
-from ..ui.layout import Element
+from ..ui.layout import ELLIPSIS, Element
 from ..ui.widgets import (Widget, bar, button, field, item, listing, over, row, scroll, spinner, switch, tab, tabs,
                              text, textbox, tool, window)
 
@@ -243,8 +243,9 @@ def _ways(r: ScreenReader, rows: list[Element], name: str) -> list[Intent]:
 def _find(r: ScreenReader, names: list[str]) -> list[Intent]:
     "Open the row of one of `names`, or go where the first of them should be."
     rows, box = r.of("listitem"), r.by_id.get("search")
-    there = {w for n in names for w in (n, _shown_name(n, True))}
-    found = [ClickOn(e.id) for e in rows if e.name in there]
+    there = [w for n in names for w in (n, _shown_name(n, True))]
+    found = [ClickOn(e.id) for e in rows if e.name in there or e.name.endswith(ELLIPSIS)
+             and any(w.startswith(e.name[:-1]) for w in there)]  # a phone cuts long ones
     if found: return found
     if box and box.value and box.value != names[0]: return fill(box, names[0])
     ways = _ways(r, rows, names[0])
@@ -257,6 +258,7 @@ def _who_lives(r: ScreenReader, city: str) -> list[Intent]:
     box = r.by_id.get("search")
     if box and fill(box, city): return fill(box, city)
     here = [e for e in r.of("listitem") if e.value == city or box]
+    if here and here[0].name.endswith(ELLIPSIS): return [ClickOn(here[0].id)]
     return r.tell(here[0].name) if here else r.look_further("people")
 
 # %% ../../nbs/03j_apps.contacts.ipynb #4fc7d73b
@@ -271,8 +273,12 @@ def _on_page(r: ScreenReader, names: list[str]) -> list[Intent]:
     "The next action on a person's page."
     family = r.goal.family
     def press(id): return r.press(id) or r.look_further("card")
+    city = r.find("City", "listitem")
+    if family == "lives" and city and city.value == r.goal["value"]: return r.tell(r["whose"].name)
     if r["whose"].name not in names: return r.close("back")
-    if family in ("delete", "restore"): return press("trash" if family == "delete" else "restore")
+    if family in ("delete", "restore"):
+        wanted, done = ("trash", "restore") if family == "delete" else ("restore", "trash")
+        return [Finish()] if done in r else press(wanted)
     if family in ("star", "both"):
         on = "star" in r and (r["star"].checked or r["star"].name == "Unstar")
         return [Finish()] if on else press("star")

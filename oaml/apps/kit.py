@@ -355,7 +355,7 @@ def solved(self: TaskApp,
     "Whether what counts is as wanted, and nothing else changed, is left open or unanswered."
     if any(getattr(state, k) for k in self.left_open) or self._counts(state) != self._wanted(start): return False
     right = self._right_answers(start)
-    return not right or getattr(state, self.answer_field) in right
+    return not right or " ".join(getattr(state, self.answer_field).split()) in right  # as the screen shows it
 
 @patch
 def _counts(self: TaskApp, state: Any) -> Any: return getattr(state, self.counted)

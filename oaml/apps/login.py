@@ -175,6 +175,7 @@ Login.steps = "page",
 def _plan_page(self: Login, r: ScreenReader) -> list[Intent]:
     if r.goal.family == "forgot": return _ask_for_password(r)
     if r.goal.family == "name_only" and "login" in r: return _name_only(r)
+    if "signout" in r and r.goal.family == "name_only": return [ClickOn("signout")]
     if "signout" in r:
         right = r["who"].name == f"Signed in as {r.goal['username']}" and r["kept"].name == _STAYS[r.goal["remember"]]
         return [Finish()] if right else [ClickOn("signout")]

@@ -210,11 +210,11 @@ def _want(r: ScreenReader, id: str) -> str|None:
     return free[r.goal["pick"]] if free else _wanted_value(r.goal, id)
 
 def _mend(e: Element, want: str|None) -> list[Intent]:
-    "The next action that makes the field `e` hold `want`; empty if it does or cannot be told."
+    "The next action that makes the field `e` hold `want`; empty if it does."
     if want is None: return []
     if e.role == "checkbox": return [ClickOn(e.id)]*(e.checked != (want == _YES))
     if e.role == "combobox": return [ClickOn(e.id)]*(e.value != want)
-    if e.value.strip() == want or e.value and set(e.value) == {DOT}: return []
+    if e.value.strip() == want: return []
     next_act = fill(e, want)
     return next_act + [ClickOn(e.id, "double")]*(next_act == [PressKey("ctrl+a")])
 
@@ -222,7 +222,9 @@ def _mend(e: Element, want: str|None) -> list[Intent]:
 def _mend_form(r: ScreenReader) -> list[Intent]:
     "What to do on the part of the form in sight, from the top; empty if all is right there."
     boxes = [e for e in r.elements if e.id and e.role in FOCUSABLE]
-    acts = {e.id: _mend(e, _want(r, e.id)) for e in boxes if e.role in ("textbox", "combobox", "checkbox")}
+    hidden = "show" not in r or not r["show"].checked
+    acts = {e.id: [] if e.id == "pw" and hidden and set(e.value) == {DOT} else _mend(e, _want(r, e.id))
+            for e in boxes if e.role in ("textbox", "combobox", "checkbox")}
     if acts.get("show") and "pw" in r and r["pw"].value: acts["pw"] = []  # dots: first see what they are
     now = next((acts[e.id] for e in boxes if e.focused and e.role == "textbox" and acts[e.id]), None)
     if now: return now

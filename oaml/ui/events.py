@@ -267,6 +267,7 @@ def _drag_end(ui, placed, was: str|None, id: str|None, origin, theme) -> tuple[U
     "Dropped on something that takes it, or a thumb that scrolls a phone's screen."
     w = find(placed, was).widget if was in {p.widget.id for p in placed.walk()} else None
     if w and w.drag and id and id != was and find(placed, id).widget.drop: return ui, (Moved(was, id),)
+    if w and w.role == "gridcell": ui = replace(ui, focus=None, caret=0, anchor=0)  # no click, so no cell is chosen
     if theme.form == "phone" and origin and not (w and w.drag):
         return scroll_by(ui, _region_at(placed, *origin), round(origin[1] - ui.at[1])), ()
     return ui, ()

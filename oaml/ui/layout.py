@@ -455,7 +455,8 @@ def _place_form(self:_Layout, w, size):
 @patch
 def _place_application(self:_Layout, w, size):
     "A title bar, and the children in what is left of the frame, closer together if they must be."
-    x0, y0, x1, y1 = (round(f*s) for f, s in zip(w.frame or self.theme.frame, (*size, *size)))
+    frame = w.frame if w.frame and self.theme.form != "phone" else self.theme.frame  # a phone has one window, over all
+    x0, y0, x1, y1 = (round(f*s) for f, s in zip(frame, (*size, *size)))
     head = Widget("heading", name=w.name)
     hw, tall = _natural_size(head, replace(self.theme, heading=self.theme.size), 0)[0], self.theme.row + 1
     hx = x0 + ITEM_PAD if self.theme.title == "left" else (x0 + x1 - hw)//2
@@ -522,7 +523,10 @@ def _notes(theme: Theme, ui: UiState, screen: Placed, size: tuple[int, int]) -> 
         above = p.box[1] - _line_height(theme) - 4  # over the title bar, if it is for a tool: that hides least
         at = above if above >= 0 else p.box[3] + 3
         yield _note(Widget("tooltip", name=p.widget.tip), p.box[0], at, theme, size)
-    if ui.said: yield _note(Widget("status", name=f"Answer: {' '.join(ui.said.split())}"), size[0], 0, theme, size)  # on the title bar
+    if not ui.said: return
+    card, tall = screen.children[-1], _line_height(theme) + 2
+    low = card.widget.role == "form" and card.box[1] < tall <= size[1] - card.box[3]  # else it hides what a card says first
+    yield _note(Widget("status", name=f"Answer: {' '.join(ui.said.split())}"), size[0], size[1] if low else 0, theme, size)
 
 # %% ../../nbs/02c_ui.layout.ipynb #645dd52f
 SYSTEM_BAR = 20  # pixels of a phone's bar with Back and Home
