@@ -702,4 +702,4 @@ def test_environments_of_other_modules_in_spawned_processes():
 
 
 def test_extras_that_json_does_not_have_are_null():
-    assert openenv._finite(dict(a=[float("nan"), 1.], b=(float("inf"),))) == dict(a=[None, 1.], b=[None])
+    assert openenv.finite_values(dict(a=[float("nan"), 1.], b=(float("inf"),))) == dict(a=[None, 1.], b=[None])

@@ -195,7 +195,7 @@ def test_half_an_emoji_goes_through_and_nan_does_not(served, relayed):
             with client.start("plain") as sample: assert [sample.interact("cut off \ud83d").status.value for _ in range(2)] == ["running"]*2
             with pytest.raises(TaskServerError, match="JSON"): client.start(-1, dict(x=float("nan")))
         answer = httpx.post(f"{url}/api/start_sample", content='{"name": "scripted", "index": "plain", "x": NaN}')
-        assert (answer.status_code, answer.json()["detail"]) == (400, "not JSON: NaN is no number of JSON's")
+        assert (answer.status_code, answer.json()["detail"]) == (400, "not JSON: NaN is no number in JSON")
 
 
 def test_idle_connections_lock_nobody_out():

@@ -37,7 +37,7 @@ from urllib.parse import urlsplit
 
 from fastcore.basics import patch
 
-from .wire import need_serve, wire_json
+from .wire import need_serve, refuse_constant, wire_json
 from ..schemas.sessions import SchemaError
 
 # %% ../../nbs/04q_devices.daemon.ipynb #aa040002
@@ -126,13 +126,11 @@ async def read_body(
     return bytes(data)
 
 # %% ../../nbs/04q_devices.daemon.ipynb #aa040010
-def _no_number(text: str): raise ValueError(f"{text} is no number of JSON's")
-
 def parse_object(
     text: str|bytes|None, # of a message
 ) -> dict:
     "The JSON object that a client sent. Raises Refusal: 400 for what is no JSON, 422 for what is no object."
-    try: value = json.loads(text or "", parse_constant=_no_number)
+    try: value = json.loads(text or "", parse_constant=refuse_constant)
     except (ValueError, RecursionError) as e: raise Refusal(400, f"not JSON: {e}") from None
     if isinstance(value, dict): return value
     raise Refusal(422, 'a message is an object such as {"type": "state"}')

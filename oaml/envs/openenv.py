@@ -11,7 +11,6 @@ __all__ = ['OpenTaskEnv', 'SPEAK_S', 'OPENENV_MAX_BYTES', 'Observed', 'EpisodeSt
 import asyncio
 import base64
 import json
-import math
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -25,6 +24,7 @@ from ..devices.daemon import (Access, DaemonServer, Lease, LeaseTable, Refusal, 
 from ..devices.episode import EpisodeDriver, Transition
 from ..schemas.sessions import Action, from_dict, json_schema
 from ..tasks.task_env import TaskEnv, TaskStep
+from ..viz.page import finite_values
 
 # %% ../../nbs/06e_envs.openenv.ipynb #d16c05a9
 OpenTaskEnv = TaskEnv|EpisodeDriver  # what can be served
@@ -73,12 +73,6 @@ def openenv_schemas() -> dict:
                 state=EpisodeState.model_json_schema())
 
 # %% ../../nbs/06e_envs.openenv.ipynb #ac060002
-def _finite(value: Any) -> Any:
-    "The value with null for numbers that JSON does not have."
-    if isinstance(value, dict): return {k: _finite(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)): return list(map(_finite, value))
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
 def openenv_result(
     env: OpenTaskEnv,          # of the episode
     step: TaskStep|Transition, # of it
@@ -88,7 +82,7 @@ def openenv_result(
     observed = Observed(screen=base64.b64encode(f._repr_png_()).decode(), width=f.size[0], height=f.size[1],
                         orientation=f.orientation, goal=_goal_text(env), instructions=list(task.instructions))
     more = dict(truncated=step.truncated, seconds=step.seconds, new_instructions=list(task.new_instructions), fired=list(task.fired),
-                extras=_finite(task.extras))
+                extras=finite_values(task.extras))
     return dict(observation=observed.model_dump(), reward=step.reward, done=step.over, metadata=more)
 
 # %% ../../nbs/06e_envs.openenv.ipynb #51a8da13

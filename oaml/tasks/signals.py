@@ -31,6 +31,7 @@ from fastcore.basics import patch
 from ..devices.device import Frame
 from .expressions import TaskPattern, compile_transformation
 from ..devices.hierarchy import SIDES, node_property, select
+from ..devices.wire import refuse_constant
 from .definition import (EventNode, EventSource, IconClassEvent, IconMatchEvent, LogEvent, Property,
                              ResponseEvent, Task, TextEvent, ViewHierarchyEvent)
 from .vision import IconModel, NoIconModel, NoTextModel, TextModel, read_picture
@@ -357,13 +358,10 @@ def _as_extras(value: Any, path: str) -> dict[str, list]:
         raise ValueError(f"{path}: {value!r} is no dict of names, such as transformation: \"y = {{'clicks': [x[0]]}}\"")
     return {k: list(v) if isinstance(v, list|tuple) else [v] for k, v in value.items()}
 
-def _no_number(word: str):
-    raise ValueError(f"{word} is no number in JSON")
-
 def _as_json_extras(value: Any, path: str) -> dict[str, list]:
     "Extras as JSON text; none, and a warning, if it is no object: it is the application that writes it (Mobile-Env)."
     if not isinstance(value, str): return _as_extras(value, path)
-    try: extras, why = json.loads(value, parse_constant=_no_number), "JSON, but no object"
+    try: extras, why = json.loads(value, parse_constant=refuse_constant), "JSON, but no object"
     except (ValueError, RecursionError) as e: extras, why = None, f"no JSON: {e}"
     if isinstance(extras, dict): return _as_extras(extras, path)
     warnings.warn(f"{path}: {reprlib.repr(value)} is {why}; it tells nothing", stacklevel=2)
