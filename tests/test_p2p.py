@@ -447,7 +447,7 @@ def test_a_seed_whose_process_dies_is_missing_and_nothing_passes(tmp_path):
 
 
 def test_seeds_of_a_session_are_different_whole_numbers():
-    for seeds in ([1, 2, 1], [1, -3], [1, 2**40]):
+    for seeds in ([1, 2, 1], [0, 0], [1, -3], [1, 2**40]):
         with pytest.raises(ValueError, match="seeds"): StartSessionRequest(prompt="go", seeds=seeds)
     with pytest.raises(ValueError, match="total_timesteps"): StartSessionRequest(prompt="go", total_timesteps=10**12)
 

@@ -507,12 +507,12 @@ def _check(self:Stream, held_out: bool):
 def _check_recorded(folder: str, fmt: PromptFormat, sizes: Iterable[tuple[int, int]]):
     "Raise ValueError for a step that nothing can be learnt from: now, and not when it is drawn."
     for episode in _episodes(folder):
-        first = episode.steps[0].observation.image().size  # of the others the samples look
-        if other := [s for s in sizes if tuple(s) != first]:
-            raise ValueError(f"{folder}: {episode.id}: its screens have {first[0]}x{first[1]} pixels, and a kind shows them as {other[0][0]}x{other[0][1]}")
         for k in range(len(episode.steps)):
             try: check_step(episode, k, replace(fmt, thought=False))  # its thought is made
             except ValueError as e: raise ValueError(f"{folder}: {e}") from None
+        first = episode.steps[0].observation.image().size  # the others are looked at when they are drawn
+        if other := [s for s in sizes if tuple(s) != first]:
+            raise ValueError(f"{folder}: {episode.id}: its screens have {first[0]}x{first[1]} pixels, and a kind shows them as {other[0][0]}x{other[0][1]}")
 
 @patch
 def _check_samples(self:Stream):

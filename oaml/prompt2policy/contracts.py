@@ -123,7 +123,7 @@ class LoopConfig(StrictRecord):
     @field_validator("seeds")
     @classmethod
     def _each_once(cls, seeds: list[int]) -> list[int]:
-        if twice := next((s for s in seeds if seeds.count(s) > 1), None): raise ValueError(f"{twice} is there twice; each seed is one training")
+        if twice := [s for s in seeds if seeds.count(s) > 1]: raise ValueError(f"{twice[0]} is there twice; each seed is one training")
         return seeds
 
 class StartSessionRequest(LoopConfig):
