@@ -1,7 +1,9 @@
-"""What a task server costs, and what it leaves behind: `python bench/service.py speed|many|screens|leaks [--agentrl PYTHON]`.
+"""What a task server costs, and what it leaves behind: `python bench/service.py speed|many|screens|leaks|relay|lend`.
 
 `speed`: 200 sessions, an interact a second each, for some seconds: latency, and the server's CPU time an interact; with
-the Python of an environment that has `agentrl-worker`, that one beside it in the same run. `many`: 1,000 sessions at
+the Python of an environment that has `agentrl-worker` (--agentrl), that one beside it in the same run. `relay`: the CPU time
+of a controller for each interact, by sessions at once that never rest. `lend`: how long a session waits for an environment that is
+used again, with Redis, when so many are in use. Both with another checkout's folder (--beside) measure that one in turn. `many`: 1,000 sessions at
 once, their memory, and connections that are idle for a minute. `screens`: steps a second with the login application's
 screens, and the bare device's. `leaks`: sessions with every accident at random, and what is left afterwards
 (`bench/soak_service.py`: many more, with environments and killed workers). Linux (reads /proc)."""
@@ -156,7 +158,7 @@ async def conversation(port, id, seconds, period, latencies):
     "A session that interacts once a period."
     connection = await Connection().open(port)
     await asyncio.sleep(random.random()*period)
-    status, _ = await connection.post("start_sample", dict(index=id % 100, session_id=id))
+    status, _ = await connection.post("start_sample", dict(name="echo", index=id % 100, session_id=id))
     assert status == 200, status
     until = time.perf_counter() + seconds
     while (began := time.perf_counter()) < until:
@@ -168,12 +170,12 @@ async def conversation(port, id, seconds, period, latencies):
     connection.close()
 
 
-async def drive(port, pid, sessions, seconds):
+async def drive(port, pid, sessions, seconds, period=1):
     "Latencies, and the server's CPU time an interact."
     warm = []
     await asyncio.gather(*(conversation(port, 10_000 + n, 1, 1, warm) for n in range(20)))
     latencies, before = [], process_cost(pid)[0]
-    await asyncio.gather(*(conversation(port, n, seconds, 1, latencies) for n in range(sessions)))
+    await asyncio.gather(*(conversation(port, n, seconds, period, latencies) for n in range(sessions)))
     cpu, latencies = process_cost(pid)[0] - before, sorted(latencies)
     return dict(interacts=len(latencies), p50_ms=round(1e3*latencies[len(latencies)//2], 2), p99_ms=round(1e3*latencies[int(.99*len(latencies))], 2),
                 cpu_ms=round(1e3*cpu/(len(latencies) + 2*sessions), 3))
@@ -185,6 +187,34 @@ def speed(sessions=200, seconds=20, agentrl=None):
     if agentrl:
         with theirs(agentrl) as (port, pid): found["agentrl-worker"] = asyncio.run(drive(port, pid, sessions, seconds))
     return found
+
+
+@contextmanager
+def checkout(root):
+    "Processes to come have the package and this module of a folder."
+    before = dict(os.environ)
+    os.environ |= dict(PYTHONPATH=os.pathsep.join([str(root), str(Path(root)/"bench"), *before.get("PYTHONPATH", "").split(os.pathsep)]), PYTHONSAFEPATH="1")
+    try: yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def in_turn(measure, amounts, beside):
+    "What `measure` gives for each amount: here, and in another checkout in the same minute."
+    roots = dict(here=HERE.parent) | (dict(beside=beside) if beside else {})
+    return {n: {name: measure(root, n) for name, root in roots.items()} for n in amounts}
+
+
+def relay(seconds=5, beside=None):
+    "Sessions that never rest, behind a controller: its CPU time for an interact."
+    def measure(root, sessions):
+        with checkout(root), serve_in_process(served_controller, {}) as (url, process):
+            with checkout(HERE.parent), ours("EchoTask", parameters=dict(concurrency=2000), controller=f"{url}/api"):
+                port = int(url.rpartition(":")[2])
+                settled(lambda: "echo" in get(port, "list_workers"), True)
+                return asyncio.run(drive(port, process.pid, sessions, seconds, 0))
+    return in_turn(measure, (2, 10, 50, 150), beside)
 
 
 async def keep(port, pid, sessions, idle):
@@ -351,14 +381,16 @@ def served_controller(**given): return controller_server(TaskController(**given)
 
 if __name__ == "__main__":
     asked = argparse.ArgumentParser(description=__doc__)
-    asked.add_argument("part", choices=["speed", "many", "screens", "leaks"])
+    asked.add_argument("part", choices=["speed", "many", "screens", "leaks", "relay", "lend"])
     asked.add_argument("--sessions", type=int)
     asked.add_argument("--seconds", type=int, default=20)
     asked.add_argument("--isolation", default="none")
     asked.add_argument("--agentrl", help="Python of an environment that has agentrl-worker")
+    asked.add_argument("--beside", help="folder of another checkout")
     a = asked.parse_args()
     more = dict(sessions=a.sessions) if a.sessions else {}
     import service  # by its name, so that processes find what is in it
     found = dict(speed=lambda: service.speed(seconds=a.seconds, agentrl=a.agentrl, **more), many=lambda: service.many(**more), screens=service.screens,
-                 leaks=lambda: service.leaks(isolation=a.isolation, **more))[a.part]()
+                 leaks=lambda: service.leaks(isolation=a.isolation, **more),
+                 relay=lambda: service.relay(a.seconds, a.beside), lend=lambda: service.lend(a.beside))[a.part]()
     print(json.dumps(found, indent=1))

@@ -17,10 +17,10 @@ import pytest
 httpx = pytest.importorskip("httpx", reason='httpx: not installed; pip install "oaml[serve]"')
 pytest.importorskip("uvicorn", reason='uvicorn: not installed; pip install "oaml[serve]"')
 
-from oaml.devices.daemon import Access, serve_in_thread  # noqa: E402
+from oaml.devices.daemon import Access, Refusal, serve_in_thread  # noqa: E402
 from oaml.service.client import SampleLost, TaskClient, TaskServerError  # noqa: E402
 from oaml.service.config import load_task_config  # noqa: E402
-from oaml.service.controller import serve_controller  # noqa: E402
+from oaml.service.controller import ServedWorker, TaskController, _connected, serve_controller  # noqa: E402
 from oaml.service.records import RewardHistoryItem, TaskSampleExecutionResult  # noqa: E402
 from oaml.service.task import Session, Task  # noqa: E402
 from oaml.service.worker import TaskDeadlines, TaskWorker, open_server, serve_task, served_task, task_server  # noqa: E402
@@ -488,6 +488,75 @@ def test_a_client_that_reads_the_header_and_the_flat_reply(served):
         while not turns[-1]["finish"]:
             turns.append(http.post("interact", json=dict(messages=says("x")), headers=dict(session_id=answer.headers["session_id"])).json())
         assert [t["reward"] for t in turns] == [.75, .75, .75, 0] and turns[0]["metrics"] == dict(a=1, score=.9)
+
+
+class Stub:
+    "A worker that answers each request with the same bytes, or closes without a word; in this loop."
+    def __init__(self, answer): self.answer, self.asked = answer, []
+    async def __aenter__(self):
+        async def serve(read, write):
+            while head := await read.readuntil(b"\r\n\r\n"):
+                self.asked.append(head)
+                if size := [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]: await read.readexactly(int(size[0][15:]))
+                if not self.answer: return write.close()
+                if self.answer == "never": await asyncio.Event().wait()
+                write.write(self.answer)
+        async def ended(read, write):
+            try: await serve(read, write)
+            except (asyncio.IncompleteReadError, ConnectionError): write.close()
+        self.server = await asyncio.start_server(ended, "127.0.0.1", 0)
+        return ServedWorker(0, f"http://127.0.0.1:{self.server.sockets[0].getsockname()[1]}", 1000)
+    async def __aexit__(self, *_): self.server.close()
+
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nSet-Cookie: a=b\r\n\r\n{}"
+
+
+@pytest.mark.parametrize("answer, status, why", [
+    (OK, 200, {}), (OK.replace(b"{}", b"[1"), 200, "[1"), (OK.replace(b"200 OK", b"418 No"), 418, "{}"),
+    (OK.replace(b"200 OK", b"302 Found\r\nLocation: http://127.0.0.1:1/"), 302, "{}"),  # is not followed
+    (b"HTTP/1.1 406 No\r\nContent-Length: 18\r\n\r\n{\"detail\": \"full\"}", 406, "full"),
+    (b"", 502, "does not answer"), (b"hello\r\n\r\n", 502, "does not answer"), ("never", 502, "does not answer")])
+def test_what_a_worker_answers_is_told_whatever_it_is(answer, status, why, monkeypatch):
+    "Proxies of the environment are not asked for a worker."
+    for name in ("http_proxy", "all_proxy", "ALL_PROXY"): monkeypatch.setenv(name, "socks5://127.0.0.1:1" if "all" in name.lower() else "http://127.0.0.1:1")
+    async def ask():
+        controller = TaskController(access=Access("sesame"), turn_s=.5 if answer == "never" else 60.)
+        async with _connected(controller), (stub := Stub(answer)) as worker:
+            try: return 200, await controller.call(worker, "/interact", dict(messages=["x"*3_000_000]), number=7), stub.asked
+            except Refusal as e: return e.status, str(e), stub.asked
+    got, words, asked = asyncio.run(ask())
+    assert got == status and (words == why if status == 200 else why in words)
+    assert b"Bearer sesame" in asked[0] and b"X-Oaml-Number: 7" in asked[0] and b"Content-Length: 3000017" in asked[0]
+
+
+def test_relaying_costs_the_same_with_many_sessions():
+    "Counted in calls of Python functions, which no other process changes."
+    async def calls_each(sessions, rounds=5):
+        counted = 0
+        def count(frame, event, arg):
+            nonlocal counted
+            counted += event == "call"
+        controller = TaskController()
+        async with _connected(controller), Stub(OK) as worker:
+            async def session(n):
+                for _ in range(n): await controller.call(worker, "/interact", {})
+            await asyncio.gather(*(session(1) for _ in range(sessions)))  # connections are made
+            sys.setprofile(count)
+            try: await asyncio.gather(*(session(rounds) for _ in range(sessions)))
+            finally: sys.setprofile(None)
+        return counted/sessions/rounds
+    few, many = asyncio.run(calls_each(4)), asyncio.run(calls_each(200))
+    assert many < 1.5*few, (few, many)
+
+
+def test_nobodys_proxy_stands_between(monkeypatch):
+    "Client, controller and worker on this machine, where every proxy of the environment is dead or of a kind that needs a package."
+    for name in ("http_proxy", "https_proxy", "all_proxy"):
+        for n in (name, name.upper()): monkeypatch.setenv(n, "socks5h://127.0.0.1:1")
+    with serve_controller() as (controller, url), serve_task(Scripted(), controller=f"{url}/api"), TaskClient("scripted", f"{url}/api") as client:
+        assert waited(lambda: "scripted" in controller.tasks)
+        assert client.run_sample("plain", lambda *_: "x").result == 2
 
 
 # Every accident at random, and nothing left

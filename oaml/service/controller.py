@@ -9,6 +9,7 @@ __all__ = ['ServedWorker', 'ServedTask', 'check_origin', 'RelayedSession', 'Task
 # %% ../../nbs/16d_service.controller.ipynb #de16a925
 import asyncio
 import html
+import json
 import logging
 import secrets
 import time
@@ -28,7 +29,7 @@ from ..devices.daemon import (LOCAL_HOSTS, Access, BareLease, DaemonServer, Dire
 from ..devices.wire import wire_json
 from ..schemas.sessions import nearest
 from .records import SampleStatus, history_after, nearest_index, plain_text
-from .worker import OVERALL_REQUESTS, LastAnswers, http_address, open_server, read_request, session_number
+from .worker import OVERALL_REQUESTS, LastAnswers, ServiceLinks, http_address, open_server, read_request, session_number
 
 # %% ../../nbs/16d_service.controller.ipynb #fd9e9629
 @dataclass
@@ -134,17 +135,14 @@ async def call(self: TaskController,
     number: int|None=None, # of the client's request
 ) -> Any:
     "What a worker answers. Raises Refusal with its own words, or that it does not answer."
-    headers = ({"Authorization": f"Bearer {self.access.token}"} if self.access.token else {}) | ({"X-Oaml-Number": str(number)} if number else {})
-    import httpx
     try: content = None if body is None else wire_json(body)
     except (TypeError, ValueError) as e: raise Refusal(400, f"not JSON: {e}") from None
-    if content is not None: headers |= {"Content-Type": "application/json"}
-    try: answer = await self.http.request("GET" if body is None else "POST", worker.address + route, content=content, headers=headers, timeout=seconds or self.turn_s)
-    except (httpx.HTTPError, httpx.InvalidURL, OSError, OverflowError) as e: raise Refusal(502, f"the worker at {worker.address} does not answer ({type(e).__name__}: {e})") from None
-    try: reply = answer.json()
-    except ValueError: reply = answer.text[:500]
-    if answer.status_code == 200: return reply
-    raise Refusal(answer.status_code, str(reply.get("detail", reply.get("error", reply)) if isinstance(reply, dict) else reply))
+    try: status, data = await self.http.ask(worker.address + route, content, {"X-Oaml-Number": str(number)} if number else {}, seconds)
+    except ConnectionError as e: raise Refusal(502, f"the worker at {worker.address} does not answer ({e})") from None
+    try: reply = json.loads(data)
+    except (ValueError, RecursionError): reply = data.decode(errors="replace")[:500]
+    if status == 200: return reply
+    raise Refusal(status, str(reply.get("detail", reply.get("error", reply)) if isinstance(reply, dict) else reply))
 
 # %% ../../nbs/16d_service.controller.ipynb #31d1be49
 @patch
@@ -469,9 +467,7 @@ def page(self: TaskController) -> str:
 @asynccontextmanager
 async def _connected(self: TaskController):
     "While the application lives: connections to workers, and an eye on them."
-    import httpx
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=256)
-    async with httpx.AsyncClient(limits=limits, trust_env=False) as self.http:
+    async with ServiceLinks(self.access, self.turn_s) as self.http:
         watching = asyncio.ensure_future(self.watch())
         try: yield
         finally: watching.cancel()

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['OVERALL_REQUESTS', 'ISOLATIONS', 'TaskDeadlines', 'SampleLease', 'LastAnswers', 'TaskWorker', 'http_address',
-           'read_request', 'session_number', 'open_server', 'task_server', 'more_files', 'serve_task', 'served_task']
+           'read_request', 'session_number', 'ServiceLinks', 'open_server', 'task_server', 'more_files', 'serve_task',
+           'served_task']
 
 # %% ../../nbs/16c_service.worker.ipynb #41598011
 import asyncio
@@ -15,6 +16,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import asynccontextmanager, contextmanager
+from io import BytesIO
 from typing import Annotated, Any
 
 # %% ../../nbs/16c_service.worker.ipynb #37cdf563
@@ -24,7 +26,8 @@ from pydantic.dataclasses import dataclass as checked
 
 from ..devices.daemon import (Access, BareLease, DaemonServer, DirectRoutes, LeaseTable, Refusal, ServiceRoute, http_answer, parse_object,
                                  most_connections, read_body, request_number, serve_in_thread, service_app)
-from ..devices.wire import STRICT, need_serve, wire_value
+from ..devices.wire import STRICT, need_serve, wire_json, wire_value
+from ..schemas.packages import missing_packages
 from ..schemas.sessions import plain_errors
 from .records import RewardHistoryItem, SampleStatus, TaskOutput, TaskTurn, check_calls, check_messages, nearest_index
 from .task import IsolatedTask, Session, Task, make_isolated, make_task, play_sample
@@ -329,6 +332,41 @@ async def calculate_overall(self: TaskWorker,
         return wire_value(await asyncio.to_thread(self.task.calculate_overall, outputs))  # what JSON cannot say is the task's error
     except Exception as e: raise Refusal(400, f"{self.task.name} could not: {type(e).__name__}: {e}") from None
 
+# %% ../../nbs/16c_service.worker.ipynb #0e9dc6f8
+_IDLE_S = 4. # seconds that a connection may be idle: less than the five after which a worker of AgentRL's ends it
+
+class ServiceLinks:
+    "Connections to other servers, for the time of an `async with`. Needs the extra `serve`."
+    def __init__(self,
+        access: Access,       # whose token is sent
+        seconds: float=600.,  # for an answer
+    ):
+        self.seconds, self.headers = seconds, {"Authorization": f"Bearer {access.token}"} if access.token else {}
+
+    async def __aenter__(self):
+        import aiohttp
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_S)
+        self.http = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar(), headers=self.headers)
+        return self
+
+    async def __aexit__(self, *_): await self.http.close()
+
+    async def ask(self,
+        url: str,                 # of a route
+        content: bytes|None=None, # JSON; None: a GET
+        headers: dict={},         # of the request, besides the token
+        seconds: float|None=None, # for the whole answer; None: as all have
+    ) -> tuple[int, bytes]:       # status and content
+        "Return what a server answers, whatever its status. Raises ConnectionError that says why there is no answer."
+        import aiohttp
+        seconds, kind = seconds or self.seconds, {} if content is None else {"Content-Type": "application/json"}
+        try:
+            async with self.http.request("GET" if content is None else "POST", url, data=content and BytesIO(content), headers=kind | headers,
+                                         allow_redirects=False, timeout=aiohttp.ClientTimeout(seconds)) as answer:
+                return answer.status, await answer.read()
+        except TimeoutError: raise ConnectionError(f"no answer within {seconds:g} s") from None
+        except (aiohttp.ClientError, OSError, ValueError, OverflowError) as e: raise ConnectionError(f"{type(e).__name__}: {e}") from None
+
 # %% ../../nbs/16c_service.worker.ipynb #2d81c694
 @patch
 async def tell(self: TaskWorker,
@@ -336,11 +374,10 @@ async def tell(self: TaskWorker,
     body: dict, # for JSON
 ) -> bool:
     "Tell the controller; False, and a line in the log, if it did not take it."
-    token = {"Authorization": f"Bearer {self.access.token}"} if self.access.token else {}
     try:
-        answer = await self.http.post(self.controller + route, json=body, headers=token | {"session_id": str(body.get("session_id", ""))})
-        if answer.status_code == 200: return True
-        why = f"{answer.status_code}: {answer.text[:300]}"
+        status, content = await self.http.ask(self.controller + route, wire_json(body), {"session_id": str(body.get("session_id", ""))})
+        if status == 200: return True
+        why = f"{status}: {content.decode(errors='replace')[:300]}"
     except Exception as e: why = f"{type(e).__name__}: {e}"
     _LOG.warning("%s: the controller at %s did not take %s (%s)", self.task.name, self.controller, route, why)
     return False
@@ -367,8 +404,7 @@ async def beat(self: TaskWorker) -> None:
 @asynccontextmanager
 async def _living(self: TaskWorker):
     "While the application lives: heartbeats; then the task is released."
-    import httpx
-    async with httpx.AsyncClient(timeout=10, trust_env=False) as self.http:
+    async with ServiceLinks(self.access, seconds=10) as self.http:
         beating = asyncio.ensure_future(self.beat()) if self.controller else None
         try: yield
         finally:
@@ -403,6 +439,7 @@ def open_server(
 ) -> DaemonServer:
     "A worker or a controller on its port. Raises OSError, ValueError."
     need_serve()
+    if problem := missing_packages("serve", "aiohttp"): raise ImportError(problem)
     if not served.access.protects(host): raise ValueError(f"host: {host} is reached by other machines; give a token (token_file)")
     more_files()
     return DaemonServer(served.app(), host, port, fast=True, proxy_headers=False, timeout_keep_alive=_KEEP_ALIVE_S, most=most_connections(most))
