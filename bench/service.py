@@ -13,6 +13,7 @@ import json
 import os
 import random
 import subprocess
+import sys
 import tempfile
 import time
 import urllib.request
@@ -193,7 +194,7 @@ def speed(sessions=200, seconds=20, agentrl=None):
 def checkout(root):
     "Processes to come have the package and this module of a folder."
     before = dict(os.environ)
-    os.environ |= dict(PYTHONPATH=os.pathsep.join([str(root), str(Path(root)/"bench"), *before.get("PYTHONPATH", "").split(os.pathsep)]), PYTHONSAFEPATH="1")
+    os.environ |= dict(PYTHONPATH=os.pathsep.join([str(root), str(HERE), *before.get("PYTHONPATH", "").split(os.pathsep)]), PYTHONSAFEPATH="1")
     try: yield
     finally:
         os.environ.clear()
@@ -215,6 +216,45 @@ def relay(seconds=5, beside=None):
                 settled(lambda: "echo" in get(port, "list_workers"), True)
                 return asyncio.run(drive(port, process.pid, sessions, seconds, 0))
     return in_turn(measure, (2, 10, 50, 150), beside)
+
+
+def lend_here(sessions, folder, turns=20):
+    "Environments that are used again, all in use: how long a session waits for one that is given back, and for one that is made."
+    from oaml.service.delegation import EnvironmentController, EnvironmentDelegation
+    from oaml.service.state import RedisState
+    class Reusable(EnvironmentDelegation):
+        def get_concurrency_limit(self, subtype): return 1
+        def supports_reuse(self, subtype): return True
+    class Notes(EnvironmentController):
+        "Environments that cost nothing."
+        async def make(self, environment, subtype, variables): there.add(environment)
+        async def unmake(self, environment): there.discard(environment)
+        async def reachable(self): return set(there)
+    there = set()
+    async def measure():
+        controller = Notes(Reusable("notes"), RedisState(dict(unix_socket_path=f"{folder}/s"), prefix=f"notes{os.getpid()}"))
+        used, times = [await controller.start_session("default") for _ in range(sessions)], dict(again=[], new=[], end=[])
+        async def timed(what, doing):
+            began = time.perf_counter()
+            done = await doing
+            times[what].append(1e3*(time.perf_counter() - began))
+            return done
+        for _ in range(turns):
+            await timed("end", controller.end_session(used.pop(0)[0]))
+            used.append(await timed("again", controller.start_session("default")))
+            used.append(await timed("new", controller.start_session("default")))
+        await controller.close()
+        return {f"{what}_ms": round(sorted(t)[turns//2], 2) for what, t in times.items()}
+    print(json.dumps(asyncio.run(measure())))
+
+
+def lend(beside=None, sessions=None):
+    "With a Redis server of its own, and a median of twenty."
+    from soak_service import redis_server
+    with tempfile.TemporaryDirectory(prefix="oaml-r") as folder, redis_server(Path(folder)):
+        def measure(root, sessions):
+            with checkout(root): return json.loads(subprocess.check_output([sys.executable, "-c", f"import service; service.lend_here({sessions}, {folder!r})"]))
+        return in_turn(measure, [sessions] if sessions else [100, 300, 1000], beside)
 
 
 async def keep(port, pid, sessions, idle):
@@ -392,5 +432,5 @@ if __name__ == "__main__":
     import service  # by its name, so that processes find what is in it
     found = dict(speed=lambda: service.speed(seconds=a.seconds, agentrl=a.agentrl, **more), many=lambda: service.many(**more), screens=service.screens,
                  leaks=lambda: service.leaks(isolation=a.isolation, **more),
-                 relay=lambda: service.relay(a.seconds, a.beside), lend=lambda: service.lend(a.beside))[a.part]()
+                 relay=lambda: service.relay(a.seconds, a.beside), lend=lambda: service.lend(a.beside, **more))[a.part]()
     print(json.dumps(found, indent=1))

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import weakref
 from functools import partial
@@ -15,7 +16,7 @@ from typing import Optional
 import pytest
 
 from oaml.devices.catalog import open_device
-from oaml.service.delegation import EnvironmentDelegation, EnvironmentFailed, EnvironmentsBusy, SessionExpired
+from oaml.service.delegation import EnvironmentController, EnvironmentDelegation, EnvironmentFailed, EnvironmentsBusy, SessionExpired
 from oaml.service.environments import create_controller
 from oaml.service.records import TaskSampleExecutionResult
 from oaml.service.state import EnvironmentRecord, MemoryState, RedisState, StateUnavailable, check_state
@@ -122,6 +123,177 @@ def test_redis_killed_and_away_for_longer_than_a_lease(redis_server):
         await state.close()
     asyncio.run(main())
     assert not redis_server.keys()
+
+
+class Lines(EnvironmentController):
+    "Environments that are lines in a set, used again by one session after the other."
+    class Kinds(EnvironmentDelegation):
+        def get_concurrency_limit(self, subtype): return 1
+        def supports_reuse(self, subtype): return True
+    def __init__(self, state, **kw):
+        super().__init__(self.Kinds("lines"), state, **kw)
+        self.there = set()
+    async def make(self, environment, subtype, variables): self.there.add(environment)
+    async def unmake(self, environment): self.there.discard(environment)
+    async def reachable(self): return set(self.there)
+
+
+def test_lending_one_that_is_used_again_takes_as_many_steps_however_many_are_in_use(redis_server):
+    "Counted in Redis's own commands, those within scripts among them."
+    async def main():
+        import redis
+        def commands():
+            with redis.Redis(unix_socket_path=redis_server.socket) as client: return sum(c["calls"] for c in client.info("commandstats").values())
+        controller, used, steps = Lines(redis_server.state(prefix="shelf")), [], {}
+        for many in 5, 100:
+            while len(used) < many: used.append(await controller.start_session("default"))
+            before = commands()
+            for _ in range(10):
+                await controller.end_session(used.pop(0)[0])          # given back,
+                used.append(await controller.start_session("default"))  # lent again,
+                used.append(await controller.start_session("default"))  # and one more made
+            steps[many] = (commands() - before)/10
+            assert len({e for _, ids, _ in used for e in ids.values()}) == len(used) == len(controller.there)
+        await controller.close()
+        assert steps[100] < 1.2*steps[5], steps
+    asyncio.run(main())
+    assert not redis_server.keys()
+
+
+def test_one_shelf_and_many_clients(redis_server):
+    "Eight clients take from twelve environments, two sessions each: never more, and nobody waits while there is room."
+    async def main():
+        states, having = [redis_server.state(prefix="shelf") for _ in range(8)], {f"e{n}": set() for n in range(12)}
+        for e in having:
+            await states[0].add(e, EnvironmentRecord("shop"))
+            await states[0].offer(e, "shops")
+        async def use(k):
+            state, session = states[k % 8], f"s{k}"
+            while not (e := await state.take("shops", session, 2, 0, 3600)): await asyncio.sleep(.002)
+            having[e].add(session)
+            assert len(having[e]) <= 2
+            await asyncio.sleep(.002)
+            having[e].discard(session)
+            assert await state.end(session) == [e]
+        taken = await asyncio.gather(*(states[k % 8].take("shops", f"a{k}", 2, 0, 3600) for k in range(30)))
+        assert taken.count(None) == 6 and all(taken.count(e) == 2 for e in having)
+        for k in range(30): await states[0].end(f"a{k}")
+        await asyncio.gather(*(use(k) for k in range(160)))
+        for e in having: assert await states[0].retire(e); await states[0].forget(e)
+        for s in states: await s.close()
+    asyncio.run(main())
+    assert not redis_server.keys()
+
+
+def test_what_has_died_is_lent_to_nobody_and_ended(redis_server):
+    async def main():
+        controller = Lines(redis_server.state(prefix="shelf"))
+        dead, alive = [await controller.start_session("default") for _ in range(2)]
+        for session, *_ in dead, alive: await controller.end_session(session)
+        controller.there -= set(dead[1].values())
+        lent = [await controller.start_session("default") for _ in range(2)]
+        assert alive[1] in [ids for _, ids, _ in lent] and dead[1] not in [ids for _, ids, _ in lent]
+        await controller.reap()
+        assert set(await controller.state.listing()) == controller.there
+        await controller.close()
+    asyncio.run(main())
+    assert not redis_server.keys()
+
+
+# ---- Redis that answers, and refuses ----
+
+class Refusing:
+    "A Redis server with options, for a `with`: a state with it, and a client of its own."
+    def __init__(self, *options): self.options = options
+    def __enter__(self):
+        self.folder = Path(tempfile.mkdtemp(prefix="oaml-r"))
+        self.socket = str(self.folder/"s")
+        self.process = subprocess.Popen([REDIS, "--port", "0", "--unixsocket", self.socket, "--dir", str(self.folder), "--save", "", *self.options],
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wait_until(Path(self.socket).exists, "Redis listens")
+        return self
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+        shutil.rmtree(self.folder)
+    def client(self, **kw):
+        import redis
+        return redis.Redis(unix_socket_path=self.socket, **kw)
+    def words(self, **connection):
+        "What a step says; the first may come before the server is ready."
+        async def step():
+            state = RedisState(dict(unix_socket_path=self.socket, **connection))
+            try: return await state.claim("e", "ann")
+            except StateUnavailable as e: return str(e)
+            finally: await state.close()
+        return asyncio.run(step())
+
+
+def fill(client):
+    with pytest.raises(Exception, match="maxmemory"):
+        for n in range(10_000): client.set(f"k{n}", "x"*1000)
+
+
+@needs_redis
+@pytest.mark.parametrize("options, before, words", [
+    (("--maxmemory", "3mb", "--maxmemory-policy", "noeviction"), fill, "is out of memory; raise its maxmemory"),
+    (("--replicaof", "127.0.0.1", "1"), None, "is a replica, which takes no writes"),
+    (("--replicaof", "127.0.0.1", "1", "--replica-serve-stale-data", "no"), None, "is a replica that has lost its primary"),
+    (("--requirepass", "secret"), None, "wants another password"),
+    (("--user", "default", "on", "nopass", "+@all", "-@scripting", "~*"), None, "does not permit it"),
+    (("--min-replicas-to-write", "1"), None, "has too few replicas"),
+    (("--enable-debug-command", "yes"), lambda client: client.set("oaml:records", "another's"), "has other data under this prefix"),
+    (("--maxclients", "1"), "hold", "has as many clients as it may")])
+def test_what_redis_refuses_is_said_in_words(options, before, words):
+    with Refusing(*options) as server, server.client() as client:
+        if before == "hold": client.ping()
+        elif before: before(client)
+        assert f"state: Redis at {server.socket} {words}" in (told := server.words()) and "sessions keep their environments" in told
+        if "secret" in options: assert "wants another password" in (told := server.words(password="wrong words")) and "wrong words" not in told
+
+
+@needs_redis
+def test_redis_that_is_stuck_or_ends_is_said_in_words():
+    quick = dict(socket_timeout=.3, retry=None)
+    with Refusing("--enable-debug-command", "yes", "--busy-reply-threshold", "50") as server:
+        script = "while true do end"
+        for hang, words in ((("DEBUG", "SLEEP", "2"), "does not answer"), (("EVAL", script, "0"), "is busy with somebody's script")):
+            client = server.client(socket_timeout=60)
+            hanging = threading.Thread(target=lambda: suppress(client.execute_command, *hang))
+            hanging.start()
+            time.sleep(.3)
+            assert words in server.words(**quick)
+            if hang[0] == "EVAL":
+                with server.client() as killer: killer.execute_command("SCRIPT", "KILL")
+            hanging.join()
+            client.close()
+        server.process.terminate()
+        server.process.wait()
+        assert "does not answer" in server.words(**quick)
+
+
+def suppress(do, *args):
+    try: do(*args)
+    except Exception: pass
+
+
+@needs_redis
+@pytest.mark.parametrize("raised, words", [
+    ("BusyLoadingError: Redis is loading the dataset in memory", "is loading its data"),
+    ("ResponseError: MISCONF Redis is configured to save RDB snapshots", "can't write to its disk"),
+    ("MovedError: 1 127.0.0.1:1", "is a cluster"), ("MaxConnectionsError: too many", "has as many clients"),
+    ("ResponseError: ERR something new", "refuses (ERR something new)"), ("InvalidResponse: Protocol Error: b'HTTP'", "refuses"),
+    ("TimeoutError: ", "does not answer (TimeoutError)")])
+def test_what_cannot_be_provoked_here_is_said_in_words_too(raised, words):
+    from redis import exceptions
+    kind, _, told = raised.partition(": ")
+    async def step():
+        state = RedisState()
+        async def script(**kw): raise getattr(exceptions, kind)(told)
+        state._script, state._turns = lambda: script, asyncio.Semaphore()
+        await state.claim("e", "ann")
+    with pytest.raises(StateUnavailable) as e: asyncio.run(step())
+    assert f"state: Redis at localhost:6379 {words}" in str(e.value)
 
 
 # ---- Docker ----
@@ -648,4 +820,4 @@ def test_agentbenchs_os_task_in_docker(docker_url, redis_server, tmp_path, monke
         with TaskClient("os-std", worker.address) as client: overall = client.calculate_overall(outputs)["overall"]
     assert overall["total"] == len(problems) > 15 and overall["acc"] == 1, [(i, o.status, o.result) for i, o in zip(problems, outputs) if not (o.result or {}).get("result")]
     assert not containers(docker_url)
-    wait_until(lambda: not [k for k in redis_server.keys() if b"had" in k or b"claims" in k], "no session has an environment")
+    wait_until(lambda: not [k for k in redis_server.keys() if b":had:" in k or b":users:" in k], "no session has an environment")

@@ -152,6 +152,7 @@ class EnvironmentController:
         self.delegation, self.state, self.lease_s = delegation, state or MemoryState(), lease_s
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self._makers: dict[str, asyncio.Lock] = {}
+        self._next_reap = 0.  # on the clock of event loops
         delegation.controller = self
 
 # %% ../../nbs/16h_service.delegation.ipynb #c75f000e
@@ -176,6 +177,18 @@ async def unmake(self: EnvironmentController,
 async def reachable(self: EnvironmentController) -> set[str]:
     "The driver's: the environments that run, and that this controller can lend."
     raise NotImplementedError
+
+@patch
+async def runs(self: EnvironmentController,
+    environment: str, # one that is to be lent again
+) -> bool:
+    "The driver's: whether it is there; a driver that knows without counting all of them says so itself."
+    return environment in await self.reachable()
+
+@patch
+async def place(self: EnvironmentController) -> str:
+    "The driver's: a word for where its environments are; controllers with the same word can lend each other's."
+    return "" if self.reaches_all else self.owner
 
 @patch
 async def wait_ready(self: EnvironmentController,
@@ -207,15 +220,21 @@ async def _make(self: EnvironmentController, session: str, subtype: str, exclusi
     except asyncio.CancelledError:
         await asyncio.wait([making])  # what is half made can't be ended
         raise
+    if not exclusive: await self.state.offer(environment, await self._shelf(subtype))
     return environment
+
+@patch
+async def _shelf(self: EnvironmentController, subtype: str) -> str:
+    "Where those of a kind wait that this controller can lend."
+    return f"{subtype}@{await self.place()}"
 
 @patch
 async def _take(self: EnvironmentController, session: str, subtype: str, most: int, uses: int) -> str|None:
     "One that is there and has room."
-    here, known = await self.reachable(), await self.state.listing()
-    for e in sorted(here & known.keys(), key=lambda e: known[e]["users"]):
-        shared = known[e]["record"].subtype == subtype and not known[e]["record"].exclusive
-        if shared and await self.state.claim(e, session, most, uses, self.lease_s): return e
+    shelf = await self._shelf(subtype)
+    while environment := await self.state.take(shelf, session, most, uses, self.lease_s):
+        if await self.runs(environment): return environment
+        await self.state.withdraw(environment, session)
 
 @patch
 async def _allot(self: EnvironmentController, session: str, subtype: str, immutable: bool, kwargs: dict) -> str:
@@ -302,14 +321,14 @@ async def end_session(self: EnvironmentController,
 @patch
 async def _end_if_over(self: EnvironmentController, environment: str):
     "End an environment that nobody will use again."
-    row = (await self.state.listing()).get(environment)
+    row = await self.state.look(environment)
     if row and self._is_over(row): await self._end_environment(environment)
 
 @patch
 def _is_over(self: EnvironmentController, row: dict) -> bool:
-    "Has it been used for the last time?"
+    "Has it been used for the last time? One that nobody has and that is on no shelf, also: it was not made whole, or has died."
     limit = self.delegation.get_reuse_limit(row["record"].subtype)
-    return row["retired"] or not row["users"] and (row["record"].exclusive or 0 < limit <= row["uses"])
+    return row["retired"] or not row["users"] and (not row["offered"] or 0 < limit <= row["uses"])
 
 @patch
 async def _end_environment(self: EnvironmentController, environment: str, force: bool=False):
@@ -341,6 +360,7 @@ async def close(self: EnvironmentController) -> None:
 @patch
 async def reap(self: EnvironmentController) -> None:
     "Once: end what has run out. Raises StateUnavailable."
+    self._next_reap = asyncio.get_running_loop().time() + self._pause
     await self._show_life()
     if not await self.state.lock("reaper", self.owner, self.lease_s): return
     try:
@@ -356,13 +376,16 @@ async def reap(self: EnvironmentController) -> None:
         await self.end_strays()
     finally: await self.state.unlock("reaper", self.owner)
 
+@patch(as_prop=True)
+def _pause(self: EnvironmentController) -> float: return min(10, self.lease_s/4)
+
 @patch
 async def background_task(self: EnvironmentController) -> None:
     "For ever: reap, four times a lease and at least every ten seconds."
     while True:
         try: await self.reap()
         except Exception as e: _LOG.warning("the reaper tries again: %s", e)
-        await asyncio.sleep(min(10, self.lease_s/4))
+        await asyncio.sleep(self._pause)
 
 # %% ../../nbs/16h_service.delegation.ipynb #c75f001f
 @dataclass(frozen=True)
@@ -389,12 +412,12 @@ async def session(self: EnvironmentController,
 
 @patch
 async def _keep(self: EnvironmentController, session: str):
-    "Renew a session until it is over."
+    "Renew a session until it is over; one of them reaps, for all."
     while True:
-        await asyncio.sleep(min(10, self.lease_s/4))
+        await asyncio.sleep(self._pause)
         try:
             await self.renew_session(session)
-            await self.reap()
+            if asyncio.get_running_loop().time() >= self._next_reap: await self.reap()
         except SessionExpired as e: return _LOG.warning("%s", e)
         except Exception as e: _LOG.warning("session %s: %s", session, e)
 

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['OBJECT_DRIVERS', 'CLOSE_S', 'READY_S', 'DOCKER_CALLS', 'ENVIRONMENT_DRIVERS', 'ManualController', 'ObjectController',
-           'missing_docker', 'DockerController', 'create_controller']
+           'missing_docker', 'DockerController', 'EnvironmentGone', 'create_controller']
 
 # %% ../../nbs/16i_service.environments.ipynb #6f270003
 import asyncio
@@ -103,6 +103,10 @@ class ObjectController(EnvironmentController):
         "Those that run in this controller's executors."
         return set(self.pids)
 
+    async def runs(self, environment: str) -> bool:
+        "Whether its process has it still."
+        return environment in self.pids
+
     async def url_of(self, environment: str, subtype: str) -> str:
         "A name: it is reached by `call`."
         return f"{self.where}://{environment}"
@@ -199,7 +203,7 @@ class DockerController(EnvironmentController):
         if problem := missing_docker(): raise ImportError(f"env_driver: {problem}")
         super().__init__(delegation, state, lease_s)
         self.connection, self.network_name, self.memory, self.processes = connection, network_name, memory, processes
-        self._threads, self._client, self._shells = ThreadPoolExecutor(DOCKER_CALLS, "oaml-docker"), None, {}
+        self._threads, self._client, self._shells, self._place = ThreadPoolExecutor(DOCKER_CALLS, "oaml-docker"), None, {}, None
         where = f"redis:{self.state.where}:{self.state.prefix}" if isinstance(self.state, RedisState) else f"memory:{self.owner}"
         self.labels = {"oaml.task": delegation.get_name(), "oaml.state": where}
 
@@ -261,12 +265,15 @@ async def make(self: DockerController,
     await self.delegation.post_create_docker_container(subtype, environment, await self.url_of(environment, subtype))
 
 # %% ../../nbs/16i_service.environments.ipynb #6f270014
+class EnvironmentGone(EnvironmentFailed):
+    "A container is not there."
+
 @patch
 async def _inspect(self: DockerController, environment: str) -> dict:
     "What Docker knows of a container. Raises EnvironmentFailed if there is none."
     from docker.errors import NotFound
     try: return await self._docker(lambda api: api.inspect_container(environment))
-    except NotFound: raise EnvironmentFailed(f"{environment} is not there: it has ended") from None
+    except NotFound: raise EnvironmentGone(f"{environment} is not there: it has ended") from None
 
 @patch
 async def wait_ready(self: DockerController,
@@ -307,6 +314,20 @@ async def _containers(self: DockerController, running: bool) -> dict[str, dict]:
 async def reachable(self: DockerController) -> set[str]:
     "Containers that run, of all controllers with this state."
     return {e for e, labels in (await self._containers(True)).items() if labels.get("oaml.state") == self.labels["oaml.state"]}
+
+@patch
+async def runs(self: DockerController,
+    environment: str, # one that is to be lent again
+) -> bool:
+    "Whether the container runs on this daemon."
+    try: return (await self._inspect(environment))["State"]["Running"]
+    except EnvironmentGone: return False
+
+@patch
+async def place(self: DockerController) -> str:
+    "The daemon, by the number that it gives itself: controllers on other machines may have the same state, and other containers."
+    if self._place is None: self._place = (await self._docker(lambda api: api.info())).get("ID", "")
+    return self._place
 
 @patch
 async def unmake(self: DockerController,

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['LEASE_S', 'CLOCK_TICK_S', 'ANSWER_S', 'REDIS_CALLS', 'STATE_DRIVERS', 'EnvironmentRecord', 'StateUnavailable',
-           'MemoryState', 'missing_redis', 'RedisState', 'check_state', 'create_state']
+           'MemoryState', 'redis_state', 'missing_redis', 'RedisState', 'check_state', 'create_state']
 
 # %% ../../nbs/16g_service.state.ipynb #a48e0003
 import asyncio
@@ -12,7 +12,8 @@ import inspect
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import wraps
 from typing import Any
@@ -34,7 +35,7 @@ class EnvironmentRecord:
     made_s: float=0.           # when, on the state's clock; the state fills it in
 
 class StateUnavailable(ConnectionError):
-    "What was asked cannot be known now: the state's server does not answer. Nothing was lent because of it."
+    "What was asked cannot be known now: the state's server does not answer, or refuses. Nothing was lent because of it."
 
 # %% ../../nbs/16g_service.state.ipynb #a48e0008
 class MemoryState:
@@ -42,13 +43,32 @@ class MemoryState:
     def __init__(self,
         clock: Callable[[], float]=time.monotonic, # seconds
     ):
-        self.now, self._step = clock, threading.RLock()
+        self.now, self._lock = clock, threading.RLock()
         self.records: dict[str, EnvironmentRecord] = {}
         self.uses: dict[str, int] = {}
-        self.claims: dict[str, dict[str, float]] = {}   # environment: session: deadline
-        self.sessions: dict[str, float] = {}            # session: deadline
+        self.users: dict[str, set[str]] = {}        # environment: sessions that have it
+        self.had: dict[str, dict[str, None]] = {}   # session: its environments
+        self.sessions: dict[str, float] = {}        # session: deadline, of all that it has
+        self.lapsed: dict[str, None] = {}           # sessions whose deadline is past, and which have not ended
+        self.shelves: dict[str, str] = {}           # environment: the shelf that `take` lends it from
         self.retired: set[str] = set()
         self.locks: dict[str, tuple[str, float]] = {}   # name: holder, deadline
+
+    @contextmanager
+    def _step(self) -> Iterator[None]:
+        "Nobody else's step comes between; what has run out is given back first."
+        with self._lock:
+            for session in [s for s, t in self.sessions.items() if t <= self.now()]:
+                self._give_back(session)
+                self.lapsed[session] = None
+            yield
+
+    def _give_back(self, session: str) -> list[str]:
+        "Return the environments that the session had until now."
+        self.sessions.pop(session, None)
+        had = [e for e in self.had.pop(session, ()) if e in self.users]
+        for e in had: self.users[e].discard(session)
+        return had
 
 # %% ../../nbs/16g_service.state.ipynb #a48e0009
 @patch
@@ -59,10 +79,10 @@ async def add(self: MemoryState,
     seconds: float=LEASE_S,    # until the session's deadline
 ) -> None:
     "Write an environment down, and lend it to `session`. One that is known stays as it is."
-    with self._step:
+    with self._step():
         if environment not in self.records:
             fields = asdict(record) | dict(made_s=self.now())
-            self.records[environment], self.uses[environment], self.claims[environment] = EnvironmentRecord(**fields), 0, {}
+            self.records[environment], self.uses[environment], self.users[environment] = EnvironmentRecord(**fields), 0, set()
         if session: await self.claim(environment, session, 0, 0, seconds)
 
 @patch
@@ -74,21 +94,20 @@ async def claim(self: MemoryState,
     seconds: float=LEASE_S, # until the session's deadline
 ) -> bool:
     "Lend an environment, unless it is full, used up, retired or unknown: then False. Twice is once."
-    with self._step:
+    with self._step():
         if environment not in self.records or environment in self.retired: return False
-        users = self._users(environment)
-        if session not in users:
-            if 0 < most_sessions <= len(users) or 0 < most_uses <= self.uses[environment]: return False
+        if session not in self.users[environment]:
+            if not self._has_room(environment, most_sessions, most_uses): return False
             self.uses[environment] += 1
-        self.claims[environment][session] = self.sessions[session] = self.now() + seconds
+        self.users[environment].add(session)
+        self.had.setdefault(session, {})[environment] = None
+        self.sessions[session] = self.now() + seconds
+        self.lapsed.pop(session, None)
         return True
 
 @patch
-def _users(self: MemoryState, environment: str) -> list[str]:
-    "The sessions whose loan has not run out; of others nothing is kept."
-    live = {s: t for s, t in self.claims.get(environment, {}).items() if t > self.now()}
-    if environment in self.claims: self.claims[environment] = live
-    return list(live)
+def _has_room(self: MemoryState, environment: str, most_sessions: int, most_uses: int) -> bool:
+    return not (0 < most_sessions <= len(self.users[environment]) or 0 < most_uses <= self.uses[environment])
 
 # %% ../../nbs/16g_service.state.ipynb #a48e000c
 @patch
@@ -97,11 +116,9 @@ async def renew(self: MemoryState,
     seconds: float=LEASE_S, # from now to its new deadline
 ) -> bool:
     "Put the session's deadline off; False if it is past, or the session has ended."
-    with self._step:
-        if self.sessions.get(session, 0) <= self.now(): return False
+    with self._step():
+        if session not in self.sessions: return False
         self.sessions[session] = self.now() + seconds
-        for users in self.claims.values():
-            if session in users: users[session] = self.sessions[session]
         return True
 
 @patch
@@ -109,14 +126,52 @@ async def end(self: MemoryState,
     session: str, # over
 ) -> list[str]:
     "The environments it had; it has none from now on."
-    with self._step:
-        self.sessions.pop(session, None)
-        return [e for e, users in self.claims.items() if users.pop(session, None) is not None]
+    with self._step():
+        self.lapsed.pop(session, None)
+        return self._give_back(session)
 
 @patch
 async def expired(self: MemoryState) -> list[str]:
     "Sessions whose deadline is past, and which have not ended."
-    with self._step: return [s for s, t in self.sessions.items() if t <= self.now()]
+    with self._step(): return list(self.lapsed)
+
+# %% ../../nbs/16g_service.state.ipynb #c4c92e81
+@patch
+async def offer(self: MemoryState,
+    environment: str, # that is made
+    shelf: str,       # a name that its borrowers know
+) -> None:
+    "Put an environment on a shelf: from now on `take` lends it. Of one that is unknown or retired, nothing."
+    with self._step():
+        if environment in self.records and environment not in self.retired: self.shelves[environment] = shelf
+
+@patch
+async def take(self: MemoryState,
+    shelf: str,             # of which one is wanted
+    session: str,           # for whom
+    most_sessions: int=0,   # that may have one at once; 0: any number
+    most_uses: int=0,       # sessions that may ever have one; 0: any number
+    seconds: float=LEASE_S, # until the session's deadline
+) -> str|None:
+    "Lend the environment of a shelf that fewest have; None if no one has room. Twice is once: a session gets the one that it has."
+    with self._step():
+        here = [e for e in self.had.get(session, ()) if self.shelves.get(e) == shelf] or \
+            [e for e, s in self.shelves.items() if s == shelf and self._has_room(e, most_sessions, most_uses)]
+        if not here: return None
+        freest = min(here, key=lambda e: len(self.users[e]))
+        await self.claim(freest, session, most_sessions, most_uses, seconds)
+        return freest
+
+@patch
+async def withdraw(self: MemoryState,
+    environment: str, # that is not to be lent again
+    session: str,     # that took it, and gives it back
+) -> None:
+    "Take an environment off its shelf. Those who have it keep it."
+    with self._step():
+        self.shelves.pop(environment, None)
+        self.had.get(session, {}).pop(environment, None)
+        self.users.get(environment, set()).discard(session)
 
 # %% ../../nbs/16g_service.state.ipynb #a48e000f
 @patch
@@ -125,10 +180,10 @@ async def retire(self: MemoryState,
     force: bool=False,   # although somebody has it: its sessions end
 ) -> bool:
     "No more loans; False if somebody has it, or there is none."
-    with self._step:
-        users = self._users(environment)
-        if environment not in self.records or users and not force: return False
-        for session in users: await self.end(session)
+    with self._step():
+        if environment not in self.records or self.users[environment] and not force: return False
+        for session in list(self.users[environment]): self._give_back(session)
+        self.shelves.pop(environment, None)
         self.retired.add(environment)
         return True
 
@@ -137,16 +192,24 @@ async def forget(self: MemoryState,
     environment: str, # is no more
 ) -> None:
     "Drop all that is known of it."
-    with self._step:
-        for known in self.records, self.uses, self.claims: known.pop(environment, None)
+    with self._step():
+        for known in self.records, self.uses, self.users, self.shelves: known.pop(environment, None)
         self.retired.discard(environment)
 
 @patch
+async def look(self: MemoryState,
+    environment: str, # which
+) -> dict|None:
+    "`record`, `uses`, `users` (sessions), `age_s`, `offered` (to others), `retired`; None if it is unknown."
+    with self._step():
+        record = self.records.get(environment)
+        return record and dict(record=record, uses=self.uses[environment], users=len(self.users[environment]), age_s=self.now() - record.made_s,
+                               offered=environment in self.shelves, retired=environment in self.retired)
+
+@patch
 async def listing(self: MemoryState) -> dict[str, dict]:
-    "Of every environment: `record`, `uses`, `users` (sessions), `age_s`, `retired`."
-    with self._step:
-        return {e: dict(record=r, uses=self.uses[e], users=len(self._users(e)), age_s=self.now() - r.made_s,
-                        retired=e in self.retired) for e, r in list(self.records.items())}
+    "What `look` gives, of every environment."
+    with self._step(): return {e: await self.look(e) for e in list(self.records)}
 
 # %% ../../nbs/16g_service.state.ipynb #a48e0012
 @patch
@@ -156,7 +219,7 @@ async def lock(self: MemoryState,
     seconds: float, # until it is free again by itself
 ) -> bool:
     "Take a lock, or put off its deadline; False if another has it."
-    with self._step:
+    with self._step():
         owner, until = self.locks.get(name, (holder, 0))
         if owner != holder and until > self.now(): return False
         self.locks[name] = holder, self.now() + seconds
@@ -168,7 +231,7 @@ async def unlock(self: MemoryState,
     holder: str, # who has it, if nobody else does
 ) -> None:
     "Let go of a lock; of another's, nothing."
-    with self._step:
+    with self._step():
         if self.locks.get(name, ("", 0))[0] == holder: del self.locks[name]
 
 @patch
@@ -176,7 +239,7 @@ async def locked(self: MemoryState,
     name: str, # of a lock
 ) -> bool:
     "True while somebody has it."
-    with self._step: return self.locks.get(name, ("", 0))[1] > self.now()
+    with self._step(): return self.locks.get(name, ("", 0))[1] > self.now()
 
 @patch
 async def close(self: MemoryState) -> None: "Nothing to close; the interface has it."
@@ -192,32 +255,45 @@ local wall = t[1]*1000 + math.floor(t[2]/1000)
 local last = tonumber(redis.call('HGET', k('clock'), 'wall') or wall)
 local now = tonumber(redis.call('HGET', k('clock'), 'now') or 0) + math.max(0, math.min(wall - last, tick))
 redis.call('HSET', k('clock'), 'wall', n(wall), 'now', n(now))
-local function users(e)
-  redis.call('ZREMRANGEBYSCORE', k('claims', e), '-inf', n(now))
-  return redis.call('ZCARD', k('claims', e))
+local function users(e) return redis.call('SCARD', k('users', e)) end
+local function sort(e)
+  local shelf = redis.call('HGET', k('shelves'), e)
+  if shelf then redis.call('ZADD', k('shelf', shelf), 'XX', users(e), e) end
+end
+local function unshelve(e)
+  local shelf = redis.call('HGET', k('shelves'), e)
+  if shelf then redis.call('ZREM', k('shelf', shelf), e) end
+  redis.call('HDEL', k('shelves'), e)
+end
+local function give_back(s)
+  local had = {}
+  for _, e in ipairs(redis.call('SMEMBERS', k('had', s))) do
+    if redis.call('SREM', k('users', e), s) == 1 then table.insert(had, e) end
+    sort(e)
+  end
+  redis.call('DEL', k('had', s))
+  redis.call('ZREM', k('sessions'), s)
+  return had
+end
+for _, s in ipairs(redis.call('ZRANGEBYSCORE', k('sessions'), '-inf', n(now))) do
+  give_back(s)
+  redis.call('SADD', k('lapsed'), s)
 end
 local function claim(e, s, most, uses, ms)
   if redis.call('HEXISTS', k('records'), e) == 0 or redis.call('SISMEMBER', k('retired'), e) == 1 then return 0 end
-  local count = users(e)
-  if not redis.call('ZSCORE', k('claims', e), s) then
-    if most > 0 and count >= most or uses > 0 and tonumber(redis.call('HGET', k('uses'), e) or 0) >= uses then return 0 end
+  if redis.call('SISMEMBER', k('users', e), s) == 0 then
+    if most > 0 and users(e) >= most or uses > 0 and tonumber(redis.call('HGET', k('uses'), e) or 0) >= uses then return 0 end
     redis.call('HINCRBY', k('uses'), e, 1)
   end
-  redis.call('ZADD', k('claims', e), n(now + ms), s)
-  redis.call('ZADD', k('sessions'), n(now + ms), s)
+  redis.call('SADD', k('users', e), s)
   redis.call('SADD', k('had', s), e)
+  redis.call('ZADD', k('sessions'), n(now + ms), s)
+  redis.call('SREM', k('lapsed'), s)
+  sort(e)
   return 1
 end
-local function drop(s)
-  local had = redis.call('SMEMBERS', k('had', s))
-  redis.call('ZREM', k('sessions'), s)
-  redis.call('DEL', k('had', s))
-  local ended = {}
-  for _, e in ipairs(had) do if redis.call('ZREM', k('claims', e), s) == 1 then table.insert(ended, e) end end
-  return ended
-end
 local function tidy()
-  if redis.call('EXISTS', k('records'), k('sessions')) > 0 then return end
+  if redis.call('EXISTS', k('records'), k('sessions'), k('lapsed')) > 0 then return end
   local held = false
   for _, name in ipairs(redis.call('SMEMBERS', k('locks'))) do
     if tonumber(redis.call('HGET', k('lock', name), 'until') or 0) > now then held = true
@@ -238,34 +314,65 @@ function steps.add()
 end
 function steps.claim() return claim(A[1], A[2], tonumber(A[3]), tonumber(A[4]), tonumber(A[5])) end
 function steps.renew()
-  local until_ = tonumber(redis.call('ZSCORE', k('sessions'), A[1]) or 0)
-  if until_ <= now then return 0 end
+  if not redis.call('ZSCORE', k('sessions'), A[1]) then return 0 end
   redis.call('ZADD', k('sessions'), n(now + tonumber(A[2])), A[1])
-  for _, e in ipairs(redis.call('SMEMBERS', k('had', A[1]))) do redis.call('ZADD', k('claims', e), 'XX', n(now + tonumber(A[2])), A[1]) end
   return 1
 end
-steps['end'] = function() return drop(A[1]) end
-function steps.expired() return redis.call('ZRANGEBYSCORE', k('sessions'), '-inf', n(now)) end
+steps['end'] = function()
+  redis.call('SREM', k('lapsed'), A[1])
+  return give_back(A[1])
+end
+function steps.expired() return redis.call('SMEMBERS', k('lapsed')) end
+function steps.offer()
+  if redis.call('HEXISTS', k('records'), A[1]) == 0 or redis.call('SISMEMBER', k('retired'), A[1]) == 1 then return end
+  unshelve(A[1])
+  redis.call('HSET', k('shelves'), A[1], A[2])
+  redis.call('ZADD', k('shelf', A[2]), users(A[1]), A[1])
+end
+function steps.take()
+  local shelf, s, most, uses, ms = k('shelf', A[1]), A[2], tonumber(A[3]), tonumber(A[4]), tonumber(A[5])
+  for _, e in ipairs(redis.call('SMEMBERS', k('had', s))) do
+    if redis.call('HGET', k('shelves'), e) == A[1] and claim(e, s, most, uses, ms) == 1 then return e end
+  end
+  while true do
+    local e = redis.call('ZRANGE', shelf, 0, 0)[1]
+    if not e then return false end
+    if claim(e, s, most, uses, ms) == 1 then return e end
+    if most > 0 and users(e) >= most then return false end  -- the emptiest is full
+    redis.call('ZREM', shelf, e)  -- it is used up
+  end
+end
+function steps.withdraw()
+  unshelve(A[1])
+  redis.call('SREM', k('users', A[1]), A[2])
+  redis.call('SREM', k('had', A[2]), A[1])
+end
 function steps.retire()
   if redis.call('HEXISTS', k('records'), A[1]) == 0 or users(A[1]) > 0 and A[2] == '0' then return 0 end
-  for _, s in ipairs(redis.call('ZRANGE', k('claims', A[1]), 0, -1)) do drop(s) end
+  for _, s in ipairs(redis.call('SMEMBERS', k('users', A[1]))) do give_back(s) end
+  unshelve(A[1])
   redis.call('SADD', k('retired'), A[1])
   return 1
 end
 function steps.forget()
+  unshelve(A[1])
   redis.call('HDEL', k('records'), A[1])
   redis.call('HDEL', k('uses'), A[1])
-  redis.call('DEL', k('claims', A[1]))
+  redis.call('DEL', k('users', A[1]))
   redis.call('SREM', k('retired'), A[1])
+end
+local function row(e, record)
+  return {e, record, redis.call('HGET', k('uses'), e) or '0', users(e), n(now), redis.call('HEXISTS', k('shelves'), e),
+          redis.call('SISMEMBER', k('retired'), e)}
+end
+function steps.look()
+  local record = redis.call('HGET', k('records'), A[1])
+  return record and {row(A[1], record)} or {}
 end
 function steps.listing()
   local all = {}
   local records = redis.call('HGETALL', k('records'))
-  for i = 1, #records, 2 do
-    local e = records[i]
-    table.insert(all, {e, records[i+1], redis.call('HGET', k('uses'), e) or '0', users(e), n(now),
-                       redis.call('SISMEMBER', k('retired'), e)})
-  end
+  for i = 1, #records, 2 do table.insert(all, row(records[i], records[i+1])) end
   return all
 end
 function steps.lock()
@@ -281,6 +388,33 @@ local answer = steps[op]()
 tidy()
 return answer
 """
+
+# %% ../../nbs/16g_service.state.ipynb #3d065c8c
+_REDIS_STATES = {  # the first word of Redis's answer, the driver's class for it: what it means, and what to do
+    ("OOM", "OutOfMemoryError"): "is out of memory; raise its maxmemory",
+    ("READONLY", "ReadOnlyError"): "is a replica, which takes no writes; name the primary in `connection`",
+    ("LOADING", "BusyLoadingError"): "is loading its data; it will answer soon",
+    ("MISCONF",): "can't write to its disk, and takes no writes; make room there, or see its log",
+    ("BUSY", "UNKILLABLE"): "is busy with somebody's script; SCRIPT KILL ends that",
+    ("NOAUTH", "WRONGPASS", "AuthenticationError"): "wants another password; give `username` and `password` in `connection`",
+    ("NOPERM", "NoPermissionError"): "does not permit it; the user of `connection` needs the keys of this prefix, and scripts",
+    ("MASTERDOWN", "MasterDownError"): "is a replica that has lost its primary; name another in `connection`",
+    ("NOREPLICAS",): "has too few replicas that live, and takes no writes",
+    ("CLUSTERDOWN", "MOVED", "ASK", "TRYAGAIN", "CROSSSLOT", "ClusterDownError", "MovedError", "AskError", "TryAgainError", "ClusterCrossSlotError"):
+        "is a cluster, which can't hold the state; name a server of its own in `connection`",
+    ("WRONGTYPE", "JSONDecodeError", "UnicodeDecodeError", "TypeError"): "has other data under this prefix; choose another `prefix`",
+    ("max", "MaxConnectionsError"): "has as many clients as it may; raise its maxclients",
+}
+
+def redis_state(
+    error: Exception, # that the driver raised
+) -> str:
+    "Return in words what keeps Redis from a step."
+    if isinstance(error.__cause__, Exception): error = error.__cause__  # a refusal at the door comes wrapped as a lost connection
+    known = type(error).__name__, getattr(error, "status_code", None), str(error).partition(" ")[0]
+    away = isinstance(error, OSError) or type(error).__name__ in ("ConnectionError", "TimeoutError")
+    words = next((words for names, words in _REDIS_STATES.items() if set(names) & set(known)), "does not answer" if away else "refuses")
+    return f"{words} ({str(error) or type(error).__name__})"
 
 # %% ../../nbs/16g_service.state.ipynb #a48e0017
 CLOCK_TICK_S = 20. # the most that the clock goes on between two requests; controllers ask more often
@@ -313,14 +447,14 @@ class RedisState:
             self._run, self._turns = self._client.register_script(_LUA_LOANS + _LUA_STEPS), asyncio.Semaphore(REDIS_CALLS)
         return self._run
 
-    async def _step(self, op: str, *args: Any) -> Any:
-        "One step. Raises StateUnavailable; a step may be asked for twice, for each is the same done twice."
-        from redis.exceptions import ConnectionError, TimeoutError
+    async def _step(self, op: str, answer: Callable[[Any], Any], *args: Any) -> Any:
+        "Return the answer of a step, read by `answer`. Raises StateUnavailable; a step may be asked for twice, for each is the same done twice."
+        from redis.exceptions import RedisError
         script = self._script()
         try:
-            async with asyncio.timeout(3*ANSWER_S), self._turns: return await script(keys=[self.prefix], args=[self.tick_ms, op, *args])
-        except (ConnectionError, TimeoutError, OSError) as e:
-            raise StateUnavailable(f"state: Redis at {self.where} does not answer ({e}); sessions keep their environments, "
+            async with asyncio.timeout(3*ANSWER_S), self._turns: return answer(await script(keys=[self.prefix], args=[self.tick_ms, op, *args]))
+        except (RedisError, OSError, ValueError, TypeError) as e:  # the last two: what is there is none of ours
+            raise StateUnavailable(f"state: Redis at {self.where} {redis_state(e)}; sessions keep their environments, "
                                    "try again when it is back") from None
 
 # %% ../../nbs/16g_service.state.ipynb #a48e0018
@@ -338,19 +472,23 @@ def _redis_step(name: str, answer: Callable[[Any], Any]) -> Callable:
         given = signature.bind(self, *args, **kwargs)
         given.apply_defaults()
         _, *rest = given.arguments.items()
-        return answer(await self._step(name, *(_plain(k, v) for k, v in rest)))
+        return await self._step(name, answer, *(_plain(k, v) for k, v in rest))
     return step
 
 def _rows(listed: list) -> dict[str, dict]:
     "A listing as `MemoryState` gives it."
     rows = [(e, EnvironmentRecord(**json.loads(r)), *map(int, more)) for e, r, *more in listed]
-    return {e: dict(record=r, uses=uses, users=users, age_s=now/1000 - r.made_s, retired=bool(gone))
-            for e, r, uses, users, now, gone in rows}
+    return {e: dict(record=r, uses=uses, users=users, age_s=now/1000 - r.made_s, offered=bool(offered), retired=bool(gone))
+            for e, r, uses, users, now, offered, gone in rows}
+
+def _row(listed: list) -> dict|None:
+    "The only row of a listing."
+    return next(iter(_rows(listed).values()), None)
 
 def _nothing(_: Any): "For a step that gives nothing."
 
-for _name, _answer in dict(add=_nothing, claim=bool, renew=bool, end=list, expired=list, retire=bool, forget=_nothing, listing=_rows,
-                           lock=bool, unlock=_nothing, locked=bool).items(): setattr(RedisState, _name, _redis_step(_name, _answer))
+for _name, _answer in dict(add=_nothing, claim=bool, renew=bool, end=list, expired=list, offer=_nothing, take=lambda e: e, withdraw=_nothing,
+                           retire=bool, forget=_nothing, look=_row, listing=_rows, lock=bool, unlock=_nothing, locked=bool).items(): setattr(RedisState, _name, _redis_step(_name, _answer))
 
 # %% ../../nbs/16g_service.state.ipynb #a48e0019
 @patch
@@ -379,7 +517,8 @@ async def check_state(
          [["e1"], [], True, False])
     await state.forget("e1")
     await _check_deadlines(state, moment)
-    same([await state.listing(), await state.expired()], [{}, []])
+    await _check_shelves(state, moment)
+    same([await state.listing(), await state.expired(), await state.look("e1")], [{}, [], None])
 
 async def _check_deadlines(state: MemoryState|RedisState, moment: float):
     def same(a, b): assert a == b, f"{a!r} is not {b!r}"
@@ -403,6 +542,25 @@ async def _check_deadlines(state: MemoryState|RedisState, moment: float):
     await state.lock("l", "a", moment)
     while not await state.lock("l", "b", 3600): await asyncio.sleep(moment/4)
     await state.unlock("l", "b")
+
+async def _check_shelves(state: MemoryState|RedisState, moment: float):
+    def same(a, b): assert a == b, f"{a!r} is not {b!r}"
+    async def take(session, most=0, uses=0, seconds=3600): return await state.take("s", session, most, uses, seconds)
+    await state.add("e5", EnvironmentRecord("shop"), "ann", 3600)
+    same([await take("bob"), (await state.look("e5"))["offered"]], [None, False])
+    await state.offer("e5", "s")
+    same([await take("bob", 1), await take("bob", 2), await take("bob", 2), await take("cid", 2), await state.take("t", "cid")], [None, "e5", "e5", None, None])
+    await state.add("e6", EnvironmentRecord("shop"))
+    await state.offer("e6", "s")
+    same([await take("cid", 2), await state.end("cid"), await take("dan", 2, 0, moment), await state.end("ann")], ["e6", ["e6"], "e6", ["e5"]])
+    while (taken := await take("eve", 1)) is None: await asyncio.sleep(moment/4)
+    same([taken, await state.expired(), await state.end("dan")], ["e6", ["dan"], []])
+    await state.withdraw("e6", "eve")
+    same([await take("fay", 2), await take("gus", 0, 3), (await state.look("e5"))["users"], (await state.look("e6"))["users"]], ["e5", None, 2, 0])
+    same([await state.end(session) for session in ("bob", "eve", "fay")], [["e5"], [], ["e5"]])
+    for e in "e5", "e6":
+        await state.retire(e)
+        await state.forget(e)
 
 # %% ../../nbs/16g_service.state.ipynb #a48e0021
 STATE_DRIVERS = dict(memory=MemoryState, local=MemoryState, redis=RedisState) # "local" is AgentRL's word for memory
