@@ -12,6 +12,7 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 httpx = pytest.importorskip("httpx", reason='httpx: not installed; pip install "oaml[serve]"')
@@ -269,6 +270,7 @@ def test_a_full_history_comes_whole(served):
 # Bad input: a clear error, no slot taken, the server alive
 
 def test_bad_input_changes_nothing(served):
+    served.task.any_tool = False
     begin(served, "tools")
     call = dict(role="assistant", tool_calls=[dict(id="1", type="function", function=dict(name="pres", arguments="{}"))])
     post = lambda route, data, **headers: served.http_.post(route, content=data, headers=headers)
@@ -291,6 +293,86 @@ def test_bad_input_changes_nothing(served):
     assert served.status()["current"] == 1
     assert interact(served).json()["env_out"]["messages"] == [dict(role="user", content="1")]
     assert served.task.acts == ["go"]
+
+
+def calling(name): return [dict(role="assistant", content="x", tool_calls=[dict(id="1", type="function", function=dict(name=name, arguments="{}"))])]
+
+
+def test_a_call_of_a_tool_that_was_not_offered_reaches_the_task(served):
+    "It knows what that costs; a task may ask for strictness instead."
+    begin(served, "tools")
+    assert ask(served, "interact", session_id=1, messages=calling("pres")).status_code == 200
+    assert served.task.acts == ["x"]
+    served.task.any_tool = False
+    assert detail(ask(served, "interact", session_id=1, messages=calling("prss"))) == (
+        400, "messages[0].tool_calls: no tool 'prss'; did you mean 'press'?; this session offers press")
+
+
+def test_an_index_of_the_other_kind_or_far_too_long_is_named_in_a_line(served):
+    served.known, served.indices = {0, "7"}, [0, "7"]
+    for index, why in (("0", "no sample '0', but 0: a number, not a text"), (7, "no sample 7, but '7': a text, not a number"), ("x"*100_000, "no sample 'xxxx")):
+        status, words = detail(begin(served, index))
+        assert status == 400 and why in words and len(words) < 300
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_request_that_is_too_long_is_told_so_and_not_cut_off(served, chunked):
+    "Also to a client that sends all before it reads anything."
+    import socket
+    from urllib.parse import urlsplit
+    where, size = urlsplit(served.address), served.max_body + 2**22
+    with socket.create_connection((where.hostname, where.port), timeout=60) as s:
+        s.sendall(f"POST /api/interact HTTP/1.1\r\nHost: {where.netloc}\r\n{'Transfer-Encoding: chunked' if chunked else f'Content-Length: {size}'}\r\n\r\n".encode())
+        if chunked: s.sendall(f"{size:x}\r\n".encode())
+        for _ in range(size//2**16): s.sendall(b"x"*2**16)
+        if chunked: s.sendall(b"\r\n0\r\n\r\n")
+        assert s.recv(12) == b"HTTP/1.1 413"
+
+
+def test_numpys_numbers_are_metrics():
+    item = RewardHistoryItem(np.float32(.5), score=np.int64(1), metrics=dict(steps=np.int64(3), of=[np.float64(.25), np.bool_(True)]))
+    assert json.loads(json.dumps([item.reward, item.metrics])) == [.5, dict(score=1, steps=3, of=[.25, True])]
+    with pytest.raises(ValueError, match="not a finite number"): RewardHistoryItem(1., metrics=dict(a=np.float32("nan")))
+
+
+def test_a_task_without_a_method_says_which_and_of_whom():
+    class Empty(Task): pass
+    with pytest.raises(NotImplementedError, match="get_indices: .*Empty does not say which samples there are; give it a method get_indices"): TaskWorker(Empty("empty"))
+
+
+def test_an_output_says_why_its_sample_failed(served):
+    with TaskClient("scripted", served.address) as client:
+        output = client.run_sample("raise", lambda *_: "x")
+        assert output.status.value == "task error" and output.error == "KeyError: 'broken'"
+        assert client.calculate_overall([output]) == dict(done=0)
+
+
+def test_kubernetes_words_for_a_service_are_no_port(tmp_path, caplog):
+    (tmp_path/"greet.yaml").write_text("greet:\n  module: oaml.service.gui.SuiteTask\n  port: 5099\n")
+    config = load_task_config(tmp_path/"greet.yaml", environ=dict(GREET_PORT="tcp://10.0.0.7:80", GREET_PORT_80_TCP="tcp://10.0.0.7:80", GREET_SERVICE_HOST="10.0.0.7"))
+    assert config.port == 5099
+
+
+class Blocker(Task):
+    "Sample 1 blocks the server's loop for a while."
+    def __init__(self): super().__init__("blocker", full_async=True)
+    def get_indices(self): return [0, 1]
+    async def start_sample(self, index, session):
+        await session.action(dict(role="user", content="?"))
+        if index == 1: time.sleep(3)
+        await session.action(dict(role="user", content="!"))
+        return TaskSampleExecutionResult()
+
+
+def test_a_loop_that_was_blocked_ends_nobody_elses_session(caplog):
+    with serve_task(Blocker(), deadlines=TaskDeadlines(silence_s=2.)) as worker, httpx.Client(base_url=worker.address, timeout=60) as worker.http_:
+        for id in 0, 1: begin(worker, id, id)
+        blocking = threading.Thread(target=interact, args=(worker,), kwargs=dict(id=1))
+        blocking.start()
+        time.sleep(.2)
+        assert interact(worker, id=0).json()["env_out"]["messages"] == [dict(role="user", content="!")]
+        blocking.join()
+        assert waited(lambda: "the event loop was blocked for" in caplog.text)
 
 
 def test_two_interacts_at_once(served):
@@ -344,6 +426,37 @@ def test_heartbeats_of_strangers():
                              headers={"X-Forwarded-For": "10.9.8.7"})
         assert spoofed.status_code == 400
         assert list(controller.tasks) == ["t"]
+
+
+def test_a_heartbeat_sends_the_indices_once_and_again_to_a_controller_that_was_started_anew(monkeypatch):
+    task, sizes, received = Scripted(), [], TaskController.receive_heartbeat
+    task.get_indices = lambda: list(range(20_000))
+    async def receive_heartbeat(self, request):
+        sizes.append(int(request.headers["content-length"]))
+        return await received(self, request)
+    monkeypatch.setattr(TaskController, "receive_heartbeat", receive_heartbeat)
+    with serve_controller() as (controller, url), serve_task(task, controller=f"{url}/api", beat_s=.1) as worker:
+        assert waited(lambda: len(sizes) > 4)
+        assert sizes[0] > 100_000 and max(sizes[1:]) < 400
+        known = controller.tasks.pop("scripted")  # as if it were another
+        assert waited(lambda: "scripted" in controller.tasks)
+        assert controller.tasks["scripted"].indices == worker.indices == known.indices
+    assert sum(size > 100_000 for size in sizes) == 2
+
+
+def test_indices_of_a_wrong_kind_are_refused():
+    with serve_controller() as (_, url):
+        for wrong in ([[1]], [None], [1.5], [True], {}, None): assert "indices: " in detail(heartbeat(url, indices=wrong))[1]
+
+
+def test_a_client_waits_for_a_controller_that_was_started_anew(served):
+    with serve_controller() as (controller, url), TaskClient("scripted", f"{url}/api") as client:
+        threading.Timer(1., lambda: heartbeat(url, name="scripted", address=served.address, concurrency=4, indices=served.indices)).start()
+        assert client.run_sample("plain", lambda *_: "x").result == 2
+        controller.began = time.monotonic()
+        assert httpx.post(f"{url}/api/start_sample", json=dict(name="other", index=1)).status_code == 503
+        controller.began -= 60
+        assert httpx.post(f"{url}/api/start_sample", json=dict(name="other", index=1)).status_code == 400
 
 
 def test_html_in_a_workers_name_is_text():

@@ -6,8 +6,8 @@
 __all__ = ['LOCAL_HOSTS', 'HEAD_S', 'BODY_S', 'MAX_CONNECTIONS', 'LEASE_GRACE_S', 'Refusal', 'Access', 'read_token', 'read_body',
            'parse_object', 'Deadlines', 'FastDeadlines', 'most_connections', 'Repeats', 'listen_on', 'bounded_server',
            'NumberedRequests', 'request_number', 'has_left', 'SerialThread', 'BareLease', 'Lease', 'LeaseTable',
-           'ServiceRoute', 'http_answer', 'DirectRoutes', 'service_app', 'DaemonServer', 'serve_in_thread',
-           'serve_in_process', 'run_foreground']
+           'sleep_heard', 'ServiceRoute', 'http_answer', 'DirectRoutes', 'service_app', 'DaemonServer',
+           'serve_in_thread', 'serve_in_process', 'run_foreground']
 
 # %% ../../nbs/04q_devices.daemon.ipynb #6b4fa86a
 import asyncio
@@ -116,14 +116,18 @@ async def read_body(
     "The body of a request. Raises Refusal if it is longer than `most`, or its client goes away."
     from starlette.requests import ClientDisconnect
     too_long = Refusal(413, f"a request has {most} bytes at most{where}", Connection="close")
-    data = bytearray()
-    if int(request.headers.get("content-length", 0)) > most: raise too_long
+    data, size, length = bytearray(), 0, int(request.headers.get("content-length", 0))
+    if length > most + _READ_OVER: raise too_long
     try:
         async for part in request.stream():
-            data += part
-            if len(data) > most: raise too_long
+            size += len(part)
+            if size > most + _READ_OVER: raise too_long
+            if max(size, length) <= most: data += part
     except ClientDisconnect: raise Refusal(408, "the rest of the request did not come", Connection="close") from None
+    if size > most: raise too_long
     return bytes(data)
+
+_READ_OVER = 2**27  # bytes of a request that is too long which are read and thrown away: who still sends would not see the answer
 
 # %% ../../nbs/04q_devices.daemon.ipynb #aa040010
 def parse_object(
@@ -586,12 +590,26 @@ def _end(self: LeaseTable, lease: BareLease) -> asyncio.Future:
     lease.closing = lease.closing or asyncio.ensure_future(closing())
     return lease.closing
 
+_BLOCKED_S = .5  # seconds that an event loop may be late before that is worth a line
+
+async def sleep_heard(
+    seconds: float, # to sleep
+) -> float:         # seconds that nobody could be heard meanwhile
+    "Sleep; how much longer it took because the event loop was blocked, which the log says as well."
+    began = time.monotonic()
+    await asyncio.sleep(seconds)
+    if (late := time.monotonic() - began - seconds) < _BLOCKED_S: return 0.
+    logging.getLogger("oaml.daemon").warning("the event loop was blocked for %.1f s: something in it computes or waits without await, or the machine "
+                                             "is too busy; requests waited so long, and nobody is taken for silent because of it", late)
+    return late
+
 @patch
 async def watch(self: LeaseTable) -> None:
-    "For ever: end the leases whose clients are silent."
+    "For ever: end the leases whose clients are silent. Time in which nobody could be heard does not count."
     while True:
-        await asyncio.sleep(min(1, self.lease_s/4))
+        unheard = await sleep_heard(min(1, self.lease_s/4))
         for lease in list(self.leases.values()):
+            lease.used += unheard
             if not lease.closing and lease.silence > self.lease_s: self._end(lease)
 
 @patch

@@ -174,4 +174,5 @@ def run_sample(self: TaskClient,
     "Play a sample to its end; a task's error is a status, not an exception. Raises what `agent` raises, TaskServerError."
     with self.start(index) as sample:
         while not sample.turn.finish: sample.interact(agent(sample.history, sample.turn.tools))
-        return TaskOutput(index, sample.turn.status, sample.turn.result, sample.history + sample.rewards, len(sample.history))
+        return TaskOutput(index, sample.turn.status, sample.turn.result, sample.history + sample.rewards, len(sample.history),
+                          sample.turn.error)

@@ -4,11 +4,13 @@
 
 # %% auto #0
 __all__ = ['PlacedKey', 'read_placed', 'merge', 'share_settings', 'read_settings', 'read_tasks', 'TaskServerConfig',
-           'parameters_of', 'load_task_config']
+           'parameters_of', 'takes_others', 'load_task_config']
 
 # %% ../../nbs/16f_service.config.ipynb #504c6549
 import inspect
+import logging
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -112,11 +114,17 @@ def read_tasks(
     return found
 
 # %% ../../nbs/16f_service.config.ipynb #2d25b7e2
+_LOG = logging.getLogger("oaml.service")
+_SERVICE_PORT = re.compile(r"(tcp|udp|sctp)://\S+:\d+")  # what Kubernetes puts into NAME_PORT for a service that is called NAME
+
 def _from_environment(value: Any, name: str, environ: Mapping[str, str]) -> Any:
     "The value, with what variables below `name` say."
     if isinstance(value, dict): return {k: _from_environment(v, f"{name}_{k}", environ) for k, v in value.items()}
     variable = name.replace("-", "_").upper()
     if variable not in environ: return value
+    if _SERVICE_PORT.fullmatch(environ[variable]) and variable.endswith("_PORT"):
+        _LOG.warning("%s=%s: is where Kubernetes has a service of that name, and no port of ours; the file's stays", variable, environ[variable])
+        return value
     if isinstance(value, list): raise ValueError(f"{variable}: a list is changed in the file, not by a variable")
     try: given = yaml.safe_load(environ[variable])
     except yaml.YAMLError: given = environ[variable]
@@ -159,7 +167,7 @@ def _check_keys(entry: dict, known: Iterable[str], what: str, source: str):
 # %% ../../nbs/16f_service.config.ipynb #c3dab282
 def parameters_of(
     task: type, # a subclass of `Task`
-) -> list[str]|None: # None: it takes anything
+) -> list[str]:
     "Names that the task's constructor takes."
     names = []
     for cls in task.__mro__:
@@ -167,6 +175,12 @@ def parameters_of(
         given = list(inspect.signature(cls.__init__).parameters.values())[1:]
         names += [p.name for p in given if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
         if cls is Task or not any(p.kind is p.VAR_KEYWORD for p in given): return list(dict.fromkeys(names))
+
+def takes_others(
+    task: type, # a subclass of `Task`
+) -> bool:
+    "Whether the task's own constructor takes parameters that it does not name (**kwargs), which it alone knows the use of."
+    return task.__init__ is not Task.__init__ and any(p.kind is p.VAR_KEYWORD for p in inspect.signature(task.__init__).parameters.values())
 
 # %% ../../nbs/16f_service.config.ipynb #ab26582a
 def load_task_config(
@@ -185,8 +199,12 @@ def load_task_config(
     try: config = TaskServerConfig(**entry)
     except ValidationError as e:
         raise ValueError("\n".join(f"{_place(entry, p['loc']) or path}: {name}.{'.'.join(map(str, p['loc']))}: {p['msg']}" for p in e.errors())) from None
-    known = parameters_of(task_class(config.module))
-    if known is not None: _check_keys(entry.get("parameters", {}), known, config.module, str(path))
+    known = parameters_of(task := task_class(config.module))
+    for key in entry.get("parameters", {}):
+        try: _check_keys({key: None}, known, config.module, str(path))
+        except ValueError as e:
+            if not takes_others(task): raise
+            _LOG.warning("%s; its **kwargs get it", e)
     _check_keys(entry.get("deadlines", {}), [f.name for f in fields(TaskDeadlines)], "deadlines", str(path))
-    if known is None or "name" in known: config.parameters.setdefault("name", str(name))
+    if "name" in known: config.parameters.setdefault("name", str(name))
     return config

@@ -43,10 +43,12 @@ def tool_arguments(
     return dict(type=action.type) | {k: v for k in _FIELDS if (v := getattr(action, k)) is not None}
 
 def called_action(
-    arguments: str, # of a call, JSON text
-) -> Action:        # of type `failed`, with the reason in `raw`, if they are none
+    arguments: str,   # of a call, JSON text
+    tool: str="act",  # that is called
+) -> Action:          # of type `failed`, with the reason in `raw`, if it asks for none
     "The action that a tool call asks for."
     try:
+        if tool != "act": raise ValueError(f"there is no tool {tool!r:.60}, only act")
         action = from_dict(Action, json.loads(arguments))
         if action.type not in GUI_ACTS: raise ValueError(f"type: {action.type!r} is none of {', '.join(GUI_ACTS)}")
         return action
@@ -71,7 +73,7 @@ def answered_actions(
     messages: Sequence[dict], # of an agent
 ) -> list[tuple[str|None, Action]]: # for each: the call's id, None for one written as text
     "The actions that an agent asks for: its tool calls, or without any what its text says."
-    calls = [(c["id"], called_action(c["function"]["arguments"])) for m in messages for c in m.get("tool_calls") or ()]
+    calls = [(c["id"], called_action(c["function"]["arguments"], c["function"]["name"])) for m in messages for c in m.get("tool_calls") or ()]
     return calls or [(None, parse_action(_words(messages)))]
 
 def _words(messages: Sequence[dict]) -> str:

@@ -14,12 +14,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Annotated, Any, Literal, NotRequired
 
+import numpy as np
 from fastcore.basics import patch
-from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag, TypeAdapter, ValidationError, with_config
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Discriminator, Field, Tag, TypeAdapter, ValidationError, with_config
 from pydantic.dataclasses import dataclass as checked
 from typing_extensions import TypedDict
 
-from ..schemas.sessions import Meta, SchemaError, nearest, plain_errors
+from ..schemas.sessions import MAX_META_DEPTH, Meta, SchemaError, nearest, plain_errors
 
 # %% ../../nbs/16a_service.records.ipynb #3b6aa983
 class SampleStatus(str, Enum):
@@ -198,13 +199,22 @@ def plain_text(
     content = message.get("content") or ""
     return content if isinstance(content, str) else "\n".join(p["text"] for p in content if p.get("type") == "text")
 
+def _own_numbers(value: Any, depth: int=0) -> Any:
+    "The value with Python's own numbers in the place of NumPy's, which tasks compute with."
+    if isinstance(value, np.generic): return value.item()
+    if depth > MAX_META_DEPTH: return value  # whoever checks it says so
+    if isinstance(value, dict): return {k: _own_numbers(v, depth + 1) for k, v in value.items()}
+    return [_own_numbers(v, depth + 1) for v in value] if isinstance(value, list) else value
+
+_OWN = BeforeValidator(_own_numbers)
+
 @plain_errors
 @checked(config=_RECORD)
 class RewardHistoryItem:
     "What a task pays in a turn. Raises SchemaError for a number that is not finite."
-    reward: float                                          # added to the turn's others
-    score: float|None=None                                 # copied into `metrics`
-    metrics: Meta=field(default_factory=dict)              # whatever else was measured: what JSON can hold
+    reward: Annotated[float, _OWN]                         # added to the turn's others
+    score: Annotated[float|None, _OWN]=None                # copied into `metrics`
+    metrics: Annotated[Meta, _OWN]=field(default_factory=dict) # whatever else was measured: what JSON can hold
 
     def __post_init__(self):
         if self.score is None: return
@@ -242,6 +252,7 @@ class TaskOutput:
     result: Any=None                                    # what the task said at its end
     history: list[Annotated[RewardHistoryItem|dict, Field(union_mode="left_to_right")]]|None=field(default_factory=list) # messages and rewards
     history_ptr: int=0                                  # the first item that is new
+    error: str|None=None                                # why it ended, if by no will of the task's
 
 # %% ../../nbs/16a_service.records.ipynb #5fd332f0
 SampleIndex = int|str
@@ -251,9 +262,13 @@ def nearest_index(
     known: Sequence[SampleIndex], # those that are
 ) -> str:
     "Words for an index that does not exist, with the nearest one that does."
+    other = next((k for k in known if not isinstance(index, bool) and type(k) is not type(index) and str(k) == str(index)), None)
+    if other is not None: return f"no sample {index!r:.60}, but {other!r:.60}: a {_KINDS[type(other)]}, not a {_KINDS.get(type(index), 'value of another kind')}"
     same = [k for k in known if type(k) is type(index)]
-    if isinstance(index, int) and same: return f"no sample {index}; the nearest is {min(same, key=lambda k: abs(k - index))}"
-    return f"no sample {index!r}{nearest(str(index), map(str, known))}"
+    if isinstance(index, int) and same: return f"no sample {index!r:.60}; the nearest is {min(same, key=lambda k: abs(k - index))}"
+    return f"no sample {index!r:.60}{nearest(str(index), map(str, known))}"
+
+_KINDS = {int: "number", str: "text"}
 
 # %% ../../nbs/16a_service.records.ipynb #29e689e8
 @dataclass

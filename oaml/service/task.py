@@ -192,7 +192,7 @@ def at_work(self: Session) -> bool:
 # %% ../../nbs/16b_service.task.ipynb #60af8c9c
 class Task:
     "An environment that serves samples."
-    any_tool = False  # True: also calls of tools that were not offered reach the task
+    any_tool = True  # also calls of tools that were not offered reach the task, which knows what they cost; False: they are refused, and the agent may answer again
 
     def __init__(self,
         name: str,              # of the task, for clients
@@ -210,30 +210,33 @@ class Task:
 
     def get_indices(self) -> list[SampleIndex]:
         "The samples that there are; -1 among them: also samples that the client describes."
-        raise NotImplementedError("get_indices")
+        raise _missing(self, "get_indices", "which samples there are")
 
     def sync_start_sample(self,
         index: SampleIndex, # of the sample
         session: Session,   # to play
     ) -> TaskSampleExecutionResult:
         "Play a sample, in a thread; ask the agent by `session.sync_action()`."
-        raise NotImplementedError("sync_start_sample")
+        raise _missing(self, "sync_start_sample", "how a sample is played")
 
     async def start_sample_custom(self,
         task: dict,       # as the client describes it
         session: Session, # to play
     ) -> TaskSampleExecutionResult:
         "Play a sample that the client describes (index -1)."
-        raise NotImplementedError("start_sample_custom")
+        raise _missing(self, "start_sample_custom", "how a sample is played that the client describes (index -1)")
 
     def calculate_overall(self,
         results: list[TaskOutput], # of samples
     ) -> dict:
         "Figures over many samples."
-        raise NotImplementedError("calculate_overall")
+        raise _missing(self, "calculate_overall", "the figures over many samples")
 
     def release(self):
         "At the server's end."
+
+def _missing(task: Task, method: str, what: str) -> NotImplementedError:
+    return NotImplementedError(f"{method}: {type(task).__module__}.{type(task).__qualname__} does not say {what}; give it a method {method}")
 
 # %% ../../nbs/16b_service.task.ipynb #ce3265cb
 @patch
