@@ -15,7 +15,7 @@ import pytest
 from oaml.prompt2policy.backends import new_job, run_job, session_command
 from oaml.prompt2policy.contracts import LLMBudget, StartSessionRequest
 from oaml.prompt2policy.engines import missing_mujoco
-from oaml.prompt2policy.jail import missing_jail
+from oaml.prompt2policy.jail import Jail, missing_jail
 from oaml.prompt2policy.llm import SCRIPTED_ANSWERS, ScriptedLLM
 from oaml.prompt2policy.loop import new_session, run_session_folder
 from oaml.prompt2policy.records import IterationRecord, SessionRecord
@@ -190,10 +190,13 @@ def test_each_bad_end_is_a_status_and_a_sentence(tmp_path, change, words):
     ("def reward_fn(obs, action, next_obs, info): return obs, {'a': 1.}", "plain numbers"),
     ("def reward_fn(obs, action, next_obs, info): return 1., {'a': 2.}", "not the sum of its terms"),
     ("def reward_fn(obs, action, next_obs, info):\n    print('x')\n    return 1., {'a': 1.}", "prints"),
-    ("def reward_fn(obs, action, next_obs, info):\n    while True: pass", "does the code loop?"),
 ])
 def test_a_reward_that_cannot_be_used_ends_after_three_repairs(tmp_path, code, words):
     "The author of this script never learns."
+    never_learns(tmp_path, code, words)
+
+
+def never_learns(tmp_path, code, words):
     import yaml
     answers = yaml.safe_load((SCRIPTED_ANSWERS/"line.yaml").read_text())
     answers["answers"] |= {"reward-fix_*": dict(submit_reward=dict(code=code)), "reward-author-*": dict(submit_reward=dict(code=code))}
@@ -201,6 +204,17 @@ def test_a_reward_that_cannot_be_used_ends_after_three_repairs(tmp_path, code, w
     session = new_session(tmp_path, REQUEST.model_copy(update=dict(model=str(tmp_path/"answers.yaml"))))
     run_session_folder(session)
     assert "still fails after 3 repairs" in session.read_status().error and words in session.read_status().error
+
+
+def test_a_reward_that_loops_is_ended_by_the_processor_time_that_it_had(tmp_path, monkeypatch):
+    "A second each time, which is a second on a busy machine too, however long that takes there."
+    import resource
+    from oaml.prompt2policy import loop
+    had = lambda: sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
+    monkeypatch.setattr(loop, "Jail", lambda **given: Jail(**given | dict(timeout_s=1.)))
+    before = had()
+    never_learns(tmp_path, "def reward_fn(obs, action, next_obs, info):\n    while True: pass", "no answer within 1 s; does the code loop?")
+    assert had() - before > 4*.9  # the first try and three repairs
 
 
 def test_broken_records_are_named_and_listed(tmp_path):

@@ -283,7 +283,7 @@ def test_bad_input_changes_nothing(served):
         (interact(served, id=2), 400, "No such session"), (ask(served, "cancel", session_id=2), 400, "No such session"),
         (ask(served, "interact", session_id="one", messages=says("x")), 400, "is no number of a session"),
         (ask(served, "start_sample", index="plain"), 400, "session_id: None"),
-        (post("interact", b"not JSON"), 400, "not JSON"), (post("interact", b"[]"), 422, "object"), (post("start_sample", b"["*100_000), 400, "not JSON"),
+        (post("interact", b"not JSON"), 400, "not JSON"), (post("interact", b"[]"), 422, "object"), (post("start_sample", b'{"a":' + b"["*100_000 + b"]"*100_000 + b"}"), 400, "a message is nested too deep to be read"),
         (post("interact", b"x"*(served.max_body + 2**20)), 413, "bytes at most"),
         (served.http_.post("interact", json=dict(session_id=1, messages=says("x")), headers={"X-Oaml-Number": "7"}), 409, "out of order"),
         (served.http_.post("nowhere", json={}), 404, "there is no"), (served.http_.get("interact"), 405, "there is no"),

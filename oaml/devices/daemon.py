@@ -135,7 +135,8 @@ def parse_object(
 ) -> dict:
     "The JSON object that a client sent. Raises Refusal: 400 for what is no JSON, 422 for what is no object."
     try: value = json.loads(text or "", parse_constant=refuse_constant)
-    except (ValueError, RecursionError) as e: raise Refusal(400, f"not JSON: {e}") from None
+    except ValueError as e: raise Refusal(400, f"not JSON: {e}") from None
+    except RecursionError: raise Refusal(400, "a message is nested too deep to be read") from None
     if isinstance(value, dict): return value
     raise Refusal(422, 'a message is an object such as {"type": "state"}')
 

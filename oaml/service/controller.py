@@ -157,10 +157,9 @@ async def receive_heartbeat(self: TaskController,
     name, capacity, indices, digest = body.get("name"), body.get("concurrency"), body.get("indices"), body.get("indices_digest")
     if not isinstance(name, str) or not name: raise Refusal(400, f"name: {name!r} is no name of a task")
     if isinstance(capacity, bool) or not isinstance(capacity, int) or capacity < 1: raise Refusal(400, f"concurrency: {capacity!r} is no number of sessions")
-    if indices is not None or digest is None: _check_indices(indices)
-    address = check_origin(body.get("address"), request.client.host, self.allow)
-    task = self.tasks.get(name)
-    if indices is not None: digest = indices_digest(indices)
+    address, task = check_origin(body.get("address"), request.client.host, self.allow), self.tasks.get(name)
+    if task and isinstance(indices, list) and task.indices == indices: digest = task.digest
+    elif indices is not None or digest is None: digest = indices_digest(_checked_indices(indices))
     if task is None or task.digest != digest:
         if indices is None: return dict(worker_id=None, indices_digest=None)  # it will send them
         if task and task.workers: raise Refusal(400, f"indices: the task {name} is served already, with other indices")
@@ -173,11 +172,12 @@ async def receive_heartbeat(self: TaskController,
     known.last_heartbeat, known.capacity = time.monotonic(), capacity
     return dict(worker_id=known.id, indices_digest=task.digest)
 
-def _check_indices(indices: Any):
-    "Raise Refusal for what is no list of texts and whole numbers."
+def _checked_indices(indices: Any) -> list:
+    "The indices. Raises Refusal for what is no list of texts and whole numbers."
     if not isinstance(indices, list): raise Refusal(400, "indices: is no list")
     for index in indices:
         if isinstance(index, bool) or not isinstance(index, (int, str)): raise Refusal(400, f"indices: {index!r:.60} is neither a text nor a whole number")
+    return indices
 
 # %% ../../nbs/16d_service.controller.ipynb #b2bdd4e9
 @patch
