@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['LEASE_S', 'CLOCK_TICK_S', 'ANSWER_S', 'REDIS_CALLS', 'STATE_DRIVERS', 'EnvironmentRecord', 'StateUnavailable',
-           'MemoryState', 'redis_state', 'missing_redis', 'RedisState', 'check_state', 'create_state']
+           'MemoryState', 'missing_redis', 'redis_state', 'RedisState', 'check_state', 'create_state']
 
 # %% ../../nbs/16g_service.state.ipynb #a48e0003
 import asyncio
@@ -390,6 +390,10 @@ return answer
 """
 
 # %% ../../nbs/16g_service.state.ipynb #3d065c8c
+def missing_redis() -> str|None:
+    "What has to be installed before Redis can be used, and how; None if nothing."
+    return missing_packages("scale", "redis")
+
 _REDIS_STATES = {  # the first word of Redis's answer, the driver's class for it: what it means, and what to do
     ("OOM", "OutOfMemoryError"): "is out of memory; raise its maxmemory",
     ("READONLY", "ReadOnlyError"): "is a replica, which takes no writes; name the primary in `connection`",
@@ -420,10 +424,6 @@ def redis_state(
 CLOCK_TICK_S = 20. # the most that the clock goes on between two requests; controllers ask more often
 
 ANSWER_S, REDIS_CALLS = 5, 16 # seconds for Redis to answer; calls of a worker at once, and so its connections
-
-def missing_redis() -> str|None:
-    "What has to be installed before Redis can be used, and how; None if nothing."
-    return missing_packages("scale", "redis")
 
 class RedisState:
     "Loans that several workers share. Needs the extra `scale` and a Redis server; one that may be restarted has `appendonly yes`, `appendfsync always`."
