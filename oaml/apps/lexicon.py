@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
 
-from .words import make_person, make_title, pick_words
+from .words import make_person, make_title, pick_words, word_list
 
 # %% ../../nbs/03q_apps.lexicon.ipynb #4fa76d8e
 FIELD_KINDS = ("title", "person", "word", "number", "money", "date", "time", "choice", "flag", "tags", "ref", "note")
@@ -203,4 +203,10 @@ def invent_word(
 ) -> str:        # of one or two syllables, such as "Zorb"
     "Make up a word."
     def syllable(): return rng.choice(_ONSETS) + rng.choice(_VOWELS) + rng.choice(_CODAS)
-    return (syllable() if rng.random() < .6 else rng.choice(_ONSETS) + rng.choice(_VOWELS) + syllable()).capitalize()
+    word = syllable() if rng.random() < .6 else rng.choice(_ONSETS) + rng.choice(_VOWELS) + syllable()
+    return invent_word(rng) if word in _real_words() else word.capitalize()
+
+@lru_cache
+def _real_words() -> frozenset[str]:
+    "Words that exist, in small letters: what screens are filled with, and what is on buttons."
+    return frozenset((*word_list(), *(w.lower() for k in WORD_KEYS for held_out in (False, True) for w in synonyms(k, held_out))))

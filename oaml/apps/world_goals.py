@@ -423,7 +423,8 @@ def _way_to(self: World, r: ScreenReader, place: str) -> list[Intent]:
     name = next(n for id, n, _ in self.places() if id == place)
     if not self.spec.nav: return []
     if any(e.role == "tab" and e.id == f"go:{place}" and e.selected for e in r.elements): return []
-    if "place" in r and r["place"].name == name: return []
+    strangers = any(not x.id.startswith(place) for x in _rows(r))  # a name that is cut may be another place's too
+    if "place" in r and shows(r["place"].name, name) and not strangers: return []
     if f"go:{place}" in r: return [ClickOn(f"go:{place}")]
     if any(e.id.startswith("go:") and e.role == "listitem" for e in r.elements): return r.look_further("rows") if "rows" in r else r.close("cancel")
     for way in ("drawer", "menu", "go:home"):

@@ -135,7 +135,7 @@ def draw_entity(
     ordered = view in ("board", "tree", "strip") or rng.random() < .8
     verbs = _verbs(rng, view, bool(choices), ordered)
     rows = rng.choice(ROW_STYLES) if view in ("list", "tree", "strip") else "tools" if view == "cards" and rng.random() < .5 else "plain"
-    details = DETAILS if view == "list" and rows != "tools" else ("page", "page", "dialog")
+    details = DETAILS if view == "list" and rows in ("plain", "context") else ("page", "page", "dialog")
     detail = rng.choice([d for d in details if d not in ("dialog", "inline") or len(fields) <= 3])  # a dialog has no room for more
     direct = detail == "page" and rng.random() < .5
     asked = (fields[0].id, *rng.sample([f.id for f in fields[1:] if f.kind not in ("flag", "tags")],
@@ -143,8 +143,8 @@ def draw_entity(
     big = not ordered or view in ("board", "table", "tree")
     free = [f.id for f in choices if f.id != group]
     search = ordered and view != "board" and detail != "pane" and rng.random() < .4
-    narrows = rng.choice(free) if free and view in ("list", "table", "cards") and detail != "pane" and rng.random() < .3 else ""
-    paged = view in ("list", "table") and ordered and detail != "pane" and not (search and narrows) and rng.random() < .25
+    narrows = rng.choice(free) if free and view in ("list", "table", "cards") and detail != "pane" and not search and rng.random() < .4 else ""
+    paged = view in ("list", "table") and ordered and detail != "pane" and rng.random() < .25
     return EntitySpec(
         id, noun.noun, noun.plural.capitalize(), noun.icon, fields, tuple(_widget(f, direct, rng) for f in fields), view, rows, detail, direct,
         rng.choice(FORMS), rng.choice(SAVING) if direct else "at once", rng.choice(["", *(f.id for f in fields[1:] if f.kind not in ("tags", "flag", "note"))]),

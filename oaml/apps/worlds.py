@@ -19,7 +19,7 @@ from .kit import TaskApp, change_bars, message_box, question_box, run_down
 from .lexicon import WorldField, draw_value
 from .world_spec import EntitySpec, WorldSpec
 from ..ui.events import Message, Tick
-from ..ui.widgets import (Widget, actions, alert, bar, button, checkbox, combobox, day, dialog, field, form, grid, heading, item, listing,
+from ..ui.widgets import (Widget, actions, alert, bar, button, checkbox, combobox, day, dialog, field, form, grid, heading, item, link, listing,
                              menuitem, nav, over, panel, radio, row, scroll, spinner, split, switch, tab, tabs, text, textbox, tool, window)
 
 # %% ../../nbs/03s_apps.worlds.ipynb #c09e6c2e
@@ -161,15 +161,14 @@ def _row_verbs(self: WorldScreens, e: EntitySpec) -> list[str]:
 
 @patch
 def _row(self: WorldScreens, e: EntitySpec, r: WorldRecord, s: WorldState) -> list[Widget]:
-    "A record's row, and what is unfolded below it."
-    beside = value_of(e, r, e.shown) if e.shown and e.view != "cards" else ""
-    line, verbs = item(r.id, r.name, beside, e.icon if e.rows != "tools" else "", selected=s.open == r.id), self._row_verbs(e)
+    "A record's row, and what is unfolded below it. A row is an item of the list, or a link where tools stand beside it."
+    beside, verbs = value_of(e, r, e.shown) if e.shown and e.view != "cards" else "", self._row_verbs(e)
     menu = tuple(menuitem(f"{v}:{r.id}", self.spec.word(v)) for v in verbs)
-    if e.rows == "context" and verbs: line = replace(line, menu=menu)
-    if e.rows == "tools" and verbs:
-        line = bar(replace(line, grow=True), *(self._tool(f"{v}:{r.id}", v) for v in verbs[:TOOLS_OF_ROW]))
-    if e.rows == "menu" and verbs:
-        line = bar(replace(line, grow=True), tool(f"more:{r.id}", self.spec.word("more"), self.spec.icon("more"), opens=True, menu=menu))
+    line = replace(item(r.id, r.name, beside, e.icon, selected=s.open == r.id), menu=menu if e.rows == "context" else ())
+    if e.rows in ("tools", "menu") and verbs:
+        more = tool(f"more:{r.id}", self.spec.word("more"), self.spec.icon("more"), opens=True, menu=menu)
+        tools = [self._tool(f"{v}:{r.id}", v) for v in verbs[:TOOLS_OF_ROW]] if e.rows == "tools" else [more]
+        line = bar(replace(link(r.id, r.name), grow=True), *([text(beside)] if beside else []), *tools)
     return [line, *(self._detail_body(e, r, s) if e.detail == "inline" and s.open == r.id else [])]
 
 # %% ../../nbs/03s_apps.worlds.ipynb #2f1acd9e
@@ -184,7 +183,7 @@ def _rows(self: WorldScreens, e: EntitySpec, there: list[WorldRecord], s: WorldS
             return [grid(len(columns), *(text(e.field(c).label, strong=True) for c in columns), *(w for r in there for w in cells(r)))]
         case "board": return [self._board(e, there)]
         case "tree": return [listing(*(w for o in e.field(e.group).options for w in self._branch(e, o, there, s)))]
-        case "cards": return [w for r in there for w in (*self._row(e, r, s), *([text(f"{e.field(e.shown).label}: {value_of(e, r, e.shown)}")] if e.shown else []))]
+        case "cards": return [w for r in there for w in (listing(*self._row(e, r, s)), *([text(f"{e.field(e.shown).label}: {value_of(e, r, e.shown)}")] if e.shown else []))]
     return [listing(*(w for r in there for w in self._row(e, r, s)))]
 
 @patch
