@@ -38,7 +38,7 @@ class Phone:
     size = PHONE_SIZE  # of the screen, unless another is asked for
     def __init__(self, app: App): # what to put on the phone
         self.app, self.name, self.families, self.step_budget = app, app.name, app.families, app.step_budget + 10
-        self.title = app.name.capitalize()
+        self.title = getattr(app, "title", app.name.capitalize())
 
     def start(self,
         rng: Random,            # decides
