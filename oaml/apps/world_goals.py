@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['ACT_PLACES', 'EDIT_FAMILIES', 'WORLD_FAMILIES', 'WORLD_WORDINGS', 'SIGN_IN_WORDINGS', 'QUOTES', 'HELD_SHARE', 'World',
-           'WorldAct', 'do_act', 'editable', 'shows', 'fill_box']
+           'WorldAct', 'do_act', 'editable', 'shows']
 
 # %% ../../nbs/03t_apps.world_goals.ipynb #1a842c86
 import re
@@ -85,7 +85,7 @@ def families(self: World) -> tuple[str, ...]:
     both = self.spec.feedback == "changes" and sum(any(_can(e, f) for e in self.spec.entities) for f in ("edit", "choose", "toggle")) > 0
     return tuple(f for f in WORLD_FAMILIES if both and f == "two" or any(_can(e, f) for e in self.spec.entities))
 
-# %% ../../nbs/03t_apps.world_goals.ipynb #6f1b17d5
+# %% ../../nbs/03t_apps.world_goals.ipynb #b0bde8d4
 def _draw_edit(e: EntitySpec, family: str, r: WorldRecord, names: Callable, rng: Random) -> WorldAct:
     "An edit of a record to a value that it does not have."
     f, how = rng.choice([(f, how) for f, how in editable(e) if how in EDIT_FAMILIES[family]])
@@ -103,6 +103,7 @@ def _other_value(f: WorldField, now: str, rng: Random) -> str:
     while (value := draw_value(f, rng)) == now: pass
     return value
 
+# %% ../../nbs/03t_apps.world_goals.ipynb #44463506
 @patch
 def draw_act(self: World,
     family: str,   # one of `families`, not "two"
@@ -282,7 +283,7 @@ def _belongs(world: World, change: str, act: WorldAct) -> bool:
     if act.verb != "edit" or not line: return bool(line) and shows(change, line)
     return shows(change, line) or change.startswith(f"{act.name}: {world.spec.entity(act.entity).field(act.field).label} ")
 
-# %% ../../nbs/03t_apps.world_goals.ipynb #3b8bc8ee
+# %% ../../nbs/03t_apps.world_goals.ipynb #a646e1af
 @patch
 def plan(self: World, elements: tuple[Element, ...], goal: Goal, history) -> list[Intent]: # what was done so far; not needed
     "Return every acceptable next intent; the first is the preferred one."
@@ -290,6 +291,66 @@ def plan(self: World, elements: tuple[Element, ...], goal: Goal, history) -> lis
     popup = [e for e in elements if e.role in ("menuitem", "option")]
     return self._plan_popup(r, popup) if popup else self._plan(r)
 
+@patch
+def _plan(self: World, r: ScreenReader) -> list[Intent]:
+    if "login" in r: return self._plan_sign_in(r)
+    if wait := r.wait() or r.leave_tip(): return wait
+    if "saving" in r and not self._in_form(r): return [Wait()]
+    if "close" in r: return r.close("close")
+    if any(not any(_belongs(self, c, a) for a in r.goal["acts"]) for c in r.changes): return self._undo(r)
+    left = self._acts_left(r)
+    if not left: return self._finish(r)
+    if self._in_form(r): return self._plan_form(r, left)
+    return self._act(r, self._nearest(r, left))
+
+@patch
+def _told_of(self: World, r: ScreenReader) -> list[str]:
+    "What the screen says was done."
+    return r.changes + ([r["last"].name] if "last" in r else [])
+
+@patch
+def _acts_left(self: World, r: ScreenReader) -> list[WorldAct]:
+    "The acts of which the screen does not say that they are done."
+    told = self._told_of(r)
+    return [a for a in r.goal["acts"] if not (line := _expected(self, a)) or not any(shows(c, line) for c in told)]
+
+@patch
+def _finish(self: World, r: ScreenReader) -> list[Intent]:
+    "Say that all is done, once nothing is open."
+    return r.close("cancel") or [Finish()]
+
+@patch
+def _undo(self: World, r: ScreenReader) -> list[Intent]:
+    "Take all back, where the button for it is."
+    if "undo" in r: return [ClickOn("undo")]
+    return r.close("cancel", "back") or [PressKey("Escape")]
+
+@patch
+def _plan_sign_in(self: World, r: ScreenReader) -> list[Intent]:
+    "Give name and password."
+    for id, right in (("user", r.goal["user"]), ("password", "\N{BULLET}"*len(r.goal["password"]))):
+        if r[id].value != right: return fill(r[id], r.goal[id])
+    return [ClickOn("login")] + [PressKey("Enter")]*(r["user"].focused or r["password"].focused)
+
+# %% ../../nbs/03t_apps.world_goals.ipynb #a2edc1d8
+@patch
+def _nearest(self: World, r: ScreenReader, left: list[WorldAct]) -> WorldAct:
+    "The act that the open record, or the open drawer, is for; else the first one."
+    chosen = next((e.id for e in r.elements if e.id.startswith("go:") and e.role == "listitem" and e.selected), "")
+    if chosen: return next((a for a in left if f"go:{a.entity}" != chosen), left[0])
+    whose = self._whose(r)
+    mine = [a for a in left if whose is not None and a.name and shows(whose, a.name)]
+    unsaved = "save" in r and not r["save"].disabled
+    undone = [a for a in mine if a.verb != "edit" or not self._holds(r, a)] or mine*unsaved
+    return (undone or [a for a in left if a not in mine] or left)[0]
+
+@patch
+def _holds(self: World, r: ScreenReader, act: WorldAct) -> bool:
+    "Whether the open record is seen to be as an edit wants it."
+    e = self.spec.entity(act.entity)
+    return bool(_held(r, e.field(act.field), act.value))
+
+# %% ../../nbs/03t_apps.world_goals.ipynb #a48c9a62
 @patch
 def _plan_popup(self: World, r: ScreenReader, popup: list[Element]) -> list[Intent]:
     "The entry of an open menu or list that is wanted; else close it."
@@ -313,73 +374,6 @@ def _right_entry(self: World, r: ScreenReader, e: Element, act: WorldAct) -> boo
     verb, _, rest = e.id.partition(":")
     if verb == "go": return rest == (STORED if act.verb == "restore" else act.entity)
     return verb == act.verb and (rest not in r or shows(r[rest].name, act.name))
-
-@patch
-def _acts_left(self: World, r: ScreenReader) -> list[WorldAct]:
-    "The acts of which the screen does not say that they are done."
-    told = self._told_of(r)
-    return [a for a in r.goal["acts"] if not (line := _expected(self, a)) or not any(shows(c, line) for c in told)]
-
-@patch
-def _plan(self: World, r: ScreenReader) -> list[Intent]:
-    if "login" in r: return self._plan_sign_in(r)
-    if wait := r.wait() or r.leave_tip(): return wait
-    if "saving" in r and not self._in_form(r): return [Wait()]
-    if "close" in r: return r.close("close")
-    if any(not any(_belongs(self, c, a) for a in r.goal["acts"]) for c in r.changes): return self._undo(r)
-    left = self._acts_left(r)
-    if not left: return self._finish(r)
-    if self._in_form(r): return self._plan_form(r, left)
-    return self._act(r, self._nearest(r, left))
-
-@patch
-def _nearest(self: World, r: ScreenReader, left: list[WorldAct]) -> WorldAct:
-    "The act that the open record, or the open drawer, is for; else the first one."
-    chosen = next((e.id for e in r.elements if e.id.startswith("go:") and e.role == "listitem" and e.selected), "")
-    if chosen: return next((a for a in left if f"go:{a.entity}" != chosen), left[0])
-    whose = self._whose(r)
-    mine = [a for a in left if whose is not None and a.name and shows(whose, a.name)]
-    unsaved = "save" in r and not r["save"].disabled
-    undone = [a for a in mine if a.verb != "edit" or not self._holds(r, a)] or mine*unsaved
-    return (undone or [a for a in left if a not in mine] or left)[0]
-
-@patch
-def _holds(self: World, r: ScreenReader, act: WorldAct) -> bool:
-    "Whether the open record is seen to be as an edit wants it."
-    e = self.spec.entity(act.entity)
-    return bool(_held(r, e.field(act.field), act.value))
-
-
-@patch
-def _told_of(self: World, r: ScreenReader) -> list[str]:
-    "What the screen says was done."
-    return r.changes + ([r["last"].name] if "last" in r else [])
-
-@patch
-def _finish(self: World, r: ScreenReader) -> list[Intent]:
-    "Say that all is done, once nothing is open."
-    return r.close("cancel") or [Finish()]
-
-@patch
-def _undo(self: World, r: ScreenReader) -> list[Intent]:
-    "Take all back, where the button for it is."
-    if "undo" in r: return [ClickOn("undo")]
-    return r.close("cancel", "back") or [PressKey("Escape")]
-
-@patch
-def _plan_sign_in(self: World, r: ScreenReader) -> list[Intent]:
-    "Give name and password."
-    for id, right in (("user", r.goal["user"]), ("password", "\N{BULLET}"*len(r.goal["password"]))):
-        if r[id].value != right: return fill_box(r[id], r.goal[id])
-    return [ClickOn("login")] + [PressKey("Enter")]*(r["user"].focused or r["password"].focused)
-
-def fill_box(
-    e: Element, # a text box, perhaps masked
-    text: str,  # what it must hold
-) -> list[Intent]:
-    "Fill a box whose value does not show: clear, then type."
-    if not e.value: return fill(e, text)
-    return fill(replace(e, value=e.value + "x") if e.value == text else e, text)
 
 # %% ../../nbs/03t_apps.world_goals.ipynb #6acbd71a
 @patch
@@ -507,7 +501,7 @@ def _types(r: ScreenReader) -> bool:
     "Whether a text box has the focus, so that Enter presses the main button."
     return any(x.focused and x.role == "textbox" for x in r.elements)
 
-# %% ../../nbs/03t_apps.world_goals.ipynb #d457f9d1
+# %% ../../nbs/03t_apps.world_goals.ipynb #f75333db
 @patch
 def _verb_on(self: World, r: ScreenReader, verb: str, id: str) -> list[Intent]:
     "Choose a verb where it is seen: a button, a row's button, a row's menu."
@@ -538,6 +532,7 @@ def _verbs_of_detail(self: World, e: EntitySpec) -> list[str]:
     "The verbs whose buttons are on the detail."
     return [x.id.partition(":")[0] for w in self._detail_verbs(e, WorldRecord("x", ())) for x in w.children]
 
+# %% ../../nbs/03t_apps.world_goals.ipynb #4526493a
 @patch
 def _look_in_detail(self: World, r: ScreenReader, e: EntitySpec, field: str="") -> list[Intent]:
     "Scroll where the record is shown, towards a field or, below them all, its buttons."
@@ -562,7 +557,7 @@ def _tell_field(self: World, r: ScreenReader, e: EntitySpec, f: WorldField) -> l
     chosen = next((x for x in r.elements if x.id.startswith(f"set:{f.id}:") and x.checked), None)
     return r.tell(chosen.name) if chosen else self._look_in_detail(r, e, f.id)
 
-# %% ../../nbs/03t_apps.world_goals.ipynb #b1b7ead4
+# %% ../../nbs/03t_apps.world_goals.ipynb #feabac3d
 @patch
 def _plan_row(self: World, r: ScreenReader, e: EntitySpec, act: WorldAct) -> list[Intent]:
     "The next intent in the list, for an act on one record."
@@ -596,6 +591,7 @@ def _plan_restore(self: World, r: ScreenReader, act: WorldAct) -> list[Intent]:
     if row: return [ClickOn(f"restore:{row.id.removeprefix('name:')}")]
     return r.scroll_on("rows") or [Finish()]
 
+# %% ../../nbs/03t_apps.world_goals.ipynb #dd8c4a99
 @patch
 def _plan_count(self: World, r: ScreenReader, e: EntitySpec, act: WorldAct) -> list[Intent]:
     "The next intent for a question of how many."
