@@ -132,6 +132,12 @@ class BaseVLMAdapter(VLMAdapter):
         "The parameters that training changes."
         return [p for p in self.model.parameters() if p.requires_grad]
 
+    def master_weights(self) -> int: # how many were in fewer bits
+        "Hold the weights that training changes in float32; what is frozen stays as it is."
+        short = [p for p in self.trainable_parameters() if p.dtype in (torch.bfloat16, torch.float16)]
+        for p in short: p.data = p.data.float()
+        return sum(p.numel() for p in short)
+
     def snapshot(self) -> "BaseVLMAdapter":
         "A copy of this adapter, which draws as it does now whatever becomes of its weights."
         other = copy.copy(self)
@@ -143,6 +149,15 @@ class BaseVLMAdapter(VLMAdapter):
         "The model in evaluation mode and without gradients; afterwards each of its modules is as it was."
         with keep_modes(self.model), torch.no_grad():
             self.model.eval()
+            yield self.model
+
+    @contextmanager
+    def as_drawn(self):
+        "The model as it is when it draws answers, for learning from them: nothing is dropped out. Afterwards each of its modules is as it was."
+        with keep_modes(self.model):
+            self.model.eval()
+            for m in self.model.modules():
+                if getattr(m, "gradient_checkpointing", False): m.training = True  # its own flag alone: only so it saves memory
             yield self.model
 
 # %% ../../nbs/10d_models.base_adapter.ipynb #1424295b

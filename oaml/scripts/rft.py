@@ -260,6 +260,7 @@ def load_actor(
 ):               # a snapshot
     "What draws with these weights."
     from safetensors.torch import load
+    adapter.master_weights()  # as the learner's are: in fewer bits they would draw otherwise than it learns
     (adapter.model if adapter.is_lora else adapter.qwen).load_state_dict(load(data))
     return adapter.snapshot()
 
