@@ -26,7 +26,7 @@ from transformers.processing_utils import ProcessorMixin
 
 from ..datasets.samples import chats_of, check_sampling, check_sample, load_image
 from .base_adapter import (
-    IGNORED, BaseVLMAdapter, assistant_labels, get_default_device, label_html, turn_weights)
+    IGNORED, BaseVLMAdapter, as_device, assistant_labels, label_html, turn_weights)
 from .interface import Completion
 from .cards import CARD, check_folder, read_card, saved_folder, write_card
 from .registry import find_family
@@ -509,7 +509,7 @@ def from_pretrained(cls: QwenVLAdapter,
     """An adapter around the model called `model_name`, with a new LoRA adapter if `lora_config` is given.
 
     Raises FileNotFoundError for a folder that is not there, ValueError for a damaged one or a setting that LoRA does not have."""
-    device = torch.device(device or get_default_device())
+    device = as_device(device)
     adapter = cls._base(str(model_name), load_in_4bit, device, seed, dtype)
     if lora_config is not None:
         if adapter.is_lora: raise ValueError(f"{model_name}: has a LoRA adapter already; leave lora_config out")
@@ -583,7 +583,7 @@ def load(cls: QwenVLAdapter,
     dtype: torch.dtype|None=None, # as of `from_pretrained`
 ) -> QwenVLAdapter:
     "The adapter that `save` wrote to `folder`, its processor too. Raises FileNotFoundError, or ValueError on damage or another version's."
-    card, device = read_card(folder), torch.device(device or get_default_device())
+    card, device = read_card(folder), as_device(device)
     if lacks := {"base_model", "kind", "seed", "load_in_4bit", "prompt_format"} - card.keys():
         raise ValueError(f"{folder}: its card ({CARD}) is that of a {card.get('adapter')} and has no {min(lacks)}; {cls.__name__} cannot load it")
     family = find_family(card["base_model"])
