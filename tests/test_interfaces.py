@@ -703,3 +703,32 @@ def test_environments_of_other_modules_in_spawned_processes():
 
 def test_extras_that_json_does_not_have_are_null():
     assert openenv.finite_values(dict(a=[float("nan"), 1.], b=(float("inf"),))) == dict(a=[None, 1.], b=[None])
+
+
+def test_stable_baselines3_seeds_environments_as_it_does():
+    "It draws seeds of 32 bits and adds the number of the environment; only the screen is something that it can take."
+    vec_env = pytest.importorskip("stable_baselines3.common.vec_env", reason="pip install 'oaml[p2p]'")
+    gym = pytest.importorskip("gymnasium")
+    from oaml.envs.gym_env import AppEnv
+    envs = vec_env.DummyVecEnv([lambda: gym.wrappers.FilterObservation(AppEnv("login"), ["screen"])]*2)
+    def episodes(seed):
+        envs.seed(seed)
+        envs.reset()
+        return [info["seed"] for info in envs.reset_infos]
+    assert episodes(2**32 - 2) == episodes(2**32 - 2)
+    assert all(s < 1_000_000 for s in episodes(2**32 - 2))
+    assert episodes(2_000_000) == [2_000_000, 2_000_001]
+
+
+@pytest.mark.parametrize("context", [None, "spawn"])
+def test_goals_arrive_from_gymnasiums_own_processes(context):
+    gym = pytest.importorskip("gymnasium")
+    import oaml.envs  # noqa: F401, registers
+    from oaml.envs.gym_env import AppEnv
+    envs = gym.make_vec("oaml/Login-v1", 2, vectorization_mode="async", vector_kwargs=dict(context=context))
+    try:
+        for first in (5, 2_000_000):
+            goals = [AppEnv("login").reset(seed=first + k)[0]["goal"] for k in range(2)]
+            obs, _ = envs.reset(seed=first)
+            assert obs["goal"] == tuple(goals) and envs.observation_space["goal"].contains(obs["goal"])
+    finally: envs.close()

@@ -45,6 +45,7 @@ class AppDevice:
         self.size = tuple(size)
         self.family, self.vary, self.goals = family, vary, goals
         if family is not None and family not in FAMILIES: raise ValueError(f"family: {family!r} is unknown; there are {', '.join(FAMILIES)}")
+        if isinstance(goals, str): raise ValueError(f"goals: {goals!r} is one text; write ({goals!r},)")
         if unknown := set(goals or ()) - set(self.app.families):
             raise ValueError(f"goals: {self.app.name} has no {', '.join(sorted(unknown))}; it has "
                              f"{', '.join(self.app.families)}")

@@ -21,7 +21,7 @@ from gymnasium.vector.utils import iterate
 from ..apps.app import SPLITS, split_of, split_seeds
 from ..devices.chromium import PagePool
 from ..devices.connection import Chromium
-from .gym_env import ENV_KEYS, ENV_TYPES, action_space
+from .gym_env import END_OF_SPLITS, ENV_KEYS, ENV_TYPES, action_space, drawn_seed
 from ..schemas.actions import parse_action
 from ..schemas.sessions import Action
 
@@ -37,10 +37,11 @@ class SeedSeries(gym.Wrapper):
         self.stride, self.split, self.next = stride, split_of(start), start
 
     def reset(self, *,
-        seed: int|None=None,     # of this episode; the series goes on from it. None: the next of the series
+        seed: int|None=None,     # of this episode; the series goes on from it. One in no split: where in training is drawn by it. None: the next of the series
         options: dict|None=None, # for the environment
     ) -> tuple[Any, dict]:
         "Begin the next episode. Raises ValueError where the series leaves its split."
+        if seed is not None and seed >= END_OF_SPLITS: seed = drawn_seed(np.random.default_rng(seed))
         if seed is not None: self.split, self.next = split_of(seed), seed
         if self.next >= SPLITS[self.split][1]:
             raise ValueError(f"the series of seeds has left the {self.split} split at {self.next}: "
@@ -63,7 +64,7 @@ def make_vector(
     spec = gym.registry.get(id, id)  # a new process knows none but oaml's
     fns = [partial(_one, spec, start, n, kwargs) for start in split_seeds(split, n, first)]
     if not processes: return SyncVectorEnv(fns, autoreset_mode=autoreset_mode)
-    return AsyncVectorEnv(fns, shared_memory=False, context=context, autoreset_mode=autoreset_mode)  # it loses words
+    return AsyncVectorEnv(fns, shared_memory=False, context=context, autoreset_mode=autoreset_mode)  # it loses words of others' environments
 
 def _one(spec: str|EnvSpec, start: int, stride: int, kwargs: dict) -> gym.Env:
     "An environment of a vector; also called in its process."

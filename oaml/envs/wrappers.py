@@ -21,7 +21,7 @@ from gymnasium import spaces
 from PIL import Image
 
 from .dm import DmActionType, TreeSpec, dm_env, position_in, specs, text_in, with_response
-from .gym_env import GOAL_CHARS
+from .gym_env import GOAL_CHARS, LiveText
 from ..devices.hierarchy import from_xml
 from ..tasks.task_env import TaskStep
 from ..schemas.agentcpm import AgentCPM  # noqa: F401, one of `DIALECTS` by its import
@@ -424,7 +424,7 @@ def _xml(tree) -> str:
     return etree.tostring(tree, encoding="unicode")
 
 # %% ../../nbs/06d_envs.wrappers.ipynb #af573e3d
-class AnyText(spaces.Text):
+class AnyText(LiveText):
     "Text of any characters; samples are plain ones."
     def contains(self,
         x: Any, # a string, or an array of one

@@ -5,10 +5,11 @@
 # %% auto #0
 __all__ = ['LORA_NAMES', 'DEFAULT_LORA', 'ImageTextProcessor', 'as_chat', 'has_torchvision', 'load_processor', 'choose_4bit',
            'nf4_config', 'attach_lora', 'check_lora_knobs', 'lora_modules', 'check_lora', 'load_parts', 'QwenVLAdapter',
-           'answer_tensors', 'means_folder', 'no_bars']
+           'answer_tensors', 'means_folder', 'no_bars', 'has_processor']
 
 # %% ../../nbs/10e_models.qwen_vl.ipynb #7101c4b0
 import importlib.util
+import logging
 import math
 import threading
 from contextlib import contextmanager
@@ -25,7 +26,7 @@ from transformers.processing_utils import ProcessorMixin
 
 from ..datasets.samples import chats_of, check_sampling, check_sample, load_image
 from .base_adapter import (
-    IGNORED, BaseVLMAdapter, assistant_labels, get_default_device, label_html, turn_weights)
+    IGNORED, BaseVLMAdapter, as_device, assistant_labels, label_html, turn_weights)
 from .interface import Completion
 from .cards import CARD, check_folder, read_card, saved_folder, write_card
 from .registry import find_family
@@ -62,6 +63,7 @@ class ImageTextProcessor(ProcessorMixin):
         **kwargs,                  # ProcessorMixin's
     ) -> list[str]:                # paths of the files
         "Write the image processor's settings, the chat template and the tokenizer's files."
+        self.tokenizer.chat_template = self.chat_template  # both write the one file for it, the tokenizer last
         files = super().save_pretrained(save_directory, **kwargs)
         self.tokenizer._set_processor_class(None)  # as in `to_dict`
         self.tokenizer.save_pretrained(save_directory)
@@ -168,12 +170,13 @@ def check_lora(
 # %% ../../nbs/10e_models.qwen_vl.ipynb #f956e4bd
 def load_parts(
     source: str,           # hub id or folder in transformers' format
-    device: torch.device,  # where the model will run: bfloat16 weights on CUDA, float32 elsewhere
+    device: torch.device,  # where the model will run
     quantise: bool=False,  # 4-bit weights
+    dtype: torch.dtype|None=None, # of the weights as long as nobody trains them; None: bfloat16 on CUDA, float32 elsewhere
 ):                         # model, processor
     "Model and processor from `source`; transformers chooses the class by the config's model type."
     from transformers import AutoModelForImageTextToText
-    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    dtype = dtype or (torch.bfloat16 if device.type == "cuda" else torch.float32)
     extra = dict(quantization_config=nf4_config(), device_map={"": device}) if quantise else {}
     model = AutoModelForImageTextToText.from_pretrained(source, dtype=dtype, **extra)
     if quantise:
@@ -195,7 +198,14 @@ class QwenVLAdapter(BaseVLMAdapter):
     ):
         super().__init__(model, processor, device, prompt_format)
         self.base_model, self.seed, self.load_in_4bit = base_model, seed, load_in_4bit
-        self.tokenizer = t = processor.tokenizer
+        self.use_processor(processor)
+
+    def use_processor(self,
+        processor, # of the model's family
+    ):
+        "Turn chats and images into tensors with `processor` from now on."
+        self.processor, self.tokenizer = processor, processor.tokenizer
+        t = self.tokenizer
         self.header = t.encode("<|im_start|>assistant\n", add_special_tokens=False)
         self.end, self.image_id = t.convert_tokens_to_ids(["<|im_end|>", "<|image_pad|>"])
         self.placeholders = [self.qwen.config.image_token_id, self.qwen.config.video_token_id]
@@ -494,12 +504,13 @@ def from_pretrained(cls: QwenVLAdapter,
     load_in_4bit: bool|None=None,    # None: only hub models on CUDA with bitsandbytes
     device: str|torch.device|None=None, # None: `get_default_device()`
     seed: int=0,                     # of nano's weights and of LoRA's
+    dtype: torch.dtype|None=None,    # of the weights as long as nobody trains them; None: bfloat16 on CUDA, float32 elsewhere and of a nano
 ) -> QwenVLAdapter:                  # ready to train or to answer
     """An adapter around the model called `model_name`, with a new LoRA adapter if `lora_config` is given.
 
     Raises FileNotFoundError for a folder that is not there, ValueError for a damaged one or a setting that LoRA does not have."""
-    device = torch.device(device or get_default_device())
-    adapter = cls._base(str(model_name), load_in_4bit, device, seed)
+    device = as_device(device)
+    adapter = cls._base(str(model_name), load_in_4bit, device, seed, dtype)
     if lora_config is not None:
         if adapter.is_lora: raise ValueError(f"{model_name}: has a LoRA adapter already; leave lora_config out")
         adapter.model = attach_lora(adapter.model, lora_config, seed)
@@ -515,23 +526,25 @@ def means_folder(
     return name[:1] in (".", "~", "/") or "\\" in name or len(parts) > 2 or len(parts) == 2 and Path(parts[0]).is_dir()
 
 @patch(cls_method=True)
-def _base(cls: QwenVLAdapter, name: str, load_in_4bit: bool|None, device: torch.device, seed: int) -> QwenVLAdapter:
-    "The adapter for `name` before LoRA. Raises ValueError where 4-bit weights are asked for and there will be none."
-    adapter = cls._found(name, load_in_4bit, device, seed)
+def _base(cls: QwenVLAdapter, name: str, load_in_4bit: bool|None, device: torch.device, seed: int, dtype: torch.dtype|None) -> QwenVLAdapter:
+    "The adapter for `name` before LoRA. Raises ValueError where 4-bit weights, or those of a `dtype`, are asked for and there will be none."
+    adapter = cls._found(name, load_in_4bit, device, seed, dtype)
+    if dtype and not adapter.load_in_4bit and adapter.qwen.dtype != dtype:
+        raise ValueError(f"dtype={dtype}: {name} has weights of {adapter.qwen.dtype}; leave dtype out")
     if load_in_4bit and not adapter.load_in_4bit:
         raise ValueError(f"load_in_4bit=True: {name} is not loaded with 4-bit weights; only models in transformers' own format are")
     return adapter
 
 @patch(cls_method=True)
-def _found(cls: QwenVLAdapter, name: str, load_in_4bit: bool|None, device: torch.device, seed: int) -> QwenVLAdapter:
+def _found(cls: QwenVLAdapter, name: str, load_in_4bit: bool|None, device: torch.device, seed: int, dtype: torch.dtype|None) -> QwenVLAdapter:
     "The adapter of a saved agent, of a registered name, of a folder or of the hub."
     is_folder, family = Path(name).is_dir(), find_family(name)
     quantise = choose_4bit(load_in_4bit, device, from_hub=not is_folder and not family)
-    if is_folder and (Path(name)/CARD).exists(): return cls.load(name, device)
+    if is_folder and (Path(name)/CARD).exists(): return cls.load(name, device, dtype)
     if family: return family.build(name, device, seed)
     if is_folder: check_folder(name)
     elif means_folder(name): raise FileNotFoundError(f"model_name: {name}: no such folder; a model of the hub is OWNER/NAME")
-    model, processor = load_parts(name, device, quantise)
+    model, processor = load_parts(name, device, quantise, dtype)
     family = find_family(processor=type(processor).__name__)
     if family: return family.wrap(model, processor, device, seed)  # saved by another trainer, without our card
     return cls(model, processor, device, base_model=name, seed=seed, load_in_4bit=quantise)
@@ -567,24 +580,45 @@ def _save_model(self: QwenVLAdapter, folder: str|Path): self.model.save_pretrain
 def load(cls: QwenVLAdapter,
     folder: str|Path,  # what `save` wrote; a LoRA adapter also needs its base model where it was
     device=None,       # None: `get_default_device()`
+    dtype: torch.dtype|None=None, # as of `from_pretrained`
 ) -> QwenVLAdapter:
-    "The adapter that `save` wrote to `folder`. Raises FileNotFoundError, or ValueError on damage or another version's."
-    card, device = read_card(folder), torch.device(device or get_default_device())
+    "The adapter that `save` wrote to `folder`, its processor too. Raises FileNotFoundError, or ValueError on damage or another version's."
+    card, device = read_card(folder), as_device(device)
     if lacks := {"base_model", "kind", "seed", "load_in_4bit", "prompt_format"} - card.keys():
         raise ValueError(f"{folder}: its card ({CARD}) is that of a {card.get('adapter')} and has no {min(lacks)}; {cls.__name__} cannot load it")
     family = find_family(card["base_model"])
     check_folder(folder, family.files if card["kind"] == "full" and family else ())
-    if card["kind"] == "full": return cls._load_full(folder, card, device)
+    if card["kind"] == "full": return cls._load_full(folder, card, device, dtype)
     from peft import PeftModel
     quantised = card["load_in_4bit"] and device.type == "cuda"
-    adapter = cls.from_pretrained(card["base_model"], load_in_4bit=quantised, device=device, seed=card["seed"])
+    adapter = cls.from_pretrained(card["base_model"], load_in_4bit=quantised, device=device, seed=card["seed"], dtype=dtype)
     adapter.model = PeftModel.from_pretrained(adapter.model, str(folder), is_trainable=True)
+    if has_processor(folder): adapter.use_processor(load_processor(str(folder)))
+    else: _LOG.warning("%s: has no processor, so %s's is used: its image budget, chat template and tokenizer, which need not be "
+                       "those of the training", folder, card["base_model"])
     adapter.prompt_format, adapter.base_model = card["prompt_format"], card["base_model"]
     return adapter
 
+def has_processor(
+    folder: str|Path, # of an agent
+) -> bool:
+    "Does the folder hold a processor's settings? Other programs save LoRA adapters without."
+    return any((Path(folder)/name).is_file() for name in ("processor_config.json", "preprocessor_config.json"))
+
+_LOG = logging.getLogger("oaml.models")
+
 @patch(cls_method=True)
-def _load_full(cls: QwenVLAdapter, folder: str|Path, card: dict, device: torch.device) -> QwenVLAdapter:
+def _load_full(cls: QwenVLAdapter, folder: str|Path, card: dict, device: torch.device, dtype: torch.dtype|None) -> QwenVLAdapter:
     "The adapter in `folder`, which holds all the weights."
     rest = dict(device=device, prompt_format=card["prompt_format"], base_model=card["base_model"], seed=card["seed"])
     if family := find_family(card["base_model"]): return family.load(folder, **rest)
-    return cls(*load_parts(str(folder), device), **rest)
+    return cls(*load_parts(str(folder), device, dtype=dtype), **rest)
+
+# %% ../../nbs/10e_models.qwen_vl.ipynb #092888fe
+@patch
+def merge(self: QwenVLAdapter):
+    "Add what LoRA learnt to the weights that it was learnt for: from now on this is a model without LoRA. Raises ValueError."
+    if not self.is_lora: raise ValueError("merge: this model has no LoRA adapter to be merged")
+    if self.load_in_4bit:
+        raise ValueError("merge: 4-bit weights would round away what LoRA learnt; load the agent with load_in_4bit=False, and merge that")
+    self.model = self.model.merge_and_unload()

@@ -125,8 +125,8 @@ def learn(self: NanoLearner,
     c = self.config
     learnt = [x for g in groups if g.mixed for x in group_experiences(g, discount=c.gamma)]
     if not learnt: return {}
-    for _ in range(c.n_epochs):
-        row = policy_gradients(self.adapter, learnt, LossRule("dapo", epsilon=c.clip_range), prompts=c.batch_size, version=self.version)
+    for epoch in range(c.n_epochs):
+        row = policy_gradients(self.adapter, learnt, LossRule("dapo", epsilon=c.clip_range), prompts=c.batch_size, version=None if epoch else self.version)
         if not math.isfinite(row["loss"]): raise ValueError(f"update {self.version + 1}: the loss is {row['loss']}; lower the learning rate")
         clip_grad_norm_(self.adapter.trainable_parameters(), 1.)
         self.optimizer.step()

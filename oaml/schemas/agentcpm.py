@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['AGENTCPM_GRID', 'AGENTCPM_TAP_MS', 'AGENTCPM_STATUS', 'AGENTCPM_FORMS', 'MAX_ACTION_TEXT', 'ANSWER_FENCE',
-           'agentcpm_schema', 'agentcpm_problem', 'agentcpm_actions', 'AgentCPMFieldError', 'read_json5_answer',
-           'AgentCPM', 'agentcpm_fields', 'agentcpm_response']
+           'agentcpm_schema', 'agentcpm_prompt', 'agentcpm_problem', 'agentcpm_actions', 'AgentCPMFieldError',
+           'read_json5_answer', 'AgentCPM', 'agentcpm_fields', 'agentcpm_response']
 
 # %% ../../nbs/00f_schemas.agentcpm.ipynb #ed3510bd
 import json
@@ -48,6 +48,18 @@ def agentcpm_schema(
         return dict(properties={k: True for k in names} | beside, required=list(names), additionalProperties=False)
     schema = dict(type="object", properties=_PROPERTIES, additionalProperties=False)
     return schema if compat else schema | dict(oneOf=[form(names) for names in AGENTCPM_FORMS])
+
+# %% ../../nbs/00f_schemas.agentcpm.ipynb #70e24685
+_REACT_WORDS = ("\nThink before you act, and write nothing outside of these tags. At the first step: <plan>the steps to come</plan>"
+                "<think>why this action</think><act>the JSON object</act>. At later steps, which follow your own answers: <reflection>what the last action "
+                "did</reflection><think>why this action</think><act>the JSON object</act>; the reflection may be left out.")
+
+def agentcpm_prompt(
+    tags: bool=False, # thoughts and the action in tags, as `rewards.gui.react_check` wants them
+) -> str:             # a system turn
+    "Ask for answers by the schema."
+    return ("You act on a screen that you are shown, to do what the user asks. Answer with the next action as one compact JSON object "
+            "by this schema:\n" + json.dumps(agentcpm_schema(), separators=(",", ":"))) + _REACT_WORDS*tags
 
 # %% ../../nbs/00f_schemas.agentcpm.ipynb #e0286dde
 def _is_whole(value) -> bool:

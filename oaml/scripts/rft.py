@@ -169,9 +169,9 @@ def train_step(self: RftTrainer,
     cfg, rft, began, cpu = self.config.training, self.config.rft, time.perf_counter(), time.process_time()
     if not window.inputs: raise TrainingError(f"step {self.cursor.step + 1}: all advantages of the window are 0")
     gap = None  # between drawing and learning: later epochs differ by what was learnt, too
-    for _ in range(rft.epochs):
+    for epoch in range(rft.epochs):
         row = policy_gradients(self.adapter, window.inputs, loss_rule(rft), rft.temperature, cfg.per_device_train_batch_size,
-                               cfg.bf16, self.reference, self.cursor.step, partial(self.call, "after_micro_batch"))
+                               cfg.bf16, self.reference, None if epoch else self.cursor.step, partial(self.call, "after_micro_batch"))
         gap = row["gap"] if gap is None else gap
         self.loss, self.grad_norm = row["loss"], self.clip_gradients()
         self.lr = self.schedules[0].get_last_lr()[0]
@@ -260,6 +260,7 @@ def load_actor(
 ):               # a snapshot
     "What draws with these weights."
     from safetensors.torch import load
+    adapter.master_weights()  # as the learner's are: in fewer bits they would draw otherwise than it learns
     (adapter.model if adapter.is_lora else adapter.qwen).load_state_dict(load(data))
     return adapter.snapshot()
 
