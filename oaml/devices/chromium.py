@@ -14,9 +14,10 @@ from itertools import groupby
 from fastcore.basics import patch
 
 from .app_device import CLOSED, HARMLESS
-from .connection import Chromium, confined_to
+from .connection import Chromium
 from .device import (Call, ClearCache, Device, DeviceError, ForceStop, Frame, PressButton, Rotate,
                                  StartActivity, StartIntent, Tap, full_activity)
+from .gateway import Gateway, check_origins, own_origin
 from .page import Page
 from ..schemas.sessions import DEVICE_BUTTONS, Action
 from ..ui.events import PRESS_MS, SETTLE_MS, Event, PointerDown, PointerMove, PointerUp, Tick, compile_action
@@ -35,18 +36,17 @@ class PageDevice:
         until: str="",                         # JavaScript that must be true before a frame is taken, within 5 seconds
         chromium: Chromium|None=None,          # whose page it is; None: a browser of its own
         package: str="app.oaml.page",          # its name for tasks
-        origins: Iterable[str]|None=None,      # what may be shown besides the page's own origin; None: anything
+        origins: Iterable[str]|None=(),        # what may be reached besides the page's own origin, as `Gateway` has it; None: anything
     ):
         if bool(url) == bool(html): raise ValueError("PageDevice: give either a url or html")
-        if chromium and origins is not None: raise ValueError("origins: such a page has a browser of its own; leave chromium out")
         self.url, self.html, self.scale, self.with_tree, self.own_time = url, html, scale, tree, own_time
         self.clock, self.running = 0, False
         self.page_size, self.size = tuple(size), tuple(round(v*scale) for v in size)
         if scale <= 0 or any(abs(v*scale - px) > 1e-6 for v, px in zip(size, self.size)):
             raise ValueError(f"scale: {scale} times {size[0]}x{size[1]} are no whole pixels")
         self.condition, self.package, self.seed, self.page, self.closed = until, package, None, None, False
-        admits = None if origins is None else confined_to(url, tuple(origins))
-        self.chromium, self._owned = chromium or Chromium(admits=admits), chromium is None
+        self.origins = None if origins is None else (*own_origin(url), *check_origins(origins))
+        self.chromium, self._owned = chromium or Chromium(), chromium is None
 
 # %% ../../nbs/04j_devices.chromium.ipynb #d368c0f4
 @patch
@@ -57,6 +57,7 @@ def reset(self: PageDevice,
     if not (self.page and self.page.alive): self._open()
     self.seed, self.running = seed, True
     if self.own_time: self.page.hold_time(seed)
+    self.page.gateway.refused.clear()
     self.page.release_inputs()
     self.page.forget()
     self.page.empty_clipboard()
@@ -77,8 +78,13 @@ def _open(self: PageDevice):
     died = self.page
     if died: died.close()
     self.chromium.revive()
-    self.page = Page(self.chromium, self.page_size, self.scale)
+    self.page = Page(self.chromium, self.page_size, self.scale, gateway=self._gateway())
     if died: self.page.console.append(REOPENED)
+
+@patch
+def _gateway(self: PageDevice) -> Gateway:
+    "What its tab may reach, resolved when it is opened."
+    return Gateway(self.origins)
 
 # %% ../../nbs/04j_devices.chromium.ipynb #e1a7b346
 @patch

@@ -30,9 +30,10 @@ from pydantic.dataclasses import dataclass as checked
 
 from ..config import ConfigLoader, RepeatedKey
 from .catalog import device_maker, split_spec
-from .connection import confined_to, sweep_folders
+from .connection import sweep_folders
 from .daemon import (Access, DaemonServer, Lease, LeaseTable, Refusal, ServiceRoute, http_answer, read_body,
                                  read_token, run_foreground, serve_in_process, serve_in_thread, service_app)
+from .gateway import check_origins
 from .device import AdbCommand, Call, DeviceError, Frame, InstallApk, ShellCommand, TaskDevice
 from .wire import (FRAME_TYPE, LARGER, PORT, STRICT, FrameFormat, encode_frame, need_serve, received,
                                sendable, wire_json)
@@ -222,13 +223,11 @@ class DaemonConfig(BaseModel):
 
 # %% ../../nbs/04r_devices.serve.ipynb #ab04000e
 def _lent_options(config: DaemonConfig) -> dict[str, Any]:
-    "The device's options; a page is confined to its own origin and those that are named. Raises ValueError."
-    kind, name = split_spec(config.device)
-    if kind != "page" or config.shell: return config.options
-    options = dict(origins=()) | config.options
-    if options["origins"] is None:
+    "The device's options; with `shell: true` a page may reach anything unless origins are named. Raises ValueError."
+    options = dict(origins=None) | config.options if config.shell and split_spec(config.device)[0] == "page" else config.options
+    if not config.shell and options.get("origins", ()) is None:
         raise ValueError("options.origins: null would lend all that this machine can reach; name origins, or set shell: true")
-    confined_to(name, options["origins"])
+    check_origins(options.get("origins") or ())
     return options
 
 # %% ../../nbs/04r_devices.serve.ipynb #ab040010

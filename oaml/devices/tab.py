@@ -22,6 +22,7 @@ from PIL import Image
 
 from .connection import BrowserTimeout, Chromium
 from .device import DeviceError
+from .gateway import Gateway, web_origin
 
 # %% ../../nbs/04f_devices.tab.ipynb #d8ae2838
 TAB_STYLE = """* {caret-animation: manual}
@@ -49,8 +50,11 @@ class Tab:
         size: tuple[int, int]=(320, 256),    # width and height in CSS pixels
         scale: float=1,                      # pixels of a picture for a CSS pixel
         style: str=TAB_STYLE,                   # CSS that every document gets, without a trace in its tree
+        gateway: Gateway|None=None,          # what its pages may reach, closed with the tab; None: nothing
     ):
         self.chromium, self.console, self.time = chromium, [], 0
+        self.gateway = gateway or Gateway()
+        self.gateway.on_refused = self._say_refused
         self._wire, self._news, self._why_dead = chromium._wire, threading.Condition(), None
         self._loading, self._requests, self._moves, self._script, self._refused = "", set(), 0, None, ""
         self._drag, self._worlds = None, {}  # ids of the document's worlds, by name
@@ -65,9 +69,10 @@ class Tab:
 def _open(self: Tab):
     "A context, a window in it, and a line to it."
     send, post = self.chromium.send, self.post
-    self._context = send("Target.createBrowserContext")["browserContextId"]
+    self._context = send("Target.createBrowserContext", proxyServer=self.gateway.address, proxyBypassList="<-loopback>")["browserContextId"]
     self._target = send("Target.createTarget", url="about:blank", browserContextId=self._context,
                         newWindow=True)["targetId"]
+    self.chromium._frames[self._target] = self
     self.session = send("Target.attachToTarget", targetId=self._target, flatten=True)["sessionId"]
     self.chromium._listeners[self.session] = self._on_event
     send("Browser.setDownloadBehavior", behavior="deny", browserContextId=self._context)
@@ -137,6 +142,8 @@ def alive(self: Tab) -> bool:
 def close(self: Tab):
     "Give the page back, a dead one too. Closing twice does nothing."
     self._why_dead = "this page is closed"
+    self.gateway.close()
+    for frame in [f for f, tab in list(self.chromium._frames.items()) if tab is self]: self.chromium._frames.pop(frame, None)
     if not self.chromium._listeners.pop(self.session, None) or self._wire is not self.chromium._wire: return
     with suppress(DeviceError):  # a browser that is gone has no pages either
         self.chromium.send("Target.disposeBrowserContext", browserContextId=self._context)
@@ -164,6 +171,10 @@ def _on_loading(tab: Tab, params: dict, state: str):
     with tab._news:
         if not (state == "asked" and tab._loading): tab._loading = state
         tab._news.notify_all()
+
+def _on_frame(tab: Tab, params: dict, attached: bool):
+    if attached: tab.chromium._frames[params["frameId"]] = tab
+    elif params["reason"] == "remove": tab.chromium._frames.pop(params["frameId"], None)
 
 def _on_move(tab: Tab, params: dict):
     with tab._news:
@@ -202,10 +213,19 @@ def _on_window(tab: Tab, params: dict):
 
 # %% ../../nbs/04f_devices.tab.ipynb #f65ab053
 NOT_ADMITTED = "this device was not lent for it (origins names what may be shown)"
+_MAX_REFUSALS = 20 # different origins that a log names; `gateway.refused` has more
+
+@patch
+def _say_refused(self: Tab, where: str):
+    "Log an origin that something other than a document asked for."
+    n = len(self.gateway.refused)
+    if n <= _MAX_REFUSALS: self.say("page", f"{where} is not reached: {NOT_ADMITTED}", "W")
+    if n == _MAX_REFUSALS: self.say("page", "what else is not reached is not named", "W")
 
 def _on_refused(tab: Tab, params: dict):
     url = params["request"]["url"]
     tab.say("page", f"{url} is not shown: {NOT_ADMITTED}", "W")
+    if params["resourceType"] != "Document": return
     with tab._news:
         tab._refused = url
         if params.get("frameId") == tab._target and tab._loading == "asked": tab._loading = ""
@@ -238,6 +258,7 @@ def _on_gone(tab: Tab, params: dict):
 TAB_EVENTS = {"Page.frameRequestedNavigation": partial(_on_loading, state="asked"),
          "Page.frameStartedLoading": partial(_on_loading, state="begun"),
          "Page.frameStoppedLoading": partial(_on_loading, state=""),
+         "Page.frameAttached": partial(_on_frame, attached=True), "Page.frameDetached": partial(_on_frame, attached=False),
          "Page.frameNavigated": _on_move, "Page.navigatedWithinDocument": _on_move,
          "Network.requestWillBeSent": partial(_on_request, begins=True),
          "Network.loadingFinished": partial(_on_request, begins=False),
@@ -319,7 +340,7 @@ def goto(self: Tab,
     url: str, # http:, https:, file: or data:
 ):
     "Load an address and wait until all of it is there. Raises DeviceError if it cannot be reached, or may not be."
-    if self.chromium.admits and not self.chromium.admits(url): raise DeviceError(f"{url}: {NOT_ADMITTED}")
+    if not self.gateway.admits(url): raise DeviceError(f"{url}: {NOT_ADMITTED}")
     self._loading, self._refused = "begun", ""
     try: answer = self.send("Page.navigate", url=url)
     except DeviceError as e:
@@ -329,7 +350,8 @@ def goto(self: Tab,
     if "loaderId" not in answer or answer.get("errorText") == "net::ERR_ABORTED": self._loading = ""
     self.arrive()
     if error := answer.get("errorText"):
-        raise DeviceError(f"{url}: " + (f"it leads to {self._refused}; {NOT_ADMITTED}" if self._refused else error))
+        why = self.gateway.failed.get(web_origin(url), error)
+        raise DeviceError(f"{url}: " + (f"it leads to {self._refused}; {NOT_ADMITTED}" if self._refused else why))
 
 # %% ../../nbs/04f_devices.tab.ipynb #0ec91ddf
 _WRITE_DOCUMENT = """async html => {
