@@ -154,7 +154,8 @@ def test_a_task_loses_nothing_by_its_policy_and_its_world(task, chromium):
         acts.append(miniwob_targets(device, acts)[0].action)
         log += device.perform(acts[-1]).log
     assert device.solved()
-    assert {v.split()[0] for v in device.ask("violations")} <= {"script-src-elem"}, device.ask("violations")
+    refused = [v for v in device.ask("violations") if not v.startswith("script-src-elem")]
+    assert not refused or len(refused) == 1 and refused[0].startswith("script-src-attr"), refused  # jQuery asks a div whether it knows onfocusin
     assert not [line for line in log if line.startswith("E/")], log
     device.close()
 
