@@ -23,6 +23,7 @@ class Settings(BaseSettings):
     openai_api_key: SecretStr|None = None     # for `openai:MODEL`
     rft_key: SecretStr|None = Field(None, validation_alias="OAML_RFT_KEY") # shared with `oaml rft-worker`
     prices: Path|None = Field(None, validation_alias="OAML_PRICES") # file of prices, see `models.api_adapter`
+    browser_sandbox: bool|None = Field(None, validation_alias="OAML_BROWSER_SANDBOX") # of Chromium; None: on, but for root
 
     @classmethod
     def settings_customise_sources(cls,

@@ -315,8 +315,8 @@ def goto(self: Tab,
     if "loaderId" not in answer or answer.get("errorText") == "net::ERR_ABORTED": self._loading = ""
     self.arrive()
     if error := answer.get("errorText"):
-        why = self.gateway.failed.get(web_origin(url), error)
-        raise DeviceError(f"{url}: " + (f"it leads to {self._refused}; {NOT_ADMITTED}" if self._refused else why))
+        if why := self.gateway.failed.get(web_origin(url)): error += f" ({why})"
+        raise DeviceError(f"{url}: " + (f"it leads to {self._refused}; {NOT_ADMITTED}" if self._refused else error))
 
 # %% ../../nbs/04f_devices.tab.ipynb #0ec91ddf
 _WRITE_DOCUMENT = """async html => {
