@@ -135,11 +135,13 @@ CLOCK_START_MS, CLOCK_FRAME_MS = 1_577_836_800_000, 16 # the clock begins on 1 J
 
 @patch
 def hold_time(self: TimedTab,
-    seed: int=0, # of `Math.random`, any integer
+    seed: int=0,   # of `Math.random`, any integer
+    world: str="", # whose clock and chance, a name for `Tab.world`; "": the page's own scripts'
 ):
     "From the next document on the clock stands still until `tick` moves it, and chance is drawn from `seed`."
     if self._script: self.send("Page.removeScriptToEvaluateOnNewDocument", identifier=self._script)
-    self._script = self.at_start(f"({CLOCK_SCRIPT})({seed % 2**32}, {CLOCK_START_MS}, {CLOCK_FRAME_MS})")
+    self._script = self.at_start(f"({CLOCK_SCRIPT})({seed % 2**32}, {CLOCK_START_MS}, {CLOCK_FRAME_MS})", world)
+    self._clock_world = world
 
 # %% ../../nbs/04g_devices.clock.ipynb #1389d7a5
 @patch(as_prop=True)
@@ -167,7 +169,7 @@ def tick(self: TimedTab,
     self.time += ms
     if not self._script: return time.sleep(ms/1000)
     for _ in range(_HOPS):
-        try: self.evaluate("ms => window.oamlClock?.tick(ms)", ms)
+        try: self.evaluate("ms => window.oamlClock?.tick(ms)", ms, self._clock_world and self.world(self._clock_world))
         except DeviceError:
             if not self.alive or not self._loading: raise  # else the document went away in the middle
         if self.still: return

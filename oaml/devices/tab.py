@@ -57,7 +57,7 @@ class Tab:
         self.gateway.on_refused = self._say_refused
         self._wire, self._news, self._why_dead = chromium._wire, threading.Condition(), None
         self._loading, self._requests, self._moves, self._script, self._refused = "", set(), 0, None, ""
-        self._drag = None
+        self._drag, self._worlds = None, {}  # ids of the document's worlds, by name
         self._open()
         self.resize(size, scale)
         self.at_start(f"({_ADD_STYLE})({json.dumps(style)}); {_NOTE_DRAGS}")
@@ -126,10 +126,11 @@ def resize(self: Tab,
 
 @patch
 def at_start(self: Tab,
-    script: str, # JavaScript
-) -> str:        # its name, for Page.removeScriptToEvaluateOnNewDocument
+    script: str,   # JavaScript
+    world: str="", # the name of a world of its own, which it makes; "": it runs among the document's scripts
+) -> str:          # its name, for Page.removeScriptToEvaluateOnNewDocument
     "Run a script in each document from now on, before the document's own."
-    return self.send("Page.addScriptToEvaluateOnNewDocument", source=script, runImmediately=True)["identifier"]
+    return self.send("Page.addScriptToEvaluateOnNewDocument", source=script, worldName=world, runImmediately=True)["identifier"]
 
 # %% ../../nbs/04f_devices.tab.ipynb #7d496874
 @patch(as_prop=True)
@@ -230,6 +231,15 @@ def _on_refused(tab: Tab, params: dict):
         if params.get("frameId") == tab._target and tab._loading == "asked": tab._loading = ""
         tab._news.notify_all()
 
+# %% ../../nbs/04f_devices.tab.ipynb #1c4ec4f9
+def _on_world(tab: Tab, params: dict):
+    world = params["context"]
+    if world["auxData"]["frameId"] == tab._target: tab._worlds[world["name"]] = world["uniqueId"]
+
+def _on_world_gone(tab: Tab, params: dict):
+    gone = params["executionContextUniqueId"]
+    tab._worlds = {name: world for name, world in tab._worlds.items() if world != gone}
+
 # %% ../../nbs/04f_devices.tab.ipynb #3e73ff14
 def _on_drag(tab: Tab, params: dict):
     with tab._news:
@@ -253,6 +263,8 @@ TAB_EVENTS = {"Page.frameRequestedNavigation": partial(_on_loading, state="asked
          "Network.requestWillBeSent": partial(_on_request, begins=True),
          "Network.loadingFinished": partial(_on_request, begins=False),
          "Network.loadingFailed": partial(_on_request, begins=False),
+         "Runtime.executionContextCreated": _on_world, "Runtime.executionContextDestroyed": _on_world_gone,
+         "Runtime.executionContextsCleared": lambda tab, _: tab._worlds.clear(),
          "Runtime.consoleAPICalled": _on_console, "Runtime.exceptionThrown": _on_throw,
          "Page.javascriptDialogOpening": _on_dialog, "Page.windowOpen": _on_window,
          "Fetch.requestPaused": _on_refused, "Input.dragIntercepted": _on_drag, "Inspector.targetCrashed": _on_crash, "gone": _on_gone}
@@ -279,14 +291,37 @@ def until(self: Tab,
 def evaluate(self: Tab,
     js: str,       # an expression; or a function, which is called with `arg`. A promise is waited for
     arg: Any=None, # plain data
+    world: str="", # where, as `world` gives it; "": among the page's own scripts
 ) -> Any:          # plain data
     "Ask the page in JavaScript. Raises DeviceError with what the page threw."
-    called = f"(f => typeof f == 'function' ? f({json.dumps(arg)}) : f)(\n{js}\n)"
-    answer = self.post("Runtime.evaluate", expression=called, returnByValue=True, awaitPromise=True, userGesture=True)
-    reply = self.wait(answer, f"evaluate({js[:60]!r})")
+    return self._run(f"(f => typeof f == 'function' ? f({json.dumps(arg)}) : f)(\n{js}\n)", f"evaluate({js[:60]!r})", world)
+
+@patch
+def _run(self: Tab, script: str, what: str, world: str) -> Any:
+    "Run a script, and give the value that it ends with."
+    where = dict(uniqueContextId=world) if world else {}
+    answer = self.post("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True, userGesture=True, **where)
+    reply = self.wait(answer, what)
     if error := reply.get("exceptionDetails"):
         raise DeviceError(f"the page threw {_thrown(error)}")
     return reply["result"].get("value")
+
+# %% ../../nbs/04f_devices.tab.ipynb #dd91b960
+@patch
+def world(self: Tab,
+    name: str, # as given to `at_start`
+) -> str:      # for `evaluate` and `run_script`; it ends with the document
+    "Return the world `name` of the present document, or raise DeviceError if there is none."
+    if name in self._worlds: return self._worlds[name]
+    raise DeviceError(f"the document has no world {name!r}: `at_start` makes it, in the documents that follow too")
+
+@patch
+def run_script(self: Tab,
+    script: str,   # JavaScript
+    world: str="", # where, as `world` gives it; "": among the page's own scripts
+):
+    "Run a script as the page would: what it declares stays. Raises DeviceError with what it threw."
+    self._run(f"{script}\n;void 0", f"run_script({script[:60]!r})", world)
 
 # %% ../../nbs/04f_devices.tab.ipynb #6116d170
 QUIET_S = 2. # seconds for what may never come: an answer of the network, a document that a link leads to
