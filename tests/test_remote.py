@@ -651,7 +651,7 @@ def test_the_daemon_outlives_what_it_is_sent():
         raw(served.url, HEAD % me.encode() + b"Content-Length: 5000\r\n\r\n{", half=True)
         raw(served.url, b"GET /" + b"x"*200_000 + b" HTTP/1.1\r\n\r\n")
         with pytest.raises(DeviceError, match="413: a request has 20000 bytes at most"):
-            remote.perform(Action("type", text="x"*50_000))
+            remote.perform(Action("answer", text="x"*50_000))
         assert remote.perform(Action("wait")).clock == 1000  # nothing of all that was done, or counted
         assert health(served.url)["status"] == "ok"
 

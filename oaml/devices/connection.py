@@ -301,11 +301,13 @@ def send(self: Chromium,
 def wait(self: Chromium,
     answer: Future,        # what `post` gave
     what: str="a call",    # what was asked, for the error
+    seconds: float|None=None, # for the answer; None: the browser's patience
 ) -> dict:                 # the result
-    "The answer, once it is there. Raises DeviceError, BrowserTimeout after `patience` seconds."
-    try: return answer.result(self.patience)
+    "The answer, once it is there. Raises DeviceError, BrowserTimeout after `seconds`."
+    seconds = self.patience if seconds is None else seconds
+    try: return answer.result(seconds)
     except LateError: pass
-    raise BrowserTimeout(f"Chromium did not answer {what} within {self.patience:g} s: its page or this machine is busy; "
+    raise BrowserTimeout(f"Chromium did not answer {what} within {seconds:.3g} s: its page or this machine is busy; "
                    "open another page, with a larger `patience` if it needs more")
 
 # %% ../../nbs/04e_devices.connection.ipynb #5dc3c910
