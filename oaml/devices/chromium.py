@@ -126,7 +126,10 @@ def _pass(self: PageDevice, ms: int):
     if self.own_time or ms != SETTLE_MS: self.page.tick(ms)
     else:
         self.page.time += ms  # two clicks with a pause between are no double click
-        self.page.until(lambda: self.page.still, ms/1000), self.page.evaluate(_TWO_FRAMES)
+        self.page.until(lambda: self.page.still, ms/1000)
+        try: self.page.evaluate(_TWO_FRAMES)
+        except DeviceError:
+            if not self.page.alive: raise  # else the document went away in the middle
     for _ in range(_CONDITION_MS//_POLL_MS if self.condition else 0):
         if self.page.evaluate(f"Boolean({self.condition})"): return
         self.clock += _POLL_MS

@@ -60,6 +60,14 @@ _BOUND_CONSOLE = f"""(() => {{  // what a page writes goes through a pipe: long 
     }}
 }})()"""
 
+_KEEP_POINTER = """(() => {  // a page that has the pointer hears of no place any more: each click would come where the last one was
+  Element.prototype.requestPointerLock = function() {
+    console.warn('the pointer was asked for and is not given')
+    document.dispatchEvent(new Event('pointerlockerror'))
+    return Promise.reject(new DOMException('the pointer is not given', 'NotSupportedError'))
+  }
+})()"""
+
 class Tab:
     "A tab of a browser, with storage of its own."
     def __init__(self,
@@ -74,7 +82,7 @@ class Tab:
         self._drag, self._ends, self._dropped = None, None, 0
         self._open()
         self.resize(size, scale)
-        self.at_start(f"({_ADD_STYLE})({json.dumps(style)}); {_NOTE_DRAGS}; {_BOUND_CONSOLE}")
+        self.at_start(f"({_ADD_STYLE})({json.dumps(style)}); {_NOTE_DRAGS}; {_BOUND_CONSOLE}; {_KEEP_POINTER}")
     def __enter__(self): return self
     def __exit__(self, *_): self.close()
 
