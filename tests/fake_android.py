@@ -145,7 +145,7 @@ class FakePhone:
                          "secure": {"default_input_method": LATIN, "enabled_input_methods": LATIN}}
         self.files: dict[str, bytes] = {}
         self.log: deque[LogLine] = deque(maxlen=LOG_LINES)
-        self.faults: dict[str, int] = {}     # how often something is still to go wrong: "dump", "log", "ime", "picture"
+        self.faults: dict[str, int] = {}     # how often something is still to go wrong: "dump", "log", "ime" (its list), "select", "picture"
         self.awake, self.locked, self.secret = True, False, False # is the screen on, locked, forbidden to be pictured?
         self.upright_pictures = False        # does `screencap` give the panel as it is built, however it is held?
         self.trusts = True                   # does it let this computer in?
@@ -662,7 +662,7 @@ def _ime(phone, args):
     "Input methods: all of them with `list -a`, those enabled without; enabled before selected."
     what, secure = _wanted(args, 1, "ime")[0], phone.settings["secure"]
     enabled = secure["enabled_input_methods"].split(":")
-    if phone.fault("ime"): raise ShellError("java.lang.SecurityException: Shell does not have permission to access input methods")
+    if phone.fault("ime" if what == "list" else "select"): raise ShellError("java.lang.SecurityException: Shell does not have permission to access input methods")
     if what == "list": return "".join(f"{k}\n" for k in (phone.keyboards if "-a" in args else enabled))
     id = _wanted(args, 2, what)[1]
     known, done = (phone.keyboards, "enabled") if what == "enable" else (enabled, "selected")

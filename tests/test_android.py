@@ -146,7 +146,7 @@ def test_the_old_keyboard_comes_back_after_an_error():
 
 
 def test_a_phone_without_a_keyboard_for_all_letters_goes_on():
-    for options, faults in (dict(keyboard=False), {}), ({}, dict(ime=10)):
+    for options, faults in (dict(keyboard=False), {}), ({}, dict(select=10)):
         with fake_phone("login", **options) as phone:
             device = android.AndroidDevice(**phone.attached)
             phone.faults.update(faults)
