@@ -31,7 +31,9 @@ from ..config import load_settings
 from .device import DeviceError
 
 # %% ../../nbs/04e_devices.connection.ipynb #b3d87e03
-_BROWSER_NAMES = ("chromium", "chromium-browser", "google-chrome")
+_MAC = "/Applications/{0}.app/Contents/MacOS/{0}"
+_BROWSER_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "microsoft-edge", "microsoft-edge-stable", "msedge",
+                  "brave-browser", "brave", *map(_MAC.format, ("Chromium", "Google Chrome", "Microsoft Edge", "Brave Browser")))  # the nearest to Chromium first
 
 def find_chromium() -> str|None:
     "Path of a Chromium: what the environment variable CHROMIUM names, or one on the path; None if there is none."
@@ -44,7 +46,7 @@ def missing_browser() -> str|None:
     if not hasattr(os, "posix_spawn"): return "Chromium is driven through POSIX pipes: on Windows run oaml in WSL"
     if find_chromium(): return None
     if os.environ.get("CHROMIUM"): return f"CHROMIUM={os.environ['CHROMIUM']} is no program that can be run"
-    return ("there is no chromium, chromium-browser or google-chrome on the path: install one (Debian, Ubuntu: "
+    return ("there is no Chromium, Chrome, Edge or Brave on the path: install one (Debian, Ubuntu: "
             "apt-get install chromium) or set CHROMIUM to its path")
 
 # %% ../../nbs/04e_devices.connection.ipynb #2533fe5d
@@ -331,11 +333,13 @@ def send(self: Chromium,
 def wait(self: Chromium,
     answer: Future,        # what `post` gave
     what: str="a call",    # what was asked, for the error
+    seconds: float|None=None, # for the answer; None: the browser's patience
 ) -> dict:                 # the result
-    "The answer, once it is there. Raises DeviceError, BrowserTimeout after `patience` seconds."
-    try: return answer.result(self.patience)
+    "The answer, once it is there. Raises DeviceError, BrowserTimeout after `seconds`."
+    seconds = self.patience if seconds is None else seconds
+    try: return answer.result(seconds)
     except LateError: pass
-    raise BrowserTimeout(f"Chromium did not answer {what} within {self.patience:g} s: its page or this machine is busy; "
+    raise BrowserTimeout(f"Chromium did not answer {what} within {seconds:.3g} s: its page or this machine is busy; "
                    "open another page, with a larger `patience` if it needs more")
 
 # %% ../../nbs/04e_devices.connection.ipynb #5dc3c910
