@@ -9,12 +9,14 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
+from inspect import signature
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
 from oaml.devices.catalog import open_device
+from oaml.devices.chromium import PageDevice
 from oaml.devices.device import DeviceError, StartIntent
 from oaml.devices.remote import RemoteDevice
 from oaml.devices.serve import serve_device
@@ -26,8 +28,9 @@ WORD = "xyzzy-secret-of-the-host"
 COLOR = (1, 254, 3)         # of a secret picture, as no page has it
 SECRETS = re.compile(f"{WORD}|root:x:0:")
 SETTLE_S = .15              # real seconds that a page has for what it asks
-DEADLINE_S = 5.             # for a step on a page that does what it likes; what takes longer is no clear result
+DEADLINE_S = 2.             # that a page has for a step; what takes longer is no clear result
 SLACK_S = 20.               # beyond it, on a machine that is busy
+IN_TIME = dict(deadline=DEADLINE_S) if "deadline" in signature(PageDevice).parameters else {}  # older checkouts have none
 
 
 @dataclass
@@ -156,10 +159,10 @@ def opened(kind, here):
             url = open_.enter_context(site(here))
             spec = f"page:{url}"
         else: spec = "html:login" if kind == "html" else "miniwob:click-test"
-        if kind == "served": device = open_.enter_context(RemoteDevice(open_.enter_context(serve_device(spec)).url, timeout=60))
+        if kind == "served": device = open_.enter_context(RemoteDevice(open_.enter_context(serve_device(spec, options=IN_TIME)).url, timeout=60))
         else:
             device = open_.enter_context(closing(open_device(spec)))
-            device.chromium.patience = DEADLINE_S
+            device.deadline, device.chromium.patience = DEADLINE_S, 10.
         device.reset(0)
         def tab(): return getattr(device, "_html", device).page if kind != "served" else None
         def show(name):
@@ -206,12 +209,13 @@ def tried(device, show, tab, name, here) -> list[str]:
     return problems + [f"heard: {what}" for what in here.heard[n:]] + here.programs()
 
 
-def faults(kind, here, names=NAMES) -> dict[str, list[str]]:
+def faults(kind, here, names=NAMES, say=lambda line: None) -> dict[str, list[str]]:
     "The pages that reached something on a device of `kind`, or harmed it, each with what; `later` is what came after the next had begun."
     found = {}
     with opened(kind, here) as (device, show, tab):
         for name in names:
             if problems := tried(device, show, tab, name, here): found[name] = problems
+            say(f"{name}: {'; '.join(problems)[:200] or 'well'}")
         time.sleep(1)
     late = len(here.heard) - sum(p.startswith("heard: ") for ps in found.values() for p in ps)
     if late or here.programs(): found["later"] = [*here.heard[-late:]]
