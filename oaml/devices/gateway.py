@@ -49,6 +49,7 @@ def check_origins(
     origins: Iterable[str], # as an operator writes them
 ) -> tuple[str, ...]:       # the same
     "Raise ValueError for what is neither a site such as https://example.org nor a file or folder such as file:///srv/site/."
+    if isinstance(origins, str) or not isinstance(origins, Iterable): raise ValueError(f"origins: {origins!r} is no list of origins")
     origins = tuple(origins)
     for o in origins:
         site = isinstance(o, str) and web_origin(o) and re.fullmatch("[^:]+://[^/?#@]+/?", o)
@@ -236,6 +237,7 @@ class _Request(BaseHTTPRequestHandler):
     def reach(self, host: str, port: int, origin: str) -> socket.socket|None:
         "A connection to an origin; None, and no answer, if there is none: the browser then says so in its own words."
         self.close_connection = True
+        self.gateway.failed.pop(origin, None)
         try: return self.gateway.reach(host, port)
         except OSError as e: self.gateway.failed[origin] = e.strerror or str(e)
 

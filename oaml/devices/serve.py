@@ -19,13 +19,13 @@ import traceback
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
 from fastcore.basics import patch
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, SecretStr, ValidationError
 from pydantic.dataclasses import dataclass as checked
 
 from ..config import ConfigLoader, RepeatedKey
@@ -213,7 +213,7 @@ class DaemonConfig(BaseModel):
     options: dict[str, Any] = Field({}, description="what the device takes besides, such as {size: [1280, 800]}")
     host: str = Field("127.0.0.1", min_length=1, description="address to listen on; beyond this machine, with a token")
     port: int = Field(PORT, ge=0, le=65535, description="port to listen on; 0 = any free one")
-    token: str|None = Field(None, repr=False, description="secret of the clients; null = this machine only")
+    token: SecretStr|None = Field(None, description="secret of the clients; null = this machine only")
     token_file: str|None = Field(None, description="file that holds the token, instead")
     lease: float = Field(600., gt=0, description="seconds after which a silent client's device is free again")
     max_sessions: int|None = Field(None, ge=1, description="devices at once; null = 16, 4 browsers, 1 phone")
@@ -403,7 +403,7 @@ def _served_by_name(**keys) -> DaemonServer: return device_server(make_daemon_co
 class ServedDevice:
     "A daemon that runs."
     url: str                              # where
-    token: str|None=field(default=None, repr=False) # of the clients
+    token: SecretStr|None=None            # of the clients
     process: subprocess.Popen|None=None   # if it has one of its own
 
 @contextmanager

@@ -28,7 +28,7 @@ from ..devices.chromium import REOPENED, PageDevice
 from ..devices.connection import Chromium, missing_browser
 from ..devices.gateway import Folder, Gateway
 from ..devices.tab import EMPTY_CLIPBOARD
-from ..devices.device import Call, ClearCache, DeviceError, ForceStop, Frame, StartActivity, StartIntent
+from ..devices.device import Call, ClearCache, DeviceError, ForceStop, Frame, StartActivity, StartIntent, take_turns
 from ..schemas.packages import missing_packages
 from ..schemas.sessions import DEVICE_BUTTONS, nearest
 from ..ui.events import DOUBLE_MS, Event, KeyDown, PointerDown, PointerMove, PointerUp, Tick
@@ -472,4 +472,5 @@ def step_budget(self: MiniwobDevice) -> int:
     "Actions before an episode of the present task is truncated."
     return task_budget(self.task)
 
+take_turns(MiniwobDevice, "reset", "manage")
 register_device("miniwob", MiniwobDevice, known_task)

@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 # %% ../../nbs/16d_service.controller.ipynb #75a39694
 from fastcore.basics import patch
 
+from ..config import bearer
 from ..devices.daemon import (LOCAL_HOSTS, Access, BareLease, DaemonServer, DirectRoutes, LeaseTable, Refusal, ServiceRoute, http_answer,
                                  request_number, serve_in_thread, service_app)
 from ..devices.wire import wire_json
@@ -134,7 +135,7 @@ async def call(self: TaskController,
     number: int|None=None, # of the client's request
 ) -> Any:
     "What a worker answers. Raises Refusal with its own words, or that it does not answer."
-    headers = ({"Authorization": f"Bearer {self.access.token}"} if self.access.token else {}) | ({"X-Oaml-Number": str(number)} if number else {})
+    headers = bearer(self.access.token) | ({"X-Oaml-Number": str(number)} if number else {})
     import httpx
     try: content = None if body is None else wire_json(body)
     except (TypeError, ValueError) as e: raise Refusal(400, f"not JSON: {e}") from None
