@@ -145,7 +145,9 @@ class FakePhone:
                          "secure": {"default_input_method": LATIN, "enabled_input_methods": LATIN}}
         self.files: dict[str, bytes] = {}
         self.log: deque[LogLine] = deque(maxlen=LOG_LINES)
-        self.faults: dict[str, int] = {}     # how often something is still to go wrong: "dump", "log"
+        self.faults: dict[str, int] = {}     # how often something is still to go wrong: "dump", "log", "ime" (its list), "select", "picture"
+        self.awake, self.locked, self.secret = True, False, False # is the screen on, locked, forbidden to be pictured?
+        self.upright_pictures = False        # does `screencap` give the panel as it is built, however it is held?
         self.trusts = True                   # does it let this computer in?
         self.attached: dict = {}             # where adb finds it, once `fake_phone` has connected it
         self.lock = threading.RLock()
@@ -181,7 +183,7 @@ class FakePhone:
         return ""
 
     def fault(self,
-        kind: str, # "dump" or "log"
+        kind: str, # one of `faults`
     ) -> bool:
         "Is this one to go wrong? Counts it."
         left = self.faults.get(kind, 0)
@@ -399,11 +401,14 @@ def _keycombination(phone, args):
 def _screencap(phone, args):
     "A PNG, opaque, with alpha."
     if "-p" not in args: raise ShellError("screencap: this fake has PNG only: screencap -p", 1)
-    buffer = io.BytesIO()
-    Image.fromarray(phone.device.look().image).convert("RGBA").save(buffer, "PNG", compress_level=1)
-    files = [a for a in args if not a.startswith("-")]
-    if not files: return buffer.getvalue()
-    phone.files[files[0]] = buffer.getvalue()
+    buffer, image = io.BytesIO(), Image.fromarray(phone.device.look().image)
+    if phone.secret or not phone.awake: image = Image.new("RGB", image.size)
+    if phone.upright_pictures: image = image.rotate(-90*phone.rotation, expand=True)
+    image.convert("RGBA").save(buffer, "PNG", compress_level=1)
+    files, png = [a for a in args if not a.startswith("-")], buffer.getvalue()
+    if phone.fault("picture"): png = png[:40] + b"\0"*40 + png[80:]
+    if not files: return png
+    phone.files[files[0]] = png
     return ""
 
 @command
@@ -437,11 +442,15 @@ def _activity(phone: FakePhone) -> str:
     return f"  topResumedActivity=ActivityRecord{{4f2a1c9 u0 {phone.package}/.Main t7}}\n"
 
 def _window(phone: FakePhone) -> str:
-    "The window with the focus."
+    "The window with the focus, and whether the lock is before it."
     front = f"Window{{91c0d3e u0 {phone.package}/{phone.package}.Main}}" if phone.device.running else "null"
-    return f"  mCurrentFocus={front}\n"
+    return f"  mCurrentFocus={front}\n    KeyguardServiceDelegate\n      showing={str(phone.locked).lower()}\n"
 
-DUMPS = dict(display=_viewport, activity=_activity, window=_window,
+def _power(phone: FakePhone) -> str:
+    "Whether the screen is on."
+    return f"  mWakefulness={'Awake' if phone.awake else 'Asleep'}\n"
+
+DUMPS = dict(display=_viewport, activity=_activity, window=_window, power=_power,
              input=lambda phone: f"      SurfaceOrientation: {phone.rotation}\n")
 
 @command
@@ -653,6 +662,7 @@ def _ime(phone, args):
     "Input methods: all of them with `list -a`, those enabled without; enabled before selected."
     what, secure = _wanted(args, 1, "ime")[0], phone.settings["secure"]
     enabled = secure["enabled_input_methods"].split(":")
+    if phone.fault("ime" if what == "list" else "select"): raise ShellError("java.lang.SecurityException: Shell does not have permission to access input methods")
     if what == "list": return "".join(f"{k}\n" for k in (phone.keyboards if "-a" in args else enabled))
     id = _wanted(args, 2, what)[1]
     known, done = (phone.keyboards, "enabled") if what == "enable" else (enabled, "selected")

@@ -19,7 +19,7 @@ from oaml.apps.phone import PHONE_SIZE
 from oaml.devices import android
 from oaml.devices.app_device import AppDevice
 from oaml.devices.device import DeviceError, Rotate, StartActivity, StartRandomActivity
-from oaml.devices.hierarchy import as_android, missing_lxml
+from oaml.devices.hierarchy import as_android, from_xml, missing_lxml
 from oaml.devices.oracle import acceptable_targets
 from oaml.schemas.sessions import Action, text_problem
 from oaml.ui.events import PRESS_MS, SETTLE_MS, PointerDown, PointerMove, PointerUp, Tick
@@ -128,6 +128,88 @@ def test_the_old_keyboard_comes_back():
         assert phone.settings["secure"]["default_input_method"] == android.KEYBOARD
         device.close()
         assert phone.settings["secure"]["default_input_method"] == before
+
+
+def selected(phone): return phone.settings["secure"]["default_input_method"]
+
+
+def test_the_old_keyboard_comes_back_after_an_error():
+    with fake_phone("login") as phone:
+        before, device = selected(phone), android.AndroidDevice(**phone.attached)
+        phone.faults["picture"] = 1
+        with pytest.raises(DeviceError, match="no picture that can be read"): device.reset(0)
+        assert selected(phone) == before
+        device.reset(0)
+        again = android.AndroidDevice(**phone.attached)  # the first was killed, so to speak, with its keyboard selected
+        again.reset(0), again.close()
+        assert selected(phone) == before
+
+
+def test_a_phone_without_a_keyboard_for_all_letters_goes_on():
+    for options, faults in (dict(keyboard=False), {}), ({}, dict(select=10)):
+        with fake_phone("login", **options) as phone:
+            device = android.AndroidDevice(**phone.attached)
+            phone.faults.update(faults)
+            first = device.reset(3)
+            box = next(e.box for e in phone.device.last_elements if e.id == "username")
+            device.perform(Action("click", x=(box[0]+box[2])/2, y=(box[1]+box[3])/2))
+            before, frame = device.look(), device.perform(Action("type", text="caf\u00e9"))
+            assert np.array_equal(frame.image, before.image) and any("'caf\u00e9' is not on a keyboard and was not typed" in line for line in frame.log)
+            assert bool(faults) == any("ADBKeyboard is not selected" in line for line in first.log)
+            device.perform(Action("type", text="cafe"))
+            assert next(e.value for e in phone.device.last_elements if e.id == "username") == "cafe"
+
+
+def test_a_phone_that_does_not_list_its_keyboards():
+    with fake_phone("login") as phone:
+        phone.faults["ime"] = 1
+        device = android.AndroidDevice(**phone.attached)
+        assert device.keyboards == [] and device.perform(CLICK).size == device.size
+        device.reset(0)
+        assert device.keyboards
+
+
+def test_a_damaged_picture_is_an_error_with_words():
+    with fake_phone("login") as phone:
+        device = android.AndroidDevice(**phone.attached)
+        device.reset(0)
+        phone.faults["picture"] = 1
+        with pytest.raises(DeviceError, match="screencap gave no picture that can be read"): device.look()
+        assert device.look().size == device.size
+
+
+@pytest.mark.parametrize("turns", [1, 3])
+def test_a_picture_of_the_panel_is_turned_and_not_squashed(turns):
+    with fake_phone("browser", size=(512, 384)) as phone:
+        device = android.AndroidDevice(**phone.attached)
+        device.reset(0)
+        device.manage(Rotate(turns))
+        right = device.look()
+        phone.upright_pictures = True
+        turned = device.look()
+        assert right.orientation == turns and np.array_equal(turned.image, right.image)
+
+
+def test_a_screen_that_nobody_can_use_is_said_to_be():
+    with fake_phone("login") as phone:
+        device = android.AndroidDevice(**phone.attached)
+        assert device.reset(0).log == ()
+        phone.locked = True
+        assert device.reset(0).log == ("W/oaml: the phone is locked: unlock it, or switch its lock off",)
+        phone.locked, phone.awake = False, False
+        log = device.reset(0).log
+        assert "the screen is off (Asleep)" in log[0] and "the picture is all black" in log[1]
+        phone.awake, phone.secret = True, True
+        assert "FLAG_SECURE" in device.reset(0).log[0] and "FLAG_SECURE" in device.look().log[-1]
+
+
+@pytest.mark.skipif(bool(missing_lxml()), reason=str(missing_lxml()))
+@pytest.mark.parametrize("written, read", [("&#55357;&#56832;", "\U0001f600"), ("a&#11;b", "a.b"), ("a\x0bb", "a.b"), ("\ud83d\ude00", "\U0001f600"),
+                                           ("&#55357;", "."), ("&#x1F600;&amp;", "\U0001f600&"), ("\ud83d", "\ufffd")])
+def test_what_phones_write_in_xml(written, read):
+    xml = f'<?xml version="1.0"?><hierarchy rotation="0"><node text="{written}" class="android.widget.Button" clickable="true" enabled="true" bounds="[0,0][9,9]" /></hierarchy>'
+    (element,) = from_xml(xml, (10, 10))
+    assert element.name == read
 
 
 PHONE_WORDS = ("input tap swipe text keyevent motionevent DOWN 5 -1 x ; && || ' \" > 2>&1 wm size am start -n -S pm "

@@ -21,6 +21,7 @@ from oaml.apps.app import random_action
 from oaml.devices.chromium import PageDevice, PagePool
 from oaml.devices.clock import CLOCK_SCRIPT
 from oaml.devices.connection import Chromium, missing_browser, sweep_folders
+from oaml.devices.gateway import Gateway
 from oaml.devices.page import Page
 from oaml.devices.device import DeviceError, ForceStop, InstallApk, PressButton, StartActivity, StartIntent, Tap
 from oaml.devices.html_page import HtmlDevice, check_renderers
@@ -47,7 +48,7 @@ def chromium():
 
 @pytest.fixture
 def page(chromium):
-    with Page(chromium, (320, 200)) as p: yield p
+    with Page(chromium, (320, 200), gateway=Gateway(None)) as p: yield p
 
 
 def click(x, y): return [PointerMove(x, y), PointerDown(x, y), Tick(60), PointerUp(x, y)]
@@ -291,7 +292,7 @@ def test_a_page_that_hangs_is_given_up_and_replaced():
 
 def test_nothing_hangs_on_a_server_that_does_not_answer():
     with http.server.HTTPServer(("127.0.0.1", 0), None) as mute, Chromium() as c:  # it never accepts
-        page, c.patience = Page(c), 1.
+        page, c.patience = Page(c, gateway=Gateway(None)), 1.
         with pytest.raises(DeviceError, match="within 1 s|did not load"): page.goto(f"http://127.0.0.1:{mute.server_port}/")
 
 
@@ -327,7 +328,7 @@ def test_from_asyncio(page):
 
 def test_two_pages_of_a_browser_know_nothing_of_each_other(chromium, tmp_path):
     (tmp_path/"a.html").write_text("<input id=i autofocus onfocus='f = 1'>")
-    pages = [Page(chromium) for _ in range(2)]
+    pages = [Page(chromium, gateway=Gateway([f"{tmp_path.as_uri()}/"])) for _ in range(2)]
     for k, p in enumerate(pages):
         p.goto((tmp_path/"a.html").as_uri())
         p.evaluate("k => { localStorage.k ??= k; i.focus() }", k)
@@ -341,7 +342,7 @@ def test_links_that_lead_nowhere(chromium, tmp_path):
     (tmp_path/"a.html").write_text("<body style='margin:0'>" + "".join(
         f"<a href='{url}' style='display:block;height:20px' target='{t}'>x</a>" for url, t in
         (("mailto:a@b.c", ""), ("javascript:void 0", ""), ("a.bin", ""), ("#here", ""), ("a.html?new", "_blank"))))
-    device = PageDevice((tmp_path/"a.html").as_uri(), chromium=chromium)
+    device = PageDevice((tmp_path/"a.html").as_uri(), chromium=chromium, origins=[f"{tmp_path.as_uri()}/"])
     device.reset(0)
     logs = [device.feed([*click(3, 10 + 20*k), Tick(500)]).log for k in range(5)]
     assert device.page.evaluate("location.search + document.readyState") == "complete" and device.page.alive
@@ -565,7 +566,7 @@ def test_what_can_be_seen_through_hides_nothing(page, color, shows):
 
 def test_a_tasks_calls(chromium, tmp_path):
     (tmp_path/"two.html").write_text("<p>two")
-    device = PageDevice(html=COUNT, chromium=chromium)
+    device = PageDevice(html=COUNT, chromium=chromium, origins=[f"{tmp_path.as_uri()}/"])
     for early in (lambda: device.perform(Action("wait")), device.look, device.read_elements, lambda: device.manage(Tap(1, 1))):
         with pytest.raises(DeviceError, match="no episode yet"): early()
     device.reset(0)

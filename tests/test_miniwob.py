@@ -13,9 +13,9 @@ import pytest
 from oaml.apps.app import random_action
 from oaml.devices.connection import Chromium, missing_browser
 from oaml.devices.device import DeviceError, ForceStop, StartActivity, StartIntent
-from oaml.miniwob.device import ALL_TASKS, FAIR_SCRIPTS, RELOADED_TASKS, MiniwobDevice
+from oaml.miniwob.device import ALL_TASKS, FAIR_SCRIPTS, MINIWOB_ORIGIN, RELOADED_TASKS, MiniwobDevice
 from oaml.miniwob.env import register_miniwob
-from oaml.miniwob.oracles import MiniwobOracle
+from oaml.miniwob.oracles import MiniwobOracle, miniwob_targets
 from oaml.evals.baselines import RandomAgent
 from oaml.evals.miniwob import Pages
 from oaml.schemas.sessions import Action
@@ -71,7 +71,7 @@ QUERY = "const query = document.getElementById('query').textContent;"
 ])
 def test_what_is_paid_by_mistake_is_no_success(chromium, task, js):
     device = MiniwobDevice(task, chromium=chromium)
-    device.reset(1), device.page.evaluate(js), device.feed([Tick(16)])
+    device.reset(1), device.ask(js), device.feed([Tick(16)])
     assert (device.ended, device.raw_reward, device.solved()) == (True, 1, False)
     device.close()
 
@@ -80,7 +80,7 @@ def test_a_file_without_the_ending_is_no_success(chromium):
     seed = next(s for s in range(20) if device.reset(s) and "extension ." in device.goal.text)
     device.perform(Action("wait"))
     name = "x" + device.goal.text.rpartition(".")[2]
-    device.page.evaluate("name => { currentFiles.push(name) }", name)
+    device.ask("name => { currentFiles.push(name) }", name)
     device.perform(Action("type", text=f"rm {name}")), device.perform(Action("key_press", key="Enter"))
     assert (seed, device.ended, device.raw_reward, device.solved()) == (seed, True, 1, False)
     device.close()
@@ -158,8 +158,94 @@ def test_a_switch_waits_for_the_next_episode(chromium):
 def test_a_check_that_throws_is_no_success(chromium, monkeypatch):
     monkeypatch.setitem(FAIR_SCRIPTS, "click-test", "() => { throw 1 }")
     device = MiniwobDevice("click-test", chromium=chromium)
-    device.reset(1), device.page.evaluate("() => { try { core.endEpisode(1) } catch {} }"), device.feed([Tick(16)])
+    device.reset(1), device.ask("() => { try { core.endEpisode(1) } catch {} }"), device.feed([Tick(16)])
     assert (device.ended, device.raw_reward, device.solved()) == (True, 1, False)
+    device.close()
+
+FORGERIES = {  # each wants the present episode of a task to count as solved, or what follows to be easier
+    "the end": "core.endEpisode(1)",
+    "the end, unfairly": "core.endEpisode(1); oamlWob.fair = true",
+    "the reward": "WOB_DONE_GLOBAL = true; WOB_RAW_REWARD_GLOBAL = WOB_REWARD_GLOBAL = 1",
+    "another end": "core.endEpisode = () => { WOB_DONE_GLOBAL = true; WOB_RAW_REWARD_GLOBAL = 1 }; core.endEpisode()",
+    "another judge": "window.oamlWob = {kept: [], fair: true, seconds: 1, last: 0}; window.eval = () => () => true",
+    "the end, later": "setTimeout(core.endEpisode, 0, 1)",
+    "the end, by the clock": "setTimeout(() => core.endEpisode(1), 0); oamlClock.tick(100)",
+    "read as won": """for (const [name, value] of Object.entries({WOB_DONE_GLOBAL: true, WOB_RAW_REWARD_GLOBAL: 1, WOB_REWARD_GLOBAL: 1}))
+        Object.defineProperty(window, name, {get: () => value})""",
+    "every value": "for (const name of ['fair', 'done', 'value', 'toJSON']) Object.prototype[name] = 1; Array.prototype.toJSON = () => [true, 1, 1, true]",
+    "elements for variables": "document.body.insertAdjacentHTML('beforeend', '<a id=WOB_DONE_GLOBAL><a id=core name=endEpisode><form id=oamlWob><input name=fair value=1></form>')",
+    "presses that no hand made": """document.querySelectorAll('button, input, #area *').forEach(e => {
+        for (const type of ['mousedown', 'mouseup', 'click']) e.dispatchEvent(new MouseEvent(type, {bubbles: true})); e.click?.() })""",
+    "keys that no hand pressed": """['r', 'm', ' ', 'x', 'Enter'].forEach(key => document.activeElement.dispatchEvent(
+        new KeyboardEvent('keydown', {key, keyCode: 13, bubbles: true})))""",
+    "another problem": "window.genProblem = () => {}; Math.seedrandom = Math.random = () => 0; core.startEpisodeReal()",
+    "another script": "document.head.append(Object.assign(document.createElement('script'), {textContent: 'core.endEpisode(1)'}))",
+    "another page": "void (location = location.href.replace('miniwob/', 'core/'))",
+    "an empty page": "document.open(); document.write('<script>var WOB_DONE_GLOBAL = true, WOB_RAW_REWARD_GLOBAL = 1</script>'); document.close()",
+}
+
+def oracle_wins(device, seed):
+    "Whether the oracle solves an episode."
+    device.reset(seed)
+    acts = []
+    while not device.ended and len(acts) < 20:
+        acts.append(miniwob_targets(device, acts)[0].action)
+        device.perform(acts[-1])
+    return device.solved()
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+def test_a_script_in_the_document_cannot_win(chromium, forgery):
+    device = MiniwobDevice("click-test", chromium=chromium)
+    for task in ("click-test", "terminal"):
+        device.switch(task)
+        device.reset(4)
+        try: device.page.evaluate(f"() => {{ {FORGERIES[forgery]} }}")
+        except DeviceError: assert device.page.alive
+        device.feed([Tick(16)]), device.perform(Action("wait"))
+        assert (device.solved(), device.raw_reward) == (False, -1 if forgery == "another page" else 0)
+        assert device.ended == (forgery == "another page")
+        assert oracle_wins(device, 5)
+    device.close()
+
+def enter(device, *lines):
+    "Type lines into a terminal."
+    device.perform(Action("wait"))  # until it has the focus
+    for line in lines: device.perform(Action("type", text=line)), device.perform(Action("key_press", key="Enter"))
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+def test_what_is_typed_is_no_script(chromium, forgery):
+    device, script = MiniwobDevice("terminal", chromium=chromium), " ".join(FORGERIES[forgery].split())
+    script = "document.title = 1; " + script.replace('"', "'")
+    device.reset(4)
+    enter(device, f'<img src=x onerror="{script}">', f'<a href="javascript:{script}" id=a>x</a>', f'<svg onload="{script}"></svg>', f"<script>{script}</script>",
+          f"<b><script>{script}</script></b>", f"<svg><script>{script}</script></svg>", f'<iframe srcdoc="<script>top.{script}</script>"></iframe>')
+    device.page.evaluate("document.getElementById('a').click()")
+    device.perform(Action("wait"))
+    assert (device.ended, device.solved(), device.page.evaluate("document.title")) == (False, False, "Terminal Task")
+    assert oracle_wins(device, 5)
+    device.close()
+
+def test_what_is_typed_reads_no_file_and_leads_nowhere(chromium, tmp_path):
+    (tmp_path/"a.html").write_text("secret")
+    device, secret = MiniwobDevice("terminal", chromium=chromium), (tmp_path/"a.html").as_uri()
+    for typed in (f"<iframe src={secret}></iframe>", f"<object data={secret}></object>", f"<meta http-equiv=refresh content=0;url={secret}>",
+                  f"<base href={tmp_path.as_uri()}/>", "<form action=/core/core.js><input autofocus><button id=b></form>"):
+        device.reset(4)
+        enter(device, typed)
+        device.page.evaluate("document.getElementById('b')?.click()")
+        device.perform(Action("wait"))
+        assert device.page.evaluate("[document.title, document.baseURI]") == ["Terminal Task", f"{MINIWOB_ORIGIN}/miniwob/terminal.html"]
+        assert not device.page.evaluate("[...document.querySelectorAll('iframe, object')].some(e => e.contentDocument?.body?.textContent)")
+        assert not device.ended
+    device.close()
+
+def test_a_page_that_goes_away_ends_its_episode(chromium):
+    device = MiniwobDevice("terminal", chromium=chromium)
+    before = device.reset(4).screen_hash()
+    enter(device, "<meta http-equiv=refresh content=0;url=click-test.html>")
+    for _ in range(3): device.perform(Action("wait"))
+    assert (device.ended, device.solved(), device.reward) == (True, False, -1)
+    assert device.reset(4).screen_hash() == before and oracle_wins(device, 5)
     device.close()
 
 def test_tasks_can_prepare_it(chromium):

@@ -1,11 +1,13 @@
 """The oracles of MiniWoB++ use nothing that the screen hides: in a real Chromium, word by word."""
+import os
 from random import Random
 from types import SimpleNamespace
 
 import pytest
 
 from oaml.devices.connection import Chromium, missing_browser
-from oaml.miniwob.device import ALL_TASKS, MiniwobDevice, html_folder
+from oaml.devices.device import ForceStop, StartActivity
+from oaml.miniwob.device import ALL_TASKS, TASK_WORLD, MiniwobDevice, html_folder, task_budget
 from oaml.miniwob.oracles import NO_ORACLE, ORACLES, miniwob_targets, plan
 from oaml.miniwob.sight import SEE, Node, PageSnapshot
 from oaml.schemas.sessions import Action
@@ -132,6 +134,36 @@ def test_it_recovers_from_a_clumsy_hand(task, chromium):
     do(Action("type", text="8" if task == "guess-number" else "zz"))
     do(Action("click", x=.97, y=.1))
     while not device.ended and len(acts) < 40: do(miniwob_targets(device, acts)[0].action)
+    assert device.solved()
+    device.close()
+
+
+VIOLATIONS = """globalThis.violations = []
+document.addEventListener('securitypolicyviolation', e => violations.push(`${e.effectiveDirective} ${e.blockedURI} ${e.sample}`))"""
+EVERY = 1 if os.environ.get("OAML_ALL_TASKS") else 8  # all tasks take minutes
+
+@pytest.mark.parametrize("task", sorted(ORACLES)[::EVERY])
+def test_a_task_loses_nothing_by_its_policy_and_its_world(task, chromium):
+    "The oracle gets there, nothing is thrown, and the policy refuses the document's own scripts alone, which run elsewhere."
+    device, acts = MiniwobDevice(task, chromium=chromium), []
+    device.reset(1)
+    device.page.at_start(VIOLATIONS, TASK_WORLD)
+    device.manage(ForceStop(device.package)), device.manage(StartActivity(device.main))
+    log = list(device.look().log)
+    while not device.ended and len(acts) < task_budget(task):
+        acts.append(miniwob_targets(device, acts)[0].action)
+        log += device.perform(acts[-1]).log
+    assert device.solved()
+    refused = [v for v in device.ask("violations") if not v.startswith("script-src-elem")]
+    assert not refused or len(refused) == 1 and refused[0].startswith("script-src-attr"), refused  # jQuery asks a div whether it knows onfocusin
+    assert not [line for line in log if line.startswith("E/")], log
+    device.close()
+
+
+@pytest.mark.parametrize("seed", [765021, 765102])  # from the bottom left to the top center
+def test_a_drag_up_and_to_the_right_goes_past_the_middle(seed, chromium):
+    device = MiniwobDevice("drag-items-grid", chromium=chromium)
+    device.reset(seed), device.perform(miniwob_targets(device)[0].action)
     assert device.solved()
     device.close()
 

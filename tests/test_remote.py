@@ -651,7 +651,7 @@ def test_the_daemon_outlives_what_it_is_sent():
         raw(served.url, HEAD % me.encode() + b"Content-Length: 5000\r\n\r\n{", half=True)
         raw(served.url, b"GET /" + b"x"*200_000 + b" HTTP/1.1\r\n\r\n")
         with pytest.raises(DeviceError, match="413: a request has 20000 bytes at most"):
-            remote.perform(Action("type", text="x"*50_000))
+            remote.perform(Action("answer", text="x"*50_000))
         assert remote.perform(Action("wait")).clock == 1000  # nothing of all that was done, or counted
         assert health(served.url)["status"] == "ok"
 
@@ -828,9 +828,9 @@ def test_a_commands_options_stand_beside_the_files(tmp_path):
     (tmp_path/"c.yaml").write_text("device: app:login\ntoken: sesame\noptions: {goals: [login]}\n")
     (tmp_path/"token").write_text("another")
     config = load_daemon_config(tmp_path/"c.yaml", options=dict(size=(256, 192)), token_file=str(tmp_path/"token"))
-    assert config.options == dict(goals=["login"], size=(256, 192)) and config.token == "another"
+    assert config.options == dict(goals=["login"], size=(256, 192)) and config.token.get_secret_value() == "another"
 
 
 def test_a_token_file_of_a_served_process(tmp_path):
     (tmp_path/"token").write_text("sesame")
-    with serve_device("app:login", process=True, token_file=str(tmp_path/"token")) as served: assert served.token == "sesame"
+    with serve_device("app:login", process=True, token_file=str(tmp_path/"token")) as served: assert served.token.get_secret_value() == "sesame"

@@ -68,7 +68,7 @@ CALENDAR_WORDINGS = dict(
     today=("Add '{title}' for {when}.", "Put '{title}' into the planner for {when}.", "Note '{title}' for {when}."),
     read=("What is on '{date}' at '{time}'? Answer with its title.", "Tell me what begins at '{time}' on '{date}'.",
           "Which appointment is at '{time}' on '{date}'? Answer its title."),
-    move=("Move '{title}' from '{date}' to '{date2}'.", "Put off '{title}' of '{date}': it is on '{date2}' now.",
+    move=("Move '{title}' from '{date}' to '{date2}'.", "{shift} '{title}' of '{date}': it is on '{date2}' now.",
           "'{title}' on '{date}' takes place on '{date2}' instead. Move it."),
     delete=("Delete '{title}' on '{date}'.", "Remove '{title}' from '{date}'.",
             "'{title}' on '{date}' is cancelled. Delete it."),
@@ -77,8 +77,8 @@ CALENDAR_WORDINGS = dict(
 # %% ../../nbs/03l_apps.calendar.ipynb #b55ff3cb
 _TRIP_KINDS = ("date", "range", "weekday", "nights")  # the families about the booking form
 
-def _word(rng: Random, family: str, **facts: str) -> Goal:
-    return word_goal(rng, family, CALENDAR_WORDINGS[family], facts)
+def _word(rng: Random, family: str, shift: str="", **facts: str) -> Goal:
+    return word_goal(rng, family, CALENDAR_WORDINGS[family], facts, shift=shift)
 
 # %% ../../nbs/03l_apps.calendar.ipynb #cc11f844
 @dataclass(frozen=True)
@@ -279,7 +279,7 @@ def _start_planner(rng: Random, family: str, today: date, first: int) -> dict:
     if family == "today": facts = dict(title=title, when=("today", "tomorrow")[ahead])
     before = after if already else before
     shown = _shift(rng, d).replace(day=1) if rng.random() < .8 else d.replace(day=1)
-    return dict(task=_word(rng, family, **facts), title=rng.choice(("Planner", "Diary", "Agenda", "Dates")),
+    return dict(task=_word(rng, family, "Put off" if d2 > d else "Bring forward", **facts), title=rng.choice(("Planner", "Diary", "Agenda", "Dates")),
                 page=rng.choice(("month", "month", "day")), month=str(shown),
                 day=str(shown + timedelta(rng.randrange(28))), data=shuffled(rng, *before), wanted=tuple(after),
                 reply=before[0][2] if family == "read" else "")

@@ -158,7 +158,7 @@ FILES_WORDINGS = dict(
             "Add a folder '{new}' to Home."),
     find=("In which folder is '{file}'? Answer its name.", "Where is '{file}'? Answer the name of the folder.",
           "Find '{file}' and answer which folder it is in."),
-    read=("What is the '{label}' of '{file}'? Answer it.", "Open '{file}' and answer its '{label}'.",
+    read=("What is the '{label}' of '{file}'? Answer that '{label}'.", "Open '{file}' and answer its '{label}'.",
           "Look into '{file}': answer what it gives as '{label}'."),
     largest=("Which file in '{folder}' is the {which}? Answer its name.",
              "Answer the name of the {which} file in '{folder}'.",

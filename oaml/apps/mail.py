@@ -133,7 +133,7 @@ def _as_read(mails: tuple[Letter, ...]) -> list[Letter]:
 
 # %% ../../nbs/03h_apps.mail.ipynb #7cea655a
 MAIL_WORDINGS = dict(
-    read=("What {kind} is in {m}? Answer it.", "Open {m} and answer the {kind} in it.",
+    read=("What {kind} is in {m}? Answer that {kind}.", "Open {m} and answer the {kind} in it.",
           "Tell me the {kind} that {m} gives.", "I need the {kind} from {m}. Answer just that."),
     delete=("Delete {m}.", "Move {m} to the trash.", "Throw {m} away.", "Get rid of {m}."),
     archive=("Archive {m}.", "Move {m} to the archive.", "Put {m} into the archive."),

@@ -127,7 +127,9 @@ def _goal_words(family: str, n: str, rng: Random, word: str, p: Part) -> tuple[l
     "Ways to say the goal about `n`, and its facts."
     now = dict(zip(p.names, p.values)).get(n, "")
     if family == "button": return [f"Click the '{n}' button.", f"Press '{n}'."], dict(last=f"Pressed {n}")
-    if family == "icon": return [f"Press the {n} icon.", f"Click the tool with the {n} icon."], dict(last=f"Pressed {n}")
+    if family == "icon":
+        icon = f"{n} arrow" if n in ("left", "right", "up", "down") else n  # "the right icon" is the correct one, or one to the right
+        return [f"Press the {icon} icon.", f"Click the tool with the {icon} icon."], dict(last=f"Pressed {n}")
     if family == "row":
         how = rng.choice(list(_HOW))
         return [f"{say} the row '{n}'." for say in _HOW[how][1:]], dict(last=f"{_HOW[how][0]} {n}", how=how)
@@ -145,7 +147,7 @@ def _goal_words(family: str, n: str, rng: Random, word: str, p: Part) -> tuple[l
         o = _other(rng, p.options, now)
         return [f"Set '{n}' to '{o}'.", f"Choose '{o}' for '{n}'."], dict(value=o)
     if family == "tab": return [f"Show the tab '{n}'.", f"Go to '{n}'."], dict(value=n)
-    return [f"What stands next to '{n}'? Answer it.", f"Answer the number of '{n}'."], dict()
+    return [f"What stands next to '{n}'? Answer that number.", f"Answer the number of '{n}'."], dict()
 
 # %% ../../nbs/03p_apps.procedural.ipynb #b5d52fee
 def _goal(seed: int, family: str, rng: Random) -> Goal:

@@ -60,7 +60,7 @@ REGISTRATION_WORDINGS = dict(
            "Prepare a draft with {v}; it must not be sent."),
     number=("Sign up with {v} and answer the member number.", "Register with {v}. Which member number is given?",
             "Create an account with {v}, then tell me its member number."),
-    offer=("Try to sign up with {v}. Which free user name is offered {p}? Answer it.",
+    offer=("Try to sign up with {v}. Which free user name is offered {p}? Answer that name.",
            "The user name may be taken. Send the form with {v} and answer the {p} free name offered.",
            "Send {v}. Tell me the {p} of the free user names that the form then offers."))
 

@@ -120,8 +120,8 @@ SETTINGS_WORDINGS = dict(
           "Forget what I changed and did not save. Then {do} and save."),
     copy=("Set '{n}' to the same as '{m}' and save.", "In {s}, make '{n}' the same as '{m}', then save.",
           "'{n}' should read like '{m}'. Change it and save."),
-    ask=("What is '{n}' set to? Answer it.", "Tell me what '{n}' is in {s}.",
-         "Look up '{n}' in the settings. Answer it."))
+    ask=("What is '{n}' set to? Answer its value.", "Tell me what '{n}' is in {s}.",
+         "Look up '{n}' in the settings. Answer its value."))
 
 # %% ../../nbs/03e_apps.settings.ipynb #99173130
 _LEAVING = ("both", "all_off")           # goals that ask to leave the settings

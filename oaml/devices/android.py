@@ -8,6 +8,7 @@ __all__ = ['KEYBOARD', 'SWIPE_MS', 'MAX_LINE_BYTES', 'SEED_PROPERTY', 'type_comm
            'choose_phone', 'AndroidDevice', 'call_commands']
 
 # %% ../../nbs/04m_devices.android.ipynb #1ddb981a
+import atexit
 import io
 import os
 import re
@@ -15,9 +16,11 @@ import shlex
 import socket
 import subprocess
 import threading
+import weakref
 from base64 import b64encode
 from collections.abc import Iterable
-from contextlib import closing
+from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from shlex import quote
@@ -41,15 +44,17 @@ from ..ui.layout import Element
 
 # %% ../../nbs/04m_devices.android.ipynb #27dc189d
 KEYBOARD = "com.android.adbkeyboard/.AdbIME"
-_GET_KEYBOARD = ("install ADBKeyboard (https://github.com/senzhk/ADBKeyBoard) with `adb install ADBKeyboard.apk`, then "
-                "reset the device")
+_GET_KEYBOARD = ("install ADBKeyboard (https://github.com/senzhk/ADBKeyBoard) with `adb install ADBKeyboard.apk`, leave "
+                "`keyboard` at True, and reset the device")
 _PERCENT_S = re.compile("(?<=%)(?=s)")  # where a text is cut so that no part holds "%s"
 
 def type_commands(
     text: str, # what to type where the caret is
+    keyboard: bool=True, # is ADBKeyboard selected?
 ) -> list[str]:
-    "The lines that type a text: `input text` for what is on a keyboard, ADBKeyboard's broadcast for the rest."
+    "The lines that type a text: `input text` for what is on a keyboard, ADBKeyboard's broadcast for the rest; without it, a line for the log."
     if not (text.isascii() and text.isprintable()):
+        if not keyboard: return [_note(f"type: {text[:80]!r} is not on a keyboard and was not typed: {_GET_KEYBOARD}")]
         return [f"am broadcast -a ADB_INPUT_B64 --es msg {b64encode(text.encode()).decode()} >/dev/null"]
     return [f"input text {quote(part.replace(' ', '%s'))}" for part in _PERCENT_S.split(text)]
 
@@ -124,6 +129,7 @@ def action_commands(
     settle: float=SETTLE_MS/1000, # seconds to wait after it
     swipe_ms: int=SWIPE_MS,  # milliseconds of a drag and of a stroke
     sdk: int=34,             # level of the phone's interface
+    keyboard: bool=True,     # is ADBKeyboard selected?
 ) -> list[str]:              # none for done and failed
     "The lines of an action, for the phone's shell."
     t, x, y = action.type, (action.x or 0)*size[0], (action.y or 0)*size[1]
@@ -131,7 +137,7 @@ def action_commands(
     if t == "wait": return _pause(WAIT_MS)
     if t in _CANNOT: done = [_note(f"{t}: {_CANNOT[t]}")]
     elif t == "answer": done = [_note(str(Answer(action.text)), "i")]
-    elif t == "type": done = type_commands(action.text)
+    elif t == "type": done = type_commands(action.text, keyboard)
     elif t == "key_press": done = key_commands(action.key, sdk)
     elif t == "click": done = [f"input tap {_xy(x, y)}"]
     elif t == "double_click": done = [f"input tap {_xy(x, y)}", *_pause(PRESS_MS), f"input tap {_xy(x, y)}"]
@@ -154,12 +160,13 @@ def event_commands(
     down: bool=False,        # is the finger on the screen?
     swipe_ms: int=SWIPE_MS,  # milliseconds of a stroke
     sdk: int=34,             # level of the phone's interface
+    keyboard: bool=True,     # is ADBKeyboard selected?
 ) -> tuple[list[str], bool]: # the lines, and whether the finger is on the screen after them
     "The lines of events. Raises DeviceError if the phone is too old for fingers."
     lines = []
     for e in events:
         if isinstance(e, Tick): lines += _pause(e.ms)
-        elif isinstance(e, Text): lines += type_commands(e.text)
+        elif isinstance(e, Text): lines += type_commands(e.text, keyboard)
         elif isinstance(e, KeyDown): lines += key_commands(e.key, sdk)
         elif isinstance(e, Answer): lines.append(_note(str(e), "i"))
         elif isinstance(e, Wheel): lines += scroll_commands(e.x, e.y, e.dx, e.dy, size, swipe_ms)
@@ -304,9 +311,10 @@ class AndroidDevice:
         self._lock, self._down = threading.RLock(), False           # is the finger on the screen?
         self._mark, self._since, self._zero = None, 0., 0.          # of the log, when; uptime as the episode began
         self._random: str|None = None                               # what StartRandomActivity started
-        self._old_keyboard: str|None = None                         # to bring back
+        self._types_all, self._old_keyboard = False, None           # is ADBKeyboard selected? which one to bring back
         self.closed = False
         self._connect()
+        _OPEN.add(self)
 
 # %% ../../nbs/04m_devices.android.ipynb #7298b3a5
 @patch
@@ -318,16 +326,24 @@ def _connect(self: AndroidDevice):
     self.serial = choose_phone({s: d.state for s, d in there.items()}, self.wanted)
     self.wire = AdbDevice(client, self.serial, there[self.serial].transport_id)
     answers = self._parts("getprop ro.build.version.sdk", "ime list -a -s", "dumpsys display")
-    self.sdk, self.keyboards = int(answers[0][0]), answers[1][0].decode().split()
+    level, (keyboards, refused) = answers[0][0].decode(errors="replace").strip(), answers[1]
+    if not level.isdigit(): raise self._error(f"getprop ro.build.version.sdk gives no number: {level[:80]!r}")
+    self.sdk, self.keyboards = int(level), [] if refused else keyboards.decode(errors="replace").split()
     self.size, _ = viewport_of(answers[2][0].decode())
 
 @patch
 def close(self: AndroidDevice) -> None:
     "Bring the old keyboard back. The phone stays as it is otherwise, and so does adb's server."
-    if self._old_keyboard and self.wire:
-        try: self.shell(f"ime set {quote(self._old_keyboard)}")
-        except DeviceError: pass  # the phone is gone, and its keyboard with it
+    if self.wire: self._return_keyboard()
     self.wire, self.closed = None, True
+    _OPEN.discard(self)
+
+_OPEN = weakref.WeakSet()  # devices that may have a keyboard to bring back
+
+@atexit.register
+def _close_all():
+    "When Python ends, after an error too."
+    for device in list(_OPEN): device.close()
 
 # %% ../../nbs/04m_devices.android.ipynb #d67212c0
 MAX_LINE_BYTES = 32_000 # bytes of a line; adb takes twice as many
@@ -387,13 +403,24 @@ def _order(self: AndroidDevice, *lines: str) -> str:
     return self._checked(line, output, status, words=True)
 
 # %% ../../nbs/04m_devices.android.ipynb #eb14e4cd
+_SAME_SHAPE = .02 # by how much two pictures of the same screen differ in width to height, at most
+
 @patch
-def _picture(self: AndroidDevice, png: bytes) -> np.ndarray:
-    "The screenshot. Some phones warn before it; one in the panel's own size is brought to that of the screen."
+def _picture(self: AndroidDevice, png: bytes, rotation: int) -> np.ndarray:
+    "The screenshot. Some phones warn before it, some give it as the panel is held, or in the panel's own size."
     begin = png.find(b"\x89PNG")
     try: image = Image.open(io.BytesIO(png[begin:])).convert("RGB")
-    except OSError: raise self._error(f"screencap gave no picture: {png[:200]!r}") from None
+    except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as e:
+        raise self._error(f"screencap gave no picture that can be read ({e}): {png[:80]!r}") from None
+    if image.size == self.size: return np.asarray(image)
+    if rotation % 2 and _shape_differs(image.size, self.size): image = Image.fromarray(np.rot90(image, rotation))  # turned back
+    if _shape_differs(image.size, self.size):
+        raise self._error(f"screencap gave {image.width}x{image.height} pixels of a screen of {self.size[0]}x{self.size[1]}: no place on it would be right")
     return np.asarray(image if image.size == self.size else image.resize(self.size))
+
+def _shape_differs(a: tuple[int, int], b: tuple[int, int]) -> bool:
+    "Whether one is not the other, larger or smaller."
+    return abs(a[0]*b[1]/(a[1]*b[0]) - 1) > _SAME_SHAPE
 
 # %% ../../nbs/04m_devices.android.ipynb #3fccaec6
 _LOG_TRIES = 5
@@ -412,6 +439,7 @@ def _logged(self: AndroidDevice, log: str, mark: str) -> tuple[str, ...]:
     raise self._error("the phone's log does not show what is written to it; is its log daemon alive?")
 
 # %% ../../nbs/04m_devices.android.ipynb #654a1d71
+_BLACK = "W/oaml: the picture is all black: the screen is off, or what is in front forbids pictures (FLAG_SECURE)"
 _BEFORE_S = 1    # the log is read from this many seconds before the last mark, for lines that were written late
 
 @patch
@@ -429,24 +457,33 @@ def _step(self: AndroidDevice, lines: list[str], fresh: bool=False) -> Frame:
         found = () if fresh else self._logged(lines_read, mark)
         self._mark, self._since = mark, float(re.match(r"\d+(\.\d+)?", lines_read)[0]) - _BEFORE_S
         self.size, rotation = viewport_of(display[0].decode(errors="replace"))
-        image, elements = self._picture(shot[0]), self.read_elements() if self.tree else ()
+        image, elements = self._picture(shot[0], rotation), self.read_elements() if self.tree else ()
+        if not image.any(): found = (*found, _BLACK)
         return Frame(image, elements, round(1000*(now-self._zero)), found, rotation)
 
 # %% ../../nbs/04m_devices.android.ipynb #97bdb63e
-@patch
-def _take_keyboard(self: AndroidDevice) -> list[str]:
-    "The lines that select ADBKeyboard; the one that was selected is remembered."
-    now = self.shell("settings get secure default_input_method").strip()
-    if now == KEYBOARD: return []
-    self._old_keyboard = now
-    return [f"ime enable {KEYBOARD} >/dev/null", f"ime set {KEYBOARD} >/dev/null"]
+_KEPT_KEYBOARD = "debug.oaml.keyboard"  # the phone's own, on the phone: a program that is killed brings nothing back
 
 @patch
-def _typable(self: AndroidDevice, text: str):
-    "Raise DeviceError if the phone has no way to type `text`."
-    if text.isascii() and text.isprintable() or self.keyboard and KEYBOARD in self.keyboards: return
-    way_out = _GET_KEYBOARD if self.keyboard else "ADBKeyboard is switched off: use keyboard=True"
-    raise self._error(f"{text!r} is not on a keyboard: {way_out}")
+def _take_keyboard(self: AndroidDevice) -> list[str]:
+    "Select ADBKeyboard, and remember what was selected; a line for the log if the phone does not let us."
+    try:
+        now = self.shell("settings get secure default_input_method").strip()
+        if now == KEYBOARD: self._old_keyboard = self._old_keyboard or self.shell(f"getprop {_KEPT_KEYBOARD}").strip() or None
+        else:
+            self._old_keyboard = now
+            self._order(f"setprop {_KEPT_KEYBOARD} {quote(now)}", f"ime enable {KEYBOARD}", f"ime set {KEYBOARD}")
+        return []
+    except DeviceError as e:  # a phone that is gone says so at the next step
+        return [f"W/oaml: ADBKeyboard is not selected, so only plain letters can be typed: {' '.join(str(e).split())[:300]}"]
+
+@patch
+def _return_keyboard(self: AndroidDevice):
+    "Select the keyboard again that was selected before."
+    if not self._old_keyboard: return
+    with suppress(DeviceError):  # the phone is gone, and its keyboard with it
+        self.shell(f"ime set {quote(self._old_keyboard)}; setprop {_KEPT_KEYBOARD} ''")
+    self._old_keyboard = None
 
 # %% ../../nbs/04m_devices.android.ipynb #fe892c4e
 SEED_PROPERTY = "debug.oaml.seed"
@@ -461,8 +498,23 @@ def reset(self: AndroidDevice,
         self._connect()
         lines = ["input motionevent CANCEL 0 0"]*self._down + [f"setprop {SEED_PROPERTY} {int(seed)}"]
         self.seed, self._down = seed, False
-        if self.keyboard and KEYBOARD in self.keyboards: lines += self._take_keyboard()
-        return self._step(lines, fresh=True)
+        installed = self.keyboard and KEYBOARD in self.keyboards
+        refused = self._take_keyboard() if installed else []
+        self._types_all = installed and not refused
+        try: frame = self._step(lines, fresh=True)
+        except BaseException:
+            self._return_keyboard()
+            raise
+        return replace(frame, log=(*refused, *self._unusable(), *frame.log))
+
+@patch
+def _unusable(self: AndroidDevice) -> list[str]:
+    "Lines on what keeps a person from using the phone: a screen that is off, a lock."
+    (power, _), (policy, _) = self._parts("dumpsys power", "dumpsys window policy")
+    wakefulness = re.search(rb"mWakefulness=(\w+)", power)
+    asleep = wakefulness and wakefulness[1] != b"Awake"
+    return ([f"W/oaml: the screen is off ({wakefulness[1].decode()}): `adb shell input keyevent WAKEUP` wakes the phone"]*bool(asleep)
+            + ["W/oaml: the phone is locked: unlock it, or switch its lock off"]*bool(re.search(rb"\b(showing|mIsShowing|isKeyguardShowing)=true", policy)))
 
 # %% ../../nbs/04m_devices.android.ipynb #5fdb14f7
 @patch
@@ -475,17 +527,14 @@ def perform(self: AndroidDevice,
     action: Action, # of the agent
 ) -> Frame:
     "Carry out one action. What a touch screen or this phone cannot do has no effect, and the log says so."
-    self._typable(action.text if action.type == "type" else "")
-    return self._step(action_commands(action, self.size, self.settle, self.swipe_ms, self.sdk))
+    return self._step(action_commands(action, self.size, self.settle, self.swipe_ms, self.sdk, self._types_all))
 
 @patch
 def feed(self: AndroidDevice,
     events: Iterable[Event], # of a finger and a keyboard, in pixels of `size`; a gesture may go on in the next call
 ) -> Frame:
     "Carry out events one after the other."
-    events = list(events)
-    for e in events: self._typable(e.text if isinstance(e, Text) else "")
-    lines, self._down = event_commands(events, self.size, self._down, self.swipe_ms, self.sdk)
+    lines, self._down = event_commands(events, self.size, self._down, self.swipe_ms, self.sdk, self._types_all)
     return self._step(lines)
 
 # %% ../../nbs/04m_devices.android.ipynb #536b4fea

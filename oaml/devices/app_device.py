@@ -18,7 +18,7 @@ from ..apps.app import App, Goal, Intent, Screen, Stage, digest, handle_event, s
 from ..apps.catalog import load_app
 from .device import (Call, ClearCache, DeviceError, DisableAnimations, ForceStop, Frame, GrantPermissions,
                               PressButton, Rotate, StartActivity, StartAccessibilityService, StartScreenPinning, Tap,
-                              full_activity)
+                              full_activity, take_turns)
 from ..schemas.sessions import DEVICE_BUTTONS, Action
 from ..ui.events import PRESS_MS, Event, KeyDown, PointerDown, PointerMove, PointerUp, Tick, compile_action
 from ..ui.layout import Element
@@ -273,3 +273,5 @@ def _start_or_stop(self: AppDevice, call: ForceStop|ClearCache|StartActivity):
 def _tap_events(call: Tap) -> tuple[Event, ...]:
     "A short touch."
     return PointerMove(call.x, call.y), PointerDown(call.x, call.y), Tick(PRESS_MS), PointerUp(call.x, call.y)
+
+take_turns(AppDevice, "reset", "restore", "perform", "feed", "look", "read_elements", "manage")

@@ -29,14 +29,15 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import asynccontextmanager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from fastcore.basics import patch
+from pydantic import SecretStr
 
+from ..config import bearer, read_secret, read_secret_file
 from .wire import need_serve, refuse_constant, wire_json
 from ..schemas.sessions import SchemaError
 
@@ -57,8 +58,10 @@ LOCAL_HOSTS = "127.0.0.1", "localhost", "::1"
 @dataclass(frozen=True)
 class Access:
     "Who may use a server."
-    token: str|None=field(default=None, repr=False) # secret of the clients; None: there is none
-    anyone: bool=False                              # may other machines ask without a token
+    token: str|SecretStr|None=None  # secret of the clients; None: there is none
+    anyone: bool=False              # may other machines ask without a token
+
+    def __post_init__(self): object.__setattr__(self, "token", read_secret(self.token, "token"))
 
     def protects(self,
         host: str, # that a server is to listen on
@@ -73,7 +76,7 @@ def check(self: Access,
 ) -> None:
     "Raise Refusal, 401 or 403, for a request that may not act."
     if self.token is not None:
-        if hmac.compare_digest(headers.get("authorization", "").encode(), f"Bearer {self.token}".encode()): return
+        if hmac.compare_digest(headers.get("authorization", "").encode(), bearer(self.token)["Authorization"].encode()): return
         raise Refusal(401, "wrong token, or none: the header Authorization is Bearer TOKEN", WWW_Authenticate="Bearer")
     host, origin = headers.get("host", ""), headers.get("origin")
     if not self.anyone and host.rsplit(":", 1)[0].strip("[]") not in LOCAL_HOSTS:
@@ -95,17 +98,14 @@ def check_health(self: Access,
 
 # %% ../../nbs/04q_devices.daemon.ipynb #aa04000b
 def read_token(
-    token: str|None,        # as it was given
+    token: str|SecretStr|None, # as it was given
     file: str|None=None,    # that holds it, instead
     variable: str="",       # of the environment, if neither is given
-) -> str|None:
-    "The secret of a server's clients; None if there is none. Raises ValueError, OSError."
+) -> SecretStr|None:
+    "The secret of a server's clients; None if there is none. Raises ValueError, OSError; neither shows it."
     if token is not None and file: raise ValueError("token: token and token_file are both given; leave one out")
-    if token is None: token = os.environ.get(variable)
-    if file: token = Path(file).expanduser().read_text(encoding="utf-8").strip()
-    if token is not None and not re.fullmatch(r"[!-~]+", token):
-        raise ValueError("token: must be one word of plain letters, digits and signs, and not empty")
-    return token
+    if file: return read_secret_file(file, "token_file")
+    return read_secret(token, "token") if token is not None else read_secret(os.environ.get(variable), variable)
 
 # %% ../../nbs/04q_devices.daemon.ipynb #aa04000e
 async def read_body(

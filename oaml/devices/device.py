@@ -7,7 +7,7 @@ __all__ = ['Call', 'Frame', 'save_observation', 'recorded_elements', 'Device', '
            'StartActivity', 'StartIntent', 'StartRandomActivity', 'ForceStop', 'ClearCache', 'ForceStopRandomActivity',
            'ClearCacheRandomActivity', 'GrantPermissions', 'DisableAnimations', 'Tap', 'PressButton', 'Rotate',
            'StartAccessibilityService', 'StartScreenPinning', 'ShellCommand', 'AdbCommand', 'full_activity',
-           'TaskDevice']
+           'TaskDevice', 'take_turns']
 
 # %% ../../nbs/04a_devices.device.ipynb #01bb5923
 import hashlib
@@ -16,9 +16,10 @@ import struct
 import threading
 import zlib
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from typing import Protocol
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -231,3 +232,20 @@ class TaskDevice(Device, Protocol):
         "Is there an application of this name?"
     def activity(self) -> str:
         "The \"package/activity\" in front; empty if none is."
+
+# %% ../../nbs/04a_devices.device.ipynb #dbdafa1c
+def take_turns(
+    cls: type,   # of devices
+    *names: str, # of its methods
+) -> type:       # the same
+    "Make the calls of a device's methods wait for each other, whichever threads they come from."
+    for name in names: setattr(cls, name, _in_turn(getattr(cls, name)))
+    cls.__getstate__ = lambda self: {k: v for k, v in vars(self).items() if k != "_turn"}  # a lock can't be pickled
+    return cls
+
+def _in_turn(do: Callable) -> Callable:
+    "`do`, when no other thread is inside one of the device's methods; the same thread may be."
+    @wraps(do)
+    def call(self, *args, **kwargs):
+        with vars(self).get("_turn") or vars(self).setdefault("_turn", threading.RLock()): return do(self, *args, **kwargs)
+    return call

@@ -84,6 +84,25 @@ def _need_lxml():
     "Raise ImportError that says what to install."
     if problem := missing_lxml(): raise ImportError(problem)
 
+# %% ../../nbs/04l_devices.hierarchy.ipynb #2e54ef06
+_SURROGATES = re.compile("&#(5[56]\\d{3});&#(5[67]\\d{3});")  # how a phone writes a character beyond 65,535: as two halves
+_REFERENCE = re.compile("&#(x[0-9a-fA-F]{1,6}|\\d{1,7});")
+
+def _joined(m: re.Match) -> str:
+    "The character of two halves; what are none stays as it is."
+    high, low = map(int, m.groups())
+    return chr(0x10000 + ((high - 0xd800) << 10) + low - 0xdc00) if 0xd800 <= high < 0xdc00 <= low < 0xe000 else m[0]
+
+def _allowed(m: re.Match) -> str:
+    "A reference to a character, if XML has it; else a dot."
+    n = int(m[1][1:], 16) if m[1][0] == "x" else int(m[1])
+    return m[0] if n < 0x110000 and not _NOT_XML.match(chr(n)) else "."
+
+def _readable(xml: str) -> str:
+    "The text with a dot for what XML cannot hold: some phones write control characters and halves of emoji as they are."
+    text = xml.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # two halves that stand side by side are one
+    return _NOT_XML.sub(".", _REFERENCE.sub(_allowed, _SURROGATES.sub(_joined, text)))
+
 # %% ../../nbs/04l_devices.hierarchy.ipynb #ee438540
 def parse_tree(
     xml: str, # as `uiautomator dump` writes it
@@ -92,7 +111,7 @@ def parse_tree(
     _need_lxml()
     from lxml import etree
     parser = etree.XMLParser(encoding="utf-8", resolve_entities=False, no_network=True)
-    try: root = etree.fromstring(xml.encode("utf-8", "surrogatepass"), parser)
+    try: root = etree.fromstring(_readable(xml).encode(), parser)
     except etree.XMLSyntaxError as e: raise ValueError(f"view hierarchy, line {e.lineno}: {e.msg}") from None
     if root.tag == "hierarchy": return root
     raise ValueError(f"view hierarchy, line {root.sourceline}: it begins with <{root.tag}>, not with <hierarchy>; it "

@@ -21,7 +21,7 @@ from .app_device import CLOSED, NOTHING, AppDevice, AppSnapshot
 from .chromium import REOPENED
 from .connection import Chromium
 from .page import Page
-from .device import DeviceError, Frame
+from .device import DeviceError, Frame, take_turns
 from .oracle import acceptable_targets
 from ..schemas.sessions import DEVICE_BUTTONS, MODIFIERS, Action, split_chord
 from ..ui.events import (Event, KeyDown, PointerDown, PointerMove, PointerUp, Answer, Text, Tick, Wheel)
@@ -345,6 +345,8 @@ def close(self: HtmlDevice) -> None:
     super(HtmlDevice, self).close()
     if self._html: self._html.page.close()
     if self._owned: self.chromium.close()
+
+take_turns(HtmlDevice, "reset", "restore", "look", "read_elements")
 
 # %% ../../nbs/04k_devices.html_page.ipynb #b358a9b3
 def _on_grid(screen: Screen) -> Screen:

@@ -19,20 +19,21 @@ import traceback
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
 from fastcore.basics import patch
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, SecretStr, ValidationError
 from pydantic.dataclasses import dataclass as checked
 
 from ..config import ConfigLoader, RepeatedKey
 from .catalog import device_maker, split_spec
-from .connection import confined_to, sweep_folders
+from .connection import sweep_folders
 from .daemon import (Access, DaemonServer, Lease, LeaseTable, Refusal, ServiceRoute, http_answer, read_body,
                                  read_token, run_foreground, serve_in_process, serve_in_thread, service_app)
+from .gateway import check_origins
 from .device import AdbCommand, Call, DeviceError, Frame, InstallApk, ShellCommand, TaskDevice
 from .wire import (FRAME_TYPE, LARGER, PORT, STRICT, FrameFormat, encode_frame, need_serve, received,
                                sendable, wire_json)
@@ -212,7 +213,7 @@ class DaemonConfig(BaseModel):
     options: dict[str, Any] = Field({}, description="what the device takes besides, such as {size: [1280, 800]}")
     host: str = Field("127.0.0.1", min_length=1, description="address to listen on; beyond this machine, with a token")
     port: int = Field(PORT, ge=0, le=65535, description="port to listen on; 0 = any free one")
-    token: str|None = Field(None, repr=False, description="secret of the clients; null = this machine only")
+    token: SecretStr|None = Field(None, description="secret of the clients; null = this machine only")
     token_file: str|None = Field(None, description="file that holds the token, instead")
     lease: float = Field(600., gt=0, description="seconds after which a silent client's device is free again")
     max_sessions: int|None = Field(None, ge=1, description="devices at once; null = 16, 4 browsers, 1 phone")
@@ -222,13 +223,11 @@ class DaemonConfig(BaseModel):
 
 # %% ../../nbs/04r_devices.serve.ipynb #ab04000e
 def _lent_options(config: DaemonConfig) -> dict[str, Any]:
-    "The device's options; a page is confined to its own origin and those that are named. Raises ValueError."
-    kind, name = split_spec(config.device)
-    if kind != "page" or config.shell: return config.options
-    options = dict(origins=()) | config.options
-    if options["origins"] is None:
+    "The device's options; with `shell: true` a page may reach anything unless origins are named. Raises ValueError."
+    options = dict(origins=None) | config.options if config.shell and split_spec(config.device)[0] == "page" else config.options
+    if not config.shell and options.get("origins", ()) is None:
         raise ValueError("options.origins: null would lend all that this machine can reach; name origins, or set shell: true")
-    confined_to(name, options["origins"])
+    check_origins(options.get("origins") or ())
     return options
 
 # %% ../../nbs/04r_devices.serve.ipynb #ab040010
@@ -404,7 +403,7 @@ def _served_by_name(**keys) -> DaemonServer: return device_server(make_daemon_co
 class ServedDevice:
     "A daemon that runs."
     url: str                              # where
-    token: str|None=field(default=None, repr=False) # of the clients
+    token: SecretStr|None=None            # of the clients
     process: subprocess.Popen|None=None   # if it has one of its own
 
 @contextmanager

@@ -414,7 +414,7 @@ def read_vocabulary(
 def make_env(
     task_path: str|Path,                  # a task file, or a folder of them, sorted by name
     open: Callable[[], TaskDevice],       # opens the device, once the tasks are read
-    mitm_config: dict|None=None,          # not supported: anything else raises
+    mitm_config: dict|None=None,          # not supported: what asks for anything raises
     start_token_mark: str="",             # before a token that begins a word
     non_start_token_mark: str="##",       # before a token that goes on a word
     special_token_pattern: str=r"\[\w+\]", # of tokens that type nothing
@@ -428,7 +428,7 @@ def make_env(
     shell: bool=False,                    # may tasks run adb_command and shell_command? Read them first
 ) -> DmEnv:
     "Tasks on a device under dm_env's interface. Raises what is wrong with the tasks, or the device, before it acts."
-    if mitm_config is not None: raise ValueError("mitm_config: is not supported; replay the traffic outside of oaml")
+    if mitm_config: raise ValueError("mitm_config: is not supported; replay the traffic outside of oaml")
     path, checks = Path(task_path).expanduser(), _checks(coordinator_args)
     tasks = load_tasks(path) if path.is_dir() else [load_task(path)]
     tokens = None if unify_vocabulary is None else read_vocabulary(unify_vocabulary)

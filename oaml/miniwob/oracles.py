@@ -677,10 +677,11 @@ def _drag_shapes(s):
     return _put_in(s, moves, *((3, 2) if len(boxes) > 1 else (4, 1))) or s.submit()
 
 def _drop(s, items, k, to):
-    "Item `k` to the place of `to`: on the half that the drag comes to; up and to the right, behind the one before."
+    "Item `k` to the place of `to`: on the half that the drag comes to; up and to the right, behind the one before, near its end."
     (ax, ay), (bx, by) = middle(items[k]), middle(items[to])
-    on = items[to-1] if bx > ax+1 and by < ay-1 else items[to]
-    (x0, y0, x1, y1), far = on.box, [.25*((b > a+1)-(b < a-1)) for a, b in ((ax, bx), (ay, by))]
+    behind = bx > ax+1 and by < ay-1
+    on, across = (items[to-1], .35) if behind else (items[to], .25)
+    (x0, y0, x1, y1), far = on.box, [by*((b > a+1)-(b < a-1)) for by, a, b in ((across, ax, bx), (.25, ay, by))]
     return s.drag(items[k], replace(on, at=((x0+x1)/2+far[0]*(x1-x0), (y0+y1)/2+far[1]*(y1-y0), 0)))
 
 CELLS = ("top left", "top center", "top right", "center left", "center", "center right", "bottom left", "bottom center",

@@ -29,7 +29,7 @@ from fastcore.basics import patch
 from PIL import Image
 from pydantic import SecretStr
 
-from ..config import PROVIDERS, ConfigLoader, find_api_key
+from ..config import PROVIDERS, ConfigLoader, MissingKey, find_api_key
 from ..datasets.prompts import SYSTEM_PROMPT, PromptFormat, read_prompt_format
 from ..datasets.samples import check_sample, check_sampling, load_image
 from .interface import VLMAdapter
@@ -574,6 +574,6 @@ def ask(self: ApiVLMAdapter,
 def _key_for(provider: str, explicit: str|SecretStr|None, base_url: str|None) -> SecretStr|None:
     "The key to send; None to a server of one's own if there is no key. Raises ValueError if the provider itself needs one."
     try: return find_api_key(provider, explicit)
-    except ValueError:
+    except MissingKey:
         if base_url: return None
         raise

@@ -25,9 +25,9 @@ from typing import Any, Literal
 
 import yaml
 from fastcore.basics import camel2snake, patch
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError
 
-from ..config import ConfigLoader
+from ..config import ConfigLoader, read_secret
 from ..datasets.prompts import PromptFormat
 from ..ingest.store import write_atomic
 from ..models.api_adapter import ApiVLMAdapter, Usage
@@ -122,7 +122,7 @@ class HostedLLM:
         provider: str,            # "anthropic", or "openai" for every server that speaks like it
         model: str,               # its name there
         base_url: str|None=None,  # None: the provider's
-        api_key: str|None=None,   # None: `oaml.config.find_api_key`
+        api_key: str|SecretStr|None=None, # None: `oaml.config.find_api_key`
         max_retries: int=4,       # tries after the first, 0 and more
         transport: Any=None,      # of the SDK's HTTP client; replies then are of kind "mock"
     ):
@@ -378,7 +378,7 @@ def get_llm(
     if kind == "recorded" and rest: return RecordedLLM(rest)
     if kind in ("anthropic", "openai") and rest: return HostedLLM(kind, rest, base_url)
     if kind in LLM_SERVERS and rest:
-        key = os.environ.get("GEMINI_API_KEY") if kind == "gemini" else None
+        key = read_secret(os.environ.get("GEMINI_API_KEY") or None, "GEMINI_API_KEY") if kind == "gemini" else None
         if kind == "gemini" and not key: raise ValueError("GEMINI_API_KEY is not set: set it, or take another model")
         return HostedLLM("openai", rest, base_url or LLM_SERVERS[kind], key)
     raise ValueError(f"llm: {spec!r} is unknown; there are scripted, scripted:FILE, recorded:FOLDER, and anthropic, openai, "

@@ -20,6 +20,7 @@ from uuid import uuid4
 
 from fastcore.basics import patch
 
+from ..config import read_secret
 from .rollouts import (
     NO_MIXED, RolloutGroup, RolloutSource, pack_groups, play_groups, start_from_json, start_to_json, unpack_groups)
 
@@ -164,9 +165,10 @@ def check_address(
     address: str,      # such as tcp://127.0.0.1:5701; port 0 or * takes a free one
     key: str|None,     # shared secret
 ):
-    "Refuse an address that others can reach, unless there is a key; and a short key."
+    "Refuse an address that others can reach, unless there is a key; and a key that is short or no word."
     host = address.removeprefix("tcp://").rpartition(":")[0]
     if not address.startswith("tcp://") or not host: raise ValueError(f"address: {address!r} is not tcp://HOST:PORT")
+    read_secret(key, "key")
     if key is not None and len(key) < 16: raise ValueError("key: has fewer than 16 characters; use secrets.token_urlsafe()")
     if key is None and host not in ("127.0.0.1", "localhost", "[::1]"):
         raise ValueError(f"address: {address} can be reached from elsewhere; set a key (OAML_RFT_KEY), or use tcp://127.0.0.1:PORT")

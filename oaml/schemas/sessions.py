@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['SCHEMA_VERSION', 'MAX_PROBLEMS', 'FRACTION', 'SHIFT', 'MAX_META_DEPTH', 'Number', 'Fraction', 'Shift', 'Text', 'Name',
            'Flag', 'Meta', 'MODIFIERS', 'KEYS', 'DEVICE_BUTTONS', 'ActionType', 'ACTION_TYPES', 'ACTION_FIELDS',
-           'SchemaError', 'nearest', 'plain_errors', 'split_chord', 'key_problem', 'text_problem', 'Action',
-           'scroll_direction', 'opaque_rgb', 'Observation', 'Target', 'Step', 'Episode', 'Session', 'to_json',
+           'MAX_TYPED', 'SchemaError', 'nearest', 'plain_errors', 'split_chord', 'key_problem', 'text_problem',
+           'Action', 'scroll_direction', 'opaque_rgb', 'Observation', 'Target', 'Step', 'Episode', 'Session', 'to_json',
            'to_dict', 'unique_keys', 'from_json', 'from_dict', 'json_schema']
 
 # %% ../../nbs/00a_schemas.sessions.ipynb #13ba18b3
@@ -210,13 +210,16 @@ _ARGUMENTS = ("x", "y", "x2", "y2", "dx", "dy", "text", "key")
 
 # %% ../../nbs/00a_schemas.sessions.ipynb #1a5b9e48
 _BREAKS = {"\n": "a newline (press the key 'Enter')", "\t": "a tab (press the key 'Tab')"}
+MAX_TYPED = 5_000  # characters of one text that is typed: two pages of print, which every device takes in within a second or two
 
 def text_problem(
     text: str,       # what a type or an answer action would carry
     allow: str="",   # control characters that are all right, such as "\n" in an answer
+    most: int|None=None, # characters it may have; None: any number
 ) -> str|None:       # what is wrong with it; None if it is right
-    "Check that `text` is not empty, is in NFC and has no control characters."
+    "Check that `text` is not empty, has at most `most` characters, is in NFC and has no control characters."
     if not text: return "is empty; leave the action out if there is nothing to say"
+    if most is not None and len(text) > most: return f"{_short(text)} has {len(text)} characters, and {most} at most are typed at once; type it in parts"
     if text.isascii() and text.isprintable(): return None
     bad = next((c for c in text if unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") and c not in allow), None)
     if bad: return f"{_short(text)} has {_BREAKS.get(bad, f'the control character {bad!r}')}, which is not text"
@@ -256,7 +259,7 @@ class Action:
             expected = ", ".join(has) or "no fields"
             raise _wrong(f"is missing; {self.type} has {expected}" if not given else
                          f"does not belong to {self.type}, which has {expected}", k)
-        if self.text is not None and (why := text_problem(self.text, "\n\t" if self.type == "answer" else "")):
+        if self.text is not None and (why := text_problem(self.text, *(("\n\t",) if self.type == "answer" else ("", MAX_TYPED)))):
             raise _wrong(why, "text")
         if self.key is not None and (why := key_problem(self.key)): raise _wrong(why, "key")
         return self

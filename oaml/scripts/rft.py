@@ -26,7 +26,7 @@ from threadpoolctl import threadpool_limits
 
 from ..apps.app import split_seeds
 from ..apps.catalog import HELD_OUT_APP, load_app
-from ..config import load_settings
+from ..config import load_settings, read_secret
 from ..datasets.prompts import PromptFormat
 from ..devices.app_device import AppDevice
 from ..devices.oracle import play_oracle
@@ -280,7 +280,7 @@ def workers_of(
         yield
 
 def _rft_key() -> str|None:
-    key = load_settings().rft_key
+    key = read_secret(load_settings().rft_key, "OAML_RFT_KEY")
     return key.get_secret_value() if key else None
 
 def rft_worker(

@@ -13,7 +13,9 @@ from dataclasses import asdict
 from typing import Any
 
 from fastcore.basics import patch
+from pydantic import SecretStr
 
+from ..config import bearer, read_secret
 from ..devices.wire import need_serve, wire_json
 from .records import RewardHistoryItem, SampleIndex, TaskOutput, TaskTurn, history_after
 from .worker import http_address
@@ -37,7 +39,7 @@ class TaskClient:
     def __init__(self,
         name: str,                # of the task
         url: str="http://127.0.0.1:5020/api", # of a controller or a worker
-        token: str|None=None,     # secret of the clients
+        token: str|SecretStr|None=None, # secret of the clients
         timeout_s: float=600.,    # seconds for one answer
         wait_s: float=60.,        # seconds to wait for a free slot
         retry_s: float=30.,       # seconds in which a lost answer is asked for again
@@ -46,7 +48,7 @@ class TaskClient:
         import httpx
         self.name, self.wait_s, self.retry_s = name, wait_s, retry_s
         self.http = httpx.Client(base_url=http_address(url), timeout=timeout_s, trust_env=False,
-                                 headers={"Authorization": f"Bearer {token}"} if token else {})
+                                 headers=bearer(read_secret(token, "token")))
 
     def __enter__(self): return self
     def __exit__(self, *_): self.close()

@@ -18,12 +18,14 @@ from collections.abc import Iterator
 from contextlib import asynccontextmanager, contextmanager
 from io import BytesIO
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 # %% ../../nbs/16c_service.worker.ipynb #37cdf563
 from fastcore.basics import patch
-from pydantic import Field
+from pydantic import Field, SecretStr
 from pydantic.dataclasses import dataclass as checked
 
+from ..config import bearer
 from ..devices.daemon import (Access, BareLease, DaemonServer, DirectRoutes, LeaseTable, Refusal, ServiceRoute, http_answer, parse_object,
                                  most_connections, read_body, request_number, serve_in_thread, service_app)
 from ..devices.wire import STRICT, need_serve, wire_json, wire_value
@@ -162,8 +164,9 @@ class TaskWorker:
 def http_address(
     address: str|None, # of a controller or a worker
 ) -> str|None:
-    "The address without its last slash. Raises ValueError for one that is not HTTP."
+    "The address without its last slash. Raises ValueError for one that is not HTTP, or has a password in it."
     if address is None: return None
+    if "@" in urlsplit(address).netloc: raise ValueError("address: has a name or a password in it; leave it out, and give a token")
     if address.startswith("grpc"): raise ValueError(f"{address}: gRPC is not spoken here; the same server answers at http://HOST:PORT/api")
     if not address.startswith(("http://", "https://")): raise ValueError(f"{address}: is not such as http://127.0.0.1:5020/api")
     return address.rstrip("/")
@@ -349,7 +352,7 @@ class ServiceLinks:
         access: Access,       # whose token is sent
         seconds: float=600.,  # for an answer
     ):
-        self.seconds, self.headers = seconds, {"Authorization": f"Bearer {access.token}"} if access.token else {}
+        self.seconds, self.headers = seconds, bearer(access.token)
 
     async def __aenter__(self):
         import aiohttp
@@ -494,7 +497,7 @@ def served_task(
     deadlines: dict={},     # fields of `TaskDeadlines`
     host: str="127.0.0.1",  # address to listen on
     port: int=0,            # 0: any free one
-    token: str|None=None,   # secret of the clients, and of the controller's
+    token: str|SecretStr|None=None, # secret of the clients, and of the controller's
     **more,                 # further arguments of `TaskWorker`
 ) -> DaemonServer:
     "A worker on its port, of a task that is named. Raises ValueError, OSError, RuntimeError."

@@ -329,7 +329,7 @@ _RULES = {
     TextEvent: dict(expect=[_needed]),
     IconClassEvent: dict(class_=[_needed]),
     IconMatchEvent: dict(path=[_needed]),
-    Property: dict(property_name=[_needed], pattern=[_needed, _pattern]),
+    Property: dict(property_name=[_needed], pattern=[_pattern]),
     ViewHierarchyEvent: dict(selector=[_needed, _each(_selector)]),
     LogEvent: dict(filters=[_each(_filter)], pattern=[_needed, _pattern]),
     ResponseEvent: dict(pattern=[_needed]),
