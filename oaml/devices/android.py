@@ -8,7 +8,6 @@ __all__ = ['KEYBOARD', 'SWIPE_MS', 'MAX_LINE_BYTES', 'SEED_PROPERTY', 'type_comm
            'choose_phone', 'AndroidDevice', 'call_commands']
 
 # %% ../../nbs/04m_devices.android.ipynb #1ddb981a
-import io
 import os
 import re
 import shlex
@@ -27,13 +26,13 @@ from uuid import uuid4
 
 import numpy as np
 from fastcore.basics import patch
-from PIL import Image
 
 from .device import (AdbCommand, Call, ClearCache, ClearCacheRandomActivity, DeviceError, DisableAnimations,
                               ForceStop, ForceStopRandomActivity, Frame, GrantPermissions, InstallApk, PressButton,
                               Rotate, ShellCommand, StartAccessibilityService, StartActivity, StartIntent,
                               StartRandomActivity, StartScreenPinning, Tap, UninstallPackage, full_activity)
 from .hierarchy import from_xml
+from ..schemas.pictures import open_picture
 from ..schemas.sessions import Action, split_chord
 from ..ui.events import (LONG_MS, PRESS_MS, SETTLE_MS, WAIT_MS, Event, KeyDown, PointerDown, PointerMove, PointerUp,
                             Answer, Text, Tick, Wheel)
@@ -391,8 +390,8 @@ def _order(self: AndroidDevice, *lines: str) -> str:
 def _picture(self: AndroidDevice, png: bytes) -> np.ndarray:
     "The screenshot. Some phones warn before it; one in the panel's own size is brought to that of the screen."
     begin = png.find(b"\x89PNG")
-    try: image = Image.open(io.BytesIO(png[begin:])).convert("RGB")
-    except OSError: raise self._error(f"screencap gave no picture: {png[:200]!r}") from None
+    try: image = open_picture(png[begin:], "screencap")
+    except ValueError as e: raise self._error(f"screencap gave no picture: {png[:200]!r} ({e})") from None
     return np.asarray(image if image.size == self.size else image.resize(self.size))
 
 # %% ../../nbs/04m_devices.android.ipynb #3fccaec6

@@ -8,7 +8,6 @@ __all__ = ['MAX_ROW_TEXT', 'MAX_GOAL', 'THUMB_PX', 'StepNotes', 'Track', 'sessio
 
 # %% ../../nbs/01c_viz.tracks.ipynb #eb989fa1
 import json
-import struct
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -19,6 +18,7 @@ from fastcore.basics import patch
 from PIL import Image
 
 from ..schemas.actions import format_action
+from ..schemas.pictures import browser_picture, open_picture, picture_size
 from ..schemas.sessions import Action, Episode, Session, Step, Target
 from .screens import marks
 
@@ -90,21 +90,15 @@ def cut_tracks(
     return parts
 
 # %% ../../nbs/01c_viz.tracks.ipynb #c28387e8
-_BROWSER_IMAGES = ((b"\x89PNG", "image/png"), (b"\xff\xd8\xff", "image/jpeg"), (b"RIFF", "image/webp"), (b"GIF8", "image/gif"))
+_BROWSER_IMAGES = ((b"\x89PNG", "image/png"), (b"\xff\xd8\xff", "image/jpeg"))
 
 def _screen_bytes(step: Step, notes: StepNotes) -> bytes|None:
     "The stored screenshot as a file that a browser shows; None without one, or if the file is gone or broken."
     path = step.observation.image_path
     try: data = notes.screen if notes.screen is not None else Path(path).read_bytes() if path else None
     except OSError: return None
-    if data is None or any(data.startswith(head) for head, _ in _BROWSER_IMAGES): return data
-    try: return _encoded(step.observation.image(), "PNG")
-    except (OSError, ValueError): return None
-
-def _encoded(image: Image.Image, kind: str, **how) -> bytes:
-    "`image` as a file of that kind."
-    image.convert("RGB").save(out := BytesIO(), kind, **how)
-    return out.getvalue()
+    try: return data and browser_picture(data)
+    except ValueError: return None
 
 def image_type(
     data: bytes, # of an image file
@@ -117,13 +111,9 @@ def _screen_size(step: Step, notes: StepNotes) -> tuple[int, int]:
     "Width and height in pixels, from the record or the head of the file; 4:3 if nobody knows."
     size, path = (step.observation.meta or {}).get("size"), step.observation.image_path
     if isinstance(size, list) and len(size) == 2 and all(type(n) is int and n > 0 for n in size): return tuple(size)
-    head = notes.screen[:24] if notes.screen else b""
-    try:
-        if path and not head:
-            with open(path, "rb") as f: head = f.read(24)
-        if head.startswith(b"\x89PNG"): return struct.unpack(">II", head[16:24])
-        with Image.open(BytesIO(notes.screen) if notes.screen else path) as image: return image.size
-    except (OSError, ValueError, AttributeError, struct.error): return 640, 480
+    if not (notes.screen or path): return 640, 480
+    try: return picture_size(notes.screen or path)
+    except Exception: return 640, 480  # no picture, which whoever opens it hears
 
 # %% ../../nbs/01c_viz.tracks.ipynb #b609d553
 MAX_ROW_TEXT = 160 # characters of a step's text in a row
@@ -261,12 +251,12 @@ def thumb(self: TrackTable,
     number: int, # of a screen
 ) -> bytes|None: # a JPEG file of at most `THUMB_PX` pixels; None if the screen is gone or broken
     "The screenshot, small."
-    try:
-        with Image.open(BytesIO(self.screen(number) or b"")) as image:
-            image = image.convert("RGB")
-            image.thumbnail(THUMB_PX, Image.Resampling.BILINEAR, reducing_gap=1.5)
-            return _encoded(image, "JPEG", quality=70)
-    except (OSError, SyntaxError, Image.DecompressionBombError): return None  # Pillow's error of a damaged PNG is a SyntaxError
+    if (data := self.screen(number)) is None: return None
+    try: image = open_picture(data)
+    except ValueError: return None
+    image.thumbnail(THUMB_PX, Image.Resampling.BILINEAR, reducing_gap=1.5)
+    image.save(out := BytesIO(), "JPEG", quality=70)
+    return out.getvalue()
 
 @patch
 def detail(self: TrackTable,
