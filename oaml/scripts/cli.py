@@ -48,9 +48,9 @@ def _mendable(run: Callable, **kw):
     except KeyboardInterrupt as e: _fail(str(e) or "stopped", 130)
     except Exception as e:
         if type(e).__name__ not in MENDABLE and not isinstance(e, (ValueError, OSError, ImportError)): raise
-        command = caller.f_globals.get(caller.f_code.co_name)
-        if not inspect.isfunction(command): _fail(str(e))
-        _fail(command_words(str(e), command_options(command), bool({"config", "recipe"} & set(inspect.signature(command).parameters))))
+        command, words = caller.f_globals.get(caller.f_code.co_name), "\n".join([str(e), *getattr(e, "__notes__", ())])
+        if not inspect.isfunction(command): _fail(words)
+        _fail(command_words(words, command_options(command), bool({"config", "recipe"} & set(inspect.signature(command).parameters))))
 
 MENDABLE = ("ConfigError", "DeviceError", "TrainingError")  # by name: their modules are heavy
 
