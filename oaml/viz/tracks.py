@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['MAX_ROW_TEXT', 'MAX_GOAL', 'THUMB_PX', 'StepNotes', 'Track', 'session_tracks', 'cut_tracks', 'image_type',
-           'step_detail', 'same_text', 'TrackTable']
+           'step_detail', 'same_text', 'TrackTable', 'same_target']
 
 # %% ../../nbs/01c_viz.tracks.ipynb #eb989fa1
 import json
@@ -216,6 +216,28 @@ def _number(self: TrackTable, step: Step, notes: StepNotes) -> int|None:
         self.screens.append((step, notes))
     return self._numbers[name]
 
+# %% ../../nbs/01c_viz.tracks.ipynb #f0fe8107
+def _boxes(step: Step) -> list[tuple]:
+    "The boxes of what is known on a step's screen: elements, and what was right to act on."
+    elements = (step.observation.meta or {}).get("elements") or []
+    return [tuple(e["box"]) for e in elements if e.get("box")] + [b for t in step.acceptable or () for b in (t.box, t.to_box) if b]
+
+def _box_at(boxes: list[tuple], x: float|None, y: float|None) -> tuple|None:
+    "The smallest of `boxes` that holds a place; None if none does."
+    held = [b for b in boxes if x is not None and b[0] <= x <= b[2] and b[1] <= y <= b[3]]
+    return min(held, key=lambda b: (b[2] - b[0])*(b[3] - b[1]), default=None)
+
+def same_target(
+    a: Step, # of one run
+    b: Step, # of another
+) -> bool:   # False where nobody knows what lies there
+    "Return whether two steps do the same to the same thing: two clicks in one button's box, wherever in it."
+    acts, boxes = (a.action, b.action), _boxes(a) + _boxes(b)
+    if any(len({getattr(act, k) for act in acts}) > 1 for k in ("type", "text", "key", "dx", "dy")): return False
+    def hit(act): return _box_at(boxes, act.x, act.y), _box_at(boxes, act.x2, act.y2)
+    mine = hit(a.action)
+    return mine[0] is not None and (a.action.x2 is None or mine[1] is not None) and mine == hit(b.action)
+
 # %% ../../nbs/01c_viz.tracks.ipynb #756e7853
 @patch
 def _pair(self: TrackTable) -> None:
@@ -233,8 +255,9 @@ def _pair_row(self: TrackTable, a: int, b: int, k: int) -> None:
     row, j = self.rows[self.heads[a]["first"] + k], k + self.tracks[a].first - self.tracks[b].first
     there = 0 <= j < self.heads[b]["n"]
     row["peer"] = self.heads[b]["first"] + j if there else None
-    acts = self.tracks[a].episode.steps[k].action, there and self.tracks[b].episode.steps[j].action
-    row["differs"] = not (there and self.same(*acts))
+    if not there: return row.update(differs=True)
+    mine, other = self.tracks[a].episode.steps[k], self.tracks[b].episode.steps[j]
+    row["differs"] = not (self.same(mine.action, other.action) or same_target(mine, other))
 
 # %% ../../nbs/01c_viz.tracks.ipynb #bd63bc61
 THUMB_PX = 160, 100 # pixels of a small picture in the strip, at most
