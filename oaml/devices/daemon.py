@@ -31,12 +31,12 @@ from concurrent.futures import Executor, Future
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from fastcore.basics import patch
 
+from ..config import read_text_file
 from .wire import need_serve, refuse_constant, wire_json
 from ..schemas.sessions import SchemaError
 
@@ -102,7 +102,7 @@ def read_token(
     "The secret of a server's clients; None if there is none. Raises ValueError, OSError."
     if token is not None and file: raise ValueError("token: token and token_file are both given; leave one out")
     if token is None: token = os.environ.get(variable)
-    if file: token = Path(file).expanduser().read_text(encoding="utf-8").strip()
+    if file: token = read_text_file(file).strip()
     if token is not None and not re.fullmatch(r"[!-~]+", token):
         raise ValueError("token: must be one word of plain letters, digits and signs, and not empty")
     return token
