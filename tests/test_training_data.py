@@ -133,6 +133,7 @@ def test_what_a_step_used_may_not(recorded, tmp_path):
     without(recorded, tmp_path/"smaller", first)
     with pytest.raises(TrainingError, match="is gone, which step [12] used"): run(tmp_path/"smaller", tmp_path/"run", resume=True)
     generate_synthetic_sessions(11, seed=0, output_dir=tmp_path/"more", progress=False)
+    save_sessions(load_sessions(tmp_path/"more"), tmp_path/"more", json.loads((recorded/"manifest.json").read_text())["meta"])
     with pytest.raises(TrainingError, match="samples were changed, added"): run(tmp_path/"more", tmp_path/"run", resume=True)
 
 
