@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['settings', 'PROVIDERS', 'Settings', 'load_settings', 'read_secret', 'read_secret_file', 'bearer', 'MissingKey',
-           'find_api_key', 'RepeatedKey', 'ConfigLoader']
+           'find_api_key', 'user_path', 'read_text_file', 'RepeatedKey', 'ConfigLoader']
 
 # %% ../nbs/00e_config.ipynb #71559856
 import os
@@ -102,6 +102,20 @@ def find_api_key(
     if found := os.environ.get(name.upper()): return read_secret(found, name.upper())
     raise MissingKey(f"{name.upper()} is not set: write {name.upper()}=... into a file named .env in this folder, or set "
                      "the variable, or pass api_key")
+
+# %% ../nbs/00e_config.ipynb #e8a1de81
+def user_path(
+    text: str, # a path as a person writes it
+) -> str:
+    "Return the path with the home folder for `~` at its start."
+    return os.path.expanduser(text)
+
+def read_text_file(
+    path: str|os.PathLike, # of a file that a person wrote
+) -> str:
+    "Return the text of a UTF-8 file, without a byte order mark. Raises OSError, or ValueError that names the file."
+    try: return Path(path).expanduser().read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as e: raise ValueError(f"{path}: byte {e.start} is not UTF-8; save the file as UTF-8") from None
 
 # %% ../nbs/00e_config.ipynb #050ca2fd
 class RepeatedKey(yaml.MarkedYAMLError):

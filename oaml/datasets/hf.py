@@ -10,12 +10,13 @@ __all__ = ['JSON_COLUMNS', 'HF_CARD', 'SESSION_COLUMNS', 'EPISODE_COLUMNS', 'hf_
 import json
 import os
 from collections.abc import Iterable, Iterator
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path, PurePath, PureWindowsPath
 from tempfile import TemporaryDirectory
 
 from .next_action import step_sample
 from .prompts import PromptFormat
-from ..ingest.store import check_inside, load_manifest, load_sessions, save_sessions, write_atomic
+from ..ingest.store import check_inside, load_manifest, load_sessions, save_sessions, sha256, write_atomic
+from ..schemas.pictures import browser_picture
 from ..schemas.sessions import Episode, Session, from_dict, to_dict
 
 # %% ../../nbs/09h_datasets.hf.ipynb #646ab75f
@@ -55,10 +56,13 @@ def _messages(episode: Episode, k: int, fmt: PromptFormat) -> list[dict]|None:
     return step_sample(episode, k, fmt)["messages"]
 
 def _screen(path: str|None, folder: Path) -> tuple[str|None, list[dict]]:
-    "Where in `folder` a screen lies, and its file's bytes. Raises ValueError if it lies elsewhere."
+    "Where in `folder` a screen will lie, and a file that every reader takes for its pixels. One from elsewhere is put among the screens, named after its bytes."
     if path is None: return None, []
-    inside = PurePosixPath(os.path.relpath(path, folder).replace(os.sep, "/"))
-    return check_inside(str(inside), f"{path}: the screen"), [dict(bytes=Path(path).read_bytes(), path=inside.name)]
+    stored = Path(path).read_bytes()
+    data, inside = browser_picture(stored, path), PurePath(os.path.relpath(path, folder))
+    if ".." in inside.parts or inside.is_absolute(): inside = PurePath("screens", sha256(stored)[:16] + inside.suffix)
+    if data is not stored: inside = inside.with_name(inside.name + ".png")
+    return inside.as_posix(), [dict(bytes=data, path=inside.name)]
 
 # %% ../../nbs/09h_datasets.hf.ipynb #f7e34d3c
 def step_row(

@@ -7,14 +7,20 @@ __all__ = ['FORM_WORDS', 'ASK_WIDGET', 'ASK_SCREEN', 'ASK_FILL', 'step_sample', 
            'extra_turns', 'NextActionDataset']
 
 # %% ../../nbs/09c_datasets.next_action.ipynb #8cf786d0
+import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from hashlib import sha256
 from random import Random
 from unicodedata import normalize
 
+from fastcore.basics import patch
+
 from .prompts import ASK_ACTION, GOAL_PREFIX, PromptFormat, answer_text, prompt_messages
+from ..ingest.screens import problem_list
 from ..schemas.actions import format_action, round_action
-from ..schemas.sessions import Action, Episode, Step, text_problem
+from ..schemas.sessions import Action, Episode, Step, text_problem, to_json
 from ..ui.layout import DOT
 from ..ui.reasons import ROLE_WORDS
 
@@ -145,9 +151,15 @@ class NextActionDataset(Sequence):
         self.episodes, self.fmt, self.questions, self.seed = episodes, fmt, questions, seed
         self.place_weight = place_weight
         self.index = [(i, k) for i, e in enumerate(episodes) for k in range(len(e.steps))]
-        for i, k in self.index:  # before hours of training, not in the midst of it
-            check_step(episodes[i], k, fmt)
-            if questions: _check_names(episodes[i], k)
+        problems = [why for i, k in self.index if (why := self._problem(i, k))]  # before hours of training, not in the midst of it
+        if problems: raise ValueError(problem_list(problems, f"of {len(self)} steps can't be learnt from"))
+
+    def _problem(self, i: int, k: int) -> str|None:
+        "Why nothing can be learnt from a step; None if it can."
+        try:
+            check_step(self.episodes[i], k, self.fmt)
+            if self.questions: _check_names(self.episodes[i], k)
+        except ValueError as e: return str(e)
 
     def __len__(self) -> int: return len(self.index)
 
@@ -155,6 +167,7 @@ class NextActionDataset(Sequence):
         "Sample `n`: always the same for the same data, format and seed."
         if isinstance(n, slice): return [self[i] for i in range(*n.indices(len(self)))]
         n = range(len(self))[n]
+        if self.index[n] is None: raise ValueError(f"sample {n} was left out of this run")
         i, k = self.index[n]
         sample = step_sample(self.episodes[i], k, self.fmt)
         if self.questions:
@@ -165,3 +178,34 @@ class NextActionDataset(Sequence):
     def __repr__(self) -> str:
         return (f"NextActionDataset: {len(self)} samples of {len(self.episodes)} episodes, "
                 f"{self.questions} further questions a screen")
+
+# %% ../../nbs/09c_datasets.next_action.ipynb #ea2f4cf4
+@patch
+def sample_ids(self: NextActionDataset,
+    screens: Mapping[str, str], # image path -> hash of what it shows
+) -> list[str]:                 # of each sample; equal ids are equal samples
+    "Return a hash of what each sample shows and teaches, without where it lies."
+    def bare(e): return to_json(replace(e, steps=[replace(s, observation=replace(s.observation, image_path=None)) for s in e.steps]))
+    whole = [sha256(bare(e).encode()).hexdigest() if self.questions else "" for e in self.episodes]  # questions look at the whole episode
+    def content(i, k):
+        sample = step_sample(self.episodes[i], k, self.fmt)
+        return json.dumps([sample["messages"], [screens[path] for path in sample["images"]], whole[i]])
+    return [sha256(content(i, k).encode()).hexdigest()[:32] for i, k in self.index]
+
+@patch
+def place(self: NextActionDataset,
+    numbers: list[int], # the number of each sample, growing
+    total: int,         # how many numbers there are
+):
+    "Give the samples these numbers; the others are empty."
+    index: list[tuple[int, int]|None] = [None]*total
+    for n, step in zip(numbers, self.index, strict=True): index[n] = step
+    self.index = index
+
+@patch
+def where(self: NextActionDataset,
+    n: int,  # number of a sample
+) -> str:
+    "Return which step of which episode a sample is, and its screen's path."
+    i, k = self.index[n]
+    return f"{self.episodes[i].id}: steps[{k}], {self.episodes[i].steps[k].observation.image_path}"

@@ -17,7 +17,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from importlib.resources import files
-from io import BytesIO
 from pathlib import Path
 
 from fastcore.basics import patch
@@ -30,7 +29,8 @@ from ..schemas.actions import format_action
 from ..schemas.agentcpm import AGENTCPM_GRID, agentcpm_actions, agentcpm_fields, agentcpm_problem, agentcpm_prompt
 from ..schemas.arguments import check_arguments
 from ..schemas.dialects import DialectError, json_object
-from ..schemas.sessions import MAX_PROBLEMS, Action, Episode, Observation, Step, Target, opaque_rgb
+from ..schemas.pictures import open_picture
+from ..schemas.sessions import MAX_PROBLEMS, Action, Episode, Observation, Step, Target
 
 # %% ../../nbs/09i_datasets.rft.ipynb #fda3f3d3
 RFT_SAMPLES = Path(str(files("oaml")/"datasets"/"rft_samples"/"samples.jsonl"))  # eight records
@@ -218,10 +218,8 @@ def screen(self:RFTRecord,
     "A screen of the record. Raises RFTError naming the line if it cannot be read."
     value = self.images[key]
     try:
-        source = BytesIO(base64.b64decode(value.partition("base64,")[2], validate=True)) if value.startswith("data:") else value
-        with Image.open(source) as im: image = opaque_rgb(im).copy()
-    except Exception as e:  # of any of Pillow's readers
-        raise RFTError(f"{self.where}: image.{key}: cannot be read as a picture ({str(e)[:200]})") from None
+        image = open_picture(base64.b64decode(value.partition("base64,")[2], validate=True) if value.startswith("data:") else value)
+    except (OSError, ValueError) as e: raise RFTError(f"{self.where}: image.{key}: cannot be read as a picture ({str(e)[:200]})") from None
     if min(image.size) < MIN_SIDE:
         raise RFTError(f"{self.where}: image.{key}: {image.size[0]}x{image.size[1]} pixels; a screen has {MIN_SIDE} each way or more")
     return image

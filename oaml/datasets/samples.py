@@ -11,12 +11,12 @@ import os
 from typing import Annotated
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 from pydantic import ConfigDict, Field, InstanceOf
 from pydantic.dataclasses import dataclass
 
 from .prompts import PromptFormat
-from ..schemas.sessions import opaque_rgb
+from ..schemas.pictures import open_picture, rgb_picture
 
 # %% ../../nbs/09b_datasets.samples.ipynb #8a3081ac
 MIN_SIDE = 32  # pixels: what a visual token of Qwen3-VL covers; no screen is smaller
@@ -27,10 +27,9 @@ def load_image(
 ) -> np.ndarray:         # uint8 (height, width, 3)
     "The pixels of `item` in RGB. Raises ValueError for what is no picture, is partly transparent, or smaller than `MIN_SIDE`."
     if isinstance(item, (str, os.PathLike)):
-        try:
-            with Image.open(item) as picture: item = np.asarray(opaque_rgb(picture, f"{where}: {item}"))  # decoding, too, may fail
-        except (OSError, SyntaxError, UnidentifiedImageError, Image.DecompressionBombError) as e: raise ValueError(f"{where}: cannot read {item}: {e}") from e
-    pixels = np.asarray(opaque_rgb(item, where) if isinstance(item, Image.Image) else item)
+        try: item = open_picture(item)
+        except (OSError, ValueError) as e: raise ValueError(f"{where}: cannot read {e}") from e
+    pixels = np.asarray(rgb_picture(item, where) if isinstance(item, Image.Image) else item)
     if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3:
         raise ValueError(f"{where}: {pixels.dtype} array of shape {pixels.shape}; expected uint8 (height, width, 3)")
     if min(pixels.shape[:2]) < MIN_SIDE:

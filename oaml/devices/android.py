@@ -9,7 +9,6 @@ __all__ = ['KEYBOARD', 'SWIPE_MS', 'MAX_LINE_BYTES', 'SEED_PROPERTY', 'type_comm
 
 # %% ../../nbs/04m_devices.android.ipynb #1ddb981a
 import atexit
-import io
 import os
 import re
 import shlex
@@ -30,13 +29,13 @@ from uuid import uuid4
 
 import numpy as np
 from fastcore.basics import patch
-from PIL import Image
 
 from .device import (AdbCommand, Call, ClearCache, ClearCacheRandomActivity, DeviceError, DisableAnimations,
                               ForceStop, ForceStopRandomActivity, Frame, GrantPermissions, InstallApk, PressButton,
                               Rotate, ShellCommand, StartAccessibilityService, StartActivity, StartIntent,
                               StartRandomActivity, StartScreenPinning, Tap, UninstallPackage, full_activity)
 from .hierarchy import from_xml
+from ..schemas.pictures import open_picture
 from ..schemas.sessions import Action, split_chord
 from ..ui.events import (LONG_MS, PRESS_MS, SETTLE_MS, WAIT_MS, Event, KeyDown, PointerDown, PointerMove, PointerUp,
                             Answer, Text, Tick, Wheel)
@@ -409,9 +408,8 @@ _SAME_SHAPE = .02 # by how much two pictures of the same screen differ in width 
 def _picture(self: AndroidDevice, png: bytes, rotation: int) -> np.ndarray:
     "The screenshot. Some phones warn before it, some give it as the panel is held, or in the panel's own size."
     begin = png.find(b"\x89PNG")
-    try: image = Image.open(io.BytesIO(png[begin:])).convert("RGB")
-    except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as e:
-        raise self._error(f"screencap gave no picture that can be read ({e}): {png[:80]!r}") from None
+    try: image = open_picture(png[begin:], "screencap")
+    except ValueError as e: raise self._error(f"screencap gave no picture that can be read ({e}): {png[:80]!r}") from None
     if image.size == self.size: return np.asarray(image)
     if rotation % 2 and _shape_differs(image.size, self.size): image = Image.fromarray(np.rot90(image, rotation))  # turned back
     if _shape_differs(image.size, self.size):

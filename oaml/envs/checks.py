@@ -7,14 +7,12 @@ __all__ = ['InterfaceRow', 'INTERFACES', 'interface', 'check_interfaces']
 
 # %% ../../nbs/06f_envs.checks.ipynb #ad1e82c0
 import base64
-import io
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from itertools import zip_longest
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
 from ..devices.device import Frame
 from .dm import DmEnv
@@ -22,6 +20,7 @@ from .openenv import OpenTask
 from .wrappers import GymInterface, ImageRescale, TapAction, TapType, TextAction
 from ..tasks.task_env import TaskEnv
 from ..schemas.dialects import DialectError, format_browsergym
+from ..schemas.pictures import open_picture
 from ..schemas.sessions import Action, to_dict
 
 # %% ../../nbs/06f_envs.checks.ipynb #cdee181b
@@ -109,7 +108,7 @@ def _openenv(env, seed, actions):
     def step(action):
         s = wrapped.step(action)
         truncated, screen = s["metadata"]["truncated"], base64.b64decode(s["observation"]["screen"])
-        return s["reward"], s["done"] and not truncated, truncated, np.asarray(Image.open(io.BytesIO(screen)))
+        return s["reward"], s["done"] and not truncated, truncated, np.asarray(open_picture(screen))
     wrapped.reset(seed=seed)
     return _rows(step, map(to_dict, actions))
 

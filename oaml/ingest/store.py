@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['SAVE_S', 'UNFINISHED', 'FOLDERS', 'StoreError', 'sha256', 'write_atomic', 'check_inside', 'lock_folder',
-           'save_session', 'save_sessions', 'load_manifest', 'load_session', 'load_sessions', 'begin_folder',
-           'finish_folder']
+           'save_session', 'save_sessions', 'load_manifest', 'load_session', 'read_folder', 'load_sessions',
+           'begin_folder', 'finish_folder']
 
 # %% ../../nbs/08a_ingest.store.ipynb #44c68d67
 import hashlib
@@ -18,8 +18,9 @@ from dataclasses import replace
 from pathlib import Path, PureWindowsPath
 from threading import get_ident
 
+from .screens import CheckedScreen, look_at_screens, problem_list, screens_of
 from ..schemas.arguments import check_arguments
-from ..schemas.sessions import SCHEMA_VERSION, Observation, Session, from_json, to_json, unique_keys
+from ..schemas.sessions import SCHEMA_VERSION, SchemaError, Session, from_json, to_json, unique_keys
 
 # %% ../../nbs/08a_ingest.store.ipynb #02fbed03
 class StoreError(ValueError):
@@ -72,6 +73,25 @@ def lock_folder(
     try: yield
     finally: lock.release()
 
+# %% ../../nbs/08a_ingest.store.ipynb #ed938b09
+def _screens(sessions: Iterable[Session]) -> dict[str, str|None]:
+    "For `look_at_screens`."
+    return screens_of(step.observation for s in sessions for e in s.episodes for step in e.steps)
+
+def _screen_problems(sessions: Iterable[Session], screens: dict[str, CheckedScreen]) -> list[StoreError]:
+    "What is wrong with the screens of `sessions`, each with the first step that shows it."
+    bad = {path: f.problem for path, f in screens.items() if f.problem}
+    if not bad: return []
+    places = [(step.observation.image_path, f"session {s.id}, episodes[{i}].steps[{k}]")
+              for s in sessions for i, e in enumerate(s.episodes) for k, step in enumerate(e.steps)]
+    first = dict(reversed(places))
+    return [StoreError(f"{problem} ({first[path]}); put a whole picture there, or make the data again") for path, problem in bad.items()]
+
+def _raise_all(problems: list[Exception], folder: str|os.PathLike, report: Path|None=None):
+    "Raise the one problem, or StoreError that lists all of them."
+    if len(problems) == 1: raise problems[0]
+    if problems: raise StoreError(problem_list([line for e in problems for line in str(e).split("\n")], f"things are wrong in {folder}", report))
+
 # %% ../../nbs/08a_ingest.store.ipynb #bf1fefbb
 def _with_paths(session: Session, change) -> Session:
     "A copy of `session` with `change` applied to every image path."
@@ -81,10 +101,9 @@ def _with_paths(session: Session, change) -> Session:
 
 def _stored(path: str, folder: str|os.PathLike) -> str:
     "A screen's path from `folder`, which may then be moved; that of a screen elsewhere is absolute."
-    path, folder = Path(path), Path(folder)
-    same = path.absolute().drive == folder.absolute().drive  # Windows knows no way from one drive to another
-    inside = Path(os.path.relpath(path, folder)) if same else None
-    return (inside if inside and ".." not in inside.parts else path.resolve()).as_posix()
+    ways = (Path(os.path.abspath(path)), os.path.abspath(folder)), (Path(path).resolve(), Path(folder).resolve())  # as they are written; behind links
+    inside = next((p.relative_to(home) for p, home in ways if p.is_relative_to(home)), None)
+    return (inside or Path(path).resolve()).as_posix()
 
 def save_session(
     session: Session,        # its screens lie inside of `folder`; elsewhere they stay where they are
@@ -110,6 +129,7 @@ def save_sessions(
     "Write every session and, last, the manifest. Raises OSError if the folder cannot be written, StoreError for what it cannot hold."
     folder, counts = Path(folder), Counter(s.id for s in sessions)
     if twice := [i for i, n in counts.items() if n > 1]: raise StoreError(f"{folder}: two sessions have the id {twice[0]!r}; give one another id")
+    _raise_all(_screen_problems(sessions, look_at_screens(_screens(sessions))), folder)
     (folder/"sessions").mkdir(parents=True, exist_ok=True)
     with lock_folder(folder, SAVE_S):
         known = load_manifest(folder) if add and (folder/"manifest.json").exists() else dict(sessions={}, meta={})
@@ -162,33 +182,32 @@ def load_session(
     data = _read_file(path)
     if digest and sha256(data) != digest: raise StoreError(f"{path}: is not what the manifest recorded; make the data again")
     session = _with_paths(from_json(Session, data, source=str(path)), lambda p: str(Path(folder)/p))
-    if check_screens: _check_screens([session])
+    if check_screens: _raise_all(_screen_problems([session], look_at_screens(_screens([session]))), folder)
     return session
 
-def _check_screens(sessions: Iterable[Session]):
-    "Raise StoreError unless every screen of `sessions` opens and has the recorded pixels."
-    steps = [s for session in sessions for e in session.episodes for s in e.steps if s.observation.image_path]
-    for observation in {s.observation.image_path: s.observation for s in steps}.values(): _check_screen(observation)
-
-def _check_screen(observation: Observation):
-    "Raise StoreError unless the screen opens and has the recorded pixels."
-    from oaml.devices.device import Frame
-    import numpy as np
-    want = (observation.meta or {}).get("hash")
-    try: pixels_hash = Frame(np.asarray(observation.image())).screen_hash()
-    except (OSError, ValueError) as e: raise StoreError(f"{e}; make the data again") from None  # names the file
-    if want and pixels_hash != want:
-        raise StoreError(f"{observation.image_path}: its pixels are not those that were recorded; make the data again")
+def read_folder(
+    folder: str|os.PathLike,  # as `save_sessions` wrote it
+    check_screens: bool=True, # open every screen; one that was looked at before and has not changed since is known
+    workers: int|None=None,   # processes that look; None: one a core where there are many
+    progress: bool=False,     # show a bar while they do
+    report: Path|None=None,   # file for everything that is wrong if it is too much for an error
+) -> tuple[list[Session], dict[str, CheckedScreen]]: # sessions whose image paths are absolute or as `folder` is; the screens by path
+    "Read a session folder back, and what its screens are. Raises StoreError that lists every missing or damaged file, SchemaError for a single one that is no session."
+    sessions, screens, problems = [], {}, []
+    for id, digest in load_manifest(folder)["sessions"].items():
+        try: sessions.append(load_session(folder, id, digest))
+        except (StoreError, SchemaError) as e: problems.append(e)
+    if check_screens: screens = look_at_screens(_screens(sessions), workers, progress)
+    _raise_all(problems + _screen_problems(sessions, screens), folder, report)
+    return sessions, screens
 
 @check_arguments
 def load_sessions(
     folder: str|os.PathLike,  # as `save_sessions` wrote it
     check_screens: bool=True, # that every screen is there and holds what its name says
 ) -> list[Session]:           # image paths are absolute or as `folder` is
-    "Read a session folder back, equal to what was saved. Raises StoreError naming a missing or damaged file."
-    sessions = [load_session(folder, id, digest) for id, digest in load_manifest(folder)["sessions"].items()]
-    if check_screens: _check_screens(sessions)
-    return sessions
+    "Return the sessions of a folder, equal to what was saved. Raises as `read_folder`."
+    return read_folder(folder, check_screens)[0]
 
 # %% ../../nbs/08a_ingest.store.ipynb #17a275d6
 FOLDERS = "sessions", "screens" # in a session folder

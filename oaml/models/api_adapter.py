@@ -29,7 +29,7 @@ from fastcore.basics import patch
 from PIL import Image
 from pydantic import SecretStr
 
-from ..config import PROVIDERS, ConfigLoader, MissingKey, find_api_key
+from ..config import PROVIDERS, ConfigLoader, MissingKey, find_api_key, read_text_file
 from ..datasets.prompts import SYSTEM_PROMPT, PromptFormat, read_prompt_format
 from ..datasets.samples import check_sample, check_sampling, load_image
 from .interface import VLMAdapter
@@ -95,7 +95,7 @@ def _price_pairs(text: str) -> dict:
 
 def _price_table(path: str|Path, agent: str) -> dict:
     "The prices of `agent` in a file. Raises ValueError."
-    try: tables = yaml.load(Path(path).read_text(encoding="utf-8"), ConfigLoader)
+    try: tables = yaml.load(read_text_file(path), ConfigLoader)
     except (OSError, ValueError, yaml.YAMLError) as e: raise ValueError(f"prices: cannot read {path}: {e}") from None
     if isinstance(tables, dict) and agent in tables: return tables[agent]
     raise ValueError(f"{path}: has no table of prices for {agent!r}" + (f", only for {', '.join(map(str, tables))}" if

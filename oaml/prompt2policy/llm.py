@@ -27,7 +27,7 @@ import yaml
 from fastcore.basics import camel2snake, patch
 from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError
 
-from ..config import ConfigLoader, read_secret
+from ..config import ConfigLoader, read_secret, read_text_file
 from ..datasets.prompts import PromptFormat
 from ..ingest.store import write_atomic
 from ..models.api_adapter import ApiVLMAdapter, Usage
@@ -205,7 +205,7 @@ class ScriptedLLM:
         path: str|Path, # YAML: written_by, answers: {name or pattern: {tool: {field: value}} or text}
     ):
         self.path, self.model = Path(path), Path(path).name
-        try: content = yaml.load(self.path.read_text(encoding="utf-8"), ConfigLoader)
+        try: content = yaml.load(read_text_file(self.path), ConfigLoader)
         except (OSError, ValueError, yaml.YAMLError) as e: raise ValueError(f"scripted answers: cannot read {path}: {e}") from None
         if not isinstance(content, dict) or not isinstance(content.get("answers"), dict) or not content.get("written_by"):
             raise ValueError(f"{path}: scripted answers say written_by (by whom, by hand) and answers (by the calls' names)")

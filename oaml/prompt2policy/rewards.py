@@ -19,6 +19,7 @@ import numpy as np
 from fastcore.basics import patch
 from pydantic import ValidationError
 
+from ..config import read_text_file
 from .contracts import ReplayRow, RewardSpec, RewardTemplateInfo
 from .jail import Jail, JailError
 
@@ -135,8 +136,8 @@ def load_from_file(
     timeout_s: float=30., # for an answer
 ) -> JailedReward:
     "The reward of a file, in its jail. Raises RewardError that names the file."
-    try: source = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as e: raise RewardError(f"{path}: cannot be read ({e})") from None
+    try: source = read_text_file(path)
+    except (OSError, ValueError) as e: raise RewardError(f"{path}: cannot be read ({e})") from None
     try: return JailedReward(source, envs, timeout_s)
     except RewardError as e: raise RewardError(f"{path}: {e}") from None
 

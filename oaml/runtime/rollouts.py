@@ -30,6 +30,7 @@ from ..devices.app_device import AppDevice
 from ..devices.episode import EpisodeDriver
 from ..models.interface import Completion
 from ..schemas.actions import parse_response
+from ..schemas.pictures import open_picture
 from ..schemas.sessions import Action, to_dict
 from ..training.grpo import Experience, TaskAndContent, TaskStatus, group_advantages
 
@@ -390,7 +391,7 @@ def unpack_groups(
     screens: list[bytes], # likewise
 ) -> list[RolloutGroup]:
     "The groups again. Raises ValueError, KeyError or TypeError for what `pack_groups` did not write."
-    packed, images = json.loads(text), [np.asarray(Image.open(io.BytesIO(png)).convert("RGB")) for png in screens]
+    packed, images = json.loads(text), [np.asarray(open_picture(png)) for png in screens]
     asked = [(images[k], messages, tuple(prompt)) for k, messages, prompt in packed["questions"]]
     def step(q, ids, log_probs, words, action, anchor):
         image, messages, prompt = asked[q]

@@ -6,8 +6,8 @@
 __all__ = ['SCHEMA_VERSION', 'MAX_PROBLEMS', 'FRACTION', 'SHIFT', 'MAX_META_DEPTH', 'Number', 'Fraction', 'Shift', 'Text', 'Name',
            'Flag', 'Meta', 'MODIFIERS', 'KEYS', 'DEVICE_BUTTONS', 'ActionType', 'ACTION_TYPES', 'ACTION_FIELDS',
            'MAX_TYPED', 'SchemaError', 'nearest', 'plain_errors', 'split_chord', 'key_problem', 'text_problem',
-           'Action', 'scroll_direction', 'opaque_rgb', 'Observation', 'Target', 'Step', 'Episode', 'Session', 'to_json',
-           'to_dict', 'unique_keys', 'from_json', 'from_dict', 'json_schema']
+           'Action', 'scroll_direction', 'Observation', 'Target', 'Step', 'Episode', 'Session', 'to_json', 'to_dict',
+           'unique_keys', 'from_json', 'from_dict', 'json_schema']
 
 # %% ../../nbs/00a_schemas.sessions.ipynb #13ba18b3
 import difflib
@@ -19,7 +19,6 @@ from collections.abc import Iterable
 from dataclasses import field, fields
 from functools import cache, wraps
 from html import escape
-from io import BytesIO
 from pathlib import PureWindowsPath
 from typing import Annotated, Any, Literal, get_args
 
@@ -27,6 +26,8 @@ from PIL import Image
 from pydantic import AfterValidator, ConfigDict, Field, Strict, TypeAdapter, ValidationError, model_validator
 from pydantic.dataclasses import dataclass
 from pydantic_core import PydanticCustomError
+
+from .pictures import open_picture, png_bytes
 
 # %% ../../nbs/00a_schemas.sessions.ipynb #4df5ef45
 SCHEMA_VERSION = "1.0"
@@ -280,37 +281,22 @@ def scroll_direction(
 # %% ../../nbs/00a_schemas.sessions.ipynb #e16cee4b
 _PLAIN = ConfigDict(extra="forbid", validate_assignment=True)
 
-def opaque_rgb(
-    image: Image.Image, # in any mode
-    where: str="",      # how errors name it
-) -> Image.Image:       # perhaps itself
-    "The image in RGB. Raises ValueError for one that loses something by that: transparent pixels, or 16 bits a color."
-    if image.mode == "RGB": return image
-    named = where and f"{where}: "
-    if image.mode in ("I", "F") or image.mode.startswith("I;"): raise ValueError(f"{named}has pixels of mode {image.mode}; save it with 8 bits a color")
-    if image.has_transparency_data and image.convert("RGBA").getchannel("A").getextrema()[0] < 255:
-        raise ValueError(f"{named}has transparent pixels; put it on a background first (PIL.Image.alpha_composite)")
-    return image.convert("RGB")
-
 @plain_errors
 @dataclass(config=_PLAIN)
 class Observation:
     "The screen that the agent acted on."
-    image_path: Name|None=None  # path of the screenshot (PNG or another format that Pillow reads)
+    image_path: Name|None=None  # path of the screenshot (PNG or another of `PICTURE_FORMATS`)
     meta: Meta|None=None        # anything else, JSON only: window title, app, URL, original size
 
     def image(self) -> Image.Image:
         "The screenshot in RGB. FileNotFoundError or ValueError naming the file if it is missing or broken."
         if self.image_path is None: raise ValueError("image_path: this observation has no screenshot")
-        try:
-            with Image.open(self.image_path) as im: return opaque_rgb(im).copy()  # read before the file is closed
+        try: return open_picture(self.image_path)
         except FileNotFoundError: raise FileNotFoundError(f"{self.image_path}: there is no such screenshot") from None
-        except Exception as e: raise ValueError(f"{self.image_path}: cannot be read as an image ({e})") from e
 
     def _repr_png_(self):
         if self.image_path is None: return None
-        self.image().save(out := BytesIO(), "PNG")
-        return out.getvalue()
+        return png_bytes(self.image())
 
 # %% ../../nbs/00a_schemas.sessions.ipynb #ddbc39f0
 @plain_errors

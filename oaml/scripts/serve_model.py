@@ -9,7 +9,6 @@ __all__ = ['MAX_BODY', 'MAX_ANSWER', 'DATA_URL', 'sample_of', 'ModelServer', 'mo
 # %% ../../nbs/18j_scripts.serve_model.ipynb #076c4354
 import asyncio
 import base64
-import io
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +24,7 @@ from ..evals.suites import agent_name
 from ..models.api_adapter import FORMAT_KEY
 from ..models.interface import VLMAdapter
 from ..runtime.policy import load_policy
+from ..schemas.pictures import open_picture
 
 # %% ../../nbs/18j_scripts.serve_model.ipynb #ce881a18
 MAX_BODY = 32 << 20    # bytes of a request
@@ -66,8 +66,9 @@ def _parts(content, where: str) -> tuple[str, list[Image.Image]]:
 def _picture(url: str, where: str) -> Image.Image:
     "The picture in a `data:` address. Raises ValueError."
     if not url.startswith(DATA_URL): raise ValueError(f"{where}: only {DATA_URL}...;base64, is read, nothing is fetched")
-    try: return Image.open(io.BytesIO(base64.b64decode(url.partition(",")[2], validate=True))).convert("RGB")
-    except (ValueError, OSError, SyntaxError, Image.DecompressionBombError) as e: raise ValueError(f"{where}: is no picture ({e})") from None
+    try: data = base64.b64decode(url.partition(",")[2], validate=True)
+    except ValueError as e: raise ValueError(f"{where}: is no picture ({e})") from None
+    return open_picture(data, where)
 
 # %% ../../nbs/18j_scripts.serve_model.ipynb #a08c093b
 class ModelServer:

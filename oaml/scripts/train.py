@@ -24,11 +24,12 @@ from ..apps.catalog import load_app
 from ..datasets.letters import letter_samples
 from ..datasets.next_action import NextActionDataset
 from ..datasets.prompts import PromptFormat
-from ..datasets.samples import SampleConfig
+from ..datasets.samples import MIN_SIDE, SampleConfig, check_sample
 from ..datasets.stream import (
     SESSIONS, ScreenSpec, Source, Stream, default_sources, episode_samples, known_seeds, load_visits)
 from ..devices.app_device import AppDevice
-from ..ingest.store import load_manifest, load_sessions, sha256
+from ..ingest.screens import CheckedScreen, look_at_screens, problem_list, screens_of
+from ..ingest.store import load_manifest, load_sessions, read_folder, sha256
 from ..ingest.synthetic import generate_synthetic_sessions, record_episode
 from ..models.registry import LEARNERS
 from ..schemas.arguments import check_arguments
@@ -61,7 +62,8 @@ def training_data(
 ) -> tuple[list[Episode], dict]: # episodes, and the manifest that the run keeps
     "The episodes to learn from: those in `data.path`, or generated once into the run's folder."
     data, folder = config.data, Path(config.data.path or Path(config.output_dir)/"data")
-    if data.path: sessions = load_sessions(folder)
+    report = Path(config.output_dir)/"bad_data.txt"
+    if data.path: sessions, _ = read_folder(folder, True, data.workers or None, progress, report)
     else: sessions = generate_synthetic_sessions(**_generator_settings(data, config.prompt.precision), output_dir=folder,
                                                  workers=data.workers or None, progress=progress, resume=True)
     manifest = load_manifest(folder)
@@ -240,6 +242,19 @@ class EncodedSamples(Sequence):
         "Sample `n`, encoded."
         return self.encode([self.samples[n]])[0]
 
+    def place(self,
+        numbers: list[int], # as of `NextActionDataset`
+        total: int,         # likewise
+    ):
+        "Give the samples these numbers."
+        self.samples.place(numbers, total)
+
+    def where(self,
+        n: int,  # number of a sample
+    ) -> str:
+        "Return where a sample comes from."
+        return self.samples.where(n)
+
 def model_manifest(
     config: TrainingConfig, # names the model
 ) -> dict:                  # {"model": SHA-256 of its manifest}; {} for one that is no folder of oaml's
@@ -263,7 +278,24 @@ def make_dataset(
         return stream, stream.manifest() | by
     (episodes, manifest), data = training_data(config, progress), config.data
     samples = NextActionDataset(episodes, fmt, data.questions, data.seed, data.place_weight)
-    return (EncodedSamples(samples, encode) if encode else samples), manifest | by
+    screens = look_at_screens(screens_of(s.observation for e in episodes for s in e.steps), data.workers or None) if data.path else {}
+    _check_samples(samples, adapter, screens, Path(config.output_dir)/"bad_data.txt")
+    recorded = screens_of(s.observation for e in episodes for s in e.steps)
+    ids = samples.sample_ids({path: digest or screens[path].digest for path, digest in recorded.items()})
+    dataset = EncodedSamples(samples, encode) if encode else samples
+    dataset.ids = ids
+    return dataset, manifest | by
+
+def _check_samples(samples: NextActionDataset, adapter, screens: dict[str, CheckedScreen], report: Path):
+    "Raise ValueError that lists the samples of which no adapter can make a step: control tokens, tiny screens."
+    def problem(n):
+        sample = samples[n]
+        small = next((path for path in sample["images"] if path in screens and min(screens[path].size) < MIN_SIDE), None)
+        if small: return f"{samples.where(n)}: has {'x'.join(map(str, screens[small].size))} pixels; a screen has {MIN_SIDE} each way or more"
+        try: check_sample(sample, getattr(adapter, "control", []), samples.where(n))
+        except ValueError as e: return str(e)
+    if bad := list(filter(None, map(problem, range(len(samples))))):
+        raise ValueError(problem_list(bad, f"of {len(samples)} samples can't be learnt from", report))
 
 # %% ../../nbs/18a_scripts.train.ipynb #4facc95b
 def mirror_hooks(

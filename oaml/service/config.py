@@ -19,6 +19,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, Field, ValidationError
 
+from ..config import ConfigLoader, read_text_file
 from ..devices.wire import STRICT
 from ..schemas.sessions import nearest
 from .task import Task, task_class
@@ -29,7 +30,7 @@ class PlacedKey(str):
     "A key of a YAML file; `place` is its file and line."
     place = ""
 
-class _PlacedLoader(yaml.SafeLoader):
+class _PlacedLoader(ConfigLoader):
     "YAML whose keys know where they stand."
     source = ""
 
@@ -53,7 +54,7 @@ def read_placed(
     path: str|Path, # of a YAML or JSON file
 ) -> dict:
     "Its content, whose keys are `PlacedKey`s. Raises ValueError, OSError."
-    loader = _PlacedLoader(Path(path).read_text(encoding="utf-8"))
+    loader = _PlacedLoader(read_text_file(path))
     loader.source = str(path)
     try: found = loader.get_single_data()
     except yaml.YAMLError as e: raise ValueError(f"{path}: no YAML ({e})") from None
@@ -126,7 +127,7 @@ def _from_environment(value: Any, name: str, environ: Mapping[str, str]) -> Any:
         _LOG.warning("%s=%s: is where Kubernetes has a service of that name, and no port of ours; the file's stays", variable, environ[variable])
         return value
     if isinstance(value, list): raise ValueError(f"{variable}: a list is changed in the file, not by a variable")
-    try: given = yaml.safe_load(environ[variable])
+    try: given = yaml.load(environ[variable], ConfigLoader)
     except yaml.YAMLError: given = environ[variable]
     if isinstance(value, str) and not isinstance(given, (dict, list)): return environ[variable]
     if isinstance(value, float) and type(given) is int: given = float(given)

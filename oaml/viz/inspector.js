@@ -177,6 +177,8 @@ class Stage {
 
 // ---- the inspector ----
 
+const OUTCOMES = { true: ["good", "✓ reached"], false: ["bad", "✗ not reached"] };
+
 class Inspector {
   constructor(model, el) {
     this.model = model;
@@ -419,7 +421,7 @@ class Inspector {
     const long = head.goal.length > 160, goal = h("span", { dir: "auto", text: head.goal });
     this.goal.replaceChildren(goal);
     this.goal.classList.toggle("long", long);
-    const outcome = { true: ["good", "✓ reached"], false: ["bad", "✗ not reached"] }[String(head.success)];
+    const outcome = OUTCOMES[String(head.success)];
     this.chips.replaceChildren(...[
       outcome && h("span", { class: `chip ${outcome[0]}`, text: outcome[1] }), head.app && h("span", { class: "chip", text: head.app }),
       head.family && h("span", { class: "chip", text: head.family }), head.run && h("span", { class: "chip run", text: head.run }),
@@ -823,8 +825,13 @@ class Live {
     on(frame, "pointerup", (e) => this.up(e));
     on(frame, "contextmenu", (e) => e.preventDefault());
     on(frame, "wheel", (e) => this.wheel(e), { passive: false });
+    this.head("");
     this.ask({ do: "start" });
     view.stage.node.focus();
+  }
+  head(goal, verdict) {  // what is played now, not the episode that was looked at before
+    this.view.goal.textContent = this.goal.textContent = goal;
+    this.view.chips.replaceChildren(h("span", { class: "chip", text: "playing" }), ...(verdict ? [h("span", { class: `chip ${verdict[0]}`, text: verdict[1] })] : []));
   }
   down(e) {
     e.preventDefault();
@@ -885,7 +892,7 @@ class Live {
       picture.close();
       this.view.root.dataset.live = message.live;
       this.view.root.dataset.liveMs = (performance.now() - this.sent).toFixed(1);
-      this.goal.textContent = message.goal;
+      this.head(message.goal, message.over && OUTCOMES[String(message.success)]);
       this.did.replaceChildren(...message.steps.map((text) => h("li", { dir: "auto" }, h("code", { text }))));
       this.did.lastChild?.scrollIntoView?.({ block: "nearest" });
       this.note.textContent = message.over ? (message.success ? "Ended: the goal is reached." : "Ended, and the goal is not reached.") : "Click, drag, scroll and type on the screen. The Tab key leaves it.";
@@ -904,7 +911,7 @@ class Live {
     this.view.root.classList.remove("living");
     this.view.playButton.setAttribute("aria-pressed", "false");
     this.view.stage.size(this.view.rows[this.view.at].size);
-    this.view.show(row !== undefined && row < this.view.rows.length ? row : this.view.at);
+    this.view.show(row !== undefined && row < this.view.rows.length ? row : this.view.at, { first: true });  // its goal and verdict, too
     if (notice) this.view.notify(notice);
     this.view.playButton.focus();
   }

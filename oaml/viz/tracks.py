@@ -4,11 +4,10 @@
 
 # %% auto #0
 __all__ = ['MAX_ROW_TEXT', 'MAX_GOAL', 'THUMB_PX', 'StepNotes', 'Track', 'session_tracks', 'cut_tracks', 'image_type',
-           'step_detail', 'same_text', 'TrackTable']
+           'step_detail', 'same_text', 'TrackTable', 'same_target']
 
 # %% ../../nbs/01c_viz.tracks.ipynb #eb989fa1
 import json
-import struct
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -19,6 +18,7 @@ from fastcore.basics import patch
 from PIL import Image
 
 from ..schemas.actions import format_action
+from ..schemas.pictures import browser_picture, open_picture, picture_size
 from ..schemas.sessions import Action, Episode, Session, Step, Target
 from .screens import marks
 
@@ -90,21 +90,15 @@ def cut_tracks(
     return parts
 
 # %% ../../nbs/01c_viz.tracks.ipynb #c28387e8
-_BROWSER_IMAGES = ((b"\x89PNG", "image/png"), (b"\xff\xd8\xff", "image/jpeg"), (b"RIFF", "image/webp"), (b"GIF8", "image/gif"))
+_BROWSER_IMAGES = ((b"\x89PNG", "image/png"), (b"\xff\xd8\xff", "image/jpeg"))
 
 def _screen_bytes(step: Step, notes: StepNotes) -> bytes|None:
     "The stored screenshot as a file that a browser shows; None without one, or if the file is gone or broken."
     path = step.observation.image_path
     try: data = notes.screen if notes.screen is not None else Path(path).read_bytes() if path else None
     except OSError: return None
-    if data is None or any(data.startswith(head) for head, _ in _BROWSER_IMAGES): return data
-    try: return _encoded(step.observation.image(), "PNG")
-    except (OSError, ValueError): return None
-
-def _encoded(image: Image.Image, kind: str, **how) -> bytes:
-    "`image` as a file of that kind."
-    image.convert("RGB").save(out := BytesIO(), kind, **how)
-    return out.getvalue()
+    try: return data and browser_picture(data)
+    except ValueError: return None
 
 def image_type(
     data: bytes, # of an image file
@@ -117,13 +111,9 @@ def _screen_size(step: Step, notes: StepNotes) -> tuple[int, int]:
     "Width and height in pixels, from the record or the head of the file; 4:3 if nobody knows."
     size, path = (step.observation.meta or {}).get("size"), step.observation.image_path
     if isinstance(size, list) and len(size) == 2 and all(type(n) is int and n > 0 for n in size): return tuple(size)
-    head = notes.screen[:24] if notes.screen else b""
-    try:
-        if path and not head:
-            with open(path, "rb") as f: head = f.read(24)
-        if head.startswith(b"\x89PNG"): return struct.unpack(">II", head[16:24])
-        with Image.open(BytesIO(notes.screen) if notes.screen else path) as image: return image.size
-    except (OSError, ValueError, AttributeError, struct.error): return 640, 480
+    if not (notes.screen or path): return 640, 480
+    try: return picture_size(notes.screen or path)
+    except Exception: return 640, 480  # no picture, which whoever opens it hears
 
 # %% ../../nbs/01c_viz.tracks.ipynb #b609d553
 MAX_ROW_TEXT = 160 # characters of a step's text in a row
@@ -226,6 +216,28 @@ def _number(self: TrackTable, step: Step, notes: StepNotes) -> int|None:
         self.screens.append((step, notes))
     return self._numbers[name]
 
+# %% ../../nbs/01c_viz.tracks.ipynb #f0fe8107
+def _boxes(step: Step) -> list[tuple]:
+    "The boxes of what is known on a step's screen: elements, and what was right to act on."
+    elements = (step.observation.meta or {}).get("elements") or []
+    return [tuple(e["box"]) for e in elements if e.get("box")] + [b for t in step.acceptable or () for b in (t.box, t.to_box) if b]
+
+def _box_at(boxes: list[tuple], x: float|None, y: float|None) -> tuple|None:
+    "The smallest of `boxes` that holds a place; None if none does."
+    held = [b for b in boxes if x is not None and b[0] <= x <= b[2] and b[1] <= y <= b[3]]
+    return min(held, key=lambda b: (b[2] - b[0])*(b[3] - b[1]), default=None)
+
+def same_target(
+    a: Step, # of one run
+    b: Step, # of another
+) -> bool:   # False where nobody knows what lies there
+    "Return whether two steps do the same to the same thing: two clicks in one button's box, wherever in it."
+    acts, boxes = (a.action, b.action), _boxes(a) + _boxes(b)
+    if any(len({getattr(act, k) for act in acts}) > 1 for k in ("type", "text", "key", "dx", "dy")): return False
+    def hit(act): return _box_at(boxes, act.x, act.y), _box_at(boxes, act.x2, act.y2)
+    mine = hit(a.action)
+    return mine[0] is not None and (a.action.x2 is None or mine[1] is not None) and mine == hit(b.action)
+
 # %% ../../nbs/01c_viz.tracks.ipynb #756e7853
 @patch
 def _pair(self: TrackTable) -> None:
@@ -243,8 +255,9 @@ def _pair_row(self: TrackTable, a: int, b: int, k: int) -> None:
     row, j = self.rows[self.heads[a]["first"] + k], k + self.tracks[a].first - self.tracks[b].first
     there = 0 <= j < self.heads[b]["n"]
     row["peer"] = self.heads[b]["first"] + j if there else None
-    acts = self.tracks[a].episode.steps[k].action, there and self.tracks[b].episode.steps[j].action
-    row["differs"] = not (there and self.same(*acts))
+    if not there: return row.update(differs=True)
+    mine, other = self.tracks[a].episode.steps[k], self.tracks[b].episode.steps[j]
+    row["differs"] = not (self.same(mine.action, other.action) or same_target(mine, other))
 
 # %% ../../nbs/01c_viz.tracks.ipynb #bd63bc61
 THUMB_PX = 160, 100 # pixels of a small picture in the strip, at most
@@ -261,12 +274,12 @@ def thumb(self: TrackTable,
     number: int, # of a screen
 ) -> bytes|None: # a JPEG file of at most `THUMB_PX` pixels; None if the screen is gone or broken
     "The screenshot, small."
-    try:
-        with Image.open(BytesIO(self.screen(number) or b"")) as image:
-            image = image.convert("RGB")
-            image.thumbnail(THUMB_PX, Image.Resampling.BILINEAR, reducing_gap=1.5)
-            return _encoded(image, "JPEG", quality=70)
-    except (OSError, SyntaxError, Image.DecompressionBombError): return None  # Pillow's error of a damaged PNG is a SyntaxError
+    if (data := self.screen(number)) is None: return None
+    try: image = open_picture(data)
+    except ValueError: return None
+    image.thumbnail(THUMB_PX, Image.Resampling.BILINEAR, reducing_gap=1.5)
+    image.save(out := BytesIO(), "JPEG", quality=70)
+    return out.getvalue()
 
 @patch
 def detail(self: TrackTable,
