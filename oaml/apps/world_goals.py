@@ -20,6 +20,7 @@ from .lexicon import WorldField, draw_value
 from .world_spec import EntitySpec
 from .worlds import GONE, HERE, STORED, TAKEN, TOLD_BY, WorldRecord, WorldScreens, WorldState, draw_records, value_of, verbs_on_row
 from .words import pick_words
+from ..schemas.sessions import Action
 from ..ui.layout import ELLIPSIS, Element
 
 # %% ../../nbs/03t_apps.world_goals.ipynb #8540d1ce
@@ -285,7 +286,11 @@ def _belongs(world: World, change: str, act: WorldAct) -> bool:
 
 # %% ../../nbs/03t_apps.world_goals.ipynb #a646e1af
 @patch
-def plan(self: World, elements: tuple[Element, ...], goal: Goal, history) -> list[Intent]: # what was done so far; not needed
+def plan(self: World,
+    elements: tuple[Element, ...], # what is on the screen
+    goal: Goal,                    # what the user wants
+    history: list[Action],         # not needed: the screen tells all
+) -> list[Intent]:                 # the preferred one first
     "Return every acceptable next intent; the first is the preferred one."
     r = ScreenReader(elements, goal)
     popup = [e for e in elements if e.role in ("menuitem", "option")]

@@ -80,13 +80,19 @@ class WorldSpec:
     words: tuple[tuple[str, str], ...]   # what the world calls each of `WORD_KEYS`
     icons: tuple[tuple[str, str], ...]   # the icon of each verb
 
-    def word(self, key: str) -> str:
+    def word(self,
+        key: str, # one of `WORD_KEYS`
+    ) -> str:
         "Return the world's word for something, such as \"delete\"."
         return _lookup(self.words)[key]
-    def icon(self, key: str) -> str:
+    def icon(self,
+        key: str, # of `VERB_ICONS`
+    ) -> str:
         "Return the icon of a verb."
         return _lookup(self.icons)[key]
-    def entity(self, id: str) -> EntitySpec:
+    def entity(self,
+        id: str, # "a", "b" or "c"
+    ) -> EntitySpec:
         "Return an entity by its id."
         return next(e for e in self.entities if e.id == id)
 

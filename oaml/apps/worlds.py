@@ -99,7 +99,7 @@ def record_changes(
     spec: WorldSpec, # a world
     e: EntitySpec,   # of the record
     was: WorldRecord|None, # None: it is new
-    now: WorldRecord,
+    now: WorldRecord,      # as it is
 ) -> list[str]:      # such as "Remove: Amber crate", "Amber crate: Pages 91"
     "Say what was changed about a record."
     if was is None: return [f"{spec.word('create')}: {now.name}"]
@@ -262,7 +262,9 @@ def _detail_body(self: WorldScreens, e: EntitySpec, r: WorldRecord, s: WorldStat
     verbs, shown = self._detail_verbs(e, r), listing(*lines) if not e.direct else panel_of(lines)
     return [*verbs, shown] if e.detail == "inline" else [shown] if e.detail == "pane" else [shown, *verbs]
 
-def panel_of(widgets: Iterable[Widget]) -> Widget:
+def panel_of(
+    widgets: Iterable[Widget], # from the top
+) -> Widget:
     "Widgets one below the other, without a frame."
     return replace(panel(*widgets), grow=False)
 
@@ -609,7 +611,10 @@ def _sign_in(self: WorldScreens, s: WorldState) -> WorldState:
 def _is_busy(self: WorldScreens, s: WorldState) -> bool: return bool(s.wait)
 
 @patch
-def update(self: WorldScreens, s: WorldState, message: Message) -> WorldState: # what happened
+def update(self: WorldScreens,
+    s: WorldState,    # before
+    message: Message, # what happened
+) -> WorldState:      # after; the same if the message means nothing here
     "Timers run first: loading, saving by itself, a toast."
     if not isinstance(message, Tick): return TaskApp.update(self, s, message)
     s = run_down(s, "wait", message.ms, lambda t: t)
