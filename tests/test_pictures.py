@@ -111,7 +111,7 @@ def through_adb(path):
     class Phone:  # what `_picture` asks of a device
         size = (W, H)
         def _error(self, text): return DeviceError(text)
-    return AndroidDevice._picture(Phone(), path.read_bytes())
+    return AndroidDevice._picture(Phone(), path.read_bytes(), 0)
 
 
 def through_the_inspector(path):
