@@ -1,4 +1,4 @@
-"""Random and mutated model answers through every dialect: exceptions, actions out of thoughts, the slowest reading.
+"""Random and mutated model answers through every dialect's reader: exceptions, actions out of thoughts, the slowest reading.
 
     python bench/answers.py [COUNT] [SEED]     (1,000,000 answers, seed 0)
 
@@ -31,6 +31,8 @@ READERS = dict(
     anthropic_words=lambda text: parse_answer(answer_of_calls([], text, "anthropic", SIZE))[0], openai_words=lambda text: parse_answer(answer_of_calls([], text, "openai", SIZE))[0],
     anthropic_call=lambda text: parse_answer(answer_of_calls(calls_in(text), text, "anthropic", SIZE))[0] if calls_in(text) else [],
     openai_call=lambda text: parse_answer(answer_of_calls(calls_in(text), "", "openai", SIZE))[0] if calls_in(text) else [])
+OWN = dict(agentcpm=("agentcpm", "agentcpm_compat", "agentcpm_response"), anthropic=("anthropic", "anthropic_words", "anthropic_call"),
+           openai=("openai", "openai_words", "openai_call"))
 CALLS = "anthropic_call", "openai_call"  # what a server sends as a call is one, whatever words stand in it
 
 
@@ -52,12 +54,25 @@ def action(rng, place=None):
         ["ada", "a \"b\" 'c' \\", "<think>", "</think>", "naïve 漢", "DONE()", "[/THINK]x"])), Action("key_press", key="Enter"), Action("wait"), Action("done"), Action("answer", text="42")])
 
 
-def written(rng, place=None):
+def new_answer(rng, place=None):
     "A valid answer of some dialect, and its name."
     while True:
         dialect = DIALECTS[rng.choice(list(DIALECTS))]
         try: return dialect.format([action(rng, place) for _ in range(1 if place else rng.choice((1, 1, 1, 2, 3)))], SIZE), dialect.name
         except DialectError: pass
+
+
+POOL = {place: [new_answer(random.Random(f"{place}{k}"), place) for k in range(n)] for place, n in ((None, 5000), (THOUGHT, 50))}
+
+def written(rng, place=None):
+    "One of the valid answers, and the name of its dialect."
+    return rng.choice(POOL[place])
+
+
+def readers(rng, dialect):
+    "Who reads an answer: the DSL's reader, and one that is as often one of the answer's own dialect as any."
+    own = OWN.get(dialect, ("dsl1", dialect)) if rng.random() < .5 else list(READERS)
+    return dict.fromkeys(("dsl", rng.choice(own)))
 
 
 def damaged(rng, text):
@@ -88,12 +103,14 @@ def thinking(rng):
     "An answer whose thought acts at `THOUGHT`: paired marks, nested ones, one that is never closed, a lone closing one."
     mark = start, end = rng.choice(MARKS)
     words, after = (without(damaged(rng, written(rng)[0]), [mark] if rng.random() < .8 else MARKS) for _ in range(2))
-    inside = f"{words}\n{written(rng, THOUGHT)[0]}\n{without(damaged(rng, written(rng)[0]), [mark])}"
+    act, dialect = written(rng, THOUGHT)
+    inside = f"{words}\n{act}\n{without(damaged(rng, written(rng)[0]), [mark])}"
     match rng.randrange(5):
-        case 0 | 1: return f"{start}{inside}{end}\n{after}"
-        case 2 if "channel" not in start: return f"{start}a{start}{words}{end}{inside}{end}\n{after}"
-        case 3: return f"{after if rng.random() < .3 else ''}{start}{inside}"
-        case _: return f"{without(inside, MARKS)}{end}\n{written(rng)[0]}"
+        case 0 | 1: text = f"{start}{inside}{end}\n{after}"
+        case 2 if "channel" not in start: text = f"{start}a{start}{words}{end}{inside}{end}\n{after}"
+        case 3: text = f"{after if rng.random() < .3 else ''}{start}{inside}"
+        case _: text = f"{without(inside, MARKS)}{end}\n{written(rng)[0]}"
+    return text, dialect
 
 
 def at_thought(actions):
@@ -102,19 +119,20 @@ def at_thought(actions):
 
 
 def measure(count, seed=0, say=lambda line: None):
-    "Counts over `count` answers, through all readers each."
+    "Counts over `count` answers; the slowest reading: ms for a kB, whose, of how many characters; what went wrong."
     rng, counts, slowest, shown = random.Random(seed), Counter(), (0., "", 0), []
     for n in range(count):
         in_thought = rng.random() < .5
-        text = thinking(rng) if in_thought else damaged(rng, written(rng)[0])
-        for name, read in READERS.items():
+        text, dialect = thinking(rng) if in_thought else written(rng)
+        if not in_thought: text = damaged(rng, text)
+        for name in readers(rng, dialect):
             began = process_time()
-            try: acts = read(text)
+            try: acts = READERS[name](text)
             except DialectError: acts = []
             except Exception as e:
                 counts["exceptions"], acts = counts["exceptions"] + 1, []
                 shown.append((name, f"{type(e).__name__}: {e}"[:200], text[:400]))
-            slow = (process_time() - began)/max(len(text), 1000)*1e6
+            slow = (process_time() - began)/max(len(text), 1000)*1e6  # ms a kB; a shorter one counts as a kB
             if slow > slowest[0]: slowest = slow, name, len(text)
             good = bool(acts) and acts[0].type != "failed"
             counts["reads"], counts["read as actions"] = counts["reads"] + 1, counts["read as actions"] + good
@@ -131,4 +149,4 @@ if __name__ == "__main__":
     counts, slowest, shown = measure(int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000, int(sys.argv[2]) if len(sys.argv) > 2 else 0,
                                      lambda line: print(line, flush=True))
     for row in shown[:20]: print(*map(ascii, row), sep="\n    ")
-    print(dict(counts), f"{process_time() - began:.0f} s of CPU; slowest: {slowest[0]:.0f} ms a MB... {slowest[1]}, {slowest[2]} characters")
+    print(dict(counts), f"{process_time() - began:.0f} s of CPU; slowest: {slowest[0]:.0f} ms a kB, {slowest[1]}, {slowest[2]} characters")
