@@ -6,10 +6,11 @@ import random
 import unicodedata
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from oaml.schemas.actions import DSL_TYPES, DSL_VERSION, format_action, parse_action, parse_response, round_action
+from oaml.schemas.actions import (DSL_TYPES, DSL_VERSION, format_action, parse_action, parse_response, round_action,
+                                  split_thought)
 from oaml.schemas.sessions import (ACTION_FIELDS, DEVICE_BUTTONS, KEYS, MODIFIERS, Action, SchemaError, from_json,
                                    key_problem, text_problem, to_json)
 
@@ -30,7 +31,7 @@ def actions_of(types):
 
 actions = actions_of(DSL_TYPES[2])
 prose = st.text(st.characters(exclude_characters="()\"'“”‘’\\"), max_size=40).filter(
-    lambda s: "action" not in s.lower())
+    lambda s: "action" not in s.lower() and split_thought(s) == (None, s))
 
 
 @settings(max_examples=500, deadline=None)
@@ -77,6 +78,7 @@ def test_words_around_do_not_matter(action, before, after):
 @settings(max_examples=500, deadline=None)
 @given(actions, actions, nfc)
 def test_the_last_action_line_wins(action, other, thought):
+    assume(split_thought(thought) == (None, thought))
     text = f"Thought: {thought}\nAction: {format_action(other, 6)}\nAction: {format_action(action, 6)}"
     assert parse_action(text) == round_action(action, 6)
 
@@ -97,6 +99,23 @@ def test_an_action_inside_a_quoted_text_is_text(action):
     assert parse_action(format_action(outer)) == outer
     assert parse_action("The label says “" + inner.replace("”", "") + "”").type == "failed"
 
+
+MARKS = ["<think>", "</think>", "[THINK]", "[/think]", "◁think▷", "◁/think▷", "<seed:think>", "</Reasoning>", "<|channel|>analysis<|message|>",
+         "<|channel|>final<|message|>", "<|end|>", "<|channel>thought", "<channel|>", "<|begin_of_thought|>"]
+
+@settings(max_examples=500, deadline=None)
+@given(st.lists(st.sampled_from(MARKS) | st.text("\"'\\ (){}[]=,:ab", max_size=4), min_size=1).map("".join).filter(bool), st.sampled_from(["type", "answer"]))
+def test_marks_of_thought_in_a_text_are_text(text, kind):
+    assert parse_action(format_action(Action(kind, text=text))) == Action(kind, text=text)
+
+@settings(max_examples=500, deadline=None)
+@given(actions, actions, prose, st.sampled_from([("<think>", "</think>"), ("[THINK]", "[/THINK]"), ("", "</thinking>"), ("<|channel|>analysis", "<|channel|>final"),
+                                                 ("<think>a<think>b</think>", "</think>")]))
+def test_no_action_out_of_a_thought(thought, action, words, marks):
+    inside = f"{words} Action: {format_action(thought, 6)} {words}"
+    assume(split_thought(format_action(thought, 6))[0] is None)
+    assert parse_action(f"{marks[0]}{inside}{marks[1]}\n{format_action(action, 6)}") == round_action(action, 6)
+    if marks[0]: assert parse_action(f"{marks[0]}{inside}").type == "failed"
 
 @settings(max_examples=500, deadline=None)
 @given(st.text(st.characters()), st.sampled_from(list(DSL_TYPES)))
@@ -176,7 +195,7 @@ def test_a_hundred_thousand_answers():
     "(", ")", '"', "'", "\\", '\\"', "\\'", " 'x", ' "x', "“", "a", "a ", " ", "\n", "\n ", "0", "=", ",", "CLICK",
     "CLICK(", "CLICK (", "CLICK(x", "CLICK(x=", "CLICK(x=0.1,", "TYPE(text=", 'TYPE(text="', "TYPE(text='\\", "x=1,",
     "TAP(x=1)", "DONE()", "DONE(", "click (the) ", "Action:", "\nAction:", "\nThought: ", "* ", "\n> *", "\0", "\ud800", "e\u0301",
-    "don't ", "'a' ", '5" '])
+    "don't ", "'a' ", '5" ', "<think>", "</think>", "<think></think>", '{"a":"</think>",', '{"a":{', "{x:[],", "f(1,", "<|channel|>a", "\nActions:\n"])
 def test_a_million_characters(piece):
     bomb = piece * (1_000_000 // len(piece))
     check(bomb)

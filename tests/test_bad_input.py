@@ -458,7 +458,7 @@ def test_a_demo_whose_agent_has_a_baselines_name():
 
 
 def test_a_click_on_the_far_edge_of_a_fitted_screenshot():
-    from oaml.scripts.demo_policy import fit_screen
+    from oaml.models.fitting import fit_screen
     assert fit_screen(Image.new("RGB", (187, 100)), [(256, 192)]).on_original(Action("click", x=1., y=.2)).x == 1.
 
 

@@ -106,9 +106,10 @@ def test_predict_takes_any_screenshot(login):
 
 
 def test_coordinates_are_those_of_the_screenshot(login):
-    from oaml.scripts.demo_policy import fit_screen, training_screens
+    from oaml.models.fitting import fit_screen, training_screens
+    from oaml.nano.files import shipped_nano
     folder, _ = login
-    with Image.open(folder/"large.png") as image: fitted = fit_screen(image.convert("RGB"), training_screens("nano"))
+    with Image.open(folder/"large.png") as image: fitted = fit_screen(image.convert("RGB"), training_screens(shipped_nano()))
     x, y = 450/900, 288/576  # the middle of the screenshot, where it lies in the fitted picture
     inside = Action("click", x=450*fitted.scale/256, y=288*fitted.scale/192)
     assert (fitted.on_original(inside).x, fitted.on_original(inside).y) == pytest.approx((x, y))
@@ -125,7 +126,7 @@ def test_predict_compares(login):
 
 def test_a_trained_agent_says_what_it_was_trained_on(tmp_path):
     from oaml.models.cards import write_card
-    from oaml.scripts.demo_policy import training_screens
+    from oaml.models.fitting import training_screens
     (tmp_path/"agent").mkdir()
     write_card(tmp_path/"agent")
     assert training_screens(str(tmp_path/"agent")) == []

@@ -142,3 +142,50 @@ from oaml.models.api_adapter import ApiVLMAdapter
 print(ApiVLMAdapter("anthropic", "stand-in", api_key="not-a-key"))"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.startswith("ApiVLMAdapter(anthropic:stand-in, dsl,"), done.stderr
+
+
+def test_all_parts_of_an_answer_are_steps_and_paid_once(tmp_path):
+    "Computer use answers with a text of two lines, two waits and the end: the model is asked once, and again after the last part."
+    calls = [dict(type="type", text="ada\nsecret"), dict(type="wait"), dict(type="wait")]
+    class StandIn:
+        "Stands in for a server: calls of several parts, then words."
+        asked = []
+        def __call__(self, request):
+            self.asked.append(json.loads(request.content))
+            output = ([dict(type="computer_call", id="c", call_id="c", status="completed", pending_safety_checks=[], actions=calls)] if "WAIT(); WAIT()" not in request.content.decode() else
+                      [dict(type="message", id="m", role="assistant", status="completed", content=[dict(type="output_text", text="Done.", annotations=[])])])
+            return httpx2.Response(200, json=dict(id="r", object="response", created_at=0, model="stand-in", status="completed", output=output, parallel_tool_calls=False,
+                                                  tool_choice="auto", tools=[], usage=dict(input_tokens=30, output_tokens=4, total_tokens=34)))
+    from oaml.devices.app_device import AppDevice
+    from oaml.evals.baselines import view_of
+    from oaml.evals.closed_loop import run_episodes
+    from oaml.devices.episode import EpisodeDriver
+    server = StandIn()
+    agent = load_hosted("openai:stand-in", dialect="native", api_key=KEY, transport=httpx2.MockTransport(server), concurrency=1, prices="input=1,output=1")
+    [outcome] = run_episodes(agent, lambda: AppDevice("login"), [1_000_000])
+    assert [repr(a) for a in outcome.actions] == ['TYPE(text="ada")', 'KEY(key="Enter")', 'TYPE(text="secret")', "WAIT()", "WAIT()", "DONE()"]
+    assert len(server.asked) == 2 and (agent.budget.spent.input, agent.budget.spent.output) == (60, 8)
+    assert "WAIT(); WAIT()" in json.dumps(server.asked[1]) and 'ada' in json.dumps(server.asked[1])
+    drivers = [EpisodeDriver(AppDevice("login")) for _ in range(2)]  # of one goal, told apart
+    for d in drivers: d.reset(1_000_000)
+    for k in range(6):
+        for d in drivers: d.act(agent.act([view_of(d)])[0])
+    assert [len(d.actions) for d in drivers] == [6, 6] and len(server.asked) == 6
+
+
+@pytest.mark.parametrize("message", [dict(content=None), dict(content=[dict(type="text", text="DONE()")]), dict(content="x \ud800"), dict(content="", tool_calls=None), None])
+def test_odd_replies_are_answers_or_plain_errors(message):
+    "Nulls, lists of parts, half a surrogate pair; no message at all is the server's error, in words."
+    reply = dict(id="c", object="chat.completion", created=0, model="stand-in", usage=dict(prompt_tokens=None, completion_tokens=None, total_tokens=None),
+                 choices=[dict(index=0, finish_reason="stop", message=message and dict(role="assistant") | message)])
+    adapter = ApiVLMAdapter("openai", "m", api_key=KEY, transport=httpx2.MockTransport(lambda request: httpx2.Response(200, content=json.dumps(reply), headers={"content-type": "application/json"})))
+    sample = dict(images=[load_screen()], messages=[dict(role="user", content="Goal: Log in.")])
+    if message is None:
+        with pytest.raises(ApiError, match="sent a reply of another form than openai's"): adapter.ask(sample)
+    else: adapter.ask(sample).text.encode()
+
+
+def load_screen():
+    "A screen."
+    from oaml.devices.app_device import AppDevice
+    return AppDevice("login").reset(1_000_000).image

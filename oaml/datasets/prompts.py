@@ -4,16 +4,18 @@
 
 # %% auto #0
 __all__ = ['SYSTEM_PROMPT', 'GOAL_PREFIX', 'HISTORY_PREFIX', 'SCREEN_SENTENCE', 'ASK_ACTION', 'ASK_THOUGHT', 'NO_ACTIONS',
-           'NO_THOUGHT', 'PromptFormat', 'read_prompt_format', 'check_goal', 'user_text', 'goal_in', 'prompt_messages',
-           'answer_text']
+           'NO_THOUGHT', 'PromptFormat', 'read_prompt_format', 'check_goal', 'user_text', 'goal_in', 'change_history',
+           'prompt_messages', 'answer_text']
 
 # %% ../../nbs/09a_datasets.prompts.ipynb #8b10063f
+import re
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from typing import Annotated
 
 from pydantic import Field
 
-from ..schemas.actions import DSL_TYPES, DSL_VERSION, format_action
+from ..schemas.actions import DSL_TYPES, DSL_VERSION, format_action, parse_action
 from ..schemas.arguments import check_arguments
 from ..schemas.sessions import Action
 
@@ -104,6 +106,23 @@ def goal_in(
 ) -> str:      # the goal; "" if there is none
     "The goal that `user_text` wrote."
     return text.partition(GOAL_PREFIX)[2].partition(HISTORY_PREFIX)[0].partition(SCREEN_SENTENCE)[0]
+
+# %% ../../nbs/09a_datasets.prompts.ipynb #b63c1bf7
+_SAID = re.compile(r'[A-Z_]++\((?:[^"()]++|"(?:[^"\\]++|\\.)*+")*+\)')
+
+def change_history(
+    text: str,                         # of a turn
+    change: Callable[[Action], Action], # what becomes of each earlier action
+    fmt: PromptFormat,                 # as which the turn was written
+) -> str:
+    "The turn with other earlier actions: the same, seen in another picture."
+    before, prefix, rest = text.partition(HISTORY_PREFIX)
+    history, sentence, after = rest.rpartition(SCREEN_SENTENCE)
+    if not (prefix and sentence): return text
+    def changed(said):
+        act = parse_action(said[0], fmt.dsl_version)
+        return said[0] if act.type == "failed" else format_action(change(act), fmt.precision, fmt.dsl_version)
+    return before + prefix + _SAID.sub(changed, history) + sentence + after
 
 # %% ../../nbs/09a_datasets.prompts.ipynb #73eb7e94
 def prompt_messages(

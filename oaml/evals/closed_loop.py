@@ -18,7 +18,7 @@ from ..devices.app_device import AppDevice
 from ..devices.device import Frame
 from ..devices.episode import EpisodeDriver
 from ..devices.oracle import acceptable_targets, play_oracle
-from .baselines import Agent, introduce, moving_bar, view_of
+from .baselines import Agent, agent_label, ask_agent, introduce, moving_bar, view_of
 from .trajectory_matching import BATCH, Ratio, matches
 from ..ingest.engines import ProgressReporter
 from ..ingest.store import write_atomic
@@ -78,7 +78,7 @@ def run_episodes(
         raise ValueError("make_device: gave one device for several episodes, which are played at once; make a fresh one each time")
     answers = {id(d): [] for d in drivers}
     introduce(agent, drivers)
-    with moving_bar(f"{agent.name}, acting", len(drivers), "episode", progress) as bar:
+    with moving_bar(f"{agent_label(agent)}, acting", len(drivers), "episode", progress) as bar:
         while live := [d for d in drivers if not d.over]:
             for i in range(0, len(live), BATCH):
                 _act_once(agent, live[i:i+BATCH], answers)
@@ -89,9 +89,9 @@ def run_episodes(
 
 def _act_once(agent: Agent, drivers: list[EpisodeDriver], answers: dict[int, list]):
     "One action in each of the episodes; what a model was asked and answered goes to `answers`."
-    actions = agent.act([view_of(d) for d in drivers])
+    actions = ask_agent(agent, [view_of(d) for d in drivers])
     for d, a in zip(drivers, getattr(agent, "answers", ())):
-        answers[id(d)].append(dict(messages=a.messages, text=a.text, tokens=a.tokens, thought=a.thought, heat=a.heat))
+        answers[id(d)].append(dict(messages=a.messages, text=a.text, tokens=a.tokens, thought=a.thought, heat=a.heat, part=list(a.part)))
     for d, action in zip(drivers, actions, strict=True): d.act(action)
 
 # %% ../../nbs/15c_evals.closed_loop.ipynb #0d7afd89

@@ -25,7 +25,7 @@ from .trajectory_matching import predict_steps
 from ..ingest.store import write_atomic
 from ..models.api_adapter import API_MAX_TOKENS, ApiError, ApiVLMAdapter, Prices, Usage, load_prices, question_hash
 from ..models.interface import VLMAdapter
-from ..runtime.policy import AgentPolicy
+from ..runtime.policy import AgentPolicy, AnswerParts
 from ..schemas.sessions import Action, Episode
 
 # %% ../../nbs/15i_evals.hosted.ipynb #3f3cde82
@@ -153,14 +153,22 @@ class HostedAgent:
         name: str,                    # in tables
         budget: Budget|None=None,     # None: no prices, no limit
         folder: Path|None=None,       # where answers are stored; None: nowhere
-    ): self.adapter, self.name, self.budget, self.folder = adapter, name, budget or Budget(), folder
+    ):
+        self.adapter, self.name, self.budget, self.folder = adapter, name, budget or Budget(), folder
+        self._parts = AnswerParts()  # of answers given outside `play`
 
     def act(self,
         views: list[AgentView],  # of as many episodes
     ) -> list[Action]:      # one for each
         "The next action in each episode; nothing is stored. Raises ApiError."
         with ThreadPoolExecutor(self.adapter.concurrency) as pool:
-            return list(pool.map(lambda v: self._agent(EpisodeAnswers(self.adapter, self.budget)).act([v])[0], views))
+            return list(pool.map(self._act_once, views))
+
+    def _act_once(self, view: AgentView) -> Action:
+        "The next action in one episode."
+        agent = self._agent(EpisodeAnswers(self.adapter, self.budget))
+        agent.policy.parts = self._parts
+        return agent.act([view])[0]
 
     def _agent(self, answers: EpisodeAnswers) -> PolicyAgent:
         "The agent of one episode."

@@ -19,7 +19,7 @@ from ..devices.device import DeviceError
 from ..devices.episode import EpisodeDriver
 from ..miniwob.device import TASKS, MiniwobDevice, html_folder, known_task
 from ..miniwob.oracles import ORACLES, MiniwobOracle
-from .baselines import Agent, introduce, moving_bar, view_of
+from .baselines import Agent, ask_agent, introduce, moving_bar, view_of
 from .suites import ROW, mean_row, load_agent
 from .trajectory_matching import Ratio
 from ..schemas.sessions import Action
@@ -86,7 +86,7 @@ class Pages:
         self.pool.each(lambda r: r.start(), runs)
         introduce(agent, runs)
         while live := [r for r in runs if not r.over]:
-            self.pool.each(lambda r, action: r.perform(action), live, agent.act([view_of(r) for r in live]))
+            self.pool.each(lambda r, action: r.perform(action), live, ask_agent(agent, [view_of(r) for r in live]))
         return runs
 
     def close(self):

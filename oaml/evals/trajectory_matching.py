@@ -13,7 +13,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from .baselines import Agent, AgentView, moving_bar
+from .baselines import Agent, AgentView, agent_label, ask_agent, moving_bar
 from ..ingest.engines import ProgressReporter
 from ..schemas.arguments import check_arguments
 from ..schemas.sessions import Action, Episode, Step, Target, scroll_direction
@@ -174,9 +174,9 @@ def predict_steps(
     "The agent's action on every recorded screen, the recorded actions as history."
     flat = [(e, k) for e in episodes for k in range(len(e.steps))]
     actions = []
-    with moving_bar(f"{agent.name}, recorded", len(flat), "step", progress) as bar:
+    with moving_bar(f"{agent_label(agent)}, recorded", len(flat), "step", progress) as bar:
         for i in range(0, len(flat), BATCH):
-            actions += agent.act([AgentView(np.asarray(e.steps[k].observation.image()), e.goal, [s.action for s in e.steps[:k]])
+            actions += ask_agent(agent, [AgentView(np.asarray(e.steps[k].observation.image()), e.goal, [s.action for s in e.steps[:k]])
                                   for e, k in flat[i:i+BATCH]])
             bar.update(len(actions) - bar.n)
     rest = iter(actions)

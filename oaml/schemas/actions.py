@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['DSL_VERSION', 'DSL_WORDS', 'DSL_TYPES', 'THOUGHT_NAMES', 'INSIDE_THOUGHT', 'format_action', 'round_action',
-           'split_thought', 'writable_text', 'parse_response', 'parse_action']
+           'split_thought', 'writable_text', 'failed_action', 'parse_answer', 'parse_response', 'parse_action']
 
 # %% ../../nbs/00b_schemas.actions.ipynb #fcb2289d
 import re
@@ -241,7 +241,7 @@ def split_thought(
     return " ".join(thoughts).strip() or None, None if depth else " ".join(filter(None, answer)).strip()
 
 # %% ../../nbs/00b_schemas.actions.ipynb #c77102ad
-_ACTION_LINE = re.compile(r"^[ \t*#>-]*+action[ \t*]*+:[ \t*]*+", re.ASCII | re.IGNORECASE | re.MULTILINE)
+_ACTION_LINE = re.compile(r"^[ \t*#>-]*+action(?P<several>s)?[ \t*]*+:[ \t*]*+", re.ASCII | re.IGNORECASE | re.MULTILINE)
 _THOUGHT_LINE = re.compile(r"^[ \t*#>-]*+thought[ \t*]*+:[ \t*]*+", re.ASCII | re.IGNORECASE | re.MULTILINE)
 
 def _last(pattern: re.Pattern, text: str, stop: int) -> re.Match|None:
@@ -255,33 +255,62 @@ def writable_text(
     "`text` with any half of a surrogate pair spelt out, so that a file can hold it."
     return text.encode("utf-8", "backslashreplace").decode()
 
-def _answer_range(text: str) -> tuple[int, int, int]:
-    "Where the answer's heading begins, and from where to where a call may begin."
-    if not (m := _last(_ACTION_LINE, text, len(text))): return 0, 0, len(text)
-    stop = text.find("\n", m.end())
-    if stop < 0 or not text[m.end():stop].strip(): stop = len(text)  # "Action:" alone: the lines below it
-    return m.start(), m.end(), stop
+def failed_action(
+    text: str, # what was written
+    why: str,  # it is no action
+) -> Action:
+    "An action that is none, and says so."
+    return Action("failed", raw={"text": writable_text(text), "reason": writable_text(why)})
 
-def _read_answer(answer: str|None, version: int) -> tuple[Action, str]:
-    "The action of an answer without thoughts but for a line, which comes second. Raises _Refused."
-    if answer is None: raise _Refused(INSIDE_THOUGHT)
-    heading, start, stop = _answer_range(answer)
+# %% ../../nbs/00b_schemas.actions.ipynb #f30f2bdd
+def _read_one(answer: str, heading: re.Match|None, version: int) -> tuple[list[Action], int]:
+    "The one action of an answer without thoughts, and where what stands before it ends. Raises _Refused."
+    start, stop = heading.end() if heading else 0, -1
+    if heading: stop = answer.find("\n", start)
+    if stop < 0 or not answer[start:stop].strip(): stop = len(answer)  # "Action:" alone: the lines below it
     action, at = _find_action(answer, start, stop, version)
-    end = heading if start else at
-    thought = _last(_THOUGHT_LINE, answer, end)
-    return action, answer[thought.end():end].strip() if thought else ""
+    return [action], heading.start() if heading else at
 
+def _read_parts(lines: list[str], version: int) -> list[Action]:
+    "The actions of lines, up to the first that is none, which is failed and says how many are behind it. Raises _Refused."
+    acts = []
+    for k, line in enumerate(lines, 1):
+        try: acts.append(_find_action(line, 0, len(line), version)[0])
+        except _Refused as e:
+            behind = f"; {len(lines) - k} parts behind it are dropped" if k < len(lines) else ""
+            return [*acts, failed_action(line, f"{e}{behind}")]
+    if not acts: raise _Refused("no action in the text")
+    return acts
+
+@check_arguments
+def parse_answer(
+    text: str,                # what a model wrote: anything at all
+    version: int=DSL_VERSION  # version of the DSL
+) -> tuple[list[Action], str|None]: # its actions in order, one at least; its thought if it has one
+    "Read a model's answer, which may have several parts. Never raises for a text: what can't be read is a `failed` action."
+    _types(version)
+    inner, answer = split_thought(text)
+    if answer is None: return [failed_action(text, INSIDE_THOUGHT)], None
+    heading = _last(_ACTION_LINE, answer, len(answer))
+    try:
+        if not (heading and heading["several"]): acts, before = _read_one(answer, heading, version)
+        else: acts, before = _read_parts([line for line in answer[heading.end():].split("\n") if line.strip()], version), heading.start()
+    except _Refused as e: return [failed_action(text, str(e))], None
+    line = _last(_THOUGHT_LINE, answer, before)
+    thought = "\n".join(filter(None, (inner, answer[line.end():before].strip() if line else "")))
+    return acts, writable_text(thought) or None
+
+# %% ../../nbs/00b_schemas.actions.ipynb #de2cff74
 @check_arguments
 def parse_response(
     text: str,                # what a model wrote: anything at all
     version: int=DSL_VERSION  # version of the DSL
 ) -> tuple[Action, str|None]: # the action, and the thought before it if there is one
-    "Read a model's answer. Never raises: unreadable text gives a `failed` action whose `raw` has the text and reason."
-    _types(version)
-    inner, answer = split_thought(text)
-    try: action, line = _read_answer(answer, version)
-    except _Refused as e: return Action("failed", raw={"text": writable_text(text), "reason": writable_text(str(e))}), None
-    return action, writable_text("\n".join(filter(None, (inner, line)))) or None
+    "Read an answer of one action, for whom several are none. Never raises: see `parse_answer`."
+    acts, thought = parse_answer(text, version)
+    if acts[0].type == "failed": return failed_action(text, acts[0].raw["reason"]), None
+    if len(acts) == 1: return acts[0], thought
+    return failed_action(text, f"{len(acts)} actions, {acts[0]!r} and others; one is done at a time"), None
 
 def parse_action(
     text: str,                # what a model wrote: anything at all

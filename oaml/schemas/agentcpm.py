@@ -11,7 +11,7 @@ __all__ = ['AGENTCPM_GRID', 'AGENTCPM_TAP_MS', 'AGENTCPM_STATUS', 'AGENTCPM_FORM
 import json
 from functools import lru_cache
 
-from .actions import writable_text
+from .actions import failed_action, split_thought, writable_text
 from .arguments import check_arguments
 from .dialects import DIALECTS, MAX_WAITS, NOOP_MS, Dialect, DialectError, json_object, typed_actions
 from .sessions import Action
@@ -228,14 +228,14 @@ def agentcpm_fields(
 def agentcpm_response(
     text: str,           # what a model wrote: anything at all
     compat: bool=False,  # read what AgentCPM-GUI's training accepts
-) -> tuple[Action, str|None]: # the action, and the thought of its object if it has one
+) -> tuple[Action, str|None]: # the action, and the thought before it or of its object if there is one
     "Read an answer of AgentCPM's. Never raises for a text: what cannot be read, or is several actions, is `failed`."
     try:
-        acts = AgentCPM(compat).parse(text, (AGENTCPM_GRID, AGENTCPM_GRID))
+        acts, before = AgentCPM(compat).read(text, (AGENTCPM_GRID, AGENTCPM_GRID))
         if len(acts) > 1: raise DialectError(f"{len(acts)} actions, {acts[0]!r} and others; one is done at a time")
-    except DialectError as e: return Action("failed", raw=dict(text=writable_text(text), reason=writable_text(str(e)))), None
-    thought = (read_json5_answer if compat else json_object)(text).get("thought")
-    return acts[0], writable_text(thought or "").strip() or None
+    except DialectError as e: return failed_action(text, str(e)), None
+    fields = (read_json5_answer if compat else json_object)(split_thought(text)[1])
+    return acts[0], writable_text("\n".join(filter(None, (before, fields.get("thought") or "")))).strip() or None
 
 # %% ../../nbs/00f_schemas.agentcpm.ipynb #c5519e40
 DIALECTS[AgentCPM.name] = AgentCPM()

@@ -21,7 +21,7 @@ from dataclasses import replace
 
 from fastcore.basics import patch
 
-from .actions import DSL_TYPES, DSL_VERSION, format_action, parse_action
+from .actions import DSL_TYPES, DSL_VERSION, INSIDE_THOUGHT, format_action, parse_answer, split_thought, writable_text
 from .sessions import ACTION_FIELDS, DEVICE_BUTTONS, KEYS, MODIFIERS, Action, key_problem, split_chord
 
 # %% ../../nbs/00c_schemas.dialects.ipynb #f28062f3
@@ -70,17 +70,28 @@ def format(self:Dialect,
 
 # %% ../../nbs/00c_schemas.dialects.ipynb #33273d81
 @patch
+def read(self:Dialect,
+    text: str,                                     # what a model or a program wrote
+    size: Size,                                    # width and height of the screen, pixels
+    pointer: tuple[float, float]|None=None,        # where the mouse is now, fractions; None if unknown
+) -> tuple[list[Action], str|None]:                # one action or more, in order; what was thought before, if anything
+    "The actions in `text`, whose thoughts are cut first. Raises DialectError: what is wrong, and where."
+    thought, answer = split_thought(text)
+    if answer is None: raise DialectError(INSIDE_THOUGHT)
+    if len(answer) > MAX_DIALECT_TEXT: raise DialectError(f"the text has {len(answer)} characters; {MAX_DIALECT_TEXT} is the most")
+    actions = self._read(answer, size, pointer)
+    if not actions: raise DialectError(f"there is no action in {answer[:40]!r}; {self.name} has "
+                                       f"{', '.join(self.types)}")
+    return actions, thought and writable_text(thought)
+
+@patch
 def parse(self:Dialect,
     text: str,                                     # what a model or a program wrote
     size: Size,                                    # width and height of the screen, pixels
     pointer: tuple[float, float]|None=None,        # where the mouse is now, fractions; None if unknown
 ) -> list[Action]:                                 # one or more, in order
-    "The actions in `text`. Raises DialectError: what is wrong, and where."
-    if len(text) > MAX_DIALECT_TEXT: raise DialectError(f"the text has {len(text)} characters; {MAX_DIALECT_TEXT} is the most")
-    actions = self._read(text, size, pointer)
-    if not actions: raise DialectError(f"there is no action in {text[:40]!r}; {self.name} has "
-                                       f"{', '.join(self.types)}")
-    return actions
+    "The actions in `text`, but not those in its thoughts. Raises DialectError as `read` does."
+    return self.read(text, size, pointer)[0]
 
 # %% ../../nbs/00c_schemas.dialects.ipynb #3b022f20
 def to_fraction(
@@ -114,9 +125,9 @@ class Dsl(Dialect):
 
     def _write(self, action, size): return format_action(action)
     def _read(self, text, size, pointer):
-        action = parse_action(text)
-        if action.type == "failed": raise DialectError(action.raw["reason"])
-        return [action]
+        acts, _ = parse_answer(text)
+        if acts[-1].type == "failed": raise DialectError(acts[-1].raw["reason"])
+        return acts
 
 # %% ../../nbs/00c_schemas.dialects.ipynb #e06ceeaf
 WEB_KEYS = {k: "Arrow"+k for k in ("Left", "Right", "Up", "Down")} | {"Space": "Space"}

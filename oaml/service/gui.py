@@ -17,7 +17,7 @@ from ..devices.device import Frame
 from ..devices.episode import EpisodeDriver, GoalDevice
 from ..evals.suites import app_suite, load_suite
 from ..miniwob.device import TASKS, MiniwobDevice, known_task
-from ..schemas.actions import format_action, parse_action, writable_text
+from ..schemas.actions import format_action, parse_action, parse_answer, writable_text
 from ..schemas.sessions import Action, SchemaError, from_dict
 from ..ui.themes import HELD_OUT_FAMILY
 from .records import RewardHistoryItem, SampleStatus, TaskOutput, TaskSampleExecutionResult
@@ -74,7 +74,7 @@ def answered_actions(
 ) -> list[tuple[str|None, Action]]: # for each: the call's id, None for one written as text
     "The actions that an agent asks for: its tool calls, or without any what its text says."
     calls = [(c["id"], called_action(c["function"]["arguments"], c["function"]["name"])) for m in messages for c in m.get("tool_calls") or ()]
-    return calls or [(None, parse_action(_words(messages)))]
+    return calls or [(None, action) for action in parse_answer(_words(messages))[0]]
 
 def _words(messages: Sequence[dict]) -> str:
     "All that the messages say as text."
