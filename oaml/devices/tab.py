@@ -389,23 +389,6 @@ def _run(self: Tab, script: str, what: str, world: str) -> Any:
         raise DeviceError(f"the page threw {_thrown(error)}")
     return reply["result"].get("value")
 
-# %% ../../nbs/04f_devices.tab.ipynb #dd91b960
-@patch
-def world(self: Tab,
-    name: str, # as given to `at_start`
-) -> str:      # for `evaluate` and `run_script`; it ends with the document
-    "Return the world `name` of the present document, or raise DeviceError if there is none."
-    if name in self._worlds: return self._worlds[name]
-    raise DeviceError(f"the document has no world {name!r}: `at_start` makes it, in the documents that follow too")
-
-@patch
-def run_script(self: Tab,
-    script: str,   # JavaScript
-    world: str="", # where, as `world` gives it; "": among the page's own scripts
-):
-    "Run a script as the page would: what it declares stays. Raises DeviceError with what it threw."
-    self._run(f"{script}\n;void 0", f"run_script({script[:60]!r})", world)
-
 # %% ../../nbs/04f_devices.tab.ipynb #6116d170
 QUIET_S = 2. # seconds for what may never come: an answer of the network, a document that a link leads to
 
@@ -437,6 +420,23 @@ def goto(self: Tab,
     if error := answer.get("errorText"):
         if why := self.gateway.failed.get(web_origin(url)): error += f" ({why})"
         raise DeviceError(f"{url}: " + (f"it leads to {self._refused}; {NOT_ADMITTED}" if self._refused else error))
+
+# %% ../../nbs/04f_devices.tab.ipynb #dd91b960
+@patch
+def world(self: Tab,
+    name: str, # as given to `at_start`
+) -> str:      # for `evaluate` and `run_script`; it ends with the document
+    "Return the world `name` of the present document, or raise DeviceError if there is none."
+    if name in self._worlds: return self._worlds[name]
+    raise DeviceError(f"the document has no world {name!r}: `at_start` makes it, in the documents that follow too")
+
+@patch
+def run_script(self: Tab,
+    script: str,   # JavaScript
+    world: str="", # where, as `world` gives it; "": among the page's own scripts
+):
+    "Run a script as the page would: what it declares stays. Raises DeviceError with what it threw."
+    self._run(f"{script}\n;void 0", f"run_script({script[:60]!r})", world)
 
 # %% ../../nbs/04f_devices.tab.ipynb #0ec91ddf
 _WRITE_DOCUMENT = """async html => {
