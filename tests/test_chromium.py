@@ -20,7 +20,7 @@ from gymnasium.vector import AutoresetMode
 from oaml.apps.app import random_action
 from oaml.devices.chromium import PageDevice, PagePool
 from oaml.devices.clock import CLOCK_SCRIPT
-from oaml.devices.connection import Chromium, missing_browser, sweep_folders
+from oaml.devices.connection import Chromium, find_chromium, missing_browser, sweep_folders
 from oaml.devices.gateway import Gateway
 from oaml.devices.page import Page
 from oaml.devices.device import DeviceError, ForceStop, InstallApk, PressButton, StartActivity, StartIntent, Tap
@@ -115,6 +115,33 @@ def test_nothing_is_left_of_a_browser_that_does_not_start(monkeypatch, tmp_path)
         return [r for r in rows if "chrom" in r[0] and int(r[1].split()[1]) == os.getpid()]
     while ours() and time.monotonic() < end: time.sleep(.05)
     assert not ours()
+
+
+REFUSED_SANDBOX = """#!/bin/sh
+case " $* " in *" --no-sandbox "*) exec {chromium} "$@";; esac
+echo "[1:1:FATAL:content/browser/zygote_host/zygote_host_impl_linux.cc:132] No usable sandbox! If you are running on Ubuntu 23.10+ or another Linux distro that has disabled unprivileged user namespaces with AppArmor, see https://chromium.googlesource.com/chromium/src/+/main/docs/security/apparmor-userns-restrictions.md." >&2
+echo "#0 0x55d0b0a3c5a2 (/usr/lib/chromium/chromium+0x6d3c5a1)" >&2
+kill -{signal} $$
+"""
+
+
+@pytest.mark.parametrize("signal", ["TRAP", "ABRT"])
+def test_a_refused_sandbox_is_named_with_its_ways_out(monkeypatch, tmp_path, signal):
+    (tmp_path/"chromium").write_text(REFUSED_SANDBOX.format(chromium=find_chromium(), signal=signal))
+    (tmp_path/"chromium").chmod(0o755)
+    monkeypatch.setenv("CHROMIUM", str(tmp_path/"chromium"))
+    for how in dict(OAML_BROWSER_SANDBOX="1"), dict(OAML_BROWSER_SANDBOX="0", OAML_BROWSER_SANDBOX_OPTION="1"):
+        for k, v in how.items(): monkeypatch.setenv(k, v)
+        with pytest.raises(DeviceError, match="may not make its sandbox here(.|\n)*apparmor(.|\n)*--no-browser-sandbox"): Chromium()
+    monkeypatch.delenv("OAML_BROWSER_SANDBOX_OPTION")
+    with Chromium() as c: assert c.alive  # OAML_BROWSER_SANDBOX=0
+    with Chromium(sandbox=False) as c: assert c.alive
+
+
+def test_every_command_that_opens_a_browser_can_do_without_its_sandbox():
+    from oaml.scripts import cli
+    commands = {name for name, c in vars(cli).items() if callable(c) and "browser_sandbox" in getattr(c, "__annotations__", {})}
+    assert commands == {f"{name}_command" for name in "train sweep pretrain dagger eval serve_device serve_task".split()} | {f"miniwob_{n}" for n in ("collect", "train", "eval")}
 
 
 @needs_proc

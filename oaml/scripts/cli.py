@@ -179,7 +179,7 @@ def train_command(
     set: Annotated[list[str], typer.Option(
         "--set", help="Change a key: section.key=value. May be given repeatedly.")]=[],
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in output_dir, bit for bit.")]=False,
-    browser_sandbox: BrowserSandbox=None,
+    browser_sandbox: BrowserSandbox=None, # of Chromium; None: on, but for root
 ):
     """**Train** a model as a config says; leaves the run, with its agent, in the config's `output_dir`.
 
@@ -199,7 +199,7 @@ def sweep_command(
     out: Annotated[str, typer.Option(help="Folder of the runs and of results.json; goes on with a stopped sweep.")]="runs/sweep",
     engine: Annotated[str|None, typer.Option(help="What trains: processes:N, ray:HOST:PORT or ray:local (needs the extra "
                                                   "scale); by default this process, one run after another.")]=None,
-    browser_sandbox: BrowserSandbox=None,
+    browser_sandbox: BrowserSandbox=None, # of Chromium; None: on, but for root
 ):
     """**Train a run for each combination** of settings, and write one table.
 
@@ -217,7 +217,7 @@ def pretrain_command(
     recipe: Annotated[str, typer.Argument(help="File with named stages.")]="configs/nano.yaml",
     stage: Annotated[str|None, typer.Option(help="Only this stage.", show_default="all")]=None,
     set: Annotated[list[str], typer.Option("--set", help="Change a key in every stage: section.key=value.")]=[],
-    browser_sandbox: BrowserSandbox=None,
+    browser_sandbox: BrowserSandbox=None, # of Chromium; None: on, but for root
 ):
     """Train in **stages**: nano's own recipe, or yours. Hours; the same command goes on with it.
 
@@ -233,7 +233,7 @@ def dagger_command(
     rounds: Annotated[int, typer.Option(help="How often the policy acts and is then taught.")]=3,
     episodes: Annotated[int, typer.Option(help="Episodes of each application that it plays in a round.")]=100,
     set: Annotated[list[str], typer.Option("--set", help="Change a key: section.key=value.")]=[],
-    browser_sandbox: BrowserSandbox=None,
+    browser_sandbox: BrowserSandbox=None, # of Chromium; None: on, but for root
 ):
     """**DAgger**: let a policy act, and teach it the oracle's action on every screen that it came to. A stopped one goes on.
 
@@ -305,7 +305,7 @@ def eval_command(
                                                     "runs/demo/sessions; by default some are made.")]=None,
     probabilities: Annotated[bool, typer.Option("--probabilities", help="Keep how likely each token, and of nano each place, was, for "
                                                                         "`oaml inspect`; takes longer.")]=False,
-    browser_sandbox: BrowserSandbox=None,
+    browser_sandbox: BrowserSandbox=None, # of Chromium; None: on, but for root
 ):
     """**Measure** an agent: acting in the application, and on recorded steps of the same episodes.
 
@@ -414,7 +414,7 @@ def miniwob_collect(
     first_seed: Annotated[int, typer.Option(help="Which training seed comes first.")]=0,
     tasks: Annotated[str, typer.Option(help="A set: ladder (thirty tasks) or pix2act (56 of those that Pix2Act was measured on); or some tasks, "
                                             "such as click-test,login-user.")]="ladder",
-    browser_sandbox: BrowserSandbox=None,
+    browser_sandbox: BrowserSandbox=None, # of Chromium; None: on, but for root
 ):
     """Let the scripted **oracle** play on training seeds, and keep its screens and actions."""
     from oaml.scripts.miniwob import DEMONSTRATED, collect
@@ -428,7 +428,7 @@ def miniwob_train(
     config: Annotated[str, typer.Argument(help="Config whose stream has the demonstrations.")]="configs/miniwob.yaml",
     set: Annotated[list[str], typer.Option("--set", help="Change a key: section.key=value.")]=[],
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in output_dir, bit for bit.")]=False,
-    browser_sandbox: BrowserSandbox=None,
+    browser_sandbox: BrowserSandbox=None, # of Chromium; None: on, but for root
 ):
     """**Train** on the demonstrations; `oaml train` with another default."""
     train_command(config, set, resume)
@@ -444,7 +444,7 @@ def miniwob_eval(
     tasks: Annotated[str, typer.Option(help="A set: ladder (thirty that are trained on and ten that are not) or pix2act (58 of the 59 that "
                                             "Pix2Act was measured on); or some tasks, such as click-test,login-user.")]="ladder",
     out: Annotated[str, typer.Option(help="Results file to write.")]="results.json",
-    browser_sandbox: BrowserSandbox=None,
+    browser_sandbox: BrowserSandbox=None, # of Chromium; None: on, but for root
 ):
     """Let an agent act on the tasks of a set, those whose demonstrations it never saw among them."""
     from oaml.scripts.miniwob import evaluate, task_set
@@ -470,7 +470,7 @@ def serve_device_command(
                                                         "https://pay.example; by default its own only. Repeatable.")]=None,
     config: Annotated[str|None, typer.Option(help="YAML file with these keys and more; by default android-envd.conf.yaml "
                                                   "if it is in this folder.")]=None,
-    browser_sandbox: BrowserSandbox=None,
+    browser_sandbox: BrowserSandbox=None, # of Chromium; None: on, but for root
 ):
     """**Lend a device** to programs on other machines, until Ctrl-C.
 
@@ -499,7 +499,7 @@ def serve_task_command(
     address: Annotated[str|None, typer.Option(help="Where the controller reaches this worker; by default where it listens.")]=None,
     token_file: Annotated[str|None, typer.Option(help="File with the clients' secret; or the variable OAML_TASK_TOKEN.")]=None,
     isolation: Annotated[str|None, typer.Option(help="process: samples are played in processes, which can be killed.")]=None,
-    browser_sandbox: BrowserSandbox=None,
+    browser_sandbox: BrowserSandbox=None, # of Chromium; None: on, but for root
 ):
     """**Serve a task** to trainers, over HTTP, until Ctrl-C.
 
