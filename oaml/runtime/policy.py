@@ -11,7 +11,7 @@ import os
 import warnings
 from collections import OrderedDict
 from collections.abc import Hashable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 
 import numpy as np
 from fastcore.basics import patch
