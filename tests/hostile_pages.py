@@ -162,7 +162,7 @@ def opened(kind, here):
         if kind == "served": device = open_.enter_context(RemoteDevice(open_.enter_context(serve_device(spec, options=IN_TIME)).url, timeout=60))
         else:
             device = open_.enter_context(closing(open_device(spec)))
-            device.deadline, device.chromium.patience = DEADLINE_S, 10.
+            device.deadline, device.chromium.patience = DEADLINE_S, 4. if kind == "html" else 10.  # an application has no deadline of its own
         device.reset(0)
         def tab(): return getattr(device, "_html", device).page if kind != "served" else None
         def show(name):
