@@ -204,15 +204,15 @@ def _arguments_end(
     pos: int,    # after a bracket
     known: dict, # what this function has found: position after a bracket -> its answer; updated, which keeps reading linear
 ) -> int:        # after the bracket that closes it; 0 if there is more than arguments between, or no end
-    begun, closing, wanted, start = [pos], [_PAIRS[text[pos - 1]]], True, pos
+    begun, closing, wanted, start, value = [pos], [_PAIRS[text[pos - 1]]], True, pos, ""
     while begun and start not in known and (m := _ARGUMENT.match(text, pos)):
         pos = m.end()
         if m["close"]:
             if closing.pop() != m["close"]: break
             known[begun.pop()], wanted = pos, False
-        elif wanted == bool(m["next"]): break
+        elif wanted == bool(m["next"]) or m["next"] == ":" and _MARK.search(value): break  # a name has no mark in it
         elif m["open"]: begun.append(pos); closing.append(_PAIRS[m["open"]])
-        else: wanted = not (m["value"] or m["word"])
+        else: wanted, value = not (m["value"] or m["word"]), m["value"] or ""
     known |= dict.fromkeys(begun, 0) if start not in known else {}
     return known[start]
 
