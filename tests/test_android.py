@@ -18,10 +18,10 @@ from oaml.apps.catalog import APPS
 from oaml.apps.phone import PHONE_SIZE
 from oaml.devices import android
 from oaml.devices.app_device import AppDevice
-from oaml.devices.device import DeviceError, Rotate, StartActivity, StartRandomActivity
+from oaml.devices.device import DeviceError, Rotate, ShellCommand, StartActivity, StartRandomActivity
 from oaml.devices.hierarchy import as_android, from_xml, missing_lxml
 from oaml.devices.oracle import acceptable_targets
-from oaml.schemas.sessions import Action, text_problem
+from oaml.schemas.sessions import MAX_TYPED, Action, text_problem
 from oaml.ui.events import PRESS_MS, SETTLE_MS, PointerDown, PointerMove, PointerUp, Tick
 
 from fake_android import AdbServer, FakePhone, Plug, fake_apk, fake_phone, parse_line, unquote
@@ -412,9 +412,8 @@ def test_a_command_that_is_too_long():
     with fake_phone("login") as phone:
         device = android.AndroidDevice(**phone.attached)
         device.reset(0)
-        too_long = Action("type", text="a"*40_000)
-        with pytest.raises(DeviceError, match="longer than 32000 bytes"): device.perform(too_long)
-        assert device.perform(Action("type", text="b"*20_000)).log == ()
+        with pytest.raises(DeviceError, match="longer than 32000 bytes"): device.manage(ShellCommand(("echo", "a"*40_000)))
+        assert device.perform(Action("type", text="b"*MAX_TYPED)).log == ()  # the longest text is a command that fits
 
 
 def test_adbutils_own_ways(tmp_path):

@@ -411,7 +411,7 @@ def _picture(self: AndroidDevice, png: bytes, rotation: int) -> np.ndarray:
     try: image = open_picture(png[begin:], "screencap")
     except ValueError as e: raise self._error(f"screencap gave no picture that can be read ({e}): {png[:80]!r}") from None
     if image.size == self.size: return np.asarray(image)
-    if rotation % 2 and _shape_differs(image.size, self.size): image = Image.fromarray(np.rot90(image, rotation))  # turned back
+    if rotation % 2 and _shape_differs(image.size, self.size): image = image.rotate(90*rotation, expand=True)  # turned back, counterclockwise
     if _shape_differs(image.size, self.size):
         raise self._error(f"screencap gave {image.width}x{image.height} pixels of a screen of {self.size[0]}x{self.size[1]}: no place on it would be right")
     return np.asarray(image if image.size == self.size else image.resize(self.size))
