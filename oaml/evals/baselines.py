@@ -41,8 +41,7 @@ class AgentView:
     episode: int|None=None # tells episodes apart that are played at once; None on recorded data
 
 class Agent(Protocol):
-    "Anything that chooses actions."
-    name: str  # in tables
+    "Anything that chooses actions. Its `name` stands in tables, that of its class if it has none (`agent_label`)."
     def act(self,
         views: list[AgentView],  # of as many episodes
     ) -> list[Action]:           # one for each

@@ -17,7 +17,7 @@ from ..apps.app import ANY_KEYS, ANY_TYPES, App, check_app, random_action, split
 from ..apps.catalog import load_app
 from ..devices.app_device import AppDevice
 from ..devices.oracle import play_oracle
-from .baselines import Agent, DoNothing, Memoriser, NearestScreen, RandomAgent
+from .baselines import Agent, agent_label, DoNothing, Memoriser, NearestScreen, RandomAgent
 from .closed_loop import run_episodes, success_ratio
 from ..ingest.synthetic import disturb, record_episode
 from ..schemas.sessions import Episode
@@ -83,7 +83,7 @@ def examine(
         agents: list[Agent] = [DoNothing(), RandomAgent(), Memoriser(past), NearestScreen(past)]
     seeds = split_seeds("validation", episodes)
     def device(): return AppDevice(app, size, goals=app.families)
-    done = {a.name: run_episodes(a, device, seeds, progress) for a in agents}
+    done = {agent_label(a): run_episodes(a, device, seeds, progress) for a in agents}
     rows = []
     for goal in (*app.families, "all"):
         mine = {name: [o for o in out if goal in (o.goal_family, "all")] for name, out in done.items()}

@@ -19,7 +19,7 @@ from ..devices.device import DeviceError
 from ..devices.episode import EpisodeDriver
 from ..miniwob.device import TASKS, MiniwobDevice, html_folder, known_task
 from ..miniwob.oracles import ORACLES, MiniwobOracle
-from .baselines import Agent, ask_agent, introduce, moving_bar, view_of
+from .baselines import Agent, agent_label, ask_agent, introduce, moving_bar, view_of
 from .suites import ROW, mean_row, load_agent
 from .trajectory_matching import Ratio
 from ..schemas.sessions import Action
@@ -125,9 +125,9 @@ def evaluate_miniwob(
     if problem := missing_browser(): raise OSError(problem)
     played = [t for t in tasks if _plays(agent, t)]
     with (Pages(min(PAGES, episodes), scale) as pages,
-          moving_bar(f"{agent.name}, acting", len(played)*len(seeds), "episode", progress) as bar):
+          moving_bar(f"{agent_label(agent)}, acting", len(played)*len(seeds), "episode", progress) as bar):
         runs = {task: pages.play(agent, task, seeds, bar=bar) if task in played else [] for task in tasks}
-    names = dict(suite=MINIWOB_SUITE, split=split, first=first, agent=agent.name)
+    names = dict(suite=MINIWOB_SUITE, split=split, first=first, agent=agent_label(agent))
     rows = [_task_row(task, mine, **names) for task, mine in runs.items()]
     spent = agent.budget.columns() if hasattr(agent, "budget") else {}  # a hosted model
     return rows + [mean_row(rows) | dict(tasks=sum(r["success"] is not None for r in rows)) | spent], runs

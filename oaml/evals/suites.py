@@ -24,7 +24,7 @@ from ..apps.app import split_seeds
 from ..apps.catalog import HELD_OUT_APP, TRAIN_APPS, load_app
 from ..apps.phone import PHONE_SIZE
 from ..devices.app_device import SCREEN_SIZE, AppDevice
-from .baselines import Agent, DoNothing, Memoriser, NearestScreen, Oracle, PolicyAgent, RandomAgent, moving_bar
+from .baselines import Agent, agent_label, DoNothing, Memoriser, NearestScreen, Oracle, PolicyAgent, RandomAgent, moving_bar
 from .closed_loop import Outcome, run_episodes, summarise
 from .hosted import HostedAgent, HostedEpisode, is_hosted, load_hosted, spending
 from .trajectory_matching import Scores, predict_steps
@@ -232,14 +232,14 @@ def evaluate_suite(
 ) -> tuple[list[dict], list[list[Report]]]: # results rows; for each agent its reports, one an application
     "Closed loop and offline together, all agents on the same episodes."
     agents = list(agents) if isinstance(agents, (list, tuple)) else [agents]
-    twice = [n for n, k in Counter(a.name for a in agents).items() if k > 1]
+    twice = [n for n, k in Counter(map(agent_label, agents)).items() if k > 1]
     if twice: raise ValueError(f"agents: several are called {twice[0]!r}, and a table could not tell them apart; rename all but one")
     suite = load_suite(suite) if isinstance(suite, str) else suite
     if episodes < 1: raise ValueError(f"episodes: {episodes} is fewer than 1")
     seeds = split_seeds(split, episodes, first)
     if engine is not None: reports = _run_in_parts(agents, suite, seeds, progress, engine)
     else: reports = list(zip(*(_run_app(_loaded(agents), suite, app, seeds, progress) for app in suite.apps)))
-    rows = [r for a, mine in zip(agents, reports) for r in _suite_rows(suite, split, first, a.name, mine)]
+    rows = [r for a, mine in zip(agents, reports) for r in _suite_rows(suite, split, first, agent_label(a), mine)]
     return rows, [list(r) for r in reports]
 
 TOTALS = ("app", "agent", "episodes", "success", "reached", "steps_ratio", "click_in_box", "text_accuracy",
