@@ -10,14 +10,12 @@ from PIL import Image
 
 torch = pytest.importorskip("torch", reason="pip install 'oaml[train]'")
 transformers = pytest.importorskip("transformers", reason="pip install 'oaml[train]'")
-from transformers import AutoModelForImageTextToText, Qwen3VLConfig, Qwen3VLProcessor, pipeline
-from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+from transformers import Qwen3VLProcessor, pipeline
 
 from oaml.datasets.prompts import PromptFormat, prompt_messages
 from oaml.devices.app_device import AppDevice
 from oaml.nano.files import shipped_nano
 from oaml.nano.model import NanoProcessor
-from oaml.nano.tokenizer import nano_tokenizer
 from oaml.models.qwen_vl import ImageTextProcessor, QwenVLAdapter, as_chat, load_processor
 from oaml.runtime.policy import load_policy
 
@@ -84,23 +82,11 @@ def test_an_agent_without_processor_config_loads(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def tiny_qwen(tmp_path_factory):
+def tiny_qwen(random_qwen, tmp_path_factory):
     "A Qwen3-VL of a few thousand random weights that is no nano, as an adapter saves it."
-    tokenizer = nano_tokenizer()
-    ids = tokenizer.get_vocab()
-    text = dict(vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=2,
-                num_attention_heads=2, num_key_value_heads=1, head_dim=16, max_position_embeddings=512,
-                pad_token_id=ids["<|endoftext|>"], bos_token_id=None, eos_token_id=ids["<|im_end|>"],
-                rope_parameters=dict(rope_type="default", rope_theta=1e4, mrope_section=[4, 2, 2]))
-    vision = dict(depth=2, hidden_size=32, num_heads=2, intermediate_size=64, out_hidden_size=32, patch_size=16,
-                  deepstack_visual_indexes=[0], num_position_embeddings=64)
-    config = Qwen3VLConfig(text_config=text, vision_config=vision, image_token_id=ids["<|image_pad|>"],
-                           video_token_id=ids["<|video_pad|>"], vision_start_token_id=ids["<|vision_start|>"],
-                           vision_end_token_id=ids["<|vision_end|>"])
-    torch.manual_seed(0)
-    processor = ImageTextProcessor(Qwen2VLImageProcessorPil(patch_size=16, min_pixels=32*32), tokenizer)
+    model, processor = random_qwen()
     folder = tmp_path_factory.mktemp("qwen")
-    QwenVLAdapter(AutoModelForImageTextToText.from_config(config), processor, "cpu", base_model="tiny").save(folder)
+    QwenVLAdapter(model, processor, "cpu", base_model="tiny").save(folder)
     return folder
 
 

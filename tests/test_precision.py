@@ -2,14 +2,11 @@
 import pytest
 import torch
 from PIL import Image
-from transformers import AutoModelForImageTextToText, Qwen3VLConfig
-from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 from oaml.datasets.prompts import PromptFormat, answer_text, prompt_messages
 from oaml.devices.app_device import AppDevice
 from oaml.devices.oracle import acceptable_targets
-from oaml.models.qwen_vl import ImageTextProcessor, QwenVLAdapter
-from oaml.nano.tokenizer import nano_tokenizer
+from oaml.models.qwen_vl import QwenVLAdapter
 from oaml.training.config import TrainingConfig
 from oaml.training.trainer import Trainer
 
@@ -27,23 +24,12 @@ class Logins:
 
 
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
+def tiny(random_qwen, tmp_path_factory):
     "The folder of such a model, its weights spread as those of a trained one."
-    tokenizer = nano_tokenizer()
-    ids = tokenizer.get_vocab()
-    text = dict(vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=2,
-                num_attention_heads=2, num_key_value_heads=1, head_dim=16, max_position_embeddings=512,
-                pad_token_id=ids["<|endoftext|>"], bos_token_id=None, eos_token_id=ids["<|im_end|>"],
-                rope_parameters=dict(rope_type="default", rope_theta=1e4, mrope_section=[4, 2, 2]))
-    vision = dict(depth=2, hidden_size=32, num_heads=2, intermediate_size=64, out_hidden_size=32, patch_size=16,
-                  deepstack_visual_indexes=[0], num_position_embeddings=64)
-    config = Qwen3VLConfig(text_config=text, vision_config=vision, image_token_id=ids["<|image_pad|>"],
-                           video_token_id=ids["<|video_pad|>"], vision_start_token_id=ids["<|vision_start|>"],
-                           vision_end_token_id=ids["<|vision_end|>"])
-    torch.manual_seed(0)
+    model, processor = random_qwen()
     folder = tmp_path_factory.mktemp("tiny")
-    AutoModelForImageTextToText.from_config(config).save_pretrained(folder)
-    ImageTextProcessor(Qwen2VLImageProcessorPil(patch_size=16, min_pixels=32*32), tokenizer).save_pretrained(folder)
+    model.save_pretrained(folder)
+    processor.save_pretrained(folder)
     return folder
 
 

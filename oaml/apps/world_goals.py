@@ -20,7 +20,6 @@ from .lexicon import WorldField, draw_value
 from .world_spec import EntitySpec
 from .worlds import GONE, HERE, STORED, TAKEN, TOLD_BY, WorldRecord, WorldScreens, WorldState, draw_records, value_of, verbs_on_row
 from .words import pick_words
-from ..schemas.sessions import Action
 from ..ui.layout import ELLIPSIS, Element
 
 # %% ../../nbs/03t_apps.world_goals.ipynb #8540d1ce
@@ -285,19 +284,10 @@ def _belongs(world: World, change: str, act: WorldAct) -> bool:
     return shows(change, line) or change.startswith(f"{act.name}: {world.spec.entity(act.entity).field(act.field).label} ")
 
 # %% ../../nbs/03t_apps.world_goals.ipynb #a646e1af
-@patch
-def plan(self: World,
-    elements: tuple[Element, ...], # what is on the screen
-    goal: Goal,                    # what the user wants
-    history: list[Action],         # not needed: the screen tells all
-) -> list[Intent]:                 # the preferred one first
-    "Return every acceptable next intent; the first is the preferred one."
-    r = ScreenReader(elements, goal)
-    popup = [e for e in elements if e.role in ("menuitem", "option")]
-    return self._plan_popup(r, popup) if popup else self._plan(r)
+World.steps = "popup", "screen" # what is open over the page comes first
 
 @patch
-def _plan(self: World, r: ScreenReader) -> list[Intent]:
+def _plan_screen(self: World, r: ScreenReader) -> list[Intent]:
     if "login" in r: return self._plan_sign_in(r)
     if wait := r.wait() or r.leave_tip(): return wait
     if "saving" in r and not self._in_form(r): return [Wait()]
@@ -357,8 +347,10 @@ def _holds(self: World, r: ScreenReader, act: WorldAct) -> bool:
 
 # %% ../../nbs/03t_apps.world_goals.ipynb #a48c9a62
 @patch
-def _plan_popup(self: World, r: ScreenReader, popup: list[Element]) -> list[Intent]:
+def _plan_popup(self: World, r: ScreenReader) -> list[Intent]:
     "The entry of an open menu or list that is wanted; else close it."
+    popup = [e for e in r.elements if e.role in ("menuitem", "option")]
+    if not popup: return []
     left = self._acts_left(r) or r.goal["acts"]
     right = self._right_option if popup[0].role == "option" else self._right_entry
     return [ClickOn(e.id) for a in left for e in popup if right(r, e, a)][:1] or [PressKey("Escape")]
