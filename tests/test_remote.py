@@ -621,9 +621,7 @@ def raw(url, data, half=False):
     with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=10) as s:
         try:
             s.sendall(data)
-            if half: return b""
-            s.shutdown(socket.SHUT_WR)
-            return s.recv(65536)
+            return b"" if half else s.recv(65536)
         except OSError: return b"reset"
 
 

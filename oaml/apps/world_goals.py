@@ -18,7 +18,7 @@ from .app import ClickOn, DragTo, Finish, Goal, Intent, PressKey, ScrollIn, Wait
 from .kit import ScreenReader, fill
 from .lexicon import WorldField, draw_value
 from .world_spec import EntitySpec
-from .worlds import GONE, HERE, STORED, TAKEN, TOLD_BY, WorldRecord, WorldScreens, WorldState, draw_records, value_of, verbs_on_row
+from .worlds import GONE, HERE, STORED, TAKEN, NAME_PREFIX, WorldRecord, WorldScreens, WorldState, draw_records, value_of, verbs_on_row
 from .words import pick_words
 from ..ui.layout import ELLIPSIS, Element
 
@@ -117,8 +117,8 @@ def draw_act(self: World,
     def names(f): return self._names(f, WorldState(Goal("", ""), data, data, e.id))
     if family == "create":
         values = {f.id: rng.choice(names(f)) if f.kind == "ref" else draw_value(f, rng) for f in e.fields if f.id in e.asked}
-        used = {r.name[:TOLD_BY] for rs in data for r in rs}
-        while values[e.fields[0].id][:TOLD_BY] in used: values[e.fields[0].id] = draw_value(e.fields[0], rng)
+        used = {r.name[:NAME_PREFIX] for rs in data for r in rs}
+        while values[e.fields[0].id][:NAME_PREFIX] in used: values[e.fields[0].id] = draw_value(e.fields[0], rng)
         return WorldAct("create", e.id, values[e.fields[0].id], values=tuple(values.items()))
     if family == "count":
         f = e.field(e.filter or e.group)
@@ -188,11 +188,11 @@ def _in_words(self: World, act: WorldAct, rng: Random, quote: str) -> str:
     if not spec.trade and any("{V}" in w for w in forms): forms = [w for w in forms if "{V}" in w]
     noun = e.noun if spec.trade else e.plural
     pairs = [f"{e.field(k).label} {quote.format(v)}" for k, v in act.values]
-    said = rng.choice(forms).format(
+    sentence = rng.choice(forms).format(
         n=quote.format(act.name), v=quote.format(act.value), f=f.label if f and not spec.trade else f.label.lower() if f else "", noun=noun, a_noun=f"{'an' if noun[0].lower() in 'aeiou' else 'a'} {noun}",
         plural=e.plural.lower() if spec.trade else e.plural, all=" and ".join(filter(None, (", ".join(pairs[:-1]), pairs[-1]))) if pairs else "",
         V=spec.word(kind) if kind in ("create", "delete", "archive", "restore", "move", "top", "take") else "", stored=spec.word("stored"), basket=spec.word("basket"))
-    return said[:1].upper() + said[1:]
+    return sentence[:1].upper() + sentence[1:]
 
 @patch
 def word_goal(self: World,
@@ -299,15 +299,15 @@ def _plan_screen(self: World, r: ScreenReader) -> list[Intent]:
     return self._act(r, self._nearest(r, left))
 
 @patch
-def _told_of(self: World, r: ScreenReader) -> list[str]:
+def _feedback_lines(self: World, r: ScreenReader) -> list[str]:
     "What the screen says was done."
     return r.changes + ([r["last"].name] if "last" in r else [])
 
 @patch
 def _acts_left(self: World, r: ScreenReader) -> list[WorldAct]:
     "The acts of which the screen does not say that they are done."
-    told = self._told_of(r)
-    return [a for a in r.goal["acts"] if not (line := _expected(self, a)) or not any(shows(c, line) for c in told)]
+    lines = self._feedback_lines(r)
+    return [a for a in r.goal["acts"] if not (line := _expected(self, a)) or not any(shows(c, line) for c in lines)]
 
 @patch
 def _finish(self: World, r: ScreenReader) -> list[Intent]:
@@ -535,8 +535,8 @@ def _look_in_detail(self: World, r: ScreenReader, e: EntitySpec, field: str="") 
     "Scroll where the record is shown, towards a field or, below them all, its buttons."
     region = "card" if "card" in r else "rows"
     order, at = [f.id for f in e.fields], r[region].value if region in r else ""
-    seen = [order.index(id) for x in r.elements if (id := _field_of(x)) in order]
-    up = bool(field and (not seen or order.index(field) < min(seen)))
+    visible = [order.index(id) for x in r.elements if (id := _field_of(x)) in order]
+    up = bool(field and (not visible or order.index(field) < min(visible)))
     if at not in ("", "0" if up else "100"): return [ScrollIn(region, down=not up)]
     return r.close("back") or [PressKey("Escape")]
 

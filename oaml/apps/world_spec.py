@@ -20,7 +20,7 @@ from .app import split_of
 from .lexicon import WORD_KEYS, WorldField, WorldNoun, invent_word, synonyms, trades
 from ..ui.icons import ICONS
 
-# %% ../../nbs/03r_apps.world_spec.ipynb #1273f59e
+# %% ../../nbs/03r_apps.world_spec.ipynb #ba6b942e
 VIEWS = ("list", "table", "cards", "board", "tree", "strip") # how many records are shown
 ROW_STYLES = ("plain", "tools", "menu", "context")           # where a row's verbs are: on the detail, beside it, behind a button, a right click
 DETAILS = ("page", "pane", "dialog", "inline")               # where one record is shown
@@ -31,6 +31,7 @@ FEEDBACK = ("changes", "status", "toast", "badge", "none")   # what tells that s
 CONFIRM = ("ask", "none", "undo")                            # what happens at a deletion
 CAPTIONS = ("words", "icons", "both")                        # what stands on buttons
 
+# %% ../../nbs/03r_apps.world_spec.ipynb #5712d7c2
 @dataclass(frozen=True)
 class EntitySpec:
     "One kind of records, and how it is shown and changed."
@@ -62,6 +63,7 @@ class EntitySpec:
         "Return a field."
         return next(f for f in self.fields if f.id == id)
 
+# %% ../../nbs/03r_apps.world_spec.ipynb #6d211b45
 @dataclass(frozen=True)
 class WorldSpec:
     "An application that a seed drew."
@@ -189,17 +191,17 @@ def _draw(seed: int, attempt: int) -> WorldSpec:
     if rng.random() < .25:
         other = rng.choice(sorted(t for t in known if t != trade))
         nouns += [n for n in known[other] if all(n.plural != m.plural for m in nouns)][:1]
-    said = [_invented(n, rng) for n in nouns] if invented else nouns
-    entities = tuple(draw_entity("abc"[k], n, rng, nouns) for k, n in enumerate(said))
+    shown_nouns = [_invented(n, rng) for n in nouns] if invented else nouns
+    entities = tuple(draw_entity("abc"[k], n, rng, nouns) for k, n in enumerate(shown_nouns))
     places = len(entities) + sum(v in e.verbs for v in ("archive", "take") for e in entities)
-    told = any(e.view in ("board", "tree", "cards") or e.detail == "pane" or not e.ordered or "move" in e.verbs for e in entities)  # else nobody could see that a record has gone somewhere
+    must_tell = any(e.view in ("board", "tree", "cards") or e.detail == "pane" or not e.ordered or "move" in e.verbs for e in entities)  # else nobody could see that a record has gone somewhere
     narrow = any(e.detail == "pane" for e in entities)  # rows, a record and places at the side: too much for one screen
     icons = dict(zip(VERB_ICONS, rng.sample(sorted(ICONS), len(VERB_ICONS)))) if invented else VERB_ICONS
     words = _draw_words(rng, split, invented)
     title = invent_word(rng) if invented else rng.choice((trade.capitalize(), f"My {trade}", f"{trade.capitalize()} desk", f"{trade.capitalize()} book"))
     return WorldSpec(
         seed, "" if invented else trade, title, entities, rng.choice(("drawer", "menu", "home") if narrow else [n for n in NAVIGATION if n != "side" or all(e.view != "board" for e in entities)]) if places > 1 else "", rng.choice(CAPTIONS),
-        rng.choice(FEEDBACK[:2] if told else FEEDBACK), rng.choice(CONFIRM), rng.random() < SIGN_IN_SHARE, rng.choice((0, 0, 0, 900, 1600)),
+        rng.choice(FEEDBACK[:2] if must_tell else FEEDBACK), rng.choice(CONFIRM), rng.random() < SIGN_IN_SHARE, rng.choice((0, 0, 0, 900, 1600)),
         tuple(rng.sample([x for x in WORD_EXTRAS if x[0] not in dict(words).values()], rng.randint(0, 2))), rng.random() < .5, words, tuple(icons.items()))
 
 # %% ../../nbs/03r_apps.world_spec.ipynb #b3ccebf3
