@@ -644,7 +644,7 @@ def test_the_daemon_outlives_what_it_is_sent():
         assert [ask({}, number=n) for n in ("", "-1", "1.5", "9"*20, "0")] == [400]*5
         assert [ask({}, **{"X-Oaml-Session": s}) for s in ("", "x", "../../etc/passwd", "y"*5000)] == [404]*4
         assert raw(served.url, b"\x16\x03\x01\x02\x00 hello").startswith(b"HTTP/1.1 400")
-        chunked = b"Transfer-Encoding: chunked\r\n\r\n7530\r\n" + b"x"*30_000
+        chunked = b"Transfer-Encoding: chunked\r\n\r\n7530\r\n" + b"x"*30_000 + b"\r\n0\r\n\r\n"
         assert b"413" in raw(served.url, HEAD % me.encode() + chunked)
         raw(served.url, HEAD % me.encode() + b"Content-Length: 5000\r\n\r\n{", half=True)
         raw(served.url, b"GET /" + b"x"*200_000 + b" HTTP/1.1\r\n\r\n")
