@@ -10,7 +10,7 @@ import json
 import shutil
 from pathlib import Path
 
-from oaml.evals.baselines import PolicyAgent
+from oaml.runtime.agents import PolicyAgent
 from oaml.evals.suites import Suite, evaluate_suite
 from oaml.runtime.policy import load_policy
 from oaml.scripts.eval_policy import write_results

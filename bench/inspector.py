@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT/"tests"))
 from lab import Kernel, browser, jupyter_lab, long_episode, run_notebook, write_notebook  # noqa: E402
 
-from oaml.schemas.sessions import Action, Episode, Observation, Step, to_json  # noqa: E402
+from oaml.schemas.sessions import Action, Answer, Episode, Observation, Step, to_json  # noqa: E402
 from oaml.viz.page import save_page  # noqa: E402
 from oaml.viz.tracks import StepNotes, Track, TrackTable  # noqa: E402
 
@@ -89,9 +89,9 @@ def on_disk(chromium, folder):
     "Opening saved pages: 200 steps of 1280x800, and a million characters in every place."
     large = "<script>x</script>\u202e" + "x"*1_000_000
     observation = Observation(None, dict(elements=[dict(role="button", name=large, box=[.1, .1, .2, .2])]))
-    evil = [Step(0., observation, Action("answer", text=large), large)]*3
+    evil = [Step(0., observation, Action("answer", text=large), large, answer=Answer(large, [dict(role="user", content=large)]))]*3
     pages = {"saved page, 200 steps of 1280x800, s": [Track(long_episode(folder/"screens2"))],
-             "saved page, hostile text of 1 MB, s": [Track(Episode("evil", large, evil), [StepNotes(False, [dict(role="user", content=large)], large)]*3)]}
+             "saved page, hostile text of 1 MB, s": [Track(Episode("evil", large, evil), [StepNotes(False)]*3)]}
     out = {}
     for name, tracks in pages.items():
         path, size = save_page(TrackTable(tracks), folder/"page.html")

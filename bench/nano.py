@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from oaml.evals.baselines import PolicyAgent
+from oaml.runtime.agents import PolicyAgent
 from oaml.evals.closed_loop import beside_oracle, run_episodes
 from oaml.evals.suites import AGENTS, evaluate_suite, load_agent, load_suite
 from oaml.runtime.policy import load_policy
@@ -22,9 +22,9 @@ OUT = Path(__file__).parents[1]/"experiments/nano"
 SUITES = ("synthetic-v1", "synthetic-v1-ood", "synthetic-v1-mobile", "synthetic-v1-robust")
 
 
-def what_was_wrong(suite, app, outcome):
+def what_was_wrong(outcome):
     "The first action that no oracle would have done: what was wanted, and what was done instead."
-    for action, wanted, right in beside_oracle(suite.device(app), outcome):
+    for action, wanted, right in beside_oracle(outcome):
         if right: continue
         kinds = sorted({t.action.type for t in wanted})
         how = {"click": "clicked elsewhere", "type": "typed something else"}.get(action.type, "did it wrongly")
@@ -35,7 +35,7 @@ def what_was_wrong(suite, app, outcome):
 
 def failures(suite, reports):
     "How often each was the first mistake, by application."
-    return {r.app: dict(Counter(what_was_wrong(suite, r.app, o) for o in r.outcomes if not o.success).most_common())
+    return {r.app: dict(Counter(what_was_wrong(o) for o in r.played if not o.success).most_common())
             for r in reports}
 
 
@@ -45,8 +45,8 @@ def circles(suite, reports):
     plain = PolicyAgent(load_policy("nano", retries=0), "nano")
     table = {}
     for r in reports:
-        without = run_episodes(plain, lambda: suite.device(r.app), [o.seed for o in r.outcomes], True)
-        table[r.app] = {"open": sum(not o.presatisfied for o in without), "with": count(r.outcomes), "without": count(without)}
+        without = run_episodes(plain, lambda: suite.device(r.app), [o.seed for o in r.played], True)
+        table[r.app] = {"open": sum(not o.presatisfied for o in without), "with": count(r.played), "without": count(without)}
     return table
 
 
@@ -56,7 +56,7 @@ def by_kind(suite, reports, agents):
     for agent, mine in zip(agents, reports):
         for r in mine:
             device = suite.device(r.app)
-            for o in (o for o in r.outcomes if not o.presatisfied):  # as `success` has it
+            for o in (o for o in r.played if not o.presatisfied):  # as `success` has it
                 device.reset(o.seed, draw=False)
                 counts = kinds[agent].setdefault(device.start.app.kind, dict(episodes=0, succeeded=0))
                 counts["episodes"] += 1

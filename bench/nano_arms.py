@@ -17,7 +17,7 @@ from oaml.datasets.stream import save_visits
 from oaml.devices.app_device import AppDevice
 from oaml.devices.device import save_observation
 from oaml.devices.episode import EpisodeDriver
-from oaml.evals.baselines import PolicyAgent
+from oaml.runtime.agents import PolicyAgent
 from oaml.evals.closed_loop import run_episodes
 from oaml.evals.suites import load_agent, load_suite
 from oaml.evals.trajectory_matching import wilson
@@ -38,12 +38,12 @@ def record_success(device, outcome, folder):
     "A finished episode again, with the model's own thoughts, as a session."
     driver, steps = EpisodeDriver(device), []
     driver.reset(outcome.seed)
-    for action, answer in zip(outcome.actions, outcome.answers):
-        steps.append(Step(driver.frame.clock/1000, save_observation(driver.frame, folder/"screens"), action, answer["thought"]))
-        driver.act(action, draw=action.type != "done")
+    for step in outcome.steps:
+        steps.append(Step(driver.frame.clock/1000, save_observation(driver.frame, folder/"screens"), step.action, step.thought))
+        driver.act(step.action, draw=step.action.type != "done")
     name = f"{device.app.name}-{outcome.seed}".replace(":", ".").replace("@", ".")
     meta = dict(app=device.app.name, seed=outcome.seed, size=list(device.size))
-    return Session(name, [Episode(name, outcome.goal, steps, None, True, outcome.goal_family, meta)])
+    return Session(name, [Episode(name, outcome.goal, steps, None, True, outcome.workflow_id, meta)])
 
 
 def collect_successes(adapter, config, episodes, folder):

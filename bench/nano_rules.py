@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 from oaml.apps.app import split_seeds
 from oaml.apps.catalog import TRAIN_APPS
 from oaml.ui.reasons import OVER
-from oaml.evals.baselines import PolicyAgent
+from oaml.runtime.agents import PolicyAgent
 from oaml.evals.closed_loop import run_episodes
 from oaml.evals.suites import load_suite
 from oaml.ingest.store import write_atomic

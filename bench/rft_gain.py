@@ -19,7 +19,7 @@ from pathlib import Path
 from oaml.apps.app import split_seeds
 from oaml.apps.catalog import load_app
 from oaml.devices.app_device import AppDevice
-from oaml.evals.baselines import PolicyAgent
+from oaml.runtime.agents import PolicyAgent
 from oaml.evals.closed_loop import run_episodes
 from oaml.runtime.policy import load_policy
 from oaml.scripts.rft import paired_figures
@@ -36,7 +36,7 @@ def played(folder, who, app, seeds, retries, known):
     device = partial(AppDevice, app, goals=load_app(app).families)
     while len(rows) < len(seeds):
         for o in run_episodes(policy, device, seeds[len(rows):len(rows) + BLOCK]):
-            rows.append(dict(seed=o.seed, family=o.goal_family, success=o.success, reached=o.reached, steps=o.steps,
+            rows.append(dict(seed=o.seed, family=o.workflow_id, success=o.success, reached=o.reached, steps=len(o.steps),
                              done=o.actions[-1].type == "done", presatisfied=o.presatisfied))
         known.write_text(json.dumps(rows))
         print(f"{who}, {retries} retries: {sum(r['success'] for r in rows)} of {len(rows)} succeeded", flush=True)

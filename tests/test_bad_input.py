@@ -541,7 +541,8 @@ def test_an_unknown_look_is_refused_at_once():
 
 
 def test_the_oracle_of_recorded_steps_says_why_it_cannot():
-    from oaml.evals.baselines import AgentView, Oracle
+    from oaml.evals.baselines import Oracle
+    from oaml.runtime.agents import AgentView
     with pytest.raises(ValueError, match="oracle: it knows no device of this episode"): Oracle().act([AgentView(np.zeros((192, 256, 3), np.uint8), "Log in.", [])])
 
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from oaml.apps.app import split_seeds
 from oaml.devices.app_device import AppDevice
-from oaml.evals.baselines import PolicyAgent
+from oaml.runtime.agents import PolicyAgent
 from oaml.evals.closed_loop import run_episodes
 from oaml.evals.suites import load_suite
 from oaml.nano.files import shipped_nano

@@ -15,7 +15,7 @@ from oaml.miniwob.device import MiniwobDevice, missing_pages
 from oaml.miniwob.oracles import MiniwobOracle
 from oaml.devices.oracle import acceptable_targets
 from oaml.devices.wire import missing_serve
-from oaml.evals.baselines import view_of
+from oaml.runtime.agents import view_of
 from oaml.schemas.actions import format_action, parse_action
 from oaml.service.client import TaskClient
 from oaml.service.gui import GuiEnvironment, MiniwobTask, SuiteTask, tool_arguments

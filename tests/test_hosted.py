@@ -16,7 +16,7 @@ import httpx2
 from threadpoolctl import threadpool_limits
 
 from oaml.datasets.prompts import PromptFormat
-from oaml.evals.baselines import PolicyAgent
+from oaml.runtime.agents import PolicyAgent
 from oaml.evals.hosted import load_hosted
 from oaml.evals.suites import evaluate_suite
 from oaml.models.api_adapter import ApiError, ApiVLMAdapter
@@ -157,7 +157,7 @@ def test_all_parts_of_an_answer_are_steps_and_paid_once(tmp_path):
             return httpx2.Response(200, json=dict(id="r", object="response", created_at=0, model="stand-in", status="completed", output=output, parallel_tool_calls=False,
                                                   tool_choice="auto", tools=[], usage=dict(input_tokens=30, output_tokens=4, total_tokens=34)))
     from oaml.devices.app_device import AppDevice
-    from oaml.evals.baselines import view_of
+    from oaml.runtime.agents import view_of
     from oaml.evals.closed_loop import run_episodes
     from oaml.devices.episode import EpisodeDriver
     server = StandIn()

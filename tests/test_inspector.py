@@ -19,8 +19,8 @@ from oaml.devices.app_device import AppDevice
 from oaml.evals.trajectory_matching import matches
 from oaml.ingest.store import load_sessions
 from oaml.ingest.synthetic import generate_synthetic_sessions
-from oaml.schemas.sessions import Action, Episode, Observation, Session, Step, Target, to_json
-from oaml.scripts.eval_policy import outcomes_path
+from oaml.schemas.sessions import Action, Answer, Episode, Observation, Session, Step, Target, to_json
+from oaml.scripts.eval_policy import episodes_path
 from oaml.scripts.inspect import AppPlay, find_episodes, keep_episode, load_table
 from oaml.viz.inspector import Inspector
 from oaml.viz.page import save_page
@@ -45,9 +45,9 @@ def runs(tmp_path_factory):
     good = session_tracks(sessions, matches, "oracle", "load('{session}', {episode})")
     bad = []
     for t in good[:3]:
-        steps = [*t.episode.steps[:1], replace(t.episode.steps[1], action=Action("click", x=.01, y=.01)), *t.episode.steps[2:]]
-        notes = [StepNotes(True), StepNotes(False, [dict(role="user", content="Where?")], "CLICK(x=0.01, y=0.01)", [("CLICK(", .9), ("x=0.01", .2)],
-                                            [[0, 1], [2, 0]], .5), *[StepNotes(True)]*(len(steps) - 2)]
+        said = Answer("CLICK(x=0.01, y=0.01)", [dict(role="user", content="Where?")], [("CLICK(", .9), ("x=0.01", .2)], [[0, 1], [2, 0]])
+        steps = [*t.episode.steps[:1], replace(t.episode.steps[1], action=Action("click", x=.01, y=.01), answer=said), *t.episode.steps[2:]]
+        notes = [StepNotes(True), StepNotes(False, seconds=.5), *[StepNotes(True)]*(len(steps) - 2)]
         bad.append(Track(replace(t.episode, steps=steps, success=False), notes, "nano"))
     return good + bad
 
@@ -147,7 +147,8 @@ def test_hostile_text_is_text(chromium, tmp_path):
     observation = Observation(first.image_path, {EVIL: EVIL, "elements": elements, "size": first.meta["size"]})
     steps = [Step(0., observation, Action("type", text=(EVIL + rtl)[:900]), EVIL), Step(1., observation, Action("answer", text=large), large),
              Step(2., observation, Action("failed", raw=dict(text=large + EVIL, reason=EVIL)))]
-    notes = [StepNotes(False, [dict(role=EVIL, content=EVIL + large)], EVIL + large, [(EVIL, .5)])]*3
+    for s in steps: s.answer = Answer(EVIL + large, [dict(role=EVIL, content=EVIL + large)], [(EVIL, .5)])
+    notes = [StepNotes(False)]*3
     tracks = [Track(Episode(EVIL, goal, steps, EVIL, False, EVIL, dict(app=EVIL)), notes, EVIL, EVIL) for goal in (EVIL + large, rtl + EVIL)]
     path, _ = save_page(TrackTable(tracks, EVIL), tmp_path/"evil.html")
     began = time.perf_counter()
@@ -275,10 +276,10 @@ def test_a_second_play_of_a_seed_is_kept_beside_the_first(tmp_path):
 
 
 def test_results_of_names_with_dots_have_files_of_their_own(tmp_path):
-    assert outcomes_path("nano-0.1") != outcomes_path("nano-0.2") and outcomes_path("r.json").name == "r.outcomes.jsonl"
-    (tmp_path/"nano-0.1.outcomes.jsonl").write_text("")
+    assert episodes_path("nano-0.1") != episodes_path("nano-0.2") and episodes_path("r.json").name == "r.episodes.jsonl"
+    (tmp_path/"nano-0.1.episodes.jsonl").write_text("")
     (tmp_path/"nano-0.1").write_text("[]")
-    assert find_episodes(tmp_path/"nano-0.1") == tmp_path/"nano-0.1.outcomes.jsonl"
+    assert find_episodes(tmp_path/"nano-0.1") == tmp_path/"nano-0.1.episodes.jsonl"
 
 
 # ---- in JupyterLab ----

@@ -17,7 +17,8 @@ from ..apps.app import ANY_KEYS, ANY_TYPES, App, check_app, random_action, split
 from ..apps.catalog import load_app
 from ..devices.app_device import AppDevice
 from ..devices.oracle import play_oracle
-from .baselines import Agent, agent_label, DoNothing, Memoriser, NearestScreen, RandomAgent
+from .baselines import DoNothing, Memoriser, NearestScreen, RandomAgent
+from ..runtime.agents import Agent, agent_label
 from .closed_loop import run_episodes, success_ratio
 from ..ingest.synthetic import disturb, record_episode
 from ..schemas.sessions import Episode
@@ -86,7 +87,7 @@ def examine(
     done = {agent_label(a): run_episodes(a, device, seeds, progress) for a in agents}
     rows = []
     for goal in (*app.families, "all"):
-        mine = {name: [o for o in out if goal in (o.goal_family, "all")] for name, out in done.items()}
+        mine = {name: [o for o in out if goal in (o.workflow_id, "all")] for name, out in done.items()}
         some = mine["random"]
         rows.append(dict(app=app.name, goal_family=goal, episodes=len(some), satisfied=sum(o.presatisfied for o in some),
                          steps=round(sum(o.oracle_steps for o in some)/max(1, len(some)), 1),

@@ -24,12 +24,14 @@ from ..apps.app import split_seeds
 from ..apps.catalog import HELD_OUT_APP, TRAIN_APPS, load_app
 from ..apps.phone import PHONE_SIZE
 from ..devices.app_device import SCREEN_SIZE, AppDevice
-from .baselines import Agent, agent_label, DoNothing, Memoriser, NearestScreen, Oracle, PolicyAgent, RandomAgent, moving_bar
-from .closed_loop import Outcome, run_episodes, summarise
-from .hosted import HostedAgent, HostedEpisode, is_hosted, load_hosted, spending
+from .baselines import DoNothing, Memoriser, NearestScreen, Oracle, RandomAgent
+from .closed_loop import run_episodes, summarise
+from .hosted import HostedAgent, is_hosted, load_hosted, spending
 from .trajectory_matching import Scores, predict_steps
 from ..ingest.engines import ProgressReporter, open_engine, progress_host, receive_counts
 from ..ingest.synthetic import generate_synthetic_sessions, record_episode
+from ..runtime.agents import Agent, PolicyAgent, agent_label
+from ..runtime.play import moving_bar
 from ..runtime.policy import load_policy
 from ..schemas.arguments import check_arguments
 from ..schemas.sessions import Action, Episode
@@ -51,8 +53,8 @@ class Suite:
         app: str, # one of `apps`
     ) -> AppDevice:
         "A device for one of the suite's applications."
-        app, look = load_app(app + self.variant), None if app in self.held_out else self.family
-        return AppDevice(app, self.size, look, goals=app.families if self.even else None)
+        name, look = app + self.variant, None if app in self.held_out else self.family
+        return AppDevice(name, self.size, look, goals=load_app(name).families if self.even else None)
 
 SUITES = {s.name: s for s in (
     Suite("login-v1", ("login",), even=False),
@@ -85,47 +87,43 @@ def app_suite(
 class Report:
     "What an agent did on one application of a suite."
     app: str                                                  # application
-    outcomes: list[Outcome]=field(default_factory=list)       # acting
-    episodes: list[Episode]=field(default_factory=list)       # the oracle's, of the same seeds
-    predicted: list[list[Action]]=field(default_factory=list) # on the oracle's screens
-    hosted: list[HostedEpisode]=field(default_factory=list)   # a hosted model's, with what they cost; else empty
+    played: list[Episode]=field(default_factory=list)         # the agent's
+    recorded: list[Episode]=field(default_factory=list)       # the oracle's, of the same seeds
+    predicted: list[list[Action]]=field(default_factory=list) # the agent's actions on the oracle's screens
 
     def of(self,
         family: str, # a goal family, or "all"
     ) -> "Report":
         "The part of one goal family; all for 'all'."
         if family == "all": return self
-        keep = [i for i, o in enumerate(self.outcomes) if o.goal_family == family]
-        parts = self.outcomes, self.episodes, self.predicted, self.hosted
-        return Report(self.app, *([part[i] for i in keep] if part else [] for part in parts))
+        keep = [i for i, e in enumerate(self.played) if e.workflow_id == family]
+        return Report(self.app, *([part[i] for i in keep] for part in (self.played, self.recorded, self.predicted)))
 
     def scores(self) -> Scores:
         "Of the recorded steps."
         scores = Scores()
-        for e, p in zip(self.episodes, self.predicted): scores.add_episode(e, p)
+        for e, p in zip(self.recorded, self.predicted): scores.add_episode(e, p)
         return scores
 
 def _run_app(agents: list[Agent], suite: Suite, app: str, seeds: Sequence[int], progress: bool|ProgressReporter=False) -> list[Report]:
     "A report for each agent: acting, and on the oracle's screens of the same seeds, kept no longer than this takes."
     with tempfile.TemporaryDirectory(prefix="oaml-eval-") as folder:
-        device, episodes = suite.device(app), []
+        device, recorded = suite.device(app), []
         with moving_bar(f"{app}, recorded", len(seeds), "recording", progress) as bar:
             for s in seeds:
-                episodes.append(record_episode(device, s, Path(folder)))
+                recorded.append(record_episode(device, s, Path(folder)))
                 bar.update()
-        return [_report(a, suite, app, seeds, episodes, progress) for a in agents]
+        return [_report(a, suite, app, seeds, recorded, progress) for a in agents]
 
-def _report(agent: Agent, suite: Suite, app: str, seeds: Sequence[int], episodes: list[Episode], progress: bool|ProgressReporter) -> Report:
-    "What one agent did."
-    if isinstance(agent, HostedAgent):
-        played = agent.play(suite.name, lambda: suite.device(app), seeds, episodes, progress)
-        return Report(app, [e.outcome for e in played], episodes, [e.predicted for e in played], played)
-    predicted = _oracle_steps(episodes) if isinstance(agent, Oracle) else predict_steps(agent, episodes, progress)
-    return Report(app, run_episodes(agent, lambda: suite.device(app), seeds, progress), episodes, predicted)
-
-def _oracle_steps(episodes: list[Episode]) -> list[list[Action]]:
-    "What the oracle does on its own episodes: what it did."
-    return [[s.action for s in e.steps] for e in episodes]
+def _report(agent: Agent, suite: Suite, app: str, seeds: Sequence[int], recorded: list[Episode], progress: bool|ProgressReporter) -> Report:
+    "What one agent did. How many actions the oracle needs is known from its episodes."
+    make_device, lengths = partial(suite.device, app), [len(e.steps) for e in recorded]
+    if isinstance(agent, HostedAgent): played, predicted = agent.play(suite.name, make_device, seeds, recorded, progress)
+    else:
+        predicted = [e.actions for e in recorded] if isinstance(agent, Oracle) else predict_steps(agent, recorded, progress)
+        played = run_episodes(agent, make_device, seeds, progress, lengths)
+    for e in played: e.meta = dict(suite=suite.name)
+    return Report(app, played, recorded, predicted)
 
 # %% ../../nbs/15d_evals.suites.ipynb #15d10002
 @dataclass(frozen=True)
@@ -176,13 +174,12 @@ def _run_in_parts(agents: list, suite: Suite, seeds: Sequence[int], progress: bo
     with open_engine(engine) as calls, _engine_bar(suite.name, total, calls, progress) as (bar, report):
         for reports in calls.map(partial(_run_part, agents, suite, report), parts):
             played.append(reports)
-            bar.update(max(0, sum(len(r.outcomes) for p in played for r in p) - bar.n))  # though a worker's report was lost
+            bar.update(max(0, sum(len(r.played) for p in played for r in p) - bar.n))  # though a worker's report was lost
     return [[_joined(app, [r for r in mine if r.app == app]) for app in suite.apps] for mine in zip(*played)]
 
 def _joined(app: str, reports: list[Report]) -> Report:
     "One report of an application from those of its parts."
-    fields_ = "outcomes", "episodes", "predicted", "hosted"
-    return Report(app, *(sum((getattr(r, name) for r in reports), []) for name in fields_))
+    return Report(app, *(sum((getattr(r, name) for r in reports), []) for name in ("played", "recorded", "predicted")))
 
 # %% ../../nbs/15d_evals.suites.ipynb #e47738d9
 ROW = ("suite", "app", "goal_family", "split", "first", "agent", "episodes", "success", "success_ci", "reached", "n_presatisfied",
@@ -193,8 +190,7 @@ ROW = ("suite", "app", "goal_family", "split", "first", "agent", "episodes", "su
 def _report_row(report: Report, family: str, **names) -> dict:
     "One results row; `names` are suite, split, first and agent."
     part = report.of(family)
-    row = dict(names, app=report.app, goal_family=family, **summarise(part.outcomes), **part.scores().figures(),
-               **spending(part.hosted))
+    row = dict(names, app=report.app, goal_family=family, **summarise(part.played), **part.scores().figures(), **spending(part.played))
     return {k: row[k] for k in ROW}
 
 # %% ../../nbs/15d_evals.suites.ipynb #f076857e
@@ -215,7 +211,7 @@ def _suite_rows(suite: Suite, split: str, first: int, agent_name: str, reports: 
     "A row for each application and goal family, one for each application (`all`), one for the mean."
     names, rows, totals = dict(suite=suite.name, split=split, first=first, agent=agent_name), [], []
     for r in reports:
-        rows += [_report_row(r, f, **names) for f in load_app(r.app).families if r.of(f).outcomes]
+        rows += [_report_row(r, f, **names) for f in load_app(r.app).families if r.of(f).played]
         totals.append(_report_row(r, "all", **names))
     return rows + totals + [mean_row(totals)]
 

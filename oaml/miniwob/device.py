@@ -30,7 +30,7 @@ from ..devices.gateway import Folder, Gateway
 from ..devices.tab import EMPTY_CLIPBOARD
 from ..devices.device import Call, ClearCache, DeviceError, ForceStop, Frame, StartActivity, StartIntent, take_turns
 from ..schemas.packages import missing_packages
-from ..schemas.sessions import DEVICE_BUTTONS, nearest
+from ..schemas.sessions import DEVICE_BUTTONS, Place, nearest
 from ..ui.events import DOUBLE_MS, Event, KeyDown, PointerDown, PointerMove, PointerUp, Tick
 
 # %% ../../nbs/07a_miniwob.device.ipynb #511c8837
@@ -471,6 +471,11 @@ def task_budget(
 def step_budget(self: MiniwobDevice) -> int:
     "Actions before an episode of the present task is truncated."
     return task_budget(self.task)
+
+@patch(as_prop=True)
+def place(self: MiniwobDevice) -> Place:
+    "Where the present episode happens; before the first reset without a seed."
+    return Place("miniwob", self.task, getattr(self, "seed", None), tuple(self.size))
 
 take_turns(MiniwobDevice, "reset", "manage")
 register_device("miniwob", MiniwobDevice, known_task)

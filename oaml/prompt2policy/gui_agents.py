@@ -18,7 +18,8 @@ import numpy as np
 from ..apps.app import random_action
 from ..devices.episode import EpisodeDriver
 from ..devices.oracle import acceptable_targets, play_oracle
-from ..evals.baselines import AgentView, Memoriser
+from ..evals.baselines import Memoriser
+from ..runtime.agents import AgentView
 from .engines import GuiEngine, gui_observation
 from .jail import Jail
 from .judges import JudgeStudy, judge_in_jail, study_judge

@@ -6,8 +6,8 @@
 __all__ = ['SCHEMA_VERSION', 'MAX_PROBLEMS', 'FRACTION', 'SHIFT', 'MAX_META_DEPTH', 'Number', 'Fraction', 'Shift', 'Text', 'Name',
            'Flag', 'Meta', 'MODIFIERS', 'KEYS', 'DEVICE_BUTTONS', 'ActionType', 'ACTION_TYPES', 'ACTION_FIELDS',
            'MAX_TYPED', 'SchemaError', 'nearest', 'plain_errors', 'split_chord', 'key_problem', 'text_problem',
-           'Action', 'scroll_direction', 'Observation', 'Target', 'Step', 'Episode', 'Session', 'to_json', 'to_dict',
-           'unique_keys', 'from_json', 'from_dict', 'json_schema']
+           'Action', 'scroll_direction', 'Observation', 'Target', 'Answer', 'Step', 'Place', 'Episode', 'Session',
+           'to_json', 'to_dict', 'unique_keys', 'from_json', 'from_dict', 'json_schema']
 
 # %% ../../nbs/00a_schemas.sessions.ipynb #13ba18b3
 import difflib
@@ -323,18 +323,43 @@ class Target:
 # %% ../../nbs/00a_schemas.sessions.ipynb #09f051fa
 @plain_errors
 @dataclass(config=_PLAIN)
+class Answer:
+    "What a model answered before an action, and what it was asked."
+    text: Text                        # the answer, word for word
+    messages: list[dict]|None=None    # the prompt: role and content each; the screen belongs to the user's turn
+    tokens: list[tuple[Text, Number]]|None=None # of the answer: text and probability (0 to 1) each; None: not known
+    heat: list[list[Number]]|None=None # rows from the top: how likely each place of its action was; None: not known
+    part: tuple[int, int]=(1, 1)      # which part of the answer the action is, and of how many
+
+@plain_errors
+@dataclass(config=_PLAIN)
 class Step:
     "One decision: the screen and the action."
     t: Number                   # time in seconds, absolute or from the start of the episode
-    observation: Observation    # the screen before the action
+    observation: Observation    # the screen before the action; empty where the application draws it again
     action: Action              # the action taken
     thought: Text|None=None     # why, in words
     acceptable: list[Target]|None=None # every right next action at this screen; None if nobody knows
+    answer: Answer|None=None    # of the model that acted
+    effect: Flag|None=None      # whether anything on the screen changed; None if nobody knows
+    reward: Number|None=None    # of the action; None: none
 
 # %% ../../nbs/00a_schemas.sessions.ipynb #1734fe02
 def _nonempty_goal(goal: str) -> str:
     if not goal.strip(): raise _wrong("is empty; say in words what the user wants")
     return goal
+
+@plain_errors
+@dataclass(config=_PLAIN)
+class Place:
+    "Where an episode happens, and how it begins there."
+    device: Name                     # its kind: app, miniwob, html, page, android and so on
+    app: Name|None=None              # the application with its wrappers ("mail@phone"), the task, or the address
+    seed: int|None=None              # which makes the first screen
+    size: tuple[int, int]|None=None  # of the screen, pixels
+    look: Text|None=None             # the theme family; None: the one that the seed draws
+    goals: list[Name]|None=None      # goal families, in turn by seed; None: as the application draws them
+    vary: Flag|None=None             # False: every seed has the look of seed 0
 
 @plain_errors
 @dataclass(config=_PLAIN, repr=False)
@@ -347,6 +372,31 @@ class Episode:
     success: Flag|None=None     # whether the goal was reached; None if unknown
     workflow_id: Text|None=None # the kind of task this is
     meta: Meta|None=None        # anything else, JSON only: seed, theme, app
+    place: Place|None=None      # where it happened
+    agent: Text|None=None       # who acted, as tables name it
+    presatisfied: Flag|None=None # whether the goal held before the first action
+    reached: Flag|None=None     # whether it held at some moment
+    ended: Text|None=None       # by what: done, page (the page ended it), steps, time, left (the application)
+    oracle_steps: int|None=None # actions that the oracle needs, DONE included
+    usage: dict[Name, int]|None=None # tokens that a server counted, by kind
+    cost: Number|None=None      # of them, US dollars
+
+    @property
+    def app(self) -> str:
+        "The application, task or address; empty if nobody wrote it down."
+        return str((self.place and self.place.app) or (self.meta or {}).get("app") or "")
+    @property
+    def seed(self) -> int|None:
+        "Which made the first screen, if any did."
+        return self.place.seed if self.place else (self.meta or {}).get("seed")
+    @property
+    def actions(self) -> list[Action]:
+        "What was done, in order."
+        return [s.action for s in self.steps]
+    @property
+    def invalid(self) -> int:
+        "How many answers could not be understood."
+        return sum(s.action.type == "failed" for s in self.steps)
 
     def __repr__(self):
         how = {True: "success", False: "failure", None: "outcome unknown"}[self.success]

@@ -315,14 +315,14 @@ def eval_command(
     Its key is ANTHROPIC_API_KEY or OPENAI_API_KEY, in a file `.env` or in the environment.
     """
     from oaml.evals.suites import TOTALS, total_rows
-    from oaml.scripts.eval_policy import eval_policy, outcomes_path
+    from oaml.scripts.eval_policy import eval_policy, episodes_path
     from oaml.viz.plots import results_table
     rows = _mendable(eval_policy, suite=suite, agent=agent, episodes=episodes, split=split, first_seed=first_seed,
                      out=out, tasks=tasks.split(",") if tasks else None, scale=scale, app=app, base_url=base_url,
                      dialect=dialect, prices=prices, max_cost=max_cost, concurrency=concurrency, temperature=temperature,
                      resume=resume, engine=engine, sessions=sessions, probabilities=probabilities)
     typer.echo(results_table(total_rows(rows), TOTALS) + f"\n\n{len(rows)} rows in {out}" + _spent(rows[-1])
-               + (f"\nStep by step: oaml inspect {out}" if outcomes_path(out).exists() else ""))
+               + (f"\nStep by step: oaml inspect {out}" if episodes_path(out).exists() else ""))
 
 # %% ../../nbs/18i_scripts.cli.ipynb #c41f15e6
 def _spent(row: dict) -> str:

@@ -17,10 +17,11 @@ from tempfile import TemporaryDirectory
 from ..apps.app import split_seeds
 from ..apps.catalog import HELD_OUT_APP, load_app
 from ..devices.app_device import SCREEN_SIZE
-from ..evals.closed_loop import run_episodes, save_outcomes
+from ..evals.closed_loop import run_episodes
 from ..evals.suites import TOTALS, Suite, agent_name, app_suite, evaluate_suite, load_agent, load_suite, total_rows
+from ..ingest.episodes import save_episodes
 from ..ingest.synthetic import generate_synthetic_sessions
-from .eval_policy import named_outcomes, outcomes_path, write_results
+from .eval_policy import episodes_path, write_results
 from .inspect import episodes_page
 from .report import episode_html, report_page, report_html
 from .train import train
@@ -65,10 +66,10 @@ def show_known(
     "Let nano act where it was trained; write filmstrips of what it finishes."
     suite = load_suite("synthetic-v1")
     agent, seeds = load_agent("nano", suite), split_seeds("test", episodes)
-    outcomes = [o for app in SHOWN_APPS for o in run_episodes(agent, partial(suite.device, app), seeds)]
-    finished = [o for o in outcomes if o.success and not o.presatisfied]
-    count = f"{len(finished)} of {sum(not o.presatisfied for o in outcomes)} episodes"
-    def strips(app): return "".join(episode_html(suite.device(app), o) for o in finished if o.app == app)
+    played = [e for app in SHOWN_APPS for e in run_episodes(agent, partial(suite.device, app), seeds)]
+    finished = [e for e in played if e.success and not e.presatisfied]
+    count = f"{len(finished)} of {sum(not e.presatisfied for e in played)} episodes"
+    def strips(app): return "".join(episode_html(e) for e in finished if e.app == app)
     body = "".join(f"<h2>{app}</h2>{strips(app) or '<p>None.</p>'}" for app in SHOWN_APPS)
     Path(out).mkdir(parents=True, exist_ok=True)
     (Path(out)/"known.html").write_text(report_page(f"What nano finishes where it was trained: {count}", body), encoding="utf-8")
@@ -120,12 +121,11 @@ def _write_report(out: Path, app: str, suite: Suite, agents: list, rows: list[di
                   times: dict[str, float]):
     "Results, episodes and the page about them."
     write_results(rows, out/"results.json")
-    save_outcomes([o for a, mine in zip(agents, reports) for o in named_outcomes(suite, a.name, mine)],
-                  outcomes_path(out/"results.json"))
+    save_episodes([e for mine in reports for r in mine for e in r.played], episodes_path(out/"results.json"))
     machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
     facts = {"machine": machine, "time": ", ".join(f"{what} {seconds:.0f} s" for what, seconds in times.items())}
     trained, title = agents[-1].name, f"oaml demo: the {app}"
-    steps = episodes_page(outcomes_path(out/"results.json"), out/"episodes.html", ("nano", trained), title)
+    steps = episodes_page(episodes_path(out/"results.json"), out/"episodes.html", ("nano", trained), title)
     links = {(app, seed): address for (agent, app, seed), address in steps.items() if agent == trained}
     page = report_html(title, suite, rows, reports, result.rows, config_text(config), facts, links)
     (out/"report.html").write_text(page, encoding="utf-8")

@@ -17,7 +17,7 @@ from PIL import Image
 
 from ..datasets.prompts import check_goal
 from ..datasets.samples import load_image
-from ..evals.baselines import AgentView, PolicyAgent
+from ..runtime.agents import AgentView, PolicyAgent
 from ..evals.suites import load_agent, load_suite
 from ..runtime.policy import same_act
 from ..schemas.actions import parse_response

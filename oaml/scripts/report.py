@@ -12,9 +12,9 @@ from html import escape
 
 from PIL import Image
 
-from ..devices.app_device import AppDevice
-from ..evals.closed_loop import Outcome, replay
+from ..evals.closed_loop import drawn_again
 from ..evals.suites import Report, Suite, total_rows
+from ..schemas.sessions import Episode
 from .inspect import episode_ending
 from ..viz.plots import results_html, run_plot
 from ..viz.screens import filmstrip
@@ -41,14 +41,13 @@ def _figure_image(figure) -> Image.Image:
 LONGEST = 8 # screens of an episode shown; a policy that is stuck repeats itself
 
 def episode_html(
-    device: AppDevice, # of the episode's application and look
-    outcome: Outcome,  # what was done there
+    episode: Episode, # in an application
 ) -> str:
     "Goal, outcome and filmstrip of one episode."
-    strip = filmstrip(replay(device, outcome)[:LONGEST], outcome.actions[:LONGEST], columns=4)
-    more = f"<p>... and {outcome.steps-LONGEST} more actions.</p>" if outcome.steps > LONGEST else ""
-    return (f"<h3>seed {outcome.seed}: {episode_ending(outcome)}</h3>"
-            f"<p>{escape(outcome.goal)}</p>{embedded(strip, outcome.goal)}{more}")
+    strip = filmstrip(drawn_again(episode)[:LONGEST], episode.actions[:LONGEST], columns=4)
+    more = f"<p>... and {len(episode.steps)-LONGEST} more actions.</p>" if len(episode.steps) > LONGEST else ""
+    return (f"<h3>seed {episode.seed}: {episode_ending(episode)}</h3>"
+            f"<p>{escape(episode.goal)}</p>{embedded(strip, episode.goal)}{more}")
 
 # %% ../../nbs/18g_scripts.report.ipynb #73d3f2d7
 COLUMN_NOTES = dict(
@@ -93,28 +92,27 @@ th{white-space:normal;max-width:6em;vertical-align:bottom}
 .wide{overflow-x:auto}.wide th{text-align:left}.goal{white-space:normal}.right{color:#1a6b35}.wrong{color:#a3261b}"""
 
 # %% ../../nbs/18g_scripts.report.ipynb #6c5b59a1
-def _line_html(outcome: Outcome, link: str|None) -> str:
+def _line_html(episode: Episode, link: str|None) -> str:
     "A row of the list of episodes."
-    seed = f'<a href="{escape(link, quote=True)}">{outcome.seed}</a>' if link else outcome.seed
-    mark = '<span class="right">✓ right</span>' if outcome.success else '<span class="wrong">✗ wrong</span>'
-    return f'<tr><td>{mark}<td>{seed}<td>{episode_ending(outcome)}<td class="goal">{escape(outcome.goal)}</tr>'
+    seed = f'<a href="{escape(link, quote=True)}">{episode.seed}</a>' if link else episode.seed
+    mark = '<span class="right">✓ right</span>' if episode.success else '<span class="wrong">✗ wrong</span>'
+    return f'<tr><td>{mark}<td>{seed}<td>{episode_ending(episode)}<td class="goal">{escape(episode.goal)}</tr>'
 
-def _count_html(outcomes: list[Outcome]) -> str:
+def _count_html(episodes: list[Episode]) -> str:
     "How many succeeded, those apart whose goal held before the first action: they are not in the table's success."
     def count(some): return f"{sum(o.success for o in some)} of {len(some)}"
-    met, to_do = ([o for o in outcomes if o.presatisfied == at_start] for at_start in (True, False))
+    met, to_do = ([e for e in episodes if e.presatisfied == at_start] for at_start in (True, False))
     apart = f"; goal met at the start: {count(met)}" if met else ""
     return f"{count(to_do)} succeeded{apart}"
 
-def _episodes_html(suite: Suite, report: Report, links: dict) -> str:
+def _episodes_html(report: Report, links: dict) -> str:
     "An agent's episodes on one application: all in a list, a success and a failure as pictures, if they can where something was to do."
-    outcomes = report.outcomes
-    lines = "".join(_line_html(o, links.get((o.app, o.seed))) for o in outcomes)
-    to_do = sorted(outcomes, key=lambda o: o.presatisfied)  # first those whose goal did not hold before
-    shown = [next((o for o in to_do if o.success == success), None) for success in (True, False)]
-    strips = "".join(episode_html(suite.device(report.app), o) for o in shown if o)
+    lines = "".join(_line_html(e, links.get((e.app, e.seed))) for e in report.played)
+    to_do = sorted(report.played, key=lambda e: e.presatisfied)  # first those whose goal did not hold before
+    shown = [next((e for e in to_do if e.success == success), None) for success in (True, False)]
+    strips = "".join(map(episode_html, filter(None, shown)))
     hint = "<p>A seed leads to the episode, step by step, in the file beside this one.</p>" if links else ""
-    return (f"<h2>Episodes on {escape(report.app)}: {_count_html(outcomes)}</h2>{hint}"
+    return (f"<h2>Episodes on {escape(report.app)}: {_count_html(report.played)}</h2>{hint}"
             f'<div class="wide"><table><tr><th><th>seed<th>how it ended<th>goal</tr>{lines}</table></div>{strips}')
 
 # %% ../../nbs/18g_scripts.report.ipynb #ac7dfe4c
@@ -145,5 +143,5 @@ def report_html(
     return report_page(title,
             f'<h2>Results on {escape(suite.name)}</h2><div class="wide">{table}</div><ul>{lines}</ul>'
             f"<details><summary>What the columns divide by</summary>{_notes_html()}</details>"
-            f"<h2>Training</h2>{curve}<dl>{details}</dl>{''.join(_episodes_html(suite, r, links or {}) for r in reports[-1])}"
+            f"<h2>Training</h2>{curve}<dl>{details}</dl>{''.join(_episodes_html(r, links or {}) for r in reports[-1])}"
             f"<h2>Config</h2><pre>{escape(config)}</pre>")

@@ -68,16 +68,16 @@ def collect_visits(
     progress: bool=True,    # show bars
 ) -> list[Visit]:
     "Let a model act, and note where it went, and where it was wrong."
-    from oaml.evals.baselines import PolicyAgent
+    from oaml.runtime.agents import PolicyAgent
     from oaml.evals.closed_loop import beside_oracle, run_episodes
     from oaml.runtime.policy import AgentPolicy
     agent = PolicyAgent(AgentPolicy(adapter), "visiting")
     seeds = split_seeds("train", episodes, first_seed)
     def visits(app, size):
         def device(): return AppDevice(app, size, goals=load_app(app).families)
-        for o in run_episodes(agent, device, seeds, progress):
-            wrong = [k for k, (*_, right) in enumerate(beside_oracle(device(), o)) if not right]
-            yield Visit(app, size, o.seed, tuple(o.actions), tuple(wrong))
+        for e in run_episodes(agent, device, seeds, progress):
+            wrong = [k for k, (*_, right) in enumerate(beside_oracle(e)) if not right]
+            yield Visit(app, size, e.seed, tuple(e.actions), tuple(wrong))
     stream = make_stream(config, agent.policy.fmt)
     return [v for shape in stream.shapes for source in playable(shape.sources or stream.sources)
             for v in visits(source.app + shape.variant, shape.size)]

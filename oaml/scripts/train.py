@@ -109,7 +109,7 @@ def make_stream(
 # %% ../../nbs/18a_scripts.train.ipynb #27d5b8f6
 def _validation_agent(adapter, fmt: PromptFormat, **how):
     "The model as it is, as an agent."
-    from oaml.evals.baselines import PolicyAgent
+    from oaml.runtime.agents import PolicyAgent
     from oaml.runtime.policy import AgentPolicy
     return PolicyAgent(AgentPolicy(adapter, fmt=fmt, **how), "validation")
 

@@ -27,10 +27,6 @@ from .screens import marks
 class StepNotes:
     "What is known about a step besides its record."
     right: bool|None=None           # whether the action was an acceptable one; None: nobody knows
-    messages: list[dict]|None=None  # what the model was asked: chat messages with role and content
-    answer: str|None=None           # what it answered, word for word
-    tokens: list|None=None          # the answer's tokens: (text, probability 0 to 1) each
-    heat: list|None=None            # rows of numbers from the top, any scale: where the model looked or would click
     seconds: float|None=None        # how long the answer took
     screen: bytes|None=None         # the screenshot as a PNG, where the record names no file
 
@@ -53,12 +49,12 @@ class Track:
     @property
     def app(self) -> str:
         "The application, if the record names one."
-        return str((self.episode.meta or {}).get("app", ""))
+        return self.episode.app
     @property
     def key(self) -> str:
         "Equal for two attempts at the same episode: application, seed and goal."
-        meta = self.episode.meta or {}
-        return json.dumps([self.app, meta.get("seed", self.episode.id), self.episode.goal])
+        seed = self.episode.seed
+        return json.dumps([self.app, self.episode.id if seed is None else seed, self.episode.goal])
 
 # %% ../../nbs/01c_viz.tracks.ipynb #02d9925c
 def session_tracks(
@@ -152,12 +148,12 @@ def step_detail(
     step, notes = track.episode.steps[k], track.notes[k]
     meta = dict(step.observation.meta or {})
     raw = step.action.raw or {}
-    answer = notes.answer if notes.answer is not None else raw.get("text")
-    answer = None if answer is None else str(answer)
+    said = step.answer
+    answer = said.text if said else None if raw.get("text") is None else str(raw["text"])
     return dict(goal=track.episode.goal, text=_dsl(step.action), thought=step.thought,
                 error=str(raw.get("reason") or "") or None if step.action.type == "failed" else None,
                 targets=[_target_data(t) for t in step.acceptable or ()], known=step.acceptable is not None,
-                messages=notes.messages, answer=answer, tokens=notes.tokens, heat=notes.heat, seconds=notes.seconds,
+                messages=said and said.messages, answer=answer, tokens=said and said.tokens, heat=said and said.heat, seconds=notes.seconds,
                 elements=meta.pop("elements", None) or [], meta=meta | dict(t=step.t), summary=track.episode.summary,
                 python=track.python.replace("{n}", str(track.first + k)))
 
