@@ -37,6 +37,7 @@ class RecordedPlay:
     steps: list[RewardStep] = field(default_factory=list)        # so far
     frames: list[np.ndarray] = field(default_factory=list)       # before each action, if they are kept
     moments: set[str] = field(default_factory=set)               # of `GUI_MOMENTS`, that came
+    episode: Episode|None = None                                 # its record, once it is over, if the player wrote one
 
     def screen(self) -> dict:
         "The screen now, as a person sees it."

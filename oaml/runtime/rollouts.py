@@ -31,7 +31,7 @@ from ..devices.episode import EpisodeDriver
 from ..models.interface import Completion
 from ..schemas.actions import parse_response
 from ..schemas.pictures import open_picture
-from ..schemas.sessions import Action, to_dict
+from ..schemas.sessions import Action, Answer, Episode, Observation, Place, Step, to_dict
 from ..training.grpo import Experience, TaskAndContent, TaskStatus, group_advantages
 
 # %% ../../nbs/14d_runtime.rollouts.ipynb #04cf71c8
@@ -91,6 +91,17 @@ class Rollout:
     replayed: bool=False   # an earlier success, put into a group without any
 
     def __repr__(self) -> str: return f"Rollout({self.goal!r}, {len(self.steps)} steps, {self.why}, reward {self.reward:g})"
+
+    def episode(self,
+        agent: str="policy", # who acted, as the inspector shows it
+    ) -> Episode:
+        "Its record, from the episode's beginning; the application draws its screens again."
+        start, families = self.start, list(load_app(self.start.app).families)
+        own = [Step(0., Observation(), s.action, answer=Answer(s.completion.text, s.messages)) for s in self.steps]
+        steps = [replace(s, t=float(k)) for k, s in enumerate([Step(0., Observation(), a) for a in start.before] + own)]
+        if steps: steps[-1].reward = float(self.reward)
+        return Episode(f"{start.app}-{start.seed}", self.goal, steps, None, self.success, start.family, dict(version=self.version, replayed=self.replayed),
+                       Place("app", start.app, start.seed, goals=families), agent, False, self.reached, self.why)
 
 @dataclass
 class RolloutGroup:

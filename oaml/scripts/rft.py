@@ -31,6 +31,7 @@ from ..datasets.prompts import PromptFormat
 from ..devices.app_device import AppDevice
 from ..devices.oracle import play_oracle
 from ..ingest.engines import open_engine
+from ..ingest.episodes import save_episodes
 from ..runtime.rollouts import (
     PlayRules, Rollout, RolloutSource, SourceRules, Start, open_start, pack_groups, play_groups, success_reward)
 from ..runtime.workers import EngineSource, RolloutServer, WorkedSource, own_actor, rollout_worker, start_from_json
@@ -129,6 +130,7 @@ class RftTrainer(Trainer):
         super().__init__(adapter, source, config.model_copy(update=dict(training=training)), out_dir, evaluate, hooks,
                          rollout_manifest(config), progress)
         self.given, self.reference, self.rows, self.played, self.counted = config, reference, [], {}, source.counts_now()
+        self.groups = []  # of the last update
         if reference: reference.model.eval().requires_grad_(False)
 
     def prepare(self,
@@ -141,7 +143,7 @@ class RftTrainer(Trainer):
             with threadpool_limits(self.config.training.threads, "blas"):  # NumPy's waiting threads take time from others
                 groups = self.dataset.next_groups(self.adapter.snapshot(), step)
         except RuntimeError as e: raise TrainingError(f"step {step + 1}: {e}") from e
-        experiences = self.dataset.experiences(groups)
+        self.groups, experiences = groups, self.dataset.experiences(groups)
         counts = self.dataset.counts_now()  # workers play on while the model learns: what came since the last window
         new, self.counted = Counter({k: v - self.counted[k] for k, v in counts.items()}), counts
         won = f" ({new['success']/new['rollouts']:.0%} of {new['rollouts']} rollouts succeeded)" if new["rollouts"] else ""
@@ -208,6 +210,8 @@ def log_row(self: RftTrainer):
     row = dict(loss=c.loss_sum/c.tokens, lr=self.lr, grad_norm=self.grad_norm, samples=c.samples, seconds=round(c.seconds, 3))
     row |= update_row(self.played, self.learnt)
     self.played = {}
+    played = [r.episode(f"attempt {k}") for g in self.groups for k, r in enumerate(g.rollouts, 1)]
+    save_episodes(played, self.out_dir/"rollouts.episodes.jsonl")  # of the last update, for `oaml inspect`
     self.rows = [r for r in self.rows if r["step"] < c.step] + [dict(row, step=c.step)]
     paid = [r for r in self.rows if r["success"] is not None]
     parted = reward_without_success(paid)

@@ -11,11 +11,14 @@ import base64
 import json
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
 from ..apps.app import split_seeds
+from ..devices.app_device import AppDevice
 from ..devices.device import Frame
-from ..devices.episode import EpisodeDriver, GoalDevice
+from ..devices.episode import EpisodeDriver, EpisodeWriter, GoalDevice
 from ..evals.suites import app_suite, load_suite
+from ..ingest.episodes import append_episode
 from ..miniwob.device import TASKS, MiniwobDevice, known_task
 from ..schemas.actions import format_action, parse_action, parse_answer, writable_text
 from ..schemas.sessions import Action, SchemaError, from_dict
@@ -88,10 +91,12 @@ class GuiTask(Task):
         name: str,                  # of the task
         concurrency: int=16,        # sessions at once
         step_budget: int|None=None, # actions before an episode ends; None: the device's own
+        keep: str|None=None,        # a .jsonl file that each episode is added to, for `oaml inspect`; None: none is kept
     ):
         super().__init__(name, concurrency, [GUI_TOOL])
         if step_budget is not None and step_budget < 1: raise ValueError(f"step_budget: {step_budget} is fewer than 1")
-        self.step_budget = step_budget
+        self.step_budget, self.keep = step_budget, keep and Path(keep)
+        if self.keep: self.keep.parent.mkdir(parents=True, exist_ok=True)
 
     def open_sample(self,
         index: int|str, # one of `get_indices`
@@ -108,13 +113,24 @@ class GuiTask(Task):
         try:
             driver = EpisodeDriver(device, self.step_budget)
             driver.reset(seed)
+            writer = EpisodeWriter(driver, self._screens(device), agent=f"session {session.id}") if self.keep else None
             session.inject(goal_message(driver))
-            while not driver.over: session.inject(_carry_out(driver, session.sync_action().messages))
+            try:
+                while not driver.over: session.inject(_carry_out(driver, session.sync_action().messages))
+            finally:
+                if writer: append_episode(writer.episode(), self.keep)  # also one that was cut short
             figures = dict(success=driver.success, reached=driver.reached, steps=driver.steps, invalid=driver.invalid)
             session.inject(RewardHistoryItem(float(driver.success), metrics=figures))
             status = SampleStatus.COMPLETED if driver.last.terminated else SampleStatus.TASK_LIMIT_REACHED
             return TaskSampleExecutionResult(status, figures)
         finally: device.close()
+
+    def _screens(self, device: GoalDevice) -> Path|None:
+        "A folder for the screens of a device that can't draw them again; None for an application."
+        if isinstance(device, AppDevice): return None
+        folder = self.keep.with_suffix(".screens")
+        folder.mkdir(exist_ok=True)
+        return folder
 
     def calculate_overall(self,
         results: list[TaskOutput], # of samples; those that failed have no result
@@ -155,6 +171,7 @@ class SuiteTask(GuiTask):
         concurrency: int=16,        # sessions at once
         step_budget: int|None=None, # actions before an episode ends; None: the application's own
         name: str|None=None,        # of the task; None: the suite's
+        keep: str|None=None,        # as of `GuiTask`
     ):
         self.suite = app_suite(suite.removeprefix("app:")) if suite.startswith("app:") else load_suite(suite)
         self.seeds = split_seeds(split, episodes, first_seed)
@@ -162,7 +179,7 @@ class SuiteTask(GuiTask):
             raise ValueError(f"suite: {suite} has the look that nothing may be trained on; split: validation or test")
         self.apps = [a for a in self.suite.apps if split != "train" or a not in self.suite.held_out]
         if not self.apps: raise ValueError(f"suite: nothing of {suite} may be trained on; split: validation or test")
-        super().__init__(name or self.suite.name.replace(":", "-"), concurrency, step_budget)
+        super().__init__(name or self.suite.name.replace(":", "-"), concurrency, step_budget, keep)
 
     def get_indices(self) -> list[str]:
         "Every application's seeds."
@@ -184,9 +201,10 @@ class MiniwobTask(GuiTask):
         scale: float=1,                 # of the pictures: 1 (160x210), 1.6, 2, 3 or 4
         concurrency: int=4,             # sessions at once
         name: str="miniwob",            # of the task
+        keep: str|None=None,            # as of `GuiTask`
     ):
         self.tasks, self.scale, self.seeds = [known_task(t) for t in tasks or TASKS], scale, split_seeds(split, episodes, 0)
-        super().__init__(name, concurrency)
+        super().__init__(name, concurrency, keep=keep)
 
     def get_indices(self) -> list[str]:
         "Every task's seeds."
