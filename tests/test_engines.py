@@ -65,7 +65,7 @@ def evaluate(engine):
     "Rows of three agents on 200 episodes, and what each did."
     agents = [AgentByName(name, name) for name in ("oracle", "random", "do-nothing")]
     rows, reports = evaluate_suite(agents, "login-v1", EPISODES, "validation", engine=engine)
-    return rows, [[(o.seed, o.actions) for o in app.outcomes] for mine in reports for app in mine]
+    return rows, [[(o.seed, o.actions) for o in app.played] for mine in reports for app in mine]
 
 
 @pytest.mark.parametrize("engine", ["threads:2", "processes:2"])

@@ -18,6 +18,7 @@ from oaml.miniwob.env import register_miniwob
 from oaml.miniwob.oracles import MiniwobOracle, miniwob_targets
 from oaml.evals.baselines import RandomAgent
 from oaml.evals.miniwob import Pages
+from oaml.runtime.play import in_order, play
 from oaml.schemas.sessions import Action
 from oaml.ui.events import PointerDown, PointerMove, PointerUp, Tick
 
@@ -125,15 +126,15 @@ def test_a_browser_that_dies_costs_an_evaluation_nothing():
             self.killed = self.killed or bool(views[0].history)
             return super().act(views)
     with Pages(2) as pages:
-        alone = [(r.actions, r.success) for r in pages.play(RandomAgent(), "click-checkboxes", range(3))]
-        with pytest.warns(UserWarning, match="seeds 0, 1 begin again: .*SIGKILL"):
-            runs = pages.play(Once(), "click-checkboxes", range(3))
-    assert [(r.actions, r.success) for r in runs] == alone
-    assert {r.frame for r in runs} == {None}  # an evaluation keeps no pictures
+        alone = [(e.actions, e.success) for e in in_order(play(RandomAgent(), pages.show("click-checkboxes"), range(3)), range(3))]
+        with pytest.warns(UserWarning, match="seeds 0 begin again: .*SIGKILL"):
+            episodes = in_order(play(Once(), pages, range(3), retries=1), range(3))
+    assert [(e.actions, e.success) for e in episodes] == alone
+    assert {s.observation.image_path for e in episodes for s in e.steps} == {None}  # nobody asked for pictures
 
 def test_pages_side_by_side_do_not_paste_what_another_copied():
     with Pages(2) as pages:
-        assert [r.success for r in pages.play(MiniwobOracle(), "copy-paste", range(4))] == [True]*4
+        assert [e.success for e in play(MiniwobOracle(), pages.show("copy-paste"), range(4))] == [True]*4
 
 def test_what_was_copied_does_not_outlive_an_episode(chromium):
     device = MiniwobDevice("enter-text", chromium=chromium)
