@@ -40,7 +40,7 @@ class Transition:
     terminated: bool=False  # the episode came to its own end: DONE, or the page or task ended it
     truncated: bool=False   # it was cut short: `why` says by what
     seconds: float=0.       # on the device's clock since the last transition
-    why: str=""             # "steps", "time" or "left" (the application) if it was truncated
+    why: str=""             # "steps", "time", "left" (the application) or "halted" (the agent, which is not sure) if it was truncated
 
     @property
     def over(self) -> bool:
@@ -159,13 +159,17 @@ def conclude(self: EpisodeDriver,
 ) -> Transition:
     "Add to `worth` the end by DONE, the cut and the time that passed."
     ended = worth.terminated or _is_done(action)
-    why = "" if ended else self.cut(worth.frame)
+    why = "" if ended else "halted" if _is_halt(action) else self.cut(worth.frame)
     seconds = (worth.frame.clock - before.frame.clock)/1000 if before else 0.
     return replace(worth, terminated=ended, truncated=bool(why), why=why, seconds=seconds)
 
 def _is_done(action: Action|None) -> bool:
     "True if the agent says that it has finished."
     return action is not None and action.type == "done"
+
+def _is_halt(action: Action|None) -> bool:
+    "True if the agent gives up because it is not sure: a failed action that says so."
+    return action is not None and action.type == "failed" and bool((action.raw or {}).get("halted"))
 
 # %% ../../nbs/04d_devices.episode.ipynb #3cbc7b99
 @patch(as_prop=True)
@@ -267,7 +271,7 @@ class EpisodeWriter:
 def ending(
     driver: EpisodeDriver, # at any moment
 ) -> str|None:             # None: the episode goes on
-    "How the episode ended: done (the agent said so), page (the page or task ended it), steps, time or left."
+    "How the episode ended: done (the agent said so), page (the page or task ended it), steps, time, left or halted."
     if not driver.over: return None
     return driver.last.why or ("done" if _is_done(driver.actions[-1] if driver.actions else None) else "page")
 

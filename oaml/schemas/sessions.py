@@ -376,7 +376,7 @@ class Episode:
     agent: Text|None=None       # who acted, as tables name it
     presatisfied: Flag|None=None # whether the goal held before the first action
     reached: Flag|None=None     # whether it held at some moment
-    ended: Text|None=None       # by what: done, page (the page ended it), steps, time, left (the application)
+    ended: Text|None=None       # by what: done, page (the page ended it), steps, time, left (the application), halted (the agent was not sure)
     oracle_steps: int|None=None # actions that the oracle needs, DONE included
     usage: dict[Name, int]|None=None # tokens that a server counted, by kind
     cost: Number|None=None      # of them, US dollars

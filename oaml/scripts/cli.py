@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['app', 'MENDABLE', 'BrowserSandbox', 'ALIASES', 'miniwob', 'data', 'p2p', 'CommandGroup', 'oaml_command',
            'command_options', 'command_words', 'synth_command', 'train_command', 'sweep_command', 'pretrain_command',
-           'dagger_command', 'rft_command', 'rft_worker_command', 'eval_command', 'predict_command', 'inspect_command',
-           'leaderboard_command', 'demo_command', 'miniwob_collect', 'miniwob_train', 'miniwob_eval',
+           'dagger_command', 'rft_command', 'rft_worker_command', 'eval_command', 'predict_command', 'act_command',
+           'inspect_command', 'leaderboard_command', 'demo_command', 'miniwob_collect', 'miniwob_train', 'miniwob_eval',
            'serve_device_command', 'serve_task_command', 'serve_controller_command', 'serve_model_command',
            'data_export', 'data_import', 'data_validate', 'p2p_run', 'p2p_resume', 'p2p_benchmark', 'p2p_serve', 'main',
            'run_script']
@@ -353,6 +353,46 @@ def predict_command(
     typer.echo(repr(action))
     if right: typer.echo(action_difference(right, action))
     if action.type == "failed" or right and not same_act(right, action): raise typer.Exit(1)
+
+# %% ../../nbs/18i_scripts.cli.ipynb #c6cb2924
+@app.command("act")
+def act_command(
+    device: Annotated[str, typer.Argument(help="On what: app:mail, html:mail, page:https://..., miniwob:click-test, android:SERIAL, "
+                                               "http://... (oaml serve-device).")],
+    goal: Annotated[str|None, typer.Option(help="What you want, in words; {name} stands for a secret. An application of oaml has "
+                                                "goals of its own, by seed.")]=None,
+    agent: Annotated[str, typer.Option(help="nano, the folder of a trained agent, anthropic:MODEL, openai:MODEL; oracle in an application.")]="nano",
+    seed: Annotated[int, typer.Option(help="Of the first screen, where the device has several.")]=0,
+    size: Annotated[str|None, typer.Option(help="Screen, such as 1280x800; by default the device's own.")]=None,
+    max_steps: Annotated[int|None, typer.Option(help="Actions, at most; by default the application's own, or 30.")]=None,
+    ask_before: Annotated[str, typer.Option(help="Ask me first: press, type, all or none.")]="none",
+    secret: Annotated[list[str]|None, typer.Option(help="A text that is typed and never written down: password=ENV_NAME. Repeatable.")]=None,
+    out: Annotated[str|None, typer.Option(help="Folder to keep the episode in, for `oaml inspect`.")]=None,
+    origin: Annotated[list[str]|None, typer.Option(help="Another origin that a page may show, such as https://pay.example; by default "
+                                                        "its own only. Repeatable.")]=None,
+    base_url: Annotated[str|None, typer.Option(help="Of a hosted model: a server of your own.")]=None,
+    prices: Annotated[str|None, typer.Option(help="Of a hosted model: as of `oaml eval`.")]=None,
+    max_cost: Annotated[float|None, typer.Option(help="Of a hosted model: dollars after which nothing more is asked.")]=None,
+    browser_sandbox: BrowserSandbox=None, # of Chromium; None: on, but for root
+):
+    """**Act** on a device: an agent does what you want there, and says each step.
+
+    Example: `oaml act app:login --seed 12 --out runs/act`, then `oaml inspect runs/act`. On a page:
+    `oaml act page:https://example.org --goal "Open the menu." --agent anthropic:MODEL --ask-before press`.
+
+    The exit status says how it ended: 0 done and checked, 3 done and nobody could check, 4 halted, 5 all actions used, 6 it said done
+    and the goal is not reached, 130 stopped by you, 2 an error.
+    """
+    from oaml.devices.serve import screen_size
+    from oaml.scripts.act import act
+    if pairs := [s for s in secret or () if "=" not in s]: _fail(f"--secret: {pairs[0]} is not such as password=ENV_NAME")
+    options = dict(size=_mendable(screen_size, text=size)) if size else {}
+    if origin: options["origins"] = origin
+    result = _mendable(act, device=device, goal=goal, agent=agent, seed=seed, max_steps=max_steps, ask_before=ask_before, out=out,
+                       secrets=dict(s.split("=", 1) for s in secret or ()), say=typer.echo, allow=lambda words: typer.confirm(f"May I {words}?"),
+                       base_url=base_url, prices=prices, max_cost=max_cost, **options)
+    typer.echo(result.words + (f"\nStep by step: oaml inspect {out}" if out else ""))
+    raise typer.Exit(result.code)
 
 # %% ../../nbs/18i_scripts.cli.ipynb #9e03f5ad
 @app.command("inspect")
