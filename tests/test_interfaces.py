@@ -672,8 +672,9 @@ def test_wrappers_that_do_not_fit_say_so():
 def test_a_wrapper_that_shows_less_stands_below_others():
     class PixelsOnly(BaseWrapper):
         def _process_timestep(self, step): return step._replace(observation=dict(pixels=step.observation["pixels"]))
-    env = ImageRescale(PixelsOnly(DmEnv(login_env())), (96, 128))
-    env.reset_to(11)
+    env = ImageRescale(PixelsOnly(DmEnv(login_env())), (.5, .25))
+    h, w, _ = env.reset_to(11).observation["pixels"].shape
+    assert (2*h, 4*w) == env.raw_env.observation_spec()["pixels"].shape[:2]
     assert set(env.step(dict(action_type=0, touch_position=(.5, .5))).observation) == {"pixels"}
 
 

@@ -50,12 +50,16 @@ class Outcome:
         return sum(a.type == "failed" for a in self.actions)
 
 # %% ../../nbs/15c_evals.closed_loop.ipynb #e653c1c8
-def _begin(device: AppDevice, seed: int) -> tuple[EpisodeDriver, int]:
-    "An episode at its first screen, and how many actions the oracle needs in it."
-    device.reset(seed, draw=False)
-    oracle_steps, driver = len(play_oracle(device)), EpisodeDriver(device)
+def _begin(device: AppDevice, seed: int, before: Outcome|None=None) -> tuple[EpisodeDriver, int]:
+    "An episode at its first screen, and how many actions the oracle needs in it, as it was `before` if somebody else has played it."
+    if not before:
+        device.reset(seed, draw=False)
+        oracle_steps = len(play_oracle(device))
+    driver = EpisodeDriver(device)
     driver.reset(seed)
-    return driver, oracle_steps
+    if before and (before.seed, before.goal) != (seed, device.goal.text):
+        raise ValueError(f"before: seed {before.seed}, {before.goal!r}, is not the episode of seed {seed}, {device.goal.text!r}")
+    return driver, before.oracle_steps if before else oracle_steps
 
 def _outcome(driver: EpisodeDriver, oracle_steps: int, answers: list[dict]) -> Outcome:
     "What became of an episode."
@@ -70,9 +74,11 @@ def run_episodes(
     make_device: Callable[[], AppDevice],    # a fresh device for each episode
     seeds: Sequence[int],                    # of the episodes
     progress: bool|ProgressReporter=False,   # show a bar of finished episodes and of actions, here or where the reporter says
+    before: Sequence[Outcome]=(),            # another agent's, of the same episodes: then the oracle need not play them again
 ) -> list[Outcome]:                          # in the order of `seeds`
     "Every episode to its DONE or to the step budget."
-    begun = [_begin(make_device(), s) for s in seeds]
+    if before and len(before) != len(seeds): raise ValueError(f"before: {len(before)} outcomes, and {len(seeds)} seeds")
+    begun = [_begin(make_device(), *of) for of in zip(seeds, *([before] if before else []))]
     drivers = [driver for driver, _ in begun]
     if len({id(d.device) for d in drivers}) < len(drivers):
         raise ValueError("make_device: gave one device for several episodes, which are played at once; make a fresh one each time")

@@ -18,7 +18,7 @@ from ..apps.catalog import load_app
 from ..devices.app_device import AppDevice
 from ..devices.oracle import play_oracle
 from .baselines import Agent, agent_label, DoNothing, Memoriser, NearestScreen, RandomAgent
-from .closed_loop import run_episodes, success_ratio
+from .closed_loop import Outcome, run_episodes, success_ratio
 from ..ingest.synthetic import disturb, record_episode
 from ..schemas.sessions import Episode
 from ..ui.themes import FAMILIES
@@ -83,7 +83,8 @@ def examine(
         agents: list[Agent] = [DoNothing(), RandomAgent(), Memoriser(past), NearestScreen(past)]
     seeds = split_seeds("validation", episodes)
     def device(): return AppDevice(app, size, goals=app.families)
-    done = {agent_label(a): run_episodes(a, device, seeds, progress) for a in agents}
+    done: dict[str, list[Outcome]] = {}
+    for a in agents: done[agent_label(a)] = run_episodes(a, device, seeds, progress, next(iter(done.values()), ()))
     rows = []
     for goal in (*app.families, "all"):
         mine = {name: [o for o in out if goal in (o.goal_family, "all")] for name, out in done.items()}
