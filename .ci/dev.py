@@ -14,7 +14,7 @@ INSTALL_FILES = ("constraints.txt", "settings.ini", "setup.py", "pyproject.toml"
 DEMO_EXTRAS = "train"  # what training and acting need, so that the first command is done soonest
 TEST_EXTRAS = "train,notebook,browser,mobile,ocr,serve,api,hf,rl,scale,p2p,docs,dev"
 
-PYTEST = "-n", "2", "--durations", "15"
+PYTEST = "-n", "3", "--durations", "15"  # on two cores: many tests wait, for a browser, a process or a deadline
 
 MAX_NOTEBOOK_BYTES = 300_000  # a notebook that opens at once, also on GitHub
 

@@ -9,15 +9,18 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
+from functools import wraps
 from inspect import signature
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 from PIL import Image
 
-from oaml.devices.catalog import open_device
+from oaml.devices.catalog import DEVICE_KINDS, DeviceKind, open_device
 from oaml.devices.chromium import PageDevice
 from oaml.devices.device import DeviceError, StartIntent
+from oaml.devices.html_page import HtmlStage
 from oaml.devices.remote import RemoteDevice
 from oaml.devices.serve import serve_device
 from oaml.schemas.sessions import Action
@@ -29,6 +32,7 @@ COLOR = (1, 254, 3)         # of a secret picture, as no page has it
 SECRETS = re.compile(f"{WORD}|root:x:0:")
 SETTLE_S = .15              # real seconds that a page has for what it asks
 DEADLINE_S = 2.             # that a page has for a step; what takes longer is no clear result
+PATIENCE_S = 5.             # that its browser has for one call, for a page to load and for an application, which has no deadline of its own
 SLACK_S = 20.               # beyond it, on a machine that is busy
 IN_TIME = dict(deadline=DEADLINE_S) if "deadline" in signature(PageDevice).parameters else {}  # older checkouts have none
 
@@ -152,6 +156,17 @@ def inserted(tab, text):
 
 
 @contextmanager
+def pages_noted() -> Iterator[list[PageDevice]]:
+    "The page devices that are made by name meanwhile, a daemon's too: this process can look into the tab of one that it lends."
+    made = []
+    @wraps(PageDevice)
+    def make(*args, **options):
+        made.append(PageDevice(*args, **options))
+        return made[-1]
+    with patch.dict(DEVICE_KINDS, page=DeviceKind(make)): yield made
+
+
+@contextmanager
 def opened(kind, here):
     "A device of a kind after its first reset, what shows a page on it, and its tab if that is within reach."
     with ExitStack() as open_:
@@ -159,19 +174,20 @@ def opened(kind, here):
             url = open_.enter_context(site(here))
             spec = f"page:{url}"
         else: spec = "html:login" if kind == "html" else "miniwob:click-test"
+        noted = open_.enter_context(pages_noted())
         if kind == "served": device = open_.enter_context(RemoteDevice(open_.enter_context(serve_device(spec, options=IN_TIME)).url, timeout=60))
-        else:
-            device = open_.enter_context(closing(open_device(spec)))
-            device.deadline, device.chromium.patience = DEADLINE_S, 4. if kind == "html" else 10.  # an application has no deadline of its own
+        else: device = open_.enter_context(closing(open_device(spec)))
         device.reset(0)
-        def tab(): return getattr(device, "_html", device).page if kind != "served" else None
+        near = noted[-1] if noted else device  # what has the tab
+        near.deadline, near.chromium.patience = DEADLINE_S, PATIENCE_S
+        def tab(): return getattr(near, "_html", near).page
         def show(name):
             if kind in ("page", "served"): device.manage(StartIntent(f"{url}{name}.html"))
             else: inserted(tab(), here.page(name))
         yield device, show, tab
 
 
-KINDS = "page", "html", "miniwob", "served"
+KINDS = "page", "html", "miniwob", "served"  # `served` looks at what is lent, a `page`, from within too: it finds all that `page` finds
 
 
 # -- what came of it
@@ -179,7 +195,7 @@ KINDS = "page", "html", "miniwob", "served"
 def _seen(device, tab):
     "Texts of the host on the device: in its tree, in its documents, and a secret picture's colour in its frame."
     text = json.dumps([e.name for e in device.read_elements()])
-    if tab: text += json.dumps(tab.send("DOMSnapshot.captureSnapshot", computedStyles=[])["strings"])
+    text += json.dumps(tab.send("DOMSnapshot.captureSnapshot", computedStyles=[])["strings"])
     return SECRETS.findall(text) + ["a secret picture"]*bool((np.asarray(device.look().image) == COLOR).all(-1).any())
 
 
@@ -196,6 +212,13 @@ def _act(device, tab):
     return seen + [f"{took:.0f} s for two steps"]*(took > DEADLINE_S + SLACK_S)
 
 
+def _fresh_document(device):
+    "An application keeps its document, and the next page wants another; a tab that is busy with the last one is given back."
+    tab = device._html.page
+    try: device._html = HtmlStage(tab)
+    except DeviceError: tab.close()
+
+
 def tried(device, show, tab, name, here) -> list[str]:
     "What the page `name` reached, and how it left the device; empty is well."
     n, problems = len(here.heard), []
@@ -203,7 +226,7 @@ def tried(device, show, tab, name, here) -> list[str]:
     except DeviceError: pass  # a page that is not shown in time
     problems += _act(device, tab())
     try:
-        if tab() and not hasattr(device, "url"): tab().close()  # an application keeps its document: the next page wants a fresh one
+        if hasattr(device, "_html"): _fresh_document(device)
         device.reset(1)
     except Exception as e: problems.append(f"not alive: {type(e).__name__}: {e}")
     return problems + [f"heard: {what}" for what in here.heard[n:]] + here.programs()

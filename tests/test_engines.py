@@ -20,7 +20,7 @@ from oaml.scripts.sweep import sweep
 
 ROOT = Path(__file__).parents[1]
 PATIENCE = 300  # seconds for something that takes twenty on an idle machine
-EPISODES = 200
+EPISODES = 100  # four parts of 25, as an evaluation is handed out: two for each of two workers
 HOW = dict(num_sessions=EPISODES, seed=40, recovery=.5, progress=False)
 
 
@@ -62,7 +62,7 @@ def rows(): return evaluate(None)
 
 
 def evaluate(engine):
-    "Rows of three agents on 200 episodes, and what each did."
+    "Rows of three agents on as many episodes, and what each did."
     agents = [AgentByName(name, name) for name in ("oracle", "random", "do-nothing")]
     rows, reports = evaluate_suite(agents, "login-v1", EPISODES, "validation", engine=engine)
     return rows, [[(o.seed, o.actions) for o in app.played] for mine in reports for app in mine]

@@ -1,9 +1,11 @@
 "Hosted models: the same results as in process, nothing paid twice after a kill, and no key anywhere."
+import http.server
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import asdict
 
@@ -13,6 +15,7 @@ for needed in ("openai", "anthropic"): pytest.importorskip(needed, reason='needs
 for needed in ("starlette", "uvicorn"): pytest.importorskip(needed, reason='needs pip install "oaml[serve]"')
 
 import httpx2
+import openai
 from threadpoolctl import threadpool_limits
 
 from oaml.datasets.prompts import PromptFormat
@@ -189,3 +192,21 @@ def load_screen():
     "A screen."
     from oaml.devices.app_device import AppDevice
     return AppDevice("login").reset(1_000_000).image
+
+
+@pytest.mark.parametrize("proxy", ["http://127.0.0.1:1", "socks5h://127.0.0.1:1"])
+def test_no_proxy_stands_before_a_server_on_this_machine(proxy, monkeypatch):
+    "Every proxy of the environment is dead, or of a kind that needs a package; the address comes as an argument, or from the SDK's variable."
+    for name in ("http_proxy", "https_proxy", "all_proxy"):
+        for n in (name, name.upper()): monkeypatch.setenv(n, proxy)
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self): self.send_error(404)
+        def log_message(self, *_): pass
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/v1"
+        try:
+            assert not ApiVLMAdapter("openai", "m", base_url=url).served_by_oaml  # it was asked, and has no such page
+            monkeypatch.setenv("OPENAI_BASE_URL", url)
+            with pytest.raises(openai.NotFoundError): ApiVLMAdapter("openai", "m", KEY).client.models.retrieve("m")
+        finally: server.shutdown()

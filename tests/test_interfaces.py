@@ -4,6 +4,7 @@ The notebooks of chapter 06 explain the interfaces and 00c the dialects; here th
 has, dm_env's own test, invented acts, and clients that misbehave.
 """
 import json
+import pickle
 import socket
 import threading
 import time
@@ -672,9 +673,26 @@ def test_wrappers_that_do_not_fit_say_so():
 def test_a_wrapper_that_shows_less_stands_below_others():
     class PixelsOnly(BaseWrapper):
         def _process_timestep(self, step): return step._replace(observation=dict(pixels=step.observation["pixels"]))
-    env = ImageRescale(PixelsOnly(DmEnv(login_env())), (96, 128))
-    env.reset_to(11)
+    env = ImageRescale(PixelsOnly(DmEnv(login_env())), (.5, .25))
+    h, w, _ = env.reset_to(11).observation["pixels"].shape
+    assert (2*h, 4*w) == env.raw_env.observation_spec()["pixels"].shape[:2]
     assert set(env.step(dict(action_type=0, touch_position=(.5, .5))).observation) == {"pixels"}
+
+
+@pytest.mark.parametrize("wrap", [TapAction, TextAction, VhIo])
+def test_an_interface_goes_to_another_process_in_mid_episode(wrap):
+    "What it has seen of the task goes along: the same steps have the same rewards there."
+    def same(a, b): return all(np.array_equal(a[k], b[k]) for k in a) and set(a) == set(b)
+    env = GymInterface(wrap(DmEnv(login_env(), with_view_hierarchy=wrap is VhIo)))
+    env.reset(seed=11)
+    env.action_space.seed(0)
+    acts = [env.action_space.sample() for _ in range(4)]
+    for act in acts[:2]: env.step(act)
+    there = pickle.loads(pickle.dumps(env))
+    for act in acts[2:]:
+        here, other = env.step(act), there.step(act)
+        assert same(here[0], other[0]) and here[1:4] == other[1:4]
+    assert same(env.reset(seed=12)[0], there.reset(seed=12)[0])
 
 
 def test_a_text_of_any_length_is_in_the_space():

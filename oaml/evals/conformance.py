@@ -16,7 +16,7 @@ from tqdm.auto import tqdm
 from ..apps.app import ANY_KEYS, ANY_TYPES, App, check_app, random_action, split_seeds
 from ..apps.catalog import load_app
 from ..devices.app_device import AppDevice
-from ..devices.oracle import play_oracle
+from ..devices.oracle import oracle_steps, play_oracle
 from .baselines import DoNothing, Memoriser, NearestScreen, RandomAgent
 from ..runtime.agents import Agent, agent_label
 from .closed_loop import run_episodes, success_ratio
@@ -84,7 +84,9 @@ def examine(
         agents: list[Agent] = [DoNothing(), RandomAgent(), Memoriser(past), NearestScreen(past)]
     seeds = split_seeds("validation", episodes)
     def device(): return AppDevice(app, size, goals=app.families)
-    done = {agent_label(a): run_episodes(a, device, seeds, progress) for a in agents}
+    app_device, done = device(), {}
+    lengths = [oracle_steps(app_device, s) for s in seeds]  # once for all agents
+    for a in agents: done[agent_label(a)] = run_episodes(a, device, seeds, progress, lengths)
     rows = []
     for goal in (*app.families, "all"):
         mine = {name: [o for o in out if goal in (o.workflow_id, "all")] for name, out in done.items()}

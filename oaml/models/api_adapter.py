@@ -15,7 +15,9 @@ import hashlib
 import io
 import json
 import math
+import os
 import re
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
@@ -308,9 +310,19 @@ def check_url(
                          "this machine")
 
 def _is_here(host: str) -> bool:
-    "Is this address this machine?"
+    "Is this address this machine? Then no proxy stands between."
     try: return ip_address(host).is_loopback
     except ValueError: return host == "localhost"
+
+@contextmanager
+def _named_proxies() -> Iterator[None]:
+    "A context in which a proxy of the environment that cannot be used is refused by the variable's name, not by its value: it may hold a password."
+    try: yield
+    except Exception as e:  # of several kinds, one of them httpx2's own
+        names = [k for k in os.environ if k.lower() in ("all_proxy", "https_proxy", "http_proxy") and os.environ[k]]
+        if not names: raise
+        way = "for SOCKS, pip install socksio" if isinstance(e, ImportError) else "an address is such as http://127.0.0.1:8080"
+        raise ValueError(f"agent: the environment's proxy ({', '.join(names)}) cannot be used: {way}; or unset it") from None
 
 # %% ../../nbs/10f_models.api_adapter.ipynb #e543d01c
 ANTHROPIC_TOOLS = dict(computer_toolset_20260801=None, computer_20251124="computer-use-2025-11-24",
@@ -569,7 +581,8 @@ def _connect(self: ApiVLMAdapter, base_url: str|None, max_retries: int, transpor
         else: import openai as sdk
     except ImportError as e: raise ImportError(f"agent: {self.provider} needs pip install 'oaml[api]'") from e
     self._sdk, key = sdk, self._key.get_secret_value() if self._key else "none"
-    http = sdk.DefaultHttpxClient(event_hooks=dict(response=[_cap_wait]), transport=transport)
+    here = _is_here(urlsplit(base_url or os.environ.get(f"{self.provider.upper()}_BASE_URL", "")).hostname or "")  # as the SDK has it
+    with _named_proxies(): http = sdk.DefaultHttpxClient(event_hooks=dict(response=[_cap_wait]), transport=transport, trust_env=not here)
     return (sdk.Anthropic if self.provider == "anthropic" else sdk.OpenAI)(
         api_key=key, base_url=base_url, max_retries=max_retries, http_client=http)
 

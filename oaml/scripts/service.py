@@ -8,6 +8,7 @@ __all__ = ['TASK_TOKEN', 'worker_of', 'serve_task_file', 'controller_of', 'serve
 # %% ../../nbs/18l_scripts.service.ipynb #74d19d17
 import logging
 from collections.abc import Callable
+from pathlib import Path
 
 from ..devices.daemon import Access, DaemonServer, read_token, run_foreground
 from ..service.config import load_task_config
@@ -23,6 +24,8 @@ def worker_of(
     **over,                # keys of `TaskServerConfig` that win over the file's
 ) -> tuple[DaemonServer, str]: # and what to tell a person
     "A worker as its file says, on its port. Raises ValueError, OSError, ImportError."
+    if not Path(config).expanduser().is_file():
+        raise FileNotFoundError(f"config: {config} is no file; a YAML file comes first, its task's name after it: oaml serve-task tasks.yaml greet")
     c = load_task_config(config, name, **over)
     token = read_token(None, c.token_file, TASK_TOKEN)
     try: server = served_task(c.module, c.parameters, c.isolation, c.deadlines, c.host, c.port, token, controller=c.controller,

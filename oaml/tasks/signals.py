@@ -473,7 +473,7 @@ class Signals:
         icon_model: IconModel|None=None,   # knows icons; None finds none
         similarity: Callable[[str, str], float]|None=None, # of two texts, for events of mode SBERT
     ):
-        kinds = {}
+        kinds, self._made_of = {}, (task, text_model, icon_model, similarity)
         for i, s in enumerate(task.event_sources): kinds.setdefault(s.kind, {})[f"event_sources[{i}].{s.kind}"] = s
         self.sources = {s.id: _source(s, similarity, where) for these in kinds.values() for where, s in these.items()}
         self.groups = [_group(kind, these, task, text_model or NoTextModel(), icon_model or NoIconModel())
@@ -535,3 +535,9 @@ def recall(self: Signals,
     "Go on from there."
     self.score, remembered = memory
     for e, saved in zip((*self.sources.values(), *self.nodes), remembered, strict=True): vars(e).update({k: copy(v) for k, v in saved.items()})
+
+@patch
+def __reduce__(self: Signals): return type(self), self._made_of, self.memory()  # its functions are made again from the task
+
+@patch
+def __setstate__(self: Signals, state): self.recall(state)
