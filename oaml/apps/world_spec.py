@@ -150,9 +150,10 @@ def draw_entity(
                                        min(rng.randint(1, 2), sum(f.kind not in ("flag", "tags") for f in fields[1:]))))
     big = not ordered or view in ("board", "table", "tree")
     free = [f.id for f in choices if f.id != group]
-    search = ordered and view != "board" and detail != "pane" and rng.random() < .4
+    roomy = detail not in ("pane", "inline")  # a record among its rows leaves no room for more bars
+    search = ordered and view != "board" and roomy and rng.random() < .4
     narrows = rng.choice(free) if free and view in ("list", "table", "cards") and detail != "pane" and not search and rng.random() < .4 else ""
-    paged = view in ("list", "table") and ordered and detail != "pane" and rng.random() < .25
+    paged = view in ("list", "table") and ordered and roomy and rng.random() < .25
     return EntitySpec(
         id, noun.noun, noun.plural.capitalize(), noun.icon, fields, tuple(_widget(f, direct, rng) for f in fields), view, rows, detail, direct,
         rng.choice(FORMS), rng.choice(SAVING) if direct else "at once", rng.choice(["", *(f.id for f in fields[1:] if f.kind not in ("tags", "flag", "note"))]),
@@ -198,7 +199,8 @@ def _draw(seed: int, attempt: int) -> WorldSpec:
     narrow = any(e.detail == "pane" for e in entities)  # rows, a record and places at the side: too much for one screen
     icons = dict(zip(VERB_ICONS, rng.sample(sorted(ICONS), len(VERB_ICONS)))) if invented else VERB_ICONS
     words = _draw_words(rng, split, invented)
-    title = invent_word(rng) if invented else rng.choice((trade.capitalize(), f"My {trade}", f"{trade.capitalize()} desk", f"{trade.capitalize()} book"))
+    titles = [invent_word(rng)] if invented else [trade.capitalize(), f"My {trade}", f"{trade.capitalize()} desk", f"{trade.capitalize()} book"]
+    title = rng.choice([t for t in titles if t not in {e.plural for e in entities}])  # a place by the window's name could not be told from home
     return WorldSpec(
         seed, "" if invented else trade, title, entities, rng.choice(("drawer", "menu", "home") if narrow else [n for n in NAVIGATION if n != "side" or all(e.view != "board" for e in entities)]) if places > 1 else "", rng.choice(CAPTIONS),
         rng.choice(FEEDBACK[:2] if must_tell else FEEDBACK), rng.choice(CONFIRM), rng.random() < SIGN_IN_SHARE, rng.choice((0, 0, 0, 900, 1600)),

@@ -319,6 +319,7 @@ def _record(self: WorldScreens, s: WorldState) -> WorldRecord|None:
 def _form_fields(self: WorldScreens, e: EntitySpec, s: WorldState) -> list[tuple[WorldField, str]]:
     "The fields that the form asks for now, with what edits them."
     both = [(f, how) for f, how in zip(e.fields, e.widgets) if f.id in e.asked or not s.making and e.form != "dialog" and f.kind != "flag"]
+    if e.form == "dialog": both = [(f, "combo" if how == "radio" else how) for f, how in both]  # it has no room for all the choices
     return both[s.stage:s.stage+1] if e.form == "wizard" else both
 
 @patch
