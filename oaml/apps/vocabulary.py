@@ -23,11 +23,11 @@ from ..ui.layout import ELLIPSIS, Element
 from ..ui.themes import Theme
 from ..ui.widgets import Widget, split
 
-# %% ../../nbs/03u_apps.vocabulary.ipynb #d23aa71a
+# %% ../../nbs/03u_apps.vocabulary.ipynb #ad725620
 _GLOSSARY = """
 password: secret, passcode | codeword
 username: handle, userid | moniker
-login: access, entrance | admission
+login logins: access accesses, entrance entrances | admission admissions
 log: hook, jump | hop
 sign signed: step stepped, slip slipped | climb climbed
 remember: recall, retain | memorise
@@ -55,7 +55,7 @@ sync: mirror, align | harmonise
 alert alerts: notice notices, warning warnings | signal signals
 network: web, mesh | lattice
 sound: noise, volume | acoustics
-audio: tone, hearing | sonics
+audio: hearing, stereo | sonics
 privacy: secrecy, discretion | seclusion
 general: basics, common | overall
 display: view, monitor | panel
@@ -121,7 +121,7 @@ certificate: licence, warrant | credential
 page pages: article articles, folio folios | leaflet leaflets
 add added: insert inserted, append appended | include included
 loading: fetching, preparing | gathering
-bookmark bookmarks bookmarked: pin pins pinned, ribbon ribbons ribboned | pointer pointers pointered
+bookmark bookmarks bookmarked: pin pins pinned, ribbon ribbons ribboned | placemark placemarks placemarked
 price prices: cost costs, charge charges | tariff tariffs
 editor: redactor, author | curator
 visit visits visited: peek peeks peeked, halt halts halted | sojourn sojourns sojourned
@@ -216,7 +216,6 @@ chart: graph, diagram | plot
 keyboard: keypad, typing | console
 done: ready, settled | accomplished
 next: following, upcoming | subsequent
-last: former, preceding | prior
 today: current, presently | nowadays
 appointment appointments: engagement engagements, session sessions | assignation assignations
 planner: organiser, scheduler | daybook
@@ -226,9 +225,40 @@ travel: journey, voyage | transit
 depart: leaving, takeoff | embarkation
 return: comeback, homecoming | reappearance
 start: begin, commence | outset
-end ends: ending endings, expiry expiries | terminus termini
+end ends: expire expires, cease ceases | lapse lapses
 pick: fetch, grab | collect
 drop: unload, dump | release
+animations: motion, effects | movement
+accent: tint, hue | highlight
+pointer: cursor, arrow | indicator
+night: evening, dusk | nocturne
+band: range, spectrum | bandwidth
+text: wording, prose | script
+player: deck, jukebox | turntable
+snooze: nap, doze | slumber
+tips: advice, clues | tidbits
+tone: chime, ringer | melody
+country: nation, land | homeland
+screen: canvas, pixel | viewport
+withdraw: retract, resign | rescind
+news: tidings, headlines | scoops
+safe: guarded, protected | shielded
+ads: promos, adverts | commercials
+browsing: surfing, roaming | exploring
+versions: editions, releases | variants
+suggestions: ideas, proposals | inklings
+automatic: unattended, instant | robotic
+call calls: ring rings, buzz buzzes | hail hails
+reader: scanner, viewer | narrator
+dark: dim, gloomy | murky
+light: bright, pale | luminous
+place: locale, venue | locus
+top: upper, summit | apex
+bottom: lower, foot | underside
+play: perform, spin | execute
+noted: observed, minuted | logged
+read: perused, studied | scanned
+see: compare, regard | behold
 """
 
 # %% ../../nbs/03u_apps.vocabulary.ipynb #d9398ead
@@ -239,8 +269,8 @@ def glossary() -> tuple[tuple[tuple[str, ...], tuple[tuple[str, ...], ...], tupl
     def line(words, others): return tuple(words.split()), *map(forms, others.split(" | "))
     return tuple(line(*s.split(": ")) for s in _GLOSSARY.strip().splitlines())
 
-# %% ../../nbs/03u_apps.vocabulary.ipynb #c8856a2e
-_WORD = re.compile(r"(?<![\w@./'])[A-Za-z]+(?![\w@/]|[.'’]\w)") # not a part of an address, a file's name, or "don't"
+# %% ../../nbs/03u_apps.vocabulary.ipynb #81cee004
+_WORD = re.compile(r"(?<![\w@./])(?<!\w')[A-Za-z]+(?![\w@/]|[.']\w)") # not a part of an address, a file's name, or "don't"
 _ENDINGS = ("", "a", "i", "o") # of the forms of an invented word
 
 def _in_case(word: str, other: str) -> str:
