@@ -61,7 +61,7 @@ clinic: patient/patients heart; Patient person; Room number 1 40; Ward choice Ea
 clinic: doctor/doctors user; Doctor person; Field choice Eyes,Skin,Bones,Teeth; Pager number 100 999; On call flag
 kitchen: recipe/recipes list; Recipe title; Cook person; Minutes number 5 120; Course choice Starter,Main,Dessert; Tried flag; Tags tags Vegan,Spicy,Cheap
 kitchen: order/orders bell; Order word; Table number 1 30; State choice New,Cooking,Served; Price money 4 60; Rush flag
-school: pupil/pupils user; Pupil person; Class choice 1a,1b,2a,2b; Points number 0 100; Sick flag; Bus choice Red,Blue,Green
+school: pupil/pupils user; Pupil person; Class choice Fox,Owl,Hare,Lynx; Points number 0 100; Sick flag; Bus choice Red,Blue,Green
 school: lesson/lessons clock; Lesson title; Teacher person; Starts time; Room number 1 60; Moved flag
 hotel: room/rooms key; Room title; Floor number 1 9; Beds number 1 4; Rate money 40 220; View choice Sea,Park,Yard; Cleaned flag
 hotel: guest/guests user; Guest person; Room ref room; Arrives date; Nights number 1 14; Breakfast flag

@@ -17,8 +17,8 @@ from fastcore.basics import patch
 from .app import ClickOn, DragTo, Finish, Goal, Intent, PressKey, ScrollIn, Wait
 from .kit import ScreenReader, fill
 from .lexicon import WorldField, draw_value
-from .world_spec import EntitySpec
-from .worlds import GONE, HERE, STORED, TAKEN, NAME_PREFIX, WorldRecord, WorldScreens, WorldState, draw_records, value_of, verbs_on_row
+from .world_spec import BULK_VERBS, EntitySpec
+from .worlds import GONE, HERE, HOME_NAVIGATION, STORED, TAKEN, NAME_PREFIX, WorldRecord, WorldScreens, WorldState, draw_records, value_of, verbs_on_row
 from .words import pick_words
 from ..ui.layout import ELLIPSIS, Element
 
@@ -68,12 +68,13 @@ def _can(e: EntitySpec, family: str) -> bool:
     "Whether a goal of the family can be about this entity."
     if family in EDIT_FAMILIES: return any(how in EDIT_FAMILIES[family] for _, how in editable(e))
     if family == "restore": return "archive" in e.verbs
+    if family == "many": return e.rows == "checks"
     if family == "lookup": return bool(_readable(e))
     if family == "who": return bool(e.shown) and e.view not in ("cards", "board", "tree") and e.rows in ("plain", "context") and not e.per_page
     if family == "count": return not e.per_page and bool(e.filter) or e.view in ("strip", "board", "tree")
     return family in e.verbs
 
-WORLD_FAMILIES = (*EDIT_FAMILIES, "create", "delete", "archive", "restore", "move", "top", "take", "lookup", "who", "count", "two")
+WORLD_FAMILIES = (*EDIT_FAMILIES, "create", "delete", "archive", "restore", "move", "top", "take", "many", "lookup", "who", "count", "two")
 
 def _readable(e: EntitySpec) -> list[WorldField]:
     "The fields whose value can be told."
@@ -135,6 +136,13 @@ def draw_act(self: World,
     if family == "who": return WorldAct("who", e.id, field=e.shown, value=_unique_value(e, there, rng))
     return WorldAct(family, e.id, next(r for r in there[::-1]).name if family == "top" else r.name)
 
+@patch
+def _draw_many(self: World, data: tuple[tuple[WorldRecord, ...], ...], rng: Random) -> list[WorldAct]:
+    "One verb for two records of a list whose rows are ticked."
+    k, e = rng.choice([(k, e) for k, e in enumerate(self.spec.entities) if _can(e, "many")])
+    verb = rng.choice([v for v in BULK_VERBS if v in e.verbs])
+    return [WorldAct(verb, e.id, r.name) for r in rng.sample([r for r in data[k] if r.place == HERE], 2)]
+
 def _unique_value(e: EntitySpec, there: list[WorldRecord], rng: Random) -> str:
     "A value that one record alone has; any, if there is none."
     values = [value_of(e, r, e.shown) for r in there]
@@ -167,6 +175,8 @@ WORLD_WORDINGS = dict(
          "Let {n} lead the list.", "{n} must stand at the top.", "Place {n} before all others.", "Have {n} as the first {noun}."),
     take=("{V}: {n}.", "Put {n} into {basket}.", "I want the {noun} {n}. {V}.", "Add {n} to {basket}.", "{n} goes into {basket}.", "Please take {n} along in {basket}.",
           "Place {n} in {basket}.", "Let {n} be in {basket}.", "Choose {n} for {basket}.", "Take the {noun} {n}."),
+    many=("{V} {n}.", "{V} both {n}.", "{V} the {plural} {n}.", "Please {V} {n}.", "{V} these two: {n}.", "{V} two {plural}: {n}.", "{n}: {V} both.",
+          "I want you to {V} {n}.", "{V} {n}, nothing else.", "Do this to {n}: {V}."),
     lookup=("What is the {f} of {n}?", "Tell me the {f} of {n}.", "Look up {n} and answer the {f}.", "Which {f} does {n} have?", "I need the {f} of the {noun} {n}.",
             "Answer with the {f} of {n}.", "Find out the {f} of {n}.", "Give me the {f} that {n} has.", "Read the {f} of {n} to me.", "{n}: what is the {f}?"),
     who=("Which {noun} has the {f} {v}?", "Find the {noun} with {f} {v} and answer its name.", "Name the {noun} whose {f} is {v}.", "Who or what has {f} {v}?", "Tell me which {noun} has {v} as {f}.",
@@ -178,11 +188,11 @@ SIGN_IN_WORDINGS = ("Sign in as {user} with the password {password}. ", "You are
 QUOTES = ("'{}'", "{}", '"{}"')
 
 # %% ../../nbs/03t_apps.world_goals.ipynb #f113d183
-def _in_words(self: World, act: WorldAct, rng: Random, quote: str) -> str:
-    "Say an act."
+def _in_words(self: World, act: WorldAct, rng: Random, quote: str, name: str="", kind: str="") -> str:
+    "Say an act; `name`, already in its quotes, stands for the record's, `kind` for the verb's wordings."
     spec, e = self.spec, self.spec.entity(act.entity)
     f = e.field(act.field) if act.field else None
-    kind = act.verb
+    kind = kind or act.verb
     if kind == "edit":
         how = dict(zip((g.id for g in e.fields), e.widgets))[act.field]
         kind = next(k for k, hows in EDIT_FAMILIES.items() if how in hows)
@@ -192,9 +202,9 @@ def _in_words(self: World, act: WorldAct, rng: Random, quote: str) -> str:
     noun = e.noun if spec.trade else e.plural
     pairs = [f"{e.field(k).label} {quote.format(v)}" for k, v in act.values]
     sentence = rng.choice(forms).format(
-        n=quote.format(act.name), v=quote.format(act.value), f=f.label if f and not spec.trade else f.label.lower() if f else "", noun=noun, a_noun=f"{'an' if noun[0].lower() in 'aeiou' else 'a'} {noun}",
+        n=name or quote.format(act.name), v=quote.format(act.value), f=f.label if f and not spec.trade else f.label.lower() if f else "", noun=noun, a_noun=f"{'an' if noun[0].lower() in 'aeiou' else 'a'} {noun}",
         plural=e.plural.lower() if spec.trade else e.plural, all=" and ".join(filter(None, (", ".join(pairs[:-1]), pairs[-1]))) if pairs else "",
-        V=spec.word(kind) if kind in ("create", "delete", "archive", "restore", "move", "top", "take") else "", stored=spec.word("stored"), basket=spec.word("basket"))
+        V=spec.word(act.verb) if act.verb in ("create", "delete", "archive", "restore", "move", "top", "take") else "", stored=spec.word("stored"), basket=spec.word("basket"))
     return sentence[:1].upper() + sentence[1:]
 
 @patch
@@ -205,7 +215,9 @@ def word_goal(self: World,
 ) -> Goal:
     "Say what is wanted."
     quote = rng.choice(QUOTES)
-    words, facts = " ".join(_in_words(self, a, rng, quote) for a in acts), dict(acts=acts)
+    names = " and ".join(quote.format(a.name) for a in acts)
+    words = _in_words(self, acts[0], rng, quote, names, "many") if family == "many" else " ".join(_in_words(self, a, rng, quote) for a in acts)
+    facts = dict(acts=acts)
     if self.spec.sign_in:
         facts |= dict(user=pick_words(rng, 1, 6, "first_names")[0].lower(), password="".join(pick_words(rng, 2, 4)))
         words = rng.choice(SIGN_IN_WORDINGS).format(**{k: quote.format(facts[k]) for k in ("user", "password")}) + words
@@ -222,15 +234,16 @@ def _start(self: World, rng: Random, family: str) -> WorldState:
     data = tuple(tuple(settled(e, r) if n else r for n, r in enumerate(rs)) for e, rs in zip(spec.entities, data))
     if family == "restore":  # at least one is there to be restored
         data = tuple((*rs[:-1], replace(rs[-1], place=STORED)) if "archive" in e.verbs else rs for e, rs in zip(spec.entities, data))
+    if family == "many": data = tuple((*(replace(r, place=HERE) for r in rs[:2]), *rs[2:]) for rs in data)  # so many are there
     kinds = [f for f in ("edit", "choose", "toggle") if any(_can(e, f) for e in spec.entities)]
-    acts = [self.draw_act(rng.choice(kinds) if family == "two" else family, data, rng)]
+    acts = self._draw_many(data, rng) if family == "many" else [self.draw_act(rng.choice(kinds) if family == "two" else family, data, rng)]
     if family == "two":
         while len(acts) < 2:
             other = self.draw_act(rng.choice(kinds), data, rng)
             if (other.entity, other.name, other.field) != (acts[0].entity, acts[0].name, acts[0].field): acts.append(other)
     if family in EDIT_FAMILIES and rng.random() < HELD_SHARE: data = do_act(self, data, acts[0])
     task = self.word_goal(family, tuple(acts), rng)
-    first = rng.choice([e.id for e in spec.entities]) if spec.nav != "home" else "home"
+    first = rng.choice([e.id for e in spec.entities]) if spec.nav not in HOME_NAVIGATION else "home"
     return WorldState(task, data, data, first, wait=spec.delay if not spec.sign_in else 0, signed=not spec.sign_in)
 
 @patch
@@ -333,13 +346,14 @@ def _plan_sign_in(self: World, r: ScreenReader) -> list[Intent]:
 # %% ../../nbs/03t_apps.world_goals.ipynb #a2edc1d8
 @patch
 def _nearest(self: World, r: ScreenReader, left: list[WorldAct]) -> WorldAct:
-    "The act that the open record, or the open drawer, is for; else the first one."
+    "The act that the open record, or the open drawer, is for, one whose edit is seen but not saved before all; else the first one."
     chosen = next((e.id for e in r.elements if e.id.startswith("go:") and e.role == "listitem" and e.selected), "")
     if chosen: return next((a for a in left if f"go:{a.entity}" != chosen), left[0])
     whose = self._whose(r)
     mine = [a for a in left if whose is not None and a.name and shows(whose, a.name)]
-    unsaved = "save" in r and not r["save"].disabled
-    undone = [a for a in mine if a.verb != "edit" or not self._holds(r, a)] or mine*unsaved
+    held = [a for a in mine if a.verb == "edit" and self._holds(r, a)]
+    if held and "save" in r and not r["save"].disabled: return held[0]
+    undone = [a for a in mine if a not in held]
     return (undone or [a for a in left if a not in mine] or left)[0]
 
 @patch
@@ -391,6 +405,7 @@ def _act(self: World, r: ScreenReader, act: WorldAct) -> list[Intent]:
     "The next intent for an act that is not done yet."
     e = self.spec.entity(act.entity)
     heading = next((h.name for h in r.of("heading")), "")
+    if "many" in r: return [ClickOn("sure")] if act.verb == "delete" and r["many"].name.partition(" ")[0] == str(len(self._twins(r, act))) else r.close("cancel")
     if "sure" in r: return [ClickOn("sure")] if act.verb == "delete" and shows(r["who"].name, act.name) else r.close("cancel")
     if any(x.id.startswith("to:") for x in r.elements):
         right = act.verb == "move" and shows(heading, f"{self.spec.word('move')}: {act.name}")
@@ -431,11 +446,17 @@ def _seek(self: World, r: ScreenReader, e: EntitySpec, name: str) -> tuple[Eleme
     row = next((x for x in _rows(r) if shows(x.name, name)), None)
     if row: return row, []
     if "search" in r and r["search"].value != name: return None, fill(r["search"], name)
-    if "filter" in r and r["filter"].value != self.spec.word("all"): return None, r.choose("filter", self.spec.word("all"))
-    if "pick:" in r and not r["pick:"].selected: return None, [ClickOn("pick:")]
+    if wide := self._widen(r, name): return None, wide
     folded = [x for x in r.elements if x.id.startswith("fold:") and not x.selected and x.value != "0"]
     if folded: return None, [ClickOn(folded[0].id)]
     return None, self._turn_to(r, e, name)
+
+@patch
+def _widen(self: World, r: ScreenReader, name: str="") -> list[Intent]:
+    "Show all records, but for a search that looks for `name`; empty if they are shown."
+    if "search" in r and r["search"].value not in ("", name): return fill(r["search"], "")
+    if "filter" in r and r["filter"].value != self.spec.word("all"): return r.choose("filter", self.spec.word("all"))
+    return [ClickOn("pick:")]*("pick:" in r and not r["pick:"].selected)
 
 @patch
 def _turn_to(self: World, r: ScreenReader, e: EntitySpec, name: str) -> list[Intent]:
@@ -539,7 +560,7 @@ def _look_in_detail(self: World, r: ScreenReader, e: EntitySpec, field: str="") 
     region = "card" if "card" in r else "rows"
     order, at = [f.id for f in e.fields], r[region].value if region in r else ""
     visible = [order.index(id) for x in r.elements if (id := _field_of(x)) in order]
-    up = bool(field and (not visible or order.index(field) < min(visible)))
+    up = bool(field and (order.index(field) < min(visible) if visible else region == "card"))  # an unfolded record goes on below
     if at not in ("", "0" if up else "100"): return [ScrollIn(region, down=not up)]
     return r.close("back") or [PressKey("Escape")]
 
@@ -564,6 +585,7 @@ def _plan_row(self: World, r: ScreenReader, e: EntitySpec, act: WorldAct) -> lis
     whose = self._whose(r)
     mine = whose is not None and shows(whose, act.name) and self._detail_helps(e, act)
     if mine and e.detail in ("pane", "inline"): return self._plan_detail(r, e, act)
+    if e.rows == "checks" and act.verb in BULK_VERBS and (ticks := self._plan_ticks(r, act)): return ticks
     row, way = self._seek(r, e, act.name)
     if way and "card" in r: return r.close("back")  # two small regions: the rows need the room
     gone = act.verb in ("delete", "archive", "take")
@@ -574,9 +596,26 @@ def _plan_row(self: World, r: ScreenReader, e: EntitySpec, act: WorldAct) -> lis
         if column: return [DragTo(row.id, column.id), ClickOn(row.id)]
     if act.verb == "top" and _rows(r)[0] is row and r["rows"].value in ("", "0"): return [Finish()]
     if not self._detail_helps(e, act):
-        return self._verb_on(r, act.verb, row.id) or [ClickOn(row.id, "right")]
+        return self._verb_on(r, act.verb, row.id) or (r.scroll_on("rows") if e.rows in ("tools", "menu") else []) or [ClickOn(row.id, "right")]
     if act.verb == "edit" and act.field == e.shown and row.value and row.value == value_of(e, WorldRecord("", tuple(act.value for _ in e.fields)), act.field): return [Finish()]
     return [ClickOn(row.id)]
+
+@patch
+def _twins(self: World, r: ScreenReader, act: WorldAct) -> list[str]:
+    "The names of all records that the same is wanted for, and not done yet."
+    return [a.name for a in self._acts_left(r) if (a.verb, a.entity) == (act.verb, act.entity)]
+
+@patch
+def _plan_ticks(self: World, r: ScreenReader, act: WorldAct) -> list[Intent]:
+    "Tick all that are wanted and no others, then choose the verb; empty while the only one is out of sight."
+    wanted, boxes = self._twins(r, act), [x for x in r.elements if x.id.startswith("tick:")]
+    other = next((x for x in boxes if x.checked != any(shows(x.name, n) for n in wanted)), None)
+    if other: return [ClickOn(other.id)]
+    ticked = int(r["ticked"].name.partition(" ")[0])
+    if ticked > len(wanted): return [ClickOn("untick")]
+    if ticked == len(wanted): return [ClickOn(f"bulk:{act.verb}")]
+    if len(wanted) == 1: return []
+    return self._widen(r) or r.look_further("rows")
 
 @patch
 def _detail_helps(self: World, e: EntitySpec, act: WorldAct) -> bool:
