@@ -206,7 +206,9 @@ def invent_word(
     word = syllable() if rng.random() < .6 else rng.choice(_ONSETS) + rng.choice(_VOWELS) + syllable()
     return invent_word(rng) if word in _real_words() else word.capitalize()
 
+_UNFIT = ("boob", "fag", "god", "gook", "poop", "tit", "wop") # what syllables must not happen to say
+
 @lru_cache
 def _real_words() -> frozenset[str]:
     "Words that exist, in small letters: what screens are filled with, and what is on buttons."
-    return frozenset((*word_list(), *(w.lower() for k in WORD_KEYS for held_out in (False, True) for w in synonyms(k, held_out))))
+    return frozenset((*_UNFIT, *word_list(), *(w.lower() for k in WORD_KEYS for held_out in (False, True) for w in synonyms(k, held_out))))

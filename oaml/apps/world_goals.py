@@ -109,7 +109,7 @@ def _other_value(f: WorldField, now: str, rng: Random) -> str:
 # %% ../../nbs/03t_apps.world_goals.ipynb #44463506
 @patch
 def draw_act(self: World,
-    family: str,   # one of `families`, not "two"
+    family: str,   # one of `families`, but not "many" or "two"
     data: tuple[tuple[WorldRecord, ...], ...], # records
     rng: Random,   # decides
 ) -> WorldAct:

@@ -155,7 +155,7 @@ def draw_entity(
     big = not ordered or view in ("board", "table", "tree") or rows == "checks"
     free = [f.id for f in choices if f.id != group]
     roomy = detail not in ("pane", "inline") and rows != "checks"  # a record among its rows, and a bar for the ticked, leave no room for more bars
-    search = ordered and view != "board" and roomy and rng.random() < .4
+    search = ordered and view not in ("board", "strip") and roomy and rng.random() < .4
     narrows = rng.choice(free) if free and view in ("list", "table", "cards") and detail != "pane" and not search and rng.random() < .4 else ""
     paged = view in ("list", "table") and ordered and roomy and rng.random() < .25
     return EntitySpec(
