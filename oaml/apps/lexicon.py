@@ -6,6 +6,7 @@
 __all__ = ['FIELD_KINDS', 'WORD_KEYS', 'WorldField', 'draw_value', 'WorldNoun', 'trades', 'synonyms', 'invent_word']
 
 # %% ../../nbs/03q_apps.lexicon.ipynb #7ba66d79
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
@@ -210,5 +211,5 @@ _UNFIT = ("boob", "fag", "god", "gook", "poop", "tit", "wop") # what syllables m
 
 @lru_cache
 def _real_words() -> frozenset[str]:
-    "Words that exist, in small letters: what screens are filled with, and what is on buttons."
-    return frozenset((*_UNFIT, *word_list(), *(w.lower() for k in WORD_KEYS for held_out in (False, True) for w in synonyms(k, held_out))))
+    "Words that exist, in small letters: what screens are filled with, and what is on buttons, of held-out trades too."
+    return frozenset((*_UNFIT, *word_list(), *re.findall("[a-z]+", _TRADES.lower()), *(w.lower() for k in WORD_KEYS for held_out in (False, True) for w in synonyms(k, held_out))))

@@ -99,7 +99,7 @@ block blocked: ban banned, stop stopped | forbid forbidden
 restore restored: recover recovered, reclaim reclaimed | reinstate reinstated
 tab tabs: leaf leaves, pane panes | flap flaps
 click clicks: tap taps, poke pokes | prod prods
-vibrate: buzz, shake | tremble
+vibrate: shiver, shake | tremble
 usage: traffic, consumption | spending
 location: position, spot | whereabouts
 lock: seal, bolt | padlock
