@@ -6,6 +6,7 @@
 __all__ = ['FIELD_KINDS', 'WORD_KEYS', 'WorldField', 'draw_value', 'WorldNoun', 'trades', 'synonyms', 'invent_word']
 
 # %% ../../nbs/03q_apps.lexicon.ipynb #7ba66d79
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
@@ -61,7 +62,7 @@ clinic: patient/patients heart; Patient person; Room number 1 40; Ward choice Ea
 clinic: doctor/doctors user; Doctor person; Field choice Eyes,Skin,Bones,Teeth; Pager number 100 999; On call flag
 kitchen: recipe/recipes list; Recipe title; Cook person; Minutes number 5 120; Course choice Starter,Main,Dessert; Tried flag; Tags tags Vegan,Spicy,Cheap
 kitchen: order/orders bell; Order word; Table number 1 30; State choice New,Cooking,Served; Price money 4 60; Rush flag
-school: pupil/pupils user; Pupil person; Class choice 1a,1b,2a,2b; Points number 0 100; Sick flag; Bus choice Red,Blue,Green
+school: pupil/pupils user; Pupil person; Class choice Fox,Owl,Hare,Lynx; Points number 0 100; Sick flag; Bus choice Red,Blue,Green
 school: lesson/lessons clock; Lesson title; Teacher person; Starts time; Room number 1 60; Moved flag
 hotel: room/rooms key; Room title; Floor number 1 9; Beds number 1 4; Rate money 40 220; View choice Sea,Park,Yard; Cleaned flag
 hotel: guest/guests user; Guest person; Room ref room; Arrives date; Nights number 1 14; Breakfast flag
@@ -206,7 +207,9 @@ def invent_word(
     word = syllable() if rng.random() < .6 else rng.choice(_ONSETS) + rng.choice(_VOWELS) + syllable()
     return invent_word(rng) if word in _real_words() else word.capitalize()
 
+_UNFIT = ("boob", "fag", "god", "gook", "poop", "tit", "wop") # what syllables must not happen to say
+
 @lru_cache
 def _real_words() -> frozenset[str]:
-    "Words that exist, in small letters: what screens are filled with, and what is on buttons."
-    return frozenset((*word_list(), *(w.lower() for k in WORD_KEYS for held_out in (False, True) for w in synonyms(k, held_out))))
+    "Words that exist, in small letters: what screens are filled with, and what is on buttons, of held-out trades too."
+    return frozenset((*_UNFIT, *word_list(), *re.findall("[a-z]+", _TRADES.lower()), *(w.lower() for k in WORD_KEYS for held_out in (False, True) for w in synonyms(k, held_out))))

@@ -522,11 +522,14 @@ def _notes(theme: Theme, ui: UiState, screen: Placed, size: tuple[int, int]) -> 
     if p and p.widget.tip:
         above = p.box[1] - _line_height(theme) - 4  # over the title bar, if it is for a tool: that hides least
         at = above if above >= 0 else p.box[3] + 3
-        yield _note(Widget("tooltip", name=p.widget.tip), p.box[0], at, theme, size)
+        tip = _note(Widget("tooltip", name=p.widget.tip), p.box[0], at, theme, size)
+        yield tip
     if not ui.said: return
     card, tall = screen.children[-1], _line_height(theme) + 2
     low = card.widget.role == "form" and card.box[1] < tall <= size[1] - card.box[3]  # else it hides what a card says first
-    yield _note(Widget("status", name=f"Answer: {' '.join(ui.said.split())}"), size[0], size[1] if low else 0, theme, size)
+    high = _note(Widget("status", name=f"Answer: {' '.join(ui.said.split())}"), size[0], 0, theme, size)
+    if p and p.widget.tip: low = low or tip.box[1] < high.box[3] and tip.box[2] > high.box[0]  # nor does it hide the tip it may have come from
+    yield _shift(high, 0, size[1] - high.box[3]) if low else high
 
 # %% ../../nbs/02c_ui.layout.ipynb #645dd52f
 SYSTEM_BAR = 20  # pixels of a phone's bar with Back and Home
