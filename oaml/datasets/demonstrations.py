@@ -6,8 +6,8 @@
 __all__ = ['SYNONYMS', 'FIELDS', 'TITLES', 'PRESSES', 'DEEDS', 'DECLINES', 'RETRIES', 'SOURCES', 'SLOT', 'TURNED', 'NAMED',
            'TOGGLES', 'words_of', 'same_words', 'same_stem', 'has_words', 'GoalValue', 'goal_values', 'goal_words',
            'row_of', 'column_of', 'section_of', 'page_title', 'Thing', 'StepWords', 'Demonstration', 'fill', 'holes',
-           'to_template', 'element_at', 'deeds_of', 'thing_of', 'changes_of', 'find_origin', 'labels', 'describe',
-           'demonstrate']
+           'is_pager', 'month_of', 'with_parts', 'to_template', 'element_at', 'deeds_of', 'thing_of', 'changes_of',
+           'find_origin', 'labels', 'describe', 'demonstrate']
 
 # %% ../../nbs/09j_datasets.demonstrations.ipynb #dba3c608
 import json
@@ -26,9 +26,9 @@ from ..devices.device import recorded_elements
 from ..schemas.sessions import Action, Episode, nearest
 from ..ui.layout import DOT, Element
 
-# %% ../../nbs/09j_datasets.demonstrations.ipynb #059a136a
+# %% ../../nbs/09j_datasets.demonstrations.ipynb #55960f25
 SYNONYMS = [ # captions that mean the same thing in most programs
-    ("log in", "login", "sign in"), ("sign up", "register", "create account", "join"), ("log out", "sign out", "logout"),
+    ("log in", "login", "sign in"), ("sign up", "register", "create account", "join", "submit", "send"), ("log out", "sign out", "logout"),
     ("user name", "username", "account", "user"), ("search", "find"), ("settings", "preferences", "options"),
     ("ok", "apply", "confirm"), ("compose", "new message", "write", "new mail"),
     ("save", "save changes", "store"), ("delete", "remove", "erase"), ("e-mail", "email", "mail"),
@@ -199,7 +199,7 @@ class Demonstration:
         "Return the goal as it was when the task was shown."
         return fill(self.goal, self.values)
 
-# %% ../../nbs/09j_datasets.demonstrations.ipynb #f0a87eee
+# %% ../../nbs/09j_datasets.demonstrations.ipynb #c19eb621
 NAMED = "named" # how the parameters begin that are names of things in the goal's own words, such as a field's
 _HOLE = re.compile(r"\{\{|\}\}|\{(\w+|\*)\}")
 
@@ -216,6 +216,34 @@ def holes(
     "Return the names of a text's parameters."
     return [m[1] for m in _HOLE.finditer(template) if m[1] not in (None, "*", "turned")]
 
+_MONTHS = dict(zip("jan feb mar apr may jun jul aug sep oct nov dec".split(), range(1, 13)))
+_DATE = re.compile(r"(\d{1,2}) ([A-Z][a-z]{2,8}) (\d{4})")
+
+def is_pager(
+    name: str, # of a button
+) -> int:      # months it goes forward or, if negative, back; 0: it is none
+    "Return how far a button turns a calendar's pages."
+    w = words_of(name)
+    step = {"month": 1, "year": 12}.get(w[-1] if w else "", 0)
+    return step if w[:1] == ("next",) else -step if w[:1] in (("last",), ("previous",), ("prev",)) else 0
+
+def month_of(
+    text: str, # such as "Jan 2025" or "January 2025"
+) -> int|None: # months since the year 0; None: it is no month
+    "Return the month that a text says, and nothing else."
+    match = re.fullmatch(r"([A-Z][a-z]{2,8})\.? (\d{4})", text.strip())
+    return 12*int(match[2]) + _MONTHS[match[1][:3].lower()] - 1 if match and match[1][:3].lower() in _MONTHS else None
+
+def with_parts(
+    values: dict[str, str], # of parameters
+) -> dict[str, str]:
+    "Return the values, and of each date its day and its month, as calendars show them."
+    out = dict(values)
+    for name, value in values.items():
+        if (match := _DATE.fullmatch(value)) and match[2][:3].lower() in _MONTHS:
+            out |= {name + "_day": match[1], name + "_month": f"{match[2][:3]} {match[3]}"}
+    return out
+
 def to_template(
     text: str,              # as a screen or a person has it
     values: dict[str, str], # name: value
@@ -227,6 +255,9 @@ def to_template(
     text = text.replace("{", "{{").replace("}", "}}")
     for name, value in sorted(values.items(), key=lambda v: -len(v[1])):
         if not value or name.startswith(NAMED): continue
+        if name.endswith(("_day", "_month")):
+            if text == value: return "{"+name+"}"
+            continue
         whole = re.compile(rf"(?<![\w{{]){re.escape(value)}(?![\w}}])", re.I)
         text = "".join(part if k % 2 else whole.sub(lambda m: "{"+name+"}", part) for k, part in enumerate(re.split(r"(\{\w+\})", text)))
     return text
@@ -295,7 +326,7 @@ def _enter(out: list, on: Element|None, before: tuple, after: tuple, text: str):
     if out and out[-1].do == "enter" and out[-1].on.box == on.box and out[-1].on.name == on.name: before = out.pop().before
     out.append(_Deed("enter", on, before, after, shown))
 
-# %% ../../nbs/09j_datasets.demonstrations.ipynb #41cc5f64
+# %% ../../nbs/09j_datasets.demonstrations.ipynb #8ca18735
 def _alike(on: Element, elements: Sequence[Element]) -> list[Element]:
     return [e for e in elements if e.role == on.role and e.name == on.name]
 
@@ -310,6 +341,10 @@ def thing_of(
     name, row, column, section = say(on.name), say(row_of(on, elements, lone)), say(column_of(on, elements)), say(section_of(on, elements))
     row = row if row != name else ""
     value = say(on.value) if on.role in ("listitem", "row") else ""
+    months = [k for k in values if k.endswith("_month")]
+    if on.name.isdigit() and months and any(month_of(e.name) is not None for e in elements):
+        key = next((k[:-6] for k in months if values[k[:-6] + "_day"] == on.name and any(e.name == values[k] for e in elements)), None)
+        if key: return Thing(on.role, "{"+key+"_day}", section="{"+key+"_month}")
     data = on.role in ("listitem", "row", "gridcell", "cell")
     spoken = bool(holes(name) or holes(value))
     return Thing(on.role, "" if data and holes(value) and not holes(name) else name, value if holes(value) else "",
@@ -358,7 +393,7 @@ def find_origin(
             found.append((len(holes(" ".join((thing.name, thing.value, thing.row, thing.section, thing.column)))) > 0, known, thing.role == "listitem", len(cut), thing))
     return max(found, key=lambda f: f[:4])[-1] if found else None
 
-# %% ../../nbs/09j_datasets.demonstrations.ipynb #1c6fe4e1
+# %% ../../nbs/09j_datasets.demonstrations.ipynb #a7cd5f23
 def _parameters(goal: str, deeds: list[_Deed]) -> dict[str, str]:
     "The goal's values under names, and the goal's plain words that name what was acted on or answered."
     values = {}
@@ -392,13 +427,16 @@ def describe(
     "Return what was done, in words."
     deeds = deeds_of(steps)
     values = _parameters(goal, deeds)
-    in_goal = dict(values)
+    in_goal, values = dict(values), with_parts(values)
     seen, out = [], []
     for d in deeds:
         seen = [d.before, *seen]
         out.append(_step_words(d, values, seen, goal))
+    if any(s.on and s.on.section.endswith("_month}") for s in out):  # whoever looks for a day turns the pages himself
+        kept = [(d, s) for d, s in zip(deeds, out) if not (s.do == "press" and s.on.role == "button" and is_pager(s.on.name))]
+        deeds, out = [d for d, _ in kept], [s for _, s in kept]
     out = _with_held(out, deeds, values, goal)
-    shown = {k: "" if k in set(secrets) else v for k, v in values.items()}
+    shown = {k: "" if k in set(secrets) else v for k, v in values.items() if not k.endswith(("_day", "_month"))}
     return Demonstration(to_template(goal, {k: v for k, v in in_goal.items() if not k.startswith(NAMED)}), shown, tuple(out), page_title(steps[0][1]) if steps else "")
 
 def _step_words(d: _Deed, values: dict[str, str], seen: list, goal: str) -> StepWords:
@@ -475,7 +513,7 @@ def _with_all(steps: list[StepWords], deeds: list[_Deed], goal: str) -> list[Ste
     if first.on.role != "radio" and spoken and any(set(words_of(s.on.name)) - set(goal_words(goal)) for s in done) and all(e.checked == (e in spoken) for e in alike):
         one = replace(first, do="set_named", on=Thing(first.on.role), changes=(), value="on")
         return [one if s is first else s for s in steps if s is first or s not in done and not (s.do == "set" and s.already and s.on.role == first.on.role)]
-    if not _EVERY & set(goal_words(goal)) or any((e.checked is True) != (first.value == "on") for e in alike) or any(holes(s.on.name) for s, _ in sets): return steps
+    if not _EVERY & set(goal_words(goal)) or any((e.checked is True) != (first.value == "on") for e in alike) or any(holes(t) for s, _ in sets for t in vars(s.on).values()): return steps
     one = replace(first, do="set_all", on=Thing(first.on.role), changes=(), value=first.value)
     return [one if s is first else s for s in steps if s is first or s not in done and not (s.do == "set" and s.already and s.on.role == first.on.role)]
 

@@ -6,18 +6,18 @@
 __all__ = ['OPPOSITES', 'DATA_ROLES', 'WAIT', 'WAYS_OUT', 'MORE', 'MAX_WAITS', 'MAX_DETOUR', 'Course', 'Halt', 'Binding',
            'bind_values', 'find_things', 'say_thing', 'Replay', 'read_value', 'similarity', 'ReplayAgent']
 
-# %% ../../nbs/14d_runtime.replay.ipynb #04212de6
+# %% ../../nbs/14d_runtime.replay.ipynb #a9a0ca5a
 import re
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from weakref import WeakValueDictionary
 
-from ..datasets.demonstrations import (DECLINES, RETRIES, same_stem, FIELDS, NAMED, PRESSES, SLOT, SYNONYMS, TOGGLES, TURNED, Demonstration, GoalValue, StepWords, Thing,
+from ..datasets.demonstrations import (is_pager, month_of, with_parts, DECLINES, RETRIES, same_stem, FIELDS, NAMED, PRESSES, SLOT, SYNONYMS, TOGGLES, TURNED, Demonstration, GoalValue, StepWords, Thing,
                                           column_of, fill, goal_values, goal_words, has_words, holes, page_title, row_of, same_words, section_of, words_of)
 from ..schemas.sessions import Action
 from ..ui.layout import DOT, Element
 
-# %% ../../nbs/14d_runtime.replay.ipynb #8458d34b
+# %% ../../nbs/14d_runtime.replay.ipynb #969fb923
 _ALIKE = [{"in", "into", "to", "under"}, {"of", "for", "from"}, {"set", "change", "make"}] # words before a value that say the same
 OPPOSITES = [("star", "unstar"), ("largest", "smallest"),
              ("most", "least"), ("highest", "lowest"), ("first", "last"), ("today", "tomorrow"), ("add", "remove"), ("open", "close"), ("accept", "decline"),
@@ -38,7 +38,7 @@ def _fits(old: GoalValue, at: int, new: GoalValue, now: int) -> float:
     a, b = old.label[-1:], new.label[-1:]
     alike = bool(a and b) and (a == b or same_words(a[0], b[0]) or any(a[0] in g and b[0] in g for g in _ALIKE))
     return (3*alike + (old.label[:-1] == new.label[:-1] != ()) + 1.5*(_shape(old.text) == _shape(new.text))
-            + (old.quoted == new.quoted) + (("." in old.text) == ("." in new.text)) - .4*abs(at - now))
+            + (old.quoted == new.quoted) + 3*(old.text == new.text) + (("." in old.text) == ("." in new.text)) - .4*abs(at - now))
 
 @dataclass
 class Binding:
@@ -56,17 +56,19 @@ def bind_values(
     old_goal = shown.shown_goal()
     old, new, values = goal_values(old_goal), goal_values(goal), dict(named or {})
     keys = {v: k for k, v in shown.values.items()}
-    labelled = {v.text for v in old if _is_labelled(v, shown)}
+    labelled = {v.text: field for v in old if (field := _is_labelled(v, shown))}
+    both_quote = any(v.quoted for v in old) and any(v.quoted for v in new)
     pairs = [(_fits(o, i, n, j), i, j) for i, o in enumerate(old) for j, n in enumerate(new) if o.text in keys
-             and (o.text not in labelled or _same_label(o, n))]
+             and (_names(labelled[o.text], n) if o.text in labelled else not both_quote or o.quoted == n.quoted)]
     done_old, done_new = {i for i, o in enumerate(old) if keys.get(o.text) in values}, {j for j, n in enumerate(new) if n.text in values.values()}
     for score, i, j in sorted(pairs, reverse=True):
         if i in done_old or j in done_new or score <= 0: continue
         values[keys[old[i].text]] = new[j].text
         done_old.add(i); done_new.add(j)
-    if len(old) == len(new) == 1 and not values and old[0].text in keys and old[0].quoted == new[0].quoted:
-        values[keys[old[0].text]] = new[0].text
-        done_new.add(0)
+    only_old, only_new = ([i for i, v in enumerate(vs) if v.quoted or not both_quote] for vs in (old, new))
+    if len(only_old) == len(only_new) == 1 and not done_new & {*only_new} and old[only_old[0]].text in keys:
+        values[keys[old[only_old[0]].text]] = new[only_new[0]].text
+        done_old.add(only_old[0]); done_new.add(only_new[0])
     rest_old = [i for i, o in enumerate(old) if o.text in labelled and i not in done_old and o.text in keys]
     rest_new = [j for j, n in enumerate(new) if j not in done_new and (not n.label or n.label[-1] in _PREPOSITIONS)]
     if len(rest_old) == 1 and len(rest_new) == 1:  # one value without a field's name before it, and one field without a value
@@ -77,25 +79,22 @@ def bind_values(
         if key.startswith(NAMED) and key not in values and all(any(w == o or same_stem(w, o) for o in said) for w in words_of(word)): values[key] = word
     return Binding(values, [n for j, n in enumerate(new) if j not in done_new], _opposites(old_goal, goal))
 
-def _is_labelled(value: GoalValue, shown: Demonstration) -> bool:
-    "Whether the words before it name the field that took it: password 'x'."
-    return any(s.on and s.do in ("enter", "choose") and not holes(s.on.name) and len(holes(s.value)) == 1 and shown.values.get(holes(s.value)[0]) == value.text
-               and _names(s.on.name, value) for s in shown.steps)
+def _is_labelled(value: GoalValue, shown: Demonstration) -> str:
+    "The field that took a value, if the words before it name the field: password 'x'."
+    return next((s.on.name for s in shown.steps if s.on and s.do in ("enter", "choose") and not holes(s.on.name) and len(holes(s.value)) == 1
+                 and shown.values.get(holes(s.value)[0]) == value.text and _names(s.on.name, value)), "")
 
 def _names(name: str, value: GoalValue) -> bool:
     return any(same_words(name, " ".join(value.label[-k:])) for k in (1, 2) if value.label)
 
-def _same_label(a: GoalValue, b: GoalValue) -> bool:
-    return any(same_words(" ".join(a.label[-k:]), " ".join(b.label[-m:])) for k in (1, 2) for m in (1, 2) if a.label and b.label)
-
 def _opposites(old: str, new: str) -> tuple[str, ...]:
-    a, b = set(goal_words(old)), set(goal_words(new))
+    a, b = (set(goal_words(g)) - {w for v in goal_values(g) if len(v.label) > 1 for w in v.label[:1] if v.label[-1] == "name"} for g in (old, new))
     turned = [f"{y}, not {x}" for p in OPPOSITES for x, y in (p, p[::-1]) if x in a and y in b and x not in b and y not in a]
     sign = lambda words: bool(words & _POSITIVE) - bool(words & _NEGATIVE)
     if sign(a)*sign(b) < 0: turned.append("off" if sign(b) < 0 else "on")
     return tuple(turned)
 
-# %% ../../nbs/14d_runtime.replay.ipynb #46fd2916
+# %% ../../nbs/14d_runtime.replay.ipynb #c1d79d46
 DATA_ROLES = ("listitem", "row", "gridcell", "cell", "heading", "text")
 
 def _says(template: str, text: str, values: dict[str, str], whole: bool) -> bool|None:
@@ -125,6 +124,9 @@ def find_things(
         template = getattr(thing, part)
         if not found: return []
         if not template or len(found) < 2 and not holes(template): continue
+        if part == "section" and template.endswith("_month}"):
+            if template[1:-1] not in values or not any(e.name == values[template[1:-1]] for e in elements): return []
+            continue
         fits = [(e, _says(template, read(e, elements), values, False)) for e in found]
         if all(f is None for _, f in fits): continue
         kept = [e for e, f in fits if f]
@@ -206,14 +208,14 @@ class Replay:
         (x0, y0, x1, y1) = e.box
         yield from self._act(Action(kind, x=round((x0+x1)/2, 3), y=round((y0+y1)/2, 3)))
 
-# %% ../../nbs/14d_runtime.replay.ipynb #0cc3f99b
+# %% ../../nbs/14d_runtime.replay.ipynb #bdc729dd
 from fastcore.basics import patch
 
 @patch
 def _run(self: Replay) -> Course:
     "All steps, then DONE."
     b = self.bound = bind_values(self.shown, self.goal, self._named)
-    self.values, self.used = dict(b.values), set()
+    self.values = with_parts(b.values)
     self.left = [v.text for v in b.left]
     self.steps = self._turned(list(self.shown.steps), b.opposite)
     while any(e.role == "progressbar" for e in self.screen): self.screen = yield WAIT
@@ -259,7 +261,7 @@ def _turned(self: Replay, steps: list[StepWords], opposite: tuple[str, ...]) -> 
     k = sets[0]
     return [*steps[:k], replace(steps[k], value="off" if steps[k].value == "on" else "on"), *steps[k+1:]]
 
-# %% ../../nbs/14d_runtime.replay.ipynb #4916fde4
+# %% ../../nbs/14d_runtime.replay.ipynb #b7f4583a
 _PRESSED = ("button", "menuitem", "link") # what one program has as a button is another's entry of a menu
 
 @patch
@@ -271,6 +273,8 @@ def _find(self: Replay, step: StepWords, elements: Sequence[Element]) -> list[El
     if missing and not found:
         found = self._named_by_goal(step, elements)
         if not found: found = find_things(step.on, self.values | {h: self.shown.values[h] for h in missing}, elements, self.left)
+    context = replace(step.on, name="") if holes(step.on.section + step.on.row) and step.on.role not in DATA_ROLES else None
+    if not found and context: found = find_things(context, self.values, elements, self.left)  # the one of its kind in that section, whatever it is called
     if not found and step.on.role in _PRESSED:
         found = next((f for r in _PRESSED if r != step.on.role and (f := find_things(replace(step.on, role=r), self.values, elements, self.left))), [])
     if not found and step.do in ("enter", "choose"):
@@ -296,6 +300,7 @@ def _do(self: Replay, k: int) -> Course:
     if step.do == "set_all": return (yield from self._set_all(k))
     if step.on.role in DATA_ROLES: yield from self._go_where_goal_says()
     lacking = [h for h in holes(step.on.name or step.on.value) if h not in self.values and not h.startswith(NAMED)]
+    if lacking and step.leads: return k  # it went where the next thing was; that will be looked for
     if lacking and not any(h in self.values for h in holes(step.on.name + step.on.value + step.on.row + step.on.section)): raise Halt(f"step {k + 1}: the goal gives no {', '.join(lacking)}")
     if step.do == "set_named": return (yield from self._set_named(k))
     seeks = step.do == "enter" and words_of(step.on.name) in (("search",), ("find",))
@@ -355,7 +360,7 @@ def _keep(self: Replay, k: int) -> Course:
 
 _GO_FIELDS = (("address",), ("url",), ("location",)) # a text in them is gone to by Enter
 
-# %% ../../nbs/14d_runtime.replay.ipynb #ef7e14bb
+# %% ../../nbs/14d_runtime.replay.ipynb #345dfa64
 @patch
 def _look(self: Replay, fits, ahead: int|None=None, wander: bool=True) -> Course:
     "The one element that fits, after scrolling and looking elsewhere; a step's number if a later one can be done; None if there is none."
@@ -368,6 +373,7 @@ def _look(self: Replay, fits, ahead: int|None=None, wander: bool=True) -> Course
     if (e := here()) is not None: return e
     if (e := (yield from self._scroll_for(here))) is not None: return e
     if not wander or ahead is not None and self.steps[ahead].on.role in ("option", "menuitem"): return None
+    if ahead is not None and self.steps[ahead].on.section.endswith("_month}"): return (yield from self._turn_pages(here, self.values.get(self.steps[ahead].on.section[1:-1])))
     tried = set()
     for _ in range(MAX_DETOUR):
         way = self._way(tried)
@@ -376,6 +382,22 @@ def _look(self: Replay, fits, ahead: int|None=None, wander: bool=True) -> Course
         yield from self._press(way)
         if (e := here()) is not None: return e
         if (e := (yield from self._scroll_for(here))) is not None: return e
+
+@patch
+def _turn_pages(self: Replay, here, month: str|None) -> Course:
+    "Turn a calendar's pages until it shows a month."
+    for _ in range(24):
+        now = next((m for e in self.screen if (m := month_of(e.name)) is not None), None)
+        if now is None:
+            way = next((e for e in self.screen if e.role in ("button", "tab") and words_of(e.name) == ("month",) and not e.disabled), None)
+            if way is None: return None
+        else:
+            far = month_of(month) - now if month else 0
+            pagers = [e for e in self.screen if e.role in ("button", "link") and not e.disabled and is_pager(e.name)*far > 0 and abs(is_pager(e.name)) <= abs(far)]
+            way = max(pagers, key=lambda e: abs(is_pager(e.name)), default=None)
+            if way is None: return None
+        yield from self._press(way)
+        if (e := here()) is not None: return e
 
 @patch
 def _later(self: Replay, k: int|None) -> int|None:
@@ -433,7 +455,7 @@ def _way(self: Replay, tried: set) -> Element|None:
     out = [] if self._edited else [e for w in WAYS_OUT for e in places if words_of(e.name)[:1] == words_of(w)]
     return next(iter(page + named + more + sorted(tabs, key=lambda e: words_of(e.name)[:1] != ("all",)) + out), None)
 
-# %% ../../nbs/14d_runtime.replay.ipynb #17f98ddb
+# %% ../../nbs/14d_runtime.replay.ipynb #a697b48c
 @patch
 def _set(self: Replay, e: Element, step: StepWords) -> Course:
     "A check box, a switch or a choice as it was shown."
@@ -551,6 +573,10 @@ def _verify(self: Replay, step: StepWords, before: tuple) -> Course:
         if alert and (again := next((e for e in self.screen if e.role in ("button", "link") and not e.disabled and " ".join(words_of(e.name)) in RETRIES), None)) and n < 3:
             yield from self._press(again)
             continue
+        if alert and (tick := next((e for e in self.screen if e.role == "checkbox" and not e.checked and set(words_of(alert.name)) <= set(words_of(e.name))), None)) and n < 3:
+            yield from self._press(tick)  # the alert's own words say how
+            if (again := next(iter(self._usable(step, self.screen)), None)) is not None: yield from self._press(again)
+            continue
         if alert and not any(c.startswith("+ alert") for c in step.changes): raise Halt(f"step {self.k + 1}: the screen says {alert.name!r}")
         missing = "" if step.optional else self._missing(step, before, old)
         if not missing: return
@@ -595,7 +621,7 @@ def _key(self: Replay, k: int) -> Course:
     yield from self._verify(step if step.on else replace(step, on=Thing("key", step.value)), before)
     return k
 
-# %% ../../nbs/14d_runtime.replay.ipynb #d7d2edca
+# %% ../../nbs/14d_runtime.replay.ipynb #56f09ff3
 @patch
 def _answer(self: Replay, k: int) -> Course:
     "Tell the user what the screen says, or what the goal did."
@@ -609,11 +635,13 @@ def _answer(self: Replay, k: int) -> Course:
 @patch
 def _read(self: Replay, step: StepWords) -> Course:
     "The value that stands where it stood then."
-    origin = self._origin(step)
+    origin, meanings = step.origin, self._meanings(step)
     def fits(elements):
         read = {}
         for e in elements:
-            if (e.role == origin.role or e.role in FIELDS and origin.role in FIELDS) and (v := read_value(origin, self.values, e, elements)) is not None: read.setdefault(v, e)
+            if not (e.role == origin.role or e.role in FIELDS and origin.role in FIELDS): continue
+            for values in meanings:
+                if (v := read_value(origin, values, e, elements)) is not None: read.setdefault(v, e)
         return [replace(e, value=v) for v, e in read.items()]
     e = fits(self.screen)
     if len(e) != 1:
@@ -624,16 +652,12 @@ def _read(self: Replay, step: StepWords) -> Course:
     return found.value
 
 @patch
-def _origin(self: Replay, step: StepWords) -> Thing:
-    "Where the value stands, in this goal's words."
-    text = step.origin.name + step.origin.value
-    missing = [h for h in holes(text) if h.startswith(NAMED) and h not in self.values]
-    if not missing or step.origin.role == "tooltip": return step.origin
-    fresh = [w for w in goal_words(self.goal) if w not in goal_words(self.shown.shown_goal()) and len(w) > 2]
-    there = [w for w in fresh if any(w in words_of(e.name) for s in self.seen for e in s if e.role == step.origin.role)]
-    if len(set(there)) != 1: raise Halt(f"step {self.k + 1}: the goal shown asks for {self.shown.values[missing[0]]!r}, and nothing says what this one asks for")
-    self.values[missing[0]] = there[0]
-    return step.origin
+def _meanings(self: Replay, step: StepWords) -> list[dict[str, str]]:
+    "The parameters' values, with each word of the goal that may stand for what was asked for then."
+    missing = [h for h in holes(step.origin.name + step.origin.value) if h.startswith(NAMED) and h not in self.values]
+    if not missing: return [self.values]
+    fresh = [w for w in dict.fromkeys(goal_words(self.goal)) if w not in goal_words(self.shown.shown_goal()) and len(w) > 2]
+    return [self.values | {missing[0]: w} for w in fresh]
 
 def read_value(
     origin: Thing,               # with `SLOT` or `TURNED` where the value stands
