@@ -393,7 +393,7 @@ def find_origin(
             found.append((len(holes(" ".join((thing.name, thing.value, thing.row, thing.section, thing.column)))) > 0, known, thing.role == "listitem", len(cut), thing))
     return max(found, key=lambda f: f[:4])[-1] if found else None
 
-# %% ../../nbs/09j_datasets.demonstrations.ipynb #a7cd5f23
+# %% ../../nbs/09j_datasets.demonstrations.ipynb #273eef37
 def _parameters(goal: str, deeds: list[_Deed]) -> dict[str, str]:
     "The goal's values under names, and the goal's plain words that name what was acted on or answered."
     values = {}
@@ -452,6 +452,7 @@ def _step_words(d: _Deed, values: dict[str, str], seen: list, goal: str) -> Step
             if origin: source, value, origin = "screen", "", _name_origin(origin, values, goal)
             elif d.do == "answer": source, value = "unknown", to_template(d.value, values)
     elif d.do == "set": source = "constant"
+    elif d.do in PRESSES.values() and on and on.name.isdigit(): source = "unknown"  # a day or a number that the goal does not say
     old, new = ({(e.role, e.name) for e in s if e.role not in ("option", "menuitem", "region")} for s in (d.before, d.after))
     leads = d.do in PRESSES.values() and (len(old & new) < .6*len(old) or d.on is not None and d.on.role == "tab"
                                              or any(e.role in ("menuitem", "option") for e in d.after) and not any(e.role in ("menuitem", "option") for e in d.before))

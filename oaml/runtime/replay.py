@@ -17,14 +17,14 @@ from ..datasets.demonstrations import (is_pager, month_of, with_parts, DECLINES,
 from ..schemas.sessions import Action
 from ..ui.layout import DOT, Element
 
-# %% ../../nbs/14d_runtime.replay.ipynb #969fb923
+# %% ../../nbs/14d_runtime.replay.ipynb #f43b43a2
 _ALIKE = [{"in", "into", "to", "under"}, {"of", "for", "from"}, {"set", "change", "make"}] # words before a value that say the same
 OPPOSITES = [("star", "unstar"), ("largest", "smallest"),
              ("most", "least"), ("highest", "lowest"), ("first", "last"), ("today", "tomorrow"), ("add", "remove"), ("open", "close"), ("accept", "decline"),
              ("yes", "no"), ("show", "hide"), ("lock", "unlock"), ("before", "after"), ("earliest", "latest"), ("biggest", "smallest")]
 _POSITIVE = {"on", "enable", "tick", "check", "checked", "with", "show", "activate", "yes"}
 _NEGATIVE = {"off", "disable", "untick", "uncheck", "without", "hide", "deactivate", "no", "clear", "don", "not"}
-_PREPOSITIONS = {"in", "to", "of", "for", "from", "into", "with", "at", "on", "be", "under", "account", "use"}
+_PREPOSITIONS = {"in", "to", "of", "for", "from", "into", "with", "at", "on", "be", "under", "account", "use", "send", "write", "tell", "reply", "make", "put", "enter", "call", "note", "add", "back"}
 
 class Halt(Exception):
     "Why a replay does not go on: what it looked for and what it sees."
@@ -39,6 +39,10 @@ def _fits(old: GoalValue, at: int, new: GoalValue, now: int) -> float:
     alike = bool(a and b) and (a == b or same_words(a[0], b[0]) or any(a[0] in g and b[0] in g for g in _ALIKE))
     return (3*alike + (old.label[:-1] == new.label[:-1] != ()) + 1.5*(_shape(old.text) == _shape(new.text))
             + (old.quoted == new.quoted) + 3*(old.text == new.text) + (("." in old.text) == ("." in new.text)) - .4*abs(at - now))
+
+_SURE = 4.5 # of `_fits`: a word before both says the same
+
+def _kind(text: str) -> tuple[bool, bool]: return any(c.isdigit() for c in text), "." in text
 
 @dataclass
 class Binding:
@@ -55,22 +59,28 @@ def bind_values(
     "Return the demonstration's parameters with the new goal's values. Raises Halt if the goal wants the opposite and nothing says how."
     old_goal = shown.shown_goal()
     old, new, values = goal_values(old_goal), goal_values(goal), dict(named or {})
-    keys = {v: k for k, v in shown.values.items()}
+    used = _used_by(shown)
+    keys = {v: k for k, v in shown.values.items() if k in used}
     labelled = {v.text: field for v in old if (field := _is_labelled(v, shown))}
     both_quote = any(v.quoted for v in old) and any(v.quoted for v in new)
     pairs = [(_fits(o, i, n, j), i, j) for i, o in enumerate(old) for j, n in enumerate(new) if o.text in keys
              and (_names(labelled[o.text], n) if o.text in labelled else not both_quote or o.quoted == n.quoted)]
     done_old, done_new = {i for i, o in enumerate(old) if keys.get(o.text) in values}, {j for j, n in enumerate(new) if n.text in values.values()}
+    same_form, guessed = goal_words(old_goal) == goal_words(goal), []
     for score, i, j in sorted(pairs, reverse=True):
         if i in done_old or j in done_new or score <= 0: continue
+        if score < _SURE and not same_form: guessed.append(old[i])
         values[keys[old[i].text]] = new[j].text
         done_old.add(i); done_new.add(j)
+    for a in guessed:  # two of a kind, and no word that says which is which
+        if any(a is not b and _kind(a.text) == _kind(b.text) for b in guessed): raise Halt(f"the goal is worded otherwise than the one shown, and nothing says which of its values is which: {', '.join(repr(v.text) for v in new)}")
     only_old, only_new = ([i for i, v in enumerate(vs) if v.quoted or not both_quote] for vs in (old, new))
     if len(only_old) == len(only_new) == 1 and not done_new & {*only_new} and old[only_old[0]].text in keys:
         values[keys[old[only_old[0]].text]] = new[only_new[0]].text
         done_old.add(only_old[0]); done_new.add(only_new[0])
-    rest_old = [i for i, o in enumerate(old) if o.text in labelled and i not in done_old and o.text in keys]
-    rest_new = [j for j, n in enumerate(new) if j not in done_new and (not n.label or n.label[-1] in _PREPOSITIONS)]
+    rest_old = [i for i, o in enumerate(old) if i not in done_old and o.text in keys and (o.quoted or not both_quote)]
+    rest_new = [j for j, n in enumerate(new) if j not in done_new and (n.quoted or not both_quote)]
+    if rest_old and old[rest_old[0]].text in labelled: rest_new = [j for j in rest_new if not new[j].label or new[j].label[-1] in _PREPOSITIONS]
     if len(rest_old) == 1 and len(rest_new) == 1:  # one value without a field's name before it, and one field without a value
         values[keys[old[rest_old[0]].text]] = new[rest_new[0]].text
         done_new.add(rest_new[0])
@@ -78,6 +88,12 @@ def bind_values(
     for key, word in shown.values.items():
         if key.startswith(NAMED) and key not in values and all(any(w == o or same_stem(w, o) for o in said) for w in words_of(word)): values[key] = word
     return Binding(values, [n for j, n in enumerate(new) if j not in done_new], _opposites(old_goal, goal))
+
+def _used_by(shown: Demonstration) -> set[str]:
+    "The parameters that some step has, dates by a part of them too."
+    texts = [t for s in shown.steps for t in (s.value, *s.changes, *(x for thing in (s.on, s.origin, s.to) if thing for x in vars(thing).values()))]
+    found = {h for t in texts for h in holes(t)}
+    return found | {h.rpartition("_")[0] for h in found if h.endswith(("_day", "_month"))}
 
 def _is_labelled(value: GoalValue, shown: Demonstration) -> str:
     "The field that took a value, if the words before it name the field: password 'x'."
@@ -144,7 +160,7 @@ def _told_apart(found: list[Element], thing: Thing, values: dict[str, str], elem
     if len(found) > 1: found = prefer(found, lambda e: not e.disabled)
     return found
 
-# %% ../../nbs/14d_runtime.replay.ipynb #662ae1e5
+# %% ../../nbs/14d_runtime.replay.ipynb #f3aa5f9e
 WAIT = Action("wait")
 WAYS_OUT = ("back", "close", "cancel", "discard", "home", "done") # captions that lead away and change nothing
 MORE = ("more", "menu", "more actions", "options")   # captions behind which there are more
@@ -176,7 +192,7 @@ class Replay:
         self.halted = ""       # why it stopped, if it did
         self.log: list[str] = [] # what it did, in words
         self.seen: list[tuple[Element, ...]] = [] # the screens so far, the newest last
-        self._named, self._course, self._edited, self._before, self._tabs, self._arrived = named, None, False, (), set(), False
+        self._named, self._course, self._edited, self._before, self._tabs, self._arrived, self.touched = named, None, False, (), set(), False, []
 
     def next(self,
         elements: Sequence[Element], # the screen now
@@ -206,9 +222,10 @@ class Replay:
 
     def _press(self, e: Element, kind: str="click") -> Course:
         (x0, y0, x1, y1) = e.box
+        self.touched += [" ".join((e.name, e.value)), row_of(e, self.screen), page_title(self.screen)]
         yield from self._act(Action(kind, x=round((x0+x1)/2, 3), y=round((y0+y1)/2, 3)))
 
-# %% ../../nbs/14d_runtime.replay.ipynb #bdc729dd
+# %% ../../nbs/14d_runtime.replay.ipynb #8aeef439
 from fastcore.basics import patch
 
 @patch
@@ -231,14 +248,12 @@ def _run(self: Replay) -> Course:
 @patch
 def _ends_form(self: Replay, k: int) -> bool:
     "Whether this press is the one behind the last field."
-    before = [s.do for s in self.steps[:k]]
-    return bool(before) and before[-1] in ("enter", "choose", "set") and not any(s.do in ("enter", "choose") for s in self.steps[k:])
+    return not any(s.do in ("enter", "choose") for s in self.steps[k:]) and not self.steps[k].optional
 
 @patch
 def _fill_more(self: Replay) -> Course:
     "Fields that the goal names with a value, and that the demonstration did not have."
-    if not any(_is_labelled(v, self.shown) for v in goal_values(self.shown.shown_goal())): return
-    for value in [v for v in self.bound.left if v.text in self.left]:
+    for value in [v for v in self.bound.left if v.text in self.left and v.quoted and v.label and not v.label[-1] in _PREPOSITIONS]:
         def fits(elements): return [e for e in elements if e.role in FIELDS and e.name and _names(e.name, value)]
         e = yield from self._look(fits, wander=False)
         if e is None: continue
@@ -249,7 +264,9 @@ def _fill_more(self: Replay) -> Course:
 def _check_used(self: Replay):
     "Halt if the goal names a value that played no part."
     words = [" ".join((e.name, e.value)) for screen in self.seen for e in screen]
+    quoted = {v.text for v in goal_values(self.goal) if v.quoted}
     for value in self.left:
+        if not any(has_words(w, value) for w in self.touched) and value in quoted: raise Halt(f"the goal says {value!r}, and no step has it")
         if not any(has_words(w, value) for w in words): raise Halt(f"the goal says {value!r}, and nothing that was shown uses it")
 
 @patch
@@ -261,7 +278,7 @@ def _turned(self: Replay, steps: list[StepWords], opposite: tuple[str, ...]) -> 
     k = sets[0]
     return [*steps[:k], replace(steps[k], value="off" if steps[k].value == "on" else "on"), *steps[k+1:]]
 
-# %% ../../nbs/14d_runtime.replay.ipynb #b7f4583a
+# %% ../../nbs/14d_runtime.replay.ipynb #9bd7f3ff
 _PRESSED = ("button", "menuitem", "link") # what one program has as a button is another's entry of a menu
 
 @patch
@@ -298,8 +315,10 @@ def _do(self: Replay, k: int) -> Course:
         if step.already or self._label_of(step): return k  # this goal leaves the field alone
     if step.already: return (yield from self._keep(k))
     if step.do == "set_all": return (yield from self._set_all(k))
-    if step.on.role in DATA_ROLES: yield from self._go_where_goal_says()
-    lacking = [h for h in holes(step.on.name or step.on.value) if h not in self.values and not h.startswith(NAMED)]
+    if step.on.role in DATA_ROLES or step.do == "enter" and words_of(step.on.name) in (("search",), ("find",)): yield from self._go_where_goal_says()
+    if step.source == "unknown": raise Halt(f"step {k + 1}: nobody knows why {say_thing(step.on, self.values)} was chosen: the goal shown does not say it")
+    needs = [h for h in holes(step.on.name + step.on.value) if not h.startswith(NAMED)]
+    lacking = needs if needs and not any(h in self.values for h in needs) else []
     if lacking and step.leads: return k  # it went where the next thing was; that will be looked for
     if lacking and not any(h in self.values for h in holes(step.on.name + step.on.value + step.on.row + step.on.section)): raise Halt(f"step {k + 1}: the goal gives no {', '.join(lacking)}")
     if step.do == "set_named": return (yield from self._set_named(k))
@@ -307,6 +326,7 @@ def _do(self: Replay, k: int) -> Course:
     e = yield from self._look(lambda els: self._usable(step, els), ahead=k, wander=not step.optional and not seeks)
     if isinstance(e, int): return e - 1
     if e is None:
+        if step.do == "set" and not holes(step.on.name + step.on.row + step.on.section) and not set(words_of(step.on.name)) & set(goal_words(self.goal)) - {"the", "i"}: return k
         if step.optional or seeks or self._only_leads(k) or self._came_about(step): return k
         raise Halt(self._lost(step))
     if step.do == "set": yield from self._set(e, step)
@@ -347,7 +367,9 @@ def _keep(self: Replay, k: int) -> Course:
     "What was so already: see that it is."
     step = self.steps[k]
     e = yield from self._look(lambda els: self._find(step, els), wander=False)
-    if e is None: return k
+    if e is None:
+        if step.on.role == "tab": self.left += [v for h in holes(step.on.name) if (v := self.values.get(h))]  # when it comes into sight
+        return k
     if step.do in PRESSES.values():
         if not e.selected: yield from self._press(e)
     elif step.do == "set": yield from self._set(e, step)
@@ -360,7 +382,7 @@ def _keep(self: Replay, k: int) -> Course:
 
 _GO_FIELDS = (("address",), ("url",), ("location",)) # a text in them is gone to by Enter
 
-# %% ../../nbs/14d_runtime.replay.ipynb #345dfa64
+# %% ../../nbs/14d_runtime.replay.ipynb #8f40c1fa
 @patch
 def _look(self: Replay, fits, ahead: int|None=None, wander: bool=True) -> Course:
     "The one element that fits, after scrolling and looking elsewhere; a step's number if a later one can be done; None if there is none."
@@ -372,13 +394,13 @@ def _look(self: Replay, fits, ahead: int|None=None, wander: bool=True) -> Course
     yield from self._dismiss()
     if (e := here()) is not None: return e
     if (e := (yield from self._scroll_for(here))) is not None: return e
-    if not wander or ahead is not None and self.steps[ahead].on.role in ("option", "menuitem"): return None
+    if not wander or ahead is not None and self.steps[ahead].on.role == "option": return None
     if ahead is not None and self.steps[ahead].on.section.endswith("_month}"): return (yield from self._turn_pages(here, self.values.get(self.steps[ahead].on.section[1:-1])))
     tried = set()
     for _ in range(MAX_DETOUR):
         way = self._way(tried)
         if way is None: return None
-        tried.add((way.role, way.name, page_title(self.screen)))
+        tried.add((way.role, way.name, "" if way.role == "tab" else page_title(self.screen)))
         yield from self._press(way)
         if (e := here()) is not None: return e
         if (e := (yield from self._scroll_for(here))) is not None: return e
@@ -444,7 +466,7 @@ def _scroll_for(self: Replay, here) -> Course:
 def _way(self: Replay, tried: set) -> Element|None:
     "Where else to look: what the goal names, more of a menu, other tabs, a way back."
     title = page_title(self.screen)
-    def fresh(e): return (e.role, e.name, title) not in tried and not e.disabled and not e.selected and e.name
+    def fresh(e): return (e.role, e.name, "" if e.role == "tab" else title) not in tried and not e.disabled and not e.selected and e.name
     said = [self.values.get(k, "") for k in self.values] + self.left
     places = [e for e in self.screen if e.role in ("tab", "link", "button", "treeitem") and fresh(e)]
     if self._arrived and self.steps[self.k].on and self.steps[self.k].on.role not in DATA_ROLES: places = [e for e in places if e.role != "tab" and words_of(e.name)[:1] not in [words_of(w) for w in WAYS_OUT]]
@@ -455,7 +477,7 @@ def _way(self: Replay, tried: set) -> Element|None:
     out = [] if self._edited else [e for w in WAYS_OUT for e in places if words_of(e.name)[:1] == words_of(w)]
     return next(iter(page + named + more + sorted(tabs, key=lambda e: words_of(e.name)[:1] != ("all",)) + out), None)
 
-# %% ../../nbs/14d_runtime.replay.ipynb #a697b48c
+# %% ../../nbs/14d_runtime.replay.ipynb #53479746
 @patch
 def _set(self: Replay, e: Element, step: StepWords) -> Course:
     "A check box, a switch or a choice as it was shown."
@@ -573,10 +595,7 @@ def _verify(self: Replay, step: StepWords, before: tuple) -> Course:
         if alert and (again := next((e for e in self.screen if e.role in ("button", "link") and not e.disabled and " ".join(words_of(e.name)) in RETRIES), None)) and n < 3:
             yield from self._press(again)
             continue
-        if alert and (tick := next((e for e in self.screen if e.role == "checkbox" and not e.checked and set(words_of(alert.name)) <= set(words_of(e.name))), None)) and n < 3:
-            yield from self._press(tick)  # the alert's own words say how
-            if (again := next(iter(self._usable(step, self.screen)), None)) is not None: yield from self._press(again)
-            continue
+        if alert and n < 3 and (yield from self._tick_what_it_says(alert.name, step)): continue
         if alert and not any(c.startswith("+ alert") for c in step.changes): raise Halt(f"step {self.k + 1}: the screen says {alert.name!r}")
         missing = "" if step.optional else self._missing(step, before, old)
         if not missing: return
@@ -585,6 +604,16 @@ def _verify(self: Replay, step: StepWords, before: tuple) -> Course:
             continue
         if n < 3: self.screen = yield WAIT
     raise Halt(f"step {self.k + 1}: {step.do.replace('_', ' ')} {say_thing(step.on, self.values)} was done, and {missing}")
+
+@patch
+def _tick_what_it_says(self: Replay, alert: str, step: StepWords) -> Course:
+    "Tick the box that an alert names, and press once more; False if there is none."
+    e = yield from self._look(lambda els: [e for e in els if e.role == "checkbox" and not e.checked and set(words_of(alert)) <= set(words_of(e.name))][:1], wander=False)
+    if e is None: return False
+    yield from self._press(e)
+    again = yield from self._look(lambda els: self._usable(step, els), wander=False)
+    if again is not None: yield from self._press(again)
+    return True
 
 @patch
 def _confirms(self: Replay, step: StepWords, before: tuple) -> Element|None:
