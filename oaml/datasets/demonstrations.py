@@ -393,7 +393,7 @@ def find_origin(
             found.append((len(holes(" ".join((thing.name, thing.value, thing.row, thing.section, thing.column)))) > 0, known, thing.role == "listitem", len(cut), thing))
     return max(found, key=lambda f: f[:4])[-1] if found else None
 
-# %% ../../nbs/09j_datasets.demonstrations.ipynb #273eef37
+# %% ../../nbs/09j_datasets.demonstrations.ipynb #190fc32f
 def _parameters(goal: str, deeds: list[_Deed]) -> dict[str, str]:
     "The goal's values under names, and the goal's plain words that name what was acted on or answered."
     values = {}
@@ -433,7 +433,7 @@ def describe(
         seen = [d.before, *seen]
         out.append(_step_words(d, values, seen, goal))
     if any(s.on and s.on.section.endswith("_month}") for s in out):  # whoever looks for a day turns the pages himself
-        kept = [(d, s) for d, s in zip(deeds, out) if not (s.do == "press" and s.on.role == "button" and is_pager(s.on.name))]
+        kept = [(d, s) for d, s in zip(deeds, out) if not (s.do == "press" and s.on.role == "button" and (is_pager(s.on.name) or words_of(s.on.name) in (("month",), ("today",))))]
         deeds, out = [d for d, _ in kept], [s for _, s in kept]
     out = _with_held(out, deeds, values, goal)
     shown = {k: "" if k in set(secrets) else v for k, v in values.items() if not k.endswith(("_day", "_month"))}

@@ -17,7 +17,7 @@ from ..datasets.demonstrations import (is_pager, month_of, with_parts, DECLINES,
 from ..schemas.sessions import Action
 from ..ui.layout import DOT, Element
 
-# %% ../../nbs/14d_runtime.replay.ipynb #f43b43a2
+# %% ../../nbs/14d_runtime.replay.ipynb #23dd0ab1
 _ALIKE = [{"in", "into", "to", "under"}, {"of", "for", "from"}, {"set", "change", "make"}] # words before a value that say the same
 OPPOSITES = [("star", "unstar"), ("largest", "smallest"),
              ("most", "least"), ("highest", "lowest"), ("first", "last"), ("today", "tomorrow"), ("add", "remove"), ("open", "close"), ("accept", "decline"),
@@ -33,14 +33,15 @@ def _shape(text: str) -> str:
     "The kinds of characters in a text: small, capital, digit, other."
     return "".join(sorted({"0" if c.isdigit() else "A" if c.isupper() else "a" if c.isalpha() else c for c in text}))
 
+def _alike_labels(old: GoalValue, new: GoalValue) -> bool:
+    "Whether the same word, or one that says the same, stands before both."
+    a, b = old.label[-1:], new.label[-1:]
+    return bool(a and b) and (a == b or same_words(a[0], b[0]) or any(a[0] in g and b[0] in g for g in _ALIKE)) or old.text == new.text
+
 def _fits(old: GoalValue, at: int, new: GoalValue, now: int) -> float:
     "How well a new goal's value takes the place of an old one."
-    a, b = old.label[-1:], new.label[-1:]
-    alike = bool(a and b) and (a == b or same_words(a[0], b[0]) or any(a[0] in g and b[0] in g for g in _ALIKE))
-    return (3*alike + (old.label[:-1] == new.label[:-1] != ()) + 1.5*(_shape(old.text) == _shape(new.text))
-            + (old.quoted == new.quoted) + 3*(old.text == new.text) + (("." in old.text) == ("." in new.text)) - .4*abs(at - now))
-
-_SURE = 4.5 # of `_fits`: a word before both says the same
+    return (3*_alike_labels(old, new) + 3*(old.text == new.text) + (old.label[:-1] == new.label[:-1] != ()) + 1.5*(_shape(old.text) == _shape(new.text))
+            + (old.quoted == new.quoted) + (_kind(old.text)[1] == _kind(new.text)[1]) - .4*abs(at - now))
 
 def _kind(text: str) -> tuple[bool, bool]: return any(c.isdigit() for c in text), "." in text
 
@@ -69,9 +70,11 @@ def bind_values(
     same_form, guessed = goal_words(old_goal) == goal_words(goal), []
     for score, i, j in sorted(pairs, reverse=True):
         if i in done_old or j in done_new or score <= 0: continue
-        if score < _SURE and not same_form: guessed.append(old[i])
+        if not same_form and not _alike_labels(old[i], new[j]): guessed.append(old[i])
         values[keys[old[i].text]] = new[j].text
         done_old.add(i); done_new.add(j)
+    kinds = [[_kind(v.text) for v in vs if v.quoted or not both_quote] for vs in (old, new)]
+    if kinds[0] == kinds[1] and len(set(kinds[0])) > 1: guessed = []  # name, date, name, date: their turn says it
     for a in guessed:  # two of a kind, and no word that says which is which
         if any(a is not b and _kind(a.text) == _kind(b.text) for b in guessed): raise Halt(f"the goal is worded otherwise than the one shown, and nothing says which of its values is which: {', '.join(repr(v.text) for v in new)}")
     only_old, only_new = ([i for i, v in enumerate(vs) if v.quoted or not both_quote] for vs in (old, new))
@@ -160,10 +163,11 @@ def _told_apart(found: list[Element], thing: Thing, values: dict[str, str], elem
     if len(found) > 1: found = prefer(found, lambda e: not e.disabled)
     return found
 
-# %% ../../nbs/14d_runtime.replay.ipynb #f3aa5f9e
+# %% ../../nbs/14d_runtime.replay.ipynb #3b35076b
 WAIT = Action("wait")
 WAYS_OUT = ("back", "close", "cancel", "discard", "home", "done") # captions that lead away and change nothing
 MORE = ("more", "menu", "more actions", "options")   # captions behind which there are more
+_POPPED = ("menuitem", "option")
 MAX_WAITS, MAX_DETOUR = 6, 8
 
 Course = Generator[Action, tuple[Element, ...], Element|None]
@@ -222,6 +226,7 @@ class Replay:
 
     def _press(self, e: Element, kind: str="click") -> Course:
         (x0, y0, x1, y1) = e.box
+        if e.role not in _POPPED and any(o.role in _POPPED for o in self.screen): yield from self._act(Action("key_press", key="Escape"))  # else the press only closes the menu
         self.touched += [" ".join((e.name, e.value)), row_of(e, self.screen), page_title(self.screen)]
         yield from self._act(Action(kind, x=round((x0+x1)/2, 3), y=round((y0+y1)/2, 3)))
 
@@ -477,7 +482,7 @@ def _way(self: Replay, tried: set) -> Element|None:
     out = [] if self._edited else [e for w in WAYS_OUT for e in places if words_of(e.name)[:1] == words_of(w)]
     return next(iter(page + named + more + sorted(tabs, key=lambda e: words_of(e.name)[:1] != ("all",)) + out), None)
 
-# %% ../../nbs/14d_runtime.replay.ipynb #53479746
+# %% ../../nbs/14d_runtime.replay.ipynb #0cc486b1
 @patch
 def _set(self: Replay, e: Element, step: StepWords) -> Course:
     "A check box, a switch or a choice as it was shown."
@@ -633,7 +638,7 @@ def _missing(self: Replay, step: StepWords, before: tuple, old: set) -> str:
         sign, role, rest = line.split(" ", 2)
         wanted = [self.values.get(h) for h in holes(rest)]
         if not wanted or None in wanted or sign == "-" or role in ("tab", "button", "link", "menuitem", *TOGGLES, *FIELDS): continue
-        if not any(all(has_words(" ".join((e.name, e.value)), w) for w in wanted) for e in self.screen if _words(e) not in old): return f"no {role} says {' and '.join(map(repr, wanted))}"
+        if not any(e.role == role and all(has_words(" ".join((e.name, e.value)), w) for w in wanted) for e in self.screen if _words(e) not in old): return f"no {role} says {' and '.join(map(repr, wanted))}"
         return ""
     return ""
 
