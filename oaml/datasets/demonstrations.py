@@ -4,26 +4,30 @@
 
 # %% auto #0
 __all__ = ['SYNONYMS', 'FIELDS', 'TITLES', 'PRESSES', 'DEEDS', 'DECLINES', 'RETRIES', 'SOURCES', 'SLOT', 'TURNED', 'NAMED',
-           'TOGGLES', 'words_of', 'same_words', 'same_stem', 'has_words', 'GoalValue', 'goal_values', 'goal_words',
-           'row_of', 'column_of', 'section_of', 'page_title', 'Thing', 'StepWords', 'Demonstration', 'fill', 'holes',
-           'is_pager', 'month_of', 'with_parts', 'to_template', 'element_at', 'deeds_of', 'thing_of', 'changes_of',
-           'find_origin', 'labels', 'describe', 'demonstrate']
+           'Template', 'TOGGLES', 'SECRET', 'MAX_STEP_TOKENS', 'VERSION', 'words_of', 'same_words', 'same_stem',
+           'has_words', 'GoalValue', 'goal_values', 'goal_words', 'row_of', 'column_of', 'section_of', 'page_title',
+           'Thing', 'StepWords', 'Demonstration', 'fill', 'holes', 'is_pager', 'month_of', 'with_parts', 'to_template',
+           'element_at', 'deeds_of', 'thing_of', 'changes_of', 'find_origin', 'labels', 'in_words', 'describe',
+           'demonstrate', 'say_thing', 'say_step', 'count_tokens', 'write', 'to_yaml', 'from_yaml',
+           'load_demonstration', 'save_demonstration']
 
-# %% ../../nbs/09j_datasets.demonstrations.ipynb #dba3c608
-import json
+# %% ../../nbs/09j_datasets.demonstrations.ipynb #83e56954
 import os
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass as plain_dataclass, field, replace
+from typing import Annotated, Literal
 
 import yaml
+from pydantic import AfterValidator, ConfigDict, model_validator
+from pydantic.dataclasses import dataclass
 
-from ..config import ConfigLoader
+from ..config import ConfigLoader, read_text_file
 from .lines import QUOTATION
 from ..devices.device import recorded_elements
-from ..schemas.sessions import Action, Episode, nearest
+from ..ingest.store import write_atomic
+from ..schemas.sessions import Action, Episode, Flag, SchemaError, Text, _wrong, from_dict, plain_errors, to_dict
 from ..ui.layout import DOT, Element
 
 # %% ../../nbs/09j_datasets.demonstrations.ipynb #55960f25
@@ -70,13 +74,13 @@ def has_words(
     if text.endswith("…") and same_words(text, wanted): return True
     return bool(y) and set(y) <= set(x)
 
-# %% ../../nbs/09j_datasets.demonstrations.ipynb #8dbc96ef
+# %% ../../nbs/09j_datasets.demonstrations.ipynb #df90964a
 _FILLER = {"is", "are", "the", "a", "an", "be", "must", "should", "as", "its", "it", "s", "it"}
 _MONTH = "(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*"
 _PLAIN_VALUE = re.compile(r"(?<=[\w,:;] )[A-Z]\w*(?:[.-]\w+)*(?: [A-Z0-9]\w*)*|(?<![\w$])\d+(?:[.:/,-]\w+)*"
                           rf"(?: {_MONTH}(?: \d{{4}})?)?")
 
-@dataclass(frozen=True)
+@plain_dataclass(frozen=True)
 class GoalValue:
     "A part of a goal that another goal would have otherwise."
     text: str                  # as the goal has it, without quotes
@@ -153,7 +157,7 @@ def page_title(
     "Return a screen's first heading: the page, or the dialog in front."
     return next((e.name for e in elements if e.role == "heading"), "")
 
-# %% ../../nbs/09j_datasets.demonstrations.ipynb #f1d86219
+# %% ../../nbs/09j_datasets.demonstrations.ipynb #7abd046f
 PRESSES = dict(click="press", double_click="double_press", right_click="right_press", long_press="long_press", move="hover", drag="drag")
 DEEDS = (*PRESSES.values(), "enter", "choose", "set", "set_all", "set_named", "key", "answer")
 DECLINES = ("not now", "no thanks", "later", "skip", "dismiss", "got it", "maybe later", "no", "decline", "block", "deny", "reject", "refuse") # captions that send a dialog away
@@ -162,47 +166,80 @@ SOURCES = ("", "goal", "screen", "secret", "constant", "unknown")
 SLOT = "{*}" # in a thing's text: here stands the value that was read
 TURNED = "{turned}" # likewise, a name with the last word first: "Silva, Keith"
 
-@dataclass(frozen=True)
+def _well_formed(text: str) -> str:
+    "The text, if its braces are those of parameters."
+    if re.sub(_HOLE, "", text).strip("{}") != re.sub(_HOLE, "", text) or "{" in re.sub(_HOLE, "", text) or "}" in re.sub(_HOLE, "", text):
+        raise _wrong(f"{text!r:.60} has a brace that belongs to no {{parameter}}; a brace that is meant is doubled: {{{{")
+    return text
+
+NAMED = "named" # how the parameters begin that are names of things in the goal's own words, such as a field's
+_HOLE = re.compile(r"\{\{|\}\}|\{(\w+|\*)\}")
+Template = Annotated[Text, AfterValidator(_well_formed)]
+_STRICT = ConfigDict(extra="forbid")
+
+@plain_errors
+@dataclass(frozen=True, config=_STRICT)
 class Thing:
     "An element in words; what is empty was not needed to find it."
-    role: str             # ARIA's word, such as "button"
-    name: str=""          # its name
-    value: str=""         # what it shows, where that is what tells it from others
-    row: str=""           # the words beside it
-    column: str=""        # the words over it
-    section: str=""       # the heading above it
+    role: Text              # ARIA's word, such as "button"
+    name: Template=""       # its name
+    value: Template=""      # what it shows, where that is what tells it from others
+    row: Template=""        # the words beside it
+    column: Template=""     # the words over it
+    section: Template=""    # the heading above it, or the month that a calendar shows
 
-@dataclass(frozen=True)
+@plain_errors
+@dataclass(frozen=True, config=_STRICT)
 class StepWords:
     "One step of a demonstration."
-    do: str               # one of `DEEDS`
-    on: Thing|None=None   # what was acted on
-    value: str=""         # typed, chosen or answered; "on" or "off"; a key
-    source: str=""        # one of `SOURCES`: where the value came from
-    origin: Thing|None=None # where the value stood, for the source "screen"
-    to: Thing|None=None   # what a drag ended on
-    title: str=""         # of the page
-    changes: tuple[str, ...]=() # what was there afterwards and had not been (+), and what was gone (-)
-    leads: bool=False     # it led to another page
-    already: bool=False   # nothing had to be done: it was so
-    optional: bool=False  # a person says: leave it out where it is not there
+    do: Literal[DEEDS]           # what was done
+    on: Thing|None=None          # what was acted on
+    value: Template=""           # typed, chosen or answered; "on" or "off"; a key
+    source: Literal[SOURCES]=""  # where the value came from
+    origin: Thing|None=None      # where the value stood, for the source "screen"
+    to: Thing|None=None          # what a drag ended on
+    title: Template=""           # of the page
+    changes: tuple[Template, ...]=() # what was there afterwards and had not been (+), and what was gone (-)
+    leads: Flag=False            # it led to another page
+    already: Flag=False          # nothing had to be done: it was so
+    optional: Flag=False         # left out where there is no such thing
 
-@dataclass(frozen=True)
+    @model_validator(mode="after")
+    def _check(self):
+        if self.on is None and self.do not in ("answer", "key"): raise _wrong(f"is missing; {self.do} is done to something", "on")
+        if self.source == "screen" and (self.origin is None or not any(s in self.origin.name + self.origin.value for s in (SLOT, TURNED))):
+            raise _wrong(f"says nowhere with {SLOT} where the value stood, and the source is 'screen'", "origin")
+        if bad := next((c for c in self.changes if not re.match(r"[+-] \w+ .", c)), None): raise _wrong(f"{bad!r:.60} is not such as \"+ text Saved\"", "changes")
+        return self
+
+@plain_errors
+@dataclass(frozen=True, config=_STRICT)
 class Demonstration:
     "How something is done, in words."
-    goal: str                                  # what was wanted, its values as {parameters}
-    values: dict[str, str]=field(default_factory=dict) # what stood for them when it was shown
-    steps: tuple[StepWords, ...]=()            # in order
-    title: str=""                              # of the first page
+    goal: Template                                 # what was wanted, its values as {parameters}
+    values: dict[Text, Text]=field(default_factory=dict) # what stood for them when it was shown
+    steps: tuple[StepWords, ...]=()                # in order
+    title: Text=""                                 # of the first page
+
+    @model_validator(mode="after")
+    def _check(self):
+        known = with_parts(self.values)
+        if bad := next((h for h in holes(self.goal) if h not in known), None): raise _wrong(f"{{{bad}}} has no value in `values`", "goal")
+        for k, step in enumerate(self.steps):
+            for name, text in _texts(step):
+                if bad := next((h for h in holes(text) if h not in known), None): raise _wrong(f"{{{bad}}} has no value in `values`", "steps", k, *name.split("."))
+        return self
 
     def shown_goal(self) -> str:
         "Return the goal as it was when the task was shown."
         return fill(self.goal, self.values)
 
-# %% ../../nbs/09j_datasets.demonstrations.ipynb #c19eb621
-NAMED = "named" # how the parameters begin that are names of things in the goal's own words, such as a field's
-_HOLE = re.compile(r"\{\{|\}\}|\{(\w+|\*)\}")
+def _texts(step: StepWords) -> list[tuple[str, str]]:
+    "A step's texts with the paths of their fields."
+    inside = [(f"{part}.{k}", v) for part in ("on", "origin", "to") if (thing := getattr(step, part)) for k, v in vars(thing).items() if isinstance(v, str)]
+    return [("value", step.value), ("title", step.title), *(("changes", c) for c in step.changes), *inside]
 
+# %% ../../nbs/09j_datasets.demonstrations.ipynb #d98c15c2
 def fill(
     template: str,          # a text with {parameters}
     values: dict[str, str], # theirs
@@ -262,7 +299,7 @@ def to_template(
         text = "".join(part if k % 2 else whole.sub(lambda m: "{"+name+"}", part) for k, part in enumerate(re.split(r"(\{\w+\})", text)))
     return text
 
-# %% ../../nbs/09j_datasets.demonstrations.ipynb #2ef94584
+# %% ../../nbs/09j_datasets.demonstrations.ipynb #c059aa4f
 TOGGLES = ("checkbox", "switch", "radio")
 _SCROLL_KEYS = {"Up", "Down", "Left", "Right", "PageUp", "PageDown", "Home", "End"}
 _ACTIVE = (*TOGGLES, *FIELDS, "button", "link", "tab", "listitem", "menuitem", "option", "treeitem", "row", "cell")
@@ -278,7 +315,7 @@ def element_at(
     size = lambda e: ((e.box[2]-e.box[0])*(e.box[3]-e.box[1]))
     return min(popup or [e for e in at if e.role in _ACTIVE] or at, key=size, default=None)
 
-@dataclass
+@plain_dataclass
 class _Deed:
     "A deed before it is put into words."
     do: str
@@ -393,7 +430,7 @@ def find_origin(
             found.append((len(holes(" ".join((thing.name, thing.value, thing.row, thing.section, thing.column)))) > 0, known, thing.role == "listitem", len(cut), thing))
     return max(found, key=lambda f: f[:4])[-1] if found else None
 
-# %% ../../nbs/09j_datasets.demonstrations.ipynb #190fc32f
+# %% ../../nbs/09j_datasets.demonstrations.ipynb #d54c4168
 def _parameters(goal: str, deeds: list[_Deed]) -> dict[str, str]:
     "The goal's values under names, and the goal's plain words that name what was acted on or answered."
     values = {}
@@ -419,14 +456,15 @@ def labels(
     "Return True if the goal says the value right behind the field's name: password 'x'."
     return any(v.text == value and same_words(name, " ".join(v.label[-k:])) for v in goal_values(goal) for k in (1, 2))
 
-def describe(
+def in_words(
     goal: str,                                # what was wanted
     steps: Sequence[tuple[Action, tuple[Element, ...], tuple[Element, ...]]], # action, the screen before, the screen after
     secrets: Iterable[str]=(),                # names of parameters that are never written down
 ) -> Demonstration:
-    "Return what was done, in words."
+    "Return what was done, in words. Raises ValueError for a secret that the goal does not have."
     deeds = deeds_of(steps)
     values = _parameters(goal, deeds)
+    if unknown := set(secrets) - set(values): raise ValueError(f"secrets: the goal has no {', '.join(sorted(unknown))}; it has {', '.join(values) or 'no values'}")
     in_goal, values = dict(values), with_parts(values)
     seen, out = [], []
     for d in deeds:
@@ -436,8 +474,21 @@ def describe(
         kept = [(d, s) for d, s in zip(deeds, out) if not (s.do == "press" and s.on.role == "button" and (is_pager(s.on.name) or words_of(s.on.name) in (("month",), ("today",))))]
         deeds, out = [d for d, _ in kept], [s for _, s in kept]
     out = _with_held(out, deeds, values, goal)
-    shown = {k: "" if k in set(secrets) else v for k, v in values.items() if not k.endswith(("_day", "_month"))}
-    return Demonstration(to_template(goal, {k: v for k, v in in_goal.items() if not k.startswith(NAMED)}), shown, tuple(out), page_title(steps[0][1]) if steps else "")
+    hidden = [replace(s, source="secret") if set(holes(s.value)) & set(secrets) else s for s in out]
+    shown = {k: SECRET if k in set(secrets) else v for k, v in values.items() if not k.endswith(("_day", "_month"))}
+    return Demonstration(to_template(goal, {k: v for k, v in in_goal.items() if not k.startswith(NAMED)}), shown, tuple(hidden), page_title(steps[0][1]) if steps else "")
+
+SECRET = DOT*3 # stands in a file where a secret was
+
+def describe(
+    goal: str,                   # what is wanted: its values become parameters
+    action: Action,              # what is done
+    before: Sequence[Element],   # the screen before
+    after: Sequence[Element],    # the screen after
+) -> StepWords|None:             # None: it only waits or looks about
+    "Return one action in words."
+    deeds = deeds_of([(action, tuple(before), tuple(after))])
+    return _step_words(deeds[0], with_parts(_parameters(goal, deeds)), [tuple(before)], goal) if deeds else None
 
 def _step_words(d: _Deed, values: dict[str, str], seen: list, goal: str) -> StepWords:
     "One deed in words."
@@ -518,7 +569,7 @@ def _with_all(steps: list[StepWords], deeds: list[_Deed], goal: str) -> list[Ste
     one = replace(first, do="set_all", on=Thing(first.on.role), changes=(), value=first.value)
     return [one if s is first else s for s in steps if s is first or s not in done and not (s.do == "set" and s.already and s.on.role == first.on.role)]
 
-# %% ../../nbs/09j_datasets.demonstrations.ipynb #521b3d2b
+# %% ../../nbs/09j_datasets.demonstrations.ipynb #495568fb
 def demonstrate(
     episode: Episode,         # with the elements of its screens
     secrets: Iterable[str]=(), # names of parameters that are never written down
@@ -527,4 +578,104 @@ def demonstrate(
     screens = [recorded_elements(s.observation) for s in episode.steps]
     if not any(screens): raise ValueError(f"episode {episode.id}: its screens have no elements; record it on a device that has a tree")
     after = screens[1:] + screens[-1:]
-    return describe(episode.goal, [(s.action, b, a) for s, b, a in zip(episode.steps, screens, after)], secrets)
+    return in_words(episode.goal, [(s.action, b, a) for s, b, a in zip(episode.steps, screens, after)], secrets)
+
+# %% ../../nbs/09j_datasets.demonstrations.ipynb #c28d6435
+MAX_STEP_TOKENS = 20 # words and signs of a step in a prompt
+_SAID = dict(press="press", double_press="double-click", right_press="right-click", long_press="long-press", hover="point at", drag="drag",
+             enter="enter", choose="choose", set="set", set_all="set every", set_named="set those named", key="press the key", answer="answer")
+
+def say_thing(
+    thing: Thing,                 # of a step
+    values: dict[str, str]|None=None, # of its parameters; None leaves them as {parameters}
+) -> str:                         # such as "the button 'Save'"
+    "Return a thing as a sentence has it."
+    def said(text): return text if values is None else fill(text, {h: values.get(h, "?") for h in holes(text)})
+    name = said(thing.name or thing.value).replace(SLOT, "...").replace(TURNED, "...")
+    place = f" beside '{said(thing.row)}'" if thing.row else f" under '{said(thing.column or thing.section)}'" if thing.column or thing.section else ""
+    return f"the {thing.role}" + (f" '{name}'" if name else "") + place
+
+def say_step(
+    step: StepWords,                  # of a demonstration
+    values: dict[str, str]|None=None, # of its parameters; None leaves them as {parameters}
+) -> str:                             # such as "enter '{password}' into the textbox 'Password'"
+    "Return a step as one short line."
+    def said(text): return text if values is None else fill(text, {h: values.get(h, "?") for h in holes(text)})
+    what, value = _SAID[step.do], f"'{said(step.value)}'"
+    if step.do in ("enter", "choose", "answer") and step.source == "screen": value = f"what {say_thing(step.origin, values)} says"
+    if step.do == "key": return f"{what} {step.value}"
+    if step.do == "answer": return f"{what} {value}"
+    if step.do in ("enter", "choose"): line = f"{what} {value} {'in' if step.do == 'choose' else 'into'} {say_thing(step.on, values)}"
+    elif step.do.startswith("set"): line = f"{what} {say_thing(step.on, values)} {step.value}"
+    elif step.do == "drag": line = f"{what} {say_thing(step.on, values)} to {say_thing(step.to, values)}"
+    else: line = f"{what} {say_thing(step.on, values)}"
+    return f"see to it: {line}" if step.already else line
+
+def count_tokens(
+    text: str, # of a prompt
+) -> int:
+    "Return how many words and signs a text has."
+    return len(re.findall(r"\w+|[^\w\s]", text))
+
+def write(
+    shown: "Demonstration|Episode",  # an episode is put into words first
+    fmt: str="lines",                # "lines": one a step; "line": all in one, for short prompts
+) -> str:
+    "Return a demonstration's goal and steps as a prompt has them. Raises ValueError for an unknown `fmt`."
+    if fmt not in ("lines", "line"): raise ValueError(f"fmt: {fmt!r} is neither 'lines' nor 'line'")
+    shown = demonstrate(shown) if isinstance(shown, Episode) else shown
+    lines = [_short_step(s, shown.values) for s in shown.steps]
+    if fmt == "line": return "; ".join(lines)
+    return "\n".join([f"Shown for: {shown.shown_goal()}", *lines])
+
+def _short_step(step: StepWords, values: dict[str, str]) -> str:
+    "A step's line, with what came of it if there is room, cut to `MAX_STEP_TOKENS`."
+    line = say_step(step, values)
+    came = next((fill(c[2:], {h: values.get(h, "?") for h in holes(c)}) for c in step.changes if c.startswith("+ ") and not any(f" {r} " in c for r in FIELDS)), "")
+    if came and count_tokens(longer := f"{line} -> {came}") <= MAX_STEP_TOKENS: return longer
+    pieces = list(re.finditer(r"\w+|[^\w\s]", line))
+    return line if len(pieces) <= MAX_STEP_TOKENS else line[:pieces[MAX_STEP_TOKENS - 2].end()] + "…"
+
+# %% ../../nbs/09j_datasets.demonstrations.ipynb #8e03cc54
+VERSION = 1 # of the file
+
+def _brief(value):
+    "Plain values without what is empty."
+    if isinstance(value, dict): return {k: b for k, v in value.items() if (b := _brief(v)) not in ("", None, False, [], {})}
+    return [_brief(v) for v in value] if isinstance(value, list) else value
+
+def to_yaml(
+    shown: Demonstration, # any
+) -> str:
+    "Return a demonstration as its file has it."
+    plain = dict(demonstration=VERSION) | _brief(to_dict(shown) | dict(values=None))
+    plain["values"] = shown.values
+    order = {k: plain[k] for k in ("demonstration", "goal", "values", "title", "steps") if k in plain}
+    return yaml.safe_dump(order, sort_keys=False, allow_unicode=True, width=150, default_flow_style=None)
+
+def from_yaml(
+    text: str,                 # of a file
+    source: str="demonstration", # its name, for messages
+) -> Demonstration:
+    "Return the demonstration in `text`. Raises SchemaError that names the place of what is wrong."
+    try: plain = yaml.load(text, ConfigLoader)
+    except yaml.MarkedYAMLError as e:
+        mark = e.problem_mark or e.context_mark
+        raise SchemaError([f"{source}:{mark.line + 1}:{mark.column + 1}: {e.problem or e.context}" if mark else f"{source}: {e}"]) from None
+    except (yaml.YAMLError, ValueError, RecursionError) as e: raise SchemaError([f"{source}: is not YAML: {' '.join(str(e).split())[:120]}"]) from None
+    if not isinstance(plain, dict): raise SchemaError([f"{source}: is no demonstration, but {type(plain).__name__}"])
+    if plain.get("demonstration") != VERSION: raise SchemaError([f"{source}: demonstration: {plain.get('demonstration')!r:.40} is not {VERSION}, the version of the file that this oaml reads"])
+    return from_dict(Demonstration, {k: v for k, v in plain.items() if k != "demonstration"}, source)
+
+def load_demonstration(
+    path: str|os.PathLike, # of a file
+) -> Demonstration:
+    "Return the demonstration of a file. Raises OSError, or SchemaError that names file and place."
+    return from_yaml(read_text_file(path), str(path))
+
+def save_demonstration(
+    shown: Demonstration,  # any
+    path: str|os.PathLike, # of its file, replaced
+):
+    "Write a demonstration's file, whole or not at all. Raises OSError."
+    write_atomic(Path(path), to_yaml(shown).encode())

@@ -4,20 +4,20 @@
 
 # %% auto #0
 __all__ = ['OPPOSITES', 'DATA_ROLES', 'WAIT', 'WAYS_OUT', 'MORE', 'MAX_WAITS', 'MAX_DETOUR', 'Course', 'Halt', 'Binding',
-           'bind_values', 'find_things', 'say_thing', 'Replay', 'read_value', 'similarity', 'ReplayAgent']
+           'bind_values', 'find_things', 'Replay', 'read_value', 'similarity', 'ReplayAgent']
 
-# %% ../../nbs/14d_runtime.replay.ipynb #a9a0ca5a
+# %% ../../nbs/14d_runtime.replay.ipynb #880f191b
 import re
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from weakref import WeakValueDictionary
 
 from ..datasets.demonstrations import (is_pager, month_of, with_parts, DECLINES, RETRIES, same_stem, FIELDS, NAMED, PRESSES, SLOT, SYNONYMS, TOGGLES, TURNED, Demonstration, GoalValue, StepWords, Thing,
-                                          column_of, fill, goal_values, goal_words, has_words, holes, page_title, row_of, same_words, section_of, words_of)
+                                          column_of, fill, goal_values, goal_words, has_words, holes, page_title, row_of, same_words, say_step, say_thing, section_of, words_of)
 from ..schemas.sessions import Action
 from ..ui.layout import DOT, Element
 
-# %% ../../nbs/14d_runtime.replay.ipynb #23dd0ab1
+# %% ../../nbs/14d_runtime.replay.ipynb #b2070dec
 _ALIKE = [{"in", "into", "to", "under"}, {"of", "for", "from"}, {"set", "change", "make"}] # words before a value that say the same
 OPPOSITES = [("star", "unstar"), ("largest", "smallest"),
              ("most", "least"), ("highest", "lowest"), ("first", "last"), ("today", "tomorrow"), ("add", "remove"), ("open", "close"), ("accept", "decline"),
@@ -36,11 +36,11 @@ def _shape(text: str) -> str:
 def _alike_labels(old: GoalValue, new: GoalValue) -> bool:
     "Whether the same word, or one that says the same, stands before both."
     a, b = old.label[-1:], new.label[-1:]
-    return bool(a and b) and (a == b or same_words(a[0], b[0]) or any(a[0] in g and b[0] in g for g in _ALIKE)) or old.text == new.text
+    return bool(a and b) and (a == b or same_words(a[0], b[0]) or any(a[0] in g and b[0] in g for g in _ALIKE))
 
 def _fits(old: GoalValue, at: int, new: GoalValue, now: int) -> float:
     "How well a new goal's value takes the place of an old one."
-    return (3*_alike_labels(old, new) + 3*(old.text == new.text) + (old.label[:-1] == new.label[:-1] != ()) + 1.5*(_shape(old.text) == _shape(new.text))
+    return (3*_alike_labels(old, new) + (old.label[:-1] == new.label[:-1] != ()) + 1.5*(_shape(old.text) == _shape(new.text))
             + (old.quoted == new.quoted) + (_kind(old.text)[1] == _kind(new.text)[1]) - .4*abs(at - now))
 
 def _kind(text: str) -> tuple[bool, bool]: return any(c.isdigit() for c in text), "." in text
@@ -163,7 +163,7 @@ def _told_apart(found: list[Element], thing: Thing, values: dict[str, str], elem
     if len(found) > 1: found = prefer(found, lambda e: not e.disabled)
     return found
 
-# %% ../../nbs/14d_runtime.replay.ipynb #3b35076b
+# %% ../../nbs/14d_runtime.replay.ipynb #6a6f1d62
 WAIT = Action("wait")
 WAYS_OUT = ("back", "close", "cancel", "discard", "home", "done") # captions that lead away and change nothing
 MORE = ("more", "menu", "more actions", "options")   # captions behind which there are more
@@ -174,16 +174,6 @@ Course = Generator[Action, tuple[Element, ...], Element|None]
 
 def _lines(elements: Sequence[Element]) -> list[tuple]:
     return [(e.role, e.name, e.value, e.checked, e.selected, e.disabled) for e in elements]
-
-def say_thing(
-    thing: Thing,            # of a step
-    values: dict[str, str],  # of its parameters
-) -> str:                    # such as "the button 'Save'"
-    "Return a thing as a sentence has it."
-    known = {h: values.get(h, "?") for part in vars(thing).values() for h in holes(part)}
-    name = fill(thing.name or thing.value, known).replace(SLOT, "...").replace(TURNED, "...")
-    extra = [f"{word} {fill(text, known)!r}" for word, text in (("in the row", thing.row), ("under", thing.column or thing.section)) if text]
-    return " ".join([f"the {thing.role} {name!r}", *extra])
 
 class Replay:
     "One episode of a replay: give it screens, it gives actions."
