@@ -430,7 +430,7 @@ def find_origin(
             found.append((len(holes(" ".join((thing.name, thing.value, thing.row, thing.section, thing.column)))) > 0, known, thing.role == "listitem", len(cut), thing))
     return max(found, key=lambda f: f[:4])[-1] if found else None
 
-# %% ../../nbs/09j_datasets.demonstrations.ipynb #d54c4168
+# %% ../../nbs/09j_datasets.demonstrations.ipynb #5f223c75
 def _parameters(goal: str, deeds: list[_Deed]) -> dict[str, str]:
     "The goal's values under names, and the goal's plain words that name what was acted on or answered."
     values = {}
@@ -444,7 +444,7 @@ def _parameters(goal: str, deeds: list[_Deed]) -> dict[str, str]:
     for d in deeds:
         names = [d.on.name] if d.on and d.on.role in ("tab", "listitem", "link", "textbox", "combobox", *TOGGLES) else []
         for name in names:
-            if name and set(words_of(name)) <= spoken and not any(has_words(v, name) for v in values.values()) and d.do != "set" and not labels(goal, name, d.value):
+            if name and all(any(w == g or same_stem(w, g) for g in spoken) for w in words_of(name)) and not any(has_words(v, name) for v in values.values()) and d.do != "set" and not labels(goal, name, d.value):
                 add(NAMED, name)
     return values
 

@@ -17,7 +17,7 @@ from ..datasets.demonstrations import (is_pager, month_of, with_parts, DECLINES,
 from ..schemas.sessions import Action
 from ..ui.layout import DOT, Element
 
-# %% ../../nbs/14d_runtime.replay.ipynb #b2070dec
+# %% ../../nbs/14d_runtime.replay.ipynb #6e5414fa
 _ALIKE = [{"in", "into", "to", "under"}, {"of", "for", "from"}, {"set", "change", "make"}] # words before a value that say the same
 OPPOSITES = [("star", "unstar"), ("largest", "smallest"),
              ("most", "least"), ("highest", "lowest"), ("first", "last"), ("today", "tomorrow"), ("add", "remove"), ("open", "close"), ("accept", "decline"),
@@ -109,9 +109,12 @@ def _names(name: str, value: GoalValue) -> bool:
 def _opposites(old: str, new: str) -> tuple[str, ...]:
     a, b = (set(goal_words(g)) - {w for v in goal_values(g) if len(v.label) > 1 for w in v.label[:1] if v.label[-1] == "name"} for g in (old, new))
     turned = [f"{y}, not {x}" for p in OPPOSITES for x, y in (p, p[::-1]) if x in a and y in b and x not in b and y not in a]
-    sign = lambda words: bool(words & _POSITIVE) - bool(words & _NEGATIVE)
-    if sign(a)*sign(b) < 0: turned.append("off" if sign(b) < 0 else "on")
+    if _sign(a)*_sign(b) < 0: turned.append("off" if _sign(b) < 0 else "on")
     return tuple(turned)
+
+def _sign(words: set[str]) -> int:
+    "1 if the words say on, -1 if they say off, 0 if neither or both."
+    return bool(words & _POSITIVE) - bool(words & _NEGATIVE)
 
 # %% ../../nbs/14d_runtime.replay.ipynb #c1d79d46
 DATA_ROLES = ("listitem", "row", "gridcell", "cell", "heading", "text")
@@ -220,7 +223,7 @@ class Replay:
         self.touched += [" ".join((e.name, e.value)), row_of(e, self.screen), page_title(self.screen)]
         yield from self._act(Action(kind, x=round((x0+x1)/2, 3), y=round((y0+y1)/2, 3)))
 
-# %% ../../nbs/14d_runtime.replay.ipynb #8aeef439
+# %% ../../nbs/14d_runtime.replay.ipynb #80a76591
 from fastcore.basics import patch
 
 @patch
@@ -267,13 +270,15 @@ def _check_used(self: Replay):
 @patch
 def _turned(self: Replay, steps: list[StepWords], opposite: tuple[str, ...]) -> list[StepWords]:
     "The steps, with what the goal wants the other way round."
-    if not opposite: return steps
     sets = [k for k, s in enumerate(steps) if s.do == "set" and s.on.role != "radio"]
+    said, shown = _sign(set(goal_words(self.goal))), _sign(set(goal_words(self.shown.shown_goal())))
+    if len(sets) == 1 and said and not shown and (steps[sets[0]].value == "on") != (said > 0): opposite = (*opposite, "on" if said > 0 else "off")
+    if not opposite: return steps
     if len(sets) != 1: raise Halt(f"the goal says {'; '.join(opposite)}, which was not shown")
     k = sets[0]
     return [*steps[:k], replace(steps[k], value="off" if steps[k].value == "on" else "on"), *steps[k+1:]]
 
-# %% ../../nbs/14d_runtime.replay.ipynb #9bd7f3ff
+# %% ../../nbs/14d_runtime.replay.ipynb #f39117b5
 _PRESSED = ("button", "menuitem", "link") # what one program has as a button is another's entry of a menu
 
 @patch
@@ -298,7 +303,8 @@ def _find(self: Replay, step: StepWords, elements: Sequence[Element]) -> list[El
 def _named_by_goal(self: Replay, step: StepWords, elements: Sequence[Element]) -> list[Element]:
     "Elements of the step's role that this goal names, and the goal that was shown did not."
     fresh = set(goal_words(self.goal)) - set(goal_words(self.shown.shown_goal()))
-    return [e for e in elements if e.role == step.on.role and e.name and set(words_of(e.name)) <= set(goal_words(self.goal)) and set(words_of(e.name)) & fresh]
+    def said(word, words): return any(word == g or same_stem(word, g) for g in words)
+    return [e for e in elements if e.role == step.on.role and e.name and all(said(w, goal_words(self.goal)) for w in words_of(e.name)) and any(said(w, fresh) for w in words_of(e.name))]
 
 @patch
 def _do(self: Replay, k: int) -> Course:
