@@ -17,13 +17,14 @@ from ..datasets.demonstrations import (is_pager, month_of, with_parts, DECLINES,
 from ..schemas.sessions import Action
 from ..ui.layout import DOT, Element
 
-# %% ../../nbs/14d_runtime.replay.ipynb #6e5414fa
+# %% ../../nbs/14d_runtime.replay.ipynb #e3d931ba
 _ALIKE = [{"in", "into", "to", "under"}, {"of", "for", "from"}, {"set", "change", "make"}] # words before a value that say the same
-OPPOSITES = [("star", "unstar"), ("largest", "smallest"),
+OPPOSITES = [("with", "without"), ("star", "unstar"), ("largest", "smallest"),
              ("most", "least"), ("highest", "lowest"), ("first", "last"), ("today", "tomorrow"), ("add", "remove"), ("open", "close"), ("accept", "decline"),
              ("yes", "no"), ("show", "hide"), ("lock", "unlock"), ("before", "after"), ("earliest", "latest"), ("biggest", "smallest")]
-_POSITIVE = {"on", "enable", "tick", "check", "checked", "with", "show", "activate", "yes"}
-_NEGATIVE = {"off", "disable", "untick", "uncheck", "without", "hide", "deactivate", "no", "clear", "don", "not"}
+_POSITIVE = {"on", "enable", "tick", "check", "checked", "show", "activate", "yes"}
+_NEGATIVE = {"off", "disable", "untick", "uncheck", "without", "hide", "deactivate"}
+_DENIALS = {"no", "not", "don", "clear"} # negative where nothing else says on or off
 _PREPOSITIONS = {"in", "to", "of", "for", "from", "into", "with", "at", "on", "be", "under", "account", "use", "send", "write", "tell", "reply", "make", "put", "enter", "call", "note", "add", "back"}
 
 class Halt(Exception):
@@ -114,7 +115,10 @@ def _opposites(old: str, new: str) -> tuple[str, ...]:
 
 def _sign(words: set[str]) -> int:
     "1 if the words say on, -1 if they say off, 0 if neither or both."
-    return bool(words & _POSITIVE) - bool(words & _NEGATIVE)
+    on, off = words & _POSITIVE, words & _NEGATIVE
+    if on == {"on"} and off and not words & {"turn", "switch"}: on = set()  # "untick it on ..."
+    if off: return 0 if on else -1
+    return 1 if on else -bool(words & _DENIALS)
 
 # %% ../../nbs/14d_runtime.replay.ipynb #c1d79d46
 DATA_ROLES = ("listitem", "row", "gridcell", "cell", "heading", "text")
@@ -278,7 +282,7 @@ def _turned(self: Replay, steps: list[StepWords], opposite: tuple[str, ...]) -> 
     k = sets[0]
     return [*steps[:k], replace(steps[k], value="off" if steps[k].value == "on" else "on"), *steps[k+1:]]
 
-# %% ../../nbs/14d_runtime.replay.ipynb #f39117b5
+# %% ../../nbs/14d_runtime.replay.ipynb #533a2f12
 _PRESSED = ("button", "menuitem", "link") # what one program has as a button is another's entry of a menu
 
 @patch
@@ -327,7 +331,7 @@ def _do(self: Replay, k: int) -> Course:
     e = yield from self._look(lambda els: self._usable(step, els), ahead=k, wander=not step.optional and not seeks)
     if isinstance(e, int): return e - 1
     if e is None:
-        if step.do == "set" and not holes(step.on.name + step.on.row + step.on.section) and not set(words_of(step.on.name)) & set(goal_words(self.goal)) - {"the", "i"}: return k
+        if step.do == "set" and any(s.do in PRESSES.values() for s in self.steps[k+1:]) and not holes(step.on.name + step.on.row + step.on.section) and not set(words_of(step.on.name)) & set(goal_words(self.goal)) - {"the", "i"}: return k
         if step.optional or seeks or self._only_leads(k) or self._came_about(step): return k
         raise Halt(self._lost(step))
     if step.do == "set": yield from self._set(e, step)
@@ -478,7 +482,7 @@ def _way(self: Replay, tried: set) -> Element|None:
     out = [] if self._edited else [e for w in WAYS_OUT for e in places if words_of(e.name)[:1] == words_of(w)]
     return next(iter(page + named + more + sorted(tabs, key=lambda e: words_of(e.name)[:1] != ("all",)) + out), None)
 
-# %% ../../nbs/14d_runtime.replay.ipynb #0cc486b1
+# %% ../../nbs/14d_runtime.replay.ipynb #aba06fb0
 @patch
 def _set(self: Replay, e: Element, step: StepWords) -> Course:
     "A check box, a switch or a choice as it was shown."
@@ -603,7 +607,12 @@ def _verify(self: Replay, step: StepWords, before: tuple) -> Course:
         if (yes := self._confirms(step, before)) is not None:
             yield from self._press(yes)
             continue
-        if n < 3: self.screen = yield WAIT
+        shown = self.screen
+        yield from self._dismiss()
+        if _lines(shown) != _lines(self.screen): continue
+        again = next((e for e in self.screen if e.role in ("button", "link") and not e.disabled and " ".join(words_of(e.name)) in RETRIES), None)
+        if n == 1 and again is not None: yield from self._press(again)
+        elif n < 3: self.screen = yield WAIT
     raise Halt(f"step {self.k + 1}: {step.do.replace('_', ' ')} {say_thing(step.on, self.values)} was done, and {missing}")
 
 @patch
