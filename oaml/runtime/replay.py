@@ -6,18 +6,20 @@
 __all__ = ['OPPOSITES', 'DATA_ROLES', 'WAIT', 'WAYS_OUT', 'MORE', 'MAX_WAITS', 'MAX_DETOUR', 'Course', 'Halt', 'Binding',
            'bind_values', 'find_things', 'Replay', 'read_value', 'similarity', 'ReplayAgent']
 
-# %% ../../nbs/14d_runtime.replay.ipynb #880f191b
+# %% ../../nbs/14d_runtime.replay.ipynb #5a1d75a3
 import re
-from collections.abc import Generator, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, replace
 from weakref import WeakValueDictionary
+
+from fastcore.basics import patch
 
 from ..datasets.demonstrations import (is_pager, month_of, with_parts, DECLINES, RETRIES, same_stem, FIELDS, NAMED, PRESSES, SLOT, SYNONYMS, TOGGLES, TURNED, Demonstration, GoalValue, StepWords, Thing,
                                           column_of, fill, goal_values, goal_words, has_words, holes, page_title, row_of, same_words, say_step, say_thing, section_of, words_of)
 from ..schemas.sessions import Action
 from ..ui.layout import DOT, Element
 
-# %% ../../nbs/14d_runtime.replay.ipynb #e3d931ba
+# %% ../../nbs/14d_runtime.replay.ipynb #5d5e5720
 _ALIKE = [{"in", "into", "to", "under"}, {"of", "for", "from"}, {"set", "change", "make"}] # words before a value that say the same
 OPPOSITES = [("with", "without"), ("star", "unstar"), ("largest", "smallest"),
              ("most", "least"), ("highest", "lowest"), ("first", "last"), ("today", "tomorrow"), ("add", "remove"), ("open", "close"), ("accept", "decline"),
@@ -120,7 +122,7 @@ def _sign(words: set[str]) -> int:
     if off: return 0 if on else -1
     return 1 if on else -bool(words & _DENIALS)
 
-# %% ../../nbs/14d_runtime.replay.ipynb #c1d79d46
+# %% ../../nbs/14d_runtime.replay.ipynb #5073a050
 DATA_ROLES = ("listitem", "row", "gridcell", "cell", "heading", "text")
 
 def _says(template: str, text: str, values: dict[str, str], whole: bool) -> bool|None:
@@ -170,7 +172,7 @@ def _told_apart(found: list[Element], thing: Thing, values: dict[str, str], elem
     if len(found) > 1: found = prefer(found, lambda e: not e.disabled)
     return found
 
-# %% ../../nbs/14d_runtime.replay.ipynb #6a6f1d62
+# %% ../../nbs/14d_runtime.replay.ipynb #e94e0686
 WAIT = Action("wait")
 WAYS_OUT = ("back", "close", "cancel", "discard", "home", "done") # captions that lead away and change nothing
 MORE = ("more", "menu", "more actions", "options")   # captions behind which there are more
@@ -227,9 +229,7 @@ class Replay:
         self.touched += [" ".join((e.name, e.value)), row_of(e, self.screen), page_title(self.screen)]
         yield from self._act(Action(kind, x=round((x0+x1)/2, 3), y=round((y0+y1)/2, 3)))
 
-# %% ../../nbs/14d_runtime.replay.ipynb #80a76591
-from fastcore.basics import patch
-
+# %% ../../nbs/14d_runtime.replay.ipynb #b2f1f5c8
 @patch
 def _run(self: Replay) -> Course:
     "All steps, then DONE."
@@ -282,7 +282,7 @@ def _turned(self: Replay, steps: list[StepWords], opposite: tuple[str, ...]) -> 
     k = sets[0]
     return [*steps[:k], replace(steps[k], value="off" if steps[k].value == "on" else "on"), *steps[k+1:]]
 
-# %% ../../nbs/14d_runtime.replay.ipynb #533a2f12
+# %% ../../nbs/14d_runtime.replay.ipynb #f812be6c
 _PRESSED = ("button", "menuitem", "link") # what one program has as a button is another's entry of a menu
 
 @patch
@@ -324,7 +324,7 @@ def _do(self: Replay, k: int) -> Course:
     if step.source == "unknown": raise Halt(f"step {k + 1}: nobody knows why {say_thing(step.on, self.values)} was chosen: the goal shown does not say it")
     needs = [h for h in holes(step.on.name + step.on.value) if not h.startswith(NAMED)]
     lacking = needs if needs and not any(h in self.values for h in needs) else []
-    if lacking and step.leads: return k  # it went where the next thing was; that will be looked for
+    if lacking and step.leads and k < len(self.steps) - 1: return k  # it went where the next thing was; that will be looked for
     if lacking and not any(h in self.values for h in holes(step.on.name + step.on.value + step.on.row + step.on.section)): raise Halt(f"step {k + 1}: the goal gives no {', '.join(lacking)}")
     if step.do == "set_named": return (yield from self._set_named(k))
     seeks = step.do == "enter" and words_of(step.on.name) in (("search",), ("find",))
@@ -387,7 +387,7 @@ def _keep(self: Replay, k: int) -> Course:
 
 _GO_FIELDS = (("address",), ("url",), ("location",)) # a text in them is gone to by Enter
 
-# %% ../../nbs/14d_runtime.replay.ipynb #8f40c1fa
+# %% ../../nbs/14d_runtime.replay.ipynb #87f4362e
 @patch
 def _look(self: Replay, fits, ahead: int|None=None, wander: bool=True) -> Course:
     "The one element that fits, after scrolling and looking elsewhere; a step's number if a later one can be done; None if there is none."
@@ -482,7 +482,7 @@ def _way(self: Replay, tried: set) -> Element|None:
     out = [] if self._edited else [e for w in WAYS_OUT for e in places if words_of(e.name)[:1] == words_of(w)]
     return next(iter(page + named + more + sorted(tabs, key=lambda e: words_of(e.name)[:1] != ("all",)) + out), None)
 
-# %% ../../nbs/14d_runtime.replay.ipynb #aba06fb0
+# %% ../../nbs/14d_runtime.replay.ipynb #0995dfe7
 @patch
 def _set(self: Replay, e: Element, step: StepWords) -> Course:
     "A check box, a switch or a choice as it was shown."
@@ -660,7 +660,7 @@ def _key(self: Replay, k: int) -> Course:
     yield from self._verify(step if step.on else replace(step, on=Thing("key", step.value)), before)
     return k
 
-# %% ../../nbs/14d_runtime.replay.ipynb #56f09ff3
+# %% ../../nbs/14d_runtime.replay.ipynb #5c55755a
 @patch
 def _answer(self: Replay, k: int) -> Course:
     "Tell the user what the screen says, or what the goal did."
@@ -724,7 +724,7 @@ def read_value(
     match = word and e.role == "text" and re.search(rf"(?<!\w){re.escape(word)}(?:\s+(?:is|on)|:)? ([^,]+?)\.?$", text, re.I)
     return match[1] if match else None
 
-# %% ../../nbs/14d_runtime.replay.ipynb #8bade439
+# %% ../../nbs/14d_runtime.replay.ipynb #6d809bd7
 def similarity(
     shown: Demonstration, # one of several
     goal: str,            # what is wanted
