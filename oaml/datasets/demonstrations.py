@@ -157,7 +157,7 @@ def page_title(
     "Return a screen's first heading: the page, or the dialog in front."
     return next((e.name for e in elements if e.role == "heading"), "")
 
-# %% ../../nbs/09j_datasets.demonstrations.ipynb #7abd046f
+# %% ../../nbs/09j_datasets.demonstrations.ipynb #38bffa8a
 PRESSES = dict(click="press", double_click="double_press", right_click="right_press", long_press="long_press", move="hover", drag="drag")
 DEEDS = (*PRESSES.values(), "enter", "choose", "set", "set_all", "set_named", "key", "answer")
 DECLINES = ("not now", "no thanks", "later", "skip", "dismiss", "got it", "maybe later", "no", "decline", "block", "deny", "reject", "refuse") # captions that send a dialog away
@@ -193,7 +193,7 @@ class Thing:
 class StepWords:
     "One step of a demonstration."
     do: Literal[DEEDS]           # what was done
-    on: Thing|None=None          # what was acted on
+    what: Thing|None=None        # what was acted on
     value: Template=""           # typed, chosen or answered; "on" or "off"; a key
     source: Literal[SOURCES]=""  # where the value came from
     origin: Thing|None=None      # where the value stood, for the source "screen"
@@ -206,7 +206,7 @@ class StepWords:
 
     @model_validator(mode="after")
     def _check(self):
-        if self.on is None and self.do not in ("answer", "key"): raise _wrong(f"is missing; {self.do} is done to something", "on")
+        if self.what is None and self.do not in ("answer", "key"): raise _wrong(f"is missing; {self.do} is done to something", "what")
         if self.source == "screen" and (self.origin is None or not any(s in self.origin.name + self.origin.value for s in (SLOT, TURNED))):
             raise _wrong(f"says nowhere with {SLOT} where the value stood, and the source is 'screen'", "origin")
         if bad := next((c for c in self.changes if not re.match(r"[+-] \w+ .", c)), None): raise _wrong(f"{bad!r:.60} is not such as \"+ text Saved\"", "changes")
@@ -218,11 +218,12 @@ class Demonstration:
     "How something is done, in words."
     goal: Template                                 # what was wanted, its values as {parameters}
     values: dict[Text, Text]=field(default_factory=dict) # what stood for them when it was shown
-    steps: tuple[StepWords, ...]=()                # in order
+    steps: tuple[StepWords, ...]=()                # in order, at least one
     title: Text=""                                 # of the first page
 
     @model_validator(mode="after")
     def _check(self):
+        if not self.steps: raise _wrong("is empty: nothing was shown", "steps")
         known = with_parts(self.values)
         if bad := next((h for h in holes(self.goal) if h not in known), None): raise _wrong(f"{{{bad}}} has no value in `values`", "goal")
         for k, step in enumerate(self.steps):
@@ -236,7 +237,7 @@ class Demonstration:
 
 def _texts(step: StepWords) -> list[tuple[str, str]]:
     "A step's texts with the paths of their fields."
-    inside = [(f"{part}.{k}", v) for part in ("on", "origin", "to") if (thing := getattr(step, part)) for k, v in vars(thing).items() if isinstance(v, str)]
+    inside = [(f"{part}.{k}", v) for part in ("what", "origin", "to") if (thing := getattr(step, part)) for k, v in vars(thing).items() if isinstance(v, str)]
     return [("value", step.value), ("title", step.title), *(("changes", c) for c in step.changes), *inside]
 
 # %% ../../nbs/09j_datasets.demonstrations.ipynb #d98c15c2
@@ -430,7 +431,7 @@ def find_origin(
             found.append((len(holes(" ".join((thing.name, thing.value, thing.row, thing.section, thing.column)))) > 0, known, thing.role == "listitem", len(cut), thing))
     return max(found, key=lambda f: f[:4])[-1] if found else None
 
-# %% ../../nbs/09j_datasets.demonstrations.ipynb #5f223c75
+# %% ../../nbs/09j_datasets.demonstrations.ipynb #01694787
 def _parameters(goal: str, deeds: list[_Deed]) -> dict[str, str]:
     "The goal's values under names, and the goal's plain words that name what was acted on or answered."
     values = {}
@@ -470,8 +471,8 @@ def in_words(
     for d in deeds:
         seen = [d.before, *seen]
         out.append(_step_words(d, values, seen, goal))
-    if any(s.on and s.on.section.endswith("_month}") for s in out):  # whoever looks for a day turns the pages himself
-        kept = [(d, s) for d, s in zip(deeds, out) if not (s.do == "press" and s.on.role == "button" and (is_pager(s.on.name) or words_of(s.on.name) in (("month",), ("today",))))]
+    if any(s.what and s.what.section.endswith("_month}") for s in out):  # whoever looks for a day turns the pages himself
+        kept = [(d, s) for d, s in zip(deeds, out) if not (s.do == "press" and s.what.role == "button" and (is_pager(s.what.name) or words_of(s.what.name) in (("month",), ("today",))))]
         deeds, out = [d for d, _ in kept], [s for _, s in kept]
     out = _with_held(out, deeds, values, goal)
     hidden = [replace(s, source="secret") if set(holes(s.value)) & set(secrets) else s for s in out]
@@ -556,18 +557,18 @@ _EVERY = {"all", "everything", "every", "each", "any", "no"}
 
 def _with_all(steps: list[StepWords], deeds: list[_Deed], goal: str) -> list[StepWords]:
     "The steps, with one for the switches of a page that were all set alike because the goal says so."
-    sets = [(s, d) for s in steps for d in deeds if s.do == "set" and not s.already and d.do == "set" and d.on.name == s.on.name]
+    sets = [(s, d) for s in steps for d in deeds if s.do == "set" and not s.already and d.do == "set" and d.on.name == s.what.name]
     if not sets: return steps
     (first, _), (_, last) = sets[0], sets[-1]
-    alike = [e for e in last.after if e.role == first.on.role and e.checked is not None]
+    alike = [e for e in last.after if e.role == first.what.role and e.checked is not None]
     done = [s for s, _ in sets]
     spoken = [e for e in alike if set(words_of(e.name)) <= set(goal_words(goal))]
-    if first.on.role != "radio" and spoken and any(set(words_of(s.on.name)) - set(goal_words(goal)) for s in done) and all(e.checked == (e in spoken) for e in alike):
-        one = replace(first, do="set_named", on=Thing(first.on.role), changes=(), value="on")
-        return [one if s is first else s for s in steps if s is first or s not in done and not (s.do == "set" and s.already and s.on.role == first.on.role)]
-    if not _EVERY & set(goal_words(goal)) or any((e.checked is True) != (first.value == "on") for e in alike) or any(holes(t) for s, _ in sets for t in vars(s.on).values()): return steps
-    one = replace(first, do="set_all", on=Thing(first.on.role), changes=(), value=first.value)
-    return [one if s is first else s for s in steps if s is first or s not in done and not (s.do == "set" and s.already and s.on.role == first.on.role)]
+    if first.what.role != "radio" and spoken and any(set(words_of(s.what.name)) - set(goal_words(goal)) for s in done) and all(e.checked == (e in spoken) for e in alike):
+        one = replace(first, do="set_named", what=Thing(first.what.role), changes=(), value="on")
+        return [one if s is first else s for s in steps if s is first or s not in done and not (s.do == "set" and s.already and s.what.role == first.what.role)]
+    if not _EVERY & set(goal_words(goal)) or any((e.checked is True) != (first.value == "on") for e in alike) or any(holes(t) for s, _ in sets for t in vars(s.what).values()): return steps
+    one = replace(first, do="set_all", what=Thing(first.what.role), changes=(), value=first.value)
+    return [one if s is first else s for s in steps if s is first or s not in done and not (s.do == "set" and s.already and s.what.role == first.what.role)]
 
 # %% ../../nbs/09j_datasets.demonstrations.ipynb #495568fb
 def demonstrate(
@@ -580,7 +581,7 @@ def demonstrate(
     after = screens[1:] + screens[-1:]
     return in_words(episode.goal, [(s.action, b, a) for s, b, a in zip(episode.steps, screens, after)], secrets)
 
-# %% ../../nbs/09j_datasets.demonstrations.ipynb #c28d6435
+# %% ../../nbs/09j_datasets.demonstrations.ipynb #94dc35d4
 MAX_STEP_TOKENS = 20 # words and signs of a step in a prompt
 _SAID = dict(press="press", double_press="double-click", right_press="right-click", long_press="long-press", hover="point at", drag="drag",
              enter="enter", choose="choose", set="set", set_all="set every", set_named="set those named", key="press the key", answer="answer")
@@ -605,10 +606,10 @@ def say_step(
     if step.do in ("enter", "choose", "answer") and step.source == "screen": value = f"what {say_thing(step.origin, values)} says"
     if step.do == "key": return f"{what} {step.value}"
     if step.do == "answer": return f"{what} {value}"
-    if step.do in ("enter", "choose"): line = f"{what} {value} {'in' if step.do == 'choose' else 'into'} {say_thing(step.on, values)}"
-    elif step.do.startswith("set"): line = f"{what} {say_thing(step.on, values)} {step.value}"
-    elif step.do == "drag": line = f"{what} {say_thing(step.on, values)} to {say_thing(step.to, values)}"
-    else: line = f"{what} {say_thing(step.on, values)}"
+    if step.do in ("enter", "choose"): line = f"{what} {value} {'in' if step.do == 'choose' else 'into'} {say_thing(step.what, values)}"
+    elif step.do.startswith("set"): line = f"{what} {say_thing(step.what, values)} {step.value}"
+    elif step.do == "drag": line = f"{what} {say_thing(step.what, values)} to {say_thing(step.to, values)}"
+    else: line = f"{what} {say_thing(step.what, values)}"
     return f"see to it: {line}" if step.already else line
 
 def count_tokens(

@@ -19,7 +19,7 @@ from ..datasets.demonstrations import (is_pager, month_of, with_parts, DECLINES,
 from ..schemas.sessions import Action
 from ..ui.layout import DOT, Element
 
-# %% ../../nbs/14d_runtime.replay.ipynb #5d5e5720
+# %% ../../nbs/14d_runtime.replay.ipynb #7d8a717a
 _ALIKE = [{"in", "into", "to", "under"}, {"of", "for", "from"}, {"set", "change", "make"}] # words before a value that say the same
 OPPOSITES = [("with", "without"), ("star", "unstar"), ("largest", "smallest"),
              ("most", "least"), ("highest", "lowest"), ("first", "last"), ("today", "tomorrow"), ("add", "remove"), ("open", "close"), ("accept", "decline"),
@@ -97,14 +97,14 @@ def bind_values(
 
 def _used_by(shown: Demonstration) -> set[str]:
     "The parameters that some step has, dates by a part of them too."
-    texts = [t for s in shown.steps for t in (s.value, *s.changes, *(x for thing in (s.on, s.origin, s.to) if thing for x in vars(thing).values()))]
+    texts = [t for s in shown.steps for t in (s.value, *s.changes, *(x for thing in (s.what, s.origin, s.to) if thing for x in vars(thing).values()))]
     found = {h for t in texts for h in holes(t)}
     return found | {h.rpartition("_")[0] for h in found if h.endswith(("_day", "_month"))}
 
 def _is_labelled(value: GoalValue, shown: Demonstration) -> str:
     "The field that took a value, if the words before it name the field: password 'x'."
-    return next((s.on.name for s in shown.steps if s.on and s.do in ("enter", "choose") and not holes(s.on.name) and len(holes(s.value)) == 1
-                 and shown.values.get(holes(s.value)[0]) == value.text and _names(s.on.name, value)), "")
+    return next((s.what.name for s in shown.steps if s.what and s.do in ("enter", "choose") and not holes(s.what.name) and len(holes(s.value)) == 1
+                 and shown.values.get(holes(s.value)[0]) == value.text and _names(s.what.name, value)), "")
 
 def _names(name: str, value: GoalValue) -> bool:
     return any(same_words(name, " ".join(value.label[-k:])) for k in (1, 2) if value.label)
@@ -229,7 +229,7 @@ class Replay:
         self.touched += [" ".join((e.name, e.value)), row_of(e, self.screen), page_title(self.screen)]
         yield from self._act(Action(kind, x=round((x0+x1)/2, 3), y=round((y0+y1)/2, 3)))
 
-# %% ../../nbs/14d_runtime.replay.ipynb #b2f1f5c8
+# %% ../../nbs/14d_runtime.replay.ipynb #f2ac9732
 @patch
 def _run(self: Replay) -> Course:
     "All steps, then DONE."
@@ -270,11 +270,17 @@ def _check_used(self: Replay):
     for value in self.left:
         if not any(has_words(w, value) for w in self.touched) and value in quoted: raise Halt(f"the goal says {value!r}, and no step has it")
         if not any(has_words(w, value) for w in words): raise Halt(f"the goal says {value!r}, and nothing that was shown uses it")
+    said = set(goal_words(self.goal))
+    fresh = said - set(goal_words(self.shown.shown_goal()))
+    acted = [words_of(t) for t in self.touched]
+    for e in (e for screen in self.seen for e in screen if e.role in TOGGLES and e.name):
+        w = words_of(e.name)
+        if set(w) <= said and set(w) & fresh and w not in acted: raise Halt(f"the goal speaks of {e.name!r}, a {e.role} that was not shown")
 
 @patch
 def _turned(self: Replay, steps: list[StepWords], opposite: tuple[str, ...]) -> list[StepWords]:
     "The steps, with what the goal wants the other way round."
-    sets = [k for k, s in enumerate(steps) if s.do == "set" and s.on.role != "radio"]
+    sets = [k for k, s in enumerate(steps) if s.do == "set" and s.what.role != "radio"]
     said, shown = _sign(set(goal_words(self.goal))), _sign(set(goal_words(self.shown.shown_goal())))
     if len(sets) == 1 and said and not shown and (steps[sets[0]].value == "on") != (said > 0): opposite = (*opposite, "on" if said > 0 else "off")
     if not opposite: return steps
@@ -282,25 +288,25 @@ def _turned(self: Replay, steps: list[StepWords], opposite: tuple[str, ...]) -> 
     k = sets[0]
     return [*steps[:k], replace(steps[k], value="off" if steps[k].value == "on" else "on"), *steps[k+1:]]
 
-# %% ../../nbs/14d_runtime.replay.ipynb #f812be6c
+# %% ../../nbs/14d_runtime.replay.ipynb #5b0d0e25
 _PRESSED = ("button", "menuitem", "link") # what one program has as a button is another's entry of a menu
 
 @patch
 def _find(self: Replay, step: StepWords, elements: Sequence[Element]) -> list[Element]:
     "What a step acts on, on a screen."
-    if step.on is None: return []
-    found = find_things(step.on, self.values, elements, self.left)
-    missing = [h for h in holes(step.on.name) if h.startswith(NAMED) and h not in self.values]
+    if step.what is None: return []
+    found = find_things(step.what, self.values, elements, self.left)
+    missing = [h for h in holes(step.what.name) if h.startswith(NAMED) and h not in self.values]
     if missing and not found:
         found = self._named_by_goal(step, elements)
-        if not found: found = find_things(step.on, self.values | {h: self.shown.values[h] for h in missing}, elements, self.left)
-    context = replace(step.on, name="") if holes(step.on.section + step.on.row) and step.on.role not in DATA_ROLES else None
+        if not found: found = find_things(step.what, self.values | {h: self.shown.values[h] for h in missing}, elements, self.left)
+    context = replace(step.what, name="") if holes(step.what.section + step.what.row) and step.what.role not in DATA_ROLES else None
     if not found and context: found = find_things(context, self.values, elements, self.left)  # the one of its kind in that section, whatever it is called
-    if not found and step.on.role in _PRESSED:
-        found = next((f for r in _PRESSED if r != step.on.role and (f := find_things(replace(step.on, role=r), self.values, elements, self.left))), [])
+    if not found and step.what.role in _PRESSED:
+        found = next((f for r in _PRESSED if r != step.what.role and (f := find_things(replace(step.what, role=r), self.values, elements, self.left))), [])
     if not found and step.do in ("enter", "choose"):
-        others = [r for r in FIELDS if r not in (step.on.role, "gridcell")]
-        found = next((f for r in others if (f := find_things(replace(step.on, role=r), self.values, elements, self.left))), [])
+        others = [r for r in FIELDS if r not in (step.what.role, "gridcell")]
+        found = next((f for r in others if (f := find_things(replace(step.what, role=r), self.values, elements, self.left))), [])
     return found
 
 @patch
@@ -308,7 +314,7 @@ def _named_by_goal(self: Replay, step: StepWords, elements: Sequence[Element]) -
     "Elements of the step's role that this goal names, and the goal that was shown did not."
     fresh = set(goal_words(self.goal)) - set(goal_words(self.shown.shown_goal()))
     def said(word, words): return any(word == g or same_stem(word, g) for g in words)
-    return [e for e in elements if e.role == step.on.role and e.name and all(said(w, goal_words(self.goal)) for w in words_of(e.name)) and any(said(w, fresh) for w in words_of(e.name))]
+    return [e for e in elements if e.role == step.what.role and e.name and all(said(w, goal_words(self.goal)) for w in words_of(e.name)) and any(said(w, fresh) for w in words_of(e.name))]
 
 @patch
 def _do(self: Replay, k: int) -> Course:
@@ -320,22 +326,22 @@ def _do(self: Replay, k: int) -> Course:
         if step.already or self._label_of(step): return k  # this goal leaves the field alone
     if step.already: return (yield from self._keep(k))
     if step.do == "set_all": return (yield from self._set_all(k))
-    if step.on.role in DATA_ROLES or step.do == "enter" and words_of(step.on.name) in (("search",), ("find",)): yield from self._go_where_goal_says()
-    if step.source == "unknown": raise Halt(f"step {k + 1}: nobody knows why {say_thing(step.on, self.values)} was chosen: the goal shown does not say it")
-    needs = [h for h in holes(step.on.name + step.on.value) if not h.startswith(NAMED)]
+    if step.what.role in DATA_ROLES or step.do == "enter" and words_of(step.what.name) in (("search",), ("find",)): yield from self._go_where_goal_says()
+    if step.source == "unknown": raise Halt(f"step {k + 1}: nobody knows why {say_thing(step.what, self.values)} was chosen: the goal shown does not say it")
+    needs = [h for h in holes(step.what.name + step.what.value) if not h.startswith(NAMED)]
     lacking = needs if needs and not any(h in self.values for h in needs) else []
     if lacking and step.leads and k < len(self.steps) - 1: return k  # it went where the next thing was; that will be looked for
-    if lacking and not any(h in self.values for h in holes(step.on.name + step.on.value + step.on.row + step.on.section)): raise Halt(f"step {k + 1}: the goal gives no {', '.join(lacking)}")
+    if lacking and not any(h in self.values for h in holes(step.what.name + step.what.value + step.what.row + step.what.section)): raise Halt(f"step {k + 1}: the goal gives no {', '.join(lacking)}")
     if step.do == "set_named": return (yield from self._set_named(k))
-    seeks = step.do == "enter" and words_of(step.on.name) in (("search",), ("find",))
+    seeks = step.do == "enter" and words_of(step.what.name) in (("search",), ("find",))
     e = yield from self._look(lambda els: self._usable(step, els), ahead=k, wander=not step.optional and not seeks)
     if isinstance(e, int): return e - 1
     if e is None:
-        if step.do == "set" and any(s.do in PRESSES.values() for s in self.steps[k+1:]) and not holes(step.on.name + step.on.row + step.on.section) and not set(words_of(step.on.name)) & set(goal_words(self.goal)) - {"the", "i"}: return k
+        if step.do == "set" and any(s.do in PRESSES.values() for s in self.steps[k+1:]) and not holes(step.what.name + step.what.row + step.what.section) and not set(words_of(step.what.name)) & set(goal_words(self.goal)) - {"the", "i"}: return k
         if step.optional or seeks or self._only_leads(k) or self._came_about(step): return k
         raise Halt(self._lost(step))
     if step.do == "set": yield from self._set(e, step)
-    elif step.do in ("enter", "choose"): yield from self._enter(e, step.on, (yield from self._value(step)))
+    elif step.do in ("enter", "choose"): yield from self._enter(e, step.what, (yield from self._value(step)))
     else: yield from self._press_step(e, step, k)
     return k
 
@@ -343,8 +349,8 @@ def _do(self: Replay, k: int) -> Course:
 def _only_leads(self: Replay, k: int) -> bool:
     "Whether a step names nothing of the goal's and only goes to where the next ones are: they will look for themselves."
     step = self.steps[k]
-    if step.on.role == "tab" and step.do == "press" and k < len(self.steps) - 1: return not holes(step.on.name) or step.on.name.startswith("{" + NAMED)
-    return step.leads and step.do in PRESSES.values() and not self._edits_before(k) and k < len(self.steps) - 1 and not holes(step.on.name + step.on.value + step.on.row) and not any(holes(c) for c in step.changes if c.startswith(("+ text", "+ status", "+ alert")))
+    if step.what.role == "tab" and step.do == "press" and k < len(self.steps) - 1: return not holes(step.what.name) or step.what.name.startswith("{" + NAMED)
+    return step.leads and step.do in PRESSES.values() and not self._edits_before(k) and k < len(self.steps) - 1 and not holes(step.what.name + step.what.value + step.what.row) and not any(holes(c) for c in step.changes if c.startswith(("+ text", "+ status", "+ alert")))
 
 @patch
 def _came_about(self: Replay, step: StepWords) -> bool:
@@ -355,7 +361,7 @@ def _came_about(self: Replay, step: StepWords) -> bool:
 
 @patch
 def _label_of(self: Replay, step: StepWords) -> bool:
-    return any(_names(step.on.name, v) for v in goal_values(self.shown.shown_goal()))
+    return any(_names(step.what.name, v) for v in goal_values(self.shown.shown_goal()))
 
 @patch
 def _usable(self: Replay, step: StepWords, elements: Sequence[Element]) -> list[Element]:
@@ -363,9 +369,9 @@ def _usable(self: Replay, step: StepWords, elements: Sequence[Element]) -> list[
 
 @patch
 def _lost(self: Replay, step: StepWords) -> str:
-    alike = [e.name for e in self.screen if e.role == step.on.role and e.name][:6]
+    alike = [e.name for e in self.screen if e.role == step.what.role and e.name][:6]
     there = ", ".join(map(repr, alike)) or "none"
-    return f"step {self.k + 1}: looked for {say_thing(step.on, self.values)} to {step.do.replace('_', ' ')}, and found nothing; on {page_title(self.screen)!r} there are these {step.on.role}s: {there}"
+    return f"step {self.k + 1}: looked for {say_thing(step.what, self.values)} to {step.do.replace('_', ' ')}, and found nothing; on {page_title(self.screen)!r} there are these {step.what.role}s: {there}"
 
 @patch
 def _keep(self: Replay, k: int) -> Course:
@@ -373,7 +379,7 @@ def _keep(self: Replay, k: int) -> Course:
     step = self.steps[k]
     e = yield from self._look(lambda els: self._find(step, els), wander=False)
     if e is None:
-        if step.on.role == "tab": self.left += [v for h in holes(step.on.name) if (v := self.values.get(h))]  # when it comes into sight
+        if step.what.role == "tab": self.left += [v for h in holes(step.what.name) if (v := self.values.get(h))]  # when it comes into sight
         return k
     if step.do in PRESSES.values():
         if not e.selected: yield from self._press(e)
@@ -381,13 +387,13 @@ def _keep(self: Replay, k: int) -> Course:
     else:
         text = yield from self._value(step)
         changed = e.value != text
-        yield from self._enter(e, step.on, text)
-        if changed and words_of(step.on.name) in _GO_FIELDS: yield from self._act(Action("key_press", key="Enter"))
+        yield from self._enter(e, step.what, text)
+        if changed and words_of(step.what.name) in _GO_FIELDS: yield from self._act(Action("key_press", key="Enter"))
     return k
 
 _GO_FIELDS = (("address",), ("url",), ("location",)) # a text in them is gone to by Enter
 
-# %% ../../nbs/14d_runtime.replay.ipynb #87f4362e
+# %% ../../nbs/14d_runtime.replay.ipynb #8f4a014d
 @patch
 def _look(self: Replay, fits, ahead: int|None=None, wander: bool=True) -> Course:
     "The one element that fits, after scrolling and looking elsewhere; a step's number if a later one can be done; None if there is none."
@@ -399,8 +405,8 @@ def _look(self: Replay, fits, ahead: int|None=None, wander: bool=True) -> Course
     yield from self._dismiss()
     if (e := here()) is not None: return e
     if (e := (yield from self._scroll_for(here))) is not None: return e
-    if not wander or ahead is not None and self.steps[ahead].on.role == "option": return None
-    if ahead is not None and self.steps[ahead].on.section.endswith("_month}"): return (yield from self._turn_pages(here, self.values.get(self.steps[ahead].on.section[1:-1])))
+    if not wander or ahead is not None and self.steps[ahead].what.role == "option": return None
+    if ahead is not None and self.steps[ahead].what.section.endswith("_month}"): return (yield from self._turn_pages(here, self.values.get(self.steps[ahead].what.section[1:-1])))
     tried = set()
     for _ in range(MAX_DETOUR):
         way = self._way(tried)
@@ -433,10 +439,10 @@ def _later(self: Replay, k: int|None) -> int|None:
     for j in range(k, len(self.steps) - 1):
         step, after = self.steps[j], self.steps[j + 1]
         if not (step.do in PRESSES.values() and step.leads and not self._edits_before(j)) and not step.optional: return None
-        if any(h not in self.values for h in holes(step.on.name) if not h.startswith(NAMED)): return None
-        if after.on is None or after.already: continue
+        if any(h not in self.values for h in holes(step.what.name) if not h.startswith(NAMED)): return None
+        if after.what is None or after.already: continue
         found = self._usable(after, self.screen)
-        needed = [self.values[h] for s in self.steps[k:j+1] if s.on for h in holes(s.on.name + s.on.value) if h in self.values and not h.startswith(NAMED)]
+        needed = [self.values[h] for s in self.steps[k:j+1] if s.what for h in holes(s.what.name + s.what.value) if h in self.values and not h.startswith(NAMED)]
         words = [" ".join((e.name, e.value)) for e in self.screen]
         if len(found) == 1 and all(any(has_words(w, v) for w in words) for v in needed): return j + 1
     return None
@@ -474,7 +480,7 @@ def _way(self: Replay, tried: set) -> Element|None:
     def fresh(e): return (e.role, e.name, "" if e.role == "tab" else title) not in tried and not e.disabled and not e.selected and e.name
     said = [self.values.get(k, "") for k in self.values] + self.left
     places = [e for e in self.screen if e.role in ("tab", "link", "button", "treeitem") and fresh(e)]
-    if self._arrived and self.steps[self.k].on and self.steps[self.k].on.role not in DATA_ROLES: places = [e for e in places if e.role != "tab" and words_of(e.name)[:1] not in [words_of(w) for w in WAYS_OUT]]
+    if self._arrived and self.steps[self.k].what and self.steps[self.k].what.role not in DATA_ROLES: places = [e for e in places if e.role != "tab" and words_of(e.name)[:1] not in [words_of(w) for w in WAYS_OUT]]
     named = [e for e in places if e.role == "tab" and any(same_words(e.name, v) for v in said if v) or e.role == "tab" and set(words_of(e.name)) <= set(goal_words(self.goal))]
     page = [e for e in places if e.role in ("button", "link") and self.steps[self.k].title and set(words_of(e.name)) <= set(words_of(self.steps[self.k].title)) and not set(words_of(e.name)) <= set(words_of(title))]
     more = [e for e in places if e.role == "button" and any(words_of(e.name) == words_of(w) for w in MORE)]
@@ -482,7 +488,7 @@ def _way(self: Replay, tried: set) -> Element|None:
     out = [] if self._edited else [e for w in WAYS_OUT for e in places if words_of(e.name)[:1] == words_of(w)]
     return next(iter(page + named + more + sorted(tabs, key=lambda e: words_of(e.name)[:1] != ("all",)) + out), None)
 
-# %% ../../nbs/14d_runtime.replay.ipynb #0995dfe7
+# %% ../../nbs/14d_runtime.replay.ipynb #392e0e0d
 @patch
 def _set(self: Replay, e: Element, step: StepWords) -> Course:
     "A check box, a switch or a choice as it was shown."
@@ -493,14 +499,14 @@ def _set(self: Replay, e: Element, step: StepWords) -> Course:
     yield from self._press(e)
     self._edited = True
     now = [o for o in self._find(step, self.screen) if abs(o.box[0] - where.box[0]) < .2]
-    if now and all(o.checked != wanted for o in now): raise Halt(f"step {self.k + 1}: {say_thing(step.on, self.values)} was pressed and is not {step.value}")
+    if now and all(o.checked != wanted for o in now): raise Halt(f"step {self.k + 1}: {say_thing(step.what, self.values)} was pressed and is not {step.value}")
 
 @patch
 def _set_all(self: Replay, k: int) -> Course:
     "Every switch of the page as the goal says: on and on until there is no more."
     step = self.steps[k]
-    def fits(elements): return [e for e in elements if e.role == step.on.role and not e.disabled and e.checked is not (step.value == "on")][:1]
-    def any_here(elements): return [e for e in elements if e.role == step.on.role][:1]
+    def fits(elements): return [e for e in elements if e.role == step.what.role and not e.disabled and e.checked is not (step.value == "on")][:1]
+    def any_here(elements): return [e for e in elements if e.role == step.what.role][:1]
     if (yield from self._look(any_here)) is None: raise Halt(self._lost(step))
     for _ in range(30):
         e = yield from self._look(fits, wander=False)
@@ -508,7 +514,7 @@ def _set_all(self: Replay, k: int) -> Course:
         self.log.append(f"set the {e.role} {e.name!r} {step.value}")
         yield from self._press(e)
         self._edited = True
-    self.log.append(f"every {step.on.role} is {step.value}")
+    self.log.append(f"every {step.what.role} is {step.value}")
     return k
 
 @patch
@@ -516,15 +522,15 @@ def _set_named(self: Replay, k: int) -> Course:
     "The switches that the goal names on, the others of the page off."
     step, spoken = self.steps[k], set(goal_words(self.goal))
     def wanted(e): return set(words_of(e.name)) <= spoken
-    def fits(elements): return [e for e in elements if e.role == step.on.role and not e.disabled and e.checked is not None and e.checked != wanted(e)][:1]
-    if (yield from self._look(lambda els: [e for e in els if e.role == step.on.role][:1])) is None: raise Halt(self._lost(step))
-    if not any(wanted(e) for e in self.screen if e.role == step.on.role): raise Halt(f"step {k + 1}: the goal names none of the {step.on.role}es on {page_title(self.screen)!r}")
+    def fits(elements): return [e for e in elements if e.role == step.what.role and not e.disabled and e.checked is not None and e.checked != wanted(e)][:1]
+    if (yield from self._look(lambda els: [e for e in els if e.role == step.what.role][:1])) is None: raise Halt(self._lost(step))
+    if not any(wanted(e) for e in self.screen if e.role == step.what.role): raise Halt(f"step {k + 1}: the goal names none of the {step.what.role}es on {page_title(self.screen)!r}")
     for _ in range(30):
         e = yield from self._look(fits, wander=False)
         if e is None: break
         yield from self._press(e)
         self._edited = True
-    self.log.append(f"set what the goal names on, the others off")
+    self.log.append("set what the goal names on, the others off")
     return k
 
 @patch
@@ -541,7 +547,7 @@ def _value(self: Replay, step: StepWords) -> Course:
     "What is to be typed or chosen."
     if step.source == "screen": return (yield from self._read(step))
     missing = [h for h in holes(step.value) if h not in self.values]
-    if missing: raise Halt(f"step {self.k + 1}: the goal gives no {', '.join(missing)} for {say_thing(step.on, self.values)}")
+    if missing: raise Halt(f"step {self.k + 1}: the goal gives no {', '.join(missing)} for {say_thing(step.what, self.values)}")
     return fill(step.value, self.values)
     yield
 
@@ -587,7 +593,7 @@ def _press_step(self: Replay, e: Element, step: StepWords, k: int) -> Course:
         yield from self._act(Action("drag", x=round((x0+x1)/2, 3), y=round((y0+y1)/2, 3), x2=round((a+c)/2, 3), y2=round((b+d)/2, 3)))
     else: yield from self._press(e, next(a for a, do in PRESSES.items() if do == step.do))
     if step.leads: self._edited = False
-    if step.on.role in DATA_ROLES and holes(step.on.name + step.on.value): self._arrived = True  # on this one's page: another page would be another's
+    if step.what.role in DATA_ROLES and holes(step.what.name + step.what.value): self._arrived = True  # on this one's page: another page would be another's
     elif step.leads: self._arrived = False
     yield from self._verify(step, before)
 
@@ -613,7 +619,7 @@ def _verify(self: Replay, step: StepWords, before: tuple) -> Course:
         again = next((e for e in self.screen if e.role in ("button", "link") and not e.disabled and " ".join(words_of(e.name)) in RETRIES), None)
         if n == 1 and again is not None: yield from self._press(again)
         elif n < 3: self.screen = yield WAIT
-    raise Halt(f"step {self.k + 1}: {step.do.replace('_', ' ')} {say_thing(step.on, self.values)} was done, and {missing}")
+    raise Halt(f"step {self.k + 1}: {step.do.replace('_', ' ')} {say_thing(step.what, self.values)} was done, and {missing}")
 
 @patch
 def _tick_what_it_says(self: Replay, alert: str, step: StepWords) -> Course:
@@ -628,9 +634,9 @@ def _tick_what_it_says(self: Replay, alert: str, step: StepWords) -> Course:
 @patch
 def _confirms(self: Replay, step: StepWords, before: tuple) -> Element|None:
     "The button of a dialog that came up, which says once more what was pressed, or yes."
-    if page_title(before) == page_title(self.screen) or step.on is None or len(self.screen) > 9: return None
+    if page_title(before) == page_title(self.screen) or step.what is None or len(self.screen) > 9: return None
     fresh = [e for e in self.screen if e.role == "button" and not e.disabled]
-    return next((e for e in fresh if same_words(e.name, step.on.name) or words_of(e.name) in (("ok",), ("yes",), ("confirm",), ("continue",))), None)
+    return next((e for e in fresh if same_words(e.name, step.what.name) or words_of(e.name) in (("ok",), ("yes",), ("confirm",), ("continue",))), None)
 
 def _words(e: Element) -> tuple: return e.role, e.name, e.value, e.checked
 
@@ -638,7 +644,7 @@ def _words(e: Element) -> tuple: return e.role, e.name, e.value, e.checked
 def _missing(self: Replay, step: StepWords, before: tuple, old: set) -> str:
     "What should have changed and has not; empty if all is as it was shown."
     if step.changes and _lines(before) == _lines(self.screen): return "nothing changed"
-    if step.on.role == "tab" and not holes(step.on.name): return ""  # what it leads to is looked for by the next step
+    if step.what.role == "tab" and not holes(step.what.name): return ""  # what it leads to is looked for by the next step
     for line in step.changes:
         sign, role, rest = line.split(" ", 2)
         wanted = [self.values.get(h) for h in holes(rest)]
@@ -649,7 +655,7 @@ def _missing(self: Replay, step: StepWords, before: tuple, old: set) -> str:
 
 @patch
 def _note(self: Replay, step: StepWords):
-    self.log.append(f"{step.do.replace('_', ' ')} {say_thing(step.on, self.values)}")
+    self.log.append(f"{step.do.replace('_', ' ')} {say_thing(step.what, self.values)}")
 
 @patch
 def _key(self: Replay, k: int) -> Course:
@@ -657,7 +663,7 @@ def _key(self: Replay, k: int) -> Course:
     step, before = self.steps[k], self.screen
     self.log.append(f"press the key {step.value}")
     yield from self._act(Action("key_press", key=step.value))
-    yield from self._verify(step if step.on else replace(step, on=Thing("key", step.value)), before)
+    yield from self._verify(step if step.what else replace(step, what=Thing("key", step.value)), before)
     return k
 
 # %% ../../nbs/14d_runtime.replay.ipynb #5c55755a
