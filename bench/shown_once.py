@@ -83,7 +83,7 @@ def run(arm, shown, device, seed, draw):
         frame = device.perform(action, draw=draw)
     said = action.type == "done"
     outcome = "done" if said and device.solved() else "false" if said else "halt" if action.type == "failed" else "budget"
-    return dict(outcome=outcome, steps=n + 1, goal=goal, shown=shown.goal, reason=replay.halted if replay else "", changed=not said and device.screen.app != device.start.app)
+    return dict(outcome=outcome, steps=n + 1, goal=goal, shown=shown.goal, reason=replay.halted if replay else "")
 
 
 def another_look(seed):
@@ -121,14 +121,14 @@ def measure(apps, seeds, demos, look, arms):
 
 def table(rows, by):
     "Markdown: a row for each value of `by`."
-    lines = [f"| {by} | episodes | done | 95% | false DONE | 95% | halts | budget | halted after a change | ms a step |", "|---|" + "---:|"*9]
+    lines = [f"| {by} | episodes | done | 95% | false DONE | 95% | halts | budget | ms a step |", "|---|" + "---:|"*8]
     for name in dict.fromkeys(r[by] for r in rows):
         own = [r for r in rows if r[by] == name]
         count = Counter(r["outcome"] for r in own)
         done, false = Ratio(count["done"], len(own)), Ratio(count["false"], len(own))
         span = lambda r: "–" if r.interval is None else f"{r.interval[0]:.1%} to {r.interval[1]:.1%}"
         lines.append(f"| {name} | {len(own)} | {done.value:.1%} | {span(done)} | {false.value:.1%} | {span(false)} | {count['halt']} | {count['budget']} | "
-                     f"{sum(r['changed'] for r in own)} | {1000*sum(r['seconds'] for r in own)/sum(r['steps'] for r in own):.1f} |")
+                     f"{1000*sum(r['seconds'] for r in own)/sum(r['steps'] for r in own):.1f} |")
     return "\n".join(lines)
 
 
@@ -153,7 +153,7 @@ def main():
                        halts=halts.most_common(12))
     path.write_text(json.dumps(parts, indent=1, ensure_ascii=False) + "\n")
     text = ["# Shown once, done again", "", "Written by bench/shown_once.py. A demonstration of a training seed, test seeds of the same kind of goal; no model. Goals that hold at the start are left out.",
-            "", "The judge is the application's state; *false DONE* is DONE without the goal reached; *halted after a change*: the state was no longer that of the start."]
+            "", "The judge is the application's state; *false DONE* is DONE without the goal reached."]
     for name, part in parts.items(): text += ["", f"## {name}", "", part["arms"], "", "Replay, by application:", "", part["apps"]]
     (HERE/"shown_once.md").write_text("\n".join(text) + "\n")
     print(table(rows, "arm"))

@@ -6,7 +6,7 @@
 __all__ = ['OPPOSITES', 'DATA_ROLES', 'WAIT', 'WAYS_OUT', 'MORE', 'MAX_WAITS', 'MAX_DETOUR', 'Course', 'Halt', 'Binding',
            'bind_values', 'find_things', 'Replay', 'read_value', 'similarity', 'ReplayAgent']
 
-# %% ../../nbs/14d_runtime.replay.ipynb #5a1d75a3
+# %% ../../nbs/14d_runtime.replay.ipynb #c5b80bc7
 import re
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
@@ -14,12 +14,13 @@ from weakref import WeakValueDictionary
 
 from fastcore.basics import patch
 
-from ..datasets.demonstrations import (is_pager, month_of, with_parts, DECLINES, RETRIES, same_stem, FIELDS, NAMED, PRESSES, SLOT, SYNONYMS, TOGGLES, TURNED, Demonstration, GoalValue, StepWords, Thing,
-                                          column_of, fill, goal_values, goal_words, has_words, holes, page_title, row_of, same_words, say_step, say_thing, section_of, words_of)
+from ..datasets.demonstrations import (COMMON_WORDS, FIRST, LAST, is_pager, month_of, with_parts, DECLINES, RETRIES, same_stem, FIELDS, NAMED, PRESSES, SLOT, TOGGLES, TURNED, Demonstration, GoalValue, StepWords, Thing,
+                                          column_of, fill, goal_values, goal_words, has_words, holes, page_title, row_of, same_words, say_thing, section_of, words_of)
 from ..schemas.sessions import Action
 from ..ui.layout import DOT, Element
 
-# %% ../../nbs/14d_runtime.replay.ipynb #7d8a717a
+# %% ../../nbs/14d_runtime.replay.ipynb #8a8d5f45
+_NEAR = {"into", "to", "in", "from", "with"} # they stay the label with a noun behind them: into the folder
 _ALIKE = [{"in", "into", "to", "under"}, {"of", "for", "from"}, {"set", "change", "make"}] # words before a value that say the same
 OPPOSITES = [("with", "without"), ("star", "unstar"), ("largest", "smallest"),
              ("most", "least"), ("highest", "lowest"), ("first", "last"), ("today", "tomorrow"), ("add", "remove"), ("open", "close"), ("accept", "decline"),
@@ -36,10 +37,12 @@ def _shape(text: str) -> str:
     "The kinds of characters in a text: small, capital, digit, other."
     return "".join(sorted({"0" if c.isdigit() else "A" if c.isupper() else "a" if c.isalpha() else c for c in text}))
 
-def _alike_labels(old: GoalValue, new: GoalValue) -> bool:
-    "Whether the same word, or one that says the same, stands before both."
+def _alike_labels(old: GoalValue, new: GoalValue) -> float:
+    "How alike the words before two values are: 1 the same, less if another word says the same, 0 not at all."
     a, b = old.label[-1:], new.label[-1:]
-    return bool(a and b) and (a == b or same_words(a[0], b[0]) or any(a[0] in g and b[0] in g for g in _ALIKE))
+    if not (a and b): return 0
+    if a == b or a[0] in _NEAR and a[0] in new.label: return 1
+    return .7*(same_words(a[0], b[0]) or any(a[0] in g and b[0] in g for g in _ALIKE))
 
 def _fits(old: GoalValue, at: int, new: GoalValue, now: int) -> float:
     "How well a new goal's value takes the place of an old one."
@@ -229,7 +232,7 @@ class Replay:
         self.touched += [" ".join((e.name, e.value)), row_of(e, self.screen), page_title(self.screen)]
         yield from self._act(Action(kind, x=round((x0+x1)/2, 3), y=round((y0+y1)/2, 3)))
 
-# %% ../../nbs/14d_runtime.replay.ipynb #f2ac9732
+# %% ../../nbs/14d_runtime.replay.ipynb #f1b4865e
 @patch
 def _run(self: Replay) -> Course:
     "All steps, then DONE."
@@ -283,12 +286,16 @@ def _turned(self: Replay, steps: list[StepWords], opposite: tuple[str, ...]) -> 
     sets = [k for k, s in enumerate(steps) if s.do == "set" and s.what.role != "radio"]
     said, shown = _sign(set(goal_words(self.goal))), _sign(set(goal_words(self.shown.shown_goal())))
     if len(sets) == 1 and said and not shown and (steps[sets[0]].value == "on") != (said > 0): opposite = (*opposite, "on" if said > 0 else "off")
+    if opposite in (("first, not last",), ("last, not first",)) and any(s.origin and (FIRST in s.origin.name or LAST in s.origin.name) for s in steps):
+        swap = {FIRST: LAST, LAST: FIRST}
+        def other(thing): return thing and replace(thing, name=re.sub(r"\{(?:first|last)\}", lambda m: swap[m[0]], thing.name))
+        return [replace(s, origin=other(s.origin)) for s in steps]
     if not opposite: return steps
     if len(sets) != 1: raise Halt(f"the goal says {'; '.join(opposite)}, which was not shown")
     k = sets[0]
     return [*steps[:k], replace(steps[k], value="off" if steps[k].value == "on" else "on"), *steps[k+1:]]
 
-# %% ../../nbs/14d_runtime.replay.ipynb #5b0d0e25
+# %% ../../nbs/14d_runtime.replay.ipynb #d68fdcf4
 _PRESSED = ("button", "menuitem", "link") # what one program has as a button is another's entry of a menu
 
 @patch
@@ -327,6 +334,7 @@ def _do(self: Replay, k: int) -> Course:
     if step.already: return (yield from self._keep(k))
     if step.do == "set_all": return (yield from self._set_all(k))
     if step.what.role in DATA_ROLES or step.do == "enter" and words_of(step.what.name) in (("search",), ("find",)): yield from self._go_where_goal_says()
+    if (step.leads or step.do == "double_press") and holes(step.what.name) and all(h in self.values for h in holes(step.what.name)) and not step.what.value and same_words(page_title(self.screen), fill(step.what.name, self.values)): return k  # it is open
     if step.source == "unknown": raise Halt(f"step {k + 1}: nobody knows why {say_thing(step.what, self.values)} was chosen: the goal shown does not say it")
     needs = [h for h in holes(step.what.name + step.what.value) if not h.startswith(NAMED)]
     lacking = needs if needs and not any(h in self.values for h in needs) else []
@@ -488,7 +496,7 @@ def _way(self: Replay, tried: set) -> Element|None:
     out = [] if self._edited else [e for w in WAYS_OUT for e in places if words_of(e.name)[:1] == words_of(w)]
     return next(iter(page + named + more + sorted(tabs, key=lambda e: words_of(e.name)[:1] != ("all",)) + out), None)
 
-# %% ../../nbs/14d_runtime.replay.ipynb #392e0e0d
+# %% ../../nbs/14d_runtime.replay.ipynb #19990f8b
 @patch
 def _set(self: Replay, e: Element, step: StepWords) -> Course:
     "A check box, a switch or a choice as it was shown."
@@ -526,6 +534,7 @@ def _set_named(self: Replay, k: int) -> Course:
     if (yield from self._look(lambda els: [e for e in els if e.role == step.what.role][:1])) is None: raise Halt(self._lost(step))
     if not any(wanted(e) for e in self.screen if e.role == step.what.role): raise Halt(f"step {k + 1}: the goal names none of the {step.what.role}es on {page_title(self.screen)!r}")
     for _ in range(30):
+        self.touched += [e.name for e in self.screen if e.role == step.what.role]
         e = yield from self._look(fits, wander=False)
         if e is None: break
         yield from self._press(e)
@@ -645,6 +654,9 @@ def _missing(self: Replay, step: StepWords, before: tuple, old: set) -> str:
     "What should have changed and has not; empty if all is as it was shown."
     if step.changes and _lines(before) == _lines(self.screen): return "nothing changed"
     if step.what.role == "tab" and not holes(step.what.name): return ""  # what it leads to is looked for by the next step
+    said = {w for w in goal_words(self.goal) if len(w) > 3} & set(goal_words(self.shown.shown_goal()))
+    for line in (c for c in step.changes if c.startswith(("+ listitem", "+ heading")) and not holes(c)):
+        if (w := said & set(words_of(line.split(" ", 2)[2].split(" = ")[0]))) and not any(e.role == line.split()[1] and w <= set(words_of(e.name)) for e in self.screen): return f"nothing says {' '.join(sorted(w))!r}"
     for line in step.changes:
         sign, role, rest = line.split(" ", 2)
         wanted = [self.values.get(h) for h in holes(rest)]
@@ -666,7 +678,7 @@ def _key(self: Replay, k: int) -> Course:
     yield from self._verify(step if step.what else replace(step, what=Thing("key", step.value)), before)
     return k
 
-# %% ../../nbs/14d_runtime.replay.ipynb #5c55755a
+# %% ../../nbs/14d_runtime.replay.ipynb #46dce54d
 @patch
 def _answer(self: Replay, k: int) -> Course:
     "Tell the user what the screen says, or what the goal did."
@@ -701,7 +713,7 @@ def _meanings(self: Replay, step: StepWords) -> list[dict[str, str]]:
     "The parameters' values, with each word of the goal that may stand for what was asked for then."
     missing = [h for h in holes(step.origin.name + step.origin.value) if h.startswith(NAMED) and h not in self.values]
     if not missing: return [self.values]
-    fresh = [w for w in dict.fromkeys(goal_words(self.goal)) if w not in goal_words(self.shown.shown_goal()) and len(w) > 2]
+    fresh = [w for w in dict.fromkeys(goal_words(self.goal)) if w not in goal_words(self.shown.shown_goal()) and len(w) > 2 and w not in COMMON_WORDS]
     return [self.values | {missing[0]: w} for w in fresh]
 
 def read_value(
@@ -715,20 +727,24 @@ def read_value(
         template = getattr(origin, part)
         read = dict(row=row_of, section=section_of, column=column_of)[part]
         if template and (holes(template) or part == "column") and not _says(template, read(e, elements), values, False): return None
-    slot = "name" if SLOT in origin.name or TURNED in origin.name else "value"
+    slot = "name" if any(r in origin.name for r in (SLOT, TURNED, FIRST, LAST)) else "value"
     other = "value" if slot == "name" else "name"
     template, rest = getattr(origin, slot), getattr(origin, other)
     if rest and holes(rest) and not _says(rest, getattr(e, other), values, False): return None
     if rest and not holes(rest) and slot == "value" and not same_words(e.name, rest): return None
     text = getattr(e, slot)
     if any(h not in values for h in holes(template)): return None
+    if FIRST in template or LAST in template:
+        front = fill(template, values).split("{")[0]
+        items = text[len(front):].rstrip(".").split(", ")
+        return items[0 if FIRST in template else -1] if text.startswith(front) else None
     if TURNED in template: return " ".join(reversed([p.strip() for p in text.split(",", 1)])) if "," in text else None
     front, back = fill(template, values).split(SLOT, 1)
     match = re.fullmatch(re.escape(front) + "(.+)" + re.escape(back), text, re.I)
     if match: return match[1]
     word = next((values[h] for h in holes(template) if h.startswith(NAMED)), None)  # another sentence about the same: "It is in room 546."
-    match = word and e.role == "text" and re.search(rf"(?<!\w){re.escape(word)}(?:\s+(?:is|on)|:)? ([^,]+?)\.?$", text, re.I)
-    return match[1] if match else None
+    match = word and e.role == "text" and re.search(rf"(?<!\w){re.escape(word)}(\s+is|\s+on|:)? ([^,]+?)\.?$", text, re.I)
+    return match[2] if match and (match[1] or any(c.isdigit() for c in match[2])) else None
 
 # %% ../../nbs/14d_runtime.replay.ipynb #6d809bd7
 def similarity(
