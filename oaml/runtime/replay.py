@@ -496,10 +496,12 @@ def _way(self: Replay, tried: set) -> Element|None:
     out = [] if self._edited else [e for w in WAYS_OUT for e in places if words_of(e.name)[:1] == words_of(w)]
     return next(iter(page + named + more + sorted(tabs, key=lambda e: words_of(e.name)[:1] != ("all",)) + out), None)
 
-# %% ../../nbs/14d_runtime.replay.ipynb #19990f8b
+# %% ../../nbs/14d_runtime.replay.ipynb #5952851e
 @patch
 def _set(self: Replay, e: Element, step: StepWords) -> Course:
     "A check box, a switch or a choice as it was shown."
+    w, spoken = set(words_of(step.what.name)), set(goal_words(self.shown.shown_goal()))
+    if w and not holes(step.what.name) and w <= spoken and not w & set(goal_words(self.goal)): raise Halt(f"step {self.k + 1}: the goal does not speak of {step.what.name!r}, and the one shown did")
     wanted = step.value == "on"
     self._note(step)
     if e.checked == wanted: return
