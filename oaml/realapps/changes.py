@@ -76,7 +76,7 @@ def change_faults(
         else: extra.remove(fit)
     return missing + [f"not asked for: {c}" for c in extra]
 
-# %% ../../nbs/07e_realapps.changes.ipynb #75bf230c
+# %% ../../nbs/07e_realapps.changes.ipynb #57bd499f
 def apply_changes(
     before: KeptState,         # left as it is
     changes: Iterable[Change], # to be made
@@ -95,11 +95,11 @@ def near_misses(
     wanted: list[Change],  # of a task
 ) -> list[tuple[str, dict]]: # what is wrong with it, the state
     "Return states that are nearly what was wanted: nothing done, one change less or more, another row, another value."
-    made = [("nothing is done", apply_changes(before, []))]
+    made, touched = [("nothing is done", apply_changes(before, []))], {(c.table, c.key) for c in wanted}
     for k, c in enumerate(wanted):
         rest = wanted[:k] + wanted[k+1:]
         made.append((f"left out: {c}", apply_changes(before, rest)))
-        others = [key for key in before.get(c.table, {}) if key != c.key]
+        others = [key for key in before.get(c.table, {}) if (c.table, key) not in touched]
         if c.how != "added" and others: made.append((f"another row: {c}", apply_changes(before, [*rest, Change(c.how, c.table, others[0], c.fields)])))
         for name, value in c.fields.items():
             if isinstance(value, str): made.append((f"another {name}: {c}", apply_changes(before, [*rest, Change(c.how, c.table, c.key, {**c.fields, name: value + "x"})])))

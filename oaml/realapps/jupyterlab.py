@@ -6,11 +6,10 @@
 __all__ = ['RENAME_FILE', 'DELETE_FILE', 'DUPLICATE_FILE', 'NEW_FOLDER', 'MOVE_FILE', 'ADD_LINE', 'NEW_TEXT', 'RUN_NOTEBOOK',
            'JUPYTER_KINDS', 'JupyterLab']
 
-# %% ../../nbs/07j_realapps.jupyterlab.ipynb #3db67c87
+# %% ../../nbs/07j_realapps.jupyterlab.ipynb #0d44c5ab
 import json
 import shutil
 import sys
-from pathlib import Path
 from random import Random
 
 from fastcore.basics import patch
