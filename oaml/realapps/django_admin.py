@@ -64,20 +64,30 @@ _PASSWORD = "orchid-lantern-42"  # of both, for who has to sign in
 _TABLES = ("auth_user auth_group auth_user_groups auth_group_permissions auth_user_user_permissions django_redirect django_flatpage "
            "django_flatpage_sites django_site").split()  # what tasks are about; not sessions and the log of actions
 
-# %% ../../nbs/07i_realapps.django_admin.ipynb #a92e5680
+# %% ../../nbs/07i_realapps.django_admin.ipynb #be9154c1
 class DjangoAdmin(RealApp):
     "Django's administration of its own applications."
     name, home, ready = "django_admin", "/admin/", "document.readyState == 'complete'"
     needs = dict(django="realapps")
     player = dict(list_at=(.5, .7))
-    def environment(self): return dict(DJANGO_SETTINGS_MODULE="site_settings", PYTHONPATH=str(self.folder), PYTHONDONTWRITEBYTECODE="1")
-    def command(self): return [sys.executable, "-m", "django", "runserver", "--noreload", "--skip-checks", f"127.0.0.1:{self.port}"]
+
+    def environment(self) -> dict[str, str]:
+        "Return where the settings are."
+        return dict(DJANGO_SETTINGS_MODULE="site_settings", PYTHONPATH=str(self.folder), PYTHONDONTWRITEBYTECODE="1")
+    def command(self) -> list[str]:
+        "Return Django's own server, which serves the files of its pages too."
+        return [sys.executable, "-m", "django", "runserver", "--noreload", "--skip-checks", f"127.0.0.1:{self.port}"]
     def prepare(self):
+        "Write the settings, and make the template of the database."
         for name, text in dict(site_settings=_SETTINGS, site_urls=_URLS).items(): (self.folder/f"{name}.py").write_text(text)
         self.sessions = json.loads(self.run_python("-c", _TEMPLATE, _PASSWORD))
-        (self.folder/"site.sqlite3").rename(self.folder/"template.sqlite3")
+        shutil.move(self.folder/"site.sqlite3", self.folder/"template.sqlite3")
         shutil.copy(self.folder/"template.sqlite3", self.folder/"site.sqlite3")
-    def cookies(self, data): return dict(sessionid=self.sessions[data["signed_in"]]) if data["signed_in"] else {}
+    def cookies(self,
+        data: dict, # of an episode: `signed_in` is admin, clerk or nobody
+    ) -> dict[str, str]:
+        "Return the session of whoever is signed in."
+        return dict(sessionid=self.sessions[data["signed_in"]]) if data["signed_in"] else {}
 
 # %% ../../nbs/07i_realapps.django_admin.ipynb #af824361
 def _path(rng: Random, taken: set[str], words: int=2) -> str:

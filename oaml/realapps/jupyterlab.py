@@ -21,7 +21,7 @@ from .player import Halt, Player, aim
 from .tasks import TaskKind
 from ..schemas.sessions import Action, Target
 
-# %% ../../nbs/07j_realapps.jupyterlab.ipynb #7818c026
+# %% ../../nbs/07j_realapps.jupyterlab.ipynb #340d6278
 _KEPT = dict(JUPYTER_CONFIG_DIR="config", JUPYTER_DATA_DIR="data", JUPYTER_RUNTIME_DIR="runtime", JUPYTERLAB_SETTINGS_DIR="settings",
              JUPYTERLAB_WORKSPACES_DIR="workspaces", IPYTHONDIR="ipython")
 _OPTIONS = ("--no-browser --allow-root --ip=127.0.0.1 --ServerApp.port_retries=0 --IdentityProvider.token= --ServerApp.root_dir=work "
@@ -37,9 +37,16 @@ class JupyterLab(RealApp):
         && document.querySelector('#jp-main-dock-panel .lm-DockPanel-widget')"""
     needs = dict(jupyterlab="realapps", ipykernel="realapps")
     player = dict(list_at=(.12, .5), patience=8)
-    def environment(self): return {name: str(self.folder/part) for name, part in _KEPT.items()} | dict(PYTHONDONTWRITEBYTECODE="1")
-    def command(self): return [sys.executable, "-m", "jupyterlab", *_OPTIONS, f"--port={self.port}"]
-    def prepare(self): (self.folder/"work").mkdir()
+
+    def environment(self) -> dict[str, str]:
+        "Return where it keeps what it would keep at home."
+        return {name: str(self.folder/part) for name, part in _KEPT.items()} | dict(PYTHONDONTWRITEBYTECODE="1")
+    def command(self) -> list[str]:
+        "Return its own command."
+        return [sys.executable, "-m", "jupyterlab", *_OPTIONS, f"--port={self.port}"]
+    def prepare(self):
+        "Make the folder that it shows."
+        (self.folder/"work").mkdir()
 
 # %% ../../nbs/07j_realapps.jupyterlab.ipynb #314748e3
 def _notebook(source: str, output: str="") -> dict:
@@ -80,7 +87,7 @@ def fill(self: JupyterLab,
     (self.folder/_EXTENSION).mkdir(parents=True)
     for name, s in settings.items(): (self.folder/_EXTENSION/f"{name}.jupyterlab-settings").write_text(json.dumps(s))
 
-# %% ../../nbs/07j_realapps.jupyterlab.ipynb #e2b767bd
+# %% ../../nbs/07j_realapps.jupyterlab.ipynb #7e52e7de
 def _plain_notebook(text: str) -> dict:
     "A notebook's cells and what they gave."
     cells = json.loads(text)["cells"]
@@ -96,7 +103,7 @@ def state(self: JupyterLab) -> KeptState:
         if ".ipynb_checkpoints" in key: continue
         if path.is_dir(): found["folders"][key] = {}
         elif path.suffix == ".ipynb" and path.stat().st_size: found["notebooks"][key] = _plain_notebook(path.read_text())
-        else: found["files"][key] = dict(text=path.read_text(errors="replace"))
+        else: found["files"][key] = dict(text=path.read_text(errors="replace").rstrip("\n"))
     return found
 
 # %% ../../nbs/07j_realapps.jupyterlab.ipynb #d33e3e4b
@@ -230,7 +237,13 @@ MOVE_FILE = TaskKind("move_file", (
     _draw_move, lambda state, v: [Change("removed", "files", v["file"]), Change("added", "files", f"{v['folder']}/{v['file']}", state["files"][v["file"]])],
     _play_move, halts=_FILE_HALTS | dict(refused=_file_inside))
 
-# %% ../../nbs/07j_realapps.jupyterlab.ipynb #93d0c810
+# %% ../../nbs/07j_realapps.jupyterlab.ipynb #be3b3182
+def _save(p: Player):
+    "Save what has the focus. The word that it is done shows for a moment only: two seconds are enough for a small file."
+    yield from p.keys("ctrl+s")
+    for _ in range(2):
+        if not p.reads("Saving completed"): yield from p.act(Target(Action("wait")))
+
 def _draw_line(rng: Random, data: dict) -> dict:
     texts = sorted(name for name in data["files"] if not name.endswith(".csv"))
     return dict(file=rng.choice(texts), line=" ".join(pick_words(rng, 3)))
@@ -242,14 +255,13 @@ def _play_line(p: Player, file: str, line: str):
     yield from p.press("textbox", "", lists=False)
     yield from p.keys("ctrl+End")
     yield from p.type(line)
-    yield from p.keys("ctrl+s")
-    yield from p.expect("Saving completed")
+    yield from _save(p)
 
 ADD_LINE = TaskKind("add_line", (
     "Add the line {line} at the end of {file} and save it.", "Open {file}, write {line} as its last line, and save.", "The text {file} shall end with a new line that says {line}: write and save it."),
-    _draw_line, lambda state, v: [Change("changed", "files", v["file"], dict(text=state["files"][v["file"]]["text"] + v["line"]))], _play_line, halts=_FILE_HALTS)
+    _draw_line, lambda state, v: [Change("changed", "files", v["file"], dict(text=state["files"][v["file"]]["text"] + "\n" + v["line"]))], _play_line, halts=_FILE_HALTS)
 
-# %% ../../nbs/07j_realapps.jupyterlab.ipynb #564d38b7
+# %% ../../nbs/07j_realapps.jupyterlab.ipynb #06c1b2d9
 def _draw_text(rng: Random, data: dict) -> dict: return dict(file=_draw_new(rng, data, ".txt"), line=" ".join(pick_words(rng, 3)))
 
 def _play_text(p: Player, file: str, line: str):
@@ -276,8 +288,7 @@ def _play_run(p: Player, file: str):
     yield from p.press("menuitem", "Run", lists=False)
     yield from p.press("menuitem", "Run All Cells", lists=False)
     yield from p.expect("[1]:")
-    yield from p.keys("ctrl+s")
-    yield from p.expect("Saving completed")
+    yield from _save(p)
 
 def _sum(state: KeptState, file: str) -> str: return str(sum(map(int, state["notebooks"][file]["sources"].split("+"))))
 
