@@ -22,7 +22,7 @@ setup(
                            "nano/*.safetensors", "nano/weights/*", "viz/*.js", "**/*.yaml", "**/*.txt"]},
     install_requires=cfg["requirements"].split(), extras_require=extras,
     entry_points={"console_scripts": cfg["console_scripts"].split(), "nbdev": [f"{cfg['lib_path']}={cfg['lib_path']}._modidx:d"],
-                  "oaml.devices": ["miniwob=oaml.miniwob.device"],  # kinds of devices that `devices.catalog` has not itself
+                  "oaml.devices": ["miniwob=oaml.miniwob.device", "realapp=oaml.realapps.catalog"],  # kinds of devices that `devices.catalog` has not itself
                   "oaml.models": ["nano=oaml.nano.model"]},         # models that have a name of their own
     long_description=(here/"README.md").read_text(encoding="utf-8") if (here/"README.md").exists() else cfg["description"],
     long_description_content_type="text/markdown", zip_safe=False,

@@ -12,7 +12,7 @@ PYTHONS = ("3.11", "3.12", "3.13")  # settings.ini's min_python up to what CI ru
 INSTALL_FILES = ("constraints.txt", "settings.ini", "setup.py", "pyproject.toml")
 
 DEMO_EXTRAS = "train"  # what training and acting need, so that the first command is done soonest
-TEST_EXTRAS = "train,notebook,browser,mobile,ocr,serve,api,hf,rl,scale,p2p,docs,dev"
+TEST_EXTRAS = "train,notebook,browser,realapps,mobile,ocr,serve,api,hf,rl,scale,p2p,docs,dev"
 
 PYTEST = "-n", "3", "--durations", "15"  # on two cores: many tests wait, for a browser, a process or a deadline
 
