@@ -25,11 +25,13 @@ from .network import NanoForCausalLM, build_nano, causal_mask, load_nano, text_s
 from .numpy_engine import LightNano
 from .processor import NanoConfig, NanoProcessor
 from .reader import quickest_reader, read_samples
+from .screens import screen_of
 
 # %% ../../nbs/11h_nano.model.ipynb #e79f17cf
 class NanoAdapter(QwenVLAdapter):
     "Qwen's adapter with a shorter way through the model. With LoRA it takes the library's."
     computes_inputs = True  # the reader reads screens
+    _load_image = staticmethod(screen_of)
 
     @property
     def prompt_format(self) -> dict|None:
@@ -38,6 +40,12 @@ class NanoAdapter(QwenVLAdapter):
 
     @prompt_format.setter
     def prompt_format(self, fmt: dict|None): self.processor.prompt_format = fmt
+
+    def count_tokens(self,
+        text: str, # any
+    ) -> int:
+        "Return how many tokens a text has, as `LightNano` does."
+        return len(self.tokenizer.encode(text, add_special_tokens=False))
 
     @property
     def by_numpy(self) -> bool:
