@@ -16,6 +16,7 @@ from fastcore.basics import patch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from ..datasets.lines import ReadScreen
 from ..models.base_adapter import IGNORED
 from ..models.interface import Completion
 from ..models.qwen_vl import QwenVLAdapter, answer_tensors
@@ -25,7 +26,7 @@ from .network import NanoForCausalLM, build_nano, causal_mask, load_nano, text_s
 from .numpy_engine import LightNano
 from .processor import NanoConfig, NanoProcessor
 from .reader import quickest_reader, read_samples
-from .screens import screen_of
+from .screens import IMAGE, fill_images, screen_of
 
 # %% ../../nbs/11h_nano.model.ipynb #e79f17cf
 class NanoAdapter(QwenVLAdapter):
@@ -52,9 +53,13 @@ class NanoAdapter(QwenVLAdapter):
         "Whether answers come from NumPy: on a CPU, without LoRA."
         return self.device.type == "cpu" and not self.is_lora
 
-    def _tensors(self, *args, **kwargs) -> dict[str, Tensor]:
-        "Without the image processor's empty rows."
-        return {name: v for name, v in QwenVLAdapter._tensors(self, *args, **kwargs).items() if name != "pixel_values"}
+    def _tensors(self, images: list, text: list[str], **how) -> dict[str, Tensor]:
+        "Without the image processor's empty rows. Screens that were read already are none of transformers' images: their lines are put in before."
+        if any(isinstance(image, ReadScreen) for image in images):
+            left, marks = iter(images), bool((self.prompt_format or {}).get("marks"))
+            text = [fill_images(chat, [next(left) for _ in range(chat.count(IMAGE))], self.processor.reader, marks) for chat in text]
+            images = None
+        return {name: v for name, v in QwenVLAdapter._tensors(self, images, text, **how).items() if name != "pixel_values"}
 
     def _save_model(self, folder: str|Path):
         "Weights as they are. In which precision a nano computes does not depend on how they are stored."

@@ -15,10 +15,10 @@ from transformers.image_processing_base import ImageProcessingMixin
 from transformers.image_utils import make_flat_list_of_images
 from transformers.utils import cached_file
 
-from ..datasets.lines import ReadScreen
+from ..datasets.samples import load_image
 from ..models.qwen_vl import ImageTextProcessor
 from .files import READER
-from .screens import LineReader, screen_of, screen_texts
+from .screens import LineReader, screen_texts
 
 # %% ../../nbs/11e_nano.processor.ipynb #b4da6d50
 class NanoConfig(Qwen3Config):
@@ -44,12 +44,7 @@ class NanoImages(ImageProcessingMixin):
         **kwargs, # transformers'; none matters here
     ) -> dict:    # pixel_values (images, 0): no pixels reach the model, but TRL's GRPOTrainer wants an entry for each image
         "Empty rows."
-        return dict(pixel_values=np.zeros((len(_flat_list(images)), 0), np.float32))
-
-def _flat_list(images) -> list:
-    "The images of one list, or of lists; a `ReadScreen` is one too."
-    read = isinstance(images, list) and any(isinstance(image, ReadScreen) for image in images)
-    return images if read else make_flat_list_of_images(images)
+        return dict(pixel_values=np.zeros((len(make_flat_list_of_images(images)), 0), np.float32))
 
 # %% ../../nbs/11e_nano.processor.ipynb #cb7c7703
 class NanoProcessor(ImageTextProcessor):
@@ -72,8 +67,7 @@ class NanoProcessor(ImageTextProcessor):
         return self.image_processor.reader
 
     def _process_images(self, images, **kwargs):
-        screens = _flat_list(images)
-        return self.image_processor(screens), [screen_of(screen) for screen in screens]
+        return self.image_processor(images), [load_image(image) for image in make_flat_list_of_images(images)]
 
     def get_text_with_replacements(self,
         text: list[str],           # chats with a token for each image

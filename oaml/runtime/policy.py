@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Picture', 'SAME_PLACE', 'MAX_SCREENS', 'NOT_DRAWN', 'MAX_WAITING', 'EYES', 'same_act', 'ScreenMemory', 'PolicyAnswer',
-           'AnswerParts', 'check_eyes', 'AgentPolicy', 'load_policy']
+           'AnswerParts', 'check_eyes', 'AgentPolicy', 'with_eyes', 'load_policy']
 
 # %% ../../nbs/14a_runtime.policy.ipynb #ec277099
 import os
@@ -276,6 +276,13 @@ def _score(self: AgentPolicy, answers: list[PolicyAnswer], asked: list[tuple], t
         answer.heat = heat and fitted.rows(heat)
 
 # %% ../../nbs/14a_runtime.policy.ipynb #a10186c7
+def with_eyes(
+    policy: AgentPolicy, # of a nano, for "tree"
+    eyes: str,           # one of `EYES`
+) -> AgentPolicy:        # remembers nothing yet
+    "Return a policy that asks the same model in the same way, and sees by these eyes. Raises ValueError for a model that has not these."
+    return AgentPolicy(policy.adapter, None, policy.fmt, policy.max_new_tokens, policy.retries, policy.screens, eyes)
+
 @check_arguments
 def load_policy(
     folder: str|os.PathLike,  # a saved agent: what training leaves in `agent`, or any adapter folder; or "nano"
