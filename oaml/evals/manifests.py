@@ -8,7 +8,6 @@ __all__ = ['MANIFEST_EPISODES', 'app_hashes', 'suite_manifest', 'load_suite_mani
 # %% ../../nbs/15e_evals.manifests.ipynb #fdc56e89
 import hashlib
 import json
-from dataclasses import replace
 from importlib.metadata import version
 from importlib.resources import files
 

@@ -8,7 +8,7 @@ __all__ = ['PLAIN', 'SIZES', 'MIN_EXPLAINED', 'USUAL_SIZE', 'TOOL_SPACE', 'TICK_
            'whole_boxes', 'write_words', 'as_widget', 'written_name', 'lines_of_elements', 'kept_first',
            'read_elements', 'left_out_line']
 
-# %% ../../nbs/11i_nano.eyes.ipynb #3df2e0b0
+# %% ../../nbs/11i_nano.eyes.ipynb #a497bc1c
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -17,7 +17,7 @@ from statistics import median
 from PIL import Image, ImageDraw
 
 from ..datasets.lines import Line, ReadScreen, in_columns, lines_of, mark_of, quoted_in, transcript
-from ..ui.layout import SCROLLBAR, TICK_GAP, Box, Element, Placed, icon_size, wrap
+from ..ui.layout import SCROLLBAR, TICK_GAP, Box, Element, Placed, elide, icon_size, wrap
 from ..ui.render import DRAW, MORE, NOTES, Writing, letter_ends
 from ..ui.themes import FONTS, Theme, text_width, theme_for
 from ..ui.widgets import UiState, Widget
@@ -73,7 +73,7 @@ def whole_boxes(
         return (x0, y0, x1, y0 + tall) if y1 == around[3] else (x0, y1 - tall, x1, y1) if y0 == around[1] else box
     return [whole(e, b) for e, b in zip(elements, boxes)]
 
-# %% ../../nbs/11i_nano.eyes.ipynb #a83e548f
+# %% ../../nbs/11i_nano.eyes.ipynb #e0138858
 LINE_HEIGHT = 1.3    # pixels of height of a line for one of its letters
 LARGEST, READ_SIZE = 14, 12 # pixels per em: of letters that are left as they are; to which larger ones are brought
 FILLED = .85, 1.2    # widths of a box for the words' own, between which words fill it
@@ -96,6 +96,7 @@ def write_words(
     box: Box,            # where, pixels
     theme: Theme,        # from `letter_theme`
     heading: bool=False, # bold, and perhaps larger
+    end: str="",         # a blank, if other words follow at once
 ):
     "Note words in a box, on as many lines as it takes, and no wider than the box."
     (x0, y0, _, y1), wide = box, max(1, box[2] - box[0] - 1)
@@ -106,7 +107,8 @@ def write_words(
         stretch = room if len(lines) == 1 and FILLED[0] < room < FILLED[1] else min(1., room)
         closer = min(1., LARGEST/size)  # around the middle, else a large title falls apart into words
         left = x0 + (1 - closer)*stretch*(ends[-1] if ends else 0)/2
-        written.write(line, left, y0 + (y1 - y0)*(k + .5)/len(lines), [closer*stretch*end for end in ends])
+        reach = [closer*stretch*end for end in ends]
+        written.write(line + end, left, y0 + (y1 - y0)*(k + .5)/len(lines), [*reach, *reach[-1:]])
 
 # %% ../../nbs/11i_nano.eyes.ipynb #28c2522f
 WORDS_ALONE = ("text", "label", "link", "alert", "heading") # roles that are nothing but their words
@@ -161,7 +163,7 @@ def _placeholder(k: int, elements: Sequence[Element], boxes: Sequence[Box]) -> E
     unnamed = e.role in ("textbox", "spinbutton") and e.name and not e.value and not _beside(k, elements, boxes)
     return replace(e, value=e.name) if unnamed else e
 
-# %% ../../nbs/11i_nano.eyes.ipynb #2981c923
+# %% ../../nbs/11i_nano.eyes.ipynb #c6138e2c
 MIN_BOX = 4 # pixels each way: what is smaller shows nothing
 
 def lines_of_elements(
@@ -186,10 +188,15 @@ def _write(written: Writing, k: int, elements: Sequence[Element], boxes: Sequenc
     if e.role in (*NOTES, "menuitem", "option"): written.hide(box)  # it lies over others
     if e.role == "region": return _write_more(written, e, box)
     w = as_widget(e, str(k), written_name(k, elements, boxes, theme))
-    if e.role in WORDS_ALONE or w.role not in DRAW: return write_words(written, e.name, box, theme, e.role == "heading")
+    if e.role in WORDS_ALONE or w.role not in DRAW: return write_words(written, e.name, box, theme, e.role == "heading", " "*_followed(box, boxes))
     if w.role == "button" and w.name and text_width(w.name, theme.font, theme.size) > box[2] - box[0]:  # a name that is not written there
         return write_words(written, w.name, (box[0], box[1] + k*_ASIDE, box[2], box[3] + k*_ASIDE), theme)
+    if w.role == "combobox": w = replace(w, value=elide(w.value, box[2] - box[0] - icon_size(theme) - 2*TICK_GAP, theme))
     _draw(written, w, e, box, theme)
+
+def _followed(box: Box, others: Sequence[Box]) -> bool:
+    "Whether another box begins a blank behind one, in its row: a text that is made of several."
+    return any(0 <= b[0] - box[2] <= TICK_GAP and b[1] <= (box[1] + box[3])/2 <= b[3] for b in others)
 
 _ASIDE = 1e-4 # pixels: characters of the same height may be one line
 
