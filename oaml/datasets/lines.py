@@ -6,7 +6,7 @@
 __all__ = ['CHARS', 'FIELD_INSET', 'MAX_GAP', 'MAX_DIGIT_GAP', 'CELL', 'COLUMN', 'BLANK', 'SPACE', 'SYMBOLS', 'SYMBOL_IDS',
            'APP_SYMBOLS', 'MIN_MARGIN', 'ROW_HEIGHT', 'NUMBER', 'MAX_OFFSET', 'QUOTATION', 'USER_NAME', 'LONG_WORD',
            'Line', 'lines_of', 'read_lines', 'rows_of', 'split_symbols', 'in_columns', 'quoted_in', 'mark_of',
-           'at_quotation', 'transcript']
+           'at_quotation', 'transcript', 'ReadScreen']
 
 # %% ../../nbs/09e_datasets.lines.ipynb #a6755170
 import re
@@ -219,3 +219,15 @@ def transcript(
         out.append(f"{text} @{line.x/size[0]:.2f}/{line.y/size[1]:.2f}; ")
     missing = " ".join(f"-{k}" for k, q in enumerate(quoted, 1) if not any(within(q, words) for words in written))
     return ("".join(out) + missing).replace("<|", "< |")  # on a screen may stand what opens and ends turns
+
+# %% ../../nbs/09e_datasets.lines.ipynb #819de5c5
+@dataclass(frozen=True)
+class ReadScreen:
+    "A screen as its lines, in the place of its picture."
+    lines: tuple[Line, ...] # from top to bottom
+    size: tuple[int, int]   # width and height in which their places are, pixels
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        "That of the picture in whose place it stands."
+        return self.size[1], self.size[0], 3

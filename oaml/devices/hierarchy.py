@@ -219,7 +219,7 @@ def _blurred(e: Element, size: tuple[int, int]) -> Element:
     "One element as a dump holds it."
     role = "textbox" if e.role == "gridcell" else e.role if e.role in CLASS_OF or e.role == "link" else "text"
     box = tuple(round(v*s)/s for v, s in zip(e.box, (*size, *size)))
-    return replace(e, role=role, box=box, value="" if role == "region" else e.value)
+    return replace(e, role=role, box=box, value="" if role == "region" else e.value, icon="")
 
 # %% ../../nbs/04l_devices.hierarchy.ipynb #0280d572
 def hierarchy_of(

@@ -133,7 +133,7 @@ _READ_SCREEN = """share => {
     const all = e == on && e.isContentEditable && text && s.anchorNode == text && s.focusNode == text
       && text.length && Math.abs(s.anchorOffset - s.focusOffset) == text.length
     e.dataset.k = out.length
-    out.push({box: [x0/width, y0/height, x1/width, y1/height], id: e.dataset.id ?? '', disabled: a('disabled'),
+    out.push({box: [x0/width, y0/height, x1/width, y1/height], id: e.dataset.id ?? '', icon: e.dataset.icon ?? '', disabled: a('disabled'),
       value: e.dataset.value ?? value?.textContent ?? '', focused: e == on,
       checked: e.hasAttribute('aria-checked') ? a('checked') : null,
       selected: a('selected') || a('current') || a('pressed') || !!all,

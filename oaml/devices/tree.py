@@ -115,6 +115,7 @@ _ROLES = dict(dict.fromkeys("""button link textbox checkbox radio switch combobo
     searchbox="textbox", image="img", DisclosureTriangle="button", ColorWell="button", Date="textbox",
     DateTime="textbox", InputTime="textbox")  # Chromium's word: ours; None: the same
 _TEXT_ROLES = ("text", "label")
+_LIVE_ROLES = ("alert", "status") # their words are no name in ARIA, and ours
 
 # %% ../../nbs/04h_devices.tree.ipynb #cf52735e
 class _Tree:
@@ -154,7 +155,9 @@ def read(self: _Tree, node: dict, role: str) -> list[Element]:
     if kind == "StaticText": return [e for e in self.visible(node, i, role) if e.name]
     within = [e for c in node["childIds"] for e in self.found.get(c, ())]
     if i not in self.layout.row_of or kind in ("RootWebArea", "LabelText"): return within
-    if kind in _ROLES: return self.visible(node, i, _ROLES[kind] or kind) + [e for e in within if e.role not in _TEXT_ROLES]
+    if kind in _ROLES:
+        words = " ".join(e.name for e in within if e.role in _TEXT_ROLES)*(kind in _LIVE_ROLES)
+        return self.visible(node, i, _ROLES[kind] or kind, name=words or None) + [e for e in within if e.role not in _TEXT_ROLES]
     if value := self.layout.scrolled(i): return self.visible(node, i, "region", value=value) + within
     own = i in self.layout.clickable or self.states(node).get("focusable")
     if not own or not all(e.role in _TEXT_ROLES for e in within): return within

@@ -13,6 +13,7 @@ from statistics import NormalDist
 
 import numpy as np
 
+from ..devices.device import recorded_elements
 from ..ingest.engines import ProgressReporter
 from ..runtime.agents import Agent, AgentView, agent_label, ask_agent
 from ..runtime.play import BATCH, moving_bar
@@ -165,6 +166,12 @@ class Scores:
                     step_accuracy=self.step.value, action_accuracy=self.step.value, episode_accuracy=self.episode.value)
 
 # %% ../../nbs/15b_evals.trajectory_matching.ipynb #79d15a0e
+def _recorded_view(episode: Episode, k: int) -> AgentView:
+    "What an agent gets of a recorded step, its screen's elements if they were recorded."
+    seen = episode.steps[k].observation
+    elements = recorded_elements(seen) if (seen.meta or {}).get("elements") is not None else None
+    return AgentView(np.asarray(seen.image()), episode.goal, [s.action for s in episode.steps[:k]], elements=elements)
+
 def predict_steps(
     agent: Agent,             # predicts
     episodes: list[Episode],  # recorded, with their screens
@@ -175,8 +182,7 @@ def predict_steps(
     actions = []
     with moving_bar(f"{agent_label(agent)}, recorded", len(flat), "step", progress) as bar:
         for i in range(0, len(flat), BATCH):
-            actions += ask_agent(agent, [AgentView(np.asarray(e.steps[k].observation.image()), e.goal, [s.action for s in e.steps[:k]])
-                                  for e, k in flat[i:i+BATCH]])
+            actions += ask_agent(agent, [_recorded_view(e, k) for e, k in flat[i:i+BATCH]])
             bar.update(len(actions) - bar.n)
     rest = iter(actions)
     return [[next(rest) for _ in e.steps] for e in episodes]

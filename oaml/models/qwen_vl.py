@@ -187,6 +187,8 @@ def load_parts(
 # %% ../../nbs/10e_models.qwen_vl.ipynb #2f23b30f
 class QwenVLAdapter(BaseVLMAdapter):
     "Qwen3-VL, Qwen2.5-VL and nano behind one interface."
+    _load_image = staticmethod(load_image)  # a nano takes more than pictures
+
     def __init__(self,
         model,                            # a transformers model, or peft's around one
         processor,                        # of the same checkpoint
@@ -233,7 +235,7 @@ def _encode(self: QwenVLAdapter, samples: list[dict], answered: bool, side: str=
         raise ValueError("prompt format: it has marks, but only a nano's processor reads screens and marks what they say")
     text = [self.processor.apply_chat_template(as_chat(s), tokenize=False, add_generation_prompt=not answered)
             for s in samples]
-    images = [load_image(x, f"batch[{i}].images[{j}]")
+    images = [self._load_image(x, f"batch[{i}].images[{j}]")
               for i, s in enumerate(samples) for j, x in enumerate(s["images"])]
     inputs = (tensors or self._tensors)(images, text, padding=True, padding_side=side, return_tensors="pt")
     self._check(inputs)

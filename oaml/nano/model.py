@@ -16,6 +16,7 @@ from fastcore.basics import patch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from ..datasets.lines import ReadScreen
 from ..models.base_adapter import IGNORED
 from ..models.interface import Completion
 from ..models.qwen_vl import QwenVLAdapter, answer_tensors
@@ -25,11 +26,13 @@ from .network import NanoForCausalLM, build_nano, causal_mask, load_nano, text_s
 from .numpy_engine import LightNano
 from .processor import NanoConfig, NanoProcessor
 from .reader import quickest_reader, read_samples
+from .screens import IMAGE, fill_images, screen_of
 
 # %% ../../nbs/11h_nano.model.ipynb #e79f17cf
 class NanoAdapter(QwenVLAdapter):
     "Qwen's adapter with a shorter way through the model. With LoRA it takes the library's."
     computes_inputs = True  # the reader reads screens
+    _load_image = staticmethod(screen_of)
 
     @property
     def prompt_format(self) -> dict|None:
@@ -39,14 +42,24 @@ class NanoAdapter(QwenVLAdapter):
     @prompt_format.setter
     def prompt_format(self, fmt: dict|None): self.processor.prompt_format = fmt
 
+    def count_tokens(self,
+        text: str, # any
+    ) -> int:
+        "Return how many tokens a text has, as `LightNano` does."
+        return len(self.tokenizer.encode(text, add_special_tokens=False))
+
     @property
     def by_numpy(self) -> bool:
         "Whether answers come from NumPy: on a CPU, without LoRA."
         return self.device.type == "cpu" and not self.is_lora
 
-    def _tensors(self, *args, **kwargs) -> dict[str, Tensor]:
-        "Without the image processor's empty rows."
-        return {name: v for name, v in QwenVLAdapter._tensors(self, *args, **kwargs).items() if name != "pixel_values"}
+    def _tensors(self, images: list, text: list[str], **how) -> dict[str, Tensor]:
+        "Without the image processor's empty rows. Screens that were read already are none of transformers' images: their lines are put in before."
+        if any(isinstance(image, ReadScreen) for image in images):
+            left, marks = iter(images), bool((self.prompt_format or {}).get("marks"))
+            text = [fill_images(chat, [next(left) for _ in range(chat.count(IMAGE))], self.processor.reader, marks) for chat in text]
+            images = None
+        return {name: v for name, v in QwenVLAdapter._tensors(self, images, text, **how).items() if name != "pixel_values"}
 
     def _save_model(self, folder: str|Path):
         "Weights as they are. In which precision a nano computes does not depend on how they are stored."

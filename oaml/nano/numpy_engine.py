@@ -20,11 +20,11 @@ from fastcore.basics import patch
 from threadpoolctl import threadpool_info, threadpool_limits
 from tokenizers import Tokenizer
 
-from ..datasets.samples import check_sampling, check_sample, load_image
+from ..datasets.samples import check_sampling, check_sample
 from ..models.cards import check_folder, read_card, read_json_file
 from ..models.interface import Completion
 from .files import NANO_FILES, load_arrays
-from .screens import LineReader, chat_text, fill_images
+from .screens import LineReader, chat_text, fill_images, screen_key, screen_of
 
 # %% ../../nbs/11g_nano.numpy_engine.ipynb #de41bf96
 def rms_norm(
@@ -226,10 +226,17 @@ def _attend(self: LightNano, layer: int, generation: Generation, count: int, q, 
 
 # %% ../../nbs/11g_nano.numpy_engine.ipynb #fbb71f38
 @patch
+def count_tokens(self: LightNano,
+    text: str, # any
+) -> int:
+    "Return how many tokens a text has. What can count, a screen may be told as lines instead of its picture."
+    return len(self.tokenizer.encode(text, add_special_tokens=False).ids)
+
+@patch
 def _prompt_ids(self: LightNano, sample: dict, where: str) -> list[int]:
     "A sample's token ids, its screens read."
     check_sample(sample, self.control, where, answered=False)
-    images = [load_image(x, f"{where}.images[{j}]") for j, x in enumerate(sample["images"])]
+    images = [screen_of(x, f"{where}.images[{j}]") for j, x in enumerate(sample["images"])]
     chat, marks = chat_text(sample["messages"], len(images)), (self.prompt_format or {}).get("marks", False)
     ids = self.tokenizer.encode(fill_images(chat, images, self.reader, marks), add_special_tokens=False).ids
     if len(ids) > self.config["max_position_embeddings"]:
@@ -397,8 +404,8 @@ MAX_PROMPTS = 48 # chats whose keys and values are remembered, about 5 MB each
 def _remembered_prompt(self: LightNano, sample: dict, where: str, most: int) -> tuple[Generation, np.ndarray]:
     "A prompt, read now or before, and the logits of what may follow."
     check_sample(sample, self.control, where, answered=False)
-    images = [load_image(x, f"{where}.images[{j}]") for j, x in enumerate(sample.get("images") or ())]
-    key = hash((chat_text(sample["messages"]), *(x.tobytes() for x in images), *(x.shape for x in images), most))
+    images = [screen_of(x, f"{where}.images[{j}]") for j, x in enumerate(sample.get("images") or ())]
+    key = hash((chat_text(sample["messages"]), *map(screen_key, images), most))
     if key not in self.prompts: self.prompts[key] = self._read_prompt(self._prompt_ids(sample, where), most)
     self.prompts.move_to_end(key)
     while len(self.prompts) > MAX_PROMPTS: self.prompts.popitem(last=False)

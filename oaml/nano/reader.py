@@ -22,12 +22,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..datasets.lines import APP_SYMBOLS, BLANK, CELL, COLUMN, SYMBOL_IDS, SYMBOLS, Line, read_lines, split_symbols
-from ..datasets.samples import load_image
 from ..models.base_adapter import BaseVLMAdapter
 from ..models.cards import read_tensor_table
 from ..models.registry import Learner, register_learner
 from .files import READER, reader_folder, shipped_nano
-from .screens import LineReader, answers_as_read, standardise
+from .screens import LineReader, answers_as_read, screen_of, standardise
 
 # %% ../../nbs/11c_nano.reader.ipynb #4494b030
 class Reader(nn.Module):
@@ -238,5 +237,5 @@ def read_samples(
 ) -> list[dict]:         # with images as arrays
     "Samples whose answers have names and places as `quickest_reader` reads them. It remembers."
     with threadpool_limits(1, "blas"):  # the CPU has other work
-        samples = [s | dict(images=[load_image(image) for image in s["images"]]) for s in samples]
+        samples = [s | dict(images=[screen_of(image) for image in s["images"]]) for s in samples]
         return [answers_as_read(s, [quickest_reader(folder).lines(image) for image in s["images"]], marks) for s in samples]

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['MIN_DEVIATION', 'CONVOLUTIONS', 'REMEMBERED', 'IMAGE', 'TEXT_PREFIX', 'MIN_SIMILARITY', 'MAX_LONGER', 'MAX_SHIFT',
-           'MAX_FIGURE_SHIFT', 'standardise', 'by_rows', 'convolve', 'LineReader', 'chat_text', 'screen_texts',
-           'fill_images', 'names_as_read', 'misread', 'place_as_read', 'answers_as_read']
+           'MAX_FIGURE_SHIFT', 'standardise', 'by_rows', 'convolve', 'LineReader', 'screen_of', 'screen_key',
+           'chat_text', 'screen_texts', 'fill_images', 'names_as_read', 'misread', 'place_as_read', 'answers_as_read']
 
 # %% ../../nbs/11b_nano.screens.ipynb #81ea0183
 import json
@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 from fastcore.basics import patch
 
-from ..datasets.lines import CELL, Line, at_quotation, in_columns, quoted_in, read_lines, split_symbols, transcript
+from ..datasets.lines import CELL, Line, ReadScreen, at_quotation, in_columns, quoted_in, read_lines, split_symbols, transcript
 from ..datasets.prompts import goal_in
-from ..datasets.samples import padded
+from ..datasets.samples import load_image, padded
 from ..schemas.actions import parse_action
 from ..ui.reasons import ROLE_WORDS
 from .files import READER, load_arrays
@@ -94,14 +94,26 @@ class LineReader:
 # %% ../../nbs/11b_nano.screens.ipynb #b11714c4
 REMEMBERED = 64 # screens
 
-def _key(image: np.ndarray) -> tuple: return image.shape, hash(image.tobytes())
+def screen_of(
+    item,               # as `load_image` takes it, or a `ReadScreen`
+    where: str="image", # how errors name it
+) -> np.ndarray|ReadScreen:
+    "Return the pixels of a sample's image; a screen that was read already stays what it is. Raises what `load_image` raises."
+    return item if isinstance(item, ReadScreen) else load_image(item, where)
+
+def screen_key(
+    screen: np.ndarray|ReadScreen, # from `screen_of`
+) -> tuple:                        # of equal screens the same
+    "Return what a screen is remembered by."
+    return screen.shape, hash(screen if isinstance(screen, ReadScreen) else screen.tobytes())
 
 @patch
 def lines(self: LineReader,
-    image: np.ndarray, # uint8 (height, width, 3)
+    image: np.ndarray|ReadScreen, # uint8 (height, width, 3)
 ) -> list[Line]:       # from top to bottom; others may have the same list
     "What is written and drawn on it."
-    if (known := self._known.get(_key(image))) is not None: return known
+    if isinstance(image, ReadScreen): return list(image.lines)
+    if (known := self._known.get(screen_key(image))) is not None: return known
     found = read_lines(self.scores(padded(image, CELL[::-1])))
     return self.remember(image, in_columns([replace(line, y=min(line.y, len(image))) for line in found]))  # the last row may be padding
 
@@ -111,7 +123,7 @@ def remember(self: LineReader,
     lines: list[Line], # what is on it
 ) -> list[Line]:       # the same
     "Take `lines` for what this reader would have read."
-    key = _key(image)
+    key = screen_key(image)
     older = [known for known in self._known.items() if known[0] != key]
     self._known = dict([(key, lines), *older][:REMEMBERED])  # anew: other threads may be at it
     return lines

@@ -14,6 +14,7 @@ import numpy as np
 from ..devices.episode import EpisodeDriver
 from .policy import AgentPolicy
 from ..schemas.sessions import Action
+from ..ui.layout import Element
 
 # %% ../../nbs/14b_runtime.agents.ipynb #7966bcba
 @dataclass
@@ -23,6 +24,7 @@ class AgentView:
     goal: str              # the words of the goal
     history: list[Action]  # actions so far, oldest first
     episode: int|None=None # tells episodes apart that are played at once; None on recorded data
+    elements: tuple[Element, ...]|None=None # of the screen; None: its device reads none for a frame
 
 class Agent(Protocol):
     "Anything that chooses actions. Its `name` stands in tables, that of its class if it has none (`agent_label`)."
@@ -36,7 +38,8 @@ def view_of(
     driver: EpisodeDriver, # in the middle of an episode
 ) -> AgentView:
     "What an agent gets of the episode that `driver` drives."
-    return AgentView(driver.frame.image, driver.device.goal.text, list(driver.actions), id(driver))
+    elements = driver.frame.elements if getattr(driver.device, "with_tree", True) else None  # a page may read them only when it is asked to
+    return AgentView(driver.frame.image, driver.device.goal.text, list(driver.actions), id(driver), elements)
 
 def introduce(
     agent: Agent,                   # one that has a method `attach` knows devices: an oracle
@@ -80,6 +83,7 @@ class PolicyAgent:
     ) -> list[Action]:      # one for each
         "What the policy predicts; `answers` has the prompts and texts of the last call."
         images, goals, histories, episodes = map(list, zip(*((v.image, v.goal, v.history, v.episode) for v in views)))
+        trees = {} if self.policy.eyes == "pixels" else dict(elements=[v.elements for v in views])
         self.answers = self.policy.predict_actions(images, goals, histories, whole=True, probabilities=self.probabilities,
-                                                   episodes=episodes, recorded=episodes[0] is None)
+                                                   episodes=episodes, recorded=episodes[0] is None, **trees)
         return [a.action for a in self.answers]

@@ -305,6 +305,7 @@ def eval_command(
                                                     "runs/demo/sessions; by default some are made.")]=None,
     probabilities: Annotated[bool, typer.Option("--probabilities", help="Keep how likely each token, and of nano each place, was, for "
                                                                         "`oaml inspect`; takes longer.")]=False,
+    eyes: Annotated[str, typer.Option(help="What a nano sees screens by: pixels, or the tree of their elements.")]="pixels",
     browser_sandbox: BrowserSandbox=None, # of Chromium; None: on, but for root
 ):
     """**Measure** an agent: acting in the application, and on recorded steps of the same episodes.
@@ -320,7 +321,7 @@ def eval_command(
     rows = _mendable(eval_policy, suite=suite, agent=agent, episodes=episodes, split=split, first_seed=first_seed,
                      out=out, tasks=tasks.split(",") if tasks else None, scale=scale, app=app, base_url=base_url,
                      dialect=dialect, prices=prices, max_cost=max_cost, concurrency=concurrency, temperature=temperature,
-                     resume=resume, engine=engine, sessions=sessions, probabilities=probabilities)
+                     resume=resume, engine=engine, sessions=sessions, probabilities=probabilities, eyes=eyes)
     typer.echo(results_table(total_rows(rows), TOTALS) + f"\n\n{len(rows)} rows in {out}" + _spent(rows[-1])
                + (f"\nStep by step: oaml inspect {out}" if episodes_path(out).exists() else ""))
 
@@ -339,6 +340,8 @@ def predict_command(
     goal: Annotated[str, typer.Option(help="What you want, in words.")],
     draw: Annotated[str|None, typer.Option(help="Write the screenshot with the action's mark to this file.")]=None,
     expected: Annotated[str|None, typer.Option(help="The right action, to compare with; exit code 1 if it is another.")]=None,
+    tree: Annotated[str|None, typer.Option(help="A nano sees by this file, an Android phone's view hierarchy (uiautomator dump), in "
+                                                "place of the pixels.")]=None,
 ):
     """**Ask** an agent for the next action on one screenshot; prints it as text.
 
@@ -348,7 +351,7 @@ def predict_command(
     from oaml.runtime.policy import same_act
     from oaml.scripts.demo_policy import action_difference, expected_action, predict as ask
     right = _mendable(expected_action, text=expected) if expected is not None else None
-    action = _mendable(ask, agent=agent, image=image, goal=goal, draw=draw, expected=right,
+    action = _mendable(ask, agent=agent, image=image, goal=goal, draw=draw, expected=right, tree=tree,
                        say=lambda note: typer.echo(note, err=True), progress=True)
     typer.echo(repr(action))
     if right: typer.echo(action_difference(right, action))

@@ -19,11 +19,13 @@ from ..datasets.prompts import check_goal
 from ..datasets.samples import load_image
 from ..runtime.agents import AgentView, PolicyAgent
 from ..evals.suites import load_agent, load_suite
-from ..runtime.policy import same_act
+from ..devices.hierarchy import from_xml
+from ..runtime.policy import same_act, with_eyes
 from ..schemas.actions import parse_response
 from ..schemas.arguments import check_arguments
 from ..schemas.sessions import Action, Observation
 from .eval_policy import check_writable
+from ..ui.layout import Element
 from ..viz.screens import draw_action, side_by_side
 
 # %% ../../nbs/18f_scripts.demo_policy.ipynb #14d0a101
@@ -65,6 +67,7 @@ def predict(
     expected: Action|None=None,  # the right action, drawn beside it
     say: Callable[[str], None]=print, # gets each note on what was done to the screenshot
     progress: bool=False,        # show a bar while a copying baseline's sessions are made
+    tree: str|os.PathLike|None=None, # a nano sees by this view hierarchy of the screen, as `uiautomator dump` writes it, not by its pixels
 ) -> Action:
     "The action of an agent on one screenshot. Raises ValueError naming what is missing or unreadable."
     check_goal(goal)
@@ -73,11 +76,20 @@ def predict(
     screen = Observation(str(image)).image()
     load_image(screen, str(image))  # raises for a picture of a few pixels, before it is scaled
     who = load_agent(agent, load_suite("login-v1"), progress=progress)
-    if isinstance(who, PolicyAgent):
+    elements = None
+    if tree is not None:
+        if not isinstance(who, PolicyAgent): raise ValueError(f"tree: is for nano, shipped or trained, not for {agent!r}")
+        elements, who.policy = _dumped_elements(tree, screen.size), with_eyes(who.policy, "tree")
+    elif isinstance(who, PolicyAgent):
         for note in who.policy.notes(screen): say(note)
-    [action] = who.act([AgentView(np.asarray(screen), goal, [])])
+    [action] = who.act([AgentView(np.asarray(screen), goal, [], elements=elements)])
     if draw is not None: (side_by_side(screen, expected, action) if expected else draw_action(screen, action)).save(draw)
     return action
+
+def _dumped_elements(path: str|os.PathLike, size: tuple[int, int]) -> tuple[Element, ...]:
+    "The elements in a view hierarchy's file. Raises OSError, or ValueError that names it."
+    try: return from_xml(Path(path).read_text(encoding="utf-8"), size)
+    except ValueError as e: raise ValueError(f"tree: {path}: {e}") from None
 
 # %% ../../nbs/18f_scripts.demo_policy.ipynb #fb89c929
 #| eval: false

@@ -23,6 +23,7 @@ from ..evals.suites import (COPYING, SUITES, AgentByName, Suite, app_suite, eval
                                load_suite)
 from ..ingest.episodes import save_episodes
 from ..ingest.store import load_sessions, write_atomic
+from ..runtime.policy import EYES, with_eyes
 from ..schemas.arguments import check_arguments
 from ..schemas.sessions import Episode
 
@@ -51,6 +52,7 @@ def eval_policy(
     engine: str|Executor|None=None, # what plays the episodes, see `open_engine`; None: this process
     sessions: str|os.PathLike|None=None, # of memoriser and nearest: folder of training sessions to copy from; None makes some
     probabilities: bool=False,     # keep those of a trained agent's tokens and places with the episodes; costs a further pass
+    eyes: str="pixels",            # what a nano sees screens by: pixels, or the tree of their elements
 ) -> list[dict]:                   # results rows
     "Measure an agent, acting and on recorded steps. Raises ValueError if the suite is not what its manifest says."
     if app and suite: raise ValueError(f"app: {app} is measured instead of a suite; leave out either it or {suite}")
@@ -63,6 +65,7 @@ def eval_policy(
                                                                   "those of our own applications")
     if sessions is not None and (pages or agent not in COPYING):
         raise ValueError(f"sessions: {' and '.join(COPYING)} copy from them in our own applications, {agent} does not")
+    _check_tree(eyes, agent, pages, engine)
     hosted = _hosted_options(agent, None if pages else out, resume, dict(
         base_url=base_url, dialect=dialect, prices=prices, max_cost=max_cost, concurrency=concurrency, temperature=temperature))
     if pages:
@@ -73,7 +76,7 @@ def eval_policy(
     elif tasks is not None or scale != 1:
         raise ValueError(f"{'scale' if tasks is None else 'tasks'}: is for {MINIWOB_SUITE} alone, not for {app or suite or 'login-v1'}")
     else: rows, played = _on_synthetic(app_suite(app) if app else _known_suite(suite or "login-v1"), agent, episodes, split,
-                                       first_seed, progress, hosted, engine, probabilities, sessions)
+                                       first_seed, progress, hosted, engine, probabilities, sessions, eyes)
     if out is not None:
         write_results(rows, out)
         if played: save_episodes(played, episodes_path(out))
@@ -87,6 +90,15 @@ def _hosted_options(agent: str, out: str|os.PathLike|None, resume: bool, options
         raise ValueError(f"{next(iter(given))}: is for hosted models (anthropic:MODEL, openai:MODEL), not for {agent!r}")
     if resume and out is None: raise ValueError("resume: only a suite of our own applications with a results file stores answers")
     return given | (dict(folder=beside_results(out, ".answers")) if out is not None and is_hosted(agent) else {})
+
+def _check_tree(eyes: str, agent: str, pages: bool, engine: str|Executor|None):
+    "Raise ValueError for eyes that `agent` has not, and for a tree where the episodes are played without."
+    if eyes not in EYES: raise ValueError(f"eyes: {eyes!r} is none of {', '.join(EYES)}")
+    if eyes == "pixels": return
+    if is_hosted(agent) or not (agent == "nano" or Path(agent).is_dir()):
+        raise ValueError(f"eyes: {eyes}: is for nano, shipped or trained, not for {agent!r}")
+    if pages: raise ValueError(f"eyes: {eyes}: the agents of {MINIWOB_SUITE} are given pictures alone")
+    if engine is not None: raise ValueError(f"eyes: {eyes}: an engine's workers load agents that see by pixels; leave engine out")
 
 def _known_suite(name: str) -> Suite:
     "The suite called `name`. Raises ValueError naming those there are, MiniWoB++ too."
@@ -103,13 +115,15 @@ def _episodes_to_copy(folder: str|os.PathLike|None) -> list[Episode]|None:
     return episodes
 
 def _on_synthetic(suite: Suite, agent: str, episodes: int, split: str, first_seed: int, progress: bool,
-                  hosted: dict, engine: str|Executor|None, probabilities: bool, sessions: str|os.PathLike|None) -> tuple[list[dict], list[Episode]]:
+                  hosted: dict, engine: str|Executor|None, probabilities: bool, sessions: str|os.PathLike|None,
+                  eyes: str) -> tuple[list[dict], list[Episode]]:
     "Rows of a suite of our own applications, and its episodes."
     if split == "test" and suite.name in SUITES: check_manifest(suite)
     who = load_agent(agent, suite, _episodes_to_copy(sessions), hosted, progress)
     if probabilities:
         if not isinstance(who, PolicyAgent): raise ValueError(f"probabilities: a trained agent of ours has them, {agent!r} does not")
         who.probabilities = True
+    if eyes == "tree": who = PolicyAgent(with_eyes(who.policy, eyes), f"{who.name}, {eyes}", probabilities)
     if engine is not None and isinstance(who, PolicyAgent): who = AgentByName(agent, who.name, probabilities)
     rows, (reports,) = evaluate_suite(who, suite, episodes, split, first_seed, progress, engine)
     return rows, [e for r in reports for e in r.played]

@@ -182,6 +182,7 @@ def _attributes(p: Placed, ui: UiState) -> dict[str, str]:
     if role := aria_role(w.role): a["role"] = role
     if role and w.name and w.role not in UNNAMED: a["aria-label"] = w.name
     if w.id: a["data-id"] = w.id
+    if w.icon: a["data-icon"] = w.icon
     if w.checked is not None: a["aria-checked"] = str(w.checked).lower()
     if w.selected: a[dict(listitem="aria-current", button="aria-pressed").get(w.role, "aria-selected")] = "true"
     if w.disabled: a["aria-disabled"] = "true"

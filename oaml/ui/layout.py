@@ -617,6 +617,7 @@ class Element:
     disabled: bool=False                    # takes no events
     focused: bool=False                     # has the keyboard focus
     selected: bool=False                    # of a text box: all of its text is; of a tab or a row: it is the chosen one
+    icon: str=""                            # what is drawn on it, a key of `oaml.ui.icons.ICONS`, if its device knows
 
 _ELEMENT_DEFAULTS = {f.name: f.default for f in fields(Element)}
 
@@ -683,5 +684,5 @@ def elements(
         value = _scrolled(p) if w.role == "region" else shown_value(w)
         chosen = w.selected or on and w.role in EDITABLE and bool(w.value) and ui.selection == (0, len(w.value))
         box = x0/width, y0/height, x1/width, y1/height
-        return Element(w.role, w.name, box, w.id, value, w.checked, w.disabled, on, chosen)
+        return Element(w.role, w.name, box, w.id, value, w.checked, w.disabled, on, chosen, w.icon)
     return tuple(one(p) for p in showing(screen))
