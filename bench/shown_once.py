@@ -92,7 +92,7 @@ def another_look(seed):
     return names[seed % len(names)]
 
 
-def measure(apps, seeds, demos, look, arms):
+def measure(apps, seeds, demos, look, arms, first=0):
     "All episodes, as rows."
     rows = []
     for app in apps:
@@ -101,7 +101,7 @@ def measure(apps, seeds, demos, look, arms):
             draw = "nearest screen" in arms
             known = demonstrations(app, family, demos, draw)
             wrong = demonstrations(app, families[(f + 1) % len(families)], 1, False) if "wrong demonstration" in arms else []
-            for k in range(seeds) if known else ():
+            for k in range(first, first + seeds) if known else ():
                 for arm in arms:
                     seed = TEST + k if not look else k
                     device = AppDevice(load_app(app), goals=(family,), family=another_look(k) if look else None)
@@ -137,14 +137,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--apps", nargs="+", default=[a for a in APPS if a != "procedural"])
     parser.add_argument("--seeds", type=int, default=4, help="test seeds of each kind of goal")
+    parser.add_argument("--first", type=int, default=0, help="of the split's seeds: 0 to 3 were looked at while the replay was written")
     parser.add_argument("--demos", type=int, default=1, help="demonstrations to choose from")
     parser.add_argument("--look", action="store_true", help="the seed that was shown, in another look")
     parser.add_argument("--arms", nargs="+", default=["replay"], choices=ARMS)
     parser.add_argument("--name", help="of the condition; None: from the options")
     given = parser.parse_args()
     kind = "worlds" if given.apps[0].startswith("worlds:") else "apps"
-    name = given.name or f"{kind}, {'another look (d)' if given.look else 'other seeds (c)'}, {given.demos} shown"
-    rows = measure(given.apps, given.seeds, given.demos, given.look, given.arms)
+    name = given.name or f"{kind}, {'another look (d)' if given.look else 'other seeds (c)'}, {given.demos} shown" + (f", from seed {given.first} on" if given.first else "")
+    rows = measure(given.apps, given.seeds, given.demos, given.look, given.arms, given.first)
     path = HERE/"shown_once.json"
     parts = json.loads(path.read_text()) if path.exists() else {}
     halts = Counter(r["reason"].partition(": ")[2][:60] or r["reason"][:60] for r in rows if r["arm"] == "replay" and r["outcome"] == "halt")
