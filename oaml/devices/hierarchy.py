@@ -13,6 +13,7 @@ from functools import lru_cache
 from xml.sax.saxutils import escape
 
 from .device import TaskDevice
+from ..schemas.door import read_xml
 from ..schemas.packages import missing_packages
 from ..ui.layout import DOT, Element
 
@@ -109,10 +110,7 @@ def parse_tree(
 ):            # lxml element `hierarchy`; every node has `attrib`
     "The tree of a view hierarchy. Raises ValueError with the line, ImportError without the extra `mobile`."
     _need_lxml()
-    from lxml import etree
-    parser = etree.XMLParser(encoding="utf-8", resolve_entities=False, no_network=True)
-    try: root = etree.fromstring(_readable(xml).encode(), parser)
-    except etree.XMLSyntaxError as e: raise ValueError(f"view hierarchy, line {e.lineno}: {e.msg}") from None
+    root = read_xml(_readable(xml), "view hierarchy")
     if root.tag == "hierarchy": return root
     raise ValueError(f"view hierarchy, line {root.sourceline}: it begins with <{root.tag}>, not with <hierarchy>; it "
                      "has to be what `uiautomator dump` writes")

@@ -23,11 +23,12 @@ from fastcore.meta import delegates
 from ..devices.device import TaskDevice
 from ..devices.hierarchy import hierarchy_of, parse_tree
 from ..devices.catalog import open_device
+from ..schemas.door import nearest
 from ..tasks.signals import Checks
 from ..tasks.task_env import TaskEnv, TaskStep
 from ..tasks.definition import load_task, load_tasks
 from ..tasks.vision import IconModel, MobileEnvIconModel, MobileEnvTextModel, TextModel
-from ..schemas.sessions import Action, nearest
+from ..schemas.sessions import Action
 from ..ui.events import PRESS_MS, Event, KeyDown, PointerDown, PointerMove, PointerUp, Text, Tick
 
 # %% ../../nbs/06c_envs.dm.ipynb #6d9a039a

@@ -25,17 +25,17 @@ from pathlib import Path
 from time import time
 from urllib.parse import urlsplit
 
-import yaml
 from fastcore.basics import patch
 from PIL import Image
 from pydantic import SecretStr
 
-from ..config import PROVIDERS, ConfigLoader, MissingKey, find_api_key, read_text_file
+from ..config import PROVIDERS, MissingKey, find_api_key
 from ..datasets.prompts import SYSTEM_PROMPT, PromptFormat, read_prompt_format
 from ..datasets.samples import check_sample, check_sampling, load_image
 from .interface import VLMAdapter
 from ..schemas.actions import INSIDE_THOUGHT, format_action, split_thought, writable_text
 from ..schemas.dialects import DIALECTS, DialectError
+from ..schemas.door import read_json, read_text_file, read_yaml
 from ..schemas.sessions import Action
 
 # %% ../../nbs/10f_models.api_adapter.ipynb #1652c950
@@ -96,8 +96,8 @@ def _price_pairs(text: str) -> dict:
 
 def _price_table(path: str|Path, agent: str) -> dict:
     "The prices of `agent` in a file. Raises ValueError."
-    try: tables = yaml.load(read_text_file(path), ConfigLoader)
-    except (OSError, ValueError, yaml.YAMLError) as e: raise ValueError(f"prices: cannot read {path}: {e}") from None
+    try: tables = read_yaml(read_text_file(path), str(path))
+    except OSError as e: raise ValueError(f"prices: cannot read {path}: {e}") from None
     if isinstance(tables, dict) and agent in tables: return tables[agent]
     raise ValueError(f"{path}: has no table of prices for {agent!r}" + (f", only for {', '.join(map(str, tables))}" if
                      isinstance(tables, dict) else ""))
@@ -191,8 +191,8 @@ def json_fields(
     value: object, # a call's arguments: an object, or its JSON text
 ) -> dict:
     "The fields of a call; none if it has no object."
-    try: value = json.loads(value) if isinstance(value, str) else value
-    except (ValueError, RecursionError): return {}
+    try: value = read_json(value) if isinstance(value, str) else value
+    except ValueError: return {}
     return value if isinstance(value, dict) else {}
 
 def call_form(
@@ -210,8 +210,8 @@ def _written_calls(said: str, dialect: str) -> list[dict]:
     "The calls that words are, where a server does not know the model's way to call."
     said = said.strip()
     text = next(filter(None, m.groups()), "").strip() if (m := _FENCED.match(said)) else said
-    try: value = json.loads(text)
-    except (ValueError, RecursionError): return [dict(type="words that begin like a call")] if text.startswith("{") else []
+    try: value = read_json(text)
+    except ValueError: return [dict(type="words that begin like a call")] if text.startswith("{") else []
     values = value if isinstance(value, list) else [value]
     return [call_form(v, dialect) for v in values] if values and all(isinstance(v, dict) for v in values) else []
 
@@ -253,7 +253,7 @@ _REFUSED = re.compile(r" \(refused: .*\)$")
 def _parts_of(call: dict, dialect: str, size: tuple[int, int]) -> list[str]:
     "The actions of a call, as action text."
     try: acts = [_own_act(call)] if "name" in call else DIALECTS[dialect].parse(json.dumps(call), size)
-    except (ValueError, RecursionError) as e: return [f"{json.dumps(call)} (refused: {e})".replace("\n", "; ")]
+    except ValueError as e: return [f"{json.dumps(call)} (refused: {e})".replace("\n", "; ")]
     return [format_action(a, 6) for a in acts]
 
 def is_look(

@@ -23,15 +23,14 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
 from fastcore.basics import camel2snake, patch
 from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError
 
-from ..config import ConfigLoader, read_secret, read_text_file
 from ..datasets.prompts import PromptFormat
 from ..ingest.store import write_atomic
 from ..models.api_adapter import ApiVLMAdapter, Usage
 from .contracts import LLMBudget, LLMKind, record_problem
+from ..schemas.door import read_json, read_secret, read_text_file, read_yaml
 
 # %% ../../nbs/17i_prompt2policy.llm.ipynb #b673860a
 class ToolInput(BaseModel):
@@ -186,8 +185,8 @@ def _openai(self: HostedLLM, q: LLMRequest, **how) -> dict:
 
 def _loaded(text: str) -> Any:
     "Arguments of a call; the text itself if they are no JSON, for the check to refuse."
-    try: return json.loads(text)
-    except (ValueError, RecursionError): return text
+    try: return read_json(text)
+    except ValueError: return text
 
 def _openai_turns(turn: dict) -> list[dict]:
     if turn["role"] == "user":
@@ -205,8 +204,8 @@ class ScriptedLLM:
         path: str|Path, # YAML: written_by, answers: {name or pattern: {tool: {field: value}} or text}
     ):
         self.path, self.model = Path(path), Path(path).name
-        try: content = yaml.load(read_text_file(self.path), ConfigLoader)
-        except (OSError, ValueError, yaml.YAMLError) as e: raise ValueError(f"scripted answers: cannot read {path}: {e}") from None
+        try: content = read_yaml(read_text_file(self.path), str(path))
+        except (OSError, ValueError) as e: raise ValueError(f"scripted answers: cannot read {path}: {e}") from None
         if not isinstance(content, dict) or not isinstance(content.get("answers"), dict) or not content.get("written_by"):
             raise ValueError(f"{path}: scripted answers say written_by (by whom, by hand) and answers (by the calls' names)")
         for name, given in content["answers"].items():

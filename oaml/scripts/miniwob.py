@@ -21,7 +21,8 @@ from ..miniwob.oracles import ORACLES, MiniwobOracle
 from ..evals.miniwob import PAGES, MiniwobRun, Pages
 from ..evals.suites import mean_row
 from ..ingest.store import load_manifest, load_sessions, save_sessions
-from ..schemas.sessions import Action, Episode, Session, Step, nearest
+from ..schemas.door import nearest
+from ..schemas.sessions import Action, Episode, Session, Step
 from .eval_policy import check_writable, eval_policy, write_results
 
 # %% ../../nbs/18c_scripts.miniwob.ipynb #0354688f
