@@ -35,7 +35,7 @@ from .gateway import check_origins
 from .device import AdbCommand, Call, DeviceError, Frame, InstallApk, ShellCommand, TaskDevice
 from .wire import (FRAME_TYPE, LARGER, PORT, STRICT, FrameFormat, encode_frame, need_serve, received,
                                sendable, wire_json)
-from ..schemas.door import problem_lines, read_text_file, read_yaml, user_path
+from ..schemas.door import nearest, problem_lines, read_text_file, read_yaml
 from ..schemas.sessions import Action, from_json, key_problem, plain_errors
 from ..ui.events import Event, KeyDown
 from ..ui.layout import plain_element
@@ -278,7 +278,7 @@ def load_daemon_config(
     **given,                  # keys that override the file's; None ones don't
 ) -> DaemonConfig:            # token read, limits decided
     "What a daemon is to serve. Raises ValueError with a line for each key that is wrong, OSError for a missing file."
-    file = Path(user_path(str(path or DAEMON_CONFIG_FILE)))
+    file = Path(path or DAEMON_CONFIG_FILE).expanduser()
     keys = read_yaml(read_text_file(file), str(file), secret=True) if path or file.exists() else {}
     if not isinstance(keys, dict): raise ValueError(f"{file}: has no keys; write e.g. device: app:login")
     if keys.get("mitm_config", 0) is None: del keys["mitm_config"]

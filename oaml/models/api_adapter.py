@@ -7,7 +7,8 @@ __all__ = ['DSL_GUIDE', 'NATIVE_GUIDE', 'MAX_PIXELS', 'MAX_SIDE', 'MAX_PNG', 'OW
            'ANTHROPIC_TOOLS', 'UNUSED_MEMBERS', 'MAX_LOOKS', 'OPENAI_TOOLS', 'CUT_REASONS', 'API_HISTORY',
            'API_MAX_TOKENS', 'FORMAT_KEY', 'Usage', 'Prices', 'load_prices', 'Question', 'png_of', 'question_of',
            'question_hash', 'json_fields', 'call_form', 'ApiAnswer', 'answer_of_calls', 'is_look', 'ApiError',
-           'retry_wait', 'check_url', 'anthropic_tools', 'openai_tools', 'split_dialect', 'ApiVLMAdapter']
+           'retry_wait', 'check_url', 'anthropic_tools', 'picture_type', 'anthropic_turn', 'openai_turns',
+           'openai_tools', 'split_dialect', 'ApiVLMAdapter']
 
 # %% ../../nbs/10f_models.api_adapter.ipynb #bac47ac2
 import base64
@@ -139,6 +140,10 @@ class Question:
     turns: list[tuple[str, str]]   # (user or assistant, text); the images belong to the first
     images: list[bytes]            # PNG
     size: tuple[int, int]          # width and height of the last image as sent, pixels
+
+    def chat(self) -> list[dict]:
+        "Return the turns as `anthropic_turn` and `openai_turns` take them."
+        return [dict(role=role, text=text, images=[] if k else self.images) for k, (role, text) in enumerate(self.turns)]
 
 def png_of(
     image,             # path, PIL image, or uint8 array (height, width, 3)
@@ -331,22 +336,38 @@ def anthropic_tools(
     else: computer = dict(type=version, name="computer", display_width_px=size[0], display_height_px=size[1])
     return [computer] + [dict(name=t["name"], description=t["description"], input_schema=t["schema"]) for t in OWN_TOOLS]
 
-# %% ../../nbs/10f_models.api_adapter.ipynb #53711218
+# %% ../../nbs/10f_models.api_adapter.ipynb #437b3e8f
+def picture_type(
+    picture: bytes, # PNG or JPEG
+) -> str:
+    "Its media type."
+    return "image/jpeg" if picture[:3] == b"\xff\xd8\xff" else "image/png"
+
+def _b64(picture: bytes) -> str: return base64.b64encode(picture).decode()
+
+def anthropic_turn(
+    turn: dict, # role and text of a user (with images, bytes), of an assistant (with calls), or the results of tools
+) -> dict:
+    "Return a turn of a chat as one of Anthropic's messages."
+    if turn["role"] == "tool":
+        return dict(role="user", content=[dict(type="tool_result", tool_use_id=r["id"], content=r["text"]) for r in turn["results"]])
+    images = [dict(type="image", source=dict(type="base64", media_type=picture_type(i), data=_b64(i))) for i in turn.get("images", ())]
+    text = [dict(type="text", text=turn["text"])] if turn["text"] or turn["role"] == "user" else []
+    return dict(role=turn["role"], content=images + text + [dict(type="tool_use", **c) for c in turn.get("calls", ())])
+
+# %% ../../nbs/10f_models.api_adapter.ipynb #67d2c195
 class _Anthropic:
     "Anthropic's messages."
     def __init__(self, client, model: str, tool: str|None): self.client, self.model, self.tool = client, model, tool
 
     def ask(self, q: Question, max_tokens: int, **drawing) -> ApiAnswer:
-        images = [dict(type="image", source=dict(type="base64", media_type="image/png", data=base64.b64encode(p).decode()))
-                  for p in q.images]
-        messages = [dict(role=role, content=images*(k == 0) + [dict(type="text", text=text)])
-                    for k, (role, text) in enumerate(q.turns)]
+        messages = [anthropic_turn(t) for t in q.chat()]
         asked = dict(model=self.model, max_tokens=max_tokens, messages=messages)
         if q.system: asked["system"] = [dict(type="text", text=q.system, cache_control=dict(type="ephemeral"))]
         if "temperature" in drawing: asked["extra_body"] = dict(temperature=drawing["temperature"])
         if self.tool: asked |= dict(tools=anthropic_tools(self.tool, q.size))
         if beta := ANTHROPIC_TOOLS.get(self.tool): asked["extra_headers"] = {"anthropic-beta": beta}
-        return self._answered(asked, q, images[-1:])
+        return self._answered(asked, q, messages[0]["content"][len(q.images)-1:len(q.images)])
 
     def _answered(self, asked: dict, q: Question, screenshot: list[dict]) -> ApiAnswer:
         "The answer, after the looks that the model asks for."
@@ -370,7 +391,6 @@ class _Anthropic:
         return Usage(usage.get("input_tokens") or 0, usage.get("cache_read_input_tokens") or 0,
                      usage.get("cache_creation_input_tokens") or 0, usage.get("output_tokens") or 0)
 
-
 # %% ../../nbs/10f_models.api_adapter.ipynb #cef538de
 OPENAI_TOOLS = ("computer", "computer_use_preview")  # the newest first
 CUT_REASONS = ("length", "content_filter")  # finish reasons of answers that are not whole; servers have many names for the others
@@ -380,16 +400,24 @@ def _text_of(content) -> str:
     if not isinstance(content, list): return content or ""
     return "\n".join(part if isinstance(part, str) else part.get("text") or "" for part in content)
 
-def _data_url(png: bytes) -> str: return "data:image/png;base64," + base64.b64encode(png).decode()
+def _data_url(picture: bytes) -> str: return f"data:{picture_type(picture)};base64,{_b64(picture)}"
+
+def openai_turns(
+    turn: dict, # as for `anthropic_turn`
+) -> list[dict]:
+    "Return a turn of a chat as OpenAI's messages, one for each result of a tool."
+    if turn["role"] == "tool": return [dict(role="tool", tool_call_id=r["id"], content=r["text"]) for r in turn["results"]]
+    images = [dict(type="image_url", image_url=dict(url=_data_url(i))) for i in turn.get("images", ())]
+    calls = [dict(id=c["id"], type="function", function=dict(name=c["name"], arguments=json.dumps(c["input"]))) for c in turn.get("calls", ())]
+    content = images + [dict(type="text", text=turn["text"])] if images else turn["text"] or (None if calls else "")
+    return [dict(role=turn["role"], content=content) | (dict(tool_calls=calls) if calls else {})]
 
 class _OpenAIChat:
     "OpenAI's chat completions."
     def __init__(self, client, model: str): self.client, self.model = client, model
 
     def ask(self, q: Question, max_tokens: int, **drawing) -> ApiAnswer:
-        images = [dict(type="image_url", image_url=dict(url=_data_url(p))) for p in q.images]
-        messages = [dict(role=role, content=images + [dict(type="text", text=text)] if k == 0 else text)
-                    for k, (role, text) in enumerate(q.turns)]
+        messages = [m for turn in q.chat() for m in openai_turns(turn)]
         if q.system: messages = [dict(role="system", content=q.system)] + messages
         reply = _parsed(self.client.chat.completions.create(model=self.model, messages=messages, max_completion_tokens=max_tokens,
                                                             **drawing), self.client)

@@ -22,7 +22,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from ..schemas.door import in_one_sentence, json_text, problem_lines
+from ..schemas.door import json_text, problem_lines
 
 # %% ../../nbs/17a_prompt2policy.contracts.ipynb #04faac13
 class StrictRecord(BaseModel):
@@ -37,7 +37,8 @@ def record_problem(
     cls: type[BaseModel],  # what was being read
 ) -> str:                  # such as "num_env: is unknown; did you mean 'num_envs'?"
     "The first problem in one sentence, and how many more there are."
-    return in_one_sentence(problem_lines([p | dict(loc=p["loc"] or (cls.__name__,)) for p in e.errors(include_url=False)], _all_fields(cls)))
+    first, *more = problem_lines([p | dict(loc=p["loc"] or (cls.__name__,)) for p in e.errors(include_url=False)], _all_fields(cls))
+    return first + (f" ({len(more)} more)" if more else "")
 
 def _all_fields(cls: type[BaseModel]) -> list[str]:
     "Names of the fields of `cls` and of the records right inside of it."

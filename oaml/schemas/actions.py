@@ -13,6 +13,7 @@ from dataclasses import replace
 from fastcore.basics import patch
 
 from .arguments import check_arguments
+from .door import composed_text
 from .sessions import ACTION_FIELDS, Action, SchemaError
 
 # %% ../../nbs/00g_schemas.actions.ipynb #25612c40
@@ -80,7 +81,7 @@ def _read_string(
     parts = []
     while m := _PIECE[quote].match(text, pos):
         piece, pos = m[0], m.end()
-        if piece == quote: return "".join(parts), pos
+        if piece == quote: return composed_text("".join(parts)), pos
         if piece[0] == "\\":
             if piece[1] not in _ESCAPES: raise _Refused(f"{piece!a} is not an escape; a backslash is written twice")
             piece = _ESCAPES[piece[1]]

@@ -22,7 +22,7 @@ from dataclasses import replace
 from fastcore.basics import patch
 
 from .actions import DSL_TYPES, DSL_VERSION, INSIDE_THOUGHT, format_action, parse_answer, split_thought, writable_text
-from .door import read_json
+from .door import composed_text, read_json
 from .sessions import ACTION_FIELDS, DEVICE_BUTTONS, KEYS, MODIFIERS, Action, key_problem, split_chord
 
 # %% ../../nbs/00h_schemas.dialects.ipynb #f28062f3
@@ -174,7 +174,7 @@ _BREAK_KEYS = {"\n": "Enter", "\t": "Tab"}
 # %% ../../nbs/00h_schemas.dialects.ipynb #6599d633
 def _text(value, where: str) -> str:
     "`value`, which must be text and not empty."
-    if isinstance(value, str) and value: return value
+    if isinstance(value, str) and value: return composed_text(value)
     raise DialectError(f"{where}: {str(value)[:40]!r} is not text" if value != "" else f"{where}: is empty")
 
 # %% ../../nbs/00h_schemas.dialects.ipynb #52b15410
@@ -376,10 +376,8 @@ def json_object(
     text: str, # what a model or a program wrote
 ) -> dict:     # its fields
     "One JSON object, no field twice, no NaN. Raises DialectError."
-    try: value = read_json(text)
+    try: return read_json(text, kind=dict)
     except ValueError as e: raise DialectError(str(e)) from None
-    if not isinstance(value, dict): raise DialectError(f'{text[:40]!r} is no object such as {{"action_type": "wait"}}')
-    return value
 
 # %% ../../nbs/00h_schemas.dialects.ipynb #ff16dad2
 class JsonLines(Dialect):
@@ -512,7 +510,7 @@ def typed_actions(
     text: str, # with newlines and tabs or without
 ) -> list[Action]:
     "The actions of typing `text`: newlines and tabs are keys."
-    return [Action("key_press", key=_BREAK_KEYS[p]) if p in _BREAK_KEYS else Action("type", text=p) for p in _pieces(text)]
+    return [Action("key_press", key=_BREAK_KEYS[p]) if p in _BREAK_KEYS else Action("type", text=p) for p in _pieces(composed_text(text))]
 
 # %% ../../nbs/00h_schemas.dialects.ipynb #e6c2d5e6
 def _scrolled(place: tuple[float, float], dx: float, dy: float) -> list[Action]:

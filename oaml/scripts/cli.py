@@ -23,7 +23,6 @@ from pydantic import BaseModel
 from typer.core import TyperGroup
 
 import oaml
-from ..schemas.door import user_path
 
 # %% ../../nbs/18i_scripts.cli.ipynb #f53b135b
 _TEXTS = {"--goal", "--expected", "--set"} # options whose values are no paths; a config knows which of its keys are
@@ -31,7 +30,7 @@ _TEXTS = {"--goal", "--expected", "--set"} # options whose values are no paths; 
 def _with_home(option: str, argument: str) -> str:
     "An argument behind `option` (or another argument), with the home folder for `~`."
     name, equals, value = argument.partition("=") if argument.startswith("--") else ("", "", argument)
-    return argument if _TEXTS & {option, name} else name + equals + user_path(value)
+    return argument if _TEXTS & {option, name} else name + equals + os.path.expanduser(value)
 
 class CommandGroup(TyperGroup):
     "All commands. A home folder stands for `~` where a shell left it: in --out=~/runs, or between quotation marks."

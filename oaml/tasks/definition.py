@@ -26,7 +26,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from ..devices import device
 from ..devices.device import Call
-from ..schemas.door import nearest, read_text_file, user_path
+from ..schemas.door import nearest, read_text_file
 from .expressions import ExpressionError, TaskPattern, compile_transformation
 from ..devices.hierarchy import check_selector
 from ..schemas.packages import missing_packages
@@ -717,7 +717,7 @@ def load_task(
 ) -> Task:
     "Read a task's file. Raises TaskError with file, line or place; OSError if it cannot be read."
     if isinstance(task, Task): return task
-    path = Path(user_path(str(task)))
+    path = Path(task).expanduser()
     if path.is_dir(): raise TaskError(["this is a folder: load_tasks reads all tasks of one"], str(path))
     if path.suffix == ".py": raise TaskError(["no program is run here: make the Task and pass it on"], str(path))
     try: text = read_text_file(path)

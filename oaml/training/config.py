@@ -5,14 +5,15 @@
 # %% auto #0
 __all__ = ['Count', 'Natural', 'Seed', 'Positive', 'Share', 'Decay', 'PathText', 'METRICS', 'Section', 'ModelSection',
            'LoraSection', 'DataSection', 'knobs_of', 'PromptSection', 'Kind', 'StreamSection', 'TrainingSection',
-           'RftSection', 'LoggingSection', 'ConfigError', 'dotted', 'TrainingConfig', 'complaint', 'unknown_key',
-           'metric_names', 'check_metric', 'members', 'section_of', 'key_names', 'parse_override', 'put', 'written',
-           'read_values', 'make_config', 'load_config', 'load_recipe', 'config_text', 'config_values', 'changed_keys',
-           'knobs', 'type_name']
+           'RftSection', 'LoggingSection', 'ConfigError', 'dotted', 'TrainingConfig', 'unknown_key', 'metric_names',
+           'check_metric', 'members', 'section_of', 'key_names', 'parse_override', 'put', 'written', 'read_values',
+           'make_config', 'load_config', 'load_recipe', 'config_text', 'config_values', 'changed_keys', 'knobs',
+           'type_name']
 
 # %% ../../nbs/13a_training.config.ipynb #dc44b725
 import difflib
 import json
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import fields
 from pathlib import Path
@@ -26,7 +27,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from ..datasets.prompts import PromptFormat
 from ..datasets.samples import SampleConfig
 from ..schemas.arguments import check_arguments
-from ..schemas.door import YamlLoader, explain, place_of, read_json, read_text_file, read_yaml, user_path
+from ..schemas.door import YamlLoader, explain, place_of, read_json, read_text_file, read_yaml
 
 # %% ../../nbs/13a_training.config.ipynb #4a31c533
 class Section(BaseModel):
@@ -48,7 +49,7 @@ Seed = Annotated[int, Field(ge=0, lt=2**32)] # numpy's global generator takes no
 Positive = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1)]  # a part of a whole
 Decay = Annotated[float, Field(ge=0, lt=1)]  # a moving average's decay
-PathText = Annotated[str, AfterValidator(user_path)] # of a file or folder, or the name of something else
+PathText = Annotated[str, AfterValidator(os.path.expanduser)] # of a file or folder, or the name of something else
 
 # %% ../../nbs/13a_training.config.ipynb #42142f5d
 class ModelSection(Section):
@@ -246,7 +247,7 @@ class TrainingConfig(Section):
     @classmethod
     def _explain(cls, values, handler):
         try: config = handler(values)
-        except ValidationError as e: raise ConfigError([(err["loc"], complaint(err)) for err in e.errors()]) from None
+        except ValidationError as e: raise ConfigError([(err["loc"], unknown_key(err["loc"]) if err["type"] == "extra_forbidden" else explain(err)) for err in e.errors()]) from None
         if config.model.load_in_4bit and config.lora is None:
             raise ConfigError([(("lora",), "4-bit weights can't be trained themselves; set lora, e.g. lora: {r: 16}")])
         if config.stream and config.stream.notes and not config.prompt.thought:
@@ -267,12 +268,6 @@ class TrainingConfig(Section):
         return config
 
 # %% ../../nbs/13a_training.config.ipynb #ae6bb885
-def complaint(
-    err: dict # one of pydantic's `ValidationError.errors()`
-) -> str:
-    "What is wrong, in a sentence that helps: the nearest valid name, or the value that was refused."
-    return unknown_key(err["loc"]) if err["type"] == "extra_forbidden" else explain(err)
-
 def unknown_key(
     path: tuple # where the key that does not exist was written
 ) -> str:
@@ -417,7 +412,7 @@ def load_config(
     overrides: list[str]=(),  # e.g. ["training.learning_rate=1e-3"], later ones win
 ) -> TrainingConfig:
     "The configuration in the file at `path`, with `overrides`. Raises ConfigError naming file, line and key."
-    path = Path(user_path(str(path))) if path is not None else None
+    path = Path(path).expanduser() if path is not None else None
     values, text = read_values(path) if path else ({}, "")
     if path and values.keys() == {"stages"}:
         raise ConfigError([((), f"{path}: is a recipe; oaml pretrain {path} --stage NAME runs one of {', '.join(map(str, values['stages'])) if isinstance(values['stages'], dict) else 'its stages'}")])
@@ -430,7 +425,7 @@ def load_recipe(
     overrides: list[str]=(), # for every stage, as in `load_config`
 ) -> dict[str, TrainingConfig]: # by the stages' names, in order
     "The stages of a recipe. Raises ConfigError naming file, line and key."
-    path = Path(user_path(str(path)))
+    path = Path(path).expanduser()
     values, text = read_values(path)
     stages = values.get("stages")
     if values.keys() != {"stages"} or not isinstance(stages, dict) or not stages:
