@@ -72,7 +72,7 @@ JSON = {
     b"9"*5_000: "a.json: is not JSON", b'"\\ud800"': "half of a surrogate pair", b'["\\udc00\\ud800"]': "half of a surrogate pair",
     b"["*100_000: "nested too deep", b'{"a":'*100_000: "nested too deep", b"["*300 + b"]"*300: "nested too deep",
     b"": "is not JSON", b"\xff\xfe[\0]\0": "is UTF-16; save it as UTF-8", b"[\n\xe9]": "a.json, line 2: byte 2 is not UTF-8", b'"\x00"': "is not JSON",
-    b"[1][2]": "is not JSON", b"'a'": "is not JSON", b"// a\n[]": "is not JSON", b"[]": "holds a list, not an object", b"null": "holds null, not",
+    b"[1][2]": "is not JSON", b"'a'": "is not JSON", b"// a\n[]": "is not JSON", b'{"a": "' + b"x"*2**20 + b'", "a": 1}': "a.json: the key 'a' is there twice", b"[]": "holds a list, not an object", b"null": "holds null, not",
 }
 
 

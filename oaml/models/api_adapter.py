@@ -79,21 +79,13 @@ def load_prices(
 ) -> Prices:
     "The prices of `agent`. Raises ValueError that names the source and what it lacks."
     as_text = "=" in str(source) and not Path(source).is_file()
-    where, prices = ("prices", _price_pairs(str(source))) if as_text else (f"{source}", _price_table(source, agent))
+    where, prices = ("prices", read_yaml(f"{{{source}}}".replace("=", ": "), "prices")) if as_text else (f"{source}", _price_table(source, agent))
     if not isinstance(prices, dict) or not {"input", "output"} <= set(prices) <= {f.name for f in fields(Prices)}:
         raise ValueError(f"{where}: {agent} wants input and output, and may have cache_read and cache_write; got {prices!r}")
     if agent.startswith("anthropic:") and len(prices) < 4:
         raise ValueError(f"{where}: {agent} also needs cache_read and cache_write: its prompts are cached, at other prices")
     try: return Prices(**prices)
     except ValueError as e: raise ValueError(f"{where}: {agent}: {e}") from None
-
-def _price_pairs(text: str) -> dict:
-    "The prices of a text. Raises ValueError."
-    pairs = [part.partition("=")[::2] for part in text.split(",")]
-    try: prices = {name.strip(): float(value) for name, value in pairs}
-    except ValueError: raise ValueError(f"prices: {text!r} is not like input=3,output=15") from None
-    if len(prices) < len(pairs): raise ValueError(f"prices: {text!r} has a price twice")
-    return prices
 
 def _price_table(path: str|Path, agent: str) -> dict:
     "The prices of `agent` in a file. Raises ValueError."

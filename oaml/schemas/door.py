@@ -162,7 +162,7 @@ def _measure(node: yaml.Node, known: dict[int, tuple[int, int]]) -> tuple[int, i
         inside = [_measure(n, known) for v in node.value for n in (v if isinstance(v, tuple) else (v,))] if isinstance(node, yaml.CollectionNode) else []
         known[id(node)] = 1 + sum(n for n, _ in inside), 1 + max((d for _, d in inside), default=0)
     size, depth = known[id(node)]
-    if not size: raise _YamlProblem(problem="holds itself", problem_mark=node.start_mark)
+    if not size: raise _YamlProblem(problem="is nested too deep: it holds itself", problem_mark=node.start_mark)
     if size > MAX_YAML_NODES: raise _YamlProblem(problem=f"has more than {MAX_YAML_NODES:,} values with its aliases", problem_mark=node.start_mark)
     if depth > MAX_DEPTH: raise _YamlProblem(problem="is nested too deep", problem_mark=node.start_mark)
     return size, depth
@@ -226,9 +226,10 @@ def _json_value(text: str, where: str, line: int) -> Any:
 
 def _repeated(text: str, where: str, line: int, error: ValueError) -> ValueError:
     "The error with the place of the key, which YAML's reader knows."
-    if len(text) > MAX_YAML: return _say(where, str(error), line)
     try: read_yaml("\n"*max(line - 1, 0) + text.expandtabs(), where)
-    except ValueError as e: return e if str(error) in str(e) else _say(where, str(error), line)
+    except ValueError as e:
+        if str(error) in str(e): return e
+    return _say(where, str(error), line)
 
 # %% ../../nbs/00c_schemas.door.ipynb #a213c79c
 def read_json(
