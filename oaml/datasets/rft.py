@@ -201,11 +201,13 @@ def parse_rft_line(
     if boxes not in RFT_FORMS: raise ValueError(f"boxes: {boxes!r} is neither {' nor '.join(RFT_FORMS)}")
     try:
         data = json_object(line)
+        json.dumps(data, ensure_ascii=False).encode()  # a half of a surrogate pair fails here
         if not isinstance(id := data.get("id", number), int|str) or isinstance(id, bool): raise ValueError(f"id: {str(id)[:40]!r} is no number or name")
         images, (system, turns) = _images(data.get("image"), folder), _turns(data.get("conversations"))
         steps = _steps(turns, images)
         found = (_BOX_READERS[boxes](data.get(name), len(steps), name) for name in ("bbox", "bbox2"))
         steps = tuple(replace(s, box=a, to_box=b) for s, a, b in zip(steps, *found))
+    except UnicodeEncodeError: raise RFTError(f"{where}: has half of a surrogate pair, which no model reads") from None
     except ValueError as e: raise RFTError(f"{where}: {e}") from None
     return RFTRecord(id, where, system, steps, images)
 

@@ -191,8 +191,6 @@ def read_yaml(
     except (ValueError, TypeError, LookupError, AttributeError): raise _say(where, "has a tag that does not fit its value, such as !!int many") from None
 
 # %% ../../nbs/00c_schemas.door.ipynb #141deaf2
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-_PLACE = re.compile(r"(.*) at line (\d+) column (\d+)")  # as jiter ends its errors
 _JSON_NAMES = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
 
 class _RepeatedKey(ValueError):
@@ -209,19 +207,23 @@ def _finite(digits: str) -> float:
     return value if isfinite(value := float(digits)) else _no_number(short(digits))
 
 # %% ../../nbs/00c_schemas.door.ipynb #94c5c916
+def _too_deep(text: str) -> bool:
+    "Whether pydantic's reader, which has a bound, gives up on a text with many brackets."
+    if text.count("[") + text.count("{") <= MAX_DEPTH: return False
+    try: jiter_loads(text)
+    except ValueError as e: return "recursion" in str(e)
+    return False
+
 def _json_value(text: str, where: str, line: int) -> Any:
     "The value of a decoded text that begins on a line of its file."
-    deep = text.count("[") + text.count("{") > MAX_DEPTH
+    at = 0, 0
     try:
-        if deep or _SURROGATE.search(text): jiter_loads(text)
+        if _too_deep(text): raise RecursionError
         return json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_no_number, parse_float=_finite)
     except json.JSONDecodeError as e: at, why = (e.lineno, e.colno), e.msg
     except _RepeatedKey as e: raise _repeated(text, where, line, e) from None
-    except ValueError as e:
-        found = _PLACE.fullmatch(str(e))
-        at, why = (tuple(map(int, found.groups()[1:])) if found else (0, 0)), str(found[1] if found else e).split(";")[0]
-        if why.startswith("recursion"): why = "nested too deep"
-        if why.endswith("hex escape"): why = "half of a surrogate pair, which is no text"
+    except ValueError as e: why = str(e).split(";")[0]
+    except RecursionError: why = "nested too deep"
     raise _say(where, f"is not JSON ({why})", (line or 1) + at[0] - 1 if at[0] else line, at[1])
 
 def _repeated(text: str, where: str, line: int, error: ValueError) -> ValueError:
