@@ -253,7 +253,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str, bytes]]:
     if not path.is_file(): raise FileNotFoundError(f"{path}: there is no such file")
     with open(path, "rb") as f:
         for n, line in enumerate(f, 1):
-            if line.strip(): yield n, f"{path}:{n}", line
+            if line := line.strip(): yield n, f"{path}:{n}", line
 
 def _record(line: bytes, n: int, where: str, folder: Path, boxes: str) -> RFTRecord:
     try: text = decode_text(line, where)

@@ -275,6 +275,7 @@ def read_xml(
 ):                 # lxml's root element
     "Return the tree of XML. Raises ValueError with the line; needs lxml."
     from lxml import etree
+    if len(text) > MAX_TEXT: raise _say(where, f"has {len(text):,} characters, of which {MAX_TEXT:,} are read at most")
     if "<!DOCTYPE" in text or "<!ENTITY" in text: raise _say(where, "has a document type, and nothing here needs one; remove it")
     try: return etree.fromstring(text.encode(), etree.XMLParser(encoding="utf-8", resolve_entities=False, no_network=True))
     except UnicodeEncodeError: raise _say(where, "has half of a surrogate pair, which is no text") from None
