@@ -102,7 +102,7 @@ class YamlLoader(yaml.SafeLoader):
         known = set()
         for key, _ in node.value:
             if key.tag == "tag:yaml.org,2002:merge": continue
-            if key.tag != "tag:yaml.org,2002:str": raise _YamlProblem(problem=f"the key {short(key.value) if isinstance(key, yaml.ScalarNode) else ''} is no text; put it in quotation marks", problem_mark=key.start_mark)
+            if key.tag != "tag:yaml.org,2002:str": raise _YamlProblem(problem=f"the key {short(key.value) if isinstance(key.value, str) else 'here'} is no text; put it in quotation marks", problem_mark=key.start_mark)
             if key.value in known: raise _YamlProblem(problem=f"the key {short(key.value)} is there twice", problem_mark=key.start_mark)
             known.add(key.value)
         return super().construct_mapping(node, deep)
