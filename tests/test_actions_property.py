@@ -1,6 +1,6 @@
 """Long checks of the action DSL: what is written is read back, and any text at all gives an Action.
 
-The notebook 00b_schemas.actions explains the rules; here they meet thousands of invented actions and answers.
+The notebook 00g_schemas.actions explains the rules; here they meet thousands of invented actions and answers.
 """
 import random
 import unicodedata

@@ -14,7 +14,7 @@ shape = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(shape)
 
 # The rooms in reading order (chapter numbers of nbs/); a package may read those before it.
-ORDER = ("config schemas viz ui apps devices tasks envs miniwob realapps ingest datasets models nano rewards training runtime evals "
+ORDER = ("schemas config viz ui apps devices tasks envs miniwob realapps ingest datasets models nano rewards training runtime evals "
          "service prompt2policy scripts").split()
 READS_ONLY = {"viz": {"schemas"}, "rewards": {"schemas"}}
 NEVER_READS = {"training": {"rewards"}}  # what it needs of them comes as a callable

@@ -8,7 +8,7 @@ import traceback
 
 import pytest
 
-from oaml.config import find_api_key, load_settings, read_secret, read_secret_file
+from oaml.config import find_api_key, load_settings
 
 for needed in ("starlette", "uvicorn", "httpx"): pytest.importorskip(needed, reason='needs pip install "oaml[serve]"')
 
@@ -16,6 +16,7 @@ from oaml.devices.catalog import open_device
 from oaml.devices.daemon import Access
 from oaml.devices.remote import RemoteDevice, daemon_url
 from oaml.devices.serve import load_daemon_config, make_daemon_config, serve_device
+from oaml.schemas.door import read_secret, read_secret_file
 from oaml.service.client import TaskClient
 
 CANARY = "c4nary-in-a-coal-mine"  # of more than sixteen characters, as a key for rollouts wants

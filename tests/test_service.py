@@ -196,7 +196,7 @@ def test_half_an_emoji_goes_through_and_nan_does_not(served, relayed):
             with client.start("plain") as sample: assert [sample.interact("cut off \ud83d").status.value for _ in range(2)] == ["running"]*2
             with pytest.raises(TaskServerError, match="JSON"): client.start(-1, dict(x=float("nan")))
         answer = httpx.post(f"{url}/api/start_sample", content='{"name": "scripted", "index": "plain", "x": NaN}')
-        assert (answer.status_code, answer.json()["detail"]) == (400, "not JSON: NaN is no number in JSON")
+        assert (answer.status_code, answer.json()["detail"]) == (400, "is not JSON (NaN is no number)")
 
 
 def test_idle_connections_lock_nobody_out():
@@ -283,7 +283,7 @@ def test_bad_input_changes_nothing(served):
         (interact(served, id=2), 400, "No such session"), (ask(served, "cancel", session_id=2), 400, "No such session"),
         (ask(served, "interact", session_id="one", messages=says("x")), 400, "is no number of a session"),
         (ask(served, "start_sample", index="plain"), 400, "session_id: None"),
-        (post("interact", b"not JSON"), 400, "not JSON"), (post("interact", b"[]"), 422, "object"), (post("start_sample", b'{"a":' + b"["*100_000 + b"]"*100_000 + b"}"), 400, "a message is nested too deep to be read"),
+        (post("interact", b"not JSON"), 400, "not JSON"), (post("interact", b"[]"), 422, "object"), (post("start_sample", b'{"a":' + b"["*100_000 + b"]"*100_000 + b"}"), 400, "nested too deep"),
         (post("interact", b"x"*(served.max_body + 2**20)), 413, "bytes at most"),
         (served.http_.post("interact", json=dict(session_id=1, messages=says("x")), headers={"X-Oaml-Number": "7"}), 409, "out of order"),
         (served.http_.post("nowhere", json={}), 404, "there is no"), (served.http_.get("interact"), 405, "there is no"),
@@ -471,7 +471,7 @@ def test_a_file_may_name_a_task_and_nothing_else(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     for text, why in (("a:\n  module: os.system", "os.system is no subclass"), ("a:\n  module: a_task_of_the_test.A\n  conroller: x", "tasks.yaml, line 3: a has no conroller; did you mean 'controller'?"),
                       ("a:\n  module: a_task_of_the_test.A\n  parameters: {concurency: 2}", "tasks.yaml, line 3: a_task_of_the_test.A has no concurency"),
-                      ("a: [1", "no YAML"), ("a: !!python/object/apply:os.system [ls]", "no YAML"), ("3", "no mapping")):
+                      ("a: [1", "tasks.yaml, line 1, column 6: is not YAML"), ("a: !!python/object/apply:os.system [ls]", "is not YAML"), ("3", "no mapping")):
         (tmp_path/"tasks.yaml").write_text(text)
         with pytest.raises(ValueError, match="(?s).*".join(map(__import__("re").escape, [why]))): load_task_config(tmp_path/"tasks.yaml")
 

@@ -19,6 +19,7 @@ from random import Random
 
 from .app import split_of
 from .lexicon import WORD_KEYS, WorldField, WorldNoun, invent_word, synonyms, trades
+from ..schemas.door import read_json
 from ..ui.icons import ICONS
 
 # %% ../../nbs/03r_apps.world_spec.ipynb #ba6b942e
@@ -254,7 +255,7 @@ def world_from_json(
     "Return the world again. Raises ValueError for what is no world."
     def make(cls, plain): return cls(**{k: _tuples(v) for k, v in plain.items()})
     try:
-        plain = json.loads(text)
+        plain = read_json(text, "world", dict)
         entities = tuple(make(EntitySpec, e | dict(fields=[])) for e in plain["entities"])
         entities = tuple(replace(e, fields=tuple(make(WorldField, f) for f in p["fields"])) for e, p in zip(entities, plain["entities"]))
         return replace(make(WorldSpec, plain | dict(entities=[])), entities=entities)

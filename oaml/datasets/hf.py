@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 from .next_action import step_sample
 from .prompts import PromptFormat
 from ..ingest.store import check_inside, load_manifest, load_sessions, save_sessions, sha256, write_atomic
+from ..schemas.door import read_json
 from ..schemas.pictures import browser_picture
 from ..schemas.sessions import Episode, Session, from_dict, to_dict
 
@@ -137,13 +138,13 @@ def _without_none(value):
 def _action_record(row: dict) -> dict:
     "An action of the record."
     action = _without_none(row)
-    return action | dict(raw=json.loads(action["raw"])) if "raw" in action else action
+    return action | dict(raw=read_json(action["raw"])) if "raw" in action else action
 
 def _step_record(row: dict, folder: Path) -> dict:
     "A step of the record, its screen in `folder`."
     observation = {}
     if row["image_path"] is not None: observation["image_path"] = str(folder/row["image_path"])
-    if row["observation_meta"] is not None: observation["meta"] = json.loads(row["observation_meta"])
+    if row["observation_meta"] is not None: observation["meta"] = read_json(row["observation_meta"])
     step = dict(t=row["t"], observation=observation, action=_action_record(row["action"]))
     if row["thought"] is not None: step["thought"] = row["thought"]
     if row["acceptable"] is not None:
@@ -188,8 +189,8 @@ def sessions_of(
         if changed := [k for first, names in ((session, SESSION_COLUMNS), (episode, EPISODE_COLUMNS)) for k in names if row[k] != first["row"][k]]:
             raise ValueError(f"{where}: {changed[0]} is {row[changed[0]]!r}, another than in the rows before")
         try:
-            episode["steps"][row["step"]], made = _step_record(row, folder), json.loads(row["data_meta"] or "{}")
-            for k in ("session_meta", "episode_meta"): json.loads(row[k] or "null")
+            episode["steps"][row["step"]], made = _step_record(row, folder), read_json(row["data_meta"] or "{}")
+            for k in ("session_meta", "episode_meta"): read_json(row[k] or "null")
         except (ValueError, TypeError) as e: raise ValueError(f"{where}: {e}") from None
         if meta not in (None, made): raise ValueError(f"{where}: data_meta differs from that of the rows before; import each export by itself")
         meta = made
@@ -200,7 +201,7 @@ def _session_record(id: str, row: dict, episodes: dict[str, dict]) -> Session:
     "A session of its first `row` and its episodes' rows."
     made = [_episode_record(id, name, e["row"], e["steps"]) for name, e in episodes.items()]
     session = dict(id=id, episodes=made, schema_version=row["schema_version"])
-    if row["session_meta"] is not None: session["meta"] = json.loads(row["session_meta"])
+    if row["session_meta"] is not None: session["meta"] = read_json(row["session_meta"])
     return from_dict(Session, session, f"session {id}")
 
 def _episode_record(session: str, id: str, row: dict, steps: dict[int, dict]) -> dict:
@@ -209,7 +210,7 @@ def _episode_record(session: str, id: str, row: dict, steps: dict[int, dict]) ->
     if gap is not None:
         raise ValueError(f"session {session}, episode {id}: step {gap} is missing; was the table filtered?")
     plain = {k: row[k] for k in ("goal", "summary", "success", "workflow_id") if row[k] is not None}
-    if row["episode_meta"] is not None: plain["meta"] = json.loads(row["episode_meta"])
+    if row["episode_meta"] is not None: plain["meta"] = read_json(row["episode_meta"])
     return dict(id=id, steps=[steps[k] for k in range(len(steps))], **plain)
 
 # %% ../../nbs/09h_datasets.hf.ipynb #efc4042b

@@ -29,6 +29,7 @@ from ..schemas.actions import format_action
 from ..schemas.agentcpm import AGENTCPM_GRID, agentcpm_actions, agentcpm_fields, agentcpm_problem, agentcpm_prompt
 from ..schemas.arguments import check_arguments
 from ..schemas.dialects import DialectError, json_object
+from ..schemas.door import decode_text
 from ..schemas.pictures import open_picture
 from ..schemas.sessions import MAX_PROBLEMS, Action, Episode, Observation, Step, Target
 
@@ -207,7 +208,7 @@ def parse_rft_line(
         found = (_BOX_READERS[boxes](data.get(name), len(steps), name) for name in ("bbox", "bbox2"))
         steps = tuple(replace(s, box=a, to_box=b) for s, a, b in zip(steps, *found))
     except UnicodeEncodeError: raise RFTError(f"{where}: has half of a surrogate pair, which no model reads") from None
-    except (ValueError, RecursionError) as e: raise RFTError(f"{where}: {e}") from None
+    except ValueError as e: raise RFTError(f"{where}: {e}") from None
     return RFTRecord(id, where, system, steps, images)
 
 # %% ../../nbs/09i_datasets.rft.ipynb #714f1db1
@@ -252,11 +253,11 @@ def _lines(path: Path) -> Iterator[tuple[int, str, bytes]]:
     if not path.is_file(): raise FileNotFoundError(f"{path}: there is no such file")
     with open(path, "rb") as f:
         for n, line in enumerate(f, 1):
-            if line.strip(): yield n, f"{path}:{n}", line
+            if line := line.strip(): yield n, f"{path}:{n}", line
 
 def _record(line: bytes, n: int, where: str, folder: Path, boxes: str) -> RFTRecord:
-    try: text = line.decode("utf-8-sig" if n == 1 else "utf-8")
-    except UnicodeDecodeError as e: raise RFTError(f"{where}: byte {e.start} is not UTF-8") from None
+    try: text = decode_text(line, where)
+    except ValueError as e: raise RFTError(str(e)) from None
     return parse_rft_line(text, where, folder, boxes, n-1)
 
 # %% ../../nbs/09i_datasets.rft.ipynb #be4398b0
@@ -287,7 +288,7 @@ def box_form(
 def _file_form(path: Path) -> tuple[str, str]:
     "The form of a file's first box, and where it stands."
     for n, where, line in _lines(path):
-        try: data = json_object(line.decode("utf-8-sig"))
+        try: data = json_object(decode_text(line))
         except ValueError: continue
         if form := box_form(data.get("bbox")) or box_form(data.get("bbox2")): return form, where
     return "flat", f"{path}"

@@ -20,7 +20,7 @@ from .chromium import PageDevice
 from .device import TaskDevice
 from .html_page import HtmlDevice
 from .remote import RemoteDevice
-from ..schemas.sessions import nearest
+from ..schemas.door import nearest
 
 # %% ../../nbs/04p_devices.catalog.ipynb #3f76dd7c
 @dataclass(frozen=True)

@@ -37,8 +37,8 @@ from urllib.parse import urlsplit
 from fastcore.basics import patch
 from pydantic import SecretStr
 
-from ..config import bearer, read_secret, read_secret_file
-from .wire import need_serve, refuse_constant, wire_json
+from .wire import need_serve, wire_json
+from ..schemas.door import bearer, read_json, read_secret, read_secret_file
 from ..schemas.sessions import SchemaError
 
 # %% ../../nbs/04q_devices.daemon.ipynb #aa040002
@@ -134,9 +134,8 @@ def parse_object(
     text: str|bytes|None, # of a message
 ) -> dict:
     "The JSON object that a client sent. Raises Refusal: 400 for what is no JSON, 422 for what is no object."
-    try: value = json.loads(text or "", parse_constant=refuse_constant)
-    except ValueError as e: raise Refusal(400, f"not JSON: {e}") from None
-    except RecursionError: raise Refusal(400, "a message is nested too deep to be read") from None
+    try: value = read_json(text or "")
+    except ValueError as e: raise Refusal(400, str(e)) from None
     if isinstance(value, dict): return value
     raise Refusal(422, 'a message is an object such as {"type": "state"}')
 

@@ -13,6 +13,7 @@ from functools import lru_cache
 from xml.sax.saxutils import escape
 
 from .device import TaskDevice
+from ..schemas.door import read_xml
 from ..schemas.packages import missing_packages
 from ..ui.layout import DOT, Element
 
@@ -80,10 +81,6 @@ def missing_lxml() -> str|None:
     "What has to be installed before a view hierarchy can be read, and how; None if nothing."
     return missing_packages("mobile", "lxml", "cssselect")
 
-def _need_lxml():
-    "Raise ImportError that says what to install."
-    if problem := missing_lxml(): raise ImportError(problem)
-
 # %% ../../nbs/04l_devices.hierarchy.ipynb #2e54ef06
 _SURROGATES = re.compile("&#(5[56]\\d{3});&#(5[67]\\d{3});")  # how a phone writes a character beyond 65,535: as two halves
 _REFERENCE = re.compile("&#(x[0-9a-fA-F]{1,6}|\\d{1,7});")
@@ -108,11 +105,8 @@ def parse_tree(
     xml: str, # as `uiautomator dump` writes it
 ):            # lxml element `hierarchy`; every node has `attrib`
     "The tree of a view hierarchy. Raises ValueError with the line, ImportError without the extra `mobile`."
-    _need_lxml()
-    from lxml import etree
-    parser = etree.XMLParser(encoding="utf-8", resolve_entities=False, no_network=True)
-    try: root = etree.fromstring(_readable(xml).encode(), parser)
-    except etree.XMLSyntaxError as e: raise ValueError(f"view hierarchy, line {e.lineno}: {e.msg}") from None
+    if problem := missing_lxml(): raise ImportError(problem)
+    root = read_xml(_readable(xml), "view hierarchy")
     if root.tag == "hierarchy": return root
     raise ValueError(f"view hierarchy, line {root.sourceline}: it begins with <{root.tag}>, not with <hierarchy>; it "
                      "has to be what `uiautomator dump` writes")
@@ -252,7 +246,7 @@ def plain_css(
 @lru_cache(maxsize=1024)
 def _compiled(selector: str):
     "The function of a selector. Raises ValueError that names it."
-    _need_lxml()
+    if problem := missing_lxml(): raise ImportError(problem)
     from cssselect import SelectorError
     from lxml import cssselect, etree
     try:

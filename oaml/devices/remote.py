@@ -20,9 +20,9 @@ from urllib.parse import urlsplit
 from fastcore.basics import patch
 from pydantic import SecretStr
 
-from ..config import bearer, read_secret
 from .device import Call, DeviceError
 from .wire import FRAME_TYPE, LARGER, MOST_PIXELS, PORT, FrameFormat, ReceivedFrame, decode_frame, need_serve, to_wire
+from ..schemas.door import bearer, read_json, read_secret
 from ..schemas.sessions import Action, to_dict
 from ..ui.events import Event
 from ..ui.layout import Element, as_element
@@ -334,7 +334,7 @@ def logs(self: RemoteDevice,
         with self._http.stream("GET", f"{self.url}/logs?since={since}", headers=headers, timeout=timeout) as answer:
             if answer.status_code != 200: raise DeviceError(f"/logs, {answer.status_code}: {answer.read()[:200]}")
             for line in answer.iter_lines():
-                if line.startswith('data: "'): yield json.loads(line[6:])
+                if line.startswith('data: "'): yield read_json(line[6:], self.url)
     except httpx.TransportError as e:
         if self._session: raise Unreachable(f"{self.url} ended its log ({type(e).__name__}: {e})") from None
 

@@ -23,12 +23,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
 from fastcore.basics import patch
 from pydantic import BaseModel, Field, SecretStr, ValidationError
 from pydantic.dataclasses import dataclass as checked
 
-from ..config import ConfigLoader, RepeatedKey
 from .catalog import device_maker, split_spec
 from .connection import sweep_folders
 from .daemon import (Access, DaemonServer, Lease, LeaseTable, Refusal, ServiceRoute, http_answer, read_body,
@@ -37,7 +35,8 @@ from .gateway import check_origins
 from .device import AdbCommand, Call, DeviceError, Frame, InstallApk, ShellCommand, TaskDevice
 from .wire import (FRAME_TYPE, LARGER, PORT, STRICT, FrameFormat, encode_frame, need_serve, received,
                                sendable, wire_json)
-from ..schemas.sessions import Action, from_json, key_problem, nearest, plain_errors
+from ..schemas.door import nearest, problem_lines, read_text_file, read_yaml
+from ..schemas.sessions import Action, from_json, key_problem, plain_errors
 from ..ui.events import Event, KeyDown
 from ..ui.layout import plain_element
 
@@ -258,13 +257,9 @@ _ELSEWHERE["mitm_config"] = "is not supported: leave the key out, or set it to n
 _ELSEWHERE["gap_sec"] = ("is not needed, for each action takes its own time: leave the key out; a slow phone is given more "
                          "by options: {settle: 1.0}, in seconds")
 
-def _complaint(e: dict) -> str:
-    "One of pydantic's errors, as key and what is wrong. A token's value is never shown."
-    key = ".".join(map(str, e["loc"]))
-    if key in _ELSEWHERE: return f"{key}: {_ELSEWHERE[key]}"
-    if e["type"] == "extra_forbidden": return f"{key}: is no key{nearest(key, DaemonConfig.model_fields)}"
-    if e["type"] == "missing": return f"{key}: is missing; such as app:login"
-    return f"{key}: {e['msg'][:1].lower()}{e['msg'][1:]}" + (f", and {e['input']!r} is none" if key != "token" else "")
+def _complaint(e: dict) -> str|None:
+    "What is said of a key that belongs elsewhere, and of a device that is missing."
+    return "is missing; such as app:login" if e["type"] == "missing" else _ELSEWHERE.get(".".join(map(str, e["loc"])))
 
 def make_daemon_config(
     where: str="", # the file, for error messages
@@ -273,9 +268,9 @@ def make_daemon_config(
     "A config. Raises ValueError with a line for each key that is wrong, OSError for a missing token file."
     try: return _settled(DaemonConfig(**keys))
     except ValidationError as e:
-        advice = [_complaint(o) for o in e.errors()]
-        if "adb_path" in keys and "device" not in keys: advice.append("adb_path: can stay, beside device: android:NAME")
-        raise ValueError("\n".join(f"{where}{': ' if where else ''}{a}" for a in advice)) from None
+        advice = problem_lines(e.errors(), DaemonConfig.model_fields, where, _complaint)
+        if "adb_path" in keys and "device" not in keys: advice.append(f"{where}{': ' if where else ''}adb_path: can stay, beside device: android:NAME")
+        raise ValueError("\n".join(advice)) from None
 
 # %% ../../nbs/04r_devices.serve.ipynb #c1843ad6
 def load_daemon_config(
@@ -283,14 +278,8 @@ def load_daemon_config(
     **given,                  # keys that override the file's; None ones don't
 ) -> DaemonConfig:            # token read, limits decided
     "What a daemon is to serve. Raises ValueError with a line for each key that is wrong, OSError for a missing file."
-    file = Path(path or DAEMON_CONFIG_FILE)
-    text = file.read_text(encoding="utf-8") if path or file.exists() else "{}"
-    try: keys = yaml.load(text, ConfigLoader)
-    except yaml.YAMLError as e:  # whose own words may quote the line with the token
-        at = getattr(e, "problem_mark", None)
-        why = e.problem if isinstance(e, RepeatedKey) else "is not YAML"
-        raise ValueError(f"{file}{f', line {at.line+1}' if at else ''}: {why}") from None
-    except ValueError as e: raise ValueError(f"{file}: {e}; put what looks like a date in quotation marks") from None
+    file = Path(path or DAEMON_CONFIG_FILE).expanduser()
+    keys = read_yaml(read_text_file(file), str(file), secret=True) if path or file.exists() else {}
     if not isinstance(keys, dict): raise ValueError(f"{file}: has no keys; write e.g. device: app:login")
     if keys.get("mitm_config", 0) is None: del keys["mitm_config"]
     given = {k: v for k, v in given.items() if v is not None}

@@ -23,11 +23,12 @@ from fastcore.meta import delegates
 from ..devices.device import TaskDevice
 from ..devices.hierarchy import hierarchy_of, parse_tree
 from ..devices.catalog import open_device
+from ..schemas.door import nearest, read_text_file
 from ..tasks.signals import Checks
 from ..tasks.task_env import TaskEnv, TaskStep
 from ..tasks.definition import load_task, load_tasks
 from ..tasks.vision import IconModel, MobileEnvIconModel, MobileEnvTextModel, TextModel
-from ..schemas.sessions import Action, nearest
+from ..schemas.sessions import Action
 from ..ui.events import PRESS_MS, Event, KeyDown, PointerDown, PointerMove, PointerUp, Text, Tick
 
 # %% ../../nbs/06c_envs.dm.ipynb #6d9a039a
@@ -405,7 +406,7 @@ def read_vocabulary(
     path: str|Path, # of a text file, UTF-8
 ) -> list[str]:
     "A token from each line; an empty line at the end is none. Raises OSError, ValueError."
-    lines = Path(path).expanduser().read_text(encoding="utf-8").split("\n")
+    lines = read_text_file(path).split("\n")
     tokens = lines[:-1] if lines[-1] == "" else lines
     if not tokens: raise ValueError(f"{path}: has no token; write one on each line")
     return tokens

@@ -22,6 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ..devices.daemon import (Access, DaemonServer, Lease, LeaseTable, Refusal, ServiceRoute, parse_object,
                                  read_body, serve_in_thread, service_app)
 from ..devices.episode import EpisodeDriver, Transition
+from ..schemas.door import problem_lines
 from ..schemas.sessions import Action, from_dict, json_schema
 from ..tasks.task_env import TaskEnv, TaskStep
 from ..viz.page import finite_values
@@ -146,8 +147,7 @@ def openenv_error(
 async def _call(lease: Lease, method: str, /, *args, **kwargs) -> dict:
     "What a method of the lease's `OpenTask` gives. Raises Refusal: 422 for the client's errors, 500 for the task's."
     try: return await lease.run(lambda: getattr(lease.open(), method)(*args, **kwargs))
-    except ValidationError as e: raise Refusal(422, "; ".join(
-        f"{'.'.join(map(str, p['loc']))}: {p['msg']}" for p in e.errors())) from None
+    except ValidationError as e: raise Refusal(422, "; ".join(problem_lines(e.errors()))) from None
     except ValueError as e: raise Refusal(422, str(e)) from None
     except Exception as e: raise Refusal(500, f"{type(e).__name__}: {e}") from e
 

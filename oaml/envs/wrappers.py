@@ -9,7 +9,6 @@ __all__ = ['SCROLL_BY', 'MAX_LINES', 'MAX_SAMPLED', 'DiscreteActionWrapper', 'Im
 
 # %% ../../nbs/06d_envs.wrappers.ipynb #8923cb5a
 import enum
-import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -23,6 +22,7 @@ from PIL import Image
 from .dm import DmActionType, TreeSpec, dm_env, position_in, specs, text_in, with_response
 from .gym_env import GOAL_CHARS, LiveText
 from ..devices.hierarchy import from_xml
+from ..schemas.door import composed_text
 from ..tasks.task_env import TaskStep
 from ..schemas.agentcpm import AgentCPM  # noqa: F401, one of `DIALECTS` by its import
 from ..schemas.dialects import DIALECTS
@@ -275,10 +275,6 @@ class TapAction(BaseWrapper):
         return _telling(acts, action)
 
 # %% ../../nbs/06d_envs.wrappers.ipynb #f65182c2
-def _composed(text: str) -> str:
-    "The form in which texts are kept."
-    return unicodedata.normalize("NFC", text)
-
 def failed_act(
     why: Any, # an error, or a reason in words
 ) -> Action:
@@ -287,7 +283,7 @@ def failed_act(
 
 def _typed(action: dict, enter: bool) -> list[Action]:
     "Typing the action's text, if it can be typed."
-    try: return [Action("type", text=_composed(text_in(action, "text")))] + [Action("key_press", key="Enter")]*enter
+    try: return [Action("type", text=composed_text(text_in(action, "text")))] + [Action("key_press", key="Enter")]*enter
     except SchemaError as e: return [failed_act(e)]
 
 def _telling(acts: list[Action], action: dict) -> list[Action]:

@@ -6,7 +6,6 @@
 __all__ = ['RESULTS', 'SHOWN_RATES', 'load_results', 'leaderboard', 'leaderboard_table']
 
 # %% ../../nbs/15g_evals.leaderboard.ipynb #1294cbfd
-import json
 import os
 from collections import Counter
 from collections.abc import Iterable
@@ -14,6 +13,7 @@ from itertools import combinations
 from pathlib import Path
 from textwrap import shorten
 
+from ..schemas.door import load_json
 from ..viz.plots import results_table
 
 # %% ../../nbs/15g_evals.leaderboard.ipynb #63a98fb2
@@ -29,9 +29,7 @@ def load_results(
     path = Path(path)
     path = path/RESULTS if path.is_dir() else path
     if not path.is_file(): raise FileNotFoundError(f"{path}: there is no such results file; `oaml eval --out {path}` writes one")
-    try: rows = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as e: raise ValueError(f"{path}: line {e.lineno} is not JSON ({e.msg})") from None
-    except UnicodeDecodeError as e: raise ValueError(f"{path}: is not UTF-8 ({e.reason} at byte {e.start})") from None
+    rows = load_json(path)
     needed = {"suite", "app", "goal_family", "split", "agent", "success"}
     if not isinstance(rows, list) or any(not isinstance(r, dict) or not needed <= set(r) for r in rows):
         raise ValueError(f"{path}: not a list of results rows, each with {', '.join(sorted(needed))}")

@@ -13,6 +13,7 @@ from importlib.resources import files
 
 from ..apps.app import digest, split_seeds
 from .suites import Suite
+from ..schemas.door import load_json
 
 # %% ../../nbs/15e_evals.manifests.ipynb #9d71b9ea
 MANIFEST_EPISODES = 100  # test episodes of each application
@@ -48,7 +49,7 @@ def load_suite_manifest(
     "The committed manifest. Raises FileNotFoundError if the suite has none."
     path = files("oaml.evals")/"manifests"/f"{name}.json"
     if not path.is_file(): raise FileNotFoundError(f"suite {name!r} has no manifest; `python bench/manifests.py` writes them")
-    return json.loads(path.read_text(encoding="utf-8"))
+    return load_json(path, dict)
 
 def check_manifest(
     suite: Suite,                    # what is to be measured

@@ -25,6 +25,7 @@ from typing import Any
 
 from fastcore.basics import patch
 
+from ..schemas.door import read_json
 from ..schemas.packages import missing_packages
 
 # %% ../../nbs/08b_ingest.engines.ipynb #47ec0006
@@ -275,7 +276,7 @@ def _add_up(listening: socket.socket, report: ProgressReporter, over: Event, sho
     "In a thread: sum the reports until it is `over`, and an empty one says that there are no more."
     totals = Counter()
     while True:
-        try: token, counts = json.loads(listening.recv(_DATAGRAM))
+        try: token, counts = read_json(listening.recv(_DATAGRAM))
         except TimeoutError:
             if over.is_set(): return
             continue

@@ -6,13 +6,13 @@
 __all__ = ['episode_line', 'save_episodes', 'load_episodes', 'append_episode', 'EpisodeFile']
 
 # %% ../../nbs/08f_ingest.episodes.ipynb #43916806
-import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
 
 from .store import path_within, with_paths, write_atomic
-from ..schemas.sessions import Action, Answer, Episode, Observation, Place, SchemaError, Step, from_dict, from_json, to_json
+from ..schemas.door import read_json
+from ..schemas.sessions import Action, Answer, Episode, Observation, Place, SchemaError, Step, from_dict, to_json
 
 # %% ../../nbs/08f_ingest.episodes.ipynb #3a117c35
 def episode_line(
@@ -34,15 +34,13 @@ def load_episodes(
 ) -> list[Episode]:
     "The episodes of a file. Raises ValueError naming file and line."
     lines = Path(path).read_bytes().split(b"\n")
-    return [_read_line(text, f"{path}:{n}", Path(path).parent) for n, text in enumerate(lines, 1) if text.strip()]
+    return [_read_line(text, Path(path), n) for n, text in enumerate(lines, 1) if text.strip()]
 
-def _read_line(text: bytes, where: str, folder: Path) -> Episode:
-    "The episode of a line."
-    try: fields = json.loads(text)
-    except ValueError as e: raise SchemaError([f"{where}: is not JSON ({e})"]) from None
-    if not isinstance(fields, dict): raise SchemaError([f"{where}: is no episode, but {text.strip()[:40].decode(errors='replace')}"])
+def _read_line(text: bytes, path: Path, n: int) -> Episode:
+    "The episode of line `n`."
+    fields, where = read_json(text, str(path), dict, n), f"{path}, line {n}"
     if "goal_family" in fields: return _of_outcome(fields, where)
-    return with_paths(from_json(Episode, text, where), lambda p: str(folder/p))
+    return with_paths(from_dict(Episode, fields, where), lambda p: str(path.parent/p))
 
 # %% ../../nbs/08f_ingest.episodes.ipynb #d0e7424a
 def append_episode(

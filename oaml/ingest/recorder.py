@@ -6,7 +6,6 @@
 __all__ = ['ActionReader', 'Recorder']
 
 # %% ../../nbs/08d_ingest.recorder.ipynb #db9458f4
-import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from ..devices.device import Frame, save_observation
 from ..envs.dm import FIELDS, RESPONSE, dm_env
 from ..envs.wrappers import BaseWrapper, failed_act
 from .store import FOLDERS, save_sessions
+from ..schemas.door import composed_text
 from ..schemas.sessions import Action, Episode, SchemaError, Session, Step
 from ..tasks.task_env import TaskStep
 from ..ui.events import (DOUBLE_MS, LONG_MS, WAIT_MS, Event, KeyDown, PointerDown, PointerMove, PointerUp, Answer,
@@ -83,7 +83,7 @@ def _screen_of(frame: Frame) -> tuple[int, int]:
 
 def _with_text(kind: str, text: str) -> Action:
     "An action that has a text; a failed one, with the text, if a record cannot hold it as it is."
-    try: return Action(kind, text=unicodedata.normalize("NFC", text))
+    try: return Action(kind, text=composed_text(text))
     except SchemaError as e: return failed_act(f"{e}: {text!a}")
 
 # %% ../../nbs/08d_ingest.recorder.ipynb #cdec3b72

@@ -20,7 +20,8 @@ from threading import get_ident
 
 from .screens import CheckedScreen, look_at_screens, problem_list, screens_of
 from ..schemas.arguments import check_arguments
-from ..schemas.sessions import SCHEMA_VERSION, Episode, SchemaError, Session, from_json, to_json, unique_keys
+from ..schemas.door import read_json
+from ..schemas.sessions import SCHEMA_VERSION, Episode, SchemaError, Session, from_json, to_json
 
 # %% ../../nbs/08a_ingest.store.ipynb #02fbed03
 class StoreError(ValueError):
@@ -160,10 +161,8 @@ def _read_file(path: Path) -> bytes:
 def _read_record(path: Path) -> dict:
     "What a manifest or an unfinished folder's record says. Raises StoreError naming the file."
     data = _read_file(path)
-    try: record = json.loads(data, object_pairs_hook=unique_keys)
-    except json.JSONDecodeError as e: raise StoreError(f"{path}: is not JSON ({e}); make the data again") from None
-    except ValueError as e: raise StoreError(f"{path}: {e}; make the data again") from None
-    if not isinstance(record, dict): raise StoreError(f"{path}: holds no manifest of sessions; make the data again")
+    try: record = read_json(data, str(path), dict)
+    except ValueError as e: raise StoreError(f"{e}; make the data again") from None
     version = record.get("schema_version")
     if version != SCHEMA_VERSION:
         raise StoreError(f"{path}: has schema version {version!r}, this oaml reads {SCHEMA_VERSION!r}")

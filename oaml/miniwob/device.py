@@ -29,8 +29,9 @@ from ..devices.connection import Chromium, missing_browser
 from ..devices.gateway import Folder, Gateway
 from ..devices.tab import EMPTY_CLIPBOARD
 from ..devices.device import Call, ClearCache, DeviceError, ForceStop, Frame, StartActivity, StartIntent, take_turns
+from ..schemas.door import nearest
 from ..schemas.packages import missing_packages
-from ..schemas.sessions import DEVICE_BUTTONS, Place, nearest
+from ..schemas.sessions import DEVICE_BUTTONS, Place
 from ..ui.events import DOUBLE_MS, Event, KeyDown, PointerDown, PointerMove, PointerUp, Tick
 
 # %% ../../nbs/07a_miniwob.device.ipynb #511c8837

@@ -7,7 +7,8 @@ __all__ = ['DSL_GUIDE', 'NATIVE_GUIDE', 'MAX_PIXELS', 'MAX_SIDE', 'MAX_PNG', 'OW
            'ANTHROPIC_TOOLS', 'UNUSED_MEMBERS', 'MAX_LOOKS', 'OPENAI_TOOLS', 'CUT_REASONS', 'API_HISTORY',
            'API_MAX_TOKENS', 'FORMAT_KEY', 'Usage', 'Prices', 'load_prices', 'Question', 'png_of', 'question_of',
            'question_hash', 'json_fields', 'call_form', 'ApiAnswer', 'answer_of_calls', 'is_look', 'ApiError',
-           'retry_wait', 'check_url', 'anthropic_tools', 'openai_tools', 'split_dialect', 'ApiVLMAdapter']
+           'retry_wait', 'check_url', 'anthropic_tools', 'picture_type', 'anthropic_turn', 'openai_turns',
+           'openai_tools', 'split_dialect', 'ApiVLMAdapter']
 
 # %% ../../nbs/10f_models.api_adapter.ipynb #bac47ac2
 import base64
@@ -27,17 +28,17 @@ from pathlib import Path
 from time import time
 from urllib.parse import urlsplit
 
-import yaml
 from fastcore.basics import patch
 from PIL import Image
 from pydantic import SecretStr
 
-from ..config import PROVIDERS, ConfigLoader, MissingKey, find_api_key, read_text_file
+from ..config import PROVIDERS, MissingKey, find_api_key
 from ..datasets.prompts import SYSTEM_PROMPT, PromptFormat, read_prompt_format
 from ..datasets.samples import check_sample, check_sampling, load_image
 from .interface import VLMAdapter
 from ..schemas.actions import INSIDE_THOUGHT, format_action, split_thought, writable_text
 from ..schemas.dialects import DIALECTS, DialectError
+from ..schemas.door import read_json, read_text_file, read_yaml
 from ..schemas.sessions import Action
 
 # %% ../../nbs/10f_models.api_adapter.ipynb #1652c950
@@ -80,7 +81,7 @@ def load_prices(
 ) -> Prices:
     "The prices of `agent`. Raises ValueError that names the source and what it lacks."
     as_text = "=" in str(source) and not Path(source).is_file()
-    where, prices = ("prices", _price_pairs(str(source))) if as_text else (f"{source}", _price_table(source, agent))
+    where, prices = ("prices", read_yaml(f"{{{source}}}".replace("=", ": "), "prices")) if as_text else (f"{source}", _price_table(source, agent))
     if not isinstance(prices, dict) or not {"input", "output"} <= set(prices) <= {f.name for f in fields(Prices)}:
         raise ValueError(f"{where}: {agent} wants input and output, and may have cache_read and cache_write; got {prices!r}")
     if agent.startswith("anthropic:") and len(prices) < 4:
@@ -88,18 +89,10 @@ def load_prices(
     try: return Prices(**prices)
     except ValueError as e: raise ValueError(f"{where}: {agent}: {e}") from None
 
-def _price_pairs(text: str) -> dict:
-    "The prices of a text. Raises ValueError."
-    pairs = [part.partition("=")[::2] for part in text.split(",")]
-    try: prices = {name.strip(): float(value) for name, value in pairs}
-    except ValueError: raise ValueError(f"prices: {text!r} is not like input=3,output=15") from None
-    if len(prices) < len(pairs): raise ValueError(f"prices: {text!r} has a price twice")
-    return prices
-
 def _price_table(path: str|Path, agent: str) -> dict:
     "The prices of `agent` in a file. Raises ValueError."
-    try: tables = yaml.load(read_text_file(path), ConfigLoader)
-    except (OSError, ValueError, yaml.YAMLError) as e: raise ValueError(f"prices: cannot read {path}: {e}") from None
+    try: tables = read_yaml(read_text_file(path), str(path))
+    except OSError as e: raise ValueError(f"prices: cannot read {path}: {e}") from None
     if isinstance(tables, dict) and agent in tables: return tables[agent]
     raise ValueError(f"{path}: has no table of prices for {agent!r}" + (f", only for {', '.join(map(str, tables))}" if
                      isinstance(tables, dict) else ""))
@@ -141,6 +134,10 @@ class Question:
     turns: list[tuple[str, str]]   # (user or assistant, text); the images belong to the first
     images: list[bytes]            # PNG
     size: tuple[int, int]          # width and height of the last image as sent, pixels
+
+    def chat(self) -> list[dict]:
+        "Return the turns as `anthropic_turn` and `openai_turns` take them."
+        return [dict(role=role, text=text, images=[] if k else self.images) for k, (role, text) in enumerate(self.turns)]
 
 def png_of(
     image,             # path, PIL image, or uint8 array (height, width, 3)
@@ -193,8 +190,8 @@ def json_fields(
     value: object, # a call's arguments: an object, or its JSON text
 ) -> dict:
     "The fields of a call; none if it has no object."
-    try: value = json.loads(value) if isinstance(value, str) else value
-    except (ValueError, RecursionError): return {}
+    try: value = read_json(value) if isinstance(value, str) else value
+    except ValueError: return {}
     return value if isinstance(value, dict) else {}
 
 def call_form(
@@ -212,8 +209,8 @@ def _written_calls(said: str, dialect: str) -> list[dict]:
     "The calls that words are, where a server does not know the model's way to call."
     said = said.strip()
     text = next(filter(None, m.groups()), "").strip() if (m := _FENCED.match(said)) else said
-    try: value = json.loads(text)
-    except (ValueError, RecursionError): return [dict(type="words that begin like a call")] if text.startswith("{") else []
+    try: value = read_json(text)
+    except ValueError: return [dict(type="words that begin like a call")] if text.startswith("{") else []
     values = value if isinstance(value, list) else [value]
     return [call_form(v, dialect) for v in values] if values and all(isinstance(v, dict) for v in values) else []
 
@@ -255,7 +252,7 @@ _REFUSED = re.compile(r" \(refused: .*\)$")
 def _parts_of(call: dict, dialect: str, size: tuple[int, int]) -> list[str]:
     "The actions of a call, as action text."
     try: acts = [_own_act(call)] if "name" in call else DIALECTS[dialect].parse(json.dumps(call), size)
-    except (ValueError, RecursionError) as e: return [f"{json.dumps(call)} (refused: {e})".replace("\n", "; ")]
+    except ValueError as e: return [f"{json.dumps(call)} (refused: {e})".replace("\n", "; ")]
     return [format_action(a, 6) for a in acts]
 
 def is_look(
@@ -343,22 +340,38 @@ def anthropic_tools(
     else: computer = dict(type=version, name="computer", display_width_px=size[0], display_height_px=size[1])
     return [computer] + [dict(name=t["name"], description=t["description"], input_schema=t["schema"]) for t in OWN_TOOLS]
 
-# %% ../../nbs/10f_models.api_adapter.ipynb #53711218
+# %% ../../nbs/10f_models.api_adapter.ipynb #437b3e8f
+def picture_type(
+    picture: bytes, # PNG or JPEG
+) -> str:
+    "Its media type."
+    return "image/jpeg" if picture[:3] == b"\xff\xd8\xff" else "image/png"
+
+def _b64(picture: bytes) -> str: return base64.b64encode(picture).decode()
+
+def anthropic_turn(
+    turn: dict, # role and text of a user (with images, bytes), of an assistant (with calls), or the results of tools
+) -> dict:
+    "Return a turn of a chat as one of Anthropic's messages."
+    if turn["role"] == "tool":
+        return dict(role="user", content=[dict(type="tool_result", tool_use_id=r["id"], content=r["text"]) for r in turn["results"]])
+    images = [dict(type="image", source=dict(type="base64", media_type=picture_type(i), data=_b64(i))) for i in turn.get("images", ())]
+    text = [dict(type="text", text=turn["text"])] if turn["text"] or turn["role"] == "user" else []
+    return dict(role=turn["role"], content=images + text + [dict(type="tool_use", **c) for c in turn.get("calls", ())])
+
+# %% ../../nbs/10f_models.api_adapter.ipynb #67d2c195
 class _Anthropic:
     "Anthropic's messages."
     def __init__(self, client, model: str, tool: str|None): self.client, self.model, self.tool = client, model, tool
 
     def ask(self, q: Question, max_tokens: int, **drawing) -> ApiAnswer:
-        images = [dict(type="image", source=dict(type="base64", media_type="image/png", data=base64.b64encode(p).decode()))
-                  for p in q.images]
-        messages = [dict(role=role, content=images*(k == 0) + [dict(type="text", text=text)])
-                    for k, (role, text) in enumerate(q.turns)]
+        messages = [anthropic_turn(t) for t in q.chat()]
         asked = dict(model=self.model, max_tokens=max_tokens, messages=messages)
         if q.system: asked["system"] = [dict(type="text", text=q.system, cache_control=dict(type="ephemeral"))]
         if "temperature" in drawing: asked["extra_body"] = dict(temperature=drawing["temperature"])
         if self.tool: asked |= dict(tools=anthropic_tools(self.tool, q.size))
         if beta := ANTHROPIC_TOOLS.get(self.tool): asked["extra_headers"] = {"anthropic-beta": beta}
-        return self._answered(asked, q, images[-1:])
+        return self._answered(asked, q, messages[0]["content"][len(q.images)-1:len(q.images)])
 
     def _answered(self, asked: dict, q: Question, screenshot: list[dict]) -> ApiAnswer:
         "The answer, after the looks that the model asks for."
@@ -382,7 +395,6 @@ class _Anthropic:
         return Usage(usage.get("input_tokens") or 0, usage.get("cache_read_input_tokens") or 0,
                      usage.get("cache_creation_input_tokens") or 0, usage.get("output_tokens") or 0)
 
-
 # %% ../../nbs/10f_models.api_adapter.ipynb #cef538de
 OPENAI_TOOLS = ("computer", "computer_use_preview")  # the newest first
 CUT_REASONS = ("length", "content_filter")  # finish reasons of answers that are not whole; servers have many names for the others
@@ -392,16 +404,24 @@ def _text_of(content) -> str:
     if not isinstance(content, list): return content or ""
     return "\n".join(part if isinstance(part, str) else part.get("text") or "" for part in content)
 
-def _data_url(png: bytes) -> str: return "data:image/png;base64," + base64.b64encode(png).decode()
+def _data_url(picture: bytes) -> str: return f"data:{picture_type(picture)};base64,{_b64(picture)}"
+
+def openai_turns(
+    turn: dict, # as for `anthropic_turn`
+) -> list[dict]:
+    "Return a turn of a chat as OpenAI's messages, one for each result of a tool."
+    if turn["role"] == "tool": return [dict(role="tool", tool_call_id=r["id"], content=r["text"]) for r in turn["results"]]
+    images = [dict(type="image_url", image_url=dict(url=_data_url(i))) for i in turn.get("images", ())]
+    calls = [dict(id=c["id"], type="function", function=dict(name=c["name"], arguments=json.dumps(c["input"]))) for c in turn.get("calls", ())]
+    content = images + [dict(type="text", text=turn["text"])] if images else turn["text"] or (None if calls else "")
+    return [dict(role=turn["role"], content=content) | (dict(tool_calls=calls) if calls else {})]
 
 class _OpenAIChat:
     "OpenAI's chat completions."
     def __init__(self, client, model: str): self.client, self.model = client, model
 
     def ask(self, q: Question, max_tokens: int, **drawing) -> ApiAnswer:
-        images = [dict(type="image_url", image_url=dict(url=_data_url(p))) for p in q.images]
-        messages = [dict(role=role, content=images + [dict(type="text", text=text)] if k == 0 else text)
-                    for k, (role, text) in enumerate(q.turns)]
+        messages = [m for turn in q.chat() for m in openai_turns(turn)]
         if q.system: messages = [dict(role="system", content=q.system)] + messages
         reply = _parsed(self.client.chat.completions.create(model=self.model, messages=messages, max_completion_tokens=max_tokens,
                                                             **drawing), self.client)

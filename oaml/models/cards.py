@@ -19,6 +19,7 @@ from tempfile import TemporaryDirectory
 
 from .. import __version__
 from ..ingest.store import check_inside
+from ..schemas.door import load_json, read_json
 from ..schemas.sessions import SCHEMA_VERSION
 
 # %% ../../nbs/10a_models.cards.ipynb #5e0c71ab
@@ -29,12 +30,9 @@ def read_json_file(
     kind: type=dict, # what it must hold; `object`: anything
 ):                   # its value
     "What a file of a model's folder holds. Raises FileNotFoundError or ValueError that names it."
-    try: value = json.loads(Path(path).read_text(encoding="utf-8"))
+    try: return load_json(path, kind)
     except FileNotFoundError: raise FileNotFoundError(f"{path}: missing; {DAMAGED_ADVICE}") from None
-    except (ValueError, RecursionError) as e: raise ValueError(f"{path}: damaged, it is not JSON ({e}); {DAMAGED_ADVICE}") from None
-    wanted = "an object" if kind is dict else f"a {kind.__name__}"
-    if not isinstance(value, kind): raise ValueError(f"{path}: holds a {type(value).__name__}, not {wanted}; {DAMAGED_ADVICE}")
-    return value
+    except ValueError as e: raise ValueError(f"{e}; {DAMAGED_ADVICE}") from None
 
 def read_tensor_table(
     path: str|Path, # a safetensors file
@@ -43,10 +41,10 @@ def read_tensor_table(
     try:
         with open(path, "rb") as f:
             (n,) = struct.unpack("<Q", f.read(8))
-            table = json.loads(f.read(min(n, 100_000_000)))  # the format's own bound
+            table = read_json(f.read(min(n, 100_000_000)))  # the format's own bound
         table.pop("__metadata__", None)
         want = 8 + n + max((t["data_offsets"][1] for t in table.values()), default=0)
-    except (struct.error, ValueError, AttributeError, KeyError, TypeError, IndexError, RecursionError):
+    except (struct.error, ValueError, AttributeError, KeyError, TypeError, IndexError):
         raise ValueError(f"{path}: damaged, its table of tensors can't be read; {DAMAGED_ADVICE}") from None
     if (has := Path(path).stat().st_size) != want:
         raise ValueError(f"{path}: damaged, it has {has:,} of {want:,} bytes; {DAMAGED_ADVICE}")

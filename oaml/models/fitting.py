@@ -6,7 +6,6 @@
 __all__ = ['DRAWN_SHARE', 'FAMILIAR', 'training_screens', 'even_share', 'FittedScreen', 'fit_screen', 'fit_notes']
 
 # %% ../../nbs/10g_models.fitting.ipynb #d27188ee
-import json
 import math
 import os
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from PIL import Image
 from ..devices.app_device import AppDevice
 from .cards import read_card
 from ..schemas.actions import failed_action
+from ..schemas.door import load_json
 from ..schemas.sessions import Action
 
 # %% ../../nbs/10g_models.fitting.ipynb #f40828ca
@@ -29,9 +29,7 @@ def training_screens(
     if sizes := read_card(folder).get("screens"): return [tuple(s) for s in sizes]
     data = folder.absolute().parent/"data.json"
     if not data.exists(): return []
-    try: made = json.loads(data.read_text(encoding="utf-8"))
-    except ValueError as e: raise ValueError(f"{data}: is not JSON: {e}") from None
-    if not isinstance(made, dict): raise ValueError(f"{data}: is no object")
+    made = load_json(data, dict)
     if "shapes" not in made and "apps" in made: return [AppDevice(app).size for app in made["apps"]]  # of oaml rft
     return [tuple(s["size"]) for s in made.get("shapes", [made]) if s.get("size")]
 

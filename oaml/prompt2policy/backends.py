@@ -26,10 +26,10 @@ from typing import Any, Protocol
 from fastcore.basics import patch
 from pydantic import Field, ValidationError
 
-from ..schemas.sessions import nearest
 from .contracts import LoopConfig, RecordError, RunStatus, StartSessionRequest, StrictRecord, record_problem
 from .loop import lab_of, new_session
 from .records import SessionRecord, check_entity_id, new_session_id, read_record, write_record
+from ..schemas.door import nearest
 
 _LOG = logging.getLogger("oaml.p2p")
 

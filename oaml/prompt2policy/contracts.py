@@ -18,12 +18,11 @@ __all__ = ['EngineName', 'LLMKind', 'StatusLiteral', 'LessonTier', 'IterationRun
            'RunStatus', 'VlmMessage', 'VlmChatRequest', 'VlmChatResponse', 'VlmStatusResponse']
 
 # %% ../../nbs/17a_prompt2policy.contracts.ipynb #698f151a
-import json
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from ..schemas.sessions import nearest, unique_keys
+from ..schemas.door import json_text, problem_lines
 
 # %% ../../nbs/17a_prompt2policy.contracts.ipynb #04faac13
 class StrictRecord(BaseModel):
@@ -36,14 +35,10 @@ class RecordError(ValueError):
 def record_problem(
     e: ValidationError,    # what pydantic found
     cls: type[BaseModel],  # what was being read
-) -> str:                  # such as "num_env: unknown; did you mean 'num_envs'?"
+) -> str:                  # such as "num_env: is unknown; did you mean 'num_envs'?"
     "The first problem in one sentence, and how many more there are."
-    first, *more = e.errors(include_url=False)
-    path = ".".join(map(str, first["loc"])) or cls.__name__
-    what = first["msg"][:1].lower() + first["msg"][1:]
-    if first["type"] == "extra_forbidden":
-        what = "unknown" + nearest(path.rsplit(".", 1)[-1], _all_fields(cls))
-    return f"{path}: {what}" + (f" ({len(more)} more)" if more else "")
+    first, *more = problem_lines([p | dict(loc=p["loc"] or (cls.__name__,)) for p in e.errors(include_url=False)], _all_fields(cls))
+    return first + (f" ({len(more)} more)" if more else "")
 
 def _all_fields(cls: type[BaseModel]) -> list[str]:
     "Names of the fields of `cls` and of the records right inside of it."
@@ -57,13 +52,9 @@ def parse_record(
     source: str="",          # the file's name, for the error
 ) -> Any:                    # an instance of `cls`
     "Read a record. Raises RecordError that names `source` and the first wrong field."
-    where = f"{source}: " if source else ""
-    try:
-        record = cls.model_validate_json(text)
-        json.loads(text, object_pairs_hook=unique_keys)  # pydantic keeps the last of two and says nothing
-    except ValidationError as e: raise RecordError(f"{where}{record_problem(e, cls)}") from None
-    except (ValueError, RecursionError) as e: raise RecordError(f"{where}{e}") from None
-    return record
+    try: return cls.model_validate_json(json_text(text, source))
+    except ValidationError as e: raise RecordError(f"{source}: {record_problem(e, cls)}" if source else record_problem(e, cls)) from None
+    except ValueError as e: raise RecordError(str(e)) from None
 
 def record_bytes(
     record: StrictRecord, # to be stored

@@ -22,8 +22,8 @@ from fastcore.basics import patch
 from ..apps.catalog import APPS, load_app
 from ..devices.app_device import AppDevice
 from ..devices.episode import EpisodeDriver
+from ..schemas.door import nearest
 from ..schemas.packages import is_installed, missing_packages
-from ..schemas.sessions import nearest
 from .contracts import EnvInfo, TrainConfig
 from .records import P2PSettings
 from ..ui.layout import Element

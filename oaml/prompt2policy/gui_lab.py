@@ -34,6 +34,7 @@ from .records import IterationRecord, write_record
 from .rewards import JailedReward, RewardError, StoredEpisode, TriesRewardOnSteps, replay_reward
 from ..runtime.agents import PolicyAgent
 from ..runtime.play import play
+from ..schemas.door import read_json_lines, read_text_file
 from ..schemas.sessions import Action, from_dict
 from ..viz.screens import draw_action
 
@@ -354,7 +355,7 @@ def episodes(self: GuiLab,
     confirm: bool=False,    # others than before, that nobody has seen
 ) -> list[dict]:
     "The held-out episodes of its summary, or as many new ones."
-    if not confirm: return [json.loads(line) for line in run.trajectory_path.read_text(encoding="utf-8").splitlines()]
+    if not confirm: return read_json_lines(read_text_file(run.trajectory_path), str(run.trajectory_path))
     from oaml.runtime.policy import load_policy
     config = TrainConfig(**run.read_config())
     plays = play_held_out(load_policy(run.path/"agent"), config.env_id, held_out_seeds(config, confirm=True))

@@ -485,11 +485,11 @@ def ask(self: Jail,
     **order,  # its arguments; arrays may be among them
 ) -> Any:     # plain values
     "The answer to a question in JSON. Raises JailError."
-    from pydantic_core import from_json
+    from oaml.schemas.door import read_json
     kind, answer = self._ask(b"J", pack_json(dict(op=op, **order)), self.timeout_s)
     try:
         if kind != b"J": raise ValueError("not JSON")
-        return from_json(bytes(answer), allow_inf_nan=False)
+        return read_json(bytes(answer))
     except ValueError as e:
         self.process.kill()
         raise JailError(f"the answer is not plain and finite ({_printable(str(e))})") from None

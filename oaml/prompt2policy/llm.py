@@ -4,12 +4,11 @@
 
 # %% auto #0
 __all__ = ['LLM_MAX_TOKENS', 'PARSE_TRIES', 'LLM_SERVERS', 'SCRIPTED_ANSWERS', 'ToolInput', 'tool_name', 'tool_schema',
-           'LLMRequest', 'user_turn', 'LLMToolCall', 'LLMReply', 'LLMError', 'picture_type', 'HostedLLM', 'ScriptedLLM',
+           'LLMRequest', 'user_turn', 'LLMToolCall', 'LLMReply', 'LLMError', 'HostedLLM', 'ScriptedLLM',
            'LLMBudgetSpent', 'CallRecord', 'LLMClient', 'read_call', 'read_fill', 'answer_turns', 'RecordedLLM',
            'get_llm']
 
 # %% ../../nbs/17i_prompt2policy.llm.ipynb #a66fcd98
-import base64
 import hashlib
 import json
 import os
@@ -23,15 +22,14 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
 from fastcore.basics import camel2snake, patch
 from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError
 
-from ..config import ConfigLoader, read_secret, read_text_file
 from ..datasets.prompts import PromptFormat
 from ..ingest.store import write_atomic
-from ..models.api_adapter import ApiVLMAdapter, Usage
+from ..models.api_adapter import ApiVLMAdapter, Usage, anthropic_turn, openai_turns
 from .contracts import LLMBudget, LLMKind, record_problem
+from ..schemas.door import read_json, read_secret, read_text_file, read_yaml
 
 # %% ../../nbs/17i_prompt2policy.llm.ipynb #b673860a
 class ToolInput(BaseModel):
@@ -108,14 +106,6 @@ class LLMError(RuntimeError):
 
 _STOPS = dict(length="max_tokens", tool_calls="tool_use", stop="end_turn", content_filter="refusal")  # OpenAI's word: ours
 
-def _b64(picture: bytes) -> str: return base64.b64encode(picture).decode()
-
-def picture_type(
-    picture: bytes, # PNG or JPEG
-) -> str:
-    "Its media type."
-    return "image/jpeg" if picture[:3] == b"\xff\xd8\xff" else "image/png"
-
 class HostedLLM:
     "A hosted model, or one on a server of your own."
     def __init__(self,
@@ -147,7 +137,7 @@ class HostedLLM:
 def _anthropic(self: HostedLLM, q: LLMRequest, **how) -> dict:
     "Ask in Anthropic's form."
     cache = dict(cache_control=dict(type="ephemeral"))
-    turns = [_anthropic_turn(t) for t in q.turns]
+    turns = [anthropic_turn(t) for t in q.turns]
     turns[-1]["content"][-1] |= cache
     asked = dict(model=self.model, max_tokens=q.max_tokens, messages=turns, system=[dict(type="text", text=q.system) | cache])
     if q.tools:
@@ -159,20 +149,11 @@ def _anthropic(self: HostedLLM, q: LLMRequest, **how) -> dict:
                 calls=[LLMToolCall(id=b["id"], name=b["name"], input=b["input"]) for b in blocks if b["type"] == "tool_use"],
                 usage=vars(self._api.usage_of(got.get("usage") or {})))
 
-def _anthropic_turn(turn: dict) -> dict:
-    if turn["role"] == "user":
-        images = [dict(type="image", source=dict(type="base64", media_type=picture_type(i), data=_b64(i))) for i in turn.get("images", ())]
-        return dict(role="user", content=images + [dict(type="text", text=turn["text"])])
-    if turn["role"] == "tool":
-        return dict(role="user", content=[dict(type="tool_result", tool_use_id=r["id"], content=r["text"]) for r in turn["results"]])
-    text = [dict(type="text", text=turn["text"])] if turn["text"] else []
-    return dict(role="assistant", content=text + [dict(type="tool_use", **c) for c in turn["calls"]])
-
 # %% ../../nbs/17i_prompt2policy.llm.ipynb #e83757f3
 @patch
 def _openai(self: HostedLLM, q: LLMRequest, **how) -> dict:
     "Ask in the form of OpenAI's chat completions, which vLLM, Ollama and Gemini know too."
-    turns = [dict(role="system", content=q.system)] + [m for t in q.turns for m in _openai_turns(t)]
+    turns = [dict(role="system", content=q.system)] + [m for t in q.turns for m in openai_turns(t)]
     if q.tools:
         functions = [dict(name=t["name"], description=t["description"], parameters=t["schema"]) for t in map(tool_schema, q.tools)]
         how["tools"] = [dict(type="function", function=f) for f in functions]
@@ -186,16 +167,8 @@ def _openai(self: HostedLLM, q: LLMRequest, **how) -> dict:
 
 def _loaded(text: str) -> Any:
     "Arguments of a call; the text itself if they are no JSON, for the check to refuse."
-    try: return json.loads(text)
-    except (ValueError, RecursionError): return text
-
-def _openai_turns(turn: dict) -> list[dict]:
-    if turn["role"] == "user":
-        images = [dict(type="image_url", image_url=dict(url=f"data:{picture_type(i)};base64,{_b64(i)}")) for i in turn.get("images", ())]
-        return [dict(role="user", content=images + [dict(type="text", text=turn["text"])])]
-    if turn["role"] == "tool": return [dict(role="tool", tool_call_id=r["id"], content=r["text"]) for r in turn["results"]]
-    calls = [dict(id=c["id"], type="function", function=dict(name=c["name"], arguments=json.dumps(c["input"]))) for c in turn["calls"]]
-    return [dict(role="assistant", content=turn["text"] or None) | (dict(tool_calls=calls) if calls else {})]
+    try: return read_json(text)
+    except ValueError: return text
 
 # %% ../../nbs/17i_prompt2policy.llm.ipynb #5018584f
 class ScriptedLLM:
@@ -205,8 +178,8 @@ class ScriptedLLM:
         path: str|Path, # YAML: written_by, answers: {name or pattern: {tool: {field: value}} or text}
     ):
         self.path, self.model = Path(path), Path(path).name
-        try: content = yaml.load(read_text_file(self.path), ConfigLoader)
-        except (OSError, ValueError, yaml.YAMLError) as e: raise ValueError(f"scripted answers: cannot read {path}: {e}") from None
+        try: content = read_yaml(read_text_file(self.path), str(path))
+        except (OSError, ValueError) as e: raise ValueError(f"scripted answers: cannot read {path}: {e}") from None
         if not isinstance(content, dict) or not isinstance(content.get("answers"), dict) or not content.get("written_by"):
             raise ValueError(f"{path}: scripted answers say written_by (by whom, by hand) and answers (by the calls' names)")
         for name, given in content["answers"].items():

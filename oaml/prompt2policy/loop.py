@@ -8,7 +8,6 @@ __all__ = ['LINE_STEPS', 'LINE_GROUP', 'LINE_ELITE', 'TRIAL_STEPS', 'FILM_FRAMES
            'session_lineage', 'new_session', 'open_loop', 'session_client', 'run_session_folder']
 
 # %% ../../nbs/17o_prompt2policy.loop.ipynb #bf9fe870
-import json
 import re
 import signal
 import threading
@@ -22,7 +21,6 @@ from typing import Any, Protocol
 import numpy as np
 from fastcore.basics import patch
 
-from ..schemas.sessions import nearest
 from ..models.api_adapter import ApiError
 from .analysis import aggregate, guardrails, trajectory_metrics
 from .authors import SubmitCriteria, author_judge, author_reward, elicit_criteria, repair_reward, task_text
@@ -39,6 +37,7 @@ from .records import (DISK_FULL, EventLog, IterationRecord, SessionRecord, add_e
 from .reviser import changed_config, read_revision, revise, save_revision
 from .rewards import JailedReward, RewardError, TriesRewardOnSteps, replay_problems, replay_reward
 from .training import CONFIRM_SEED, LocalTrainer, evaluate_policy, load_mlp_policy, load_trajectory, stored_episodes
+from ..schemas.door import load_json, nearest
 
 # %% ../../nbs/17o_prompt2policy.loop.ipynb #c5b1ce7f
 class Lab(Protocol):
@@ -217,7 +216,7 @@ def episodes(self: LineLab,
     confirm: bool=False,    # others than before, that nobody has seen
 ) -> list[dict]:
     "Episodes from starts that training did not have."
-    config, policy = TrainConfig(**run.read_config()), json.loads((run.path/"policy.json").read_text())["policy"]
+    config, policy = TrainConfig(**run.read_config()), load_json(run.path/"policy.json", dict)["policy"]
     played = play_line(np.tile(policy, (config.eval_episodes, 1)), np.random.default_rng(10_000_000 + 2*config.seed + confirm))
     return [{k: v[n] for k, v in played.items()} for n in range(config.eval_episodes)]
 

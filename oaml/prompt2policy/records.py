@@ -29,6 +29,7 @@ from .contracts import (EntityMetadata, EventDetail, EventSummary, IterationAggr
                                           Lineage, LineageEntry, RecordError, ReplayRecord, RewardSpec, SessionAnalysis, SessionConfig,
                                           StatusData, StatusLiteral, StrictRecord, TrainConfig, TrainSummary,
                                           parse_record, record_bytes)
+from ..schemas.door import read_json
 
 # %% ../../nbs/17b_prompt2policy.records.ipynb #97e9c9ed
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
@@ -301,9 +302,9 @@ def parse_scalars(self: IterationRecord) -> tuple[list[dict], list[dict]]:
     lines = (_read_bytes(self.scalars_path) or b"").split(b"\n")[:-1]
     training, evaluation = [], []
     for k, line in enumerate(lines, 1):
-        try: row = json.loads(line)
-        except ValueError: row = None
-        if not isinstance(row, dict) or not isinstance(row.get("step"), int):
+        try: row = read_json(line, kind=dict)
+        except ValueError: row = {}
+        if not isinstance(row.get("step"), int):
             raise RecordError(f"{self.scalars_path}: line {k} is no scalar; delete the line, or train again")
         (evaluation if row.get("kind") == "evaluation" else training).append(row)
     return training, evaluation
@@ -413,10 +414,8 @@ def read_analysis(self: SessionRecord) -> dict|None:
 def _read_object(path: Path) -> dict|None:
     "A file with any JSON object; None if there is none."
     if (text := _read_bytes(path)) is None: return None
-    try: value = json.loads(text)
-    except (ValueError, RecursionError) as e: raise RecordError(f"{path}: is not JSON ({e})") from None
-    if not isinstance(value, dict): raise RecordError(f"{path}: holds no object")
-    return value
+    try: return read_json(text, str(path), dict)
+    except ValueError as e: raise RecordError(str(e)) from None
 
 # %% ../../nbs/17b_prompt2policy.records.ipynb #063780ed
 @patch

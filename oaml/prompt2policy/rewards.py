@@ -19,9 +19,9 @@ import numpy as np
 from fastcore.basics import patch
 from pydantic import ValidationError
 
-from ..config import read_text_file
 from .contracts import ReplayRow, RewardSpec, RewardTemplateInfo
 from .jail import Jail, JailError
+from ..schemas.door import read_text_file
 
 # %% ../../nbs/17d_prompt2policy.rewards.ipynb #45a5f9a8
 class RewardError(ValueError):

@@ -14,6 +14,7 @@ from .loop import new_session
 from .contracts import RecordError, StartSessionRequest, parse_record
 from .loop import run_session_folder
 from .records import P2PSettings, SessionRecord, check_entity_id
+from ..schemas.door import load_json
 
 # %% ../../nbs/17s_prompt2policy.run_session.ipynb #9a81af60
 def session_main(
@@ -29,8 +30,7 @@ def session_main(
     try:
         session = SessionRecord(Path(a.runs_dir)/check_entity_id(a.session_id))
         if a.prompt:
-            given = json.loads(Path(a.loop_config).read_text()) if a.loop_config else {}
-            if not isinstance(given, dict): raise ValueError(f"{a.loop_config}: is no object with fields of LoopConfig")
+            given = load_json(a.loop_config, dict) if a.loop_config else {}
             session = new_session(a.runs_dir, parse_record(StartSessionRequest, json.dumps(given | dict(prompt=a.prompt)), a.loop_config or ""), a.session_id)
         result = run_session_folder(session)
     except (RecordError, OSError, ValueError) as e: raise SystemExit(str(e)) from None

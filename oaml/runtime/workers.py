@@ -20,7 +20,7 @@ from uuid import uuid4
 
 from fastcore.basics import patch
 
-from ..config import read_secret
+from ..schemas.door import read_json, read_secret
 from .rollouts import (
     NO_MIXED, RolloutGroup, RolloutSource, pack_groups, play_groups, start_from_json, start_to_json, unpack_groups)
 
@@ -246,7 +246,7 @@ def _serve(self: RolloutServer):
 @patch
 def _answer(self: RolloutServer, frames: list[bytes]) -> list[bytes]:
     "Take a worker's groups and give it the next round; a worker asks again in a while when there is none."
-    message, source = json.loads(frames[0]), self.source
+    message, source = read_json(frames[0], "a worker's message", dict), self.source
     if message.get("groups"): source._hand_in(unpack_groups(message["groups"], frames[1:]))
     if message.get("error"): worker_log.warning("a worker process has died: %s", message["error"])
     if message.get("error") or message.get("leaves") or source.closed:
@@ -308,7 +308,7 @@ def _exchange(socket, address: str, message: dict, pictures: list[bytes], deadli
     socket.send_multipart([json.dumps(message).encode(), *pictures])
     if not socket.poll(int(deadline*1000)): raise TimeoutError(f"{address}: the learner did not answer in {deadline:g} s")
     head, *weights = socket.recv_multipart()
-    answer = json.loads(head)
+    answer = read_json(head, address, dict)
     if "refused" in answer: raise RuntimeError(f"{address}: the learner refused a message: {answer['refused']}")
     return answer, weights
 

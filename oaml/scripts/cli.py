@@ -23,7 +23,6 @@ from pydantic import BaseModel
 from typer.core import TyperGroup
 
 import oaml
-from ..config import user_path
 
 # %% ../../nbs/18i_scripts.cli.ipynb #f53b135b
 _TEXTS = {"--goal", "--expected", "--set"} # options whose values are no paths; a config knows which of its keys are
@@ -31,7 +30,7 @@ _TEXTS = {"--goal", "--expected", "--set"} # options whose values are no paths; 
 def _with_home(option: str, argument: str) -> str:
     "An argument behind `option` (or another argument), with the home folder for `~`."
     name, equals, value = argument.partition("=") if argument.startswith("--") else ("", "", argument)
-    return argument if _TEXTS & {option, name} else name + equals + user_path(value)
+    return argument if _TEXTS & {option, name} else name + equals + os.path.expanduser(value)
 
 class CommandGroup(TyperGroup):
     "All commands. A home folder stands for `~` where a shell left it: in --out=~/runs, or between quotation marks."
@@ -627,7 +626,7 @@ def _prompt_format(agent: str|None, changes: list[str]):
     from oaml.datasets.prompts import PromptFormat, read_prompt_format
     from oaml.models.cards import read_card
     from oaml.nano.files import shipped_nano
-    from oaml.training.config import read_yaml
+    from oaml.schemas.door import read_yaml
     card = read_card(shipped_nano() if agent == "nano" else agent) if agent else {}
     given, known = [c.partition("=") for c in changes], [f.name for f in fields(PromptFormat)]
     for key, equals, _ in given:

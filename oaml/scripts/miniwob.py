@@ -20,7 +20,8 @@ from ..evals.miniwob import PAGES, Pages
 from ..evals.suites import mean_row
 from ..ingest.store import load_manifest, load_sessions, save_sessions
 from ..runtime.play import in_order, play
-from ..schemas.sessions import Session, nearest
+from ..schemas.door import nearest
+from ..schemas.sessions import Session
 from .eval_policy import check_writable, eval_policy, write_results
 
 # %% ../../nbs/18c_scripts.miniwob.ipynb #0354688f

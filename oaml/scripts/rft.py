@@ -8,7 +8,6 @@ __all__ = ['NEAR_REACH', 'RFT_REWARDS', 'REWARD_WITHOUT_SUCCESS', 'near_target_r
            'workers_of', 'rft_worker', 'play_start', 'rft', 'rft_text']
 
 # %% ../../nbs/18k_scripts.rft.ipynb #1d75d0fa
-import json
 import math
 import os
 import time
@@ -26,7 +25,7 @@ from threadpoolctl import threadpool_limits
 
 from ..apps.app import split_seeds
 from ..apps.catalog import HELD_OUT_APP, load_app
-from ..config import load_settings, read_secret
+from ..config import load_settings
 from ..datasets.prompts import PromptFormat
 from ..devices.app_device import AppDevice
 from ..devices.oracle import play_oracle
@@ -36,6 +35,7 @@ from ..runtime.rollouts import (
     PlayRules, Rollout, RolloutSource, SourceRules, Start, open_start, pack_groups, play_groups, success_reward)
 from ..runtime.workers import EngineSource, RolloutServer, WorkedSource, own_actor, rollout_worker, start_from_json
 from ..schemas.arguments import check_arguments
+from ..schemas.door import read_json_lines, read_secret
 from .train import evaluate_acting, load_learner, mirror_hooks, model_manifest
 from ..training.checkpoints import TrainingError, log
 from ..training.config import DataSection, RftSection, TrainingConfig, load_config
@@ -243,8 +243,8 @@ def restore(self: RftTrainer,
         self.counted = Counter(self.counted)
         if self.played: self.played["new"] = Counter(self.played["new"])
     path = self.out_dir/"metrics.jsonl"
-    known = path.read_bytes()[:size].decode().splitlines() if path.exists() else ()
-    self.rows = [row for line in known if "reward" in (row := json.loads(line))]
+    known = read_json_lines(path.read_bytes()[:size], str(path)) if path.exists() else ()
+    self.rows = [row for row in known if "reward" in row]
     return size
 
 # %% ../../nbs/18k_scripts.rft.ipynb #398e8ccd

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from ..apps.app import split_seeds
 from ..apps.catalog import load_app
+from ..schemas.door import load_json, nearest
 from ..ui.reasons import OVER
 from ..datasets.stream import Visit, load_visits, save_visits
 from ..devices.app_device import AppDevice
-from ..schemas.sessions import nearest
 from ..ingest.store import sha256, write_atomic
 from .train import load_learner, make_evaluate, make_stream, playable, train
 from ..training.config import TrainingConfig, load_config, load_recipe
@@ -101,7 +101,7 @@ def dagger(
     _check_same_plan(out/"plan.json", dict(episodes=episodes, first_seed=first_seed, model=config.model.model_dump(mode="json"),
                                            stream=config.stream.model_dump(mode="json", exclude={"workers"}), prompt=config.prompt.model_dump(mode="json")))
     figures = out/"dagger.json"
-    table = json.loads(figures.read_bytes())[:1] if figures.exists() else []  # the row before the first round
+    table = load_json(figures, list)[:1] if figures.exists() else []  # the row before the first round
     def add_row(row):
         table.append(row)
         write_atomic(figures, json.dumps(table, indent=2).encode())
@@ -138,7 +138,7 @@ def _seeds_of_round(config: TrainingConfig, rounds: int, episodes: int, first_se
 # %% ../../nbs/18b_scripts.stages.ipynb #b9049508
 def _check_same_plan(path: Path, plan: dict):
     "Write down what is played, or raise ValueError if that was something else."
-    before = json.loads(path.read_bytes()) if path.exists() else plan
+    before = load_json(path, dict) if path.exists() else plan
     if differ := [f"{k} is {before.get(k)} there and {v} here" for k, v in plan.items() if before.get(k) != v]:
         raise ValueError(f"{path}: is of another DAgger: {', '.join(differ)}; go on with the same, or choose another output_dir")
     write_atomic(path, json.dumps(plan).encode())

@@ -15,8 +15,8 @@ from typing import Any
 from fastcore.basics import patch
 from pydantic import SecretStr
 
-from ..config import bearer, read_secret
 from ..devices.wire import need_serve, wire_json
+from ..schemas.door import bearer, read_secret
 from .records import RewardHistoryItem, SampleIndex, TaskOutput, TaskTurn, history_after
 from .worker import http_address
 

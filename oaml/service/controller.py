@@ -9,7 +9,6 @@ __all__ = ['ANNOUNCE_S', 'ServedWorker', 'ServedTask', 'check_origin', 'RelayedS
 # %% ../../nbs/16d_service.controller.ipynb #de16a925
 import asyncio
 import html
-import json
 import logging
 import secrets
 import time
@@ -27,7 +26,7 @@ from fastcore.basics import patch
 from ..devices.daemon import (LOCAL_HOSTS, Access, BareLease, DaemonServer, DirectRoutes, LeaseTable, Refusal, ServiceRoute, http_answer,
                                  request_number, serve_in_thread, service_app, sleep_heard)
 from ..devices.wire import wire_json
-from ..schemas.sessions import nearest
+from ..schemas.door import nearest, read_json
 from .records import SampleStatus, history_after, nearest_index, plain_text
 from .worker import OVERALL_REQUESTS, LastAnswers, ServiceLinks, http_address, indices_digest, open_server, read_request, session_number
 
@@ -142,8 +141,8 @@ async def call(self: TaskController,
     except (TypeError, ValueError) as e: raise Refusal(400, f"not JSON: {e}") from None
     try: status, data = await self.http.ask(worker.address + route, content, {"X-Oaml-Number": str(number)} if number else {}, seconds)
     except ConnectionError as e: raise Refusal(502, f"the worker at {worker.address} does not answer ({e})") from None
-    try: reply = json.loads(data)
-    except (ValueError, RecursionError): reply = data.decode(errors="replace")[:500]
+    try: reply = read_json(data)
+    except ValueError: reply = data.decode(errors="replace")[:500]
     if status == 200: return reply
     raise Refusal(status, str(reply.get("detail", reply.get("error", reply)) if isinstance(reply, dict) else reply))
 

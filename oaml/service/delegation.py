@@ -20,7 +20,7 @@ from typing import Any
 
 from fastcore.basics import patch
 
-from ..schemas.sessions import nearest
+from ..schemas.door import nearest
 from .state import LEASE_S, EnvironmentRecord, MemoryState, RedisState, StateUnavailable
 
 # %% ../../nbs/16h_service.delegation.ipynb #c75f0006

@@ -23,8 +23,8 @@ from fastcore.basics import patch
 
 from ..devices.daemon import SerialThread
 from ..ingest.engines import ActorEngine, ProcessEngine
+from ..schemas.door import nearest
 from ..schemas.packages import is_installed, missing_packages
-from ..schemas.sessions import nearest
 from .delegation import EnvironmentController, EnvironmentDelegation, EnvironmentFailed, EnvironmentsBusy
 from .state import LEASE_S, EnvironmentRecord, MemoryState, RedisState, create_state
 

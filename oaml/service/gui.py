@@ -8,7 +8,6 @@ __all__ = ['GUI_ACTS', 'GUI_TOOL', 'tool_arguments', 'called_action', 'picture_p
 
 # %% ../../nbs/16j_service.gui.ipynb #75100003
 import base64
-import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ from ..evals.suites import app_suite, load_suite
 from ..ingest.episodes import append_episode
 from ..miniwob.device import TASKS, MiniwobDevice, known_task
 from ..schemas.actions import format_action, parse_action, parse_answer, writable_text
+from ..schemas.door import read_json
 from ..schemas.sessions import Action, SchemaError, from_dict
 from ..ui.themes import HELD_OUT_FAMILY
 from .records import RewardHistoryItem, SampleStatus, TaskOutput, TaskSampleExecutionResult
@@ -52,11 +52,10 @@ def called_action(
     "The action that a tool call asks for."
     try:
         if tool != "act": raise ValueError(f"there is no tool {tool!r:.60}, only act")
-        action = from_dict(Action, json.loads(arguments))
+        action = from_dict(Action, read_json(arguments))
         if action.type not in GUI_ACTS: raise ValueError(f"type: {action.type!r} is none of {', '.join(GUI_ACTS)}")
         return action
     except (ValueError, SchemaError, TypeError) as e: why = str(e)
-    except RecursionError: why = "is nested too deep"
     return Action("failed", raw=dict(text=writable_text(arguments[:500]), reason=writable_text(why)))
 
 # %% ../../nbs/16j_service.gui.ipynb #75100009

@@ -20,7 +20,8 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Discriminator,
 from pydantic.dataclasses import dataclass as checked
 from typing_extensions import TypedDict
 
-from ..schemas.sessions import MAX_META_DEPTH, Meta, SchemaError, nearest, plain_errors
+from ..schemas.door import nearest, problem_lines
+from ..schemas.sessions import MAX_META_DEPTH, Meta, SchemaError, plain_errors
 
 # %% ../../nbs/16a_service.records.ipynb #3b6aa983
 class SampleStatus(str, Enum):
@@ -136,19 +137,13 @@ _TAGS = {"system", "developer", "user", "assistant", "tool", "text", "image_url"
 def _fit(kind: TypeAdapter, value: Any, source: str):
     "Raise SchemaError with the path of each thing in `value` that is not of its `kind`."
     try: kind.validate_python(value)
-    except ValidationError as e: raise SchemaError([f"{source}{_place(err['loc'])}: {_complaint(err)}" for err in e.errors()]) from None
+    except ValidationError as e: raise SchemaError(problem_lines([err | dict(loc=(source, *_plain_path(err["loc"]))) for err in e.errors()])) from None
 
 # %% ../../nbs/16a_service.records.ipynb #b124f637
-def _place(loc: tuple) -> str:
-    "Such as [0].content[1].type; pydantic's names of alternatives are left out."
-    parts = [k for before, k in zip((None, *loc), loc)
+def _plain_path(loc: tuple) -> list:
+    "The path without pydantic's names of alternatives."
+    return [k for before, k in zip((None, *loc), loc)
             if isinstance(k, int) or not (k in ("as text", "as parts") or isinstance(before, int) and k in _TAGS)]
-    return "".join(f"[{k}]" if isinstance(k, int) else f".{k}" for k in parts)
-
-def _complaint(error: dict) -> str:
-    "What is wrong, and with what."
-    given = "" if error["type"] == "missing" or isinstance(error["input"], (dict, list)) else f"{error['input']!r:.60}: "
-    return given + error["msg"].removeprefix("Value error, ")
 
 # %% ../../nbs/16a_service.records.ipynb #6bb34d61
 def check_messages(

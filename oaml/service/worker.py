@@ -25,10 +25,10 @@ from fastcore.basics import patch
 from pydantic import Field, SecretStr
 from pydantic.dataclasses import dataclass as checked
 
-from ..config import bearer
 from ..devices.daemon import (Access, BareLease, DaemonServer, DirectRoutes, LeaseTable, Refusal, ServiceRoute, http_answer, parse_object,
                                  most_connections, read_body, request_number, serve_in_thread, service_app)
 from ..devices.wire import STRICT, need_serve, wire_json, wire_value
+from ..schemas.door import bearer
 from ..schemas.packages import missing_packages
 from ..schemas.sessions import plain_errors
 from .records import RewardHistoryItem, SampleStatus, TaskOutput, TaskTurn, check_calls, check_messages, nearest_index

@@ -26,10 +26,10 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from ..devices import device
 from ..devices.device import Call
+from ..schemas.door import nearest, read_text_file
 from .expressions import ExpressionError, TaskPattern, compile_transformation
 from ..devices.hierarchy import check_selector
 from ..schemas.packages import missing_packages
-from ..schemas.sessions import nearest
 
 # %% ../../nbs/05b_tasks.definition.ipynb #0d6ddda1
 @dataclass(frozen=True)
@@ -717,13 +717,11 @@ def load_task(
 ) -> Task:
     "Read a task's file. Raises TaskError with file, line or place; OSError if it cannot be read."
     if isinstance(task, Task): return task
-    path = Path(task)
+    path = Path(task).expanduser()
     if path.is_dir(): raise TaskError(["this is a folder: load_tasks reads all tasks of one"], str(path))
     if path.suffix == ".py": raise TaskError(["no program is run here: make the Task and pass it on"], str(path))
-    try: text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as e:
-        line = path.read_bytes()[:e.start].count(b"\n") + 1
-        raise TaskError([f"line {line}: this is not UTF-8 text"], str(path)) from None
+    try: text = read_text_file(path)
+    except ValueError as e: raise TaskError([str(e).removeprefix(f"{path}")[2:]], str(path)) from None
     return parse_task(text, str(path), path.parent, "json" if path.suffix == ".json" else "text")
 
 # %% ../../nbs/05b_tasks.definition.ipynb #dacf8d8c

@@ -8,7 +8,6 @@ __all__ = ['Match', 'SourceReader', 'EventCheckControl', 'CheckControl', 'Checks
            'build_nodes', 'Fired', 'Signals']
 
 # %% ../../nbs/05d_tasks.signals.ipynb #73676a64
-import json
 import math
 import operator
 import re
@@ -29,9 +28,9 @@ import numpy as np
 from fastcore.basics import patch
 
 from ..devices.device import Frame
+from ..schemas.door import read_json
 from .expressions import TaskPattern, compile_transformation
 from ..devices.hierarchy import SIDES, node_property, select
-from ..devices.wire import refuse_constant
 from .definition import (EventNode, EventSource, IconClassEvent, IconMatchEvent, LogEvent, Property,
                              ResponseEvent, Task, TextEvent, ViewHierarchyEvent)
 from .vision import IconModel, NoIconModel, NoTextModel, TextModel, read_picture
@@ -361,10 +360,8 @@ def _as_extras(value: Any, path: str) -> dict[str, list]:
 def _as_json_extras(value: Any, path: str) -> dict[str, list]:
     "Extras as JSON text; none, and a warning, if it is no object: it is the application that writes it (Mobile-Env)."
     if not isinstance(value, str): return _as_extras(value, path)
-    try: extras, why = json.loads(value, parse_constant=refuse_constant), "JSON, but no object"
-    except (ValueError, RecursionError) as e: extras, why = None, f"no JSON: {e}"
-    if isinstance(extras, dict): return _as_extras(extras, path)
-    warnings.warn(f"{path}: {reprlib.repr(value)} is {why}; it tells nothing", stacklevel=2)
+    try: return _as_extras(read_json(value, kind=dict), path)
+    except ValueError as e: warnings.warn(f"{path}: {reprlib.repr(value)}: {e}; it tells nothing", stacklevel=2)
     return {}
 
 # %% ../../nbs/05d_tasks.signals.ipynb #d0b956eb

@@ -9,7 +9,6 @@ __all__ = ['log', 'TEMPORARY', 'REPLACED', 'TrainingError', 'rng_state', 'set_rn
 
 # %% ../../nbs/13b_training.checkpoints.ipynb #79d6f603
 import hashlib
-import json
 import logging
 import os
 import platform
@@ -29,6 +28,7 @@ from torch import nn
 import oaml
 from ..models.base_adapter import keep_modes
 from ..models.cards import flaw, sync, write_manifest
+from ..schemas.door import read_json_lines, read_text_file
 
 # %% ../../nbs/13b_training.checkpoints.ipynb #82079535
 log = logging.getLogger("oaml.training")
@@ -204,8 +204,4 @@ def read_metrics(
 ) -> list[dict]:      # training rows and evaluation rows, in order
     "The rows of `out_dir`/metrics.jsonl. Raises ValueError naming file and line if one is not JSON."
     path = Path(out_dir)/"metrics.jsonl"
-    rows = []
-    for i, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        try: rows.append(json.loads(line))
-        except ValueError as e: raise ValueError(f"{path}, line {i}: {e}") from None
-    return rows
+    return read_json_lines(read_text_file(path), str(path))

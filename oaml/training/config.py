@@ -5,15 +5,15 @@
 # %% auto #0
 __all__ = ['Count', 'Natural', 'Seed', 'Positive', 'Share', 'Decay', 'PathText', 'METRICS', 'Section', 'ModelSection',
            'LoraSection', 'DataSection', 'knobs_of', 'PromptSection', 'Kind', 'StreamSection', 'TrainingSection',
-           'RftSection', 'LoggingSection', 'ConfigError', 'dotted', 'TrainingConfig', 'complaint', 'unknown_key',
-           'metric_names', 'check_metric', 'members', 'section_of', 'key_names', 'read_yaml', 'read_json',
-           'own_and_merged', 'key_line', 'parse_override', 'put', 'read_text', 'written', 'read_values', 'check_keys',
+           'RftSection', 'LoggingSection', 'ConfigError', 'dotted', 'TrainingConfig', 'unknown_key', 'metric_names',
+           'check_metric', 'members', 'section_of', 'key_names', 'parse_override', 'put', 'written', 'read_values',
            'make_config', 'load_config', 'load_recipe', 'config_text', 'config_values', 'changed_keys', 'knobs',
            'type_name']
 
 # %% ../../nbs/13a_training.config.ipynb #dc44b725
 import difflib
 import json
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import fields
 from pathlib import Path
@@ -24,11 +24,10 @@ import yaml
 from fastcore.docments import docments
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, create_model, model_validator
 
-from ..config import ConfigLoader, read_text_file, user_path
 from ..datasets.prompts import PromptFormat
 from ..datasets.samples import SampleConfig
 from ..schemas.arguments import check_arguments
-from ..schemas.sessions import unique_keys
+from ..schemas.door import YamlLoader, explain, place_of, read_json, read_text_file, read_yaml
 
 # %% ../../nbs/13a_training.config.ipynb #4a31c533
 class Section(BaseModel):
@@ -50,7 +49,7 @@ Seed = Annotated[int, Field(ge=0, lt=2**32)] # numpy's global generator takes no
 Positive = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1)]  # a part of a whole
 Decay = Annotated[float, Field(ge=0, lt=1)]  # a moving average's decay
-PathText = Annotated[str, AfterValidator(user_path)] # of a file or folder, or the name of something else
+PathText = Annotated[str, AfterValidator(os.path.expanduser)] # of a file or folder, or the name of something else
 
 # %% ../../nbs/13a_training.config.ipynb #42142f5d
 class ModelSection(Section):
@@ -248,7 +247,7 @@ class TrainingConfig(Section):
     @classmethod
     def _explain(cls, values, handler):
         try: config = handler(values)
-        except ValidationError as e: raise ConfigError([(err["loc"], complaint(err)) for err in e.errors()]) from None
+        except ValidationError as e: raise ConfigError([(err["loc"], unknown_key(err["loc"]) if err["type"] == "extra_forbidden" else explain(err)) for err in e.errors()]) from None
         if config.model.load_in_4bit and config.lora is None:
             raise ConfigError([(("lora",), "4-bit weights can't be trained themselves; set lora, e.g. lora: {r: 16}")])
         if config.stream and config.stream.notes and not config.prompt.thought:
@@ -269,14 +268,6 @@ class TrainingConfig(Section):
         return config
 
 # %% ../../nbs/13a_training.config.ipynb #ae6bb885
-def complaint(
-    err: dict # one of pydantic's `ValidationError.errors()`
-) -> str:
-    "What is wrong, in a sentence that helps: the nearest valid name, or the value that was refused."
-    if err["type"] == "extra_forbidden": return unknown_key(err["loc"])
-    message = err["msg"].removeprefix("Input ").replace("valid dictionary or instance of", "section of keys as in")
-    return f"{message}, not {err['input']!r}" if message.startswith("should") else f"{message} (it is {err['input']!r})"
-
 def unknown_key(
     path: tuple # where the key that does not exist was written
 ) -> str:
@@ -344,62 +335,6 @@ def key_names(
         names += key_names(path) if section_of(path) else [dotted(path)]
     return names
 
-# %% ../../nbs/13a_training.config.ipynb #3b5df807
-def read_yaml(
-    text: str,         # YAML, or JSON, of which most is YAML too
-    source: str="text" # what it is called in messages
-):                     # the plain value
-    "The value of `text`. Raises ConfigError with file and line if it is not valid YAML."
-    try: return yaml.load(text, ConfigLoader)
-    except RecursionError: raise ConfigError([((), f"{source}: is nested too deep")]) from None
-    except ValueError as e: raise ConfigError([((), f"{source}: {e}; put what looks like a date in quotation marks")]) from None
-    except yaml.MarkedYAMLError as e:
-        mark = e.problem_mark
-        raise ConfigError([((), f"{source}, line {mark.line+1}, column {mark.column+1}: {e.problem}")]) from None
-    except yaml.reader.ReaderError as e:  # it knows no lines
-        line = text.count("\n", 0, e.position) + 1
-        raise ConfigError([((), f"{source}, line {line}: the character {chr(e.character)!r} is not for YAML; remove it")
-                           ]) from None
-
-def read_json(
-    text: str,         # JSON
-    source: str="text" # what it is called in messages
-):                     # the plain value
-    "The value of the JSON `text`. Raises ConfigError with file and line if it is not valid JSON or repeats a key."
-    try: return json.loads(text, object_pairs_hook=unique_keys)
-    except json.JSONDecodeError as e:
-        raise ConfigError([((), f"{source}, line {e.lineno}, column {e.colno}: {e.msg}")]) from None
-    except ValueError as e:
-        read_yaml(text.expandtabs(), source)  # which says on which line a key is there twice
-        raise ConfigError([((), f"{source}: {e}")]) from None
-
-# %% ../../nbs/13a_training.config.ipynb #601d1e71
-def own_and_merged(
-    node: yaml.MappingNode, # as PyYAML composed it
-) -> list[tuple]:           # key nodes and value nodes, its own first
-    "The pairs of a mapping, and those that `<<` brings."
-    merged = [more for k, v in node.value if k.value == "<<"
-              for part in (v.value if isinstance(v, yaml.SequenceNode) else [v]) for more in own_and_merged(part)]
-    return [*node.value, *merged]
-
-def key_line(
-    text: str,  # the file's text
-    path: tuple # key path in it
-) -> int|None:  # line, from 1; None if the path isn't written there
-    "The line on which the value at `path` is written."
-    try: node, line = yaml.compose(text.expandtabs(), ConfigLoader), None  # JSON may have tabs where YAML has none
-    except yaml.YAMLError: return None
-    for key in path:
-        if isinstance(node, yaml.MappingNode):
-            pair = next(((k, v) for k, v in own_and_merged(node) if k.value == str(key)), None)
-        elif isinstance(node, yaml.SequenceNode) and isinstance(key, int):
-            if key >= len(node.value): return line  # of the list, which lacks it
-            pair = (node.value[key],)*2
-        else: pair = None
-        if pair is None: return None
-        line, node = pair[0].start_mark.line + 1, pair[1]
-    return line
-
 # %% ../../nbs/13a_training.config.ipynb #a0c99509
 def parse_override(
     text: str             # "section.key=value"
@@ -408,7 +343,8 @@ def parse_override(
     name, equals, value = text.partition("=")
     if not equals or not name.strip(): raise ConfigError([((), f"override {text!r}: write it as section.key=value")])
     if not value.strip(): raise ConfigError([((), f"override {text!r}: has no value; write null for none")])
-    return tuple(name.strip().split(".")), read_yaml(value, f"override {text!r}")
+    try: return tuple(name.strip().split(".")), read_yaml(value, f"override {text!r}")
+    except ValueError as e: raise ConfigError([((), str(e))]) from None
 
 def put(
     values: dict, # sections of keys, as read from a file
@@ -424,16 +360,6 @@ def put(
     if not isinstance(inner, dict): raise ConfigError([((*outer, *path), f"{head} is {inner!r} in the file, not a section")])
     return {**values, head: put(inner, tuple(rest), value, (*outer, head))}
 
-# %% ../../nbs/13a_training.config.ipynb #ba99c0e8
-def read_text(
-    path: Path # a .yaml, .yml or .json file
-) -> str:
-    "The text of a configuration file. Raises ConfigError if it can't be read or has another ending."
-    if path.suffix not in (".yaml", ".yml", ".json"):
-        raise ConfigError([((), f"{path}: a configuration is a .yaml, .yml or .json file")])
-    try: return read_text_file(path)
-    except (OSError, ValueError) as e: raise ConfigError([((), f"{path}: can't be read: {e}")]) from None
-
 # %% ../../nbs/13a_training.config.ipynb #d05bf805
 def written(
     key: tuple,      # key path
@@ -444,29 +370,24 @@ def written(
     "Where the value at `key` was written: an override or a line of the file."
     for end in range(len(key), 0, -1):
         if key[:end] in given: return f"override {given[key[:end]]!r}: "
-    line, inside = key_line(text, key), [o for k, o in given.items() if k[:len(key)] == key]
-    if not line and inside: return f"override {inside[-1]!r}: "
-    return f"{path}, line {line}: " if line else f"{path}: " if path else ""
+    place, whole = place_of(read_yaml(text.expandtabs(), str(path), placed=True), key)  # JSON may have tabs where YAML has none
+    inside = [o for k, o in given.items() if k[:len(key)] == key]
+    if inside and not whole: return f"override {inside[-1]!r}: "
+    return f"{place or path}: " if path else ""
 
 # %% ../../nbs/13a_training.config.ipynb #4eece566
 def read_values(
     path: Path, # a .yaml, .yml or .json file
 ) -> tuple[dict, str]: # what it says, its text
-    "A configuration file as plain values. Raises ConfigError."
-    text = read_text(path)
-    values = (read_json if path.suffix == ".json" else read_yaml)(text, str(path)) if text.strip() else {}
+    "A configuration file as plain values. Raises ConfigError if it can't be read or has another ending."
+    if path.suffix not in (".yaml", ".yml", ".json"): raise ConfigError([((), f"{path}: a configuration is a .yaml, .yml or .json file")])
+    try:
+        text = read_text_file(path)
+        values = (read_json if path.suffix == ".json" else read_yaml)(text, str(path)) if text.strip() else {}
+    except OSError as e: raise ConfigError([((), f"{path}: can't be read: {e}")]) from None
+    except ValueError as e: raise ConfigError([((), str(e))]) from None
     if not isinstance(values, dict): raise ConfigError([((), f"{path}: holds {values!r}, not sections of keys")])
     return values, text
-
-def check_keys(
-    values,        # plain values, as read from a file
-    path: tuple=() # where they stand in it
-):
-    "Raise ConfigError for a key that is no text: a number, a date, true."
-    inside = values.items() if isinstance(values, dict) else enumerate(values) if isinstance(values, list) else ()
-    for key, value in inside:
-        if isinstance(values, dict) and not isinstance(key, str): raise ConfigError([((*path, key), "a key is a text, and this is none")])
-        check_keys(value, (*path, key))
 
 def make_config(
     values: dict,                      # sections of keys
@@ -476,7 +397,6 @@ def make_config(
     "A configuration of plain values. Raises ConfigError naming key and place."
     given = {}
     try:
-        check_keys(values)
         for override in overrides:
             key, value = parse_override(override)
             given[key] = override
@@ -485,7 +405,6 @@ def make_config(
         check_metric(config)
         return config
     except ConfigError as e: raise ConfigError(e.problems, lambda key: where(key, given)) from None
-    except RecursionError: raise ConfigError([((), "is nested too deep, or in itself")], lambda key: where(key, given)) from None
 
 @check_arguments
 def load_config(
@@ -493,7 +412,7 @@ def load_config(
     overrides: list[str]=(),  # e.g. ["training.learning_rate=1e-3"], later ones win
 ) -> TrainingConfig:
     "The configuration in the file at `path`, with `overrides`. Raises ConfigError naming file, line and key."
-    path = Path(user_path(str(path))) if path is not None else None
+    path = Path(path).expanduser() if path is not None else None
     values, text = read_values(path) if path else ({}, "")
     if path and values.keys() == {"stages"}:
         raise ConfigError([((), f"{path}: is a recipe; oaml pretrain {path} --stage NAME runs one of {', '.join(map(str, values['stages'])) if isinstance(values['stages'], dict) else 'its stages'}")])
@@ -506,7 +425,7 @@ def load_recipe(
     overrides: list[str]=(), # for every stage, as in `load_config`
 ) -> dict[str, TrainingConfig]: # by the stages' names, in order
     "The stages of a recipe. Raises ConfigError naming file, line and key."
-    path = Path(user_path(str(path)))
+    path = Path(path).expanduser()
     values, text = read_values(path)
     stages = values.get("stages")
     if values.keys() != {"stages"} or not isinstance(stages, dict) or not stages:
@@ -529,10 +448,10 @@ def config_text(
     return yaml.dump(config.model_dump(mode="json", exclude_unset=given), Dumper=_ConfigDumper, sort_keys=False)
 
 class _ConfigDumper(yaml.SafeDumper):
-    "Quotes what `ConfigLoader` would read as a number, and what others would."
+    "Quotes what `YamlLoader` would read as a number, and what others would."
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        own, others = ConfigLoader.yaml_implicit_resolvers, yaml.SafeDumper.yaml_implicit_resolvers
+        own, others = YamlLoader.yaml_implicit_resolvers, yaml.SafeDumper.yaml_implicit_resolvers
         self.yaml_implicit_resolvers = {c: own.get(c, []) + others.get(c, []) for c in own | others}
 
 # %% ../../nbs/13a_training.config.ipynb #3664ba7f

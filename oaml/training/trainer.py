@@ -31,10 +31,11 @@ from tqdm import tqdm
 from ..ingest.store import StoreError, lock_folder, write_atomic
 from ..models.base_adapter import IGNORED
 from ..models.cards import flaw
+from ..schemas.door import load_json
 from .checkpoints import (REPLACED, TEMPORARY, TrainingError, atomic_folder, changing_state, checkpoints,
                                        environment, fingerprint, latest_checkpoint, load_changing_state, log,
                                        put_back, read_metrics, rng_state, seed_all, set_rng_state, step_of, undisturbed)
-from .config import TrainingConfig, changed_keys, config_text, read_text, read_yaml
+from .config import TrainingConfig, changed_keys, config_text, read_values
 from .helpers import Helpers, gradients
 from .optimizers import lr_factor, make_optimizers
 
@@ -379,9 +380,9 @@ def _check_same(self: Trainer):
     if lost := [name for name in ("resolved.yaml", "data.json") if not (self.out_dir/name).exists()]:
         raise TrainingError(f"{self.out_dir} can't be resumed: {lost[0]} is gone, which says what it was made from; choose another output_dir")
     path = self.out_dir/"resolved.yaml"
-    before = TrainingConfig(**read_yaml(read_text(path), str(path)))  # its metric may be one of the caller's own
+    before = TrainingConfig(**read_values(path)[0])  # its metric may be one of the caller's own
     changed = changed_keys(before, self.config, ignore=MAY_CHANGE_ON_RESUME)
-    data, now = json.loads((self.out_dir/"data.json").read_text()), json.loads(json.dumps(self.data_manifest))
+    data, now = load_json(self.out_dir/"data.json", dict), json.loads(json.dumps(self.data_manifest))
     changed += [f"data manifest, {k}: {data.get(k)!r} before, {now.get(k)!r} now"
                 for k in data | now if data.get(k) != now.get(k) and (k != "model" or k in data)  # earlier versions wrote no model
                 and not (k in SAMPLES_SAY and self._knows_samples())]
@@ -407,7 +408,7 @@ def _take_up_samples(self: Trainer, begun: bool):
     "Keep the samples' ids with the run; on going on, find their numbers again. Raises TrainingError if that leads to other steps."
     if not hasattr(self.dataset, "ids"): return
     known = begun and self._knows_samples()
-    record = json.loads((self.out_dir/"samples.json").read_text()) if known else dict(ids=list(self.dataset.ids), left_out=[])
+    record = load_json(self.out_dir/"samples.json", dict) if known else dict(ids=list(self.dataset.ids), left_out=[])
     if record["ids"] != list(self.dataset.ids) or record["left_out"]:
         places, total = old_places(record["ids"], self.dataset.ids), len(record["ids"])
         left = set(range(total)) - set(places or ())
@@ -435,7 +436,7 @@ def _check_left_out(self: Trainer, places: list[int]|None, left: set[int], befor
 @patch
 def _write_environment(self: Trainer):
     path, now = self.out_dir/"environment.json", environment()
-    before = json.loads(path.read_text()) if path.exists() else {}
+    before = load_json(path, dict) if path.exists() else {}
     earlier = before.pop("earlier", [])
     if before and before != now:
         differ = [f"{k} {before.get(k)} -> {v}" for k, v in now.items() if before.get(k) != v]

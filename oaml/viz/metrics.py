@@ -7,9 +7,10 @@ __all__ = ['TRACKERS', 'MetricsTail', 'MetricsMirror']
 
 # %% ../../nbs/01f_viz.metrics.ipynb #f3f893b7
 import importlib
-import json
 import os
 from pathlib import Path
+
+from ..schemas.door import read_json_lines
 
 # %% ../../nbs/01f_viz.metrics.ipynb #adb4bc67
 class MetricsTail:
@@ -29,8 +30,7 @@ class MetricsTail:
             f.seek(self.read)
             whole = f.read().rpartition(b"\n")[0]
         if not whole: return []
-        try: rows = [json.loads(line) for line in whole.splitlines() if line.strip()]
-        except ValueError as e: raise ValueError(f"{self.path}: a row after byte {self.read} is not JSON ({e})") from None
+        rows = read_json_lines(whole, f"{self.path} after byte {self.read}")
         self.read, self.last = self.read + len(whole) + 1, whole.rpartition(b"\n")[2] + b"\n"
         return rows
 
