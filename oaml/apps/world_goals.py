@@ -540,7 +540,7 @@ def _plan_detail(self: World, r: ScreenReader, e: EntitySpec, act: WorldAct) -> 
         unsaved = "save" in r and not r["save"].disabled
         if held: return [ClickOn("save")] + [PressKey("Enter")]*_types(r) if unsaved else [Finish()]
         button = e.detail == "inline" and next((x.id for x in r.elements if x.id.startswith("edit:")), "")
-        if held is None: return [ClickOn(button)] if button and act.verb == "edit" else self._look_in_detail(r, e, f.id)
+        if held is None: return [ClickOn(button)] if button and act.verb == "edit" and f.kind != "flag" else self._look_in_detail(r, e, f.id)
         if f"show:{f.id}" not in r: return _set_field(r, f, act.value)
     verb = "edit" if act.verb == "edit" else act.verb
     button = next((x for x in r.elements if x.id.startswith(f"{verb}:")), None)
