@@ -284,7 +284,7 @@ NEW_TEXT = TaskKind("new_text", (
 def _play_run(p: Player, file: str):
     yield from _begin(p)
     yield from p.press("", file, how="double_click")
-    yield from p.expect("| Idle")
+    yield from p.expect("(ipykernel) | Idle")
     yield from p.press("menuitem", "Run", lists=False)
     yield from p.press("menuitem", "Run All Cells", lists=False)
     yield from p.expect("[1]:")
