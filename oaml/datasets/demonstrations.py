@@ -23,11 +23,12 @@ import yaml
 from pydantic import AfterValidator, ConfigDict, model_validator
 from pydantic.dataclasses import dataclass
 
-from ..config import ConfigLoader, read_text_file
 from .lines import QUOTATION
 from ..devices.device import recorded_elements
 from ..ingest.store import write_atomic
-from ..schemas.sessions import Action, Episode, Flag, SchemaError, Text, _wrong, from_dict, plain_errors, to_dict
+from ..schemas.door import field_error, read_text_file, read_yaml
+from ..schemas.door import field_error, read_text_file, read_yaml
+from ..schemas.sessions import Action, Episode, Flag, SchemaError, Text, from_dict, plain_errors, to_dict
 from ..ui.layout import DOT, Element
 
 # %% ../../nbs/09j_datasets.demonstrations.ipynb #55960f25
@@ -171,7 +172,7 @@ TURNED = "{turned}" # likewise, a name with the last word first: "Silva, Keith"
 def _well_formed(text: str) -> str:
     "The text, if its braces are those of parameters."
     if re.sub(_HOLE, "", text).strip("{}") != re.sub(_HOLE, "", text) or "{" in re.sub(_HOLE, "", text) or "}" in re.sub(_HOLE, "", text):
-        raise _wrong(f"{text!r:.60} has a brace that belongs to no {{parameter}}; a brace that is meant is doubled: {{{{")
+        raise field_error(f"{text!r:.60} has a brace that belongs to no {{parameter}}; a brace that is meant is doubled: {{{{")
     return text
 
 NAMED = "named" # how the parameters begin that are names of things in the goal's own words, such as a field's
@@ -208,10 +209,10 @@ class StepWords:
 
     @model_validator(mode="after")
     def _check(self):
-        if self.what is None and self.do not in ("answer", "key"): raise _wrong(f"is missing; {self.do} is done to something", "what")
+        if self.what is None and self.do not in ("answer", "key"): raise field_error(f"is missing; {self.do} is done to something", "what")
         if self.source == "screen" and (self.origin is None or not any(f"{{{s}}}" in self.origin.name + self.origin.value for s in READS)):
-            raise _wrong(f"says nowhere with {SLOT} where the value stood, and the source is 'screen'", "origin")
-        if bad := next((c for c in self.changes if not re.match(r"[+-] \w+ .", c)), None): raise _wrong(f"{bad!r:.60} is not such as \"+ text Saved\"", "changes")
+            raise field_error(f"says nowhere with {SLOT} where the value stood, and the source is 'screen'", "origin")
+        if bad := next((c for c in self.changes if not re.match(r"[+-] \w+ .", c)), None): raise field_error(f"{bad!r:.60} is not such as \"+ text Saved\"", "changes")
         return self
 
 @plain_errors
@@ -225,12 +226,12 @@ class Demonstration:
 
     @model_validator(mode="after")
     def _check(self):
-        if not self.steps: raise _wrong("is empty: nothing was shown", "steps")
+        if not self.steps: raise field_error("is empty: nothing was shown", "steps")
         known = with_parts(self.values)
-        if bad := next((h for h in holes(self.goal) if h not in known), None): raise _wrong(f"{{{bad}}} has no value in `values`", "goal")
+        if bad := next((h for h in holes(self.goal) if h not in known), None): raise field_error(f"{{{bad}}} has no value in `values`", "goal")
         for k, step in enumerate(self.steps):
             for name, text in _texts(step):
-                if bad := next((h for h in holes(text) if h not in known), None): raise _wrong(f"{{{bad}}} has no value in `values`", "steps", k, *name.split("."))
+                if bad := next((h for h in holes(text) if h not in known), None): raise field_error(f"{{{bad}}} has no value in `values`", "steps", k, *name.split("."))
         return self
 
     def shown_goal(self) -> str:
@@ -664,11 +665,8 @@ def from_yaml(
     source: str="demonstration", # its name, for messages
 ) -> Demonstration:
     "Return the demonstration in `text`. Raises SchemaError that names the place of what is wrong."
-    try: plain = yaml.load(text, ConfigLoader)
-    except yaml.MarkedYAMLError as e:
-        mark = e.problem_mark or e.context_mark
-        raise SchemaError([f"{source}:{mark.line + 1}:{mark.column + 1}: {e.problem or e.context}" if mark else f"{source}: {e}"]) from None
-    except (yaml.YAMLError, ValueError, RecursionError) as e: raise SchemaError([f"{source}: is not YAML: {' '.join(str(e).split())[:120]}"]) from None
+    try: plain = read_yaml(text, source)
+    except ValueError as e: raise SchemaError([str(e)]) from None
     if not isinstance(plain, dict): raise SchemaError([f"{source}: is no demonstration, but {type(plain).__name__}"])
     if plain.get("demonstration") != VERSION: raise SchemaError([f"{source}: demonstration: {plain.get('demonstration')!r:.40} is not {VERSION}, the version of the file that this oaml reads"])
     return from_dict(Demonstration, {k: v for k, v in plain.items() if k != "demonstration"}, source)

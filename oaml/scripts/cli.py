@@ -6,10 +6,10 @@
 __all__ = ['app', 'MENDABLE', 'BrowserSandbox', 'ALIASES', 'miniwob', 'data', 'p2p', 'CommandGroup', 'oaml_command',
            'command_options', 'command_words', 'synth_command', 'train_command', 'sweep_command', 'pretrain_command',
            'dagger_command', 'rft_command', 'rft_worker_command', 'eval_command', 'predict_command', 'act_command',
-           'inspect_command', 'leaderboard_command', 'demo_command', 'miniwob_collect', 'miniwob_train', 'miniwob_eval',
-           'serve_device_command', 'serve_task_command', 'serve_controller_command', 'serve_model_command',
-           'data_export', 'data_import', 'data_validate', 'p2p_run', 'p2p_resume', 'p2p_benchmark', 'p2p_serve', 'main',
-           'run_script']
+           'show_command', 'inspect_command', 'leaderboard_command', 'demo_command', 'miniwob_collect', 'miniwob_train',
+           'miniwob_eval', 'serve_device_command', 'serve_task_command', 'serve_controller_command',
+           'serve_model_command', 'data_export', 'data_import', 'data_validate', 'p2p_run', 'p2p_resume',
+           'p2p_benchmark', 'p2p_serve', 'main', 'run_script']
 
 # %% ../../nbs/18i_scripts.cli.ipynb #8c4b8724
 import inspect
@@ -363,7 +363,11 @@ def act_command(
                                                "http://... (oaml serve-device).")],
     goal: Annotated[str|None, typer.Option(help="What you want, in words; {name} stands for a secret. An application of oaml has "
                                                 "goals of its own, by seed.")]=None,
-    agent: Annotated[str, typer.Option(help="nano, the folder of a trained agent, anthropic:MODEL, openai:MODEL; oracle in an application.")]="nano",
+    agent: Annotated[str|None, typer.Option(help="nano, the folder of a trained agent, anthropic:MODEL, openai:MODEL, replay; oracle in an "
+                                                 "application. By default replay with --like, else nano.")]=None,
+    like: Annotated[list[str]|None, typer.Option(help="A demonstration that is done again with this goal's values (`oaml show`). Repeatable: the most "
+                                                      "similar is taken.")]=None,
+    eyes: Annotated[str, typer.Option(help="What nano sees the screen by: pixels, or the tree of its elements, at any size.")]="pixels",
     seed: Annotated[int, typer.Option(help="Of the first screen, where the device has several.")]=0,
     size: Annotated[str|None, typer.Option(help="Screen, such as 1280x800; by default the device's own.")]=None,
     max_steps: Annotated[int|None, typer.Option(help="Actions, at most; by default the application's own, or 30.")]=None,
@@ -379,7 +383,8 @@ def act_command(
 ):
     """**Act** on a device: an agent does what you want there, and says each step.
 
-    Example: `oaml act app:login --seed 12 --out runs/act`, then `oaml inspect runs/act`. On a page:
+    Example: `oaml act app:login --seed 12 --out runs/act`, then `oaml inspect runs/act`. Shown once: `oaml show runs/act --out login.yaml`,
+    then `oaml act app:login --like login.yaml --seed 13`. On a page:
     `oaml act page:https://example.org --goal "Open the menu." --agent anthropic:MODEL --ask-before press`.
 
     The exit status says how it ended: 0 done and checked, 3 done and nobody could check, 4 halted, 5 all actions used, 6 it said done
@@ -390,11 +395,27 @@ def act_command(
     if pairs := [s for s in secret or () if "=" not in s]: _fail(f"--secret: {pairs[0]} is not such as password=ENV_NAME")
     options = dict(size=_mendable(screen_size, text=size)) if size else {}
     if origin: options["origins"] = origin
-    result = _mendable(act, device=device, goal=goal, agent=agent, seed=seed, max_steps=max_steps, ask_before=ask_before, out=out,
+    result = _mendable(act, device=device, goal=goal, agent=agent, like=like or (), eyes=eyes, seed=seed, max_steps=max_steps, ask_before=ask_before, out=out,
                        secrets=dict(s.split("=", 1) for s in secret or ()), say=typer.echo, allow=lambda words: typer.confirm(f"May I {words}?"),
                        base_url=base_url, prices=prices, max_cost=max_cost, **options)
     typer.echo(result.words + (f"\nStep by step: oaml inspect {out}" if out else ""))
     raise typer.Exit(result.code)
+
+# %% ../../nbs/18i_scripts.cli.ipynb #c0646097
+@app.command("show")
+def show_command(
+    episodes: Annotated[str, typer.Argument(help="What `oaml inspect` opens: the folder of `oaml act`, recorded sessions, an evaluation.")],
+    out: Annotated[str, typer.Option(help="The demonstration to write, such as send.yaml.")],
+    episode: Annotated[int|None, typer.Option(help="Which, from 0; by default the first that did not fail.")]=None,
+    secret: Annotated[list[str]|None, typer.Option(help="A value that is not written down, by its name. Repeatable.")]=None,
+):
+    """**Show it once**: write an episode as a demonstration in words, which `oaml act --like` does again with other values.
+
+    Example: `oaml show runs/act --out login.yaml`. The file is short; read it, and change what it says.
+    """
+    from oaml.scripts.act import show
+    shown = _mendable(show, episodes=episodes, out=out, episode=episode, secrets=secret or (), say=typer.echo)
+    typer.echo(f"{len(shown.steps)} steps in {out}")
 
 # %% ../../nbs/18i_scripts.cli.ipynb #9e03f5ad
 @app.command("inspect")
