@@ -44,10 +44,10 @@ def test_a_bar_counts_actions_while_no_episode_is_over(capsys):
 
 def test_a_bar_goes_on_while_an_agent_thinks(monkeypatch):
     "The agent answers only after its bar was drawn again; without a clock of its own the bar would never be."
-    from oaml.evals import baselines
-    monkeypatch.setattr(baselines, "HEARTBEAT", .01)
+    from oaml.runtime import play
+    monkeypatch.setattr(play, "HEARTBEAT", .01)
     drawn = threading.Event()
-    monkeypatch.setattr(baselines.tqdm, "refresh", lambda bar, *a, **kw: drawn.set())
+    monkeypatch.setattr(play.tqdm, "refresh", lambda bar, *a, **kw: drawn.set())
 
     class Thinking(Waiting):
         def act(self, views):

@@ -7,7 +7,6 @@ __all__ = ['USER_CONTACT', 'DEACTIVATE_USER', 'JOIN_GROUP', 'ADD_GROUP', 'ADD_RE
            'MOVE_PAGE', 'DJANGO_KINDS', 'DjangoAdmin']
 
 # %% ../../nbs/07i_realapps.django_admin.ipynb #a36635d4
-import json
 import os
 import shutil
 import sqlite3
@@ -22,6 +21,7 @@ from .application import RealApp
 from .changes import ANY, Change, KeptState, row_key
 from .player import Halt, Player, aim, find_elements, in_row
 from .tasks import TaskKind
+from ..schemas.door import read_json
 from ..ui.layout import Element
 
 # %% ../../nbs/07i_realapps.django_admin.ipynb #d0d27ee1
@@ -80,7 +80,7 @@ class DjangoAdmin(RealApp):
     def prepare(self):
         "Write the settings, and make the template of the database."
         for name, text in dict(site_settings=_SETTINGS, site_urls=_URLS).items(): (self.folder/f"{name}.py").write_text(text)
-        self.sessions = json.loads(self.run_python("-c", _TEMPLATE, _PASSWORD))
+        self.sessions = read_json(self.run_python("-c", _TEMPLATE, _PASSWORD), "the template's sessions", dict)
         shutil.move(self.folder/"site.sqlite3", self.folder/"template.sqlite3")
         shutil.copy(self.folder/"template.sqlite3", self.folder/"site.sqlite3")
     def cookies(self,

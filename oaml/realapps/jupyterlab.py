@@ -19,6 +19,7 @@ from .application import RealApp
 from .changes import Change, KeptState
 from .player import Halt, Player, aim
 from .tasks import TaskKind
+from ..schemas.door import read_json
 from ..schemas.sessions import Action, Target
 
 # %% ../../nbs/07j_realapps.jupyterlab.ipynb #340d6278
@@ -74,7 +75,7 @@ def fill(self: JupyterLab,
     data: dict, # of `draw_data`
 ):
     "End the kernels, forget tabs and settings, and write the folder anew."
-    for session in json.loads(self.ask("/api/sessions")): self.ask(f"/api/sessions/{session['id']}", "DELETE")
+    for session in read_json(self.ask("/api/sessions"), "JupyterLab's sessions", list): self.ask(f"/api/sessions/{session['id']}", "DELETE")
     work = self.folder/"work"
     for part in (*work.iterdir(), self.folder/"settings", self.folder/"workspaces"):
         shutil.rmtree(part) if part.is_dir() else part.unlink(missing_ok=True)
@@ -90,7 +91,7 @@ def fill(self: JupyterLab,
 # %% ../../nbs/07j_realapps.jupyterlab.ipynb #7e52e7de
 def _plain_notebook(text: str) -> dict:
     "A notebook's cells and what they gave."
-    cells = json.loads(text)["cells"]
+    cells = read_json(text, "a notebook", dict)["cells"]
     def given(o): return "".join(o.get("data", {}).get("text/plain", o.get("text", o.get("evalue", ""))))
     return dict(sources="\n\n".join("".join(c["source"]) for c in cells), outputs="\n".join(given(o) for c in cells for o in c.get("outputs", [])))
 

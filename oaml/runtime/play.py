@@ -98,7 +98,7 @@ class FreshDevices:
     ): self.make_device = make_device
 
     def begin(self,
-        seeds: Sequence[int],
+        seeds: Sequence[int], # of the episodes
     ) -> list[EpisodeDriver]:
         "Stand at the first screens. Raises ValueError if a device is there twice."
         drivers = [EpisodeDriver(self.make_device()) for _ in seeds]
@@ -107,13 +107,13 @@ class FreshDevices:
         for driver, seed in zip(drivers, seeds): driver.reset(seed)
         return drivers
     def act(self,
-        drivers: list[EpisodeDriver],
-        actions: list[Action],
+        drivers: list[EpisodeDriver], # of episodes that go on
+        actions: list[Action],        # one for each
     ):
         "Carry them out, one after the other."
         for driver, action in zip(drivers, actions, strict=True): driver.act(action)
     def end(self,
-        drivers: list[EpisodeDriver],
+        drivers: list[EpisodeDriver], # of episodes that are over
     ):
         "Close the devices."
         for driver in drivers: driver.close()

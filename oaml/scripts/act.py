@@ -86,23 +86,44 @@ class PersonsDevice:
 
     def __getattr__(self, name: str) -> Any: return getattr(self.device, name)
     @property
-    def goal(self) -> Goal: return self.device.goal if self.checked else Goal(self.words, "own")
+    def goal(self) -> Goal:
+        "What is wanted."
+        return self.device.goal if self.checked else Goal(self.words, "own")
     @property
-    def step_budget(self) -> int: return self.max_steps or (self.device.step_budget if self.checked else 30)
+    def step_budget(self) -> int:
+        "Actions before it is over."
+        return self.max_steps or (self.device.step_budget if self.checked else 30)
     @property
-    def ended(self) -> bool: return bool(getattr(self.device, "ended", False))
+    def ended(self) -> bool:
+        "Whether the device itself has ended the episode."
+        return bool(getattr(self.device, "ended", False))
     @property
     def place(self) -> Place:
+        "Where it happens."
         kind, _, name = self.spec.partition(":")
         return getattr(self.device, "place", None) or Place(kind, name or None, self.seed, tuple(self.device.size))
-    def solved(self) -> bool: return bool(self.checked and self.device.solved())
-    def close(self): self.device.close()
-    def reset(self, seed: int, **how) -> Frame:
+    def solved(self) -> bool:
+        "Whether the goal holds now; False where nobody can check."
+        return bool(self.checked and self.device.solved())
+    def close(self):
+        "Close the device."
+        self.device.close()
+    def reset(self,
+        seed: int, # of the first screen
+        **how,     # as the device takes it
+    ) -> Frame:
+        "Begin."
         self.seed = seed
         return self._hidden(self.device.reset(seed, **how))
-    def read_elements(self) -> tuple[Element, ...]: return tuple(map(self._without, self.device.read_elements()))
+    def read_elements(self) -> tuple[Element, ...]:
+        "What is on the screen, without secrets."
+        return tuple(map(self._without, self.device.read_elements()))
 
-    def perform(self, action: Action, **how) -> Frame:
+    def perform(self,
+        action: Action, # of the agent; {name} stands for a secret
+        **how,          # as the device takes it
+    ) -> Frame:
+        "Carry out an action, secrets filled in."
         text = action.text
         for name, secret in self.secrets.items() if action.type == "type" else (): text = text.replace(f"{{{name}}}", secret)
         return self._hidden(self.device.perform(action if text == action.text else replace(action, text=text), **how))
