@@ -125,9 +125,9 @@ def test_a_raylet_killed_in_mid_job_loses_and_doubles_nothing(cluster, sessions,
 @pytest.mark.parametrize("engine", ["threads:2", "processes:2"])
 def test_the_bar_of_an_engine_moves_with_each_episode_and_action(engine, monkeypatch):
     "Although a worker gives its 25 episodes back together: what it counts reaches the bar before."
-    from oaml.evals import baselines
+    from oaml.runtime import play
     bars, moved = [], []
-    class Watched(baselines.tqdm):
+    class Watched(play.tqdm):
         def __init__(self, *args, **kw):
             super().__init__(*args, **kw)
             bars.append(self)
@@ -135,7 +135,7 @@ def test_the_bar_of_an_engine_moves_with_each_episode_and_action(engine, monkeyp
             super().update(n)
             if n: moved.append(n)
         def set_postfix(self, *args, **kw): moved.append(dict(*args, **kw))
-    monkeypatch.setattr(baselines, "tqdm", Watched)
+    monkeypatch.setattr(play, "tqdm", Watched)
     evaluate_suite([AgentByName("random", "random")], "login-v1", 10, "validation", progress=True, engine=engine)
     counts = [m for m in moved if isinstance(m, dict)]
     assert [bar.total for bar in bars] == [10] and bars[0].n == 10

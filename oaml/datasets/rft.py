@@ -256,8 +256,8 @@ def _lines(path: Path) -> Iterator[tuple[int, str, bytes]]:
             if line := line.strip(): yield n, f"{path}:{n}", line
 
 def _record(line: bytes, n: int, where: str, folder: Path, boxes: str) -> RFTRecord:
-    try: text = decode_text(line, where)
-    except ValueError as e: raise RFTError(str(e)) from None
+    try: text = decode_text(line)
+    except ValueError as e: raise RFTError(f"{where}: {str(e).removeprefix('line 1: ')}") from None
     return parse_rft_line(text, where, folder, boxes, n-1)
 
 # %% ../../nbs/09i_datasets.rft.ipynb #be4398b0

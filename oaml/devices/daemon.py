@@ -662,7 +662,7 @@ def _guarded(route: ServiceRoute, access: Access):
 def _as_refusal(request: Any, e: Exception, invalid: int) -> Refusal:
     "What stands for an error that a request met."
     if isinstance(e, Refusal): return e
-    if isinstance(e, SchemaError): return Refusal(400 if "is not JSON" in str(e) else invalid, str(e))
+    if isinstance(e, SchemaError): return Refusal(400 if re.search("is not JSON|save it as UTF-8", str(e)) else invalid, str(e))
     refusal = Refusal(e.status_code, f"there is no {request.method} {request.url.path}")  # 404, 405
     refusal.headers.update(e.headers or {})
     return refusal

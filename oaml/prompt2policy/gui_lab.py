@@ -12,7 +12,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -35,7 +35,7 @@ from .rewards import JailedReward, RewardError, StoredEpisode, TriesRewardOnStep
 from ..runtime.agents import PolicyAgent
 from ..runtime.play import play
 from ..schemas.door import read_json_lines, read_text_file
-from ..schemas.sessions import Action, from_dict
+from ..schemas.sessions import Action, Episode, from_dict
 from ..viz.screens import draw_action
 
 # %% ../../nbs/17n_prompt2policy.gui_lab.ipynb #03309778
@@ -219,8 +219,12 @@ def examine(self: GuiTraining,
     self.record.append_scalar("evaluation", self.step, mean_return=point.mean_return, **point.facts)
     lines = "".join(json.dumps(gui_trajectory(p.stored("policy"))) + "\n" for p in plays)
     write_record(self.record.path/f"trajectory_{self.step}.jsonl", lines)
-    save_episodes([p.episode for p in plays], self.record.path/f"trajectory_{self.step}.episodes.jsonl")  # for `oaml inspect`
+    save_episodes([_without_truth(p.episode) for p in plays], self.record.path/f"trajectory_{self.step}.episodes.jsonl")  # for `oaml inspect`
     return plays, facts, {name: np.concatenate([terms[:, k] for _, terms in paid]) for k, name in enumerate(self.reward.names)}
+
+def _without_truth(episode: Episode) -> Episode:
+    "What everybody may see of an episode: not whether the goal was reached, which only the audit says."
+    return replace(episode, steps=[replace(s, reward=None) for s in episode.steps], success=None, reached=None, presatisfied=None)
 
 def play_facts(
     plays: Sequence[RecordedPlay], # at their ends
