@@ -592,12 +592,16 @@ MAX_STEP_TOKENS = 20 # words and signs of a step in a prompt
 _SAID = dict(press="press", double_press="double-click", right_press="right-click", long_press="long-press", hover="point at", drag="drag",
              enter="enter", choose="choose", set="set", set_all="set every", set_named="set those named", key="press the key", answer="answer")
 
+def _with_values(text: str, values: dict[str, str]|None) -> str:
+    "A template with the values of its parameters, where these are given."
+    return text if values is None else fill(text, {h: values.get(h, "?") for h in holes(text)})
+
 def say_thing(
     thing: Thing,                 # of a step
     values: dict[str, str]|None=None, # of its parameters; None leaves them as {parameters}
 ) -> str:                         # such as "the button 'Save'"
     "Return a thing as a sentence has it."
-    def said(text): return text if values is None else fill(text, {h: values.get(h, "?") for h in holes(text)})
+    def said(text): return _with_values(text, values)
     name = said(thing.name or thing.value).replace(SLOT, "...").replace(TURNED, "...").replace(FIRST, "...").replace(LAST, "...")
     place = f" beside '{said(thing.row)}'" if thing.row else f" under '{said(thing.column or thing.section)}'" if thing.column or thing.section else ""
     return f"the {thing.role}" + (f" '{name}'" if name else "") + place
@@ -607,8 +611,7 @@ def say_step(
     values: dict[str, str]|None=None, # of its parameters; None leaves them as {parameters}
 ) -> str:                             # such as "enter '{password}' into the textbox 'Password'"
     "Return a step as one short line."
-    def said(text): return text if values is None else fill(text, {h: values.get(h, "?") for h in holes(text)})
-    what, value = _SAID[step.do], f"'{said(step.value)}'"
+    what, value = _SAID[step.do], f"'{_with_values(step.value, values)}'"
     if step.do in ("enter", "choose", "answer") and step.source == "screen": value = f"what {say_thing(step.origin, values)} says"
     if step.do == "key": return f"{what} {step.value}"
     if step.do == "answer": return f"{what} {value}"
