@@ -14,7 +14,8 @@ INSTALL_FILES = ("constraints.txt", "settings.ini", "setup.py", "pyproject.toml"
 DEMO_EXTRAS = "train"  # what training and acting need, so that the first command is done soonest
 TEST_EXTRAS = "train,notebook,browser,realapps,mobile,ocr,serve,api,hf,rl,scale,p2p,docs,dev"
 
-PYTEST = "-n", "3", "--durations", "15"  # on two cores: many tests wait, for a browser, a process or a deadline
+AT_ONCE = "3"  # notebooks, on two cores: some wait for a browser or a process
+PYTEST = "-n", "4", "--durations", "15"  # many tests wait, for a browser, a process or a deadline
 
 MAX_NOTEBOOK_BYTES = 300_000  # a notebook that opens at once, also on GitHub
 
@@ -162,9 +163,9 @@ def demo(*args):
 def test(*args):
     "Every notebook as a test, then tests/; `args` go to pytest."
     setup()
-    # Two notebooks at a time, one thread each: more threads than cores slow all of them down.
+    # One thread each: more threads than cores slow all of them down.
     threads = os.environ.get("OMP_NUM_THREADS", "1")
-    run(tool("nbdev_test"), "--n_workers", "2", "--timing", OMP_NUM_THREADS=threads, PYTHONUTF8="1")
+    run(tool("nbdev_test"), "--n_workers", AT_ONCE, "--timing", OMP_NUM_THREADS=threads, PYTHONUTF8="1")
     run(tool("python"), "-m", "pytest", *(args or PYTEST), OMP_NUM_THREADS=threads)
 
 

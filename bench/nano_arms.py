@@ -13,7 +13,6 @@ from pathlib import Path
 
 from oaml.apps.app import split_seeds
 from oaml.apps.catalog import load_app
-from oaml.datasets.stream import save_visits
 from oaml.devices.app_device import AppDevice
 from oaml.devices.device import save_observation
 from oaml.devices.episode import EpisodeDriver
@@ -21,6 +20,7 @@ from oaml.runtime.agents import PolicyAgent
 from oaml.evals.closed_loop import run_episodes
 from oaml.evals.suites import load_agent, load_suite
 from oaml.evals.trajectory_matching import wilson
+from oaml.ingest.episodes import save_episodes
 from oaml.ingest.store import save_sessions
 from oaml.runtime.policy import AgentPolicy
 from oaml.schemas.sessions import Episode, Session, Step
@@ -70,7 +70,7 @@ def own_lessons(args, arm, config, folder):
     if arm == "oracle": return {}, {}
     adapter = load_learner(config, config.prompt.prompt_format())
     if arm == "dagger":
-        save_visits(collect_visits(adapter, config, args.episodes, FIRST_SEED), folder/"visits.jsonl")
+        save_episodes(collect_visits(adapter, config, args.episodes, FIRST_SEED), folder/"visits.jsonl")
         return dict(visits=str(folder/"visits.jsonl"), visited=.5), {}
     kept, played = collect_successes(adapter, config, args.episodes, folder/"sessions")
     first, *others = config.stream.kinds
