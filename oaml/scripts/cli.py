@@ -9,7 +9,7 @@ __all__ = ['app', 'MENDABLE', 'BrowserSandbox', 'ALIASES', 'miniwob', 'data', 'p
            'show_command', 'inspect_command', 'leaderboard_command', 'demo_command', 'miniwob_collect', 'miniwob_train',
            'miniwob_eval', 'serve_device_command', 'serve_task_command', 'serve_controller_command',
            'serve_model_command', 'data_export', 'data_import', 'data_validate', 'p2p_run', 'p2p_resume',
-           'p2p_benchmark', 'p2p_serve', 'main', 'run_script']
+           'p2p_benchmark', 'p2p_serve', 'p2p_models', 'main', 'run_script']
 
 # %% ../../nbs/18i_scripts.cli.ipynb #8c4b8724
 import inspect
@@ -701,7 +701,7 @@ app.add_typer(p2p, name="p2p")
 def p2p_run(
     prompt: Annotated[str, typer.Argument(help="What the policy is to do, in words.")],
     env: Annotated[str, typer.Option(help="Where it acts: HalfCheetah-v5, gui:login, ...; line is a small exercise.")]="HalfCheetah-v5",
-    llm: Annotated[str, typer.Option(help="Who writes: scripted, scripted:FILE, recorded:FOLDER, anthropic:MODEL, openai:MODEL, ...")]="scripted",
+    llm: Annotated[str, typer.Option(help="Who writes: scripted (prepared answers, for their own sentence alone), scripted:FILE, recorded:FOLDER, ollama:MODEL, openai:MODEL@ADDRESS, anthropic:MODEL, openai:MODEL; see `oaml p2p models`.")]="scripted",
     iterations: Annotated[int, typer.Option(help="Rounds of write, train, judge.")]=3,
     seeds: Annotated[int, typer.Option(help="Trainings of each iteration; a pass takes three.")]=3,
     timesteps: Annotated[int|None, typer.Option(help="Steps of each training; the environment's own if not given.")]=None,
@@ -759,6 +759,13 @@ def p2p_serve(
     """**Serve** the pages and routes to this machine, until Ctrl-C."""
     from oaml.scripts.p2p import serve_pages
     _mendable(serve_pages, runs_dir=runs_dir, port=port, vlm=vlm, say=typer.echo)
+
+# %% ../../nbs/18i_scripts.cli.ipynb #237d3b3f
+@p2p.command("models")
+def p2p_models():
+    """Say which **models** `--llm` can be here: prepared answers (a sentence each), servers on this machine, providers with a key."""
+    from oaml.scripts.p2p import models_table
+    typer.echo(models_table())
 
 # %% ../../nbs/18i_scripts.cli.ipynb #84698db6
 def main():
