@@ -108,16 +108,16 @@ def png_bytes(
 
 # %% ../../nbs/17e_prompt2policy.engines.ipynb #b335d90c
 def _preset(env_id: str, **changes) -> TrainConfig:
-    return TrainConfig(**dict(env_id=env_id, num_envs=8, num_steps=256, batch_size=64) | changes)
+    return TrainConfig(**dict(env_id=env_id, num_envs=8, num_steps=256, batch_size=256) | changes)
 
 MUJOCO_ENVS = {spec.env_id: spec for spec in (
     EnvSpec("HalfCheetah-v5", "mujoco", "a flat two-legged runner; x is forward; an episode does not end early, also when it falls",
-            _preset("HalfCheetah-v5", total_timesteps=200_000, batch_size=256, learning_rate=1e-3, gamma=.98, gae_lambda=.92,
+            _preset("HalfCheetah-v5", total_timesteps=200_000, learning_rate=1e-3, gamma=.98, gae_lambda=.92,
                     log_std=-1.)),  # 5 m/s after 200,000 steps; with the defaults of PPO it creeps
-    EnvSpec("Hopper-v5", "mujoco", "one leg; the episode ends when it falls", _preset("Hopper-v5")),
-    EnvSpec("Walker2d-v5", "mujoco", "two legs; the episode ends when it falls", _preset("Walker2d-v5")),
-    EnvSpec("Ant-v5", "mujoco", "four legs in three dimensions", _preset("Ant-v5"), "joint positions, then velocities, then the contact forces of each body"),
-    EnvSpec("Swimmer-v5", "mujoco", "three links in a viscous fluid", _preset("Swimmer-v5", gamma=.999)),
+    EnvSpec("Hopper-v5", "mujoco", "one leg; the episode ends when it falls", _preset("Hopper-v5", total_timesteps=300_000)),
+    EnvSpec("Walker2d-v5", "mujoco", "two legs; the episode ends when it falls", _preset("Walker2d-v5", total_timesteps=300_000)),
+    EnvSpec("Ant-v5", "mujoco", "four legs in three dimensions", _preset("Ant-v5", total_timesteps=300_000), "joint positions, then velocities, then the contact forces of each body"),
+    EnvSpec("Swimmer-v5", "mujoco", "three links in a viscous fluid", _preset("Swimmer-v5", total_timesteps=200_000, gamma=.999)),
     EnvSpec("InvertedPendulum-v5", "mujoco", "a pole on a cart; the episode ends when it leans too far", _preset("InvertedPendulum-v5", total_timesteps=50_000),
             action="the force on the cart", camera=None),
     EnvSpec("InvertedDoublePendulum-v5", "mujoco", "two poles, one on the other, on a cart; the episode ends when they fall", _preset("InvertedDoublePendulum-v5", total_timesteps=100_000),

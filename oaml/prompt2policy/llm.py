@@ -34,7 +34,7 @@ from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError
 from ..config import PROVIDERS, find_api_key
 from ..datasets.prompts import PromptFormat
 from ..ingest.store import write_atomic
-from ..models.api_adapter import ApiError, ApiVLMAdapter, Usage, anthropic_turn, openai_turns
+from ..models.api_adapter import ApiVLMAdapter, Usage, anthropic_turn, openai_turns
 from .contracts import LLMBudget, LLMKind, record_problem
 from .records import P2PSettings
 from ..schemas.door import read_json, read_secret, read_text_file, read_yaml
@@ -358,7 +358,7 @@ def find_prepared(
     for answers in there:
         if plain_sentence(prompt) in map(plain_sentence, answers.prompts): return answers
     for_env = ", ".join(repr(a.prompts[0]) for a in there)
-    raise ValueError(not_prepared(prompt, env_id, f"written by hand there are {for_env}" if there else "none come with oaml for this environment"))
+    raise ValueError(not_prepared(prompt, env_id, f"written by hand there are {for_env}" if there else f"no hand-written answers come with oaml for {env_id}"))
 
 # %% ../../nbs/17i_prompt2policy.llm.ipynb #e2ea616d
 class LLMBudgetSpent(LLMError):

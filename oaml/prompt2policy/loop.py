@@ -415,10 +415,12 @@ def _write_judge(self: Loop):
     studied, trials, criteria = {}, self.lab.trials(), self.criteria()
     with Jail() as jail: wanted = [meets_criteria(criteria, measure_in_jail(jail, criteria, t)) for t in trials]
     def problem(code):
-        with Jail() as jail: found = judge_problem(jail, code, trials, wanted)
+        with Jail() as jail: found = judge_problem(jail, code, trials)
         if found: return found
         try: studied[code] = self.lab.study(code)
         except JailError as e: return f"it fails on an episode of a known agent: {e}"
+        if studied[code] is None:  # nobody knows the truth: the numbers that count stand in for it
+            with Jail() as jail: return judge_problem(jail, code, trials, wanted)
     code = author_judge(self.llm, self.task, problem)
     if study := studied[code]: write_record(self.session.path/"judge_study.json", study)
     write_record(self.session.judge_fn_path, code)
