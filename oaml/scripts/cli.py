@@ -9,13 +9,14 @@ __all__ = ['app', 'MENDABLE', 'BrowserSandbox', 'ALIASES', 'miniwob', 'data', 'p
            'show_command', 'inspect_command', 'leaderboard_command', 'demo_command', 'miniwob_collect', 'miniwob_train',
            'miniwob_eval', 'serve_device_command', 'serve_task_command', 'serve_controller_command',
            'serve_model_command', 'data_export', 'data_import', 'data_validate', 'p2p_run', 'p2p_resume',
-           'p2p_benchmark', 'p2p_serve', 'main', 'run_script']
+           'p2p_benchmark', 'p2p_serve', 'p2p_models', 'p2p_criteria', 'p2p_play', 'p2p_export', 'main', 'run_script']
 
 # %% ../../nbs/18i_scripts.cli.ipynb #8c4b8724
 import inspect
 import os
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, get_type_hints
 
 import typer
@@ -701,32 +702,39 @@ app.add_typer(p2p, name="p2p")
 def p2p_run(
     prompt: Annotated[str, typer.Argument(help="What the policy is to do, in words.")],
     env: Annotated[str, typer.Option(help="Where it acts: HalfCheetah-v5, gui:login, ...; line is a small exercise.")]="HalfCheetah-v5",
-    llm: Annotated[str, typer.Option(help="Who writes: scripted, scripted:FILE, recorded:FOLDER, anthropic:MODEL, openai:MODEL, ...")]="scripted",
+    llm: Annotated[str, typer.Option(help="Who writes: scripted (prepared answers, for their own sentence alone), scripted:FILE, recorded:FOLDER, ollama:MODEL, openai:MODEL@ADDRESS, anthropic:MODEL, openai:MODEL; see `oaml p2p models`.")]="scripted",
     iterations: Annotated[int, typer.Option(help="Rounds of write, train, judge.")]=3,
     seeds: Annotated[int, typer.Option(help="Trainings of each iteration; a pass takes three.")]=3,
     timesteps: Annotated[int|None, typer.Option(help="Steps of each training; the environment's own if not given.")]=None,
+    film_llm: Annotated[str, typer.Option(help="Model that looks at films, as --llm has it; none for nobody. Not given: the model that writes.")]="",
+    criteria: Annotated[str, typer.Option(help="What counts: a file of lines, or the lines; see `oaml p2p criteria`. Not given: the model says it.")]="",
+    env_kwargs: Annotated[str, typer.Option(help="Arguments of gymnasium's environment as JSON, such as '{\"terminate_when_unhealthy\": false}'.")]="",
     runs_dir: Annotated[str, typer.Option(help="Folder for sessions.", envvar="OAML_P2P_RUNS_DIR")]="runs",
 ):
-    """**Run** a session to its end. Ctrl-C stops it; `oaml p2p resume` goes on.
+    """**Run** a session to its end. Ctrl-C stops it; `oaml p2p resume` goes on. It passes if every criterion is met on every seed.
 
-    Examples: `oaml p2p run "go right" --env line --llm scripted`,
-    `oaml p2p run "log in without pressing Forgot" --env gui:login --llm scripted`.
+    Examples: `oaml p2p run "go right" --env line --llm scripted`, `oaml p2p run "hop on" --env Hopper-v5 --llm ollama:qwen3`,
+    `oaml p2p run "log in without pressing Forgot" --env gui:login --llm scripted`,
+    `oaml p2p run "..." --env my_package.envs:Cart-v0 --criteria "far: x_position[-1] >= 3 m"`.
     """
     from oaml.scripts.p2p import result_text, run_p2p
     result = _mendable(run_p2p, prompt=prompt, env=env, llm=llm, iterations=iterations, seeds=seeds, timesteps=timesteps,
-                       runs_dir=runs_dir, say=typer.echo)
+                       runs_dir=runs_dir, say=typer.echo, film_llm=film_llm, criteria=criteria, env_kwargs=env_kwargs)
     typer.echo(result_text(result))
 
 # %% ../../nbs/18i_scripts.cli.ipynb #0e2b1702
 @p2p.command("resume")
 def p2p_resume(
     session: Annotated[str, typer.Argument(help="The session's id.")],
+    calls: Annotated[int|None, typer.Option(help="A new budget of model calls, over the whole session.")]=None,
+    tokens: Annotated[int|None, typer.Option(help="A new budget of tokens, over the whole session.")]=None,
+    film_llm: Annotated[str|None, typer.Option(help="Another model that looks at films; none for nobody.")]=None,
     runs_dir: Annotated[str, typer.Option(help="Folder with sessions.", envvar="OAML_P2P_RUNS_DIR")]="runs",
 ):
     """**Go on** with a session or a benchmark that was stopped, or killed, or ended in an error that is mended now."""
     from oaml.scripts.p2p import resume_benchmark, result_text, resume_p2p
     if session.startswith("benchmark_"): return typer.echo(_mendable(resume_benchmark, job_id=session, runs_dir=runs_dir, say=typer.echo))
-    typer.echo(result_text(_mendable(resume_p2p, session_id=session, runs_dir=runs_dir, say=typer.echo)))
+    typer.echo(result_text(_mendable(resume_p2p, session_id=session, runs_dir=runs_dir, say=typer.echo, calls=calls, tokens=tokens, film_llm=film_llm)))
 
 @p2p.command("benchmark")
 def p2p_benchmark(
@@ -759,6 +767,46 @@ def p2p_serve(
     """**Serve** the pages and routes to this machine, until Ctrl-C."""
     from oaml.scripts.p2p import serve_pages
     _mendable(serve_pages, runs_dir=runs_dir, port=port, vlm=vlm, say=typer.echo)
+
+# %% ../../nbs/18i_scripts.cli.ipynb #237d3b3f
+@p2p.command("models")
+def p2p_models():
+    """Say which **models** `--llm` can be here: prepared answers (a sentence each), servers on this machine, providers with a key."""
+    from oaml.scripts.p2p import models_table
+    typer.echo(models_table())
+
+@p2p.command("criteria")
+def p2p_criteria(
+    prompt: Annotated[str, typer.Argument(help="What the policy is to do, in words.")],
+    env: Annotated[str, typer.Option(help="Where it acts.")]="HalfCheetah-v5",
+    llm: Annotated[str, typer.Option(help="Who says it, as in `oaml p2p run`.")]="scripted",
+):
+    """Say what would **count**, in lines to change and to hand in with `oaml p2p run --criteria FILE`."""
+    from oaml.scripts.p2p import criteria_lines
+    typer.echo(_mendable(criteria_lines, prompt=prompt, env=env, llm=llm))
+
+@p2p.command("play")
+def p2p_play(
+    run: Annotated[str, typer.Argument(help="A session's id (its best run), or a run's folder.")],
+    film: Annotated[Path, typer.Option(help="Where the film goes, ends in .webp.")]=Path("play.webp"),
+    window: Annotated[bool, typer.Option(help="Open a window instead.")]=False,
+    seed: Annotated[int, typer.Option(help="Of the episode.")]=0,
+    runs_dir: Annotated[str, typer.Option(help="Folder with sessions.", envvar="OAML_P2P_RUNS_DIR")]="runs",
+):
+    """**Play** an episode of a trained policy, to a film or in a window."""
+    from oaml.scripts.p2p import play_run
+    typer.echo(_mendable(play_run, name=run, film=None if window else film, seed=seed, runs_dir=runs_dir))
+
+@p2p.command("export")
+def p2p_export(
+    run: Annotated[str, typer.Argument(help="A session's id (its best run), or a run's folder.")],
+    to: Annotated[str, typer.Option(help="safetensors, sb3 or onnx.")]="safetensors",
+    out: Annotated[Path, typer.Option(help="Folder for the files; made if missing.")]=Path("policy"),
+    runs_dir: Annotated[str, typer.Option(help="Folder with sessions.", envvar="OAML_P2P_RUNS_DIR")]="runs",
+):
+    """**Export** a trained policy to files that need no oaml."""
+    from oaml.scripts.p2p import export_run
+    typer.echo(_mendable(export_run, name=run, to=to, folder=out, runs_dir=runs_dir))
 
 # %% ../../nbs/18i_scripts.cli.ipynb #84698db6
 def main():
