@@ -7,8 +7,8 @@ __all__ = ['SYNONYMS', 'FIELDS', 'TITLES', 'PRESSES', 'DEEDS', 'DECLINES', 'RETR
            'TURNED', 'NAMED', 'Template', 'TOGGLES', 'SECRET', 'COMMON_WORDS', 'MAX_STEP_TOKENS', 'VERSION', 'words_of',
            'same_words', 'same_stem', 'has_words', 'GoalValue', 'goal_values', 'goal_words', 'row_of', 'column_of',
            'section_of', 'page_title', 'Thing', 'StepWords', 'Demonstration', 'fill', 'holes', 'is_pager', 'month_of',
-           'with_parts', 'to_template', 'element_at', 'deeds_of', 'thing_of', 'changes_of', 'find_origin', 'labels',
-           'in_words', 'describe', 'demonstrate', 'say_thing', 'say_step', 'count_tokens', 'write', 'to_yaml',
+           'with_parts', 'to_template', 'element_at', 'deeds_of', 'thing_of', 'changes_of', 'find_origin', 'with_shown',
+           'labels', 'in_words', 'describe', 'demonstrate', 'say_thing', 'say_step', 'count_tokens', 'write', 'to_yaml',
            'from_yaml', 'load_demonstration', 'save_demonstration']
 
 # %% ../../nbs/09j_datasets.demonstrations.ipynb #83e56954
@@ -78,7 +78,7 @@ def has_words(
 # %% ../../nbs/09j_datasets.demonstrations.ipynb #df90964a
 _FILLER = {"is", "are", "the", "a", "an", "be", "must", "should", "as", "its", "it", "s", "it"}
 _MONTH = "(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*"
-_PLAIN_VALUE = re.compile(r"(?<=[\w,:;] )[A-Z]\w*(?:[.-]\w+)*(?: [A-Z0-9]\w*)*|(?<![\w$])\d+(?:[.:/,-]\w+)*"
+_PLAIN_VALUE = re.compile(r"(?<![\w/.@])(?![\d.])(?=\S*[./@]\w)[\w./@-]*[\w/]|(?<=[\w,:;] )[A-Z]\w*(?:[.-]\w+)*(?: [A-Z0-9]\w*)*|(?<![\w$])\d+(?:[.:/,-]\w+)*"
                           rf"(?: {_MONTH}(?: \d{{4}})?)?")
 
 @plain_dataclass(frozen=True)
@@ -96,7 +96,7 @@ class GoalValue:
 def goal_values(
     goal: str, # what the user wants, in words
 ) -> list[GoalValue]: # in the goal's order
-    "Return what a goal names: quoted parts, or where it quotes nothing numbers and capitalised words."
+    "Return what a goal names: quoted parts, and outside of quotes numbers, capitalised words, and names of files, paths and addresses."
     found = [(m.start(), m.end(), m[1] or m[2], True) for m in QUOTATION.finditer(goal)]
     free = "".join(c if not any(a <= k < b for a, b, *_ in found) else "'" for k, c in enumerate(goal))
     found += [(m.start(), m.end(), m[0], False) for m in _PLAIN_VALUE.finditer(free) if m[0] not in ("I", "OK")]
@@ -438,6 +438,32 @@ def find_origin(
     return max(found, key=lambda f: f[:4])[-1] if found else None
 
 # %% ../../nbs/09j_datasets.demonstrations.ipynb #86ea4964
+def with_shown(
+    goal: str,                 # what is wanted, in words
+    shown: Iterable[str],      # texts on the screen: whole where they share words with what the goal names
+    typed: Iterable[str]=(),   # texts that were typed: wherever they stand in the goal
+) -> list[GoalValue]:          # in the goal's order
+    "Return what a goal names, as `goal_values` does, but with texts that stand in it word for word, without quotes, taken whole."
+    found, typed = goal_values(goal), set(typed)
+    for text in sorted({t for t in (*shown, *typed) if 1 < len(t) < 80}, key=len):
+        place = re.search(rf"(?<![\w'\"]){re.escape(text)}(?![\w'\"])", goal)
+        if not place or any(v.quoted and text in v.text for v in found): continue
+        inside = [v for v in found if not v.quoted and _overlaps(goal, v.text, *place.span())]
+        if text not in typed and not inside or any(text in v.text and not v.text.endswith(" " + text) for v in inside): continue
+        before = tuple(w for w in words_of(goal[:place.start()].rpartition(inside[0].text if inside and goal.find(inside[0].text) < place.start() else "\0")[2]) if w not in _FILLER)
+        label = inside[0].label if inside and text.startswith(inside[0].text) else before[-2:]
+        found = [v for v in found if v not in inside] + [GoalValue(text, label, False)]
+    return sorted(found, key=lambda v: goal.find(v.text))
+
+def _overlaps(goal: str, text: str, start: int, end: int) -> bool:
+    "Whether a text of the goal shares characters with a part of it."
+    return any(m.start() < end and start < m.end() for m in re.finditer(re.escape(text), goal))
+
+def _texts_of(deeds: list[_Deed]) -> tuple[list[str], list[str]]:
+    "What was acted on, by its names, and what was typed or chosen."
+    named = [t for d in deeds for e in (d.on, d.to) if e and e.role not in FIELDS for t in (e.name, e.value) if " " in t]
+    return named, [d.value for d in deeds if d.do in ("enter", "choose")]
+
 def _parameters(goal: str, deeds: list[_Deed]) -> dict[str, str]:
     "The goal's values under names, and the goal's plain words that name what was acted on or answered."
     values = {}
@@ -446,7 +472,7 @@ def _parameters(goal: str, deeds: list[_Deed]) -> dict[str, str]:
         k = 1
         while (name := key + (str(k) if k > 1 else "")) in values: k += 1
         values[name] = text
-    for v in goal_values(goal): add(v.key, v.text)
+    for v in with_shown(goal, *_texts_of(deeds)): add(v.key, v.text)
     spoken = {w for w in goal_words(goal)}
     for d in deeds:
         names = [d.on.name] if d.on and d.on.role in ("tab", "listitem", "link", "textbox", "combobox", *TOGGLES) else []
@@ -572,7 +598,7 @@ def _with_all(steps: list[StepWords], deeds: list[_Deed], goal: str) -> list[Ste
     if first.what.role != "radio" and spoken and any(set(words_of(s.what.name)) - set(goal_words(goal)) for s in done) and all(e.checked == (e in spoken) for e in alike):
         one = replace(first, do="set_named", what=Thing(first.what.role), changes=(), value="on")
         return [one if s is first else s for s in steps if s is first or s not in done and not (s.do == "set" and s.already and s.what.role == first.what.role)]
-    if not _EVERY & set(goal_words(goal)) or any((e.checked is True) != (first.value == "on") for e in alike) or any(holes(t) for s, _ in sets for t in vars(s.what).values()): return steps
+    if not _EVERY & set(goal_words(goal)) or len(alike) < 2 or any((e.checked is True) != (first.value == "on") for e in alike) or any(holes(t) for s, _ in sets for t in vars(s.what).values()): return steps
     one = replace(first, do="set_all", what=Thing(first.what.role), changes=(), value=first.value)
     return [one if s is first else s for s in steps if s is first or s not in done and not (s.do == "set" and s.already and s.what.role == first.what.role)]
 
