@@ -10,6 +10,7 @@ __all__ = ['OPPOSITES', 'DATA_ROLES', 'WAIT', 'WAYS_OUT', 'MORE', 'BUSY', 'MAX_W
 import re
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
+from itertools import permutations
 from weakref import WeakValueDictionary
 
 from fastcore.basics import patch
@@ -59,6 +60,8 @@ class Binding:
     left: list[GoalValue]           # what the goal names besides
     opposite: tuple[str, ...]=()    # words of the goal that turn round what was shown
     sure: bool=False                # the goal has the words of the one shown
+    open: tuple[str, ...]=()        # parameters whose values a screen has to tell
+    loose: tuple[str, ...]=()       # the goal's values that they may have
 
 def _template_pattern(template: str) -> str:
     "A goal's template as a regular expression: quotes count for nothing, a parameter is a quoted part or a few words."
@@ -86,11 +89,12 @@ def bind_values(
     shown: Demonstration,             # what was shown
     goal: str,                        # what is wanted now
     named: dict[str, str]|None=None,  # values that are known by name: these are not looked for
+    texts: Sequence[str]=(),          # that stand on the screen: what the goal has without quotes is taken as they have it
 ) -> Binding:
     "Return the demonstration's parameters with the new goal's values. Raises Halt if the goal wants the opposite and nothing says how."
     if alike := same_wording(shown, goal): return _bound_alike(shown, goal, *alike, dict(named or {}))
     old_goal = shown.shown_goal()
-    old, new, values = goal_values(old_goal), goal_values(goal), dict(named or {})
+    old, new, values = with_shown(old_goal, (), shown.values.values()), with_shown(goal, texts), dict(named or {})
     used = _used_by(shown)
     keys = {v: k for k, v in shown.values.items() if k in used}
     labelled = {v.text: field for v in old if (field := _is_labelled(v, shown))}
@@ -106,8 +110,8 @@ def bind_values(
         done_old.add(i); done_new.add(j)
     kinds = [[_kind(v.text) for v in vs if v.quoted or not both_quote] for vs in (old, new)]
     if kinds[0] == kinds[1] and len(set(kinds[0])) > 1: guessed = []  # name, date, name, date: their turn says it
-    for a in guessed:  # two of a kind, and no word that says which is which
-        if any(a is not b and _kind(a.text) == _kind(b.text) for b in guessed): raise Halt(f"the goal is worded otherwise than the one shown, and nothing says which of its values is which: {', '.join(repr(v.text) for v in new)}")
+    unsure = [a for a in guessed if any(a is not b and _kind(a.text) == _kind(b.text) for b in guessed)]  # two of a kind, and no word that says which is which
+    if unsure: return _bound_later(shown, goal, values, [keys[a.text] for a in unsure], new, _opposites(old_goal, goal))
     only_old, only_new = ([i for i, v in enumerate(vs) if v.quoted or not both_quote] for vs in (old, new))
     if len(only_old) == len(only_new) == 1 and not done_new & {*only_new} and old[only_old[0]].text in keys:
         values[keys[old[only_old[0]].text]] = new[only_new[0]].text
@@ -122,6 +126,18 @@ def bind_values(
     for key, word in shown.values.items():
         if key.startswith(NAMED) and key not in values and all(any(w == o or same_stem(w, o) for o in said) for w in words_of(word)): values[key] = word
     return Binding(values, [n for j, n in enumerate(new) if j not in done_new], _opposites(old_goal, goal))
+
+def _bound_later(shown: Demonstration, goal: str, values: dict[str, str], keys: list[str], new: list[GoalValue], opposite: tuple[str, ...]) -> Binding:
+    "The binding of a goal whose values may each be any of several parameters: the screens will say which."
+    sure = {k: v for k, v in values.items() if k not in keys}
+    loose = [v for v in new if v.text not in sure.values()]
+    if _interchangeable(shown, keys) and len(loose) == len(keys): return Binding(sure | dict(zip(keys, (v.text for v in loose))), [], opposite)
+    return Binding(sure, [], opposite, open=tuple(keys), loose=tuple(v.text for v in loose))
+
+def _interchangeable(shown: Demonstration, keys: list[str]) -> bool:
+    "Whether with all of these parameters the same is done."
+    def of(key): return sorted(re.sub(rf"\{{{key}\}}", "{}", repr(replace(s, changes=(), title=""))) for s in shown.steps if f"{{{key}}}" in repr(s.what) + s.value + repr(s.origin) + repr(s.to))
+    return all(of(k) == of(keys[0]) != [] for k in keys)
 
 def _bound_alike(shown: Demonstration, goal: str, values: dict[str, str], behind: str, named: dict[str, str]) -> Binding:
     "The binding of a goal in the words of the one shown: nothing is guessed."
@@ -278,7 +294,7 @@ class Replay:
 @patch
 def _run(self: Replay) -> Course:
     "All steps, then DONE."
-    b = self.bound = bind_values(self.shown, self.goal, self._named)
+    b = self.bound = bind_values(self.shown, self.goal, self._named, [t for e in self.screen if e.role not in ("heading", "label") for t in (e.name, e.value)])
     self.values = with_parts(b.values)
     self.left = [v.text for v in b.left]
     self.steps = self._turned(list(self.shown.steps), b.opposite)
@@ -366,6 +382,7 @@ _PRESSED = ("button", "menuitem", "link") # what one program has as a button is 
 def _find(self: Replay, step: StepWords, elements: Sequence[Element]) -> list[Element]:
     "What a step acts on, on a screen."
     if step.what is None: return []
+    if self._is_open(step.what): return self._tell(step, elements)
     found = find_things(step.what, self.values, elements, self.left)
     missing = [h for h in holes(step.what.name) if h.startswith(NAMED) and h not in self.values]
     if missing and not found:
@@ -381,6 +398,34 @@ def _find(self: Replay, step: StepWords, elements: Sequence[Element]) -> list[El
     return found
 
 @patch
+def _is_open(self: Replay, thing: Thing) -> list[str]:
+    "The parameters of a thing whose values are not known yet."
+    return [k for k in self.bound.open if k not in self.values and any(k in holes(t) for t in vars(thing).values())]
+
+@patch
+def _tell(self: Replay, step: StepWords, elements: Sequence[Element]) -> list[Element]:
+    "What a step acts on if one way alone of giving its open parameters values finds something here; they have them from now on."
+    keys = self._is_open(step.what)
+    free = [v for v in self.bound.loose if v not in self.values.values()]
+    fits = [(ways, found) for ways in permutations(free, len(keys)) if (found := find_things(step.what, self.values | dict(zip(keys, ways)), elements, self.left))]
+    if len(fits) > 1: raise Halt(self._undecided())
+    if not fits: return []
+    self._settle(dict(zip(keys, fits[0][0])))
+    return fits[0][1]
+
+@patch
+def _settle(self: Replay, values: dict[str, str]):
+    "Take parameters' values for known; a last open one has the last value."
+    self.values = with_parts(self.values | values)
+    keys = [k for k in self.bound.open if k not in self.values]
+    free = [v for v in self.bound.loose if v not in self.values.values()]
+    if len(keys) == len(free) == 1: self.values = with_parts(self.values | {keys[0]: free[0]})
+
+@patch
+def _undecided(self: Replay) -> str:
+    return f"the goal is worded otherwise than the one shown, and nothing says which of its values is which: {', '.join(map(repr, self.bound.loose))}"
+
+@patch
 def _named_by_goal(self: Replay, step: StepWords, elements: Sequence[Element]) -> list[Element]:
     "Elements of the step's role that this goal names, and the goal that was shown did not."
     fresh = set(goal_words(self.goal)) - set(goal_words(self.shown.shown_goal()))
@@ -393,14 +438,14 @@ def _do(self: Replay, k: int) -> Course:
     step = self.steps[k]
     if step.do == "answer": return (yield from self._answer(k))
     if step.do == "key": return (yield from self._key(k))
-    if step.source == "goal" and not all(h in self.values for h in holes(step.value)):
+    if step.source == "goal" and not all(h in self.values or h in self.bound.open for h in holes(step.value)):
         if step.already or self._label_of(step): return k  # this goal leaves the field alone
     if step.already: return (yield from self._keep(k))
     if step.do == "set_all": return (yield from self._set_all(k))
     if step.what.role in DATA_ROLES or step.do == "enter" and words_of(step.what.name) in (("search",), ("find",)): yield from self._go_where_goal_says()
     if (step.leads or step.do == "double_press") and holes(step.what.name) and all(h in self.values for h in holes(step.what.name)) and not step.what.value and same_words(page_title(self.screen), fill(step.what.name, self.values)): return k  # it is open
     if step.source == "unknown": raise Halt(f"step {k + 1}: nobody knows why {say_thing(step.what, self.values)} was chosen: the goal shown does not say it")
-    needs = [h for h in holes(step.what.name + step.what.value) if not h.startswith(NAMED)]
+    needs = [h for h in holes(step.what.name + step.what.value) if not h.startswith(NAMED) and h not in self.bound.open]
     lacking = needs if needs and not any(h in self.values for h in needs) else []
     if lacking and step.leads and k < len(self.steps) - 1: return k  # it went where the next thing was; that will be looked for
     if lacking and not any(h in self.values for h in holes(step.what.name + step.what.value + step.what.row + step.what.section)): raise Halt(f"step {k + 1}: the goal gives no {', '.join(lacking)}")
@@ -660,6 +705,7 @@ def _value(self: Replay, step: StepWords) -> Course:
     "What is to be typed or chosen."
     if step.source == "screen": return (yield from self._read(step))
     missing = [h for h in holes(step.value) if h not in self.values]
+    if any(h in self.bound.open for h in missing): raise Halt(self._undecided())
     if missing: raise Halt(f"step {self.k + 1}: the goal gives no {', '.join(missing)} for {say_thing(step.what, self.values)}")
     return fill(step.value, self.values)
     yield
