@@ -106,7 +106,7 @@ def bind_values(
     for score, i, j in sorted(pairs, reverse=True):
         if i in done_old or j in done_new or score <= 0: continue
         if not same_form and not _alike_labels(old[i], new[j]): guessed.append(old[i])
-        values[keys[old[i].text]] = new[j].text
+        values[keys[old[i].text]] = _as_long(old[i].text, new[j].text, goal)
         done_old.add(i); done_new.add(j)
     kinds = [[_kind(v.text) for v in vs if v.quoted or not both_quote] for vs in (old, new)]
     if kinds[0] == kinds[1] and len(set(kinds[0])) > 1: guessed = []  # name, date, name, date: their turn says it
@@ -126,6 +126,11 @@ def bind_values(
     for key, word in shown.values.items():
         if key.startswith(NAMED) and key not in values and all(any(w == o or same_stem(w, o) for o in said) for w in words_of(word)): values[key] = word
     return Binding(values, [n for j, n in enumerate(new) if j not in done_new], _opposites(old_goal, goal))
+
+def _as_long(old: str, new: str, goal: str) -> str:
+    "A value, with the goal's first word before it if the one shown had a word more: Denise Phelps has left."
+    front = goal.partition(new)[0]
+    return front + new if len(words_of(old)) == len(words_of(new)) + 1 and re.fullmatch(r"[A-Z]\w+ ", front) else new
 
 def _bound_later(shown: Demonstration, goal: str, values: dict[str, str], keys: list[str], new: list[GoalValue], opposite: tuple[str, ...]) -> Binding:
     "The binding of a goal whose values may each be any of several parameters: the screens will say which."
@@ -179,7 +184,12 @@ def _says(template: str, text: str, values: dict[str, str], whole: bool) -> bool
     wanted = [values.get(h) for h in holes(template)]
     if wanted and None in wanted: return None if all(w is None for w in wanted) else all(has_words(text, w) for w in wanted if w)
     if wanted and not whole: return all(has_words(text, w) for w in wanted)
-    return same_words(text, fill(template, values)) or bool(wanted) and _but_for_counts(template, text, values)
+    return same_words(text, fill(template, values)) or bool(wanted) and (_but_for_counts(template, text, values) or _but_for_rest(template, text, values))
+
+def _but_for_rest(template: str, text: str, values: dict[str, str]) -> bool:
+    "Whether a text is what a template says up to a value and the sign behind it; what follows is another's, such as where a redirect leads."
+    match = re.fullmatch(r"(.*?\{\w+\})(\s+[^\w\s{]+\s+)[^{]+", template)
+    return bool(match) and text.startswith(fill(match[1], values) + match[2])
 
 def _but_for_counts(template: str, text: str, values: dict[str, str]) -> bool:
     "Whether a text is what a template says but for numbers of its own, such as how many there are: 2 Weekly, 3 Weekly."
@@ -206,6 +216,7 @@ def find_things(
     for part, read in (("row", row_of), ("column", column_of), ("section", section_of)):
         template = getattr(thing, part)
         if not found: return []
+        if not thing.name and not holes(template) and thing.role in FIELDS and any(e.focused for e in found): continue
         if not template or len(found) < 2 and not holes(template): continue
         if part == "section" and template.endswith("_month}"):
             if template[1:-1] not in values or not any(e.name == values[template[1:-1]] for e in elements): return []
@@ -223,6 +234,7 @@ def _told_apart(found: list[Element], thing: Thing, values: dict[str, str], elem
     def prefer(found, test): return [e for e in found if test(e)] or found
     if len(found) > 1 and thing.name: found = prefer(found, lambda e: e.name == fill(thing.name, {h: values.get(h, "") for h in holes(thing.name)}))
     if len(found) > 1 and thing.name: found = prefer(found, lambda e: words_of(e.name) == words_of(fill(thing.name, {h: values.get(h, "") for h in holes(thing.name)})))
+    if len(found) > 1 and not thing.name and thing.role in FIELDS: found = prefer(found, lambda e: e.focused)
     for value in left:
         if len(found) > 1: found = prefer(found, lambda e: has_words(" ".join((e.name, e.value)), value))
     if len(found) > 1: found = prefer(found, lambda e: not e.disabled)
@@ -317,7 +329,10 @@ def _take_whole(self: Replay):
     texts = [t for e in self.screen if e.role not in ("heading", "label") for t in (e.name, e.value)]
     loose, whole = ([v.text for v in vs if not v.quoted] for vs in (goal_values(self.goal), with_shown(self.goal, texts)))
     for old in loose:
-        new = next((w for w in whole if w != old and w not in loose and (old in w or old.split()[-1] == w.split()[0] or old.endswith(" " + w))), None)
+        new = next((w for w in whole if w != old and w not in loose and (old in w or old.split()[-1] == w.split()[0])), None)
+        if new is None: # a verb or a noun before it has a capital too: as many words as the value shown had
+            lengths = {len(words_of(self.shown.values[k])) for k, v in self.values.items() if v == old and k in self.shown.values}
+            new = next((t for t in texts if old.endswith(" " + t) and len(words_of(t)) in lengths and len(words_of(old)) not in lengths), None)
         if new is None: continue
         self.values = with_parts({k: new if v == old else v for k, v in self.values.items()})
         self.left = [v for v in self.left if v not in new]
@@ -365,6 +380,7 @@ def _turned(self: Replay, steps: list[StepWords], opposite: tuple[str, ...]) -> 
     sets = [k for k, s in enumerate(steps) if s.do == "set" and s.what.role != "radio"]
     said, shown = _sign(set(goal_words(self.goal))), _sign(set(goal_words(self.shown.shown_goal())))
     if len(sets) == 1 and said and not shown and (steps[sets[0]].value == "on") != (said > 0): opposite = (*opposite, "on" if said > 0 else "off")
+    if not self.bound.sure and sets and shown < 0 and not said and not opposite: raise Halt("the goal says neither on nor off, and the one shown was to turn something off")
     if opposite in (("first, not last",), ("last, not first",)) and any(s.origin and (FIRST in s.origin.name or LAST in s.origin.name) for s in steps):
         swap = {FIRST: LAST, LAST: FIRST}
         def other(thing): return thing and replace(thing, name=re.sub(r"\{(?:first|last)\}", lambda m: swap[m[0]], thing.name))
@@ -458,6 +474,7 @@ def _do(self: Replay, k: int) -> Course:
         if step.optional or seeks or self._only_leads(k) or self._came_about(step): return k
         raise Halt(self._lost(step))
     if step.do == "set": yield from self._set(e, step)
+    elif step.do == "append": yield from self._append(e, step)
     elif step.do in ("enter", "choose"): yield from self._enter(e, step.what, (yield from self._value(step)))
     else: yield from self._press_step(e, step, k)
     return k
@@ -468,6 +485,11 @@ def _only_leads(self: Replay, k: int) -> bool:
     step = self.steps[k]
     if step.what.role == "tab" and step.do == "press" and k < len(self.steps) - 1: return not holes(step.what.name) or step.what.name.startswith("{" + NAMED)
     return step.leads and step.do in PRESSES.values() and not self._edits_before(k) and k < len(self.steps) - 1 and not holes(step.what.name + step.what.value + step.what.row) and not any(holes(c) for c in step.changes if c.startswith(("+ text", "+ status", "+ alert")))
+
+@patch
+def _is_way(self: Replay, step: StepWords) -> bool:
+    "Whether a step presses a link by its name alone."
+    return step.do == "press" and step.what.role in ("link", "tab") and not any(holes(t) for t in (step.what.row, step.what.section, step.what.value)) and bool(step.what.name)
 
 @patch
 def _browses(self: Replay, k: int) -> bool:
@@ -526,6 +548,7 @@ def _look(self: Replay, fits, ahead: int|None=None, wander: bool=True) -> Course
     def here():
         self._take_whole()
         found = fits(self.screen)
+        if len(found) > 1 and ahead is not None and self._is_way(self.steps[ahead]) and len({(e.role, e.name) for e in found}) == 1: return found[0]  # one way is as good as another
         if len(found) > 1: raise Halt(f"step {self.k + 1}: {len(found)} things fit: " + ", ".join(f"the {e.role} {e.name!r} {e.value}".strip() for e in found[:3]))
         return found[0] if found else self._later(ahead)
     if (e := here()) is not None: return e
@@ -732,6 +755,17 @@ def _enter(self: Replay, e: Element, thing: Thing, text: str) -> Course:
     if set(now.value) == {DOT} and len(now.value) == len(text): return
     if now.value.endswith("…") and text.startswith(now.value[:-1]): return
     raise Halt(f"step {self.k + 1}: {say_thing(thing, self.values)} shows {now.value!r}, not {text!r}")
+
+@patch
+def _append(self: Replay, e: Element, step: StepWords) -> Course:
+    "A text behind what a field has; nothing if it ends so."
+    text = yield from self._value(step)
+    self.log.append(f"add {text!r} at the end of {say_thing(step.what, self.values)}")
+    if e.value.rstrip("\n").endswith("\n" + text): return
+    yield from self._press(e)
+    yield from self._act(Action("key_press", key="ctrl+End"))
+    yield from self._act(Action("type", text=text))
+    self._edited = True
 
 @patch
 def _again(self: Replay, e: Element) -> Element|None:
