@@ -391,7 +391,9 @@ def thing_of(
     say = lambda text: to_template(text, values)
     lone = len(_alike(on, elements)) == 1 and bool(on.name)
     name, row, column, section = say(on.name), say(row_of(on, elements, lone)), say(column_of(on, elements)), say(section_of(on, elements))
-    if not holes(name) and _is_data(on, elements) and (beside := next((t for e in elements if _beside(e, on) and any(not h.startswith(NAMED) for h in holes(t := say(e.name)))), "")): name, row = "", beside
+    if not holes(name) and _is_data(on, elements):
+        beside = (say(e.name) for e in elements if _beside(e, on))
+        if told := next((t for t in beside if any(not h.startswith(NAMED) for h in holes(t))), ""): name, row = "", told
     row = row if row != name else ""
     value = say(on.value) if on.role in ("listitem", "row") else ""
     months = [k for k in values if k.endswith("_month")]

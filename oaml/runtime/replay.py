@@ -944,9 +944,15 @@ class ReplayAgent:
     "Does what was shown, in as many episodes as there are; has to be introduced to their devices, whose trees it reads."
     name = "replay"
     def __init__(self,
-        shown: Sequence[Demonstration],  # of which the most similar is taken
-        named: dict[str, str]|None=None, # values by name
+        shown: Sequence[Demonstration]=(), # of which the most similar is taken
+        named: dict[str, str]|None=None,   # values by name
     ): self.shown, self.named, self.devices, self.replays = list(shown), named, WeakValueDictionary(), {}
+
+    def show(self,
+        demonstrations: Sequence[Demonstration], # in place of those before
+    ):
+        "Know from now on how this is done."
+        self.shown = list(demonstrations)
 
     def attach(self,
         episode: int, # as views of it say
@@ -963,6 +969,13 @@ class ReplayAgent:
 
     def _choose(self, view) -> Action:
         if (device := self.devices.get(view.episode)) is None: raise ValueError("replay: it knows no device of this episode; `introduce` makes them known")
-        elements = device.read_elements()
-        if not view.history: self.replays[view.episode] = Replay(max(self.shown, key=lambda d: similarity(d, view.goal, page_title(elements))), view.goal, self.named)
+        elements = device.read_elements() if view.elements is None else view.elements
+        if not view.history: self.replays[view.episode] = self._begin(view.goal, elements)
         return self.replays[view.episode].next(elements)
+
+    def _begin(self, goal: str, elements: Sequence[Element]) -> Replay:
+        "A replay of the demonstration that is most like this goal."
+        if not self.shown: raise ValueError(f"{self.name}: nothing was shown; give demonstrations (`show`)")
+        return self.replay(max(self.shown, key=lambda d: similarity(d, goal, page_title(elements))), goal, self.named)
+
+    replay = Replay # what is made for an episode
