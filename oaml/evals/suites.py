@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['SUITES', 'EPISODES_A_CALL', 'ROW', 'TOTALS', 'COPYING', 'AGENTS', 'KNOWN_SESSIONS', 'Suite', 'load_suite',
-           'app_suite', 'Report', 'AgentByName', 'mean_row', 'evaluate_suite', 'total_rows', 'training_episodes',
-           'load_agent', 'agent_name']
+           'app_suite', 'Report', 'AgentByName', 'mean_row', 'row_names', 'evaluate_suite', 'total_rows',
+           'training_episodes', 'load_agent', 'agent_name']
 
 # %% ../../nbs/15d_evals.suites.ipynb #e9ba47c9
 import tempfile
@@ -27,7 +27,8 @@ from ..devices.app_device import SCREEN_SIZE, AppDevice
 from .baselines import DoNothing, Memoriser, NearestScreen, Oracle, RandomAgent
 from .closed_loop import run_episodes, summarise
 from .hosted import HostedAgent, is_hosted, load_hosted, spending
-from .trajectory_matching import Scores, predict_steps
+from .shots import SHOWN_AGENTS, app_shots, teach
+from .trajectory_matching import Ratio, Scores, predict_steps
 from ..ingest.engines import ProgressReporter, open_engine, progress_host, receive_counts
 from ..ingest.synthetic import generate_synthetic_sessions, record_episode
 from ..runtime.agents import Agent, PolicyAgent, agent_label
@@ -97,7 +98,7 @@ class Report:
         "The part of one goal family; all for 'all'."
         if family == "all": return self
         keep = [i for i, e in enumerate(self.played) if e.workflow_id == family]
-        return Report(self.app, *([part[i] for i in keep] for part in (self.played, self.recorded, self.predicted)))
+        return Report(self.app, *([part[i] for i in keep] if part else [] for part in (self.played, self.recorded, self.predicted)))
 
     def scores(self) -> Scores:
         "Of the recorded steps."
@@ -105,7 +106,7 @@ class Report:
         for e, p in zip(self.recorded, self.predicted): scores.add_episode(e, p)
         return scores
 
-def _run_app(agents: list[Agent], suite: Suite, app: str, seeds: Sequence[int], progress: bool|ProgressReporter=False) -> list[Report]:
+def _run_app(agents: list[Agent], suite: Suite, app: str, seeds: Sequence[int], progress: bool|ProgressReporter=False, shots: int=0) -> list[Report]:
     "A report for each agent: acting, and on the oracle's screens of the same seeds, kept no longer than this takes."
     with tempfile.TemporaryDirectory(prefix="oaml-eval-") as folder:
         device, recorded = suite.device(app), []
@@ -113,14 +114,24 @@ def _run_app(agents: list[Agent], suite: Suite, app: str, seeds: Sequence[int], 
             for s in seeds:
                 recorded.append(record_episode(device, s, Path(folder)))
                 bar.update()
-        return [_report(a, suite, app, seeds, recorded, progress) for a in agents]
+        return [_report_shown(a, suite, app, recorded, progress, shots) if shots else _report(a, suite, app, seeds, recorded, progress) for a in agents]
+
+def _report_shown(agent: Agent, suite: Suite, app: str, recorded: list[Episode], progress: bool|ProgressReporter, shots: int) -> Report:
+    "What one agent did that was shown each kind of goal before it came. It is measured acting alone, if it reads what no recorded step has."
+    parts, device = [], suite.device(app)
+    for family in dict.fromkeys(e.workflow_id for e in recorded):
+        mine = [e for e in recorded if e.workflow_id == family]
+        teach(agent, app_shots(device, family, shots))
+        parts.append(_report(agent, suite, app, [e.meta["seed"] for e in mine], mine, progress))
+    return _joined(app, parts)
 
 def _report(agent: Agent, suite: Suite, app: str, seeds: Sequence[int], recorded: list[Episode], progress: bool|ProgressReporter) -> Report:
     "What one agent did. How many actions the oracle needs is known from its episodes."
     make_device, lengths = partial(suite.device, app), [len(e.steps) for e in recorded]
     if isinstance(agent, HostedAgent): played, predicted = agent.play(suite.name, make_device, seeds, recorded, progress)
     else:
-        predicted = [e.actions for e in recorded] if isinstance(agent, Oracle) else predict_steps(agent, recorded, progress)
+        live = isinstance(agent, tuple(SHOWN_AGENTS.values()))  # there is no device, and maybe no tree, behind a recorded step
+        predicted = [] if live else [e.actions for e in recorded] if isinstance(agent, Oracle) else predict_steps(agent, recorded, progress)
         played = run_episodes(agent, make_device, seeds, progress, lengths)
     for e in played: e.meta = dict(suite=suite.name)
     return Report(app, played, recorded, predicted)
@@ -182,7 +193,8 @@ def _joined(app: str, reports: list[Report]) -> Report:
     return Report(app, *(sum((getattr(r, name) for r in reports), []) for name in ("played", "recorded", "predicted")))
 
 # %% ../../nbs/15d_evals.suites.ipynb #e47738d9
-ROW = ("suite", "app", "goal_family", "split", "first", "agent", "episodes", "success", "success_ci", "reached", "n_presatisfied",
+ROW = ("suite", "app", "goal_family", "split", "first", "agent", "shots", "eyes", "episodes", "success", "success_ci",
+       "halted", "false_completion", "false_completion_ci", "reached", "n_presatisfied",
        "success_presatisfied", "steps_ratio", "invalid_actions", "type_accuracy", "click_in_box", "click_within",
        "click_radius", "coordinate_error", "text_accuracy", "step_accuracy", "action_accuracy", "episode_accuracy",
        *spending([]))
@@ -201,15 +213,29 @@ def mean_row(
     def mean(k):
         values = [r[k] for r in rows if r.get(k) is not None]
         return sum(values)/len(values) if values else None
-    counts = ("episodes", "n_presatisfied", *spending([]))
-    summed = {k: None if any(r[k] is None for r in rows) else sum(r[k] for r in rows) for k in counts}
-    fixed = dict(app="mean", goal_family="all", first=rows[0].get("first"), success_ci=rows[0]["success_ci"] if len(rows) == 1 else None)
+    counts = ("episodes", "n_presatisfied", "halted", "false_completion", *spending([]))
+    summed = {k: None if any(r.get(k) is None for r in rows) else sum(r[k] for r in rows) for k in counts}
+    false = None if summed["false_completion"] is None else Ratio(summed["false_completion"], summed["episodes"]).interval
+    fixed = dict(app="mean", goal_family="all", first=rows[0].get("first"), shots=rows[0].get("shots"), success_ci=rows[0]["success_ci"] if len(rows) == 1 else None,
+                 false_completion_ci=false and list(false))
     same = {k: v for k, v in rows[0].items() if isinstance(v, str)} | summed | fixed
     return {k: same[k] if k in same else mean(k) for k in ROW}
 
-def _suite_rows(suite: Suite, split: str, first: int, agent_name: str, reports: list[Report]) -> list[dict]:
+def row_names(
+    suite: str,          # its name
+    split: str,          # of the seeds
+    first: int,          # seed of the split
+    agent: Agent|AgentByName, # who acted
+    shots: int=0,        # demonstrations of each kind of goal that it was shown
+) -> dict:
+    "Return what a results row says about who was measured on what; an agent that was shown something has another name."
+    label = agent_label(agent) + (f", shown {shots}" if shots else "")
+    policy = getattr(agent, "policy", None)
+    return dict(suite=suite, split=split, first=first, agent=label, shots=shots, eyes=getattr(agent, "eyes", None) or getattr(policy, "eyes", None))
+
+def _suite_rows(suite: Suite, names: dict, reports: list[Report]) -> list[dict]:
     "A row for each application and goal family, one for each application (`all`), one for the mean."
-    names, rows, totals = dict(suite=suite.name, split=split, first=first, agent=agent_name), [], []
+    rows, totals = [], []
     for r in reports:
         rows += [_report_row(r, f, **names) for f in load_app(r.app).families if r.of(f).played]
         totals.append(_report_row(r, "all", **names))
@@ -225,6 +251,7 @@ def evaluate_suite(
     first: int=0,              # which seed of the split comes first
     progress: bool=False,      # show bars
     engine: str|Executor|None=None, # what plays the episodes, `EPISODES_A_CALL` together, see `open_engine`; None: all at once, here
+    shots: int=0,              # demonstrations, of training seeds, that each agent is shown of a kind of goal before it is asked
 ) -> tuple[list[dict], list[list[Report]]]: # results rows; for each agent its reports, one an application
     "Closed loop and offline together, all agents on the same episodes."
     agents = list(agents) if isinstance(agents, (list, tuple)) else [agents]
@@ -232,13 +259,17 @@ def evaluate_suite(
     if twice: raise ValueError(f"agents: several are called {twice[0]!r}, and a table could not tell them apart; rename all but one")
     suite = load_suite(suite) if isinstance(suite, str) else suite
     if episodes < 1: raise ValueError(f"episodes: {episodes} is fewer than 1")
+    if shots < 0: raise ValueError(f"shots: {shots} is fewer than 0")
+    if shots and engine is not None: raise ValueError("shots: an engine's workers show nothing to their agents; leave engine out")
+    for a in agents if not shots else ():
+        if type(a) in SHOWN_AGENTS.values(): raise ValueError(f"agent: {agent_label(a)} does what it was shown; say how many demonstrations by shots (--shots 1)")
     seeds = split_seeds(split, episodes, first)
     if engine is not None: reports = _run_in_parts(agents, suite, seeds, progress, engine)
-    else: reports = list(zip(*(_run_app(_loaded(agents), suite, app, seeds, progress) for app in suite.apps)))
-    rows = [r for a, mine in zip(agents, reports) for r in _suite_rows(suite, split, first, agent_label(a), mine)]
+    else: reports = list(zip(*(_run_app(_loaded(agents), suite, app, seeds, progress, shots) for app in suite.apps)))
+    rows = [r for a, mine in zip(agents, reports) for r in _suite_rows(suite, row_names(suite.name, split, first, a, shots), mine)]
     return rows, [list(r) for r in reports]
 
-TOTALS = ("app", "agent", "episodes", "success", "reached", "steps_ratio", "click_in_box", "text_accuracy",
+TOTALS = ("app", "agent", "episodes", "success", "halted", "false_completion", "reached", "steps_ratio", "click_in_box", "text_accuracy",
           "step_accuracy", "episode_accuracy")  # columns of a table that fits a page
 
 # %% ../../nbs/15d_evals.suites.ipynb #9e8393af
@@ -252,7 +283,7 @@ def total_rows(
 # %% ../../nbs/15d_evals.suites.ipynb #96235a47
 _SIMPLE = {"oracle": Oracle, "do-nothing": DoNothing, "random": RandomAgent}
 COPYING = {"memoriser": Memoriser, "nearest": NearestScreen} # agents that look up what was done on a known screen
-AGENTS = (*_SIMPLE, *COPYING, "nano")
+AGENTS = (*_SIMPLE, *COPYING, "replay", "literal", "nano") # replay and literal do what they are shown, with `shots`
 KNOWN_SESSIONS = 600  # training sessions that the copying baselines are made from when no run's data is at hand
 
 def training_episodes(
@@ -275,8 +306,10 @@ def load_agent(
     episodes: list[Episode]|None=None,   # training episodes for them; None makes some
     hosted: dict|None=None,              # options of a hosted model, see `load_hosted`
     progress: bool=False,                # show a bar while they are made
+    shots: int=0,                        # with demonstrations, "nearest" knows their screens and no others
 ) -> Agent:
     "An agent by name or folder. Raises ValueError or FileNotFoundError that say what to do."
+    if name in SHOWN_AGENTS and (shots or name not in COPYING): return SHOWN_AGENTS[name]()
     if name in _SIMPLE: return _SIMPLE[name]()
     if is_hosted(name): return load_hosted(name, **(hosted or {}))
     if name in COPYING:

@@ -306,8 +306,7 @@ class Replay:
 @patch
 def _run(self: Replay) -> Course:
     "All steps, then DONE."
-    b = self.bound = bind_values(self.shown, self.goal, self._named, [t for e in self.screen if e.role not in ("heading", "label") for t in (e.name, e.value)])
-    self.values = with_parts(b.values)
+    self.values, b = self._bind(), self.bound
     self.left = [v.text for v in b.left]
     self.steps = self._turned(list(self.shown.steps), b.opposite)
     while _is_busy(self.screen): self.screen = yield WAIT
@@ -321,6 +320,12 @@ def _run(self: Replay) -> Course:
     self._check_used()
     if not self.log: raise Halt("none of the steps that were shown fits this goal")
     yield Action("done")
+
+@patch
+def _bind(self: Replay) -> dict[str, str]:
+    "The parameters' values, as the goal and the first screen tell them."
+    self.bound = bind_values(self.shown, self.goal, self._named, [t for e in self.screen if e.role not in ("heading", "label") for t in (e.name, e.value)])
+    return with_parts(self.bound.values)
 
 @patch
 def _take_whole(self: Replay):
@@ -405,7 +410,7 @@ def _find(self: Replay, step: StepWords, elements: Sequence[Element]) -> list[El
         found = self._named_by_goal(step, elements)
         if not found: found = find_things(step.what, self.values | {h: self.shown.values[h] for h in missing}, elements, self.left)
     context = replace(step.what, name="") if holes(step.what.section + step.what.row) and step.what.role not in DATA_ROLES else None
-    if not found and context: found = find_things(context, self.values, elements, self.left)  # the one of its kind in that section, whatever it is called
+    if not found and context and len(only := find_things(context, self.values, elements, self.left)) == 1: found = only  # the one of its kind in that section, whatever it is called
     if not found and step.what.role in _PRESSED:
         found = next((f for r in _PRESSED if r != step.what.role and (f := find_things(replace(step.what, role=r), self.values, elements, self.left))), [])
     if not found and step.do in ("enter", "choose"):
