@@ -96,5 +96,5 @@ def summarise(
         reached=Ratio(sum(o.reached for o in open_), len(open_)).value,         # of the same
         n_presatisfied=len(before),
         success_presatisfied=Ratio(sum(o.success for o in before), len(before)).value,  # of those satisfied at first
-        steps_ratio=sum(len(o.steps) for o in won)/sum(o.oracle_steps for o in won) if won else None,  # to the oracle's
+        steps_ratio=sum(len(o.steps) for o in won)/sum(o.oracle_steps for o in won) if won and all(o.oracle_steps for o in won) else None,  # to the oracle's
         invalid_actions=sum(o.invalid for o in episodes)/acts if acts else None)  # of all actions

@@ -102,6 +102,10 @@ def bind_values(
     pairs = [(_fits(o, i, n, j), i, j) for i, o in enumerate(old) for j, n in enumerate(new) if o.text in keys
              and (_names(labelled[o.text], n) if o.text in labelled else not both_quote or o.quoted == n.quoted)]
     done_old, done_new = {i for i, o in enumerate(old) if keys.get(o.text) in values}, {j for j, n in enumerate(new) if n.text in values.values()}
+    for i, o in enumerate(old):  # what both goals say is the same, and stays what it was
+        if o.text in keys and i not in done_old and (j := next((j for j, n in enumerate(new) if n.text == o.text and j not in done_new), None)) is not None:
+            values[keys[o.text]] = o.text
+            done_old.add(i); done_new.add(j)
     same_form, guessed = goal_words(old_goal) == goal_words(goal), []
     for score, i, j in sorted(pairs, reverse=True):
         if i in done_old or j in done_new or score <= 0: continue
@@ -141,7 +145,7 @@ def _bound_later(shown: Demonstration, goal: str, values: dict[str, str], keys: 
 
 def _interchangeable(shown: Demonstration, keys: list[str]) -> bool:
     "Whether with all of these parameters the same is done."
-    def of(key): return sorted(re.sub(rf"\{{{key}\}}", "{}", repr(replace(s, changes=(), title=""))) for s in shown.steps if f"{{{key}}}" in repr(s.what) + s.value + repr(s.origin) + repr(s.to))
+    def of(key): return sorted(re.sub(r"(\{\w*\}\s+[^\w\s{]+\s+)[^{'\"]+", r"\1", re.sub(rf"\{{{key}\}}", "{}", repr(replace(s, changes=(), title="")))) for s in shown.steps if f"{{{key}}}" in repr(s.what) + s.value + repr(s.origin) + repr(s.to))
     return all(of(k) == of(keys[0]) != [] for k in keys)
 
 def _bound_alike(shown: Demonstration, goal: str, values: dict[str, str], behind: str, named: dict[str, str]) -> Binding:
@@ -557,6 +561,9 @@ def _look(self: Replay, fits, ahead: int|None=None, wander: bool=True) -> Course
         if len(found) > 1: raise Halt(f"step {self.k + 1}: {len(found)} things fit: " + ", ".join(f"the {e.role} {e.name!r} {e.value}".strip() for e in found[:3]))
         return found[0] if found else self._later(ahead)
     if (e := here()) is not None: return e
+    for _ in range(3 if self._opens(ahead) else 0):  # it may take a moment to open
+        self.screen = yield WAIT
+        if (e := here()) is not None: return e
     yield from self._dismiss()
     if (e := here()) is not None: return e
     if (e := (yield from self._scroll_for(here))) is not None: return e
@@ -570,6 +577,13 @@ def _look(self: Replay, fits, ahead: int|None=None, wander: bool=True) -> Course
         yield from self._press(way)
         if (e := here()) is not None: return e
         if (e := (yield from self._scroll_for(here))) is not None: return e
+
+@patch
+def _opens(self: Replay, k: int|None) -> bool:
+    "Whether a step acts on something that the press before it opens: an entry of a menu, a box without a name, a button of a dialog."
+    if not k or self.steps[k-1].do not in PRESSES.values(): return False
+    what = self.steps[k].what
+    return what.role in _POPPED or what.role in FIELDS and not what.name or self.steps[k].title != self.steps[k-1].title and what.role == "button"
 
 @patch
 def _turn_pages(self: Replay, here, month: str|None) -> Course:
@@ -842,6 +856,7 @@ def _words(e: Element) -> tuple: return e.role, e.name, e.value, e.checked
 def _missing(self: Replay, step: StepWords, before: tuple, old: set) -> str:
     "What should have changed and has not; empty if all is as it was shown."
     if step.changes and _lines(before) == _lines(self.screen): return "nothing changed"
+    if still := _stays(step, before, self.screen, self.values): return still
     if step.what.role == "tab" and not holes(step.what.name): return ""  # what it leads to is looked for by the next step
     said = {w for w in goal_words(self.goal) if len(w) > 3} & set(goal_words(self.shown.shown_goal()))
     for line in (c for c in step.changes if c.startswith(("+ listitem", "+ heading")) and not holes(c)):
@@ -852,6 +867,16 @@ def _missing(self: Replay, step: StepWords, before: tuple, old: set) -> str:
         if not wanted or None in wanted or sign == "-" or role in ("tab", "button", "link", "menuitem", *TOGGLES, *FIELDS): continue
         if not any(e.role == role and all(has_words(" ".join((e.name, e.value)), w) for w in wanted) for e in self.screen if _words(e) not in old): return f"no {role} says {' and '.join(map(repr, wanted))}"
         return ""
+    return ""
+
+def _stays(step: StepWords, before: tuple, now: tuple, values: dict[str, str]) -> str:
+    "Why a press that led on when it was shown has not: the same page, with what went then; empty if it has."
+    if page_title(before) != page_title(now): return ""
+    for sign, role, rest in (c.split(" ", 2) for c in step.changes):
+        known = all(h in values for h in holes(rest))
+        name, _, value = rest.partition(" = ")
+        if sign == "-" and role not in (*FIELDS, *TOGGLES) and known and holes(rest) and any(e.role == role and e.name == fill(name, values) and (not value or e.value == fill(value, values)) for e in now): return f"the {role} {fill(name, values)!r} is still there"
+        if sign == "-" and role in FIELDS and step.do == "press" and step.what.role == "button" and holes(value) and known and any(e.role == role and e.name == fill(name, values) and e.value == fill(value, values) for e in now): return f"the {role} {fill(name, values)!r} is still there"
     return ""
 
 @patch
