@@ -275,13 +275,14 @@ def rft_worker_command(
 def eval_command(
     suite: Annotated[str|None, typer.Option(help="What on: login-v1, synthetic-v1 (nine applications), grounding-v1; "
                                             "login-v1-ood, synthetic-v1-ood, -robust, -mobile; calendar-v1 (never "
-                                            "trained on); miniwob (125 web tasks; needs Chromium).",
+                                            "trained on); miniwob (125 web tasks; needs Chromium); real-apps-v1 (Django's admin "
+                                            "and JupyterLab; needs Chromium and the extra realapps).",
                                        show_default="login-v1")]=None,
     app: Annotated[str|None, typer.Option(help="One application instead of a suite: files, mail@phone, or your own as "
                                                "my_module:Thermostat.")]=None,
-    agent: Annotated[str, typer.Option(help="oracle, do-nothing, random, memoriser, nearest, nano, the folder of a "
+    agent: Annotated[str, typer.Option(help="oracle, do-nothing, random, memoriser, nearest, replay, literal, nano, the folder of a "
                                             "trained agent, or a hosted model: anthropic:MODEL, openai:MODEL.")]="oracle",
-    episodes: Annotated[int, typer.Option(help="Episodes for each application.")]=100,
+    episodes: Annotated[int|None, typer.Option(help="Episodes for each application (100); of real-apps-v1 matched sets of each kind of task (4).")]=None,
     split: Annotated[str, typer.Option(help="test, or validation while you develop.")]="test",
     first_seed: Annotated[int, typer.Option(help="Which seed of the split comes first, counted from 0.")]=0,
     out: Annotated[str, typer.Option(help="Results file to write.")]="results.json",
@@ -306,11 +307,14 @@ def eval_command(
     probabilities: Annotated[bool, typer.Option("--probabilities", help="Keep how likely each token, and of nano each place, was, for "
                                                                         "`oaml inspect`; takes longer.")]=False,
     eyes: Annotated[str, typer.Option(help="What a nano sees screens by: pixels, or the tree of their elements.")]="pixels",
+    shots: Annotated[int, typer.Option(help="Demonstrations of training seeds that the agent is shown of each kind of goal before it is asked.")]=0,
     browser_sandbox: BrowserSandbox=None, # of Chromium; None: on, but for root
 ):
     """**Measure** an agent: acting in the application, and on recorded steps of the same episodes.
 
     Example: `oaml eval --suite calendar-v1 --agent runs/demo/agent --episodes 100 --out results.json`.
+
+    What was shown once, done again without a model: `oaml eval --suite real-apps-v1 --agent replay --shots 1`.
 
     A hosted model is paid by the token: `oaml eval --agent anthropic:MODEL --prices input=...,output=... --max-cost 5`.
     Its key is ANTHROPIC_API_KEY or OPENAI_API_KEY, in a file `.env` or in the environment.
@@ -321,7 +325,7 @@ def eval_command(
     rows = _mendable(eval_policy, suite=suite, agent=agent, episodes=episodes, split=split, first_seed=first_seed,
                      out=out, tasks=tasks.split(",") if tasks else None, scale=scale, app=app, base_url=base_url,
                      dialect=dialect, prices=prices, max_cost=max_cost, concurrency=concurrency, temperature=temperature,
-                     resume=resume, engine=engine, sessions=sessions, probabilities=probabilities, eyes=eyes)
+                     resume=resume, engine=engine, sessions=sessions, probabilities=probabilities, eyes=eyes, shots=shots)
     typer.echo(results_table(total_rows(rows), TOTALS) + f"\n\n{len(rows)} rows in {out}" + _spent(rows[-1])
                + (f"\nStep by step: oaml inspect {out}" if episodes_path(out).exists() else ""))
 
