@@ -1,4 +1,4 @@
-"""Set up, run, test and check oaml: `python .ci/dev.py setup|demo|test|check|readme|docs|lab|shape|clean` on Linux, macOS and Windows.
+"""Set up, run, test and check oaml: `python .ci/dev.py setup|demo|test|check|readme|wheel-check|docs|lab|shape|clean` on Linux, macOS and Windows.
 
 The Makefile and the CI call these commands and add nothing. Only the standard library is imported here,
 because the first command of all makes the environment in which everything else runs."""
@@ -169,6 +169,20 @@ def test(*args):
     run(tool("python"), "-m", "pytest", *(args or PYTEST), OMP_NUM_THREADS=threads)
 
 
+def wheel_check():
+    """Build the wheel, install it in fresh environments outside of the clone, from the package index, and give it every command that is
+    printed: with no extra (a command that needs one must name it), then with all that the commands name, the long ones shortened."""
+    setup()
+    with tempfile.TemporaryDirectory() as tmp:
+        run(tool("python"), "-m", "build", "--outdir", tmp, ROOT, cwd=tmp)
+        wheel, env = next(Path(tmp).glob("*.whl")), Path(tmp)/"env"
+        run(find_python(), "-m", "venv", env)
+        python = env/BIN.name/("python.exe" if os.name == "nt" else "python")
+        for extras, how in (("", "--run"), ("[train,notebook,api,browser,mobile,serve,hf,rl,p2p]", "--all")):
+            run(python, "-m", "pip", "install", "--quiet", "-c", ROOT/"constraints.txt", f"{wheel}{extras}", cwd=tmp, PYTHONPATH="")
+            run(python, ROOT/".ci/commands.py", "check", how, cwd=tmp, PYTHONPATH="")
+
+
 def docs():
     "Write the site of all notebooks into _docs/, without running them and without a network; open _docs/index.html."
     setup()
@@ -192,7 +206,7 @@ def clean():
         shutil.rmtree(ROOT/name, ignore_errors=True)
 
 
-COMMANDS = {f.__name__: f for f in (setup, demo, test, check, readme, docs, lab, shape, clean)}
+COMMANDS = {f.__name__.replace("_", "-"): f for f in (setup, demo, test, check, readme, wheel_check, docs, lab, shape, clean)}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,

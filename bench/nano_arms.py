@@ -111,7 +111,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("agent", help="folder of the nano that all arms begin with")
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
-    parser.add_argument("--config", default="configs/nano.yaml", help="nano's recipe (configs/nano.yaml)")
+    parser.add_argument("--config", default="nano", help="a recipe, or the name of a shipped one (nano)")
     parser.add_argument("--minutes", type=float, default=60, help="of each arm, acting and training")
     parser.add_argument("--rate", type=float, help="screens that an arm learns from in a second (timed)")
     parser.add_argument("--episodes", type=int, default=60, help="played by the model in each application")

@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 
-from fastcore.imports import IN_NOTEBOOK
-
 from ..apps.app import require_split, split_seeds
 from ..evals.hosted import is_hosted
 from ..evals.manifests import check_manifest
@@ -193,9 +191,3 @@ def episodes_path(
     "Where the episodes of a results file are, or will be."
     there = [beside_results(results, suffix) for suffix in EPISODES]
     return next((path for path in there if path.exists()), there[0])
-
-# %% ../../nbs/18e_scripts.eval_policy.ipynb #199c027d
-#| eval: false
-if __name__ == "__main__" and not IN_NOTEBOOK:
-    from oaml.scripts.cli import run_script
-    run_script("eval")

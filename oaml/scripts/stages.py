@@ -24,7 +24,7 @@ from ..training.config import TrainingConfig, load_config, load_recipe
 
 # %% ../../nbs/18b_scripts.stages.ipynb #2e30ae3e
 def pretrain(
-    recipe: str|os.PathLike="configs/nano.yaml", # file with stages, see `load_recipe`
+    recipe: str|os.PathLike="nano", # file with stages or a shipped recipe's name, see `load_recipe`
     overrides: list[str]=(),                     # "section.key=value" each, for every stage
     stage: str|None=None,                        # only this one; None: all of them
     progress: bool=True,                         # show bars

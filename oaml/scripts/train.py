@@ -17,8 +17,6 @@ from pathlib import Path
 from statistics import mean
 from tempfile import TemporaryDirectory
 
-from fastcore.imports import IN_NOTEBOOK
-
 from ..apps.app import require_split, split_seeds
 from ..apps.catalog import load_app
 from ..datasets.letters import letter_samples
@@ -335,9 +333,3 @@ def _set_threads(n: int):
     "How many CPU threads PyTorch computes with."
     import torch
     torch.set_num_threads(n)
-
-# %% ../../nbs/18a_scripts.train.ipynb #b7c7c912
-#| eval: false
-if __name__ == "__main__" and not IN_NOTEBOOK:
-    from oaml.scripts.cli import run_script
-    run_script("train")
