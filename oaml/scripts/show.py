@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['MARKS', 'MAX_SHOWN', 'CANNOT_GO_BACK', 'MENDED', 'PAGE_FILES', 'MAX_MESSAGE', 'show', 'say_demonstration',
-           'rename_value', 'fix_value', 'Draft', 'DemonstrationRecorder', 'DemonstrationEditor', 'show_routes',
-           'show_server', 'has_display', 'show_device', 'edit_demonstration']
+           'rename_value', 'fix_value', 'proposed_names', 'Draft', 'DemonstrationRecorder', 'DemonstrationEditor',
+           'show_routes', 'show_server', 'has_display', 'show_device', 'edit_demonstration']
 
 # %% ../../nbs/18q_scripts.show.ipynb #8d9317d5
 import base64
@@ -103,6 +103,21 @@ def fix_value(
     fixed = _rewrite(shown, put, {k: v for k, v in shown.values.items() if k != name})
     return replace(fixed, steps=tuple(replace(s, source="constant") if s.source == "goal" and not holes(s.value) else s for s in fixed.steps))
 
+# %% ../../nbs/18q_scripts.show.ipynb #90be9fab
+_NO_NAMES = {"value", *"a about add an and as at be by call find for from in into is make new of on open or put set than that the then this to under use with write".split()}
+
+def proposed_names(
+    shown: Demonstration, # as it is written
+) -> dict[str, str]:      # of each of its values: a name
+    "Return what the values may be called: where the goal's word is none, as the field is that takes the value, or a date."
+    names = {k: k for k in shown.values}
+    for key in (k for k in shown.values if k.rstrip("0123456789") in _NO_NAMES):
+        fields = [s.what.name for s in shown.steps if s.do in ("enter", "choose") and s.value == "{" + key + "}" and not holes(s.what.name)]
+        dated = with_parts({key: shown.values[key]}).keys() > {key}
+        name = re.sub(r"\W+", "_", (fields or ["date" if dated else ""])[0].casefold()).strip("_")
+        if re.fullmatch(r"[a-z][a-z0-9_]*", name) and name not in names.values() and not name.startswith(NAMED) and not name.endswith(("_day", "_month")): names[key] = name
+    return names
+
 # %% ../../nbs/18q_scripts.show.ipynb #6c4f8c15
 MARKS = "optional", "until_gone", "left_out" # what a person may say of a step
 
@@ -125,15 +140,25 @@ class Draft:
         self.marks.setdefault(_keys(shown)[number], {})[name] = on
         self.apply(shown)  # raises what does not go together
 
+    def called(self,
+        shown: Demonstration, # as it is written
+    ) -> dict[str, str]:      # of each value, as it is written: what it is called now
+        "Return what the values are called: as the person says, or as the fields that take them."
+        return proposed_names(shown) | {k: v for k, v in self.names.items() if k in shown.values}
+
     def apply(self,
         shown: Demonstration, # as it is written
     ) -> Demonstration:
         "Return the demonstration with all changes."
+        called = self.called(shown)
         steps = [_marked(s, self.marks.get(key, {})) for s, key in zip(shown.steps, _keys(shown))]
         shown = replace(shown, steps=tuple(s for s in steps if s is not None))
         for name in self.fixed & set(shown.values): shown = fix_value(shown, name)
-        for old, new in self.names.items():
-            if old in shown.values: shown = rename_value(shown, old, new)
+        if len(set(called.values())) < len(called): raise ValueError(f"value: {next(v for v in called.values() if list(called.values()).count(v) > 1)!r} is another value's name")
+        free = {k: f"{k}_renamed" for k in called if called[k] != k}  # first out of the way: two may change places
+        for step in (free, {free[k]: called[k] for k in free}):
+            for old, new in step.items():
+                if old in shown.values: shown = rename_value(shown, old, new)
         return shown
 
 def _keys(shown: Demonstration) -> list[tuple]:
@@ -306,14 +331,15 @@ def _step_lines(written: Demonstration|None, draft: Draft) -> list[dict]:
     "Each step as the page shows it, those that are left out too."
     if written is None: return []
     marks = [draft.marks.get(key, {}) for key in _keys(written)]
-    names = {k: draft.names.get(k, k) for k in written.values}
+    names = draft.called(written)
     values = {k: v if k in draft.fixed else "{" + names[k] + "}" for k, v in written.values.items()}
     parts = {f"{k}_{part}": "{" + f"{names[k]}_{part}" + "}" for k in names for part in ("day", "month")}
     return [dict(words=say_step(replace(s, until_gone=False), values | parts), already=s.already) | {m: given.get(m, getattr(s, m, False)) for m in MARKS} for s, given in zip(written.steps, marks)]
 
 def _value_lines(written: Demonstration|None, draft: Draft) -> list[dict]:
     "Each value as the page shows it; a word of the goal's has no other name."
-    return [dict(key=k, name=draft.names.get(k, k), text=v, fixed=k in draft.fixed, secret=v == SECRET) for k, v in (written.values if written else {}).items() if not k.startswith(NAMED)]
+    names = draft.called(written) if written else {}
+    return [dict(key=k, name=names[k], text=written.values[k], fixed=k in draft.fixed, secret=written.values[k] == SECRET) for k in names if not k.startswith(NAMED)]
 
 @patch
 def state(self: DemonstrationRecorder,

@@ -22,7 +22,6 @@ async function ask(message) {
   } catch { $("problem").textContent = "oaml show does not answer; is it still running? What was shown is kept as long as it runs."; }
   busy = false;
   stage.classList.remove("busy");
-  document.body.dataset.asked = Number(document.body.dataset.asked || 0) + 1;
   next();
 }
 
