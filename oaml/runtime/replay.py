@@ -163,6 +163,7 @@ def find_things(
         kept = [e for e, f in fits if f]
         if holes(template): found, checks = kept, checks + 1
         elif kept: found = kept
+    if not (thing.name or thing.value or thing.row or thing.column or thing.section): return [e for e in found if not e.name]  # the one of its kind that has no name
     if not checks: return []
     return _told_apart(found, thing, values, elements, left)
 

@@ -27,13 +27,14 @@ from ..datasets.demonstrations import (NAMED, SECRET, Demonstration, StepWords, 
                                           save_demonstration, say_step, to_yaml, with_parts)
 from ..devices.catalog import open_device
 from ..devices.daemon import Access, DaemonServer, LeaseTable, Refusal, ServiceRoute, http_answer, parse_object, read_body, serve_in_thread, service_app
-from ..devices.device import recorded_elements
+from ..devices.device import Frame, recorded_elements
 from ..devices.episode import EpisodeDriver, EpisodeWriter
 from ..ingest.episodes import save_episodes
 from ..schemas.door import read_text_file
 from ..schemas.sessions import MAX_TYPED, Action, SchemaError, from_dict, to_dict
 from .act import PersonsDevice, step_in_words
 from .inspect import load_tracks
+from ..ui.layout import Element
 
 # %% ../../nbs/18q_scripts.show.ipynb #b0cb7411
 def show(
@@ -194,10 +195,18 @@ class DemonstrationRecorder:
         "Stand at the first screen, with nothing done."
         self.driver = EpisodeDriver(self.device, MAX_SHOWN)
         self.driver.reset(self.seed)
-        self.writer = EpisodeWriter(self.driver, self.folder/"screens", elements=True, agent="you")
+        self.writer = EpisodeWriter(self.driver, self.folder/"screens", agent="you")
         self.history: list[tuple[Action, bool]] = [] # what was done, and whether it was written down
         self.afters, self.moments, self.last = [], [], ""  # of each step that was written down: the elements after it, the moment before it
-        self.elements = self.device.read_elements()
+        self._see(self.driver.frame)
+
+    def _see(self, frame: Frame):
+        "This is the screen now, with what is on it: read once a screen, a phone takes seconds for it."
+        self.driver.last = replace(self.driver.last, frame=replace(frame, elements=self.device.read_elements()))
+    @property
+    def elements(self) -> tuple[Element, ...]:
+        "What is on the screen."
+        return self.driver.frame.elements
 
 # %% ../../nbs/18q_scripts.show.ipynb #2eb59599
 @patch
@@ -205,8 +214,7 @@ def look(self: DemonstrationRecorder):
     "See the screen as it is now: a page or a phone goes on by itself."
     if self.driver.over: return
     frame = self.device._hidden(self.device.device.look())
-    if frame.screen_hash() == self.driver.frame.screen_hash(): return
-    self.driver.last, self.elements = replace(self.driver.last, frame=frame), self.device.read_elements()
+    if frame.screen_hash() != self.driver.frame.screen_hash(): self._see(frame)
 
 @patch
 def act(self: DemonstrationRecorder,
@@ -226,7 +234,8 @@ def act(self: DemonstrationRecorder,
     if joins: action = replace(before, text=before.text + action.text)
     if action.type == "type": action = replace(action, text=self.device._plain(action.text))
     self.history[len(self.history) - joins:] = [(action, not self.paused)]
-    self.elements, self.note = self.device.read_elements(), ""
+    self._see(self.driver.frame)
+    self.note = ""
     self.last = self.device._plain(words if noted or self.paused else step_in_words(action, ()))
     if self.paused: return
     if noted: self.moments.append(moment)
@@ -261,7 +270,6 @@ def undo(self: DemonstrationRecorder):
     moment, self.history, self.last = self.moments.pop(), self.history[:last], ""
     if how == "moment": self.driver.restore(moment)
     else: self.paused, self.note = True, CANNOT_GO_BACK
-    self.elements = self.device.read_elements()
 
 @patch
 def _do_again(self: DemonstrationRecorder, history: list[tuple[Action, bool]]):
