@@ -71,7 +71,7 @@ def bind_values(
     labelled = {v.text: field for v in old if (field := _is_labelled(v, shown))}
     both_quote = any(v.quoted for v in old) and any(v.quoted for v in new)
     pairs = [(_fits(o, i, n, j), i, j) for i, o in enumerate(old) for j, n in enumerate(new) if o.text in keys
-             and (_names(labelled[o.text], n) if o.text in labelled else not both_quote or o.quoted == n.quoted)]
+             and (_names(labelled[o.text], n) if o.text in labelled else not both_quote or o.quoted == n.quoted) and not _is_anothers(o, n, shown)]
     done_old, done_new = {i for i, o in enumerate(old) if keys.get(o.text) in values}, {j for j, n in enumerate(new) if n.text in values.values()}
     same_form, guessed = goal_words(old_goal) == goal_words(goal), []
     for score, i, j in sorted(pairs, reverse=True):
@@ -108,6 +108,11 @@ def _is_labelled(value: GoalValue, shown: Demonstration) -> str:
     "The field that took a value, if the words before it name the field: password 'x'."
     return next((s.what.name for s in shown.steps if s.what and s.do in ("enter", "choose") and not holes(s.what.name) and len(holes(s.value)) == 1
                  and shown.values.get(holes(s.value)[0]) == value.text and _names(s.what.name, value)), "")
+
+def _is_anothers(old: GoalValue, new: GoalValue, shown: Demonstration) -> bool:
+    "Whether the words before a new value name another field than the one that took the old value."
+    took = {s.what.name: [shown.values.get(h) for h in holes(s.value)] for s in shown.steps if s.what and s.do in ("enter", "choose") and not holes(s.what.name)}
+    return any(old.text in texts for texts in took.values()) and any(_names(f, new) for f, texts in took.items() if old.text not in texts) and not any(_names(f, new) for f, texts in took.items() if old.text in texts)
 
 def _names(name: str, value: GoalValue) -> bool:
     return any(same_words(name, " ".join(value.label[-k:])) for k in (1, 2) if value.label)
