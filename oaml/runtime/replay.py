@@ -474,7 +474,8 @@ def _later(self: Replay, k: int|None) -> int|None:
         if any(h not in self.values for h in holes(step.what.name) if not h.startswith(NAMED)): return None
         if after.what is None or after.already: continue
         found = self._usable(after, self.screen)
-        needed = [self.values[h] for s in self.steps[k:j+1] if s.what for h in holes(s.what.name + s.what.value) if h in self.values and not h.startswith(NAMED)]
+        needed = {self.values[h] for s in self.steps[k:j+1] if s.what for part in holes(s.what.name + s.what.value + s.what.section)
+                  for h in [part.rpartition("_")[0] if part.endswith(("_day", "_month")) else part] if h in self.values and not h.startswith(NAMED)}  # of a day all of its date: a 4 stands anywhere
         words = [" ".join((e.name, e.value)) for e in self.screen]
         if len(found) == 1 and all(any(has_words(w, v) for w in words) for v in needed): return j + 1
     return None
