@@ -135,11 +135,15 @@ class Draft:
         name: str,            # one of `MARKS`
         on: bool,             # whether it holds
     ):
-        "Say something of a step. Raises ValueError for a step or a mark that there is not."
+        "Say something of a step. Raises ValueError for a step or a mark that there is not, and for what does not go together; then nothing changes."
         if name not in MARKS: raise ValueError(f"mark: {name!r} is none of {', '.join(MARKS)}")
         if not 0 <= number < len(shown.steps): raise ValueError(f"step: there are {len(shown.steps)}, and no number {number}")
-        self.marks.setdefault(_keys(shown)[number], {})[name] = on
-        self.apply(shown)  # raises what does not go together
+        before, key = dict(self.marks), _keys(shown)[number]
+        self.marks[key] = before.get(key, {}) | {name: on}
+        try: self.apply(shown)
+        except ValueError:  # it does not go together
+            self.marks = before
+            raise
 
     def called(self,
         shown: Demonstration, # as it is written
@@ -225,10 +229,11 @@ def act(self: DemonstrationRecorder,
     steps, (before, kept) = self.writer.steps, self.history[-1] if self.history else (None, False)
     joins = kept and not self.paused and action.type == before.type == "type" and len(before.text + action.text) <= MAX_TYPED
     noted = not (self.paused or joins)
-    n, moment, words = len(steps), self._moment() if noted else None, step_in_words(action, self.elements)
+    n, moment, words, last = len(steps), self._moment() if noted else None, step_in_words(action, self.elements), self.driver.last
     self.driver.watch = self.writer.note if noted else None
     try: self.driver.act(action)
     except BaseException:
+        self.driver.last = last
         del steps[n:]
         raise
     if joins: action = replace(before, text=before.text + action.text)
