@@ -483,17 +483,48 @@ def act_command(
 # %% ../../nbs/18i_scripts.cli.ipynb #c0646097
 @app.command("show")
 def show_command(
-    episodes: Annotated[str, typer.Argument(help="What `oaml inspect` opens: the folder of `oaml act`, recorded sessions, an evaluation.")],
-    out: Annotated[str, typer.Option(help="The demonstration to write, such as send.yaml.")],
-    episode: Annotated[int|None, typer.Option(help="Which, from 0; by default the first that did not fail.")]=None,
-    secret: Annotated[list[str]|None, typer.Option(help="A value that is not written down, by its name. Repeatable.")]=None,
+    what: Annotated[str|None, typer.Argument(help="A device to show a task on: app:mail, html:mail, page:https://..., miniwob:click-test, android:SERIAL, "
+                                                  "http://...; or episodes that are there, as `oaml inspect` opens them.")]=None,
+    out: Annotated[str|None, typer.Option(help="The demonstration to write, such as send.yaml.")]=None,
+    goal: Annotated[str|None, typer.Option(help="On a device: what you are going to show, in words; {name} stands for a secret. An application of oaml "
+                                                "has goals of its own, by seed.")]=None,
+    seed: Annotated[int, typer.Option(help="Of the first screen, where the device has several.")]=0,
+    size: Annotated[str|None, typer.Option(help="Screen, such as 1280x800; by default the device's own.")]=None,
+    secret: Annotated[list[str]|None, typer.Option(help="A text that is typed and never written down: password=ENV_NAME; of episodes, the name of "
+                                                        "a value. Repeatable.")]=None,
+    episode: Annotated[int|None, typer.Option(help="Of episodes: which, from 0; by default the first that did not fail.")]=None,
+    edit: Annotated[str|None, typer.Option(help="A demonstration to check, and to change in a page where there is a display.")]=None,
+    check: Annotated[bool, typer.Option("--check", help="With --edit: only check it.")]=False,
+    origin: Annotated[list[str]|None, typer.Option(help="Another origin that a page may show, such as https://pay.example; by default "
+                                                        "its own only. Repeatable.")]=None,
+    port: Annotated[int, typer.Option(help="Port of the page; 0 for any free one.")]=0,
+    browser_sandbox: BrowserSandbox=None, # of Chromium; None: on, but for root
 ):
-    """**Show it once**: write an episode as a demonstration in words, which `oaml act --like` does again with other values.
+    """**Show it once**: you act on a device's live screen in a page of your own browser, and it is written down in words.
 
-    Example: `oaml show runs/act --out login.yaml`. The file is short; read it, and change what it says.
+    Example: `oaml show app:calendar --out add.yaml`, then `oaml act app:calendar --like add.yaml --seed 13` does it again with other values. On a
+    page: `oaml show page:https://example.org --goal "Order 2 'Green tea'." --out order.yaml --size 1280x800`. The file is short: read it, and change
+    it with `oaml show --edit order.yaml`. What an agent did can be written too: `oaml show runs/act --out login.yaml`.
     """
-    from oaml.scripts.act import show
-    shown = _mendable(show, episodes=episodes, out=out, episode=episode, secrets=secret or (), say=typer.echo)
+    import webbrowser
+    from oaml.devices.serve import screen_size
+    from oaml.scripts.show import edit_demonstration, has_display, show, show_device
+    open_page = webbrowser.open if has_display() else None
+    if edit:
+        if what or out or goal: _fail("--edit: changes a file that is there, and takes neither a device nor --out or --goal")
+        shown = _mendable(edit_demonstration, path=edit, port=port, open_page=None if check else open_page, say=typer.echo)
+        typer.echo(f"{edit} is right: {len(shown.steps)} steps")
+        return
+    if not what or not out: _fail("show: name a device or episodes, and the file with --out; or a file with --edit")
+    if os.path.exists(what):
+        if goal: _fail(f"--goal: {what} has its own; leave it out, or name a device")
+        shown = _mendable(show, episodes=what, out=out, episode=episode, secrets=secret or (), say=typer.echo)
+    else:
+        if episode is not None: _fail(f"--episode: is of episodes that are there, and there is no {what}")
+        named = dict(s.partition("=")[::2] for s in secret or ())
+        if not all(named.values()): _fail("--secret: on a device give NAME=ENV_NAME, the environment variable that holds the text")
+        options = (dict(size=_mendable(screen_size, text=size)) if size else {}) | (dict(origins=origin) if origin else {})
+        shown = _mendable(show_device, device=what, out=out, goal=goal, seed=seed, secrets=named, port=port, open_page=open_page, say=typer.echo, **options)
     typer.echo(f"{len(shown.steps)} steps in {out}")
 
 # %% ../../nbs/18i_scripts.cli.ipynb #9e03f5ad
