@@ -830,18 +830,22 @@ def _press_step(self: Replay, e: Element, step: StepWords, k: int) -> Course:
         (x0, y0, x1, y1), (a, b, c, d) = e.box, to[0].box
         yield from self._act(Action("drag", x=round((x0+x1)/2, 3), y=round((y0+y1)/2, 3), x2=round((a+c)/2, 3), y2=round((b+d)/2, 3)))
     else: yield from self._press(e, next(a for a, do in PRESSES.items() if do == step.do))
-    if step.leads: self._edited = False
+    sent, self._edited = self._edited, self._edited and not step.leads
     if step.what.role in DATA_ROLES and holes(step.what.name + step.what.value): self._arrived = True  # on this one's page: another page would be another's
     elif step.leads: self._arrived = False
-    yield from self._verify(step, before)
+    yield from self._verify(step, before, sent)
+
+_RELOADS = ("refresh", "reload") # of `RETRIES`, those that send nothing
 
 @patch
-def _verify(self: Replay, step: StepWords, before: tuple) -> Course:
-    "See that what changed then changes now. Halts with what is missing."
+def _verify(self: Replay, step: StepWords, before: tuple, sent: bool=False) -> Course:
+    "See that what changed then changes now; what did not load is asked for again, what was `sent` is not sent again. Halts with what is missing."
+    captions = _RELOADS if sent else RETRIES
+    def retry(): return next((e for e in self.screen if e.role in ("button", "link") and not e.disabled and " ".join(words_of(e.name)) in captions), None)
     old = {_words(e) for e in before}
     for n in range(4):
         alert = next((e for e in self.screen if e.role == "alert" and e.name and _words(e) not in old), None)
-        if alert and (again := next((e for e in self.screen if e.role in ("button", "link") and not e.disabled and " ".join(words_of(e.name)) in RETRIES), None)) and n < 3:
+        if alert and (again := retry()) and n < 3:
             yield from self._press(again)
             continue
         if alert and n < 3 and (yield from self._tick_what_it_says(alert.name, step)): continue
@@ -854,8 +858,7 @@ def _verify(self: Replay, step: StepWords, before: tuple) -> Course:
         shown = self.screen
         yield from self._dismiss()
         if _lines(shown) != _lines(self.screen): continue
-        again = next((e for e in self.screen if e.role in ("button", "link") and not e.disabled and " ".join(words_of(e.name)) in RETRIES), None)
-        if n == 1 and again is not None: yield from self._press(again)
+        if n == 1 and (again := retry()): yield from self._press(again)
         elif n < 3: self.screen = yield WAIT
     raise Halt(f"step {self.k + 1}: {step.do.replace('_', ' ')} {say_thing(step.what, self.values)} was done, and {missing}")
 
