@@ -241,9 +241,9 @@ def transcript(
     plain = {words.casefold() for _, words, _ in read}
     for line, words, drawn in read:
         written.append(words)
-        mark = (mark_of(words, goal, quoted) if goal else "") + step_marks(words, drawn, steps, plain)
+        mark = mark_of(words, goal, quoted) if goal else ""
         text, line = ", ".join(filter(None, (words + mark, *drawn))), at_quotation(line, quoted)
-        out.append(f"{text} @{line.x/size[0]:.2f}/{line.y/size[1]:.2f}; ")
+        out.append(f"{text}{step_marks(words, drawn, steps, plain)} @{line.x/size[0]:.2f}/{line.y/size[1]:.2f}; ")
     missing = " ".join(f"-{k}" for k, q in enumerate(quoted, 1) if not any(within(q, words) for words in written))
     return ("".join(out) + missing).replace("<|", "< |")  # on a screen may stand what opens and ends turns
 
