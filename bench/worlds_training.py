@@ -39,7 +39,8 @@ ARMS = { # what the prompt has of a demonstration
     "words": "words", "values": "words+values", "marks": "words+marks", "proposal": "proposal", "marks+values": "words+values+marks",
     "all": "words+values+marks+proposal"}
 HAND_WRITTEN = [a for a in APPS if a != "procedural"]
-SPARE_STEPS = 5
+SPARE_STEPS = 5 # an episode may take twice the oracle's steps and these
+RETRIES = 1 # on a screen on which an action was tried; more cost most of the time of those who fail
 AMONG = 4 # demonstrations of which the most similar is shown when it is measured
 
 
@@ -97,7 +98,7 @@ def train(args, arm, worlds, samples, folder):
     adapter = new_nano(args.start, fmt, args.seed)
     lessons = WorldLessons(worlds=worlds, **(dict(sibling=0., none=1.) if arm == "none" else {}))
     how = SampleConfig(fmt=fmt, questions=0, screens_per_episode=8, wrong_goals=.3, presatisfied=.06)
-    shapes = [ScreenSpec(share=3.), ScreenSpec((320, 256)), ScreenSpec((192, 320), .5)]
+    shapes = [ScreenSpec(share=3.), ScreenSpec((320, 256))]
     batch = args.batch*args.accumulate
     stream = Stream(samples, batch, [Source("worlds")], how, shapes, make=lessons, workers=args.workers, read=SampleEncoder(adapter), micro_batch=args.batch)
     trainer = Trainer(adapter, stream, config, hooks=[EndsAfter(args.minutes, folder)], data_manifest=stream.manifest(), progress=False)
@@ -153,7 +154,7 @@ _POLICIES = {}
 
 def policy_of(folder):
     "A run's agent, as it is kept in this process."
-    if folder not in _POLICIES: _POLICIES[folder] = load_policy(folder, eyes="tree")
+    if folder not in _POLICIES: _POLICIES[folder] = load_policy(folder, retries=RETRIES, eyes="tree")
     return _POLICIES[folder]
 
 

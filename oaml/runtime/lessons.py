@@ -23,9 +23,9 @@ from .showing import most_similar, shown_parts
 from ..schemas.sessions import SchemaError
 from ..ui.reasons import reason_of
 
-# %% ../../nbs/14h_runtime.lessons.ipynb #5c38b154
+# %% ../../nbs/14h_runtime.lessons.ipynb #6e809ccd
 DEMONSTRATION_SEED = 900_000 # of the training split, where demonstrations begin; lessons stay below
-DEMONSTRATION_SIZES = (None, (320, 256), (192, 320)) # pixels of the window; None: the application's own
+DEMONSTRATION_SIZES = (None, (320, 256), (384, 224)) # pixels of the window; None: the application's own
 
 @lru_cache(maxsize=4096)
 def demonstration(
