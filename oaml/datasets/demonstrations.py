@@ -561,7 +561,6 @@ def _with_held(out: list[StepWords], deeds: list[_Deed], values: dict[str, str],
     return _with_all(made, deeds, goal)
 
 _EVERY = {"all", "everything", "every", "each", "any", "no"}
-_NO_MORE = re.compile(r"\b(?:any|no) (?:more|longer)\b", re.I)  # they say nothing of how many
 
 def _with_all(steps: list[StepWords], deeds: list[_Deed], goal: str) -> list[StepWords]:
     "The steps, with one for the switches of a page that were all set alike because the goal says so."
@@ -574,7 +573,7 @@ def _with_all(steps: list[StepWords], deeds: list[_Deed], goal: str) -> list[Ste
     if first.what.role != "radio" and spoken and any(set(words_of(s.what.name)) - set(goal_words(goal)) for s in done) and all(e.checked == (e in spoken) for e in alike):
         one = replace(first, do="set_named", what=Thing(first.what.role), changes=(), value="on")
         return [one if s is first else s for s in steps if s is first or s not in done and not (s.do == "set" and s.already and s.what.role == first.what.role)]
-    if not _EVERY & set(goal_words(_NO_MORE.sub(" ", goal))) or any((e.checked is True) != (first.value == "on") for e in alike) or any(holes(t) for s, _ in sets for t in vars(s.what).values()): return steps
+    if not _EVERY & set(goal_words(goal)) or any((e.checked is True) != (first.value == "on") for e in alike) or any(holes(t) for s, _ in sets for t in vars(s.what).values()): return steps
     one = replace(first, do="set_all", what=Thing(first.what.role), changes=(), value=first.value)
     return [one if s is first else s for s in steps if s is first or s not in done and not (s.do == "set" and s.already and s.what.role == first.what.role)]
 
@@ -649,6 +648,7 @@ def _short_step(step: StepWords, values: dict[str, str], numbered: bool) -> str:
     pieces = list(re.finditer(r"\w+|[^\w\s]", line))
     return line if len(pieces) <= most else line[:pieces[most - 2].end()] + "…"
 
+# %% ../../nbs/09j_datasets.demonstrations.ipynb #8447ab6e
 # What a line of `write` names: a thing, its icon, and what came of the step
 _WRITTEN_STEP = re.compile(r"^ #(\d+) (.*?)(?: -> \w+ (.*))?$", re.M)
 _WRITTEN_THING = re.compile(r"\bthe \w+(?: '((?:[^']|(?<=\w)'(?=\w))*)')?(?: \((\w+)\))?")
