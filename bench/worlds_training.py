@@ -2,6 +2,8 @@
 """nano learns in generated worlds to use what it is shown: trainings and their figures, in slices that go on where they stopped.
     python bench/worlds_training.py run --arms words marks all --samples 6400         # train each, then measure it
     python bench/worlds_training.py run --arms marks --worlds 1 10 100 1000 --samples 100000 --workers 14 --minutes 9
+    python bench/worlds_training.py run --arms best --samples 100000 --where test apps  # the one with the most single steps right, longer
+    python bench/worlds_training.py replay --where test apps                          # without a model
     python bench/worlds_training.py table                                             # experiments/worlds/table.md
 A run is a folder under --folder (its name says arm, worlds, samples and start); with the same options it goes on from its last checkpoint,
 --minutes ends a slice. What is measured is a line of results.jsonl in --folder, and is not measured again. Every arm sees the same number of screens.
@@ -213,6 +215,7 @@ def run(args):
     args.folder.mkdir(parents=True, exist_ok=True)
     end = time.monotonic() + 60*args.minutes if args.minutes else None
     for arm in args.arms:
+        arm = best_arm(args.folder) if arm == "best" else arm
         for worlds in args.worlds:
             name = run_name(arm, worlds, args.samples, args.start)
             if end: args.minutes = max(.01, (end - time.monotonic())/60)
@@ -221,6 +224,13 @@ def run(args):
             last = [r for r in rows if "loss" in r][-1]
             about = dict(run=name, arm=arm, worlds=worlds, samples=args.samples, start=args.start, minutes=round(last["seconds"]/60, 1), cpu_minutes=round(cpu_seconds(args.folder/name)/60, 1), loss=last["loss"])
             measure_run(args, args.folder/name/"agent", about, end)
+
+
+def best_arm(folder):
+    "The arm whose runs answer the most single steps rightly with a demonstration, in worlds of the validation split."
+    rows = [r for r in rows_of(folder) if r["arm"] in ARMS and r["shots"] == 1 and r["where"] == "validation"]
+    if not rows: raise SystemExit(f"{folder}/results.jsonl: no arm was measured in validation worlds with a demonstration yet; run some arms first")
+    return max(rows, key=lambda r: r["right"]/r["steps"])["arm"]
 
 
 def measure_run(args, agent, about, end):
@@ -251,7 +261,7 @@ def table(args):
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=("run", "replay", "table"))
-    parser.add_argument("--arms", nargs="+", default=["all"], choices=list(ARMS))
+    parser.add_argument("--arms", nargs="+", default=["all"], choices=[*ARMS, "best"], help="best: the one that did best so far")
     parser.add_argument("--worlds", nargs="+", type=int, default=[300], help="how many are trained in")
     parser.add_argument("--samples", type=int, default=6400, help="screens")
     parser.add_argument("--start", default="nano-new", choices=("nano-new", "nano-small", "nano"), help="what learns: new weights, or the shipped ones")
