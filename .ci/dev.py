@@ -1,4 +1,4 @@
-"""Set up, run, test and check oaml: `python .ci/dev.py setup|demo|test|check|readme|docs|lab|shape|clean` on Linux, macOS and Windows.
+"""Set up, run, test and check oaml: `python .ci/dev.py setup|demo|test|check|readme|wheel-check|docs|lab|shape|clean` on Linux, macOS and Windows.
 
 The Makefile and the CI call these commands and add nothing. Only the standard library is imported here,
 because the first command of all makes the environment in which everything else runs."""
@@ -14,7 +14,8 @@ INSTALL_FILES = ("constraints.txt", "settings.ini", "setup.py", "pyproject.toml"
 DEMO_EXTRAS = "train"  # what training and acting need, so that the first command is done soonest
 TEST_EXTRAS = "train,notebook,browser,realapps,mobile,ocr,serve,api,hf,rl,scale,p2p,docs,dev"
 
-PYTEST = "-n", "3", "--durations", "15"  # on two cores: many tests wait, for a browser, a process or a deadline
+AT_ONCE = "3"  # notebooks, on two cores: some wait for a browser or a process
+PYTEST = "-n", "4", "--durations", "15"  # many tests wait, for a browser, a process or a deadline
 
 MAX_NOTEBOOK_BYTES = 300_000  # a notebook that opens at once, also on GitHub
 
@@ -162,10 +163,24 @@ def demo(*args):
 def test(*args):
     "Every notebook as a test, then tests/; `args` go to pytest."
     setup()
-    # Two notebooks at a time, one thread each: more threads than cores slow all of them down.
+    # One thread each: more threads than cores slow all of them down.
     threads = os.environ.get("OMP_NUM_THREADS", "1")
-    run(tool("nbdev_test"), "--n_workers", "2", "--timing", OMP_NUM_THREADS=threads, PYTHONUTF8="1")
+    run(tool("nbdev_test"), "--n_workers", AT_ONCE, "--timing", OMP_NUM_THREADS=threads, PYTHONUTF8="1")
     run(tool("python"), "-m", "pytest", *(args or PYTEST), OMP_NUM_THREADS=threads)
+
+
+def wheel_check():
+    """Build the wheel, install it in fresh environments outside of the clone, from the package index, and give it every command that is
+    printed: with no extra (a command that needs one must name it), then with all that the commands name, the long ones shortened."""
+    setup()
+    with tempfile.TemporaryDirectory() as tmp:
+        run(tool("python"), "-m", "build", "--outdir", tmp, ROOT, cwd=tmp)
+        wheel, env = next(Path(tmp).glob("*.whl")), Path(tmp)/"env"
+        run(find_python(), "-m", "venv", env)
+        python = env/BIN.name/("python.exe" if os.name == "nt" else "python")
+        for extras, how in (("", "--run"), ("[train,notebook,api,browser,mobile,serve,hf,rl,p2p]", "--all")):
+            run(python, "-m", "pip", "install", "--quiet", "-c", ROOT/"constraints.txt", f"{wheel}{extras}", cwd=tmp, PYTHONPATH="")
+            run(python, ROOT/".ci/commands.py", "check", how, cwd=tmp, PYTHONPATH="")
 
 
 def docs():
@@ -191,7 +206,7 @@ def clean():
         shutil.rmtree(ROOT/name, ignore_errors=True)
 
 
-COMMANDS = {f.__name__: f for f in (setup, demo, test, check, readme, docs, lab, shape, clean)}
+COMMANDS = {f.__name__.replace("_", "-"): f for f in (setup, demo, test, check, readme, wheel_check, docs, lab, shape, clean)}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -2,7 +2,7 @@
 quarters of an hour on two cores.
 
 Two trainings on as many screens of one application begin with the same weights: one goes through the states that the
-policy itself came to (`oaml dagger configs/dagger.yaml`), the other only through the oracle's. Then both, and the policy
+policy itself came to (`oaml dagger`), the other only through the oracle's. Then both, and the policy
 they began with, play the same 100 test episodes.
 """
 import argparse
@@ -24,7 +24,7 @@ KEPT = ("resolved.yaml", "metrics.jsonl", "environment.json")
 
 
 def main(app, rounds):
-    config = load_config(ROOT/"configs/dagger.yaml", [f"stream.sources={{{app}: 1}}", f"output_dir=runs/dagger/{app}"])
+    config = load_config("dagger", [f"stream.sources={{{app}: 1}}", f"output_dir=runs/dagger/{app}"])
     out = OUT/app
     table = dagger(config, rounds)
     longer = config.stream.model_copy(update=dict(samples=rounds*config.stream.samples))

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from oaml.apps.app import split_seeds
 from oaml.apps.catalog import load_app
-from oaml.datasets.stream import save_visits
 from oaml.devices.app_device import AppDevice
 from oaml.devices.device import save_observation
 from oaml.devices.episode import EpisodeDriver
@@ -21,6 +20,7 @@ from oaml.runtime.agents import PolicyAgent
 from oaml.evals.closed_loop import run_episodes
 from oaml.evals.suites import load_agent, load_suite
 from oaml.evals.trajectory_matching import wilson
+from oaml.ingest.episodes import save_episodes
 from oaml.ingest.store import save_sessions
 from oaml.runtime.policy import AgentPolicy
 from oaml.schemas.sessions import Episode, Session, Step
@@ -70,7 +70,7 @@ def own_lessons(args, arm, config, folder):
     if arm == "oracle": return {}, {}
     adapter = load_learner(config, config.prompt.prompt_format())
     if arm == "dagger":
-        save_visits(collect_visits(adapter, config, args.episodes, FIRST_SEED), folder/"visits.jsonl")
+        save_episodes(collect_visits(adapter, config, args.episodes, FIRST_SEED), folder/"visits.jsonl")
         return dict(visits=str(folder/"visits.jsonl"), visited=.5), {}
     kept, played = collect_successes(adapter, config, args.episodes, folder/"sessions")
     first, *others = config.stream.kinds
@@ -111,7 +111,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("agent", help="folder of the nano that all arms begin with")
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
-    parser.add_argument("--config", default="configs/nano.yaml", help="nano's recipe (configs/nano.yaml)")
+    parser.add_argument("--config", default="nano", help="a recipe, or the name of a shipped one (nano)")
     parser.add_argument("--minutes", type=float, default=60, help="of each arm, acting and training")
     parser.add_argument("--rate", type=float, help="screens that an arm learns from in a second (timed)")
     parser.add_argument("--episodes", type=int, default=60, help="played by the model in each application")

@@ -402,10 +402,12 @@ def get(port, path):
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/{path}") as answer: return json.load(answer)
 
 
-def leaks(sessions=10_000, isolation="none"):
-    "What a worker holds before, and what more afterwards; fewer processes may wait: one whose sample raised is not kept."
+def leaks(sessions=10_000, isolation="none", first=100):
+    """What a worker holds before, and what more afterwards; fewer processes may wait: one whose sample raised is not kept.
+
+    `first` sessions make whatever is made once; with processes most of them cost one, so a small sample takes few."""
     with ours("ChaosTask", parameters=dict(concurrency=48), deadlines=QUICK, isolation=isolation) as (port, pid):
-        asyncio.run(accidents(port, 100, 0))  # whatever is made once
+        asyncio.run(accidents(port, first, 0))
         free = dict(concurrency=48, current=0, abandoned=0)
         settled(lambda: get(port, "worker_status"), free)
         before, began = steady(lambda: holdings(pid)), time.monotonic()

@@ -448,7 +448,7 @@ def test_a_memory_of_rewards_that_are_equal():
 def test_rft_heeds_no_data_section():
     pytest.importorskip("torch", reason='pip install "oaml[train]"')
     from oaml.scripts.rft import rft
-    refused(lambda: rft("configs/rft.yaml", ["data.path=x"]), "data: is not heeded", error=ValueError)
+    refused(lambda: rft("rft", ["data.path=x"]), "data: is not heeded", error=ValueError)
 
 
 def test_a_demo_whose_agent_has_a_baselines_name():

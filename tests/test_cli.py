@@ -64,8 +64,8 @@ def test_the_memoriser_shows_that_it_makes_its_data(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("words, advice", [
-    (("train", "configs/login_nano.yaml", "--set", "training.max_steps=0"), "(--set training.max_steps=VALUE)"),
-    (("train", "configs/login_nano.yaml", "--set", "max_steps=5"), "(--set training.max_steps=VALUE)"),
+    (("train", "login_nano", "--set", "training.max_steps=0"), "(--set training.max_steps=VALUE)"),
+    (("train", "login_nano", "--set", "max_steps=5"), "(--set training.max_steps=VALUE)"),
     (("synth", "--sessions", "-1"), "--sessions: "),
     (("synth", "--recovery", "2"), "--recovery: "),
     (("eval", "--agent", "nobody"), "--agent: "),
@@ -136,11 +136,36 @@ def test_a_trained_agent_says_what_it_was_trained_on(tmp_path):
     with pytest.raises(ValueError, match="data.json"): training_screens(str(tmp_path/"agent"))
 
 
-@pytest.mark.parametrize("module, shows", [("train", "CONFIG"), ("eval_policy", "--suite"), ("demo_policy", "--expected")])
-def test_scripts_run_as_modules(module, shows):
-    done = subprocess.run([sys.executable, "-m", f"oaml.scripts.{module}", "--help"], capture_output=True, text=True,
+@pytest.mark.parametrize("command, shows", [("train", "config"), ("eval", "--suite"), ("predict", "--expected")])
+def test_the_package_runs_as_the_command(command, shows):
+    done = subprocess.run([sys.executable, "-m", "oaml", command, "--help"], capture_output=True, text=True,
                           env={**os.environ, "COLUMNS": "200"})
-    assert done.returncode == 0 and shows.lower() in done.stdout.lower()
+    assert done.returncode == 0 and shows in done.stdout.lower()
+
+
+MISSING = """
+import sys
+for name in {names}: sys.modules[name] = None
+sys.argv = ["oaml", *{words}]
+from oaml.scripts.cli import main
+main()
+"""
+
+@pytest.mark.parametrize("words, names, extra", [
+    (["demo"], ["torch"], "train"), (["train", "login_nano"], ["torch"], "train"), (["rft"], ["peft"], "train"),
+    (["data", "export", "x", "--out", "y"], ["datasets"], "hf"), (["serve-task", "tasks.yaml"], ["aiohttp"], "serve"),
+    (["miniwob", "collect"], ["miniwob"], "browser")])
+def test_a_missing_extra_is_named_before_anything_is_done(tmp_path, words, names, extra):
+    done = subprocess.run([sys.executable, "-c", MISSING.format(names=names, words=words)], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 2 and f'{names[0]}: not installed; pip install "oaml[{extra}]"' in done.stderr, done.stderr
+    assert not list(tmp_path.iterdir()) and "Traceback" not in done.stderr
+
+
+def test_acting_needs_no_torch(tmp_path):
+    words = ["act", "app:login", "--seed", "12", "--out", "act"]
+    names = ["torch", "transformers", "peft"]
+    done = subprocess.run([sys.executable, "-c", MISSING.format(names=names, words=words)], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_a_loaded_policy_does_not_go_in_circles():

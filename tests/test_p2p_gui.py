@@ -51,7 +51,7 @@ def test_a_written_judge_agrees_with_the_truth_and_a_lax_one_is_named(env):
 
 @pytest.mark.parametrize("env, words", [("login", "spammer earns 20 an episode, oracle only 3"), ("settings", "spammer earns 22.5 an episode, oracle only 1:")])
 def test_a_planted_reward_is_refused_before_training(tmp_path, env, words):
-    session = new_session(tmp_path, request(env_id=f"gui:{env}"))
+    session = new_session(tmp_path, request(env_id=f"gui:{env}", prompt=answers(env)["prompts"][0]))
     result = run_session_folder(session)
     assert (result.status, result.passed) == ("completed", False), session.read_status().error
     iteration = IterationRecord(session.path/"iter_1")

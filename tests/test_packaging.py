@@ -1,5 +1,7 @@
 "The wheel that a stranger installs: built from a clean copy, put in a fresh environment, its command run there."
+import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -62,7 +64,7 @@ def test_weights_are_in_the_wheel(wheel):
     assert weights and weights <= names(wheel)
 
 
-@pytest.mark.parametrize("pattern", ["viz/inspector.js", "datasets/rft_samples/*", "prompt2policy/answers/*", "prompt2policy/rewards/*"])
+@pytest.mark.parametrize("pattern", ["training/configs/*.yaml", "viz/inspector.js", "datasets/rft_samples/*", "prompt2policy/answers/*", "prompt2policy/rewards/*"])
 def test_data_that_code_opens_is_in_the_wheel(wheel, pattern):
     files = {p.relative_to(ROOT).as_posix() for p in (ROOT/"oaml").glob(pattern) if p.is_file()}
     assert files and files <= names(wheel)
@@ -95,3 +97,20 @@ def test_the_installed_wheel_works(fresh, tmp_path):
 def test_the_command_of_the_installed_wheel(fresh, tmp_path):
     helped = run(fresh.with_name("oaml.exe" if os.name == "nt" else "oaml"), "--help", cwd=tmp_path)
     assert all(command in helped for command in ("synth", "train", "eval", "demo", "predict"))
+
+
+def test_the_commands_that_are_printed_work_with_the_wheel_alone(fresh, tmp_path):
+    "All are parsed, configuration keys included; the quick ones are run in an empty folder. `make wheel-check` runs the others."
+    counts = run(fresh, ROOT/".ci/commands.py", "check", "--run", cwd=tmp_path).splitlines()[-1]
+    assert counts.endswith("; 0 wrong") and int(re.search(r"(\d+) ran", counts)[1]) > 6, counts
+
+
+def test_a_wrong_command_in_print_is_found():
+    spec = importlib.util.spec_from_file_location("commands", ROOT/".ci/commands.py")
+    commands = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(commands)
+    text = "Try `oaml train\n  login_nano --set training.max_step=2`:\n```\noaml sytnh --app mail  # ten\n```\n    oaml eval --agent nano \\\n      --episode 5"
+    found = [commands.words(line) for line in commands.printed(text)]
+    assert found == [["sytnh", "--app", "mail"], ["eval", "--agent", "nano", "--episode", "5"], ["train", "login_nano", "--set", "training.max_step=2"]]
+    assert all(commands.parse(tuple(args)) for args in found)
+    assert not commands.parse(("train", "login_nano", "--set", "training.max_steps=2")) and not commands.parse(("act", "--like"))

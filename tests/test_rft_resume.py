@@ -164,7 +164,7 @@ def test_three_updates_by_the_command(tmp_path):
 
     from oaml.scripts.cli import app
     from oaml.training.checkpoints import read_metrics
-    config = Path(__file__).parents[1]/"configs/rft.yaml"
+    config = "rft"
     keys = dict(output_dir=tmp_path/"run", apps="[login]", starts=6, group_size=3, groups_per_update=1, groups_at_once=2, temperature=1.5)
     keys = {k if k == "output_dir" else f"rft.{k}": v for k, v in keys.items()} | {"training.max_steps": 3, "logging.eval_episodes": 0}
     done = CliRunner().invoke(app, ["rft", str(config), *(x for k, v in keys.items() for x in ("--set", f"{k}={v}"))])

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['VIEWS', 'ROW_STYLES', 'DETAILS', 'FORMS', 'SAVING', 'NAVIGATION', 'FEEDBACK', 'CONFIRM', 'CAPTIONS', 'BULK_VERBS',
-           'VERB_ICONS', 'WORD_EXTRAS', 'INVENTED_SHARE', 'SIGN_IN_SHARE', 'STRUCTURE_SHARES', 'EntitySpec',
-           'WorldSpec', 'draw_entity', 'structure_of', 'structure_split', 'draw_world', 'world_to_json',
-           'world_from_json']
+           'VERB_ICONS', 'WORD_EXTRAS', 'INVENTED_SHARE', 'SIGN_IN_SHARE', 'SORT_SHARE', 'ORDER_SHARE', 'SORTED_KINDS',
+           'HOME_NAVIGATION', 'STRUCTURE_SHARES', 'EntitySpec', 'WorldSpec', 'draw_entity', 'structure_of',
+           'structure_split', 'draw_world', 'world_to_json', 'world_from_json']
 
 # %% ../../nbs/03r_apps.world_spec.ipynb #5cb8916a
 import hashlib
@@ -18,13 +18,14 @@ from itertools import count
 from random import Random
 
 from .app import split_of
-from .lexicon import WORD_KEYS, WorldField, WorldNoun, invent_word, synonyms, trades
+from .lexicon import SPECIAL_WORDS, WORD_KEYS, WorldField, WorldNoun, invent_word, synonyms, trades
 from ..schemas.door import read_json
 from ..ui.icons import ICONS
 
 # %% ../../nbs/03r_apps.world_spec.ipynb #ba6b942e
 VIEWS = ("list", "table", "cards", "board", "tree", "strip") # how many records are shown
-ROW_STYLES = ("plain", "tools", "menu", "context", "checks") # where a row's verbs are: on the detail, beside it, behind a button, a right click, above all that are ticked
+ROW_STYLES = ("plain", "tools", "menu", "context", "checks") # where a row's verbs are: on the detail, beside it, behind a button,
+                                                             # behind a right click, above all that are ticked
 DETAILS = ("page", "pane", "dialog", "inline")               # where one record is shown
 FORMS = ("dialog", "page", "wizard")                         # where a record is made, or edited where the detail only shows
 SAVING = ("at once", "button", "bar", "auto")                # when an edit of a detail counts
@@ -57,9 +58,10 @@ class EntitySpec:
     filter: str                      # id of the choice that a box above the rows narrows to; "" none
     per_page: int                    # rows of a page; 0: all, in a region that scrolls
     ordered: bool                    # rows stand in the order of their names; else in their own
-    verbs: tuple[str, ...]           # what can be done: create, edit, delete, archive, move, top, take
+    verbs: tuple[str, ...]           # what can be done: create, edit, delete, archive, move, top, take, order
     asked: tuple[str, ...]           # ids of the fields that the form for a new record asks for, the name first
     records: tuple[int, int]         # how many there are at least and at most
+    sorts: tuple[str, ...]=()        # ids of the fields that rows can be sorted by, besides the name
 
     def field(self,
         id: str, # of a field
@@ -83,7 +85,7 @@ class WorldSpec:
     delay: int                           # milliseconds that a place takes to load; 0: none
     extras: tuple[tuple[str, str], ...]  # words and icons of tools that a task never needs
     tips: bool                           # icons say what they are while the pointer rests on them
-    words: tuple[tuple[str, str], ...]   # what the world calls each of `WORD_KEYS`
+    words: tuple[tuple[str, str], ...]   # what the world calls each of `WORD_KEYS` that it has
     icons: tuple[tuple[str, str], ...]   # the icon of each verb
 
     def word(self,
@@ -151,27 +153,31 @@ def draw_entity(
     details = DETAILS if view == "list" and rows in ("plain", "context") else ("page", "page", "dialog")
     detail = rng.choice([d for d in details if d not in ("dialog", "inline") or len(fields) <= 3])  # a dialog has no room for more
     direct = detail == "page" and rng.random() < .5
-    asked = (fields[0].id, *rng.sample([f.id for f in fields[1:] if f.kind not in ("flag", "tags")],
-                                       min(rng.randint(1, 2), sum(f.kind not in ("flag", "tags") for f in fields[1:]))))
+    plain = [f.id for f in fields[1:] if f.kind not in ("flag", "tags")]
+    asked = (fields[0].id, *rng.sample(plain, min(rng.randint(1, 2), len(plain))))
     big = not ordered or view in ("board", "table", "tree") or rows == "checks"
     free = [f.id for f in choices if f.id != group]
-    roomy = detail not in ("pane", "inline") and rows != "checks"  # a record among its rows, and a bar for the ticked, leave no room for more bars
+    roomy = _has_room(detail, rows)
     search = ordered and view not in ("board", "strip") and roomy and rng.random() < .4
-    narrows = rng.choice(free) if free and view in ("list", "table", "cards") and detail != "pane" and not search and rng.random() < .4 else ""
+    narrow = free and view in ("list", "table", "cards") and detail != "pane" and not search and rng.random() < .4
+    narrows = rng.choice(free) if narrow else ""
     paged = view in ("list", "table") and ordered and roomy and rng.random() < .25
-    return EntitySpec(
-        id, noun.noun, noun.plural.capitalize(), noun.icon, fields, tuple(_widget(f, direct, rng) for f in fields), view, rows, detail,
-        detail == "page" and rng.random() < .3, direct,
-        rng.choice(FORMS), rng.choice(SAVING) if direct else "at once", rng.choice(["", *(f.id for f in fields[1:] if f.kind not in ("tags", "flag", "note"))]),
-        group, search, narrows,
-        rng.choice((4, 5, 6)) if paged else 0,
-        ordered, verbs, asked, (3, 8) if big else (4, 24))
+    widgets, crumbs = tuple(_widget(f, direct, rng) for f in fields), detail == "page" and rng.random() < .3
+    form, saving = rng.choice(FORMS), rng.choice(SAVING) if direct else "at once"
+    shown = rng.choice(["", *(f.id for f in fields[1:] if f.kind not in ("tags", "flag", "note"))])
+    per_page = rng.choice((4, 5, 6)) if paged else 0
+    return EntitySpec(id, noun.noun, noun.plural.capitalize(), noun.icon, fields, widgets, view, rows, detail, crumbs, direct, form, saving,
+                      shown, group, search, narrows, per_page, ordered, verbs, asked, (3, 8) if big else (4, 24))
+
+def _has_room(detail: str, rows: str) -> bool:
+    "Whether more bars have room above the rows: not beside a record among them, nor with a bar for the ticked."
+    return detail not in ("pane", "inline") and rows != "checks"
 
 # %% ../../nbs/03r_apps.world_spec.ipynb #61c3596c
 def _draw_words(rng: Random, split: str, invented: bool) -> tuple[tuple[str, str], ...]:
-    "Give each of `WORD_KEYS` a word of its own; in a test world every other one is held out."
+    "Give each of `WORD_KEYS` that every world has a word of its own; in a test world every other one is held out."
     out: dict[str, str] = {}
-    for key in WORD_KEYS:
+    for key in (k for k in WORD_KEYS if k not in SPECIAL_WORDS):
         known = synonyms(key, split == "test" and rng.random() < .5)
         free = [w for w in known if w not in out.values()]
         plain = key in ("login", "user", "password", "all", "search", "save", "cancel", "help", "next", "last")
@@ -180,7 +186,9 @@ def _draw_words(rng: Random, split: str, invented: bool) -> tuple[tuple[str, str
 
 def _invented(noun: WorldNoun, rng: Random) -> WorldNoun:
     "A noun in a language that does not exist; the kinds of its fields stay."
-    def say(f): return replace(f, label=invent_word(rng), options=tuple(invent_word(rng) for _ in f.options) if f.kind in ("choice", "tags") else f.options)
+    def say(f):
+        options = tuple(invent_word(rng) for _ in f.options) if f.kind in ("choice", "tags") else f.options
+        return replace(f, label=invent_word(rng), options=options)
     word = invent_word(rng)
     return replace(noun, plural=word, icon=rng.choice(sorted(ICONS)), fields=tuple(map(say, noun.fields)))
 
@@ -188,30 +196,77 @@ INVENTED_SHARE = .12 # of the worlds
 SIGN_IN_SHARE = .1   # of the worlds
 
 # %% ../../nbs/03r_apps.world_spec.ipynb #31ea9182
+def _draw_nouns(rng: Random, known: dict[str, tuple[WorldNoun, ...]], trade: str) -> list[WorldNoun]:
+    "Some of a trade's nouns, sometimes with one of another trade."
+    nouns = rng.sample(known[trade], rng.randint(1, len(known[trade])))
+    if rng.random() < .25:
+        other = rng.choice(sorted(t for t in known if t != trade))
+        nouns += [n for n in known[other] if all(n.plural != m.plural for m in nouns)][:1]
+    return nouns
+
+def _draw_title(rng: Random, trade: str, invented: bool, entities: Sequence[EntitySpec]) -> str:
+    "The window's name, which is no place's: a place by the window's name could not be told from home."
+    words = trade.capitalize()
+    titles = [invent_word(rng)] if invented else [words, f"My {trade}", f"{words} desk", f"{words} book"]
+    return rng.choice([t for t in titles if t not in {e.plural for e in entities} and t != "Books book"])
+
+def _draw_navigation(rng: Random, entities: Sequence[EntitySpec]) -> str:
+    "How one gets from place to place."
+    places = len(entities) + sum(v in e.verbs for v in ("archive", "take") for e in entities)
+    if places == 1: return ""
+    if any(e.detail == "pane" for e in entities): return rng.choice(("drawer", "menu", "home", "dashboard"))  # rows, a record and places at the side: too much
+    return rng.choice([n for n in NAVIGATION if n != "side" or all(e.view != "board" for e in entities)])
+
+def _draw_feedback(rng: Random, entities: Sequence[EntitySpec]) -> str:
+    "What tells that something was done; a record that leaves the screen must be told of, or nobody could see that it went."
+    if any(e.rows == "checks" for e in entities): return rng.choice(FEEDBACK[:1])  # one may be ticked out of sight: all is told
+    leaves = any(e.view in ("board", "tree", "cards") or e.detail == "pane" or not e.ordered or "move" in e.verbs for e in entities)
+    return rng.choice(FEEDBACK[:2] if leaves else FEEDBACK)
+
+# %% ../../nbs/03r_apps.world_spec.ipynb #024e9b61
+SORT_SHARE = .7  # of the entities with room for it
+ORDER_SHARE = .6 # of the worlds with a basket
+SORTED_KINDS = ("number", "money", "date", "time") # of fields, that rows can be sorted by
+HOME_NAVIGATION = ("home", "dashboard")            # where other places are reached from a page of their own
+
+def _with_sorts(e: EntitySpec, rng: Random) -> EntitySpec:
+    "The entity, its rows perhaps to be sorted."
+    fields = [f.id for f in e.fields[1:] if f.kind in SORTED_KINDS]
+    room = e.view in ("list", "table", "cards") and _has_room(e.detail, e.rows) and not e.search and not e.filter
+    return replace(e, sorts=tuple(fields)) if fields and room and e.ordered and rng.random() < SORT_SHARE else e
+
+def _with_specials(spec: WorldSpec, rng: Random) -> WorldSpec:
+    "The world with what only some have: rows to be sorted, a basket that can be ordered."
+    entities = tuple(_with_sorts(e, rng) for e in spec.entities)
+    basket = any("take" in e.verbs for e in entities) and spec.nav not in HOME_NAVIGATION and rng.random() < ORDER_SHARE
+    if basket: entities = tuple(replace(e, verbs=(*e.verbs, "order")) if "take" in e.verbs else e for e in entities)
+    keys = ("sort",)*any(e.sorts for e in entities) + ("order", "ordered")*basket
+    words, taken = dict(spec.words), {e.plural for e in entities} | {w for _, w in spec.words}
+    for key in keys:
+        known = [w for w in synonyms(key, split_of(spec.seed) == "test" and rng.random() < .5) if w not in taken]
+        words[key] = rng.choice(known) if spec.trade and known else invent_word(rng)
+    icon = "send" if spec.trade else rng.choice(sorted(ICONS))
+    return replace(spec, entities=entities, words=tuple(words.items()), icons=(*spec.icons, *[("order", icon)]*basket))
+
+# %% ../../nbs/03r_apps.world_spec.ipynb #e7c149f4
 def _draw(seed: int, attempt: int) -> WorldSpec:
     "Draw a world, whatever split its structure belongs to."
     rng, split = Random(f"world:{seed}:{attempt}"), split_of(seed)
     known = trades(split == "test")
     trade = rng.choice(sorted(known))
     invented = rng.random() < INVENTED_SHARE
-    nouns = rng.sample(known[trade], rng.randint(1, len(known[trade])))
-    if rng.random() < .25:
-        other = rng.choice(sorted(t for t in known if t != trade))
-        nouns += [n for n in known[other] if all(n.plural != m.plural for m in nouns)][:1]
+    nouns = _draw_nouns(rng, known, trade)
     shown_nouns = [_invented(n, rng) for n in nouns] if invented else nouns
     entities = tuple(draw_entity("abc"[k], n, rng, nouns) for k, n in enumerate(shown_nouns))
-    places = len(entities) + sum(v in e.verbs for v in ("archive", "take") for e in entities)
-    must_tell = any(e.view in ("board", "tree", "cards") or e.detail == "pane" or not e.ordered or "move" in e.verbs for e in entities)
-    ticks = any(e.rows == "checks" for e in entities)  # one may be ticked out of sight: all that was done must be told  # else nobody could see that a record has gone somewhere
-    narrow = any(e.detail == "pane" for e in entities)  # rows, a record and places at the side: too much for one screen
     icons = dict(zip(VERB_ICONS, rng.sample(sorted(ICONS), len(VERB_ICONS)))) if invented else VERB_ICONS
     words = _draw_words(rng, split, invented)
-    titles = [invent_word(rng)] if invented else [trade.capitalize(), f"My {trade}", f"{trade.capitalize()} desk", f"{trade.capitalize()} book"]
-    title = rng.choice([t for t in titles if t not in {e.plural for e in entities} and t != "Books book"])  # a place by the window's name could not be told from home
-    return WorldSpec(
-        seed, "" if invented else trade, title, entities, rng.choice(("drawer", "menu", "home", "dashboard") if narrow else [n for n in NAVIGATION if n != "side" or all(e.view != "board" for e in entities)]) if places > 1 else "", rng.choice(CAPTIONS),
-        rng.choice(FEEDBACK[:1] if ticks else FEEDBACK[:2] if must_tell else FEEDBACK), rng.choice(CONFIRM), rng.random() < SIGN_IN_SHARE, rng.choice((0, 0, 0, 900, 1600)),
-        tuple(rng.sample([x for x in WORD_EXTRAS if x[0] not in dict(words).values()], rng.randint(0, 2))), rng.random() < .5, words, tuple(icons.items()))
+    title, nav = _draw_title(rng, trade, invented, entities), _draw_navigation(rng, entities)
+    captions, feedback, confirm = rng.choice(CAPTIONS), _draw_feedback(rng, entities), rng.choice(CONFIRM)
+    sign_in, delay = rng.random() < SIGN_IN_SHARE, rng.choice((0, 0, 0, 900, 1600))
+    extras = tuple(rng.sample([x for x in WORD_EXTRAS if x[0] not in dict(words).values()], rng.randint(0, 2)))
+    spec = WorldSpec(seed, "" if invented else trade, title, entities, nav, captions, feedback, confirm, sign_in, delay, extras,
+                     rng.random() < .5, words, tuple(icons.items()))
+    return _with_specials(spec, Random(f"world's specials:{seed}:{attempt}"))
 
 # %% ../../nbs/03r_apps.world_spec.ipynb #b3ccebf3
 STRUCTURE_SHARES = dict(test=2, validation=1) # of ten structures; the rest are for training
@@ -220,7 +275,9 @@ def structure_of(
     spec: WorldSpec, # a world
 ) -> tuple:          # plain values
     "Return what is left of a world without its words and numbers."
-    def one(e): return (e.view, e.rows, e.detail, e.crumbs, e.direct, e.form, e.saving, e.search, bool(e.filter), bool(e.per_page), e.ordered, e.verbs, e.widgets)
+    def one(e):
+        shown = e.view, e.rows, e.detail, e.crumbs, e.direct, e.form, e.saving, e.search, bool(e.filter), bool(e.per_page), e.ordered
+        return (*shown, e.verbs, e.widgets, *["sorts"]*bool(e.sorts))
     return spec.nav, spec.captions, spec.feedback, spec.confirm, spec.sign_in, tuple(map(one, spec.entities))
 
 def structure_split(

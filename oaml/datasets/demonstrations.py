@@ -7,9 +7,9 @@ __all__ = ['SYNONYMS', 'FIELDS', 'TITLES', 'PRESSES', 'DEEDS', 'DECLINES', 'RETR
            'TURNED', 'NAMED', 'Template', 'TOGGLES', 'SECRET', 'COMMON_WORDS', 'MAX_STEP_TOKENS', 'VERSION', 'words_of',
            'same_words', 'same_stem', 'has_words', 'GoalValue', 'goal_values', 'goal_words', 'row_of', 'column_of',
            'section_of', 'page_title', 'Thing', 'StepWords', 'Demonstration', 'fill', 'holes', 'is_pager', 'month_of',
-           'with_parts', 'to_template', 'element_at', 'deeds_of', 'thing_of', 'changes_of', 'find_origin', 'labels',
-           'in_words', 'describe', 'demonstrate', 'say_thing', 'say_step', 'count_tokens', 'write', 'steps_named',
-           'to_yaml', 'from_yaml', 'load_demonstration', 'save_demonstration']
+           'with_parts', 'to_template', 'element_at', 'deeds_of', 'thing_of', 'changes_of', 'find_origin', 'with_shown',
+           'labels', 'in_words', 'describe', 'demonstrate', 'say_thing', 'say_step', 'count_tokens', 'write',
+           'steps_named', 'to_yaml', 'from_yaml', 'load_demonstration', 'save_demonstration']
 
 # %% ../../nbs/09j_datasets.demonstrations.ipynb #83e56954
 import os
@@ -78,7 +78,7 @@ def has_words(
 # %% ../../nbs/09j_datasets.demonstrations.ipynb #df90964a
 _FILLER = {"is", "are", "the", "a", "an", "be", "must", "should", "as", "its", "it", "s", "it"}
 _MONTH = "(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*"
-_PLAIN_VALUE = re.compile(r"(?<=[\w,:;] )[A-Z]\w*(?:[.-]\w+)*(?: [A-Z0-9]\w*)*|(?<![\w$])\d+(?:[.:/,-]\w+)*"
+_PLAIN_VALUE = re.compile(r"(?<![\w/.@])(?![\d.])(?=\S*[./@]\w)[\w./@-]*[\w/]|(?<=[\w,:;] )[A-Z]\w*(?:[.-]\w+)*(?: [A-Z0-9]\w*)*|(?<![\w$])\d+(?:[.:/,-]\w+)*"
                           rf"(?: {_MONTH}(?: \d{{4}})?)?")
 
 @plain_dataclass(frozen=True)
@@ -96,7 +96,7 @@ class GoalValue:
 def goal_values(
     goal: str, # what the user wants, in words
 ) -> list[GoalValue]: # in the goal's order
-    "Return what a goal names: quoted parts, or where it quotes nothing numbers and capitalised words."
+    "Return what a goal names: quoted parts, and outside of quotes numbers, capitalised words, and names of files, paths and addresses."
     found = [(m.start(), m.end(), m[1] or m[2], True) for m in QUOTATION.finditer(goal)]
     free = "".join(c if not any(a <= k < b for a, b, *_ in found) else "'" for k, c in enumerate(goal))
     found += [(m.start(), m.end(), m[0], False) for m in _PLAIN_VALUE.finditer(free) if m[0] not in ("I", "OK")]
@@ -160,7 +160,7 @@ def page_title(
 
 # %% ../../nbs/09j_datasets.demonstrations.ipynb #fbb007ae
 PRESSES = dict(click="press", double_click="double_press", right_click="right_press", long_press="long_press", move="hover", drag="drag")
-DEEDS = (*PRESSES.values(), "enter", "choose", "set", "set_all", "set_named", "key", "answer")
+DEEDS = (*PRESSES.values(), "enter", "append", "choose", "set", "set_all", "set_named", "key", "answer")
 DECLINES = ("not now", "no thanks", "later", "skip", "dismiss", "got it", "maybe later", "no", "decline", "block", "deny", "reject", "refuse") # captions that send a dialog away
 RETRIES = ("refresh", "reload", "try again", "retry") # captions that help where something did not load
 SOURCES = ("", "goal", "screen", "secret", "constant", "unknown")
@@ -364,6 +364,7 @@ def _enter(out: list, on: Element|None, before: tuple, after: tuple, text: str):
     "Add what was typed, or let it replace what was typed in the same field just before."
     if on is None: return
     new = _same(on, after)
+    if new and "\n" in new.value and len(new.value) > len(text) and new.value.rstrip("\n").endswith(text): return out.append(_Deed("append", on, before, after, text))
     shown = new.value if new and new.value and set(new.value) != {DOT} and on.role != "gridcell" else text
     if out and out[-1].do == "enter" and out[-1].on.box == on.box and out[-1].on.name == on.name: before = out.pop().before
     out.append(_Deed("enter", on, before, after, shown))
@@ -371,6 +372,16 @@ def _enter(out: list, on: Element|None, before: tuple, after: tuple, text: str):
 # %% ../../nbs/09j_datasets.demonstrations.ipynb #8ca18735
 def _alike(on: Element, elements: Sequence[Element]) -> list[Element]:
     return [e for e in elements if e.role == on.role and e.name == on.name]
+
+def _beside(e: Element, on: Element) -> bool:
+    "Whether an element stands on the line of another."
+    return e is not on and e.role in (*_SPEAKING, "link") and e.box[1] < _middle(on)[1] < e.box[3] and (e.box[2] <= on.box[0] + .01 or e.box[0] >= on.box[2] - .01)
+
+def _is_data(on: Element, elements: Sequence[Element]) -> bool:
+    "Whether an element's name is one of many in a column, such as each row's own link."
+    if on.role not in ("link", "button", "generic") or not on.name: return False
+    column = {e.name for e in elements if e.role == on.role and abs(e.box[0] - on.box[0]) < .003 and e.box[1] != on.box[1] and any(_beside(o, e) for o in elements)}
+    return len(column - {on.name}) > 1
 
 def thing_of(
     on: Element,                 # acted on
@@ -381,6 +392,9 @@ def thing_of(
     say = lambda text: to_template(text, values)
     lone = len(_alike(on, elements)) == 1 and bool(on.name)
     name, row, column, section = say(on.name), say(row_of(on, elements, lone)), say(column_of(on, elements)), say(section_of(on, elements))
+    if not holes(name) and _is_data(on, elements):
+        beside = (say(e.name) for e in elements if _beside(e, on))
+        if told := next((t for t in beside if any(not h.startswith(NAMED) for h in holes(t))), ""): name, row = "", told
     row = row if row != name else ""
     value = say(on.value) if on.role in ("listitem", "row") else ""
     months, icon = [k for k in values if k.endswith("_month")], on.icon if on.role == "button" else ""
@@ -439,6 +453,35 @@ def find_origin(
     return max(found, key=lambda f: f[:4])[-1] if found else None
 
 # %% ../../nbs/09j_datasets.demonstrations.ipynb #86ea4964
+def with_shown(
+    goal: str,                 # what is wanted, in words
+    shown: Iterable[str],      # texts on the screen: whole where they share words with what the goal names
+    typed: Iterable[str]=(),   # texts that were typed: wherever they stand in the goal
+) -> list[GoalValue]:          # in the goal's order
+    "Return what a goal names, as `goal_values` does, but with texts that stand in it word for word, without quotes, taken whole."
+    found, typed = goal_values(goal), set(typed)
+    for text in sorted({t for t in (*shown, *typed) if 1 < len(t) < 80}, key=len):
+        place = re.search(rf"(?<![\w'\"]){re.escape(text)}(?![\w'\"])", goal)
+        if not place or any(v.quoted and text in v.text for v in found): continue
+        inside = [v for v in found if not v.quoted and _overlaps(goal, v.text, *place.span())]
+        if text not in typed and not inside or any(text in v.text and not (text in typed and v.text.endswith(" " + text)) for v in inside): continue
+        before = tuple(w for w in words_of(goal[:place.start()].rpartition(inside[0].text if inside and goal.find(inside[0].text) < place.start() else "\0")[2]) if w not in _FILLER)
+        label = inside[0].label if inside and text.startswith(inside[0].text) else before[-2:]
+        found = [v for v in found if v not in inside] + [GoalValue(text, label, False)]
+    return sorted(found, key=lambda v: goal.find(v.text))
+
+def _overlaps(goal: str, text: str, start: int, end: int) -> bool:
+    "Whether a text of the goal shares characters with a part of it."
+    return any(m.start() < end and start < m.end() for m in re.finditer(re.escape(text), goal))
+
+def _texts_of(deeds: list[_Deed]) -> tuple[list[str], list[str]]:
+    "What was acted on, by its names, and what was typed or chosen."
+    seen = {t for d in deeds for e in d.before if e.role not in ("heading", "label", *FIELDS) for t in (e.name, e.value) if " " in t}
+    data = [t for d in deeds for e in (d.on, d.to) if e and e.role in _DATA for t in (e.name, e.value)]
+    return sorted(seen), data + [d.value for d in deeds if d.do in ("enter", "append", "choose")]
+
+_DATA = ("listitem", "row", "cell", "gridcell", "option", "treeitem", "generic") # whose names are not the program's own words
+
 def _parameters(goal: str, deeds: list[_Deed]) -> dict[str, str]:
     "The goal's values under names, and the goal's plain words that name what was acted on or answered."
     values = {}
@@ -447,7 +490,7 @@ def _parameters(goal: str, deeds: list[_Deed]) -> dict[str, str]:
         k = 1
         while (name := key + (str(k) if k > 1 else "")) in values: k += 1
         values[name] = text
-    for v in goal_values(goal): add(v.key, v.text)
+    for v in with_shown(goal, *_texts_of(deeds)): add(v.key, v.text)
     spoken = {w for w in goal_words(goal)}
     for d in deeds:
         names = [d.on.name] if d.on and d.on.role in ("tab", "listitem", "link", "textbox", "combobox", *TOGGLES) else []
@@ -502,7 +545,7 @@ def _step_words(d: _Deed, values: dict[str, str], seen: list, goal: str) -> Step
     "One deed in words."
     on = d.on and thing_of(d.on, d.before, values)
     value, source, origin = d.value, "", None
-    if d.do in ("enter", "choose", "answer") and d.value:
+    if d.do in ("enter", "append", "choose", "answer") and d.value:
         value = to_template(d.value, values)
         source = "goal" if holes(value) else "constant"
         if not holes(value):
@@ -573,7 +616,7 @@ def _with_all(steps: list[StepWords], deeds: list[_Deed], goal: str) -> list[Ste
     if first.what.role != "radio" and spoken and any(set(words_of(s.what.name)) - set(goal_words(goal)) for s in done) and all(e.checked == (e in spoken) for e in alike):
         one = replace(first, do="set_named", what=Thing(first.what.role), changes=(), value="on")
         return [one if s is first else s for s in steps if s is first or s not in done and not (s.do == "set" and s.already and s.what.role == first.what.role)]
-    if not _EVERY & set(goal_words(goal)) or any((e.checked is True) != (first.value == "on") for e in alike) or any(holes(t) for s, _ in sets for t in vars(s.what).values()): return steps
+    if not _EVERY & set(goal_words(goal)) or len(alike) < 2 or any((e.checked is True) != (first.value == "on") for e in alike) or any(holes(t) for s, _ in sets for t in vars(s.what).values()): return steps
     one = replace(first, do="set_all", what=Thing(first.what.role), changes=(), value=first.value)
     return [one if s is first else s for s in steps if s is first or s not in done and not (s.do == "set" and s.already and s.what.role == first.what.role)]
 
@@ -591,7 +634,7 @@ def demonstrate(
 # %% ../../nbs/09j_datasets.demonstrations.ipynb #407181b1
 MAX_STEP_TOKENS = 20 # words and signs of a step in a prompt
 _SAID = dict(press="press", double_press="double-click", right_press="right-click", long_press="long-press", hover="point at", drag="drag",
-             enter="enter", choose="choose", set="set", set_all="set every", set_named="set those named", key="press the key", answer="answer")
+             enter="enter", append="add", choose="choose", set="set", set_all="set every", set_named="set those named", key="press the key", answer="answer")
 
 def _with_values(text: str, values: dict[str, str]|None) -> str:
     "A template with the values of its parameters, where these are given."
@@ -613,10 +656,10 @@ def say_step(
 ) -> str:                             # such as "enter '{password}' into the textbox 'Password'"
     "Return a step as one short line."
     what, value = _SAID[step.do], f"'{_with_values(step.value, values)}'"
-    if step.do in ("enter", "choose", "answer") and step.source == "screen": value = f"what {say_thing(step.origin, values)} says"
+    if step.do in ("enter", "append", "choose", "answer") and step.source == "screen": value = f"what {say_thing(step.origin, values)} says"
     if step.do == "key": return f"{what} {step.value}"
     if step.do == "answer": return f"{what} {value}"
-    if step.do in ("enter", "choose"): line = f"{what} {value} {'in' if step.do == 'choose' else 'into'} {say_thing(step.what, values)}"
+    if step.do in ("enter", "append", "choose"): line = f"{what} {value} {dict(enter='into', append='at the end of', choose='in')[step.do]} {say_thing(step.what, values)}"
     elif step.do.startswith("set"): line = f"{what} {say_thing(step.what, values)} {step.value}"
     elif step.do == "drag": line = f"{what} {say_thing(step.what, values)} to {say_thing(step.to, values)}"
     else: line = f"{what} {say_thing(step.what, values)}"

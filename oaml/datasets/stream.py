@@ -8,11 +8,11 @@ __all__ = ['PLAN_ERRORS', 'MISLED_STEPS', 'PRESATISFIED_TRIES', 'PRESATISFIED_ST
            'other_goals', 'mislead', 'begin_presatisfied', 'walk_episode', 'shown_steps', 'walk_enough', 'pick',
            'fitting', 'aim_at_text', 'without_quotes', 'Label', 'label_screen', 'acted_on', 'chat_sample',
            'episode_samples', 'recorded_target', 'known_seeds', 'recorded_samples', 'Source', 'ScreenSpec',
-           'default_sources', 'Visit', 'save_visits', 'load_visits', 'Stream', 'make_samples', 'length_of']
+           'default_sources', 'wrong_steps', 'Stream', 'make_samples', 'length_of']
 
 # %% ../../nbs/09g_datasets.stream.ipynb #cbe6049e
+import json
 import math
-import os
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
@@ -34,9 +34,9 @@ from ..devices.app_device import SCREEN_SIZE, AppDevice
 from ..devices.device import recorded_elements
 from ..devices.oracle import acceptable_targets, intent_target
 from ..ingest.engines import ProcessEngine
-from ..ingest.store import load_sessions, sha256, write_atomic
+from ..ingest.store import load_sessions, sha256
 from ..ingest.synthetic import careless_act, disturb
-from ..schemas.sessions import Action, Episode, Step, Target, from_json, to_json
+from ..schemas.sessions import Action, Episode, Step, Target, to_dict
 from ..ui.layout import Element
 from ..ui.reasons import reason_of
 from ..ui.render import Writing
@@ -418,28 +418,11 @@ def default_sources() -> tuple[Source, ...]:
     return (*map(Source, TRAIN_APPS), Source("procedural", 2.))
 
 # %% ../../nbs/09g_datasets.stream.ipynb #af394d0c
-@dataclass(frozen=True)
-class Visit:
-    "An episode that a policy played on a training seed."
-    app: str                            # a name for `load_app`, with its variant
-    size: tuple[int, int]               # of its screen, pixels
-    seed: int                           # of the episode
-    did: tuple[Action, ...]             # its actions, DONE included
-    wrong: tuple[int, ...]=()           # which of them no oracle would have done, counted from 0
-
-def save_visits(
-    visits: Iterable[Visit], # to be written
-    path: str|os.PathLike,   # JSON lines, written anew
-):
-    "Write visits, one a line."
-    write_atomic(Path(path), "".join(to_json(v) + "\n" for v in visits).encode())
-
-def load_visits(
-    path: str|os.PathLike, # that `save_visits` wrote
-) -> tuple[Visit, ...]:
-    "The visits of a file. Raises FileNotFoundError, or SchemaError that names the line."
-    lines = Path(path).read_text(encoding="utf-8").split("\n")  # a text in it may have other ends of lines
-    return tuple(from_json(Visit, line, f"{path}, line {k}") for k, line in enumerate(lines, 1) if line)
+def wrong_steps(
+    visit: Episode,   # that a policy played on a training seed
+) -> tuple[int, ...]: # counted from 0
+    "Which of its actions no oracle would have done, as `meta` has it."
+    return tuple((visit.meta or {}).get("wrong", ()))
 
 # %% ../../nbs/09g_datasets.stream.ipynb #80f961a9
 class Stream(Sequence):
@@ -455,7 +438,7 @@ class Stream(Sequence):
         make: Callable=episode_samples,         # application, seed, `SampleConfig` -> `screens_per_episode` samples; workers import it
         workers: int=0,                         # processes that make samples; 0: this one, when asked
         passes: int=1,                            # how often each sample comes, within `GROUP` blocks
-        visits: Sequence[Visit]=(),             # to be gone through again, those of a batch's size and sources
+        visits: Sequence[Episode]=(),           # to be gone through again, those of a batch's size and sources
         visited: float=.5,                      # share of the episodes that are such, where there are any
         held_out: bool=False,                   # allow the held-out application; results on it then no longer count as unseen
         families: dict[str, float]={},          # "application/kind of goal": its share in the application, where others have 1
@@ -550,9 +533,10 @@ def _check_visits(self:Stream):
     "Raise ValueError for visits that this stream does not show."
     kinds = {(s.app + shape.variant, shape.size) for shape in self.shapes for s in shape.sources or self.sources}
     for v in self.visits:
-        if (v.app, v.size) not in kinds: raise ValueError(f"visits: {v.app} at {v.size} is not in this stream")
-        if not set(v.wrong) <= set(range(len(v.did))):
-            raise ValueError(f"visits: {v.app}, seed {v.seed}: of {len(v.did)} actions, {list(v.wrong)} cannot be wrong")
+        size = v.place and v.place.size
+        if (v.app, size) not in kinds: raise ValueError(f"visits: {v.app} at {size} is not in this stream")
+        if not set(wrong := wrong_steps(v)) <= set(range(len(v.steps))):
+            raise ValueError(f"visits: {v.app}, seed {v.seed}: of {len(v.steps)} actions, {list(wrong)} cannot be wrong")
         split_seeds("train", 1, v.seed)
 
 # %% ../../nbs/09g_datasets.stream.ipynb #c88ecabe
@@ -588,7 +572,7 @@ def _episodes_on(self:Stream, shape: ScreenSpec, seeds: Sequence[int], rng: Rand
     chosen = rng.choices(sources, [s.share for s in sources], k=len(seeds))
     jobs = [(s.app + shape.variant, seed, replace(config, family=self._family(s.app, kinds))) for s, seed in zip(chosen, seeds)]
     apps = {s.app + shape.variant for s in sources}
-    known = [(v.app, v.seed, config, v.did, v.wrong) for v in self.visits if v.size == shape.size and v.app in apps]
+    known = [(v.app, v.seed, config, tuple(v.actions), wrong_steps(v)) for v in self.visits if v.place.size == shape.size and v.app in apps]
     slipped = [visit for visit in known if visit[-1]]
     def again(): return rng.choice(slipped if slipped and rng.random() < MISTAKE_SHARE else known)
     return [again() if known and rng.random() < self.visited else job for job in jobs]
@@ -671,6 +655,11 @@ def _batched(self:Stream, k: int, samples: list[dict]) -> list[dict]:
     return [s for batch in rng.sample(batches, len(batches)) for s in batch]
 
 # %% ../../nbs/09g_datasets.stream.ipynb #0641e26a
+def _visit_line(visit: Episode) -> str:
+    "What a visit teaches: where, what was done, and which of it was wrong."
+    place = visit.place
+    return json.dumps(dict(app=place.app, size=place.size, seed=place.seed, did=to_dict(visit.actions), wrong=wrong_steps(visit)), separators=(",", ":"), ensure_ascii=False)
+
 @patch
 def manifest(self:Stream) -> dict:
     "What decides the samples, as plain values: two streams with equal manifests are equal."
@@ -678,7 +667,7 @@ def manifest(self:Stream) -> dict:
     del config["size"], config["family"]
     folders = {s.app: Path(s.app.removeprefix(SESSIONS)) for s in self.shown if s.app.startswith(SESSIONS)}
     recorded = {app: sha256((folder/"manifest.json").read_bytes()) for app, folder in folders.items()}
-    visits = sha256("".join(map(to_json, self.visits)).encode()) if self.visits else None
+    visits = sha256("".join(map(_visit_line, self.visits)).encode()) if self.visits else None
     return dict(made_by=self.make.__name__, samples=self.length, passes=self.passes, batch=self.batch, micro_batch=self.micro_batch,
                 first_seed=self.first_seed, episodes=self.episodes,
                 sources=[asdict(s) for s in self.sources], shapes=[asdict(s) for s in self.shapes],

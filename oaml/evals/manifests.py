@@ -12,19 +12,20 @@ from importlib.metadata import version
 from importlib.resources import files
 
 from ..apps.app import digest, split_seeds
-from .suites import Suite
+from .suites import RealSuite, Suite
 from ..schemas.door import load_json
 
 # %% ../../nbs/15e_evals.manifests.ipynb #9d71b9ea
 MANIFEST_EPISODES = 100  # test episodes of each application
 
 def app_hashes(
-    suite: Suite,   # what is measured
+    suite: Suite|RealSuite, # what is measured
     app: str,       # one of its applications
     episodes: int=MANIFEST_EPISODES, # test episodes, from the first on
     pixels: bool=True, # draw them too; False gives None for it
 ) -> dict[str, str|None]: # "episodes" and "pixels"
-    "Fingerprints of an application's test episodes."
+    "Fingerprints of an application's test episodes; of real applications what they begin with, for their pictures are a browser's."
+    if isinstance(suite, RealSuite): return suite.app_hash(app)
     device, what, look = suite.device(app), hashlib.sha256(), hashlib.sha256()
     for seed in split_seeds("test", episodes):
         frame = device.reset(seed, draw=pixels)
@@ -39,6 +40,7 @@ def suite_manifest(
     episodes: int=MANIFEST_EPISODES, # test episodes of each application
 ) -> dict:
     "The fingerprint of `suite`."
+    if isinstance(suite, RealSuite): episodes = len(suite.tasks("test"))//len(suite.apps)
     return dict(suite=suite.name, episodes=episodes, size=list(suite.size), pillow=version("pillow"),
                 apps={app: app_hashes(suite, app, episodes) for app in suite.apps})
 

@@ -15,6 +15,7 @@ from ..devices.connection import missing_browser
 from ..devices.episode import EpisodeDriver
 from ..miniwob.device import TASKS, MiniwobDevice, html_folder, known_task
 from ..miniwob.oracles import ORACLES, MiniwobOracle
+from .closed_loop import summarise
 from .suites import ROW, mean_row, load_agent
 from .trajectory_matching import Ratio
 from ..runtime.agents import Agent, agent_label
@@ -72,7 +73,8 @@ def _task_row(task: str, runs: list[Episode], **names) -> dict:
     "One results row; `names` are suite, split, first and agent."
     won = Ratio(sum(r.success for r in runs), len(runs))
     acts = [a for r in runs for a in r.actions]
-    figures = dict(episodes=len(runs), success=won.value, success_ci=list(won.interval) if runs else None,
+    done = {k: summarise(runs)[k] for k in ("halted", "false_completion", "false_completion_ci")}
+    figures = done | dict(episodes=len(runs), success=won.value, success_ci=list(won.interval) if runs else None,
                    reached=won.value, n_presatisfied=0,
                    invalid_actions=Ratio(sum(a.type == "failed" for a in acts), len(acts)).value)
     return dict.fromkeys(ROW) | names | dict(app=task, goal_family="all") | figures

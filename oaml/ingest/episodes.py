@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from ..devices.app_device import device_at
 from .store import path_within, with_paths, write_atomic
 from ..schemas.door import read_json
 from ..schemas.sessions import Action, Answer, Episode, Observation, Place, SchemaError, Step, from_dict, to_json
@@ -40,6 +41,7 @@ def _read_line(text: bytes, path: Path, n: int) -> Episode:
     "The episode of line `n`."
     fields, where = read_json(text, str(path), dict, n), f"{path}, line {n}"
     if "goal_family" in fields: return _of_outcome(fields, where)
+    if "did" in fields: return _of_visit(fields, where)
     return with_paths(from_dict(Episode, fields, where), lambda p: str(path.parent/p))
 
 # %% ../../nbs/08f_ingest.episodes.ipynb #d0e7424a
@@ -84,4 +86,13 @@ def _of_outcome(old: dict, where: str) -> Episode:
         said = bool(actions) and actions[-1].type == "done"
         return Episode(f"{old['app']}-{old['seed']}", old["goal"], steps, None, old["success"], old["goal_family"], dict(suite=old.get("suite")), place,
                        old.get("agent"), old["presatisfied"], old["reached"], "done" if said else "steps", old["oracle_steps"])
+    except (KeyError, TypeError) as e: raise SchemaError([f"{where}: is no episode ({type(e).__name__}: {e})"]) from None
+
+def _of_visit(old: dict, where: str) -> Episode:
+    "The episode of a line that an earlier `oaml dagger` wrote."
+    try:
+        device = device_at(place := Place("app", old["app"], old["seed"], old["size"]))
+        device.reset(place.seed, draw=False)
+        steps = [Step(float(k), Observation(), a) for k, a in enumerate(from_dict(list[Action], old["did"], f"{where}: did"))]
+        return Episode(f"{place.app}-{place.seed}", device.goal.text, steps, meta=dict(wrong=old.get("wrong", [])), place=place)
     except (KeyError, TypeError) as e: raise SchemaError([f"{where}: is no episode ({type(e).__name__}: {e})"]) from None

@@ -528,7 +528,7 @@ class ApiVLMAdapter(VLMAdapter):
     def __init__(self,
         provider: str,                     # "anthropic", or "openai" for every server that speaks like it
         model: str,                        # its name there
-        api_key: str|SecretStr|None=None,  # None: `oaml.config.find_api_key`; a server of your own needs none
+        api_key: str|SecretStr|bool|None=None, # None: `oaml.config.find_api_key`; False: none is sent
         base_url: str|None=None,           # None: the provider's
         dialect: str="dsl",                # "dsl", "native" (computer use), or "native:VERSION", see `split_dialect`
         prompt_format: dict|None=None,     # how the model was asked in training; None: the server's word, or our default
@@ -660,8 +660,9 @@ def ask(self: ApiVLMAdapter,
     return replace(answer, text=writable_text(answer.text))
 
 # %% ../../nbs/10f_models.api_adapter.ipynb #bb1f53ab
-def _key_for(provider: str, explicit: str|SecretStr|None, base_url: str|None) -> SecretStr|None:
+def _key_for(provider: str, explicit: str|SecretStr|bool|None, base_url: str|None) -> SecretStr|None:
     "The key to send; None to a server of one's own if there is no key. Raises ValueError if the provider itself needs one."
+    if explicit is False: return None
     try: return find_api_key(provider, explicit)
     except MissingKey:
         if base_url: return None

@@ -28,7 +28,7 @@ def reader_folder(
     "Where a reader is: the shipped nano's, or a trained one. Raises FileNotFoundError that says how one is made."
     folder = shipped_nano() if name == "nano" else Path(name)
     if (folder/READER).exists(): return folder
-    raise FileNotFoundError(f"{folder}: has no {READER}; train one first, as with oaml train configs/miniwob_reader.yaml, or name nano for the shipped one")
+    raise FileNotFoundError(f"{folder}: has no {READER}; train one first, as with oaml train miniwob_reader, or name nano for the shipped one")
 
 # %% ../../nbs/11a_nano.files.ipynb #88a97745
 NUMPY_TYPES = dict(F32="<f4", F16="<f2")

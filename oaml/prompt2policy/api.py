@@ -36,7 +36,7 @@ from .contracts import (
     SessionConfig, StrictRecord, TrainConfig, TrashItem, UpdateMetadataRequest, UpdateMetadataResponse, VlmChatRequest, VlmChatResponse, VlmMessage,
     VlmStatusResponse, parse_record)
 from .llm import LLMError, LLMRequest, get_llm, user_turn
-from .loop import LABS, session_client
+from .loop import LABS, check_request, session_client
 from .records import (EventLog, IterationRecord, SessionRecord, check_entity_id, event_summary, iteration_number,
                                         list_records, read_record)
 from .reviser import analyse_session, read_revision
@@ -155,6 +155,8 @@ class P2PService:
         body: StartSessionRequest, # what a person asks for
     ) -> StartSessionResponse:
         "A session, begun by a scheduler of its own."
+        try: check_request(body)
+        except (ValueError, ImportError) as e: raise Refusal(422, str(e)) from None
         job = self._begin([body], backend="local", max_parallel=1)
         return StartSessionResponse(session_id=job.manifest().cases[0], status="pending")
 

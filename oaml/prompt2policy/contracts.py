@@ -9,18 +9,19 @@ __all__ = ['EngineName', 'LLMKind', 'StatusLiteral', 'LessonTier', 'IterationRun
            'LoopConfig', 'StartSessionRequest', 'SessionConfig', 'StatusData', 'EntityMetadata',
            'UpdateMetadataRequest', 'UpdateMetadataResponse', 'RewardSpec', 'TermStats', 'EvalPoint', 'AuditRecord',
            'TrainSummary', 'IterationRunInfo', 'MeanStdSeries', 'AggregatedMetrics', 'RunMetricsDetail',
-           'RunConfigEntry', 'IterationAggregation', 'Criterion', 'RolloutJudgment', 'ReplayRow', 'ReplayRecord',
-           'JudgmentResult', 'ReviseResult', 'Lesson', 'LineageEntry', 'Lineage', 'LoopResult', 'SessionAnalysis',
-           'EventSummary', 'EventDetail', 'SessionDetail', 'IterationSummary', 'IterationDetail',
-           'LoopIterationSummary', 'MetricsResponse', 'StartSessionResponse', 'StopResponse', 'TrashItem',
-           'ResourceStatusResponse', 'EnvInfo', 'RewardTemplateInfo', 'StartBenchmarkRequest', 'StartBenchmarkResponse',
-           'BenchmarkOptionsResponse', 'BenchmarkRunSummary', 'BenchmarkRunDetail', 'StopBenchmarkResponse',
-           'RunStatus', 'VlmMessage', 'VlmChatRequest', 'VlmChatResponse', 'VlmStatusResponse']
+           'RunConfigEntry', 'IterationAggregation', 'Criterion', 'ElicitedCriterion', 'CriterionVerdict',
+           'RolloutJudgment', 'ReplayRow', 'ReplayRecord', 'JudgmentResult', 'ReviseResult', 'Lesson', 'LineageEntry',
+           'Lineage', 'LoopResult', 'SessionAnalysis', 'EventSummary', 'EventDetail', 'SessionDetail',
+           'IterationSummary', 'IterationDetail', 'LoopIterationSummary', 'MetricsResponse', 'StartSessionResponse',
+           'StopResponse', 'TrashItem', 'ResourceStatusResponse', 'EnvInfo', 'RewardTemplateInfo',
+           'StartBenchmarkRequest', 'StartBenchmarkResponse', 'BenchmarkOptionsResponse', 'BenchmarkRunSummary',
+           'BenchmarkRunDetail', 'StopBenchmarkResponse', 'RunStatus', 'VlmMessage', 'VlmChatRequest',
+           'VlmChatResponse', 'VlmStatusResponse']
 
 # %% ../../nbs/17a_prompt2policy.contracts.ipynb #698f151a
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from ..schemas.door import json_text, problem_lines
 
@@ -87,6 +88,7 @@ class TrainConfig(StrictRecord):
     eval_episodes: int = Field(20, ge=1, le=1000)            # held-out episodes after training
     checkpoints: int = Field(4, ge=1, le=100)                # evaluations in the course of training, the last one included
     film: bool = True                                        # record one episode, where OpenGL works
+    env_kwargs: dict[str, Any] = {}                          # arguments of gymnasium's environment
 
 # %% ../../nbs/17a_prompt2policy.contracts.ipynb #da4f5ad8
 LLMKind = Literal["anthropic", "openai", "recorded", "scripted"]
@@ -107,6 +109,9 @@ class LoopConfig(StrictRecord):
     pass_threshold: float = Field(.7, ge=0, le=1) # of the judgment: the lower bound of its interval must exceed it
     total_timesteps: int|None = Field(None, ge=1, le=10**10) # of each training; None: the preset's
     train: TrainConfig|None = None                # None: the environment's preset
+    film_llm: str = Field("", max_length=200)     # who looks at films, as `--llm` has it; "": who writes; "none": nobody
+    criteria: str = Field("", max_length=20_000)  # what counts, in lines of `authors.parse_criteria`; "": the elicitor says it
+    env_kwargs: dict[str, Any] = {}               # arguments of gymnasium's environment, such as terminate_when_unhealthy
     use_zoo_preset: bool = True                   # begin with the environment's tuned settings
     hp_tuning: bool = True                        # may the reviser change PPO's settings
     budget: LLMBudget = LLMBudget()               # of model calls
@@ -249,6 +254,43 @@ class Criterion(StrictRecord):
     verdict: Literal["met", "partially", "not", "unknown"] = "unknown" # what was found
     evidence: str = ""                                 # where
 
+class ElicitedCriterion(StrictRecord):
+    "One thing that the intent may ask for: a number of an episode that has to reach a threshold, or something that has to be seen."
+    title: str = Field(description="a few words", min_length=1, max_length=80)
+    description: str = Field(description="one sentence that can be checked", min_length=1, max_length=400)
+    category: Literal["task", "style", "safety", "efficiency"] = Field(description="what kind of demand it is")
+    default_on: bool = Field(description="true if the intent plainly asks for it; false for what it merely might mean")
+    measure: str = Field("", max_length=2000, description="a Python expression that gives one number of an episode, such as np.mean(x_velocity); its names are "
+                         "np and the arrays of the episode: obs, action, next_obs, and each key of info, a row a step. Empty for what has to be seen in a film")
+    unit: str = Field("", max_length=40, description="of the number, such as m/s; empty if it has none")
+    at_least: float|None = Field(None, description="the number's mean over episodes has to reach this")
+    at_most: float|None = Field(None, description="or must not exceed this")
+
+    @model_validator(mode="after")
+    def _a_number_has_a_threshold(self):
+        bounded = self.at_least is not None or self.at_most is not None
+        if bool(self.measure) != bounded: raise ValueError(f"{self.title}: a measure has at_least or at_most, and what has to be seen has neither")
+        return self
+
+    def holds(self,
+        value: float, # of an episode, or the bound of a mean
+    ) -> bool:
+        "Is `value` on the right side of the thresholds?"
+        return (self.at_least is None or value >= self.at_least) and (self.at_most is None or value <= self.at_most)
+
+class CriterionVerdict(StrictRecord):
+    "A criterion that counts, and whether an iteration meets it on every seed."
+    title: str                                         # of the criterion
+    kind: Literal["measured", "seen"]                  # by a number, or by who looks at films
+    verdict: Literal["met", "unmet", "not seen"]       # not seen is not met
+    wanted: str                                        # such as "at least 3 m/s"
+    value: float|None = None                           # mean over seeds: the number, or the share of films that show it
+    low: float|None = None                             # lower bound of its 95% interval over seeds
+    high: float|None = None                            # upper bound
+    seeds: dict[str, float] = {}                       # the mean of each run
+    films: int = 0                                     # that showed whether it is met
+    evidence: str = ""                                 # why, in words
+
 class RolloutJudgment(StrictRecord):
     "One episode, judged."
     run_id: str                                        # which training
@@ -256,7 +298,8 @@ class RolloutJudgment(StrictRecord):
     code_score: float|None = Field(None, ge=0, le=1)   # by the written judge
     vlm_score: float|None = Field(None, ge=0, le=1)    # by the model that looks
     score: float|None = Field(None, ge=0, le=1)        # both, put together; None: missing
-    criteria: list[Criterion] = []                     # as the model answered
+    criteria: list[Criterion] = []                     # as the model answered that looked
+    values: dict[str, float] = {}                      # the number of each measured criterion; one that failed is missing
     diagnosis: str = ""                                # in words
 
 class ReplayRow(StrictRecord):
@@ -276,7 +319,7 @@ class ReplayRecord(StrictRecord):
 class JudgmentResult(StrictRecord):
     "Whether an iteration does what the person asked for."
     intent_score: float|None = Field(None, ge=0, le=1) # mean over seeds; None: nothing could be judged
-    passed: bool                                       # the lower bound over the threshold, on all seeds, confirmed
+    passed: bool                                       # every criterion met and the lower bound over the threshold, on all seeds, confirmed
     diagnosis: str                                     # in words, for the reviser
     failure_tags: list[str] = []                       # short words, such as "stands_still"
     low: float|None = None                             # lower bound of the interval of the mean over seeds
@@ -285,7 +328,11 @@ class JudgmentResult(StrictRecord):
     missing: list[str] = []                            # runs without a score
     confirmed: bool = False                            # repeated on held-out seeds
     rollouts: list[RolloutJudgment] = []               # one by one
-    judge: str = ""                                    # who judged, such as "code + scripted"
+    judge: str = ""                                    # who judged, such as "code + MODEL"
+    criteria: list[CriterionVerdict] = []              # those that count; one that is not met is a veto
+    looked: str = ""                                   # who looked at which films
+    agreement: str = ""                                # how far the written judge can be trusted, with its interval
+    confirmation: list[RolloutJudgment] = []           # episodes that nobody had seen, if they were played
     warnings: list[str] = []                           # what smells in the trainings, by run
 
 class ReviseResult(StrictRecord):
@@ -454,6 +501,7 @@ class EnvInfo(StrictRecord):
     observation: str             # in words
     action: str                  # in words
     info_keys: list[str] = []    # what a reward finds in `info`
+    body: str = ""               # its parts by name and index, units and ranges, in lines
     description: str = ""        # in words
     available: bool = True       # on this machine
     missing: str = ""            # what has to be installed, if not

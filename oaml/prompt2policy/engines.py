@@ -4,13 +4,15 @@
 
 # %% auto #0
 __all__ = ['FILM_EVERY', 'MUJOCO_ENVS', 'PHYSICS', 'GUI_PRESET', 'GUI_GOALS', 'EngineError', 'SimulatorBackend', 'EnvSpec',
-           'save_film', 'film_pictures', 'all_env_ids', 'missing_mujoco', 'MujocoEngine', 'gui_observation',
-           'GuiEngine', 'IsaacLabEngine', 'get_simulator', 'env_preset']
+           'save_film', 'film_pictures', 'png_bytes', 'all_env_ids', 'missing_mujoco', 'own_gym_env', 'flat_spaces',
+           'MujocoEngine', 'part_names', 'joint_names', 'obs_names', 'body_text', 'gui_observation', 'GuiEngine',
+           'IsaacLabEngine', 'get_simulator', 'env_preset']
 
 # %% ../../nbs/17e_prompt2policy.engines.ipynb #b37af695
 import io
 import logging
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,23 +95,37 @@ def film_pictures(
     with Picture.open(path) as film:
         for k in np.linspace(0, film.n_frames - 1, min(most, film.n_frames)).astype(int):
             film.seek(int(k))
-            film.convert("RGB").save(buffer := io.BytesIO(), "PNG")
-            out.append(buffer.getvalue())
+            out.append(png_bytes(np.asarray(film.convert("RGB"))))
     return out
+
+def png_bytes(
+    frame: np.ndarray, # RGB, height x width x 3, uint8
+) -> bytes:
+    "A frame as PNG."
+    from PIL import Image as Picture
+    Picture.fromarray(frame).save(buffer := io.BytesIO(), "PNG")
+    return buffer.getvalue()
 
 # %% ../../nbs/17e_prompt2policy.engines.ipynb #b335d90c
 def _preset(env_id: str, **changes) -> TrainConfig:
-    return TrainConfig(**dict(env_id=env_id, num_envs=8, num_steps=256, batch_size=64) | changes)
+    return TrainConfig(**dict(env_id=env_id, num_envs=8, num_steps=256, batch_size=256) | changes)
 
 MUJOCO_ENVS = {spec.env_id: spec for spec in (
     EnvSpec("HalfCheetah-v5", "mujoco", "a flat two-legged runner; x is forward; an episode does not end early, also when it falls",
-            _preset("HalfCheetah-v5", total_timesteps=200_000, batch_size=256, learning_rate=1e-3, gamma=.98, gae_lambda=.92,
+            _preset("HalfCheetah-v5", total_timesteps=200_000, learning_rate=1e-3, gamma=.98, gae_lambda=.92,
                     log_std=-1.)),  # 5 m/s after 200,000 steps; with the defaults of PPO it creeps
-    EnvSpec("Hopper-v5", "mujoco", "one leg; the episode ends when it falls", _preset("Hopper-v5")),
-    EnvSpec("Walker2d-v5", "mujoco", "two legs; the episode ends when it falls", _preset("Walker2d-v5")),
-    EnvSpec("Ant-v5", "mujoco", "four legs in three dimensions", _preset("Ant-v5"), "joint positions, then velocities, then the contact forces of each body"),
-    EnvSpec("Swimmer-v5", "mujoco", "three links in a viscous fluid", _preset("Swimmer-v5", gamma=.999)),
-    EnvSpec("InvertedPendulum-v5", "mujoco", "a pole on a cart", _preset("InvertedPendulum-v5", total_timesteps=50_000), action="the force on the cart", camera=None))}
+    EnvSpec("Hopper-v5", "mujoco", "one leg; the episode ends when it falls", _preset("Hopper-v5", total_timesteps=300_000)),
+    EnvSpec("Walker2d-v5", "mujoco", "two legs; the episode ends when it falls", _preset("Walker2d-v5", total_timesteps=300_000)),
+    EnvSpec("Ant-v5", "mujoco", "four legs in three dimensions", _preset("Ant-v5", total_timesteps=300_000), "joint positions, then velocities, then the contact forces of each body"),
+    EnvSpec("Swimmer-v5", "mujoco", "three links in a viscous fluid", _preset("Swimmer-v5", total_timesteps=200_000, gamma=.999)),
+    EnvSpec("InvertedPendulum-v5", "mujoco", "a pole on a cart; the episode ends when it leans too far", _preset("InvertedPendulum-v5", total_timesteps=50_000),
+            action="the force on the cart", camera=None),
+    EnvSpec("InvertedDoublePendulum-v5", "mujoco", "two poles, one on the other, on a cart; the episode ends when they fall", _preset("InvertedDoublePendulum-v5", total_timesteps=100_000),
+            action="the force on the cart", camera=None),
+    EnvSpec("Reacher-v5", "mujoco", "an arm of two joints in a plane and a target; an episode has 50 steps", _preset("Reacher-v5", total_timesteps=200_000), camera=None),
+    EnvSpec("Pusher-v5", "mujoco", "an arm of seven joints, a cylinder on a table, and a goal that it is to be pushed to; 100 steps", _preset("Pusher-v5", total_timesteps=200_000), camera=None),
+    EnvSpec("Humanoid-v5", "mujoco", "a person in three dimensions; the episode ends when it falls", _preset("Humanoid-v5", total_timesteps=1_000_000)),
+    EnvSpec("HumanoidStandup-v5", "mujoco", "a person lying on its back, who is to stand up", _preset("HumanoidStandup-v5", total_timesteps=1_000_000), camera=None))}
 
 def all_env_ids() -> list[str]:
     "Every environment that has a preset."
@@ -119,8 +135,39 @@ def missing_mujoco() -> str|None:
     "What has to be installed for MuJoCo's environments; None if nothing."
     return missing_packages("p2p", "mujoco", "imageio", "stable_baselines3")
 
+def own_gym_env(
+    env_id: str, # such as my_package.envs:Cart-v0, or an id that a package registers by its entry point
+) -> bool:
+    "Is it gymnasium's or a person's own, though it has no preset here? MODULE:ID imports MODULE."
+    if env_id.startswith(("gui:", "Isaac-")): return False
+    import gymnasium as gym
+    module, colon, _ = env_id.partition(":")
+    if colon: return module.replace(".", "").isidentifier()
+    try: return gym.spec(env_id) is not None
+    except gym.error.Error: return False
+
+def flat_spaces(
+    env: Any, # gymnasium's
+) -> Any:     # the same, wrapped where it has to be
+    "A dict to see becomes one array; numbered actions become scores, the highest of which is done. Raises EngineError for other spaces."
+    from gymnasium import ActionWrapper, spaces
+    from gymnasium.wrappers import FlattenObservation
+    class Scores(ActionWrapper):
+        "Actions by number as an array of scores."
+        def __init__(self, env):
+            super().__init__(env)
+            self.action_space = spaces.Box(-1, 1, (int(env.action_space.n),), np.float32)
+        def action(self, action): return int(np.argmax(action)) + int(self.env.action_space.start)
+    box = lambda space: isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating)
+    if isinstance(env.observation_space, (spaces.Dict, spaces.Tuple)) or box(env.observation_space) and len(env.observation_space.shape) != 1: env = FlattenObservation(env)
+    if isinstance(env.action_space, spaces.Discrete): env = Scores(env)
+    for what, space in (("observation", env.observation_space), ("action", env.action_space)):
+        if not box(space) or len(space.shape) != 1:
+            raise EngineError(f"{env.spec.id if env.spec else env}: its {what} is {space}; PPO takes an array of real numbers here, wrap it into one")
+    return env
+
 class MujocoEngine:
-    "gymnasium's MuJoCo environments."
+    "gymnasium's MuJoCo environments, listed ones and a person's own."
     name = "mujoco"
     def env_ids(self) -> list[str]:
         "The environments that have a preset."
@@ -130,15 +177,20 @@ class MujocoEngine:
         env_id: str,                       # gymnasium's
         max_episode_steps: int|None=None,  # None: the environment's own
         render: bool=False,                # whether frames will be asked for
-    ) -> Any:                              # a gymnasium environment
-        "Raises EngineError for an unknown name, or if something is not installed."
+        **kwargs,                          # the environment's own, such as terminate_when_unhealthy
+    ) -> Any:                              # a gymnasium environment with a flat array to see and a flat array to act
+        "Raises EngineError for an unknown name or argument, or if something is not installed."
         if problem := missing_mujoco(): raise EngineError(problem)
         os.environ.setdefault("MUJOCO_GL", P2PSettings().mujoco_gl)  # before gymnasium reads it
         import gymnasium as gym
         import mujoco
         mujoco.set_mju_user_warning(logging.getLogger("mujoco").info)  # else it writes MUJOCO_LOG.TXT into this folder
-        how = dict(render_mode="rgb_array", width=240, height=180, camera_name=MUJOCO_ENVS[env_id].camera) if render else {}  # else it runs out of the picture
-        return gym.make(env_id, max_episode_steps=max_episode_steps, disable_env_checker=True, **how)
+        how = dict(render_mode="rgb_array") if render else {}
+        if render and env_id in MUJOCO_ENVS: how |= dict(width=240, height=180, camera_name=MUJOCO_ENVS[env_id].camera)  # else it runs out of the picture
+        try: env = gym.make(env_id, max_episode_steps=max_episode_steps, disable_env_checker=True, **how, **kwargs)
+        except (gym.error.Error, ImportError, TypeError, AttributeError) as e:
+            raise EngineError(f"{env_id}{f' with {kwargs}' if kwargs else ''}: gymnasium cannot make it ({' '.join(str(e).split())[:300]})") from None
+        return flat_spaces(env)
 
 # %% ../../nbs/17e_prompt2policy.engines.ipynb #3b2f7056
 PHYSICS = ("qpos", "qvel", "xpos")  # arrays of MuJoCo's state that `info` holds besides gymnasium's own
@@ -149,15 +201,15 @@ def info_of(self: MujocoEngine,
     info: dict,  # of its last step
 ) -> dict[str, Any]: # numbers and arrays
     "What a reward gets as `info`."
-    data = env.unwrapped.data
-    return {k: float(v) for k, v in info.items() if np.ndim(v) == 0} | {k: np.array(getattr(data, k)) for k in PHYSICS}
+    numbers = {k: float(v) for k, v in info.items() if isinstance(v, (bool, int, float, np.number, np.bool_))}
+    return numbers | {k: np.array(getattr(env.unwrapped.data, k)) for k in PHYSICS if hasattr(env.unwrapped, "data")}
 
 @patch
 def physics(self: MujocoEngine,
     env: Any,                  # of `make`
 ) -> dict[str, np.ndarray]:    # flat views, which follow each step
     "MuJoCo's arrays of an environment by name."
-    return {k: getattr(env.unwrapped.data, k).reshape(-1) for k in PHYSICS}
+    return {k: getattr(env.unwrapped.data, k).reshape(-1) for k in PHYSICS if hasattr(env.unwrapped, "data")}
 
 @patch
 def fields(self: MujocoEngine,
@@ -171,19 +223,129 @@ def fields(self: MujocoEngine,
 
 @patch
 def describe(self: MujocoEngine,
-    env_id: str, # one that has a preset
+    env_id: str, # one that has a preset, or a person's own
+    **kwargs,    # of the environment
 ) -> EnvInfo:
-    "Shapes, names and units."
-    if env_id not in MUJOCO_ENVS: raise EngineError(f"{env_id!r} is no environment{nearest(env_id, all_env_ids())}")
+    "Shapes, names and units, and the body from the model itself. Raises EngineError."
+    if env_id not in MUJOCO_ENVS and not own_gym_env(env_id): raise EngineError(f"{env_id!r} is no environment{nearest(env_id, all_env_ids())}")
     if problem := missing_mujoco():
         return EnvInfo(env_id=env_id, engine="mujoco", observation="", action="", available=False, missing=problem)
-    env, spec = self.make(env_id), MUJOCO_ENVS[env_id]
+    env, spec = self.make(env_id, **kwargs), MUJOCO_ENVS.get(env_id) or EnvSpec(env_id, "mujoco", "an environment of one's own", _preset("HalfCheetah-v5"), "see below", "see below")
     shapes, space = dict(self.fields(env)), env.action_space
-    keys = [f"{k} {list(s)}" if s else k for k, s in shapes.items() if k not in ("obs", "action", "next_obs")]
+    keys, body = [f"{k} {list(s)}" if s else k for k, s in shapes.items() if k not in ("obs", "action", "next_obs")], body_text(env)
     env.close()
     return EnvInfo(env_id=env_id, engine="mujoco", observation=f"array of shape {shapes['obs']}: {spec.observation}",
                    action=f"array of shape {shapes['action']}: {spec.action}, {space.low[0]:g} to {space.high[0]:g}", info_keys=keys,
-                   description=spec.description)
+                   description=spec.description, body=body)
+
+# %% ../../nbs/17e_prompt2policy.engines.ipynb #864d557e
+_JOINTS = {0: (["x (m)", "y (m)", "z (m)", "quaternion w", "quaternion x", "quaternion y", "quaternion z"],
+               ["velocity x (m/s)", "velocity y (m/s)", "velocity z (m/s)", "rotation x (rad/s)", "rotation y (rad/s)", "rotation z (rad/s)"]),
+           1: (["quaternion w", "quaternion x", "quaternion y", "quaternion z"], ["rotation x (rad/s)", "rotation y (rad/s)", "rotation z (rad/s)"]),
+           2: (["(m)"], ["(m/s)"]), 3: (["(rad)"], ["(rad/s)"])}  # of free, ball, slide and hinge: positions, velocities
+
+def part_names(
+    model: Any, # MuJoCo's
+    kind: str,  # "body", "joint", "geom", "actuator", "sensor", "site"
+) -> list[str]: # "" for one without a name
+    "The names of a model's parts, by index."
+    import mujoco
+    number = dict(body=model.nbody, joint=model.njnt, geom=model.ngeom, actuator=model.nu, sensor=model.nsensor, site=model.nsite)[kind]
+    return [mujoco.mj_id2name(model, getattr(mujoco.mjtObj, f"mjOBJ_{kind.upper()}"), k) or "" for k in range(number)]
+
+def joint_names(
+    model: Any, # MuJoCo's
+) -> tuple[list[str], list[str]]: # of each entry of qpos, of each entry of qvel
+    "Which joint each number belongs to, and its unit."
+    out = [], []
+    for k, joint in enumerate(part_names(model, "joint")):
+        for words, parts in zip(out, _JOINTS[int(model.jnt_type[k])]): words += [f"{joint or f'joint {k}'} {p}" for p in parts]
+    return out
+
+def _structured(u: Any) -> list[str]:
+    "Names of an observation by its `observation_structure`."
+    model, (qpos, qvel) = u.model, joint_names(u.model)
+    bodies = [f"body {b}" for b in part_names(model, "body")]
+    each = dict(qpos=[f"qpos[{k}] {w}" for k, w in enumerate(qpos)], qvel=[f"qvel[{k}] {w}" for k, w in enumerate(qvel)],
+                qfrc_actuator=[f"force of the motors on {w.rpartition(' (')[0]} (N or N m)" for w in qvel],
+                cinert=[f"{b} inertia {k}" for b in bodies for k in range(10)], cvel=[f"{b} {w}" for b in bodies for w in _JOINTS[0][1][3:] + _JOINTS[0][1][:3]],
+                cfrc_ext=[f"{b} contact {w}" for b in bodies for w in ("torque x (N m)", "torque y (N m)", "torque z (N m)", "force x (N)", "force y (N)", "force z (N)")])
+    return [w for part, size in u.observation_structure.items() if not part.startswith("skipped") for w in each.get(part, [f"{part} {k}" for k in range(size)])[-size or len(bodies)*99:]]
+
+_SAMPLES = 25  # steps that are compared; by chance no two numbers agree in all of them
+
+def _compared(env: Any) -> list[str]:
+    "Names of an observation by what the simulator's numbers are equal to it, over some random steps; \"\" for what none is."
+    rng, seen, known, u = np.random.default_rng(0), [], [], env.unwrapped
+    env.reset(seed=0)
+    for _ in range(_SAMPLES):
+        obs, _, over, cut, _ = env.step(rng.uniform(-1, 1, env.action_space.shape).astype(np.float32)*env.action_space.high)
+        seen.append(obs)
+        known.append(_known_numbers(u))
+        if over or cut: env.reset()
+    names, table = list(known[0]), np.array([list(k.values()) for k in known])
+    same = lambda column: next((names[k] for k in np.flatnonzero(np.abs(table - column[:, None]).max(0) < 1e-6)), "")
+    return [same(column) for column in np.array(seen, float).T]
+
+def _known_numbers(u: Any) -> dict[str, float]:
+    "Numbers of the simulator's state by name, the simplest first."
+    (qpos, qvel), d, bodies = joint_names(u.model), u.data, [f"body {b}" for b in part_names(u.model, "body")]
+    out = {f"qpos[{k}] {w}": d.qpos[k] for k, w in enumerate(qpos)} | {f"qvel[{k}] {w}": d.qvel[k] for k, w in enumerate(qvel)}
+    out |= {f"{name} of qpos[{k}] {w.rpartition(' (')[0]}": f(d.qpos[k]) for name, f in (("sine", np.sin), ("cosine", np.cos)) for k, w in enumerate(qpos)}
+    out |= {f"qvel[{k}] {w}, within 10": np.clip(d.qvel[k], -10, 10) for k, w in enumerate(qvel)}
+    places = [(f"{b} {axis} (m)", d.xpos[k][i]) for k, b in enumerate(bodies) for i, axis in enumerate("xyz")] + [
+        (f"site {s} {axis} (m)", d.site_xpos[k][i]) for k, s in enumerate(part_names(u.model, "site")) for i, axis in enumerate("xyz")]
+    out |= dict(places) | {f"{a.rpartition(' ')[0]} minus {b}": x - y for a, x in places for b, y in places if a != b and a[-5] == b[-5]}
+    return out | {f"constraint force on {w.rpartition(' (')[0]} (N or N m), within 10": np.clip(d.qfrc_constraint[k], -10, 10) for k, w in enumerate(qvel)}
+
+# %% ../../nbs/17e_prompt2policy.engines.ipynb #69b21342
+_ROW = re.compile(r"^\s*\|\s*(\d+)\s*\|([^|]*)\|", re.M)
+
+def _documented(u: Any, size: int) -> list[str]:
+    "What gymnasium's documentation says of each entry, if its table has a row for each."
+    rows = {int(k): " ".join(words.split()) for k, words in _ROW.findall(((type(u).__doc__ or "").partition("## Observation Space")[2]).partition("\n    ## ")[0])}
+    return [rows[k] for k in range(size)] if set(rows) == set(range(size)) else [""]*size
+
+def obs_names(
+    env: Any,  # of `MujocoEngine.make`
+) -> list[str]: # one for each entry of the observation, with unit
+    "What each entry of an observation is; 'entry K of ...' where neither model nor documentation says."
+    u, (size,) = env.unwrapped, env.observation_space.shape
+    names = [""]*size
+    if hasattr(u, "model"): names = _structured(u) if hasattr(u, "observation_structure") and env.observation_space.shape == u.observation_space.shape else _compared(env)
+    names = names if len(names) == size else [""]*size
+    parts = [(key, k) for key, space in getattr(u.observation_space, "spaces", {"the observation": u.observation_space}).items() for k in range(int(np.prod(space.shape, dtype=int)))]
+    return [" - ".join(filter(None, (name, words))) or "entry {1} of {0}".format(*parts[k]) for k, (name, words) in enumerate(zip(names, _documented(u, size)))]
+
+def _lines(array: str, names: Sequence[str]) -> list[str]:
+    "An array's entries, those of one body in a line."
+    out, at = [], 0
+    while at < len(names):
+        head = (m := re.match(r"body \S+ (inertia|contact|rotation|velocity)", names[at])) and m[0].rpartition(" ")[0]
+        end = at + 1
+        while head and end < len(names) and names[end].startswith(head + " "): end += 1
+        out.append(f"{array}[{at}]: {names[at]}" if end == at + 1 else f"{array}[{at}:{end}]: {head}: " + ", ".join(n[len(head) + 1:] for n in names[at:end]))
+        at = end
+    return out
+
+def body_text(
+    env: Any, # of `MujocoEngine.make`
+) -> str:
+    "The body in lines: time, what each index of obs, qpos, qvel and action is, bodies, sensors, what counts as healthy."
+    u, lines = env.unwrapped, _lines("obs", obs_names(env))
+    if not hasattr(u, "model"): return "\n".join(lines)
+    m, (qpos, qvel) = u.model, joint_names(u.model)
+    spec = getattr(env, "spec", None)
+    time = [f"Time: {u.dt:g} s a step" + (f", {spec.max_episode_steps} steps an episode at most" if spec and spec.max_episode_steps else "")]
+    ranges = [f"joint {j or k}: {m.jnt_range[k][0]:.3g} to {m.jnt_range[k][1]:.3g}" for k, j in enumerate(part_names(m, "joint")) if m.jnt_limited[k]]
+    joints = part_names(m, "joint")
+    motors = [f"action[{k}]: motor {a or k} on {joints[m.actuator_trnid[k][0]] or m.actuator_trnid[k][0]}, {env.action_space.low[k]:g} to {env.action_space.high[k]:g}, gear {m.actuator_gear[k][0]:g}"
+              for k, a in enumerate(part_names(m, "actuator"))] if env.action_space.shape == (m.nu,) else []
+    bodies = ["xpos[k] (x, y, z in m) of bodies: " + ", ".join(f"{k} {b}" for k, b in enumerate(part_names(m, "body")))]
+    geoms = [f"Shapes: {', '.join(g)}"] if (g := [f"{k} {x}" for k, x in enumerate(part_names(m, "geom")) if x]) else []
+    sensors = [f"Sensors: {', '.join(s)}"] if (s := [f"{k} {x}" for k, x in enumerate(part_names(m, "sensor"))]) else []
+    healthy = [f"{k.strip('_')}: {v}" for k, v in vars(u).items() if "healthy" in k and "reward" not in k]
+    return "\n".join(time + lines + _lines("qpos", qpos) + _lines("qvel", qvel) + ranges + motors + bodies + geoms + sensors + healthy)
 
 # %% ../../nbs/17e_prompt2policy.engines.ipynb #7da7afc4
 @patch
@@ -323,7 +485,7 @@ def get_simulator(
     "The engine of an environment. Raises EngineError that names the nearest."
     if env_id.startswith("Isaac-"): return IsaacLabEngine()
     if env_id.startswith("gui:"): return GuiEngine()
-    if env_id in MUJOCO_ENVS: return MujocoEngine()
+    if env_id in MUJOCO_ENVS or own_gym_env(env_id): return MujocoEngine()
     raise EngineError(f"{env_id!r} is no environment{nearest(env_id, all_env_ids())}")
 
 def env_preset(
@@ -332,4 +494,4 @@ def env_preset(
     "How to train there, if nobody says otherwise. Raises EngineError."
     engine = get_simulator(env_id)
     if env_id in MUJOCO_ENVS: return MUJOCO_ENVS[env_id].preset
-    return TrainConfig(env_id=env_id, **GUI_PRESET if engine.name == "gui" else {})
+    return TrainConfig(env_id=env_id, **GUI_PRESET) if engine.name == "gui" else _preset(env_id)

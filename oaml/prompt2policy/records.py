@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from fastcore.basics import patch
+from pydantic import SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from ..ingest.store import write_atomic
@@ -61,6 +62,7 @@ class P2PSettings(BaseSettings):
     runs_dir: Path = Path("runs")   # where sessions are kept
     mujoco_gl: str = "egl"          # how MuJoCo draws without a window; "osmesa" is slower
     processes: int = 0              # trainings at a time; 0: one more than there are cores
+    keys: SecretStr|None = None     # of servers of one's own, ADDRESS=KEY with a space between two, see `llm.address_key`
 
 # %% ../../nbs/17b_prompt2policy.records.ipynb #65951bb7
 def read_record(

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from fastcore.imports import IN_NOTEBOOK
 from PIL import Image
 
 from ..datasets.prompts import check_goal
@@ -90,9 +89,3 @@ def _dumped_elements(path: str|os.PathLike, size: tuple[int, int]) -> tuple[Elem
     "The elements in a view hierarchy's file. Raises OSError, or ValueError that names it."
     try: return from_xml(Path(path).read_text(encoding="utf-8"), size)
     except ValueError as e: raise ValueError(f"tree: {path}: {e}") from None
-
-# %% ../../nbs/18f_scripts.demo_policy.ipynb #fb89c929
-#| eval: false
-if __name__ == "__main__" and not IN_NOTEBOOK:
-    from oaml.scripts.cli import run_script
-    run_script("predict")

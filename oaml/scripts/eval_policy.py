@@ -12,14 +12,13 @@ from collections.abc import Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 
-from fastcore.imports import IN_NOTEBOOK
-
 from ..apps.app import require_split, split_seeds
 from ..evals.hosted import is_hosted
 from ..evals.manifests import check_manifest
 from ..evals.miniwob import MINIWOB_SUITE, evaluate_miniwob, miniwob_agent
+from ..evals.real_apps import evaluate_real_apps
 from ..runtime.agents import PolicyAgent
-from ..evals.suites import (COPYING, SUITES, AgentByName, Suite, app_suite, evaluate_suite, load_agent,
+from ..evals.suites import (COPYING, REAL_APPS_SUITE, SUITES, AgentByName, Suite, app_suite, evaluate_suite, load_agent,
                                load_suite)
 from ..ingest.episodes import save_episodes
 from ..ingest.store import load_sessions, write_atomic
@@ -30,11 +29,11 @@ from ..schemas.sessions import Episode
 # %% ../../nbs/18e_scripts.eval_policy.ipynb #5f1c89b9
 @check_arguments
 def eval_policy(
-    suite: str|None=None,          # a name of `oaml.evals.suites.SUITES`, or "miniwob-v1" ("miniwob" for short); None: login-v1,
+    suite: str|None=None,          # a name of `oaml.evals.suites.SUITES`, "real-apps-v1", or "miniwob-v1" ("miniwob" for short); None: login-v1,
                                    # or that of `app`
-    agent: str="oracle",           # oracle, do-nothing, random, memoriser, nearest, nano, a trained agent's folder, or a
+    agent: str="oracle",           # oracle, do-nothing, random, memoriser, nearest, replay, literal, nano, a trained agent's folder, or a
                                    # hosted model: anthropic:MODEL, openai:MODEL
-    episodes: int=100,             # for each application
+    episodes: int|None=None,       # for each application; None: 100, and of real-apps-v1 4: matched sets of each kind of task
     split: str="test",             # test, or validation while developing
     first_seed: int=0,             # which seed of the split comes first, from 0
     out: str|os.PathLike|None=None, # results file, with the episodes beside it (`episodes_path`); None writes none
@@ -48,19 +47,27 @@ def eval_policy(
     max_cost: float|None=None,     # of a hosted model: US dollars after which nothing more is asked
     concurrency: int|None=None,    # of a hosted model: episodes at once; None: 4
     temperature: float|None=None,  # of a hosted model: sent with each question; None: none is
-    resume: bool=False,            # of a hosted model: go on with the answers stored beside `out`
+    resume: bool=False,            # of a hosted model: go on with the answers stored beside `out`; of real-apps-v1: with the episodes
     engine: str|Executor|None=None, # what plays the episodes, see `open_engine`; None: this process
     sessions: str|os.PathLike|None=None, # of memoriser and nearest: folder of training sessions to copy from; None makes some
     probabilities: bool=False,     # keep those of a trained agent's tokens and places with the episodes; costs a further pass
     eyes: str="pixels",            # what a nano sees screens by: pixels, or the tree of their elements
+    shots: int=0,                  # demonstrations of training seeds that the agent is shown of each kind of goal before it is asked
 ) -> list[dict]:                   # results rows
     "Measure an agent, acting and on recorded steps. Raises ValueError if the suite is not what its manifest says."
     if app and suite: raise ValueError(f"app: {app} is measured instead of a suite; leave out either it or {suite}")
     if out is not None: check_writable(out)
     if split not in ("test", "validation"): raise ValueError(f"split: {split!r} is neither test nor validation")
-    if episodes < 1: raise ValueError(f"episodes: {episodes} is fewer than 1")
+    if episodes is not None and episodes < 1: raise ValueError(f"episodes: {episodes} is fewer than 1")
+    if shots < 0: raise ValueError(f"shots: {shots} is fewer than 0")
+    if suite == REAL_APPS_SUITE:
+        _only_real(dict(tasks=tasks, app=app, engine=engine, sessions=sessions), scale=scale, probabilities=probabilities, first_seed=first_seed)
+        return _on_real_apps(agent, shots, 4 if episodes is None else episodes, split, out, progress, resume, eyes, hosted_options=dict(
+            base_url=base_url, dialect=dialect, prices=prices, max_cost=max_cost, concurrency=concurrency, temperature=temperature))
+    episodes = 100 if episodes is None else episodes
     split_seeds(split, episodes, first_seed)  # raises
     pages, played = suite in (MINIWOB_SUITE, "miniwob"), []
+    if pages and shots: raise ValueError(f"shots: nobody has shown the tasks of {MINIWOB_SUITE}; leave shots out")
     if probabilities and (pages or out is None): raise ValueError("probabilities: are kept with the episodes beside `out`, which are "
                                                                   "those of our own applications")
     if sessions is not None and (pages or agent not in COPYING):
@@ -76,7 +83,7 @@ def eval_policy(
     elif tasks is not None or scale != 1:
         raise ValueError(f"{'scale' if tasks is None else 'tasks'}: is for {MINIWOB_SUITE} alone, not for {app or suite or 'login-v1'}")
     else: rows, played = _on_synthetic(app_suite(app) if app else _known_suite(suite or "login-v1"), agent, episodes, split,
-                                       first_seed, progress, hosted, engine, probabilities, sessions, eyes)
+                                       first_seed, progress, hosted, engine, probabilities, sessions, eyes, shots)
     if out is not None:
         write_results(rows, out)
         if played: save_episodes(played, episodes_path(out))
@@ -100,9 +107,29 @@ def _check_tree(eyes: str, agent: str, pages: bool, engine: str|Executor|None):
     if pages: raise ValueError(f"eyes: {eyes}: the agents of {MINIWOB_SUITE} are given pictures alone")
     if engine is not None: raise ValueError(f"eyes: {eyes}: an engine's workers load agents that see by pixels; leave engine out")
 
+def _only_real(options: dict, scale: float, probabilities: bool, first_seed: int):
+    "Raise ValueError for an option that real applications do not have."
+    given = [k for k, v in options.items() if v is not None] + ["scale"]*(scale != 1) + ["probabilities"]*probabilities + ["first_seed"]*(first_seed != 0)
+    if given: raise ValueError(f"{given[0]}: is not for {REAL_APPS_SUITE}; leave it out")
+
+def _on_real_apps(agent: str, shots: int, sets: int, split: str, out: str|os.PathLike|None, progress: bool, resume: bool, eyes: str, hosted_options: dict) -> list[dict]:
+    "Rows of real applications; episodes and demonstrations are kept beside the results as they come."
+    if resume and out is None: raise ValueError("resume: episodes are kept beside a results file; name one by out")
+    if is_hosted(agent): who = load_agent(agent, None, hosted={k: v for k, v in hosted_options.items() if v is not None})
+    elif agent == "oracle": raise ValueError(f"agent: the oracle of {REAL_APPS_SUITE} is its demonstrator, who is played when the demonstrations are made; choose another")
+    else: who = load_agent(agent, None, shots=shots)
+    _check_tree(eyes, agent, False, None)
+    if eyes == "tree": who = PolicyAgent(with_eyes(who.policy, eyes), f"{who.name}, {eyes}")
+    if split == "test": check_manifest(load_suite(REAL_APPS_SUITE))
+    rows, played = evaluate_real_apps(who, shots, sets, split, folder=out and beside_results(out, ".real"), progress=progress, fresh=not resume)
+    if out is not None:
+        write_results(rows, out)
+        save_episodes(played, episodes_path(out))
+    return rows
+
 def _known_suite(name: str) -> Suite:
     "The suite called `name`. Raises ValueError naming those there are, MiniWoB++ too."
-    there = (*SUITES, MINIWOB_SUITE)
+    there = (*SUITES, MINIWOB_SUITE, REAL_APPS_SUITE)
     if name not in there: raise ValueError(f"suite: {name!r} is unknown; there are {', '.join(there)}")
     return load_suite(name)
 
@@ -116,16 +143,16 @@ def _episodes_to_copy(folder: str|os.PathLike|None) -> list[Episode]|None:
 
 def _on_synthetic(suite: Suite, agent: str, episodes: int, split: str, first_seed: int, progress: bool,
                   hosted: dict, engine: str|Executor|None, probabilities: bool, sessions: str|os.PathLike|None,
-                  eyes: str) -> tuple[list[dict], list[Episode]]:
+                  eyes: str, shots: int) -> tuple[list[dict], list[Episode]]:
     "Rows of a suite of our own applications, and its episodes."
     if split == "test" and suite.name in SUITES: check_manifest(suite)
-    who = load_agent(agent, suite, _episodes_to_copy(sessions), hosted, progress)
+    who = load_agent(agent, suite, _episodes_to_copy(sessions), hosted, progress, shots)
     if probabilities:
         if not isinstance(who, PolicyAgent): raise ValueError(f"probabilities: a trained agent of ours has them, {agent!r} does not")
         who.probabilities = True
     if eyes == "tree": who = PolicyAgent(with_eyes(who.policy, eyes), f"{who.name}, {eyes}", probabilities)
     if engine is not None and isinstance(who, PolicyAgent): who = AgentByName(agent, who.name, probabilities)
-    rows, (reports,) = evaluate_suite(who, suite, episodes, split, first_seed, progress, engine)
+    rows, (reports,) = evaluate_suite(who, suite, episodes, split, first_seed, progress, engine, shots)
     return rows, [e for r in reports for e in r.played]
 
 # %% ../../nbs/18e_scripts.eval_policy.ipynb #0b769c06
@@ -164,9 +191,3 @@ def episodes_path(
     "Where the episodes of a results file are, or will be."
     there = [beside_results(results, suffix) for suffix in EPISODES]
     return next((path for path in there if path.exists()), there[0])
-
-# %% ../../nbs/18e_scripts.eval_policy.ipynb #199c027d
-#| eval: false
-if __name__ == "__main__" and not IN_NOTEBOOK:
-    from oaml.scripts.cli import run_script
-    run_script("eval")

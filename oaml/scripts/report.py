@@ -53,6 +53,8 @@ def episode_html(
 COLUMN_NOTES = dict(
     success="episodes that ended with DONE on a reached goal, of those not satisfied at the start; "
             "with Wilson's 95% interval",
+    halted="episodes in which the agent was not sure and stopped",
+    false_completion="episodes in which it said DONE and the goal was not reached; with Wilson's 95% interval",
     reached="episodes in which the goal held at some moment",
     steps_ratio="actions in successful episodes, to the oracle's",
     invalid_actions="actions that could not be understood, of all actions",

@@ -295,7 +295,7 @@ def rft_worker(
 ) -> int:                                   # rounds played
     "Play for a learner until it is done. Raises TimeoutError if it does not answer for `rft.deadline` seconds."
     if not isinstance(config, TrainingConfig): config = load_config(config, list(overrides))
-    if not config.rft: raise ValueError("rft: the config has no such section; see configs/rft.yaml")
+    if not config.rft: raise ValueError("rft: the config has no such section; see the shipped one (oaml configs show rft)")
     fmt = config.prompt.prompt_format()
     adapter = load_learner(config, fmt)
     alone = config.model_copy(update=dict(rft=config.rft.model_copy(update=dict(workers=0, listen=None))))
@@ -356,7 +356,7 @@ def rft(
 ):                                          # the trainer's `FitResult`; its `agent` is the trained adapter's folder
     "Practise from a config to a trained agent. Raises ConfigError, TrainingError or ValueError that say what to change."
     if not isinstance(config, TrainingConfig): config = load_config(config, list(overrides))
-    if not config.rft: raise ValueError("rft: the config has no such section; see configs/rft.yaml")
+    if not config.rft: raise ValueError("rft: the config has no such section; see the shipped one (oaml configs show rft)")
     _check_rft(config)
     fmt, hooks = config.prompt.prompt_format(), (*hooks, *mirror_hooks(config))
     adapter = load_learner(config, fmt)

@@ -8,21 +8,23 @@ __all__ = ['pretrain', 'ship', 'collect_visits', 'dagger']
 # %% ../../nbs/18b_scripts.stages.ipynb #e963c068
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from ..apps.app import split_seeds
 from ..apps.catalog import load_app
 from ..schemas.door import load_json, nearest
 from ..ui.reasons import OVER
-from ..datasets.stream import Visit, load_visits, save_visits
 from ..devices.app_device import AppDevice
+from ..ingest.episodes import load_episodes, save_episodes
 from ..ingest.store import sha256, write_atomic
+from ..schemas.sessions import Episode
 from .train import load_learner, make_evaluate, make_stream, playable, train
 from ..training.config import TrainingConfig, load_config, load_recipe
 
 # %% ../../nbs/18b_scripts.stages.ipynb #2e30ae3e
 def pretrain(
-    recipe: str|os.PathLike="configs/nano.yaml", # file with stages, see `load_recipe`
+    recipe: str|os.PathLike="nano", # file with stages or a shipped recipe's name, see `load_recipe`
     overrides: list[str]=(),                     # "section.key=value" each, for every stage
     stage: str|None=None,                        # only this one; None: all of them
     progress: bool=True,                         # show bars
@@ -66,7 +68,7 @@ def collect_visits(
     episodes: int,          # of each application, on each kind of screen
     first_seed: int,        # of the training split
     progress: bool=True,    # show bars
-) -> list[Visit]:
+) -> list[Episode]:         # `meta` has the places of wrong actions, for `datasets.stream.wrong_steps`
     "Let a model act, and note where it went, and where it was wrong."
     from oaml.runtime.agents import PolicyAgent
     from oaml.evals.closed_loop import beside_oracle, run_episodes
@@ -77,7 +79,7 @@ def collect_visits(
         def device(): return AppDevice(app, size, goals=load_app(app).families)
         for e in run_episodes(agent, device, seeds, progress):
             wrong = [k for k, (*_, right) in enumerate(beside_oracle(e)) if not right]
-            yield Visit(app, size, e.seed, tuple(e.actions), tuple(wrong))
+            yield replace(e, steps=[replace(s, answer=None) for s in e.steps], meta=(e.meta or {}) | dict(wrong=wrong))  # nothing is learnt from what it was asked
     stream = make_stream(config, agent.policy.fmt)
     return [v for shape in stream.shapes for source in playable(shape.sources or stream.sources)
             for v in visits(source.app + shape.variant, shape.size)]
@@ -114,7 +116,7 @@ def dagger(
             if not table: add_row(_figures(0, make_evaluate(playing, fmt), adapter))
         if not visits.exists():
             met = collect_visits(adapter, playing, episodes, first_seed + k*episodes, progress)
-            save_visits([*(load_visits(earlier) if earlier else ()), *met], visits)
+            save_episodes([*(load_episodes(earlier) if earlier else ()), *met], visits)
         earlier = str(visits)
         result = train(_round(config, model, earlier, needed*k, folder), resume=True, progress=progress)
         if result.status != "finished": break

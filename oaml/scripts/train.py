@@ -17,8 +17,6 @@ from pathlib import Path
 from statistics import mean
 from tempfile import TemporaryDirectory
 
-from fastcore.imports import IN_NOTEBOOK
-
 from ..apps.app import require_split, split_seeds
 from ..apps.catalog import load_app
 from ..datasets.letters import letter_samples
@@ -26,8 +24,9 @@ from ..datasets.next_action import NextActionDataset
 from ..datasets.prompts import PromptFormat
 from ..datasets.samples import MIN_SIDE, SampleConfig, check_sample
 from ..datasets.stream import (
-    SESSIONS, ScreenSpec, Source, Stream, default_sources, episode_samples, known_seeds, load_visits)
+    SESSIONS, ScreenSpec, Source, Stream, default_sources, episode_samples, known_seeds)
 from ..devices.app_device import AppDevice
+from ..ingest.episodes import load_episodes
 from ..ingest.screens import CheckedScreen, look_at_screens, problem_list, screens_of
 from ..ingest.store import load_manifest, load_sessions, read_folder, sha256
 from ..ingest.synthetic import generate_synthetic_sessions, record_episode
@@ -104,7 +103,7 @@ def make_stream(
     make = letter_samples if s.lesson == "reading" else episode_samples
     micro = config.training.per_device_train_batch_size
     return Stream(s.samples, micro*config.training.gradient_accumulation_steps, _sources(s.sources) or None, s.sample_config(fmt), shapes, s.seed,
-                  make, s.workers, s.passes, load_visits(s.visits) if s.visits else (), s.visited, s.held_out, s.families, read, micro)
+                  make, s.workers, s.passes, load_episodes(s.visits) if s.visits else (), s.visited, s.held_out, s.families, read, micro)
 
 # %% ../../nbs/18a_scripts.train.ipynb #27d5b8f6
 def _validation_agent(adapter, fmt: PromptFormat, **how):
@@ -334,9 +333,3 @@ def _set_threads(n: int):
     "How many CPU threads PyTorch computes with."
     import torch
     torch.set_num_threads(n)
-
-# %% ../../nbs/18a_scripts.train.ipynb #b7c7c912
-#| eval: false
-if __name__ == "__main__" and not IN_NOTEBOOK:
-    from oaml.scripts.cli import run_script
-    run_script("train")

@@ -1,0 +1,4 @@
+"`python -m oaml` is the command `oaml`."
+from .scripts.cli import main
+
+main()
