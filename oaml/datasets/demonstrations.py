@@ -8,8 +8,8 @@ __all__ = ['SYNONYMS', 'FIELDS', 'TITLES', 'PRESSES', 'DEEDS', 'DECLINES', 'RETR
            'same_words', 'same_stem', 'has_words', 'GoalValue', 'goal_values', 'goal_words', 'row_of', 'column_of',
            'section_of', 'page_title', 'Thing', 'StepWords', 'Demonstration', 'fill', 'holes', 'is_pager', 'month_of',
            'with_parts', 'to_template', 'element_at', 'deeds_of', 'thing_of', 'changes_of', 'find_origin', 'with_shown',
-           'labels', 'in_words', 'describe', 'demonstrate', 'say_thing', 'say_step', 'count_tokens', 'write', 'to_yaml',
-           'from_yaml', 'load_demonstration', 'save_demonstration']
+           'labels', 'in_words', 'describe', 'demonstrate', 'say_thing', 'say_step', 'count_tokens', 'write',
+           'steps_named', 'to_yaml', 'from_yaml', 'load_demonstration', 'save_demonstration']
 
 # %% ../../nbs/09j_datasets.demonstrations.ipynb #83e56954
 import os
@@ -23,7 +23,7 @@ import yaml
 from pydantic import AfterValidator, ConfigDict, model_validator
 from pydantic.dataclasses import dataclass
 
-from .lines import QUOTATION
+from .lines import QUOTATION, StepNames
 from ..devices.device import recorded_elements
 from ..ingest.store import write_atomic
 from ..schemas.door import field_error, read_text_file, read_yaml
@@ -190,6 +190,7 @@ class Thing:
     row: Template=""        # the words beside it
     column: Template=""     # the words over it
     section: Template=""    # the heading above it, or the month that a calendar shows
+    icon: Text=""           # drawn on a button; perhaps instead of its name
 
 @plain_errors
 @dataclass(frozen=True, config=_STRICT)
@@ -398,7 +399,7 @@ def thing_of(
         if told := next((t for t in beside if any(not h.startswith(NAMED) for h in holes(t))), ""): name, row = "", told
     row = row if row != name else ""
     value = say(on.value) if on.role in ("listitem", "row") else ""
-    months = [k for k in values if k.endswith("_month")]
+    months, icon = [k for k in values if k.endswith("_month")], on.icon if on.role == "button" else ""
     if on.name.isdigit() and months and any(month_of(e.name) is not None for e in elements):
         key = next((k[:-6] for k in months if values[k[:-6] + "_day"] == on.name and any(e.name == values[k] for e in elements)), None)
         if key: return Thing(on.role, "{"+key+"_day}", section="{"+key+"_month}")
@@ -406,7 +407,7 @@ def thing_of(
     spoken = bool(holes(name) or holes(value))
     return Thing(on.role, "" if data and holes(value) and not holes(name) else name, value if holes(value) else "",
                  row if holes(row) or not lone and not spoken else "", column if holes(column) or not lone and column else "",
-                 section if holes(section) or not lone and not spoken else "")
+                 section if holes(section) or not lone and not spoken else "", icon)
 
 def _line(e: Element) -> str:
     state = "" if e.checked is None else " on" if e.checked else " off"
@@ -649,7 +650,7 @@ def say_thing(
     def said(text): return _with_values(text, values)
     name = said(thing.name or thing.value).replace(SLOT, "...").replace(TURNED, "...").replace(FIRST, "...").replace(LAST, "...")
     place = f" beside '{said(thing.row)}'" if thing.row else f" under '{said(thing.column or thing.section)}'" if thing.column or thing.section else ""
-    return f"the {thing.role}" + (f" '{name}'" if name else "") + place
+    return f"the {thing.role}" + (f" '{name}'" if name else "") + (f" ({thing.icon})" if thing.icon else "") + place
 
 def say_step(
     step: StepWords,                  # of a demonstration
@@ -674,22 +675,38 @@ def count_tokens(
 
 def write(
     shown: "Demonstration|Episode",  # an episode is put into words first
-    fmt: str="lines",                # "lines": one a step; "line": all in one, for short prompts
+    fmt: str="lines",                # "lines": one a step, numbered; "line": all in one, for short prompts
+    values: dict[str, str]|None=None, # of its parameters in another goal, which the steps are written with; those that are missing are as shown
 ) -> str:
     "Return a demonstration's goal and steps as a prompt has them. Raises ValueError for an unknown `fmt`."
     if fmt not in ("lines", "line"): raise ValueError(f"fmt: {fmt!r} is neither 'lines' nor 'line'")
     shown = demonstrate(shown) if isinstance(shown, Episode) else shown
-    lines = [_short_step(s, shown.values) for s in shown.steps]
+    lines = [_short_step(s, with_parts(shown.values | (values or {})), fmt == "lines") for s in shown.steps]
     if fmt == "line": return "; ".join(lines)
-    return "\n".join([f"Shown for: {shown.shown_goal()}", *lines])
+    return "\n".join([f"Shown for: {shown.shown_goal()}", *(f" #{k} {line}" for k, line in enumerate(lines, 1))])
 
-def _short_step(step: StepWords, values: dict[str, str]) -> str:
-    "A step's line, with what came of it if there is room, cut to `MAX_STEP_TOKENS`."
-    line = say_step(step, values)
+def _short_step(step: StepWords, values: dict[str, str], numbered: bool) -> str:
+    "A step's line, with what came of it if there is room, cut to `MAX_STEP_TOKENS`, its number included."
+    line, most = say_step(step, values), MAX_STEP_TOKENS - 2*numbered
     came = next((fill(c[2:], {h: values.get(h, "?") for h in holes(c)}) for c in step.changes if c.startswith("+ ") and not any(f" {r} " in c for r in FIELDS)), "")
-    if came and count_tokens(longer := f"{line} -> {came}") <= MAX_STEP_TOKENS: return longer
+    if came and count_tokens(longer := f"{line} -> {came}") <= most: return longer
     pieces = list(re.finditer(r"\w+|[^\w\s]", line))
-    return line if len(pieces) <= MAX_STEP_TOKENS else line[:pieces[MAX_STEP_TOKENS - 2].end()] + "…"
+    return line if len(pieces) <= most else line[:pieces[most - 2].end()] + "…"
+
+# %% ../../nbs/09j_datasets.demonstrations.ipynb #8447ab6e
+# What a line of `write` names: a thing, its icon, and what came of the step
+_WRITTEN_STEP = re.compile(r"^ #(\d+) (.*?)(?: -> \w+ (.*))?$", re.M)
+_WRITTEN_THING = re.compile(r"\bthe \w+(?: '((?:[^']|(?<=\w)'(?=\w))*)')?(?: \((\w+)\))?")
+
+def steps_named(
+    text: str, # of `write`, "lines"
+) -> list[StepNames]:
+    "Return what the steps of a written demonstration name."
+    out = []
+    for number, line, came in _WRITTEN_STEP.findall(text):
+        things = _WRITTEN_THING.findall(line)
+        out.append(StepNames(int(number), tuple(n for n, _ in things if n), tuple(i for _, i in things if i), came))
+    return out
 
 # %% ../../nbs/09j_datasets.demonstrations.ipynb #8e03cc54
 VERSION = 1 # of the file

@@ -5,12 +5,12 @@
 # %% auto #0
 __all__ = ['CHARS', 'FIELD_INSET', 'MAX_GAP', 'MAX_DIGIT_GAP', 'CELL', 'COLUMN', 'BLANK', 'SPACE', 'SYMBOLS', 'SYMBOL_IDS',
            'APP_SYMBOLS', 'MIN_MARGIN', 'ROW_HEIGHT', 'NUMBER', 'MAX_OFFSET', 'QUOTATION', 'USER_NAME', 'LONG_WORD',
-           'Line', 'lines_of', 'read_lines', 'rows_of', 'split_symbols', 'in_columns', 'quoted_in', 'mark_of',
-           'at_quotation', 'transcript', 'ReadScreen']
+           'MAX_STEP_MARK', 'Line', 'lines_of', 'read_lines', 'rows_of', 'split_symbols', 'in_columns', 'quoted_in',
+           'mark_of', 'at_quotation', 'StepNames', 'step_marks', 'transcript', 'ReadScreen']
 
 # %% ../../nbs/09e_datasets.lines.ipynb #a6755170
 import re
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
@@ -203,20 +203,47 @@ def at_quotation(
     width = (line.x1 - line.x0)/max(1, len(line.text) - 1)  # as if all had one
     return replace(line, at=line.x0 + (begin + (len(longest) - 1)/2)*width)
 
+# %% ../../nbs/09e_datasets.lines.ipynb #5f569229
+@dataclass(frozen=True)
+class StepNames:
+    "What a step of a demonstration names."
+    number: int                # from 1
+    names: tuple[str, ...]=()  # of things
+    icons: tuple[str, ...]=()  # drawn on them
+    came: str=""               # what was there afterwards
+
+MAX_STEP_MARK = 20 # steps beyond have no marks
+
+def step_marks(
+    words: str,                 # of a line
+    drawn: Sequence[str],       # beside it
+    steps: Sequence[StepNames], # of a demonstration
+    written: Container[str],    # all lines of the screen, in small letters
+) -> str:                       # such as " #2 #5", " >4"; "" if no step names it
+    "Return \" #k\" for each step that names a line, by its words, or by its icon where no line has the words; \" >k\" if it is what came of the step."
+    low = words.casefold()
+    def named(step):
+        if low and any(low == n.casefold() or low.endswith("…") and n.casefold().startswith(low[:-1]) for n in step.names): return True
+        return not any(n.casefold() in written for n in step.names) and any(icon in drawn for icon in step.icons)
+    shown = [s for s in steps if s.number <= MAX_STEP_MARK]
+    return "".join(f" #{s.number}" for s in shown if named(s)) + "".join(f" >{s.number}" for s in shown if low and s.came.casefold() == low)
+
 # %% ../../nbs/09e_datasets.lines.ipynb #5047c678
 def transcript(
     lines: Iterable[Line],  # of a screen, in any order
     size: tuple[int, int],  # of the screen, pixels
     goal: str|None=None,    # marks what it speaks of, and says at the end which of its quotations are nowhere
+    steps: Sequence[StepNames]=(), # of a demonstration: their numbers mark the lines that they name
 ) -> str:                   # "" if nothing is written
     "Lines in words, row by row: text, what is drawn beside it, @x/y as shares of the screen; at the end what is missing."
     out, written, quoted = [], [], quoted_in(goal or "")
-    for line in chain.from_iterable(rows_of(lines)):
-        words, drawn = split_symbols(line.text)
+    read = [(line, *split_symbols(line.text)) for line in chain.from_iterable(rows_of(lines))]
+    plain = {words.casefold() for _, words, _ in read}
+    for line, words, drawn in read:
         written.append(words)
         mark = mark_of(words, goal, quoted) if goal else ""
         text, line = ", ".join(filter(None, (words + mark, *drawn))), at_quotation(line, quoted)
-        out.append(f"{text} @{line.x/size[0]:.2f}/{line.y/size[1]:.2f}; ")
+        out.append(f"{text}{step_marks(words, drawn, steps, plain)} @{line.x/size[0]:.2f}/{line.y/size[1]:.2f}; ")
     missing = " ".join(f"-{k}" for k, q in enumerate(quoted, 1) if not any(within(q, words) for words in written))
     return ("".join(out) + missing).replace("<|", "< |")  # on a screen may stand what opens and ends turns
 

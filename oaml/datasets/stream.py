@@ -5,10 +5,10 @@
 # %% auto #0
 __all__ = ['PLAN_ERRORS', 'MISLED_STEPS', 'PRESATISFIED_TRIES', 'PRESATISFIED_STRIDE', 'MAX_REPLAYS', 'NOTE_SEPARATOR',
            'NO_HISTORY', 'SESSIONS', 'GROUP', 'MISTAKE_SHARE', 'BLOCKS_AHEAD', 'WORKER_NICENESS', 'first_of',
-           'other_goals', 'mislead', 'begin_presatisfied', 'walk_episode', 'walk_enough', 'pick', 'fitting',
-           'aim_at_text', 'without_quotes', 'Label', 'label_screen', 'acted_on', 'chat_sample', 'episode_samples',
-           'recorded_target', 'known_seeds', 'recorded_samples', 'Source', 'ScreenSpec', 'default_sources',
-           'wrong_steps', 'Stream', 'make_samples', 'length_of']
+           'other_goals', 'mislead', 'begin_presatisfied', 'walk_episode', 'shown_steps', 'walk_enough', 'pick',
+           'fitting', 'aim_at_text', 'without_quotes', 'Label', 'label_screen', 'acted_on', 'chat_sample',
+           'episode_samples', 'recorded_target', 'known_seeds', 'recorded_samples', 'Source', 'ScreenSpec',
+           'default_sources', 'wrong_steps', 'Stream', 'make_samples', 'length_of']
 
 # %% ../../nbs/09g_datasets.stream.ipynb #cbe6049e
 import json
@@ -134,6 +134,23 @@ def walk_episode(
     return device, steps
 
 # %% ../../nbs/09g_datasets.stream.ipynb #fe5d9604
+def shown_steps(
+    app: str,                  # a name for `load_app`
+    family: str,               # kind of goal
+    seed: int,                 # of the episode
+    size: tuple[int, int]|None=None, # of the screen, pixels; None: the application's own
+) -> tuple[AppDevice, list[tuple]]: # the device, and (action, elements before, elements after) of each step, for `demonstrations.in_words`
+    "Let an oracle show how a goal is reached; no steps if it held at the start."
+    device, steps, history = AppDevice(app, size, goals=(family,)), [], []
+    device.reset(seed, draw=False)
+    for _ in range(0 if device.solved() else device.step_budget):
+        before, action = device.last_elements, acceptable_targets(device, history)[0].action
+        device.perform(action, draw=False)
+        history.append(action)
+        steps.append((action, before, device.last_elements))
+        if action.type == "done": break
+    return device, steps
+
 MAX_REPLAYS = 3 # times that a short episode is played again, at most
 
 def walk_enough(

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['PLAIN', 'SIZES', 'MIN_EXPLAINED', 'USUAL_SIZE', 'TOOL_SPACE', 'TICK_SPACE', 'LINE_HEIGHT', 'LARGEST', 'READ_SIZE',
            'FILLED', 'MAX_LINES', 'WORDS_ALONE', 'DRAWN_AS', 'MIN_BOX', 'MAX_TREE_TOKENS', 'TOUCHED', 'letter_theme',
-           'whole_boxes', 'write_words', 'as_widget', 'written_name', 'lines_of_elements', 'kept_first',
+           'whole_boxes', 'write_words', 'as_widget', 'written_name', 'lines_of_elements', 'aim_at_lines', 'kept_first',
            'read_elements', 'left_out_line']
 
 # %% ../../nbs/11i_nano.eyes.ipynb #a497bc1c
@@ -16,7 +16,8 @@ from statistics import median
 
 from PIL import Image, ImageDraw
 
-from ..datasets.lines import Line, ReadScreen, in_columns, lines_of, mark_of, quoted_in, transcript
+from ..datasets.lines import Line, ReadScreen, at_quotation, in_columns, lines_of, mark_of, quoted_in, transcript
+from ..schemas.sessions import Action
 from ..ui.layout import SCROLLBAR, TICK_GAP, Box, Element, Placed, elide, icon_size, wrap
 from ..ui.render import DRAW, MORE, NOTES, Writing, letter_ends
 from ..ui.themes import FONTS, Theme, text_width, theme_for
@@ -204,6 +205,27 @@ def _write_more(written: Writing, e: Element, box: Box):
     "Note whether a region has more above and below."
     for more, name, y in zip((e.value not in ("", "0"), e.value not in ("", "100")), MORE, (box[1] + SCROLLBAR/2, box[3] - SCROLLBAR/2)):
         if more: written.draw(name, box[2] - SCROLLBAR/2, y)
+
+# %% ../../nbs/11i_nano.eyes.ipynb #c8d0d760
+def aim_at_lines(
+    action: Action,              # on elements: at the middle of one, for instance
+    elements: Sequence[Element], # of the screen
+    screen: ReadScreen,          # its lines
+    goal: str="",                # what the user wants, if what it quotes is marked: a line that contains a quotation is where that is
+) -> Action:                     # the same on the same elements
+    "Return an action that points at the first line of what it points at, where that has one."
+    def near(x, y):
+        at = [e.box for e in elements if e.box[0] <= x <= e.box[2] and e.box[1] <= y <= e.box[3]]
+        if not at: return x, y
+        x0, y0, x1, y1 = min(at, key=lambda b: (b[2] - b[0])*(b[3] - b[1]))
+        places = [(line.y/screen.size[1], line.x/screen.size[0]) for line in (at_quotation(line, quoted_in(goal)) for line in screen.lines)]
+        inside = [(v, u) for v, u in places if x0 <= u <= x1 and y0 <= v <= y1]
+        return min(inside)[::-1] if inside else (x, y)
+    places = {}
+    if action.type == "scroll": return action  # anywhere on what scrolls
+    if action.x is not None: places["x"], places["y"] = near(action.x, action.y)
+    if action.x2 is not None: places["x2"], places["y2"] = near(action.x2, action.y2)
+    return replace(action, **places)
 
 # %% ../../nbs/11i_nano.eyes.ipynb #765bf0cc
 MAX_TREE_TOKENS = 1500 # of a screen's transcript

@@ -56,8 +56,8 @@ class NanoAdapter(QwenVLAdapter):
     def _tensors(self, images: list, text: list[str], **how) -> dict[str, Tensor]:
         "Without the image processor's empty rows. Screens that were read already are none of transformers' images: their lines are put in before."
         if any(isinstance(image, ReadScreen) for image in images):
-            left, marks = iter(images), bool((self.prompt_format or {}).get("marks"))
-            text = [fill_images(chat, [next(left) for _ in range(chat.count(IMAGE))], self.processor.reader, marks) for chat in text]
+            left = iter(images)
+            text = [fill_images(chat, [next(left) for _ in range(chat.count(IMAGE))], self.processor.reader, self.prompt_format) for chat in text]
             images = None
         return {name: v for name, v in QwenVLAdapter._tensors(self, images, text, **how).items() if name != "pixel_values"}
 

@@ -237,8 +237,8 @@ def _prompt_ids(self: LightNano, sample: dict, where: str) -> list[int]:
     "A sample's token ids, its screens read."
     check_sample(sample, self.control, where, answered=False)
     images = [screen_of(x, f"{where}.images[{j}]") for j, x in enumerate(sample["images"])]
-    chat, marks = chat_text(sample["messages"], len(images)), (self.prompt_format or {}).get("marks", False)
-    ids = self.tokenizer.encode(fill_images(chat, images, self.reader, marks), add_special_tokens=False).ids
+    chat = chat_text(sample["messages"], len(images))
+    ids = self.tokenizer.encode(fill_images(chat, images, self.reader, self.prompt_format), add_special_tokens=False).ids
     if len(ids) > self.config["max_position_embeddings"]:
         raise ValueError(f"{where}: {len(ids)} tokens, the model takes {self.config['max_position_embeddings']}")
     return ids

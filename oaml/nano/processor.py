@@ -75,11 +75,11 @@ class NanoProcessor(ImageTextProcessor):
         *args,                     # of videos and sounds: none
     ):                             # the chats with text in the images' places, and where it stands
         "transformers' own, with what is read in the images' places."
-        images, marks = iter(images_replacements), (self.prompt_format or {}).get("marks", False)
+        images = iter(images_replacements)
         texts = []
         for chat in text:
             shown = [next(images) for _ in range(chat.count(self.image_token))] if images_replacements else []
-            texts += screen_texts(chat, shown, self.reader, marks)
+            texts += screen_texts(chat, shown, self.reader, self.prompt_format)
         return super().get_text_with_replacements(text, texts, *args)
 
 # %% ../../nbs/11e_nano.processor.ipynb #880857eb

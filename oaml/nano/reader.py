@@ -233,7 +233,7 @@ def quickest_reader(
 def read_samples(
     samples: list[dict], # {"images": [...], "messages": [...]}
     folder: str,         # of a nano
-    marks: bool=True,    # as for `screen_texts`
+    marks: bool=True,    # as for `answers_as_read`
 ) -> list[dict]:         # with images as arrays
     "Samples whose answers have names and places as `quickest_reader` reads them. It remembers."
     with threadpool_limits(1, "blas"):  # the CPU has other work

@@ -19,7 +19,8 @@ import numpy as np
 from fastcore.basics import patch
 
 from ..datasets.lines import CELL, Line, ReadScreen, at_quotation, in_columns, quoted_in, read_lines, split_symbols, transcript
-from ..datasets.prompts import goal_in
+from ..datasets.demonstrations import steps_named
+from ..datasets.prompts import goal_in, read_prompt_format, shown_in
 from ..datasets.samples import load_image, padded
 from ..schemas.actions import parse_action
 from ..ui.reasons import ROLE_WORDS
@@ -148,21 +149,23 @@ def screen_texts(
     chat: str,                # in which they are to stand
     images: list[np.ndarray], # uint8 (height, width, 3)
     reader: LineReader,       # reads them
-    marks: bool=False,        # mark what the chat's goal speaks of
+    fmt: dict|None=None,      # how the model is asked, `PromptFormat`'s fields: whether to mark what the chat's goal speaks of, and what a demonstration names
 ) -> list[str]:
     "What stands in a prompt for each image."
-    goal = goal_in(chat).partition("<|im_end|>")[0] if marks else None
-    return [TEXT_PREFIX + transcript(reader.lines(image), image.shape[1::-1], goal) for image in images]
+    fmt = read_prompt_format(fmt or {}, "the agent")
+    goal = goal_in(chat).partition("<|im_end|>")[0] if fmt.marks else None
+    steps = steps_named(shown_in(chat)) if fmt.shows("marks") else ()
+    return [TEXT_PREFIX + transcript(reader.lines(image), image.shape[1::-1], goal, steps) for image in images]
 
 def fill_images(
     chat: str,                # with `<|image_pad|>` in each image's place
     images: list[np.ndarray], # uint8 (height, width, 3)
     reader: LineReader,       # reads them
-    marks: bool=False,        # mark what the chat's goal speaks of
+    fmt: dict|None=None,      # as for `screen_texts`
 ) -> str:
     "The chat with its screens' text in place of the images."
     first, *rest = chat.split(IMAGE)
-    return first + "".join(text + part for text, part in zip(screen_texts(chat, images, reader, marks), rest, strict=True))
+    return first + "".join(text + part for text, part in zip(screen_texts(chat, images, reader, fmt), rest, strict=True))
 
 # %% ../../nbs/11b_nano.screens.ipynb #d33f3773
 @patch
@@ -241,7 +244,7 @@ def _garbled(text: str, lines: Sequence[str]) -> bool:
 def answers_as_read(
     sample: dict,               # {"images": [arrays], "messages": [...]}
     readings: list[list[Line]], # the lines of each image
-    marks: bool=True,           # as for `screen_texts`: a line with a quotation is where that is
+    marks: bool=True,           # are a goal's quotations marked? Then a line with one is where that is
 ) -> dict:                      # the sample; an answer's `weight` is 0 where it is to write what was misread, which nobody could know
     "A sample whose answers have names and places as they were read on its last screen."
     lines, messages, prompt, goal = readings[-1] if readings else [], [], "", ""

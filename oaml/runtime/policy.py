@@ -17,14 +17,16 @@ import numpy as np
 from fastcore.basics import patch
 from PIL import Image
 
+from ..datasets.demonstrations import Demonstration, page_title
 from ..datasets.lines import ReadScreen
-from ..datasets.prompts import PromptFormat, prompt_messages, read_prompt_format
+from ..datasets.prompts import NO_SHOTS, PromptFormat, prompt_messages, read_prompt_format
 from ..datasets.samples import check_sampling, load_image
 from ..models.cards import read_card
 from ..models.fitting import FittedScreen, fit_notes, fit_screen, training_screens
 from ..nano.eyes import read_elements
 from ..nano.files import shipped_nano
 from ..nano.numpy_engine import LightNano, is_light
+from .showing import most_similar, shown_parts
 from ..schemas.actions import parse_answer
 from ..schemas.arguments import check_arguments
 from ..schemas.sessions import Action
@@ -134,6 +136,7 @@ class AgentPolicy:
         retries: int=4,                # answers drawn, at most, where the likeliest was tried on this very screen; 0: none
         screens: list[tuple[int, int]]=(), # sizes that the model was trained on: others are fitted to them, with a warning; empty: any will do
         eyes: str="pixels",            # what it sees a screen by: its pixels, or its "tree" of elements, at any size
+        demonstration: Demonstration|Sequence[Demonstration]|None=None, # what it is shown; of several the most similar to a goal; see `show`
     ):
         trained = adapter.prompt_format
         if fmt is None: fmt = read_prompt_format(trained or {}, "the agent")
@@ -145,7 +148,16 @@ class AgentPolicy:
             adapter.device = adapter.model.device
         self.adapter, self.fmt, self.max_new_tokens, self.retries = adapter, fmt, max_new_tokens, retries
         self.memory, self.parts, self.screens, self._noted = ScreenMemory(), AnswerParts(), [tuple(s) for s in screens], set()
-        self.eyes = check_eyes(eyes, adapter)
+        self.eyes, self.demonstrations, self._chosen = check_eyes(eyes, adapter), [], OrderedDict()
+        if demonstration is not None: self.show([demonstration] if isinstance(demonstration, Demonstration) else demonstration)
+
+    def show(self,
+        demonstrations: Sequence[Demonstration], # in place of those that it was shown before; empty: none
+    ):
+        "Let it know how such things are done: each prompt has as many as the format has `shots`, the most similar. Raises ValueError for a format with none."
+        if demonstrations and not self.fmt.shots: raise ValueError(NO_SHOTS)
+        self.demonstrations = list(demonstrations)
+        self._chosen.clear()
 
     @check_arguments
     def predict_action(self,
@@ -203,8 +215,8 @@ def predict_actions(self: AgentPolicy,
     if probabilities and not whole: raise ValueError("probabilities: they come with whole answers; ask with whole=True")
     histories = [h or [] for h in ([None]*len(images) if histories is None else histories)]
     asked = list(zip(images, goals, histories, strict=True))
-    trees = self._trees(elements, len(asked))
     names = [None]*len(images) if episodes is None else episodes
+    trees = [_Seen(tree, self._choose(e, g, h, seen)) for tree, seen, e, (_, g, h) in zip(self._trees(elements, len(asked)), elements or [None]*len(asked), names, asked)]
     waiting = [None if recorded else self.parts.take(e, g, h) for e, (_, g, h) in zip(names, asked, strict=True)]
     free = [i for i, answer in enumerate(waiting) if answer is None]
     retries = 0 if temperature or recorded else self.retries if retries is None else retries
@@ -222,8 +234,23 @@ def _trees(self: AgentPolicy, elements: list|None, n: int) -> list:
     if len(elements) != n: raise ValueError(f"elements: of {len(elements)} screens, and there are {n}")
     return elements
 
+@dataclass(frozen=True)
+class _Seen:
+    "What a policy goes by besides a picture."
+    elements: Sequence[Element]|None           # of the screen, if it sees by them
+    shown: Sequence[Demonstration]             # what the prompt is to have
+
 @patch
-def _new_answers(self: AgentPolicy, asked: list[tuple], trees: list, think: bool, temperature: float, seed: int, retries: int, probabilities: bool) -> list[list[PolicyAnswer]]:
+def _choose(self: AgentPolicy, episode: Hashable, goal: str, history: list[Action], elements: Sequence[Element]|None) -> list[Demonstration]:
+    "What is shown in an episode: chosen by its goal and its first screen, and then the same to its end."
+    if not self.demonstrations: return []
+    if not history or (episode, goal) not in self._chosen:
+        self._chosen[episode, goal] = most_similar(self.demonstrations, goal, page_title(elements or ()), self.fmt.shots)
+        if len(self._chosen) > MAX_WAITING: self._chosen.popitem(last=False)
+    return self._chosen[episode, goal]
+
+@patch
+def _new_answers(self: AgentPolicy, asked: list[tuple], trees: list[_Seen], think: bool, temperature: float, seed: int, retries: int, probabilities: bool) -> list[list[PolicyAnswer]]:
     "The parts of the model's answers to (image, goal, history) each."
     answers, drawn = self._answers(asked, trees, think, temperature, seed), set()
     likeliest = list(answers)
@@ -241,19 +268,20 @@ def _new_answers(self: AgentPolicy, asked: list[tuple], trees: list, think: bool
     return answers
 
 @patch
-def _shown(self: AgentPolicy, image: Picture, goal: str, tree) -> tuple[FittedScreen, np.ndarray|ReadScreen]:
+def _shown(self: AgentPolicy, image: Picture, goal: str, seen: _Seen) -> tuple[FittedScreen, np.ndarray|ReadScreen]:
     "How a screen is fitted, and what the model gets: its fitted pixels, or the lines of its elements."
-    if tree is None: return (fitted := self.fit(image)), fitted.image
+    if seen.elements is None: return (fitted := self.fit(image)), fitted.image
     fitted = fit_screen(Image.fromarray(load_image(image)), [])  # letters may be of any size
-    return fitted, read_elements(tree, fitted.original, goal, self.adapter.count_tokens)
+    return fitted, read_elements(seen.elements, fitted.original, goal, self.adapter.count_tokens)
 
 @patch
-def _answers(self: AgentPolicy, asked: list[tuple], trees: list, think: bool, temperature: float, seed: int) -> list[list[PolicyAnswer]]:
+def _answers(self: AgentPolicy, asked: list[tuple], trees: list[_Seen], think: bool, temperature: float, seed: int) -> list[list[PolicyAnswer]]:
     "The parts of the model's answers to (image, goal, history) each, as it says them."
     fmt = self.fmt if not think else PromptFormat(**asdict(self.fmt) | dict(thought=True))
     shown = [self._shown(image, g, tree) for (image, g, _), tree in zip(asked, trees)]
     fitted = [f for f, _ in shown]
-    samples = [dict(images=[screen], messages=prompt_messages(g, [f.on_fitted(a) for a in h], fmt)) for (f, screen), (_, g, h) in zip(shown, asked)]
+    parts = [shown_parts(seen.shown, g, fmt, seen.elements, screen) for seen, (_, g, _), (_, screen) in zip(trees, asked, shown)]
+    samples = [dict(images=[screen], messages=prompt_messages(g, [f.on_fitted(a) for a in h], fmt, *more)) for (f, screen), (_, g, h), more in zip(shown, asked, parts)]
     texts = self.adapter.generate_batch(samples, self.max_new_tokens, temperature, seed)
     return [_parts_of(text, f, sample["messages"], fmt) for f, sample, text in zip(fitted, samples, texts, strict=True)]
 
@@ -266,7 +294,7 @@ def _parts_of(text: str, fitted: FittedScreen, messages: list[dict], fmt: Prompt
     return [PolicyAnswer(a, None if k else thought, messages, text, part=(k + 1, end)) for k, a in enumerate(acts[:end])]
 
 @patch
-def _score(self: AgentPolicy, answers: list[PolicyAnswer], asked: list[tuple], trees: list):
+def _score(self: AgentPolicy, answers: list[PolicyAnswer], asked: list[tuple], trees: list[_Seen]):
     "Write down how likely each token of the answers, and each place of their actions, was, if the adapter can say it."
     both, tokens = (getattr(self.adapter, name, None) for name in ("scored_answer", "token_probabilities"))
     for answer, (image, goal, _), tree in zip(answers, asked, trees) if both or tokens else ():
@@ -281,7 +309,7 @@ def with_eyes(
     eyes: str,           # one of `EYES`
 ) -> AgentPolicy:        # remembers nothing yet
     "Return a policy that asks the same model in the same way, and sees by these eyes. Raises ValueError for a model that has not these."
-    return AgentPolicy(policy.adapter, None, policy.fmt, policy.max_new_tokens, policy.retries, policy.screens, eyes)
+    return AgentPolicy(policy.adapter, None, policy.fmt, policy.max_new_tokens, policy.retries, policy.screens, eyes, policy.demonstrations)
 
 @check_arguments
 def load_policy(

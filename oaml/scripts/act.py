@@ -9,7 +9,6 @@ __all__ = ['FOLLOWED', 'ASKED', 'CODES', 'step_in_words', 'PersonsDevice', 'OneD
 # %% ../../nbs/18p_scripts.act.ipynb #94e35aee
 import os
 import re
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
