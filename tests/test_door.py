@@ -30,6 +30,8 @@ BESIDE_THE_DOOR = {
     "prompt2policy/jail.py": "the trusted side's own arrays, and the order to a jail",
     "tasks/expressions.py": "the function that a task's expression calls json.loads, under the expression's own limits",
     "viz/training_view.py": "a copy of its own values",
+    "prompt2policy/handover.py": "bounds that it has just written itself",
+    "evals/suites.py": "a copy of its own values",
     "ingest/store.py": "a copy of its own values",
     "training/trainer.py": "a copy of its own values",
     "runtime/rollouts.py": "groups that workers packed, behind `unpack_groups`, which checks them; and copies of its own values",
