@@ -104,7 +104,7 @@ def bind_values(
              and (_names(labelled[o.text], n) if o.text in labelled else not both_quote or o.quoted == n.quoted) and not _is_anothers(o, n, shown)]
     done_old, done_new = {i for i, o in enumerate(old) if keys.get(o.text) in values}, {j for j, n in enumerate(new) if n.text in values.values()}
     for i, o in enumerate(old):  # what both goals say is the same, and stays what it was
-        if o.text in keys and i not in done_old and (j := next((j for j, n in enumerate(new) if n.text == o.text and j not in done_new), None)) is not None:
+        if o.text in keys and i not in done_old and not o.quoted and (j := next((j for j, n in enumerate(new) if n.text == o.text and not n.quoted and j not in done_new), None)) is not None:
             values[keys[o.text]] = o.text
             done_old.add(i); done_new.add(j)
     same_form, guessed = goal_words(old_goal) == goal_words(goal), []
