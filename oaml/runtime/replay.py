@@ -104,7 +104,7 @@ def bind_values(
              and (_names(labelled[o.text], n) if o.text in labelled else not both_quote or o.quoted == n.quoted) and not _is_anothers(o, n, shown)]
     done_old, done_new = {i for i, o in enumerate(old) if keys.get(o.text) in values}, {j for j, n in enumerate(new) if n.text in values.values()}
     for i, o in enumerate(old):  # what both goals say is the same, and stays what it was
-        if o.text in keys and i not in done_old and (j := next((j for j, n in enumerate(new) if n.text == o.text and j not in done_new), None)) is not None:
+        if o.text in keys and i not in done_old and not o.quoted and (j := next((j for j, n in enumerate(new) if n.text == o.text and not n.quoted and j not in done_new), None)) is not None:
             values[keys[o.text]] = o.text
             done_old.add(i); done_new.add(j)
     same_form, guessed = goal_words(old_goal) == goal_words(goal), []
@@ -142,7 +142,14 @@ def _bound_later(shown: Demonstration, goal: str, values: dict[str, str], keys: 
     sure = {k: v for k, v in values.items() if k not in keys}
     loose = [v for v in new if v.text not in sure.values()]
     if _interchangeable(shown, keys) and len(loose) == len(keys): return Binding(sure | dict(zip(keys, (v.text for v in loose))), [], opposite)
+    slots = [slot for k in keys for slot in _slots(shown, k)]
+    if len(slots) > len(set(slots)): raise Halt(f"the goal is worded otherwise than the one shown, and nothing says which of its values is which: {', '.join(repr(v.text) for v in loose)}")  # what is out of sight would be the other's
     return Binding(sure, [], opposite, open=tuple(keys), loose=tuple(v.text for v in loose))
+
+def _slots(shown: Demonstration, key: str) -> set[tuple[str, str]]:
+    "In which words of which kinds of things a parameter stands."
+    things = [(t.role if t.role not in FIELDS else "field", part, text) for s in shown.steps for t in (s.what, s.origin, s.to) if t for part, text in vars(t).items()]
+    return {(role, part) for role, part, text in things if key in holes(text)}
 
 def _interchangeable(shown: Demonstration, keys: list[str]) -> bool:
     "Whether with all of these parameters the same is done."
@@ -320,6 +327,8 @@ def _run(self: Replay) -> Course:
     self.values, b = self._bind(), self.bound
     self.left = [v.text for v in b.left]
     self.steps = self._turned(list(self.shown.steps), b.opposite)
+    entered = [h for s in self.steps if s.do in ("enter", "append", "choose") and not s.already and s.source == "goal" for h in holes(s.value)]
+    if entered and not self.left and not any(h in self.values or h in b.open for h in entered): raise Halt(f"the goal gives no {', '.join(dict.fromkeys(entered))}")
     while _is_busy(self.screen): self.screen = yield WAIT
     k = 0
     while k < len(self.steps):
@@ -829,13 +838,23 @@ def _press_step(self: Replay, e: Element, step: StepWords, k: int) -> Course:
         if len(to) != 1: raise Halt(f"step {self.k + 1}: looked for {say_thing(step.to, self.values)} to drop it on, and found {len(to)}")
         (x0, y0, x1, y1), (a, b, c, d) = e.box, to[0].box
         yield from self._act(Action("drag", x=round((x0+x1)/2, 3), y=round((y0+y1)/2, 3), x2=round((a+c)/2, 3), y2=round((b+d)/2, 3)))
-    else: yield from self._press(e, next(a for a, do in PRESSES.items() if do == step.do))
+    else:
+        kind = next(a for a, do in PRESSES.items() if do == step.do)
+        yield from self._press(e, kind)
+        if (there := self._moved(e, step, before)) is not None: yield from self._press(there, kind)
     sent, self._edited = self._edited, self._edited and not step.leads
     if step.what.role in DATA_ROLES and holes(step.what.name + step.what.value): self._arrived = True  # on this one's page: another page would be another's
     elif step.leads: self._arrived = False
     yield from self._verify(step, before, sent)
 
 _RELOADS = ("refresh", "reload") # of `RETRIES`, those that send nothing
+
+@patch
+def _moved(self: Replay, e: Element, step: StepWords, before: tuple) -> Element|None:
+    "Where a thing is now that was pressed where it had been: the press met nothing, for nothing has changed but its place."
+    if not step.changes or _lines(before) != _lines(self.screen): return None
+    now = self._usable(step, self.screen)
+    return now[0] if len(now) == 1 and now[0].box != e.box else None
 
 @patch
 def _verify(self: Replay, step: StepWords, before: tuple, sent: bool=False) -> Course:
