@@ -40,7 +40,7 @@ def view_of(
     driver: EpisodeDriver, # in the middle of an episode
 ) -> AgentView:
     "What an agent gets of the episode that `driver` drives."
-    elements = driver.frame.elements if getattr(driver.device, "with_tree", True) else None  # a page may read them only when it is asked to
+    elements = driver.frame.elements or (() if getattr(driver.device, "with_tree", False) else None)  # a page, a phone or a remote device may read them only when it is asked to
     return AgentView(driver.frame.image, driver.device.goal.text, list(driver.actions), id(driver), elements)
 
 def introduce(
