@@ -376,9 +376,8 @@ def make_agent(self: ActPlan,
         if not isinstance(who, PolicyAgent): raise ValueError(f"eyes: {self.eyes}: is for nano, shipped or trained, not for {self.agent!r}")
         who = PolicyAgent(with_eyes(who.policy, self.eyes), f"{who.name}, {self.eyes}")
     if not self.shown: return who
-    learner = next((w for w in (who, getattr(who, "policy", None)) if hasattr(w, "show")), None)
-    if learner is None: raise ValueError(f"like: {agent_label(who)} takes no demonstrations; leave out agent for the replay, which does")
-    learner.show(list(self.shown))
+    if not hasattr(who, "show"): raise ValueError(f"like: {agent_label(who)} takes no demonstrations; leave out agent for the replay, which does")
+    who.show(list(self.shown))
     return who
 
 @patch

@@ -161,7 +161,7 @@ _CUT = ("stopped", "lost")
 @dataclass(frozen=True)
 class RowOutcome:
     "How a row stands."
-    row: Row
+    row: Row     # of the table
     outcome: str # one of `OUTCOMES`
     reason: str  # in words
     film: str="" # steps for `oaml inspect --steps`; empty if there are none
@@ -190,7 +190,7 @@ class RowsResult:
     "How a run over a table ended."
     code: int                  # exit status: that of the row that went worst, by `SEVERITY`
     words: str                 # the last line
-    rows: list[RowOutcome] = field(repr=False)
+    rows: list[RowOutcome] = field(repr=False) # all of the table, in its order
 
 SEVERITY = dict(checked="checked", unchecked="unchecked", halted="halted", open="halted", failed="wrong", cut="lost") # outcome: the key of `CODES` that it stands for
 _WORST = ("checked", "unchecked", "halted", "wrong", "lost", "stopped")
