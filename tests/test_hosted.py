@@ -210,3 +210,21 @@ def test_no_proxy_stands_before_a_server_on_this_machine(proxy, monkeypatch):
             monkeypatch.setenv("OPENAI_BASE_URL", url)
             with pytest.raises(openai.NotFoundError): ApiVLMAdapter("openai", "m", KEY).client.models.retrieve("m")
         finally: server.shutdown()
+
+
+def test_a_demonstration_goes_into_each_prompt(tmp_path):
+    "`oaml act --agent openai:... --like`: the words of the most similar demonstration, and no other question than before without one."
+    from oaml.datasets.demonstrations import from_yaml, write
+    from oaml.evals.closed_loop import run_episodes
+    from oaml.devices.app_device import AppDevice
+    shown = from_yaml("demonstration: 1\ngoal: Sign in as {user}.\nvalues: {user: ada}\nsteps:\n- {do: enter, what: {role: textbox, name: User name}, value: '{user}', source: goal}\n")
+    asked = []
+    def answer(request):
+        asked.append(request.content.decode())
+        reply = dict(id="c", object="chat.completion", created=0, model="stand-in", choices=[dict(index=0, finish_reason="stop", message=dict(role="assistant", content="DONE()"))])
+        return httpx2.Response(200, content=json.dumps(reply), headers={"content-type": "application/json"})
+    agent = load_hosted("openai:stand-in", api_key=KEY, transport=httpx2.MockTransport(answer), concurrency=1)
+    for demonstrations in ([shown], []):
+        agent.show(demonstrations)
+        run_episodes(agent, lambda: AppDevice("login"), [1_000_000])
+    assert all(json.dumps(line)[1:-1] in asked[0] and json.dumps(line)[1:-1] not in asked[1] for line in write(shown).splitlines()[1:])

@@ -17,6 +17,7 @@ from pathlib import Path
 from fastcore.basics import patch
 
 from ..config import PROVIDERS, settings
+from ..datasets.demonstrations import Demonstration
 from ..devices.app_device import AppDevice
 from .trajectory_matching import predict_steps
 from ..ingest.store import write_atomic
@@ -145,7 +146,14 @@ class HostedAgent:
         folder: Path|None=None,       # where answers are stored; None: nowhere
     ):
         self.adapter, self.name, self.budget, self.folder = adapter, name, budget or Budget(), folder
-        self._parts = AnswerParts()  # of answers given outside `play`
+        self._parts, self.shown = AnswerParts(), []  # of answers given outside `play`; demonstrations
+
+    def show(self,
+        demonstrations: Sequence[Demonstration], # in place of those before; empty: none
+    ):
+        "Let the model know how such things are done: each prompt has the most similar. Raises ValueError for a model of oaml whose prompts have no place for it."
+        self.shown = list(demonstrations)
+        self._agent(EpisodeAnswers(self.adapter, self.budget))
 
     def act(self,
         views: list[AgentView],  # of as many episodes
@@ -163,7 +171,8 @@ class HostedAgent:
     def _agent(self, answers: EpisodeAnswers) -> PolicyAgent:
         "The agent of one episode."
         retries = {} if self.adapter.served_by_oaml else dict(retries=0)  # a paid question is asked once
-        return PolicyAgent(AgentPolicy(answers, max_new_tokens=API_MAX_TOKENS, **retries), self.name)
+        if self.shown and not self.adapter.served_by_oaml: answers.prompt_format = answers.prompt_format | dict(shots=1)  # one that learnt no format reads any
+        return PolicyAgent(AgentPolicy(answers, max_new_tokens=API_MAX_TOKENS, demonstration=self.shown or None, **retries), self.name)
 
 # %% ../../nbs/15i_evals.hosted.ipynb #4963e3e2
 @patch

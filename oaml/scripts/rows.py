@@ -190,7 +190,7 @@ class RowsResult:
     "How a run over a table ended."
     code: int                  # exit status: that of the row that went worst, by `SEVERITY`
     words: str                 # the last line
-    rows: list[RowOutcome] = field(repr=False) # one for each row of the table, in order
+    rows: list[RowOutcome] = field(repr=False) # all of the table, in its order
 
 SEVERITY = dict(checked="checked", unchecked="unchecked", halted="halted", open="halted", failed="wrong", cut="lost") # outcome: the key of `CODES` that it stands for
 _WORST = ("checked", "unchecked", "halted", "wrong", "lost", "stopped")
