@@ -161,3 +161,19 @@ def test_every_application_is_an_environment():
     engine = GuiEngine()
     for env in engine.env_ids(): assert engine.describe(env).description
     with pytest.raises(EngineError, match="it has toggle"): engine.make("gui:settings/xyz")
+
+
+def test_who_looks_sees_the_episode_that_was_played(tmp_path):
+    "Its actions are done again on its own seed; pictures of the held-out and of the confirming episodes."
+    from oaml.prompt2policy.contracts import SessionConfig
+    from oaml.prompt2policy.gui_lab import GuiLab, held_out_seeds
+    lab = GuiLab(SessionConfig(prompt=PROMPT, env_id="gui:login", session_id="s", created_at=0.))
+    run, config = IterationRecord(tmp_path/"base_seed1"), env_preset("gui:login").model_copy(update=dict(eval_episodes=2))
+    run.path.mkdir()
+    run.save_config(config)
+    for name, confirm in (("trajectory_9.jsonl", False), ("confirmation.jsonl", True)):
+        plays = [gui_trajectory(play_agent("gui:login", "oracle", s).stored("oracle")) for s in held_out_seeds(config, confirm)]
+        (run.path/name).write_text("".join(json.dumps(p) + "\n" for p in plays))
+    first, other, again = lab.frames(run), lab.frames(run, 1), lab.frames(run, 0, confirm=True)
+    assert 3 <= len(first) <= 8 and all(p.startswith(b"\x89PNG") for p in first + other + again)
+    assert first[-1] != other[-1] != again[-1]

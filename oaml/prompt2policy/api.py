@@ -26,6 +26,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from ..devices.daemon import Access, DaemonServer, LeaseTable, Refusal, ServiceRoute, http_answer, read_body, service_app
+from .analysis import aggregate
 from .backends import (CASE_COLUMNS, ENDED, JobRecord, cases_of_csv, job_folder, list_jobs, new_job, spawn_job,
                                          request_stop)
 from .contracts import (
@@ -113,8 +114,11 @@ def loop_iteration(
     try:
         judgment, n = iteration.read_judgment(), iteration_number(iteration.iteration_id)
         before = IterationRecord(iteration.path.with_name(f"iter_{n - 1}"))
-        if judgment: found |= {k: getattr(judgment, k) for k in ("intent_score", "passed", "diagnosis", "failure_tags", "warnings")}
-        revision = read_revision(before)
+        if judgment:
+            found |= {k: getattr(judgment, k) for k in ("intent_score", "passed", "diagnosis", "failure_tags", "warnings")}
+            found["judgment"] = judgment.model_copy(update=dict(rollouts=[], confirmation=[]))  # a list stays short; the iteration itself has them
+        revision, runs = read_revision(before), iteration.runs()
+        if runs and not iteration.aggregation_path.exists(): found["running"] = aggregate(runs)
         found |= dict(aggregation=iteration.read_aggregation(), replay=read_record(iteration.replay_path, ReplayRecord), hp_changes=revision.hp_changes if revision else {},
                       **_audit_and_films(iteration), reward_code=iteration.read_reward_source() if iteration.reward_fn_path.exists() else "")
     except RecordError as e: found["diagnosis"] = str(e)

@@ -452,10 +452,12 @@ class LoopIterationSummary(StrictRecord):
     reward_code: str = ""                           # what was trained
     hp_changes: dict[str, Any] = {}                 # that led to it
     aggregation: IterationAggregation|None = None   # over seeds
+    running: IterationAggregation|None = None       # how far the trainings are, while there is no aggregation
     replay: ReplayRecord|None = None                # what the reward pays on stored episodes
     warnings: list[str] = []                        # of `analysis.guardrails`, by run
     audit: dict[str, dict[str, float]] = {}         # of runs: means of their `AuditRecord`
     films: dict[str, str] = {}                      # of runs: a film's name
+    judgment: JudgmentResult|None = None            # the verdict, with its criteria; None: not yet
     status: str = "unknown"                         # see `StatusLiteral`
 
 class MetricsResponse(StrictRecord):

@@ -532,7 +532,7 @@ def _joined(self: Loop, it: IterationRecord, run: str, k: int, verdict: Any, loo
     if not frames: return RolloutJudgment(**plain, score=verdict.intent_score, diagnosis=verdict.diagnosis)
     looked, criteria, diagnosis = look_at_film(self.looker, f"{it.iteration_id}-{look}_{run}_{k}", self.task, self.criteria(), frames)
     notes = f"Code: {verdict.diagnosis}\nFilm: {diagnosis}"
-    score, rule = join_scores(self.llm, f"{it.iteration_id}-{look.replace('look', 'join')}_{run}_{k}", verdict.intent_score, looked, notes)
+    score, rule = join_scores(self.looker, f"{it.iteration_id}-{look.replace('look', 'join')}_{run}_{k}", verdict.intent_score, looked, notes)
     return RolloutJudgment(**plain, vlm_score=looked, score=score, criteria=criteria, diagnosis=f"{notes}\nSettled by: {rule}")
 
 @patch

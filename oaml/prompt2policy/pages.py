@@ -5,8 +5,9 @@
 # %% auto #0
 __all__ = ['PAGE_STYLE', 'PAGE_SCRIPT', 'PAGE_POLICY', 'PAGE_TABS', 'CHANGE_S', 'table_of', 'shown_score', 'badge', 'formula',
            'curve', 'action_form', 'form_field', 'labels_form', 'sessions_view', 'kind_text', 'start_form',
-           'replay_view', 'iteration_view', 'session_view', 'benchmarks_view', 'benchmark_form', 'benchmark_view',
-           'job_view', 'monitor_view', 'trash_view', 'whole_page', 'job_status', 'page_routes', 'serve_p2p']
+           'replay_view', 'verdict_view', 'iteration_view', 'session_view', 'benchmarks_view', 'benchmark_form',
+           'benchmark_view', 'job_view', 'monitor_view', 'trash_view', 'whole_page', 'job_status', 'page_routes',
+           'serve_p2p']
 
 # %% ../../nbs/17r_prompt2policy.pages.ipynb #dbd918e6
 import asyncio
@@ -22,7 +23,7 @@ from fastcore.xml import (FT, H1, H2, A, Body, Button, Code, Details, Div, Form,
 from ..devices.daemon import Access, DaemonServer, Refusal, ServiceRoute, http_answer
 from .api import P2PService, api_routes, p2p_server, session_detail
 from .backends import JobRecord, job_folder, list_jobs
-from .contracts import (BenchmarkRunDetail, BenchmarkRunSummary, EnvInfo, EventSummary, LoopIterationSummary, MeanStdSeries,
+from .contracts import (BenchmarkRunDetail, BenchmarkRunSummary, EnvInfo, EventSummary, JudgmentResult, LoopIterationSummary, MeanStdSeries,
                                           RecordError, ReplayRecord, ResourceStatusResponse, SessionDetail, TrashItem)
 from .judges import JudgeStudy
 from .records import read_record
@@ -131,7 +132,10 @@ def start_form(
     kinds = [Option(k, value=k, selected=k == llm) for k in ("scripted", "anthropic", "openai", "recorded")]
     return action_form("POST", "/api/sessions", form_field("prompt", "Intent", Textarea(rows=2, required=True, maxlength=4000)),
         form_field("env_id", "Environment", Select(*(Option(e.env_id, value=e.env_id) for e in envs))), form_field("llm", "Answers", Select(*kinds)),
-        form_field("model", "Model, or file of answers", Input()), form_field("max_iterations", "Iterations", Input(type="number", value=3, min=1, max=100), "number"),
+        form_field("model", "Model, or file of answers", Input()), form_field("film_llm", "Model for films (none: nobody looks)", Input()),
+        form_field("criteria", "What counts, a line each (empty: the model says it)", Textarea(rows=2, placeholder="runs: np.mean(x_velocity) >= 3 m/s")),
+        form_field("max_iterations", "Iterations", Input(type="number", value=3, min=1, max=100), "number"),
+        form_field("total_timesteps", "Steps of each training (empty: the environment's own)", Input(type="number", min=1), "number"),
         text="Start", then="/e2e/{id}")
 
 # %% ../../nbs/17r_prompt2policy.pages.ipynb #9b780d8e
@@ -145,13 +149,28 @@ def replay_view(
     title = "Replayed on stored episodes" + ("" if replay.best else " (no agent here is known to do the task: nothing is compared)")
     return Details(Summary(title), *against, table_of(("Agent", "Episodes", "Pays", "From, to"), rows), open=bool(replay.problems))
 
+def verdict_view(
+    judgment: JudgmentResult|None, # of an iteration; None: not yet
+) -> FT:
+    "The criteria with number, interval and whether they are met, the seeds' scores, the confirmation, and who looked."
+    if judgment is None: return Div()
+    number = lambda v: "–" if v is None else f"{v:.3g}"
+    marks = dict(met=("✓ met", "completed"), unmet=("✗ unmet", "error"))
+    rows = [(Span(marks.get(c.verdict, (c.verdict, ""))[0], cls=f"badge {marks.get(c.verdict, ('', 'stale'))[1]}"), c.title, c.wanted, number(c.value),
+             "–" if c.low is None else f"{c.low:.3g} to {c.high:.3g}", ", ".join(f"{run.rpartition('seed')[2]}: {v:.3g}" for run, v in c.seeds.items()), c.evidence) for c in judgment.criteria]
+    seeds = ", ".join(f"{run} {s:.2f}" for run, s in judgment.seed_scores.items())
+    interval = f" ({judgment.low:.2f} to {judgment.high:.2f})" if judgment.low is not None else ""
+    said = [f"Score of the judge: {shown_score(judgment.intent_score)}{interval}; by seed: {seeds or 'none'}", f"Confirmed on new episodes: {'yes' if judgment.confirmed else 'no'}",
+            judgment.looked, judgment.agreement]
+    return Div(table_of(("", "Criterion", "Wanted", "Mean over seeds", "95% interval", "By seed", "Evidence"), rows, "No criteria are on record."), Ul(*(Li(s) for s in said if s)))
+
 def iteration_view(
     shown: LoopIterationSummary, # as the loop sees it
     session_id: str,             # whose
     latex: str="",               # the reward's formula
 ) -> FT:
     "An iteration: verdict, runs, curve, code."
-    a = shown.aggregation
+    a = shown.aggregation or shown.running
     runs = [(r.run_id, badge(r.status), "–" if r.final_return is None else f"{r.final_return:.3g}", ", ".join(f"{k} {v:.3g}" for k, v in r.facts.items()),
              r.error or "") for r in (a.runs if a else [])]
     audits = [P(f"Audit of {run} (no reward, judge or reviser was given it): " + ", ".join(f"{k} {v:.3g}" for k, v in facts.items()), cls="quiet")
@@ -160,7 +179,7 @@ def iteration_view(
     curves = [curve(s, name) for name, s in (a.metrics.series.items() if a else ())]
     changed = P("Settings changed: " + ", ".join(f"{k} = {v}" for k, v in shown.hp_changes.items())) if shown.hp_changes else ""
     return Section(H2(f"{shown.iteration_id}: {shown_score(shown.intent_score)}", Span(" passed", cls="badge completed") if shown.passed else ""), formula(latex),
-        P(shown.diagnosis or "Not judged yet."), P(*(Span(t, cls="tag") for t in shown.failure_tags)), changed,
+        P(shown.diagnosis or "Not judged yet."), verdict_view(shown.judgment), P(*(Span(t, cls="tag") for t in shown.failure_tags)), changed,
         *(P(f"Warning: {w}", cls="warning") for w in shown.warnings), replay_view(shown.replay), table_of(("Run", "Status", "Return", "Facts", "Error"), runs, "No runs yet."),
         *audits, Div(*films), *curves, Details(Summary("Reward"), Pre(Code(shown.reward_code))))
 
@@ -240,9 +259,12 @@ table{border-collapse:collapse}td,th{padding:.25em .8em .25em 0;text-align:left;
 label{display:block;margin:.3em 0}label span{display:inline-block;min-width:13em}textarea,input:not([type=checkbox]){width:28em;max-width:100%}
 .badge,.tag{background:#e4e8ee;border-radius:4px;padding:0 .45em}.completed{background:#cfeed6}.running{background:#d5e6fb}
 .error,output{color:#a4161a}.warning{color:#8a5a00}.stale{background:#fbe3c0}.quiet{color:#6a737d}pre{background:#f4f6f8;padding:.7em;overflow:auto}
-.band{fill:#cfe0f5}.line{fill:none;stroke:#2a6fbb;stroke-width:2}.formula{max-height:2em}.film{width:256px;margin:.3em .6em .3em 0;border:1px solid #d5dae0}form{margin:.4em 0}"""
+.band{fill:#cfe0f5}.line{fill:none;stroke:#2a6fbb;stroke-width:2}.formula{max-height:2em}.film{width:256px;margin:.3em .6em .3em 0;border:1px solid #d5dae0}form{margin:.4em 0}
+main{overflow-x:auto}.badge{color:#20242a;white-space:nowrap}.badge.error{color:#a4161a}
+@media(prefers-color-scheme:dark){:root{color-scheme:dark}body{background:#14171b;color:#e2e6ea}a{color:#8ab8ff}h2{border-color:#3a4149}.tag{color:#20242a}pre{background:#1d2228}
+.error,output{color:#ff9a9a}.warning{color:#f0c069}.quiet{color:#a3adb8}.band{fill:#27435f}.line{stroke:#7db4f0}.formula{background:#fff;padding:2px}}"""
 
-PAGE_SCRIPT = """const value = e => e.dataset.kind == "number" ? Number(e.value) : e.dataset.kind == "check" ? e.checked :
+PAGE_SCRIPT = """const value = e => e.dataset.kind == "number" ? e.value === "" ? null : Number(e.value) : e.dataset.kind == "check" ? e.checked :
   e.dataset.kind == "list" ? e.value.split(",").map(t => t.trim()).filter(t => t) : e.value;
 document.addEventListener("submit", async event => {
   const form = event.target.closest("form[data-api]");
@@ -281,7 +303,7 @@ def whole_page(
     *forms,       # stay as they are
 ) -> bytes:
     "A page."
-    head = Head(Meta(charset="utf-8"), Title(title), Link(rel="stylesheet", href="/page.css"), Script(src="/page.js", defer=True))
+    head = Head(Meta(charset="utf-8"), Meta(name="viewport", content="width=device-width, initial-scale=1"), Link(rel="icon", href="data:,"), Title(title), Link(rel="stylesheet", href="/page.css"), Script(src="/page.js", defer=True))
     tabs = Nav(*(A(name, href=path) for path, name in PAGE_TABS))
     return to_xml(Html(head, Body(tabs, Main(Div(view, data_live="1"), *forms)), lang="en"), indent=False).encode()
 
