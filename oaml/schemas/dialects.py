@@ -307,12 +307,13 @@ def noop(self:_Calls,
 
 # %% ../../nbs/00h_schemas.dialects.ipynb #505d2a8a
 def _literal(node: ast.expr):
-    "The value of a string or a number, which may have a sign. Raises DialectError for anything else."
+    "The value of a string, a number, which may have a sign, or a list of these. Raises DialectError for anything else."
+    if isinstance(node, ast.List): return [_literal(v) for v in node.elts]
     if isinstance(node, ast.Constant) and isinstance(node.value, str|int|float): return node.value
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub|ast.UAdd):
         value = _literal(node.operand)
         if isinstance(value, int|float): return -value if isinstance(node.op, ast.USub) else value
-    raise DialectError("an argument is neither a string nor a number")
+    raise DialectError("an argument is neither a string nor a number nor a list of these")
 
 # %% ../../nbs/00h_schemas.dialects.ipynb #35389435
 def calls_in(
