@@ -5,7 +5,6 @@ import random
 import re
 import tracemalloc
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from PIL import Image
@@ -95,7 +94,7 @@ def test_a_field_of_another_kind_is_refused_with_file_and_field(kind, tmp_path):
     file, = (f for f in make(kind, tmp_path/"data") if f.suffix in (".json", ".jsonl"))
     value = json.loads(file.read_text())
     rng, n = random.Random(0), 0
-    places = [p for p in mutations(value) if p and isinstance(p[-1], str) and not FREE.search(".".join(map(str, p)))]
+    places = [p for p in mutations(value) if p and isinstance(p[-1], str) and not any(k for k in p if isinstance(k, int)) and not FREE.search(".".join(map(str, p)))]
     for path in places:
         for wrong in rng.sample(WRONG, 4):
             changed = copy.deepcopy(value)

@@ -17,7 +17,7 @@ from .foreign import DATA_FORMATS, DataError, DataFormat, Found, RecordedEpisode
 from ..schemas.dialects import (MAX_SCROLL_SCREENS, SCROLL_CLICKS, calls_in, from_desktop_key, need_text, scrolled_actions, typed_actions)
 from ..schemas.door import composed_text, load_json, read_json
 from ..schemas.pictures import picture_size, png_bytes
-from ..schemas.sessions import Action, Episode, Step, Target
+from ..schemas.sessions import Action, Episode, Step
 
 # %% ../../nbs/08i_ingest.desktop_data.ipynb #d02eeaa0
 _PREFIX = re.compile(r"(?m)^[ \t]*(?:pyautogui|computer)\.")
@@ -88,8 +88,9 @@ def _net_episode(file: Path, n: int, line: str) -> RecordedEpisode:
         value, screen = step["value"], _net_screen(file, step["image"].text(), step.where)
         with placed(value["code"].where): acts = code_actions(value["code"].text())
         thought, low = value.get("thought"), value.get("action")
-        steps += recorded_steps(acts, str(screen), float(len(steps)), thought=thought.text(empty=True) or None if thought else None,
-                                instruction=low.text(empty=True) or None if low else None)
+        with placed(step.where):
+            steps += recorded_steps(acts, str(screen), float(len(steps)), thought=thought.text(empty=True) or None if thought else None,
+                                    instruction=low.text(empty=True) or None if low else None)
     if not steps: row["traj"].refuse("has no steps")
     done = row.get("task_completed")
     success = None if done is None else done._of(bool, "true or false")
@@ -227,7 +228,8 @@ def _web_episode(rows: list[Found]) -> RecordedEpisode:
         box = _rect(candidates[0].inner(), size)
         acts = _web_actions(row["operation"].inner(), (box[0] + box[2])/2, (box[1] + box[3])/2)
         pictures[key := f"{rows[0]['annotation_id'].value}/{k}"] = data
-        steps += recorded_steps(acts, key, float(len(steps)), target=box)
+        with placed(row.where):
+            steps += recorded_steps(acts, key, float(len(steps)), target=box)
     first = rows[0]
     with placed(first.where):
         return RecordedEpisode(Episode(first["annotation_id"].text(), first["confirmed_task"].text(), steps, meta=dict(website=first["website"].text())), pictures)
@@ -356,7 +358,8 @@ def _capture_episode(path: Path) -> RecordedEpisode:
                 begin = t if begin is None else begin
                 name, data = _screen_at(db, (event.get("screenshot_timestamp") or event["timestamp"]).number(0, 1e12), event.where)
                 pictures[f"screen {name}"] = data
-                steps += recorded_steps([act], f"screen {name}", t - begin)
+                with placed(event.where):
+                    steps += recorded_steps([act], f"screen {name}", t - begin)
     except sqlite3.Error as e: raise DataError(f"{path}: {e}") from None
     if not steps: raise DataError(f"{path}: holds no action")
     with placed(f"{path}: recording"): return RecordedEpisode(Episode(path.parent.name, info["task_description"].text(), steps, meta=dict(size=[int(v) for v in size])), pictures)

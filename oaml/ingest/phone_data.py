@@ -326,9 +326,10 @@ def _wild_episode(file: Path, pixels: bool) -> RecordedEpisode:
         boxes = _wild_boxes(step, size or (1, 1)) if action.type in ("click", "long_press") else None
         thought = step.get("coat_action_think")
         low = step.get("low_instruction") or step.get("coat_action_desc")
-        steps += recorded_steps([action], str(screen), float(k), thought=thought.text(empty=True) or None if thought else None,
-                                boxes=boxes and counted_boxes(action.x, action.y, boxes), target=boxes and smallest_around(action.x, action.y, boxes),
-                                instruction=low.text(empty=True) or None if low else None)
+        with placed(step.where):
+            steps += recorded_steps([action], str(screen), float(k), thought=thought.text(empty=True) or None if thought else None,
+                                    boxes=boxes and counted_boxes(action.x, action.y, boxes), target=boxes and smallest_around(action.x, action.y, boxes),
+                                    instruction=low.text(empty=True) or None if low else None)
     id = first["episode_id"].value
     if not isinstance(id, str|int) or isinstance(id, bool): first["episode_id"].refuse(f"{id!r} is neither a text nor a number")
     subset = first.get("subset")
@@ -416,7 +417,8 @@ def _odyssey_episode(file: Path, screens: Path, split_of: dict[str, str]) -> Rec
         path = next((p for p in (screens/name, screens/name.split("_")[0]/name) if p.is_file()), None)
         if path is None or "/" in name or "\\" in name: step["screenshot"].refuse(f"there is no screen {name!r} in {screens}")
         low = step.get("low_level_instruction")
-        steps += recorded_steps([action], str(path), float(k), target=target if held else None, instruction=low.text(empty=True) or None if low else None)
+        with placed(step.where):
+            steps += recorded_steps([action], str(path), float(k), target=target if held else None, instruction=low.text(empty=True) or None if low else None)
     if not steps: found.refuse("has no steps")
     task, id = found["task_info"], found["episode_id"].text()
     meta = dict(size=size, category=task["category"].text()) | ({"split": split_of[file.name]} if file.name in split_of else {})
