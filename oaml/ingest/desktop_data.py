@@ -19,7 +19,7 @@ from .foreign import DATA_FORMATS, DataError, DataFormat, Found, RecordedEpisode
 from ..schemas.dialects import (MAX_SCROLL_SCREENS, SCROLL_CLICKS, calls_in, from_desktop_key, need_text, scrolled_actions, typed_actions)
 from ..schemas.door import composed_text, load_json, read_json
 from ..schemas.pictures import picture_size, png_bytes
-from ..schemas.sessions import Action, Episode, Step, Target
+from ..schemas.sessions import Action, Episode, Step
 
 # %% ../../nbs/08i_ingest.desktop_data.ipynb #d02eeaa0
 _PREFIX = re.compile(r"(?m)^[ \t]*(?:pyautogui|computer)\.")
