@@ -243,7 +243,7 @@ def test_the_config_that_mobile_env_publishes(tmp_path):
     ("logging:\n  metric: sucess\n", ("line 2", "logging.metric", "did you mean success?")),
     ("logging:\n  metric: letters\n", ("line 2", "logging.metric", "there are success, reached")),
     ("model: {model_name: reader}\nstream: {lesson: reading}\n", ("logging.metric", "there are letters")),
-    ("prompt:\n  dsl_version: 3\n", ("line 2", "prompt.dsl_version", "3")),
+    ("prompt:\n  dsl_version: 4\n", ("line 2", "prompt.dsl_version", "4")),
     ("training:\n  seed: 1\0\n", ("line 2", "'\\x00'")),
 ])
 def test_config_with_a_name_or_character_that_is_none(tmp_path, text, words):
@@ -296,7 +296,7 @@ def test_data_of_another_schema_version(tmp_path):
 
 def test_prompt_format_of_another_checkpoint():
     saved = dict(dsl_version=1, precision=3, history=0, thought=False)
-    refused(lambda: PromptFormat().check_same(saved), "dsl_version is 2 here and 1 there", error=ValueError)
+    refused(lambda: PromptFormat().check_same(saved), "dsl_version is 3 here and 1 there", error=ValueError)
 
 
 # ---- damaged agents ----

@@ -505,7 +505,7 @@ def _box_fractions(box: list|None, size: tuple[int, int], x: float|None, y: floa
     return min(x0, x), min(y0, y), max(x1, x), max(y1, y)
 
 def _recorded_actions(fields: dict) -> list[Action]:
-    "What an answer does as oaml records it: each second of a wait, begun ones too, is a WAIT, newlines and tabs are keys. Raises ValueError."
+    "What an answer does as oaml records it: each second of a wait, begun ones too, is a WAIT. Raises ValueError."
     if fields.get("TYPE") == "": raise ValueError("TYPE: is empty")
     return agentcpm_actions(fields, compat=True)
 

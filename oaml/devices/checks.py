@@ -214,9 +214,9 @@ def _clock_goes_on(x: ExaminedDevice):
 # %% ../../nbs/04s_devices.checks.ipynb #aa9bfbe6
 @device_check
 def _idle_acts(x: ExaminedDevice):
-    "DONE and a failed action leave the screen as it is."
+    "What ends an episode and a failed action leave the screen as it is."
     before = x.device.reset(x.seeds[0])
-    for act in (Action("done"), Action("failed", raw={"reason": "nothing was read"})):
+    for act in (Action("done"), Action("impossible"), Action("failed", raw={"reason": "nothing was read"})):
         _require(x.device.perform(act).screen_hash() == before.screen_hash(), f"{act!r} changes the screen")
 
 # %% ../../nbs/04s_devices.checks.ipynb #494fd0ff
@@ -224,12 +224,12 @@ def _idle_acts(x: ExaminedDevice):
 def _bears_anything(x: ExaminedDevice):
     "No action raises: corners, long and foreign text, every key, drags and scrolls over the edge."
     corners = [(0., 0.), (1., 0.), (0., 1.), (1., 1.)]
-    acts = ([Action(t, *c) for t in ("click", "right_click", "move", "long_press") for c in corners]
+    acts = ([Action(t, *c) for t in ("click", "triple_click", "right_click", "move", "long_press") for c in corners]
             + [Action("drag", *c, x2=1-c[0], y2=1-c[1]) for c in corners]
             + [Action("scroll", *c, dx=d, dy=d) for c in corners[:2] for d in (-1., 1.)]
-            + [Action("type", text=t) for t in ("x"*300, "naïve 漢字 😀", "%s; rm -rf / && $(id) `id` \"'\\")]
+            + [Action("type", text=t) for t in ("x"*300, "two\nlines\tand a tab", "naïve 漢字 😀", "%s; rm -rf / && $(id) `id` \"'\\")]
             + [Action("key_press", key=k) for k in (*KEYS, "ctrl+a", "shift+Tab")]
-            + [Action("answer", text="two\nlines")])
+            + [Action("answer", text="two\nlines"), Action("open_app", text="No such app")])
     x.device.reset(x.seeds[0])
     for act in acts:
         frame = x.device.perform(act)

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from fastcore.basics import patch
 
 from .device import Device, Frame, save_observation
-from ..schemas.sessions import Action, Episode, Observation, Place, Step
+from ..schemas.sessions import END_TYPES, Action, Episode, Observation, Place, Step
 
 # %% ../../nbs/04d_devices.episode.ipynb #2d10eac7
 class GoalWords(Protocol):
@@ -157,8 +157,8 @@ def conclude(self: EpisodeDriver,
     action: Action|None,    # of the agent
     before: Transition|None # None at an episode's first screen
 ) -> Transition:
-    "Add to `worth` the end by DONE, the cut and the time that passed."
-    ended = worth.terminated or _is_done(action)
+    "Add to `worth` the end by DONE or IMPOSSIBLE, the cut and the time that passed."
+    ended = worth.terminated or action is not None and action.type in END_TYPES
     why = "" if ended else "halted" if _is_halt(action) else self.cut(worth.frame)
     seconds = (worth.frame.clock - before.frame.clock)/1000 if before else 0.
     return replace(worth, terminated=ended, truncated=bool(why), why=why, seconds=seconds)
@@ -271,9 +271,10 @@ class EpisodeWriter:
 def ending(
     driver: EpisodeDriver, # at any moment
 ) -> str|None:             # None: the episode goes on
-    "How the episode ended: done (the agent said so), page (the page or task ended it), steps, time, left or halted."
+    "How the episode ended: done or impossible (the agent said so), page (the page or task ended it), steps, time, left or halted."
     if not driver.over: return None
-    return driver.last.why or ("done" if _is_done(driver.actions[-1] if driver.actions else None) else "page")
+    last = driver.actions[-1].type if driver.actions else ""
+    return driver.last.why or (last if last in END_TYPES else "page")
 
 # %% ../../nbs/04d_devices.episode.ipynb #929e3275
 @dataclass(frozen=True)

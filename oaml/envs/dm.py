@@ -28,7 +28,7 @@ from ..tasks.signals import Checks
 from ..tasks.task_env import TaskEnv, TaskStep
 from ..tasks.definition import load_task, load_tasks
 from ..tasks.vision import IconModel, MobileEnvIconModel, MobileEnvTextModel, TextModel
-from ..schemas.sessions import Action
+from ..schemas.sessions import IDLE_TYPES, Action
 from ..ui.events import PRESS_MS, Event, KeyDown, PointerDown, PointerMove, PointerUp, Text, Tick
 
 # %% ../../nbs/06c_envs.dm.ipynb #6d9a039a
@@ -252,7 +252,7 @@ def _begin(self: DmEnv, step: TaskStep, seed: int) -> dm_env.TimeStep:
 @patch
 def _gesture(self: DmEnv, action: Action) -> dm_env.TimeStep:
     "A whole action of oaml's."
-    if self._finger and action.type not in ("done", "failed"):
+    if self._finger and action.type not in IDLE_TYPES:
         raise ValueError(f"{action!r}: a finger is down; LIFT it first")
     self.response, self.fed = (action.raw or {}).get(RESPONSE, ""), []
     if action.type not in KEEPS_CARET and action.key != "Backspace": self._typed = action.type == "type"
@@ -277,7 +277,7 @@ def close(self: DmEnv):
     "Give back the device."
     self.env.close()
 
-KEEPS_CARET = "wait", "answer", "move", "done", "failed"  # gestures after which typing goes on in the same place
+KEEPS_CARET = "wait", "answer", "move", *IDLE_TYPES  # gestures after which typing goes on in the same place
 
 # %% ../../nbs/06c_envs.dm.ipynb #9f267a4d
 @patch

@@ -13,10 +13,13 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 
+from ..schemas import model_dialects
 from ..schemas.actions import DSL_WORDS, split_thought
 from ..schemas.agentcpm import ANSWER_FENCE, AgentCPMFieldError, agentcpm_actions, agentcpm_problem, read_json5_answer
 from ..schemas.dialects import DIALECTS, NOOP_MS, DialectError, json_object
 from ..schemas.sessions import Action, scroll_direction
+
+_REGISTERED = model_dialects  # which adds the dialects of models to `DIALECTS`
 
 # %% ../../nbs/12a_rewards.gui.ipynb #dd2c6937
 COMPAT_NAME = "agentcpm"  # the one value of `compat`

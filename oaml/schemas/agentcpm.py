@@ -23,7 +23,7 @@ _LONG_PRESS_MS = 1000      # what is written for a long press
 AGENTCPM_STATUS = ("continue", "finish", "satisfied", "impossible", "interrupt", "need_feedback")
 _FINGER = dict(up=(0., .5), down=(0., -.5), left=(.5, 0.), right=(-.5, 0.))  # what a scroll then shows more of
 _PRESSED = dict(HOME="HOME", BACK="BACK", ENTER="Enter")
-_DONE = ("finish", "satisfied")
+_DONE, _GIVEN_UP = ("finish", "satisfied"), ("impossible", "interrupt", "need_feedback")
 
 # %% ../../nbs/00i_schemas.agentcpm.ipynb #db84143e
 _PLACE = dict(type="array", items=dict(type="integer", minimum=0, maximum=AGENTCPM_GRID), minItems=2, maxItems=2)
@@ -127,8 +127,9 @@ def agentcpm_actions(
     if "TYPE" in fields: acts += typed_actions(fields["TYPE"])
     if has == {"duration"}: acts += _waits(fields["duration"], compat)
     if status in _DONE: acts.append(Action("done"))
+    elif status in _GIVEN_UP: acts.append(Action("impossible", raw={"status": status}))
     elif status != "continue" or not (has or compat):
-        raise DialectError(f"STATUS: {status!r} is no action; of the statuses only {' and '.join(_DONE)} are (DONE)")
+        raise DialectError(f"STATUS: {status!r} is no action; of the statuses {' and '.join(_DONE)} are DONE, {', '.join(_GIVEN_UP)} IMPOSSIBLE")
     if "TYPE" in fields and not fields["TYPE"] and not compat: raise DialectError("TYPE: is empty")
     return acts or [Action("wait")]
 
@@ -182,13 +183,12 @@ def read_json5_answer(
 class AgentCPM(Dialect):
     "AgentCPM-GUI's JSON: one object, places in thousandths. With `compat` it reads what AgentCPM-GUI's training accepts."
     name = "agentcpm"
-    types = ("click", "long_press", "drag", "scroll", "type", "key_press", "wait", "done")
+    types = ("click", "long_press", "drag", "scroll", "type", "key_press", "wait", "done", "impossible")
     refused = ('{"POINT":[1001,2]}', '{"POINT":[-1,2]}', '{"POINT":[1,2,3]}', '{"POINT":[1.5,2]}', '{"POINT":[true,2]}', '{"POINT":"1,2"}',
                '{"to":"up"}', '{"POINT":[1,2],"to":"UP"}', '{"POINT":[1,2],"to":[1]}', '{"POINT":[1,2],"to":"up","duration":300}',
                '{"POINT":[1,2],"TYPE":"a"}', '{"POINT":[1,2],"STATUS":"finish"}', '{"POINT":[1,2],"POINT":[1,2]}', '{"point":[1,2]}',
                '{"PRESS":"MENU"}', '{"PRESS":"HOME","TYPE":"a"}', '{"TYPE":""}', '{"TYPE":["a"]}', '{"duration":-1}', '{"duration":1500}',
-               '{"duration":1e999}', '{"duration":0}', '{"thought":"I wait"}', '{"STATUS":"continue"}', '{"STATUS":"impossible"}',
-               '{"STATUS":"interrupt"}', '{"STATUS":"need_feedback"}', '{"STATUS":"done"}', '[{"POINT":[1,2]}]', "{'POINT':[1,2]}",
+               '{"duration":1e999}', '{"duration":0}', '{"thought":"I wait"}', '{"STATUS":"continue"}', '{"STATUS":"done"}', '[{"POINT":[1,2]}]', "{'POINT':[1,2]}",
                '{"POINT":[1,2]}\n{"POINT":[1,2]}', '```json\n{"POINT":[1,2]}\n```')
 
     def __init__(self,
@@ -220,6 +220,7 @@ def agentcpm_fields(
         case "key_press" if action.key in _PRESSED.values(): return dict(PRESS=action.key.upper())
         case "wait": return dict(duration=NOOP_MS)
         case "done": return dict(STATUS="finish")
+        case "impossible": return dict(STATUS="impossible")
     raise DialectError(f"{action!r} cannot be said in agentcpm: it scrolls half a screen one way, and has the keys "
                        + ", ".join(_PRESSED.values()))
 

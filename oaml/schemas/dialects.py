@@ -5,9 +5,10 @@
 # %% auto #0
 __all__ = ['Size', 'MAX_DIALECT_TEXT', 'WEB_KEYS', 'WEB_MODIFIERS', 'NOOP_MS', 'MAX_WAITS', 'PX_DECIMALS', 'BROWSERGYM_CALLS',
            'SCROLL_CLICKS', 'MAX_SCROLL_SCREENS', 'SAMPLES', 'BOMBS', 'DIALECTS', 'DialectError', 'Dialect',
-           'to_fraction', 'to_pixels', 'Dsl', 'to_web_key', 'from_web_key', 'BrowserGym', 'json_object', 'JsonLines',
-           'AndroidWorld', 'from_desktop_key', 'to_desktop_keys', 'typed_actions', 'AnthropicComputer',
-           'OpenAIComputer', 'check_dialect', 'format_browsergym', 'parse_browsergym']
+           'to_fraction', 'to_pixels', 'Dsl', 'to_web_key', 'from_web_key', 'need_text', 'typed_actions', 'calls_in',
+           'BrowserGym', 'json_object', 'JsonLines', 'check_only', 'check_choice', 'AndroidWorld', 'from_desktop_key',
+           'to_desktop_keys', 'scrolled_actions', 'need_whole', 'AnthropicComputer', 'OpenAIComputer', 'check_dialect',
+           'format_browsergym', 'parse_browsergym']
 
 # %% ../../nbs/00h_schemas.dialects.ipynb #91e5bcc3
 import ast
@@ -23,7 +24,7 @@ from fastcore.basics import patch
 
 from .actions import DSL_TYPES, DSL_VERSION, INSIDE_THOUGHT, format_action, parse_answer, split_thought, writable_text
 from .door import composed_text, read_json
-from .sessions import ACTION_FIELDS, DEVICE_BUTTONS, KEYS, MODIFIERS, Action, key_problem, split_chord
+from .sessions import ACTION_FIELDS, BREAK_KEYS, DEVICE_BUTTONS, KEYS, MODIFIERS, Action, key_problem, split_chord
 
 # %% ../../nbs/00h_schemas.dialects.ipynb #f28062f3
 class DialectError(ValueError):
@@ -54,6 +55,12 @@ class Dialect(ABC):
     ) -> list[Action]:                               # in order
         "All actions of a text. Raises DialectError with the place."
 
+    def _split(self,
+        text: str,                  # what was written
+    ) -> tuple[str|None, str|None]: # its thoughts; the answer, None if it ends inside a thought
+        "Cut an answer's thoughts off."
+        return split_thought(text)
+
     def __repr__(self): return f"<{self.name}: {', '.join(self.types)}>"
 
 # %% ../../nbs/00h_schemas.dialects.ipynb #3bac94c5
@@ -77,7 +84,7 @@ def read(self:Dialect,
     pointer: tuple[float, float]|None=None,        # where the mouse is now, fractions; None if unknown
 ) -> tuple[list[Action], str|None]:                # one action or more, in order; what was thought before, if anything
     "The actions in `text`, whose thoughts are cut first. Raises DialectError: what is wrong, and where."
-    thought, answer = split_thought(text)
+    thought, answer = self._split(text)
     if answer is None: raise DialectError(INSIDE_THOUGHT)
     if len(answer) > MAX_DIALECT_TEXT: raise DialectError(f"the text has {len(answer)} characters; {MAX_DIALECT_TEXT} is the most")
     actions = self._read(answer, size, pointer)
@@ -169,24 +176,23 @@ def _key_act(key: str, names: dict[str, str], modifiers: dict[str, str], machine
 # %% ../../nbs/00h_schemas.dialects.ipynb #f10f8a2d
 NOOP_MS, MAX_WAITS = 1000, 60  # what one WAIT is; a minute is long enough for any screen
 
-_BREAK_KEYS = {"\n": "Enter", "\t": "Tab"}
 
 # %% ../../nbs/00h_schemas.dialects.ipynb #6599d633
-def _text(value, where: str) -> str:
-    "`value`, which must be text and not empty."
+def need_text(
+    value,      # anything
+    where: str, # what it is, for the message
+) -> str:       # in composed form
+    "Return `value`, which must be text and not empty. Raises DialectError."
     if isinstance(value, str) and value: return composed_text(value)
     raise DialectError(f"{where}: {str(value)[:40]!r} is not text" if value != "" else f"{where}: is empty")
 
 # %% ../../nbs/00h_schemas.dialects.ipynb #52b15410
-def _pieces(text: str) -> Iterator[str]:
-    "Runs of characters, and newlines and tabs one by one."
-    start = 0
-    for i, c in enumerate(text):
-        if c not in _BREAK_KEYS: continue
-        if text[start:i]: yield text[start:i]
-        yield c
-        start = i+1
-    if text[start:]: yield text[start:]
+def typed_actions(
+    text: str, # with newlines and tabs or without
+) -> list[Action]:
+    "The action of typing `text`; of a newline or a tab alone, the key that it is."
+    text = composed_text(text)
+    return [Action("key_press", key=BREAK_KEYS[text]) if text in BREAK_KEYS else Action("type", text=text)]
 
 # %% ../../nbs/00h_schemas.dialects.ipynb #f92a048d
 class _Calls:
@@ -258,22 +264,21 @@ def keyboard_press(self:_Calls,
     key, # a browser's name, such as "Control+a"
 ):
     "A key or a chord."
-    yield from_web_key(_text(key, "key"))
+    yield from_web_key(need_text(key, "key"))
 
 @patch
 def keyboard_type(self:_Calls,
     text, # not empty
 ):
     "Keys one after the other: a newline is the key Enter, a tab the key Tab."
-    for piece in _pieces(_text(text, "text")):
-        yield Action("key_press", key=_BREAK_KEYS[piece]) if piece in _BREAK_KEYS else Action("type", text=piece)
+    yield from typed_actions(need_text(text, "text"))
 
 @patch
 def keyboard_insert_text(self:_Calls,
     text, # not empty
 ):
     "Text at once, without keys."
-    yield Action("type", text=_text(text, "text"))
+    yield from typed_actions(need_text(text, "text"))
 
 # %% ../../nbs/00h_schemas.dialects.ipynb #14f26bba
 @patch
@@ -281,7 +286,14 @@ def send_msg_to_user(self:_Calls,
     text, # not empty
 ):
     "Words to the user."
-    yield Action("answer", text=_text(text, "text"))
+    yield Action("answer", text=need_text(text, "text"))
+
+@patch
+def report_infeasible(self:_Calls,
+    reason, # not empty
+):
+    "The task cannot be done."
+    yield Action("impossible", raw={"reason": need_text(reason, "reason")})
 
 @patch
 def noop(self:_Calls,
@@ -295,16 +307,19 @@ def noop(self:_Calls,
 
 # %% ../../nbs/00h_schemas.dialects.ipynb #505d2a8a
 def _literal(node: ast.expr):
-    "The value of a string or a number, which may have a sign. Raises DialectError for anything else."
+    "The value of a string, a number, which may have a sign, or a list of these. Raises DialectError for anything else."
+    if isinstance(node, ast.List): return [_literal(v) for v in node.elts]
     if isinstance(node, ast.Constant) and isinstance(node.value, str|int|float): return node.value
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub|ast.UAdd):
         value = _literal(node.operand)
         if isinstance(value, int|float): return -value if isinstance(node.op, ast.USub) else value
-    raise DialectError("an argument is neither a string nor a number")
+    raise DialectError("an argument is neither a string nor a number nor a list of these")
 
 # %% ../../nbs/00h_schemas.dialects.ipynb #35389435
-def _calls_in(text: str) -> Iterator[tuple[int, str, tuple, dict]]:
-    "Line, name and arguments of each call of a text that is nothing but calls."
+def calls_in(
+    text: str, # nothing but calls with literal arguments
+) -> Iterator[tuple[int, str, tuple, dict]]: # line, name, arguments, named arguments
+    "Read calls in Python's form without running anything. Raises DialectError."
     try: body = ast.parse(textwrap.dedent(text).strip("\n")).body
     except SyntaxError as e: raise DialectError(f"line {e.lineno or 1}: {e.msg}; write one call on a line") from None
     except (ValueError, MemoryError, RecursionError) as e:
@@ -331,7 +346,8 @@ def _quoted(text: str) -> str:
 class BrowserGym(Dialect):
     "BrowserGym's coordinate actions: Python-like calls with absolute pixels, several in a text."
     name = "browsergym"
-    types = ("click", "double_click", "right_click", "move", "drag", "scroll", "type", "key_press", "wait", "answer")
+    types = ("click", "double_click", "right_click", "move", "drag", "scroll", "type", "key_press", "wait", "answer",
+             "impossible")
     refused = ("mouse_click(1, 2, 'middle')", "mouse_click(1)", "mouse_click(1, 2, 3, 4)", "mouse_click('1', 2)",
                "mouse_click(x=1, y=2, z=3)", "scroll(0, 10)", "mouse_down(1, 2)", "click('a51')", "goto('http://a.b')",
                "noop(1)", "noop(True)", "keyboard_press('Ctrl+a')", "keyboard_press('BACK')", "keyboard_type('')", "keyboard_type(f'{1}')",
@@ -350,11 +366,12 @@ class BrowserGym(Dialect):
             case "type": return f"keyboard_type({_quoted(action.text)})"
             case "key_press": return f"keyboard_press({_quoted(to_web_key(action.key))})"
             case "answer": return f"send_msg_to_user({_quoted(action.text)})"
+            case "impossible": return 'report_infeasible("The task cannot be done.")'
         return "noop()"
 
     def _read(self, text, size, pointer):
         calls, actions = _Calls(size, pointer), []
-        for line, name, args, kwargs in _calls_in(text):
+        for line, name, args, kwargs in calls_in(text):
             try: new = list(self._bound(calls, name, args, kwargs))
             except (ValueError, TypeError, OverflowError) as e: raise DialectError(f"line {line}, {name}: {e}") from None
             if name == "scroll" and actions and actions[-1] == Action("move", new[0].x, new[0].y): actions.pop()
@@ -398,14 +415,23 @@ class JsonLines(Dialect):
         return actions
 
 # %% ../../nbs/00h_schemas.dialects.ipynb #97339261
-def _only(fields: dict, name: str, needed: tuple[str, ...], optional: tuple[str, ...]=()):
-    "Refuse an object with other fields than these."
+def check_only(
+    fields: dict,                  # of an action
+    name: str,                     # the action's, for the message
+    needed: tuple[str, ...],       # fields that must be there
+    optional: tuple[str, ...]=(),  # fields that may
+):
+    "Refuse an object with other fields than these, by DialectError."
     if other := [k for k in fields if k not in (*needed, *optional)]:
         raise DialectError(f"{name}: {other[0][:40]!r} is none of its fields, {', '.join((*needed, *optional)) or 'for it has none'}")
     if missing := [k for k in needed if k not in fields]: raise DialectError(f"{name}: {missing[0]} is missing")
 
-def _choice(fields: dict, field: str, known: dict):
-    "What `known` has for the value of a field. Raises DialectError if nothing."
+def check_choice(
+    fields: dict, # of an action
+    field: str,   # which of them
+    known: dict,  # by its values
+):
+    "Return what `known` has for the value of a field. Raises DialectError if nothing."
     if isinstance(fields[field], str) and fields[field] in known: return known[fields[field]]
     raise DialectError(f"{field}: {fields[field]!r} is none of {', '.join(known)}")
 
@@ -415,17 +441,18 @@ _ANDROID_KEYS = dict(keyboard_enter="Enter", navigate_back="BACK", navigate_home
 _ANDROID_SCROLLS = dict(down=(0, .5), up=(0, -.5), right=(.5, 0), left=(-.5, 0))
 _ANDROID_FIELDS = ({t: ("x", "y") for t in _ANDROID_POINTS} | {t: () for t in (*_ANDROID_KEYS, "wait")}
                    | dict(scroll=("direction",), input_text=("x", "y", "text"), answer=("text",),
-                          status=("goal_status",)))
+                          open_app=("app_name",), status=("goal_status",)))
+_ANDROID_ENDS = dict(complete="done", infeasible="impossible")
 
 # %% ../../nbs/00h_schemas.dialects.ipynb #eece0232
 class AndroidWorld(JsonLines):
     "AndroidWorld's JSON actions: one object on a line, whole pixels."
     name = "androidworld"
-    types = ("click", "double_click", "long_press", "scroll", "key_press", "wait", "answer", "done")
+    types = ("click", "double_click", "long_press", "scroll", "key_press", "open_app", "wait", "answer", "done", "impossible")
     refused = ('{"action_type": "click", "index": 3}', '{"action_type": "click", "x": 1}',
                '{"action_type": "click", "x": 1, "y": 2, "text": "a"}', '{"action_type": "scroll", "direction": "in"}',
-               '{"action_type": "open_app", "app_name": "Clock"}',
-               '{"action_type": "status", "goal_status": "infeasible"}',
+               '{"action_type": "open_app", "app_name": ""}',
+               '{"action_type": "status", "goal_status": "unknown"}',
                '{"action_type": "click", "x": 1, "x": 2, "y": 3}', '{"action_type": "click", "x": NaN, "y": 3}',
                '{"action_type": "click", "x": true, "y": 3}', '{"action_type": "answer", "text": ["a"]}', '["click"]',
                '{"action_type": ["click"], "x": 1, "y": 3}')
@@ -444,16 +471,17 @@ class AndroidWorld(JsonLines):
         has = _ANDROID_FIELDS.get(name) if isinstance(name, str) else None
         if has is None: raise DialectError(f"action_type: {name!r} cannot be said; there are "
                                            + ", ".join(_ANDROID_FIELDS))
-        _only(fields, name, has)
+        check_only(fields, name, has)
         place = [to_fraction(fields[k], n, k) for k, n in zip("xy", size) if k in has]
         if name in _ANDROID_POINTS: return [Action(_ANDROID_POINTS[name], *place)]
         if name in _ANDROID_KEYS: return [Action("key_press", key=_ANDROID_KEYS[name])]
-        if name == "input_text": return [Action("click", *place), Action("type", text=_text(fields["text"], "text")),
+        if name == "input_text": return [Action("click", *place), Action("type", text=need_text(fields["text"], "text")),
                                          Action("key_press", key="Enter")]
-        if name == "answer": return [Action("answer", text=_text(fields["text"], "text"))]
+        if name == "answer": return [Action("answer", text=need_text(fields["text"], "text"))]
         if name == "wait": return [Action("wait")]
-        if name == "status": return [_choice(fields, "goal_status", dict(complete=Action("done")))]
-        dx, dy = _choice(fields, "direction", _ANDROID_SCROLLS)
+        if name == "open_app": return [Action("open_app", text=need_text(fields["app_name"], "app_name"))]
+        if name == "status": return [Action(check_choice(fields, "goal_status", _ANDROID_ENDS))]
+        dx, dy = check_choice(fields, "direction", _ANDROID_SCROLLS)
         return [Action("scroll", .5, .5, dx=dx, dy=dy)]
 
 # %% ../../nbs/00h_schemas.dialects.ipynb #c06ba69b
@@ -465,7 +493,8 @@ def _names(self:AndroidWorld, action: Action) -> Iterator[tuple[str, dict]]:
     yield from (("scroll", dict(direction=d)) for d, (dx, dy) in _ANDROID_SCROLLS.items()
                 if action == Action("scroll", .5, .5, dx=dx, dy=dy))
     if action.type == "wait": yield "wait", {}
-    if action.type == "done": yield "status", dict(goal_status="complete")
+    if action.type == "open_app": yield "open_app", dict(app_name=action.text)
+    yield from (("status", dict(goal_status=s)) for s, t in _ANDROID_ENDS.items() if t == action.type)
     if action.type == "answer": yield "answer", dict(text=action.text)
 
 # %% ../../nbs/00h_schemas.dialects.ipynb #898ce37c
@@ -505,28 +534,29 @@ def _place(value, size: Size, where: str) -> tuple[float, float]:
     if not isinstance(value, list) or len(value) != 2: raise DialectError(f"{where}: {str(value)[:40]!r} is no [x, y]")
     return tuple(to_fraction(v, n, f"{where}[{i}]") for i, (v, n) in enumerate(zip(value, size)))
 
-# %% ../../nbs/00h_schemas.dialects.ipynb #2455418a
-def typed_actions(
-    text: str, # with newlines and tabs or without
-) -> list[Action]:
-    "The actions of typing `text`: newlines and tabs are keys."
-    return [Action("key_press", key=_BREAK_KEYS[p]) if p in _BREAK_KEYS else Action("type", text=p) for p in _pieces(composed_text(text))]
-
 # %% ../../nbs/00h_schemas.dialects.ipynb #e6c2d5e6
-def _scrolled(place: tuple[float, float], dx: float, dy: float) -> list[Action]:
+def scrolled_actions(
+    place: tuple[float, float], # where, fractions of the screen
+    dx: float, # screens to the right
+    dy: float, # screens down
+) -> list[Action]:
     "Scrolls of at most a screen each that together go `dx` and `dy` screens. Raises DialectError beyond `MAX_SCROLL_SCREENS`."
     times = max(1, math.ceil(max(abs(dx), abs(dy)) - 1e-9))
     if times > MAX_SCROLL_SCREENS: raise DialectError(f"scrolls {max(abs(dx), abs(dy)):g} screens; {MAX_SCROLL_SCREENS} is the most")
     return [Action("scroll", *place, dx=dx/times, dy=dy/times) for _ in range(times)]
 
 # %% ../../nbs/00h_schemas.dialects.ipynb #cc69c46d
-def _whole(value, most: int, where: str) -> int:
-    "`value`, which must be a whole number from 1 to `most`. Raises DialectError."
+def need_whole(
+    value,      # anything
+    most: int,  # the largest that is allowed
+    where: str, # what it is, for the message
+) -> int:
+    "Return `value`, which must be a whole number from 1 to `most`. Raises DialectError."
     if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most: return value
     raise DialectError(f"{where}: {str(value)[:40]!r} is no whole number from 1 to {most}")
 
 # %% ../../nbs/00h_schemas.dialects.ipynb #acf14ece
-_MOUSE = dict(left_click="click", double_click="double_click", right_click="right_click", mouse_move="move")
+_MOUSE = dict(left_click="click", double_click="double_click", triple_click="triple_click", right_click="right_click", mouse_move="move")
 _MOUSE_NAMES = {t: n for n, t in _MOUSE.items()}
 _WHEEL = dict(down=(0, 1), up=(0, -1), right=(1, 0), left=(-1, 0))
 _ANTHROPIC = dict.fromkeys(_MOUSE, ("coordinate",)) | dict(
@@ -537,8 +567,8 @@ _ANTHROPIC = dict.fromkeys(_MOUSE, ("coordinate",)) | dict(
 class AnthropicComputer(JsonLines):
     "Anthropic's computer use: the name of an action as `action`, beside its input, whole pixels."
     name = "anthropic"
-    types = ("click", "double_click", "right_click", "move", "drag", "scroll", "type", "key_press", "wait")
-    refused = ('{"action": "screenshot"}', '{"action": "triple_click", "coordinate": [1, 2]}', '{"action": "left_click"}',
+    types = ("click", "double_click", "triple_click", "right_click", "move", "drag", "scroll", "type", "key_press", "wait")
+    refused = ('{"action": "screenshot"}', '{"action": "middle_click", "coordinate": [1, 2]}', '{"action": "left_click"}',
                '{"action": "left_click", "coordinate": [1, 2], "text": "shift"}', '{"action": ["key"], "text": "a"}',
                '{"action": "left_click", "coordinate": [1]}', '{"action": "left_click", "coordinate": {"x": 1, "y": 2}}',
                '{"action": "left_click", "coordinate": [1, "2"]}', '{"action": "hold_key", "text": "a", "duration": 1}',
@@ -555,21 +585,21 @@ class AnthropicComputer(JsonLines):
         name = fields.pop("action", None)
         if not isinstance(name, str) or name not in _ANTHROPIC:
             raise DialectError(f"action: {str(name)[:40]!r} cannot be done; there are {', '.join(_ANTHROPIC)}")
-        _only(fields, name, _ANTHROPIC[name], ("repeat",) if name == "key" else ())
+        check_only(fields, name, _ANTHROPIC[name], ("repeat",) if name == "key" else ())
         place = _place(fields["coordinate"], size, "coordinate") if "coordinate" in fields else None
         if name in _MOUSE: return [Action(_MOUSE[name], *place)]
         if name == "left_click_drag":
             start = _place(fields["start_coordinate"], size, "start_coordinate")
             return [Action("drag", *start, x2=place[0], y2=place[1])]
-        if name == "type": return typed_actions(_text(fields["text"], "text"))
+        if name == "type": return typed_actions(need_text(fields["text"], "text"))
         if name == "key":
-            times, keys = _whole(fields.get("repeat", 1), MAX_WAITS, "repeat"), _text(fields["text"], "text").split()
+            times, keys = need_whole(fields.get("repeat", 1), MAX_WAITS, "repeat"), need_text(fields["text"], "text").split()
             if not keys: raise DialectError(f"text: {fields['text']!r} names no key; a blank is space")
             return [from_desktop_key(k) for k in keys]*times
-        if name == "wait": return [Action("wait")]*_whole(fields["duration"], MAX_WAITS, "duration")
-        clicks = _whole(fields["scroll_amount"], SCROLL_CLICKS*MAX_SCROLL_SCREENS, "scroll_amount")
-        dx, dy = _choice(fields, "scroll_direction", _WHEEL)
-        return _scrolled(place, dx*clicks/SCROLL_CLICKS, dy*clicks/SCROLL_CLICKS)
+        if name == "wait": return [Action("wait")]*need_whole(fields["duration"], MAX_WAITS, "duration")
+        clicks = need_whole(fields["scroll_amount"], SCROLL_CLICKS*MAX_SCROLL_SCREENS, "scroll_amount")
+        dx, dy = check_choice(fields, "scroll_direction", _WHEEL)
+        return scrolled_actions(place, dx*clicks/SCROLL_CLICKS, dy*clicks/SCROLL_CLICKS)
 
 # %% ../../nbs/00h_schemas.dialects.ipynb #d8e55c8e
 @patch
@@ -605,7 +635,7 @@ _OPENAI_BUTTONS = dict(left="click", right="right_click")
 # %% ../../nbs/00h_schemas.dialects.ipynb #ac1e8a38
 def _texts(value) -> list[str]:
     "A list of texts, one at least. Raises DialectError."
-    if isinstance(value, list) and value: return [_text(k, "keys") for k in value]
+    if isinstance(value, list) and value: return [need_text(k, "keys") for k in value]
     raise DialectError(f"keys: {str(value)[:40]!r} is no list of keys")
 
 # %% ../../nbs/00h_schemas.dialects.ipynb #15c11541
@@ -620,7 +650,7 @@ def _dragged(path, size: Size) -> Action:
 class OpenAIComputer(JsonLines):
     "OpenAI's computer use: one action object, whole pixels."
     name = "openai"
-    types = AnthropicComputer.types
+    types = tuple(t for t in AnthropicComputer.types if t != "triple_click")
     refused = ('{"type": "screenshot"}', '{"type": "click", "x": 1, "y": 2}', '{"type": "click", "x": 1, "y": 2, "button": "wheel"}',
                '{"type": "click", "x": 1, "y": 2, "button": "left", "keys": ["SHIFT"]}', '{"type": "drag", "path": []}',
                '{"type": "drag", "path": [[1, 2], [3, 4]]}',
@@ -645,29 +675,29 @@ class OpenAIComputer(JsonLines):
         name = fields.pop("type", None)
         if not isinstance(name, str) or name not in _OPENAI:
             raise DialectError(f"type: {str(name)[:40]!r} cannot be done; there are {', '.join(_OPENAI)}")
-        _only(fields, name, _OPENAI[name])
+        check_only(fields, name, _OPENAI[name])
         if name == "wait": return [Action("wait")]
-        if name == "type": return typed_actions(_text(fields["text"], "text"))
+        if name == "type": return typed_actions(need_text(fields["text"], "text"))
         if name == "keypress": return [from_desktop_key("+".join(_texts(fields["keys"])))]
         if name == "drag": return [_dragged(fields["path"], size)]
         place = _place([fields["x"], fields["y"]], size, "x, y")
-        if name == "click": return [Action(_choice(fields, "button", _OPENAI_BUTTONS), *place)]
+        if name == "click": return [Action(check_choice(fields, "button", _OPENAI_BUTTONS), *place)]
         if name != "scroll": return [Action(name, *place)]
         way = [to_fraction(fields[k], n*MAX_SCROLL_SCREENS, k, -1)*MAX_SCROLL_SCREENS for k, n in zip(("scroll_x", "scroll_y"), size)]
-        return _scrolled(place, *way)
+        return scrolled_actions(place, *way)
 
 # %% ../../nbs/00h_schemas.dialects.ipynb #f24cdc7a
 SAMPLES = (
-    *(Action(t, x, y) for t in ("click", "double_click", "right_click", "long_press", "move")
+    *(Action(t, x, y) for t in ("click", "double_click", "triple_click", "right_click", "long_press", "move")
       for x, y in ((0., 0.), (.5, .25), (1/3, 2/3), (1., 1.))),
     *(Action("drag", x, y, x2=y, y2=x) for x, y in ((0., 1.), (1/3, .7))),
     *(Action("scroll", .5, .5, dx=dx, dy=dy) for dx, dy in ((0., .5), (0., -.5), (.5, 0.), (-1/3, .1))),
     *(Action(t, text=s) for t in ("type", "answer")
       for s in ("a", "it's \"so\" \\ (x)", "é 漢 😀", "DONE()", "%s ;'")),
-    Action("answer", text="two\nlines\tand a tab"),
+    *(Action(t, text="two\nlines\tand a tab\n") for t in ("type", "answer")), Action("open_app", text="Clock"), Action("open_app", text="时钟 (2)"),
     *(Action("key_press", key=k) for k in ("Enter", "Left", "Space", "ctrl+a", "ctrl+shift+t", "ctrl++", "shift+Tab",
-                                           "F5", "BACK", "HOME")),
-    Action("wait"), Action("done"), Action("failed", raw={"reason": "nothing was read"}))
+                                           "F5", "BACK", "HOME", "APP_SWITCH")),
+    Action("wait"), Action("done"), Action("impossible"), Action("failed", raw={"reason": "nothing was read"}))
 
 # %% ../../nbs/00h_schemas.dialects.ipynb #0f7dfe51
 BOMBS = ("", " ", "\n\n", "hello", "null", "{}", "[]", "{", "(" * 9_000, "[" * 9_000, "{\"a\":" * 3_000,

@@ -4,14 +4,17 @@
 
 # %% auto #0
 __all__ = ['SCHEMA_VERSION', 'MAX_PROBLEMS', 'FRACTION', 'SHIFT', 'MAX_META_DEPTH', 'Number', 'Fraction', 'Shift', 'Text', 'Name',
-           'Flag', 'Meta', 'MODIFIERS', 'KEYS', 'DEVICE_BUTTONS', 'ActionType', 'ACTION_TYPES', 'ACTION_FIELDS',
-           'MAX_TYPED', 'SchemaError', 'plain_errors', 'split_chord', 'key_problem', 'text_problem', 'Action',
-           'scroll_direction', 'Observation', 'Target', 'Answer', 'Step', 'Place', 'Episode', 'Session', 'to_json',
-           'to_dict', 'from_json', 'from_dict', 'json_schema']
+           'Flag', 'Meta', 'MODIFIERS', 'KEYS', 'DEVICE_BUTTONS', 'ActionType', 'ACTION_TYPES', 'END_TYPES',
+           'IDLE_TYPES', 'ACTION_FIELDS', 'MAX_TYPED', 'BREAK_KEYS', 'SchemaError', 'plain_errors', 'split_chord',
+           'key_problem', 'text_problem', 'typed_pieces', 'Action', 'scroll_direction', 'Observation', 'Target',
+           'Answer', 'Step', 'Place', 'Episode', 'Session', 'to_json', 'to_dict', 'from_json', 'from_dict',
+           'json_schema']
 
 # %% ../../nbs/00f_schemas.sessions.ipynb #13ba18b3
 import math
+import re
 import unicodedata
+from collections.abc import Iterator
 from dataclasses import field, fields
 from functools import cache, wraps
 from html import escape
@@ -126,7 +129,7 @@ Meta = Annotated[dict, AfterValidator(_storable)]
 MODIFIERS = ("ctrl", "alt", "shift", "meta")  # in this order within a chord; meta is the Windows or Command key
 KEYS = ("Enter", "Tab", "Escape", "Backspace", "Delete", "Insert", "Space", "Left", "Right", "Up", "Down",
         "PageUp", "PageDown", "Home", "End", *(f"F{i}" for i in range(1, 13)))
-DEVICE_BUTTONS = ("BACK", "HOME")             # a phone's; they take no modifiers
+DEVICE_BUTTONS = ("BACK", "HOME", "APP_SWITCH") # a phone's; they take no modifiers
 
 # %% ../../nbs/00f_schemas.sessions.ipynb #bcf1db7d
 def split_chord(
@@ -157,16 +160,18 @@ def key_problem(
     return f"{short(last)} is not a key{hint or '; the names are ' + ', '.join(KEYS)}"
 
 # %% ../../nbs/00f_schemas.sessions.ipynb #99a1731b
-ActionType = Literal["click", "double_click", "right_click", "long_press", "move", "drag", "scroll", "type",
-                     "key_press", "wait", "answer", "done", "failed"]
+ActionType = Literal["click", "double_click", "triple_click", "right_click", "long_press", "move", "drag", "scroll", "type",
+                     "key_press", "open_app", "wait", "answer", "done", "impossible", "failed"]
 ACTION_TYPES: tuple[str, ...] = get_args(ActionType)
+END_TYPES = ("done", "impossible")   # the agent ends the episode: the goal is reached, or it can't be (without the user)
+IDLE_TYPES = (*END_TYPES, "failed")  # nothing that a device does
 
 # %% ../../nbs/00f_schemas.sessions.ipynb #46fc3ea9
 # Which fields each type of action has; all of them are required, all others refused.
 ACTION_FIELDS = {
-    **{t: ("x", "y") for t in ("click", "double_click", "right_click", "long_press", "move")},
+    **{t: ("x", "y") for t in ("click", "double_click", "triple_click", "right_click", "long_press", "move")},
     "drag": ("x", "y", "x2", "y2"), "scroll": ("x", "y", "dx", "dy"), "type": ("text",), "answer": ("text",),
-    "key_press": ("key",), "wait": (), "done": (), "failed": ()}
+    "key_press": ("key",), "open_app": ("text",), "wait": (), "done": (), "impossible": (), "failed": ()}
 
 _ARGUMENTS = ("x", "y", "x2", "y2", "dx", "dy", "text", "key")
 
@@ -179,7 +184,7 @@ def text_problem(
     allow: str="",   # control characters that are all right, such as "\n" in an answer
     most: int|None=None, # characters it may have; None: any number
 ) -> str|None:       # what is wrong with it; None if it is right
-    "Check that `text` is not empty, has at most `most` characters, is in NFC and has no control characters."
+    "Check that `text` is not empty, has at most `most` characters, is in NFC and has no control characters but those of `allow`."
     if not text: return "is empty; leave the action out if there is nothing to say"
     if most is not None and len(text) > most: return f"{short(text)} has {len(text)} characters, and {most} at most are typed at once; type it in parts"
     if text.isascii() and text.isprintable(): return None
@@ -188,7 +193,18 @@ def text_problem(
     if not unicodedata.is_normalized("NFC", text):
         return f"{short(text)} is not in composed form; use unicodedata.normalize('NFC', text)"
 
+# %% ../../nbs/00f_schemas.sessions.ipynb #06d01b3d
+BREAK_KEYS = {"\n": "Enter", "\t": "Tab"}
+
+def typed_pieces(
+    text: str, # of a type action
+) -> Iterator[str]:
+    "Runs of characters, and newlines and tabs, which are keys (`BREAK_KEYS`), one by one."
+    yield from filter(None, re.split("([\n\t])", text))
+
 # %% ../../nbs/00f_schemas.sessions.ipynb #e61a928d
+_TEXT_RULES = dict(type=("\n\t", MAX_TYPED), answer=("\n\t",), open_app=("", 200))  # what `text_problem` allows each
+
 def _needs(schema: dict):
     "Add to the JSON schema of Action which fields each type has."
     schema["allOf"] = [{"if": {"properties": {"type": {"const": t}}},
@@ -204,7 +220,7 @@ class Action:
     type: ActionType           # what is done
     x: Fraction|None=None      # where: 0 (left) to 1 (right) of the screenshot; where a drag starts or a scroll acts
     y: Fraction|None=None      # where: 0 (top) to 1 (bottom)
-    text: Text|None=None       # what is typed or answered, in NFC
+    text: Text|None=None       # what is typed or answered, or the name of the application, in NFC
     raw: Meta|None=field(default=None, compare=False) # anything else, JSON only; of a failed action: text and reason
     x2: Fraction|None=None     # where a drag ends, 0 to 1
     y2: Fraction|None=None     # where a drag ends, 0 to 1
@@ -221,8 +237,7 @@ class Action:
             expected = ", ".join(has) or "no fields"
             raise field_error(f"is missing; {self.type} has {expected}" if not given else
                          f"does not belong to {self.type}, which has {expected}", k)
-        if self.text is not None and (why := text_problem(self.text, *(("\n\t",) if self.type == "answer" else ("", MAX_TYPED)))):
-            raise field_error(why, "text")
+        if self.text is not None and (why := text_problem(self.text, *_TEXT_RULES[self.type])): raise field_error(why, "text")
         if self.key is not None and (why := key_problem(self.key)): raise field_error(why, "key")
         return self
 

@@ -42,7 +42,8 @@ from ..ui.reasons import ROLE_WORDS
 
 # %% ../../nbs/18p_scripts.act.ipynb #070e4c6d
 _DEEDS = dict(click="press", double_click="press twice", right_click="press with the right button", long_press="hold", move="point at",
-              drag="drag", scroll="scroll", type="type", answer="answer", key_press="press", wait="wait", done="done", failed="halt")
+              drag="drag", scroll="scroll", type="type", answer="answer", key_press="press", wait="wait", done="done", failed="halt",
+              triple_click="press three times", open_app="open", impossible="give up")
 
 def _reason(action: Action) -> str:
     "Why an agent did nothing."

@@ -9,8 +9,8 @@ __all__ = ['app', 'MENDABLE', 'BrowserSandbox', 'ALIASES', 'configs', 'miniwob',
            'configs_copy', 'configs_keys', 'eval_command', 'predict_command', 'act_command', 'show_command',
            'inspect_command', 'leaderboard_command', 'demo_command', 'miniwob_collect', 'miniwob_train', 'miniwob_eval',
            'serve_device_command', 'serve_task_command', 'serve_controller_command', 'serve_model_command',
-           'data_export', 'data_import', 'data_validate', 'p2p_run', 'p2p_resume', 'p2p_benchmark', 'p2p_serve',
-           'p2p_models', 'p2p_criteria', 'p2p_play', 'p2p_export', 'main']
+           'data_export', 'data_import', 'data_stats', 'data_validate', 'p2p_run', 'p2p_resume', 'p2p_benchmark',
+           'p2p_serve', 'p2p_models', 'p2p_criteria', 'p2p_play', 'p2p_export', 'main']
 
 # %% ../../nbs/18i_scripts.cli.ipynb #8c4b8724
 import inspect
@@ -382,6 +382,9 @@ def eval_command(
                                                                         "`oaml inspect`; takes longer.")]=False,
     eyes: Annotated[str, typer.Option(help="What a nano sees screens by: pixels, or the tree of their elements.")]="pixels",
     shots: Annotated[int, typer.Option(help="Demonstrations of training seeds that the agent is shown of each kind of goal before it is asked.")]=0,
+    data: Annotated[str|None, typer.Option(help="Folder of imported recordings (`oaml data import`) instead of a suite: the agent is asked for "
+                                                "each step, and nothing is carried out.")]=None,
+    metric: Annotated[str, typer.Option(help="With --data: tm, em (as the data set's tables have them), strict, episodes.")]="tm,em,strict",
     browser_sandbox: BrowserSandbox=None, # of Chromium; None: on, but for root
 ):
     """**Measure** an agent: acting in the application, and on recorded steps of the same episodes.
@@ -393,6 +396,10 @@ def eval_command(
     A hosted model is paid by the token: `oaml eval --agent anthropic:MODEL --prices input=...,output=... --max-cost 5`.
     Its key is ANTHROPIC_API_KEY or OPENAI_API_KEY, in a file `.env` or in the environment.
     """
+    if data is not None:
+        from oaml.scripts.data import eval_recorded
+        score = _mendable(eval_recorded, data=data, agent=agent, metric=metric, out=out, limit=episodes)
+        return typer.echo(", ".join(f"{name} {100*share:.1f}" for name, share in score.items()) + f"; more in {out}")
     from oaml.evals.suites import TOTALS, total_rows
     from oaml.scripts.eval_policy import eval_policy, episodes_path
     from oaml.viz.plots import results_table
@@ -799,20 +806,40 @@ def _prompt_format(agent: str|None, changes: list[str]):
 @data.command("import")
 @needs("hf")
 def data_import(
-    source: Annotated[str, typer.Argument(help="Folder that was exported, or its id on the hub.")],
-    out: Annotated[str, typer.Option(help="Folder for the sessions; must not be there.")],
-    form: Annotated[str, typer.Option("--from", help="The form: hf, a data set of Hugging Face's.")]="hf",
+    source: Annotated[str, typer.Argument(help="Format: android_control, aitz, cagui, gui_odyssey, agentnet, mind2web, openadapt_capture, screenspot "
+                                               "(_v2, _pro, _fractions) or plain; or, alone, what `oaml data export` wrote.")],
+    out: Annotated[str, typer.Option(help="Folder for the sessions; holds none yet.")],
+    path: Annotated[str|None, typer.Argument(help="Folder or file of the data set.")]=None,
+    form: Annotated[str, typer.Option("--from", help="Of what was exported: hf, a data set of Hugging Face's.")]="hf",
+    limit: Annotated[int|None, typer.Option(help="Episodes at most.")]=None,
+    skip: Annotated[bool, typer.Option("--skip", help="Go on behind an episode that can't be read; refused.txt names it.")]=False,
 ):
-    """**Import** what was exported: the same sessions, byte for byte.
+    """**Import** a data set of others, or what was exported: then the same sessions, byte for byte.
 
-    Example: `oaml data import runs/hf --from hf --out runs/again`.
+    Example: `oaml data import aitz ~/android_in_the_zoo/test --out runs/aitz --limit 100`, or `oaml data import runs/hf --from hf --out runs/again`.
     """
     _known_form(form, "--from")
     def run():
+        if path is not None:
+            from oaml.scripts.data import import_recorded
+            return str(import_recorded(source, path, out, limit, skip))
         from oaml.datasets.hf import import_hf
-        return import_hf(source, out)
-    made = _mendable(run)
-    typer.echo(f"{len(made)} sessions, {sum(len(e.steps) for s in made for e in s.episodes)} steps in {out}")
+        made = import_hf(source, out)
+        return f"{len(made)} sessions, {sum(len(e.steps) for s in made for e in s.episodes)} steps in {out}"
+    typer.echo(_mendable(run))
+
+@data.command("stats")
+def data_stats(
+    folder: Annotated[str, typer.Argument(help="Folder with sessions.")],
+):
+    """**Say** what a folder holds: episodes, steps, kinds of actions, and the licence of an imported data set.
+
+    Example: `oaml data stats runs/aitz`.
+    """
+    def run():
+        from oaml.scripts.data import recorded_stats
+        return recorded_stats(folder)
+    for key, value in _mendable(run).items(): typer.echo(f"{key}: {value}")
 
 # %% ../../nbs/18i_scripts.cli.ipynb #5e7a27c1
 @data.command("validate")

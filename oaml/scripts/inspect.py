@@ -57,7 +57,7 @@ def episode_ending(
     if episode.ended == "page": how = "the page ended it, without success"
     if episode.ended == "halted": how = "was not sure and halted"
     if episode.success: how = "reached, and said so" if said else "reached, and the page ended it"
-    if episode.success is None: how = {"done": "said done", "halted": "was not sure and halted"}.get(episode.ended, "ended") + ", and nobody says whether the goal was reached"
+    if episode.success is None: how = {"done": "said done", "impossible": "said that it is impossible", "halted": "was not sure and halted"}.get(episode.ended, "ended") + ", and nobody says whether the goal was reached"
     return f"{how}; {n} step{'s' * (n != 1)}" + f", the oracle needs {episode.oracle_steps}"*(episode.oracle_steps is not None)
 
 # %% ../../nbs/18n_scripts.inspect.ipynb #a0df1008

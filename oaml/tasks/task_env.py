@@ -25,7 +25,7 @@ from ..devices.remote import RemoteDevice
 from .signals import Checks, Signals
 from .definition import CALL_NAMES, SetupStep, SuccessCondition, Task, load_task, load_tasks
 from .vision import IconModel, NoIconModel, NoTextModel, TextModel
-from ..schemas.sessions import Action
+from ..schemas.sessions import IDLE_TYPES, Action
 from ..ui.events import Event, Tick
 
 # %% ../../nbs/05e_tasks.task_env.ipynb #3cfd4b47
@@ -226,15 +226,15 @@ def first(self: TaskEnv,
 # %% ../../nbs/05e_tasks.task_env.ipynb #96edd370
 FEED_KINDS = "touch", "lift", "text", "repeat"  # kinds of actions: when a task looks depends on them
 
-_FEED_OF = dict.fromkeys(("move", "wait", "answer", "done", "failed"), "repeat") | dict(type="text", key_press="text")
+_FEED_OF = dict.fromkeys(("move", "wait", "answer", *IDLE_TYPES), "repeat") | dict(type="text", key_press="text")
 
 @patch
 def carry_out(self: TaskEnv,
     action: Action,  # of the agent
     draw: bool=True, # unused: tasks look at pixels
 ) -> Frame:
-    "The frame after `action`; DONE and what could not be understood are not the device's business."
-    return self.device.look() if action.type in ("done", "failed") else self.device.perform(action)
+    "The frame after `action`; the agent's end and what could not be understood are not the device's business."
+    return self.device.look() if action.type in IDLE_TYPES else self.device.perform(action)
 
 @patch
 def perform(self: TaskEnv,

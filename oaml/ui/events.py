@@ -15,7 +15,7 @@ from math import isfinite
 from numbers import Real
 from typing import Any
 
-from ..schemas.sessions import MAX_TYPED, Action, key_problem, split_chord, text_problem
+from ..schemas.sessions import BREAK_KEYS, IDLE_TYPES, MAX_TYPED, Action, key_problem, split_chord, text_problem, typed_pieces
 from .layout import POPUPS, Placed, active, center, find, hit, shown_value
 from .themes import Theme, text_width
 from .widgets import DRAG_PX, EDITABLE, FOCUSABLE, UiState, Widget
@@ -419,25 +419,33 @@ def dispatch(
     return _key_down(ui, placed, event.key)
 
 # %% ../../nbs/02d_ui.events.ipynb #372fe0e5
+def _typing(
+    piece: str, # of `typed_pieces`
+) -> Event:
+    "A run of characters is text, a newline or a tab is its key."
+    return KeyDown(BREAK_KEYS[piece]) if piece in BREAK_KEYS else Text(piece)
+
 PRESS_MS, SETTLE_MS, WAIT_MS = 60, 500, 1000  # a press; the pause after an action; a WAIT
 
 def compile_action(
     action: Action,         # of an agent, valid
     size: tuple[int, int],  # of the screen: width, height in pixels
-) -> tuple[Event, ...]:     # () for done and failed
+) -> tuple[Event, ...]:     # () for what ends an episode or is none
     "The mouse, touch and keyboard events that a click, drag, scroll, text or key is made of, on the virtual clock."
     def at(x, y): return x*size[0], y*size[1]
     def press(p, button="left", ms=PRESS_MS):
         return PointerMove(*p), PointerDown(*p, button), Tick(ms), PointerUp(*p, button)
     settle, t = (Tick(SETTLE_MS),), action.type
-    if t in ("done", "failed"): return ()
+    if t in IDLE_TYPES: return ()
+    if t == "open_app": return settle  # an application or a page is alone on its device
     if t == "answer": return (Answer(action.text),) + settle
     if t == "wait": return (Tick(WAIT_MS),)
-    if t == "type": return (Text(action.text),) + settle
+    if t == "type": return tuple(map(_typing, typed_pieces(action.text))) + settle
     if t == "key_press": return (KeyDown(action.key),) + settle
     p = at(action.x, action.y)
     if t == "click": return press(p) + settle
     if t == "double_click": return press(p) + (Tick(PRESS_MS),) + press(p) + settle
+    if t == "triple_click": return press(p) + ((Tick(PRESS_MS),) + press(p))*2 + settle
     if t == "right_click": return press(p, "right") + settle
     if t == "long_press": return press(p, ms=LONG_MS+200) + settle
     if t == "move": return (PointerMove(*p),) + settle

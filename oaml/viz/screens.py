@@ -96,6 +96,7 @@ def marks(
     match action.type:
         case "click": return [_ring(x, y, 9*u, 2.2*u), _disc(x, y, 3*u)]
         case "double_click": return [_ring(x, y, 8*u, 2*u), _ring(x, y, 14*u, 2*u), _disc(x, y, 3*u)]
+        case "triple_click": return [*(_ring(x, y, r*u, 1.6*u) for r in (7, 11, 15)), _disc(x, y, 3*u)]
         case "right_click": return [_ring(x, y, 9*u, 2.2*u), ("pie", x, y, 8*u, -90, 90)]
         case "long_press": return [("arc", x, y, 11*u, -90, 180, 2.6*u), _disc(x, y, 5.5*u)]
         case "move": return [("area", [(x + a*u, y + b*u) for a, b in _CURSOR])]
@@ -201,13 +202,19 @@ def _key_caps(draw, k, size, u, key, colour):
         x = x2 + 9*u
 
 # %% ../../nbs/01a_viz.screens.ipynb #50c4537d
+def _one_line(text: str) -> str:
+    "Typed text on one line, its keys as signs."
+    return text.replace("\n", "⏎").replace("\t", "⇥")
+
 def _badge(draw, k, size, u, action, colour):
     "The badge of an `action` without a position."
     match action.type:
-        case "type": _pill(draw, k, size, u, action.text, PAPER, INK, colour, caret=colour)
+        case "type": _pill(draw, k, size, u, _one_line(action.text), PAPER, INK, colour, caret=colour)
+        case "open_app": _pill(draw, k, size, u, f"open {action.text}", colour, PAPER)
         case "key_press": _key_caps(draw, k, size, u, action.key, colour)
         case "wait": _pill(draw, k, size, u, "wait", colour, PAPER, sign="wait")
         case "done": _pill(draw, k, size, u, "done", colour, PAPER, sign="done")
+        case "impossible": _pill(draw, k, size, u, "impossible", colour, PAPER, sign="failed")
         case "answer": _pill(draw, k, size, u, " ".join(action.text.split()), colour, PAPER, sign="answer")
         case "failed": _pill(draw, k, size, u, "failed", FAILED_COLOUR, PAPER, sign="failed")
 
