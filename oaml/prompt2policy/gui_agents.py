@@ -23,7 +23,7 @@ from ..runtime.agents import AgentView
 from .engines import GuiEngine, gui_observation
 from .jail import Jail
 from .judges import JudgeStudy, judge_in_jail, study_judge
-from .rewards import RewardStep, StoredEpisode
+from .rewards import RewardStep, Trajectory
 from ..schemas.sessions import Action, Episode, Observation, Step, to_dict
 
 # %% ../../nbs/17m_prompt2policy.gui_agents.ipynb #6c61e580
@@ -56,14 +56,14 @@ class RecordedPlay:
 
     def stored(self,
         agent: str, # who acted
-    ) -> StoredEpisode:
+    ) -> Trajectory:
         "The episode, with the truth about it."
         known = {name: float(name in self.moments) for name in GUI_MOMENTS.get(self.driver.device.app.name, {})}
-        return StoredEpisode(agent, self.driver.seed or 0, self.steps, GuiEngine().truth(self.driver) | known)
+        return Trajectory(agent, self.driver.seed or 0, self.steps, GuiEngine().truth(self.driver) | known)
 
 # %% ../../nbs/17m_prompt2policy.gui_agents.ipynb #5d6ac29b
 def gui_trajectory(
-    episode: StoredEpisode, # of an application
+    episode: Trajectory, # of an application
 ) -> dict:                  # obs, action, next_obs, step, effect: lists, an entry a step
     "An episode as a judge gets it: without the truth, and without the name of who acted."
     rows = episode.steps
@@ -71,7 +71,7 @@ def gui_trajectory(
         k: [s.info[k] for s in rows] for k in ("step", "effect")}
 
 def did_task(
-    episode: StoredEpisode, # of an application
+    episode: Trajectory, # of an application
 ) -> bool:
     "The truth for an intent that forbids all of `GUI_MOMENTS`: the goal holds at the end, and none of them came."
     moments = set(episode.truth) - {"success", "reached", "steps"}
@@ -130,15 +130,15 @@ def play_agent(
 def episodes_of_agents(
     env_id: str,  # such as gui:login
     each: int,    # episodes of each agent
-) -> list[StoredEpisode]: # of the five, all on the same seeds
+) -> list[Trajectory]: # of the five, all on the same seeds
     "Episodes of known agents on training seeds that the memoriser did not learn."
     return [play_agent(env_id, agent, seed).stored(agent) for agent in gui_agents(env_id) for seed in range(RECITED, RECITED + each)]
 
 # %% ../../nbs/17m_prompt2policy.gui_agents.ipynb #11799c3f
 def study_gui_judge(
     source: str,                   # with judge_fn
-    episodes: list[StoredEpisode], # of known agents
-    truth: Callable[[StoredEpisode], bool]=did_task, # whether one did the task
+    episodes: list[Trajectory], # of known agents
+    truth: Callable[[Trajectory], bool]=did_task, # whether one did the task
 ) -> JudgeStudy:
     "A written judge beside the truth. Raises JailError."
     with Jail() as jail: scores = [judge_in_jail(jail, source, gui_trajectory(e)).intent_score for e in episodes]

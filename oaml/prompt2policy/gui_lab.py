@@ -31,7 +31,7 @@ from .engines import GuiEngine, env_preset, png_bytes
 from .gui_agents import RecordedPlay, gui_trajectory, episodes_of_agents, study_gui_judge
 from .judges import JudgeStudy
 from .records import IterationRecord, write_record
-from .rewards import JailedReward, RewardError, StoredEpisode, TriesRewardOnSteps, replay_reward
+from .rewards import JailedReward, RewardError, Trajectory, TriesRewardOnSteps, replay_reward
 from .training import LOOK_FRAMES
 from ..runtime.agents import PolicyAgent
 from ..runtime.play import play
@@ -315,7 +315,7 @@ class GuiLab(TriesRewardOnSteps):
         check_practice(config)
 
     @cached_property
-    def known(self) -> list[StoredEpisode]:
+    def known(self) -> list[Trajectory]:
         "Episodes of the five known agents."
         return episodes_of_agents(self.env.env_id, KNOWN_EACH)
 

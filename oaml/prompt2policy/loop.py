@@ -37,7 +37,7 @@ from .llm import LLMClient, LLMError, find_prepared, get_llm
 from .records import (DISK_FULL, EventLog, IterationRecord, SessionRecord, add_entry, best_entry, check_entity_id, new_session_id, read_record,
                                         write_record)
 from .reviser import changed_config, read_revision, revise, save_revision
-from .rewards import JailedReward, RewardError, StoredEpisode, TriesRewardOnSteps, replay_problems, replay_reward
+from .rewards import JailedReward, RewardError, Trajectory, TriesRewardOnSteps, replay_problems, replay_reward
 from .training import (CONFIRM_SEED, EVAL_SEED, LocalTrainer, episode_pictures, evaluate_policy, load_mlp_policy, load_trajectory, save_trajectory,
                                           stored_episodes)
 from ..schemas.door import load_json, nearest
@@ -272,7 +272,7 @@ class MujocoLab(TriesRewardOnSteps):
 
     def _steps(self) -> list: return self._stored("random", 30).steps
 
-    def _stored(self, agent: str, steps: int) -> StoredEpisode:
+    def _stored(self, agent: str, steps: int) -> Trajectory:
         e = cut_episode(self.played[agent], steps)
         return stored_episodes([e | dict(reward=np.zeros(len(e["obs"])))], agent)[0]
 

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['MAX_TERMS', 'MAX_FORMULA', 'RewardError', 'JailedReward', 'RewardStep', 'load_from_file', 'check_reward',
-           'TriesRewardOnSteps', 'draw_latex', 'reward_templates', 'template_source', 'StoredEpisode', 'replay_reward',
+           'TriesRewardOnSteps', 'draw_latex', 'reward_templates', 'template_source', 'Trajectory', 'replay_reward',
            'replay_problems']
 
 # %% ../../nbs/17d_prompt2policy.rewards.ipynb #d58c7530
@@ -220,8 +220,8 @@ def template_source(
 
 # %% ../../nbs/17d_prompt2policy.rewards.ipynb #9ab9082b
 @dataclass
-class StoredEpisode:
-    "An episode to replay rewards on."
+class Trajectory:
+    "What an engine showed of an episode, step by step: what rewards are replayed on."
     agent: str                       # who acted
     seed: int                        # of the episode
     steps: list[RewardStep]          # in order
@@ -229,7 +229,7 @@ class StoredEpisode:
 
 def replay_reward(
     reward: JailedReward,              # in its jail
-    episodes: Iterable[StoredEpisode], # of several agents
+    episodes: Iterable[Trajectory], # of several agents
 ) -> list[ReplayRow]:                  # the best paid first
     "What each agent earns. Raises RewardError."
     totals = {}

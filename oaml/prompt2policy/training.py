@@ -28,7 +28,7 @@ from .analysis import aggregate, trajectory_metrics
 from .contracts import EvalPoint, IterationAggregation, RunConfigEntry, TrainConfig, TrainSummary
 from .engines import FILM_EVERY, EngineError, MujocoEngine, get_simulator, png_bytes
 from .records import IterationRecord, P2PSettings, write_record
-from .rewards import JailedReward, RewardError, RewardStep, StoredEpisode
+from .rewards import JailedReward, RewardError, RewardStep, Trajectory
 
 _LOG = logging.getLogger("oaml.p2p")
 
@@ -206,11 +206,11 @@ def load_trajectory(
 def stored_episodes(
     episodes: Sequence[dict], # of `load_trajectory`
     agent: str,               # who acted
-) -> list[StoredEpisode]:     # for `replay_reward`
+) -> list[Trajectory]:     # for `replay_reward`
     "Trajectories as a reward gets them."
     given = lambda e: [k for k in e if k not in ("obs", "action", "next_obs", "reward") and not k.startswith("term:")]
     def info(e, t): return {k: float(e[k][t]) if e[k].ndim == 1 else e[k][t] for k in given(e)}
-    return [StoredEpisode(agent, n, [RewardStep(e["obs"][t], e["action"][t], e["next_obs"][t], info(e, t)) for t in range(len(e["reward"]))],
+    return [Trajectory(agent, n, [RewardStep(e["obs"][t], e["action"][t], e["next_obs"][t], info(e, t)) for t in range(len(e["reward"]))],
                           MujocoEngine().truth(e)) for n, e in enumerate(episodes)]
 
 # %% ../../nbs/17g_prompt2policy.training.ipynb #583a372b
