@@ -89,6 +89,12 @@ class PolicyAgent:
         probabilities: bool=False, # keep those of the answers' tokens; costs a further pass
     ): self.policy, self.name, self.probabilities, self.answers = policy, name, probabilities, []
 
+    def show(self,
+        demonstrations: Sequence[Demonstration], # in place of those before
+    ):
+        "Let the policy know how such things are done. Raises ValueError for a model that never learnt from demonstrations."
+        self.policy.show(demonstrations)
+
     def act(self,
         views: list[AgentView],  # answered in one batch, all of them live or none
     ) -> list[Action]:      # one for each
