@@ -102,7 +102,7 @@ def parse(args):
     try: values = command.make_context("oaml", rest, parent=context).params
     except Exception as e:
         if type(e).__name__ == "Exit": return None  # --help
-        return getattr(e, "format_message", lambda: str(e))()
+        return e.format_message() if hasattr(e, "format_message") else str(e)
     return wrong_keys(args, values)
 
 

@@ -64,7 +64,7 @@ def test_weights_are_in_the_wheel(wheel):
     assert weights and weights <= names(wheel)
 
 
-@pytest.mark.parametrize("pattern", ["training/configs/*.yaml", "viz/inspector.js", "datasets/rft_samples/*", "prompt2policy/answers/*", "prompt2policy/rewards/*"])
+@pytest.mark.parametrize("pattern", ["training/configs/*.yaml", "viz/inspector.js", "viz/show.*", "datasets/rft_samples/*", "prompt2policy/answers/*", "prompt2policy/rewards/*"])
 def test_data_that_code_opens_is_in_the_wheel(wheel, pattern):
     files = {p.relative_to(ROOT).as_posix() for p in (ROOT/"oaml").glob(pattern) if p.is_file()}
     assert files and files <= names(wheel)

@@ -207,10 +207,12 @@ class StepWords:
     leads: Flag=False            # it led to another page
     already: Flag=False          # nothing had to be done: it was so
     optional: Flag=False         # left out where there is no such thing
+    until_gone: Flag=False       # done again, with the steps behind it that have this too, until there is no more such thing
 
     @model_validator(mode="after")
     def _check(self):
         if self.what is None and self.do not in ("answer", "key"): raise field_error(f"is missing; {self.do} is done to something", "what")
+        if self.until_gone and (self.what is None or self.already or self.do.startswith("set_")): raise field_error(f"does not go with {'already' if self.already else self.do}: it looks for a thing until there is none", "until_gone")
         if self.source == "screen" and (self.origin is None or not any(f"{{{s}}}" in self.origin.name + self.origin.value for s in READS)):
             raise field_error(f"says nowhere with {SLOT} where the value stood, and the source is 'screen'", "origin")
         if bad := next((c for c in self.changes if not re.match(r"[+-] \w+ .", c)), None): raise field_error(f"{bad!r:.60} is not such as \"+ text Saved\"", "changes")
@@ -663,7 +665,7 @@ def say_step(
     elif step.do.startswith("set"): line = f"{what} {say_thing(step.what, values)} {step.value}"
     elif step.do == "drag": line = f"{what} {say_thing(step.what, values)} to {say_thing(step.to, values)}"
     else: line = f"{what} {say_thing(step.what, values)}"
-    return f"see to it: {line}" if step.already else line
+    return f"see to it: {line}" if step.already else f"until there is no more: {line}" if step.until_gone else line
 
 def count_tokens(
     text: str, # of a prompt

@@ -5,12 +5,14 @@
 # %% auto #0
 __all__ = ['MAX_TEXT', 'MAX_DEPTH', 'MAX_YAML', 'MAX_YAML_NODES', 'MAX_SECRET', 'short', 'nearest', 'decode_text',
            'read_text_file', 'composed_text', 'YamlLoader', 'PlacedKey', 'PlacedList', 'place_of', 'read_yaml',
-           'read_json', 'json_text', 'load_json', 'read_json_lines', 'read_xml', 'field_error', 'explain',
+           'read_json', 'json_text', 'load_json', 'read_json_lines', 'read_table', 'read_xml', 'field_error', 'explain',
            'problem_lines', 'read_secret', 'read_secret_file', 'bearer']
 
 # %% ../../nbs/00c_schemas.door.ipynb #165c3789
 import codecs
+import csv
 import difflib
+import io
 import json
 import os
 import re
@@ -267,6 +269,46 @@ def read_json_lines(
 ) -> list[dict]:
     "Return the objects of a .jsonl file. Raises ValueError with the line."
     return [read_json(s, where, dict, n) for n, s in enumerate(decode_text(text, where).split("\n"), 1) if s.strip()]
+
+# %% ../../nbs/00c_schemas.door.ipynb #40c66640
+def read_table(
+    path: str|os.PathLike, # .csv with commas and a first line of names, or .jsonl; ~ is the home folder
+) -> list[tuple[int, dict[str, str]]]: # of each row the line that it begins on, and its cells by column
+    "Return the rows of a table. Raises OSError, or ValueError that names file and line."
+    text, where, kind = read_text_file(path), str(path), os.path.splitext(path)[1].lower()
+    if kind not in (".csv", ".jsonl"): raise _say(where, "is neither .csv nor .jsonl; save it as one of them")
+    rows = _csv_rows(text, where) if kind == ".csv" else [(n, _cells(read_json(s, where, dict, n), where, n)) for n, s in enumerate(text.split("\n"), 1) if s.strip()]
+    return rows if rows else _fail_empty(where)
+
+def _fail_empty(where: str): raise _say(where, "has no rows")
+
+def _cells(row: dict, where: str, line: int) -> dict[str, str]:
+    "The cells of a JSON row, which are texts."
+    for name, cell in row.items():
+        if not isinstance(cell, str): raise _say(where, f"{name}: holds {_JSON_NAMES.get(type(cell), 'a number')}, not a text; put it in quotation marks", line)
+    return {name: composed_text(cell) for name, cell in row.items()}
+
+def _csv_rows(text: str, where: str) -> list[tuple[int, dict[str, str]]]:
+    "The rows of a CSV with names in its first line; empty lines count as none."
+    reader, line, found = csv.reader(io.StringIO(text), strict=True), 1, []
+    try:
+        for cells in reader:
+            if cells: found.append((line, [composed_text(c) for c in cells]))
+            line = reader.line_num + 1
+    except csv.Error as e: raise _say(where, f"is not CSV ({e})", line) from None
+    if not found: raise _say(where, "is empty; its first line names the columns")
+    (first, names), rows = found[0], found[1:]
+    _check_names(names, where, first)
+    for n, cells in rows:
+        if len(cells) != len(names): raise _say(where, f"has {len(cells)} cells for {len(names)} columns; a cell with a comma stands in quotation marks", n)
+    return [(n, dict(zip(names, cells))) for n, cells in rows]
+
+def _check_names(names: list[str], where: str, line: int):
+    "Raise ValueError for columns that are not told apart."
+    if len(names) == 1 and (sign := next((c for c in ";\t|" if c in names[0]), None)): raise _say(where, f"the columns are separated by {sign!r}; separate them by commas", line)
+    for k, name in enumerate(names, 1):
+        if not name.strip(): raise _say(where, f"column {k} has no name", line)
+        if names.count(name) > 1: raise _say(where, f"the column {short(name)} is there twice", line)
 
 # %% ../../nbs/00c_schemas.door.ipynb #1a71294e
 def read_xml(

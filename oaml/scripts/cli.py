@@ -29,7 +29,7 @@ import oaml
 from ..schemas.packages import import_advice, missing_extra
 
 # %% ../../nbs/18i_scripts.cli.ipynb #f53b135b
-_TEXTS = {"--goal", "--expected", "--set"} # options whose values are no paths; a config knows which of its keys are
+_TEXTS = {"--goal", "--expected", "--set", "--secret"} # options whose values are no paths; a config knows which of its keys are
 
 def _with_home(option: str, argument: str) -> str:
     "An argument behind `option` (or another argument), with the home folder for `~`."
@@ -446,6 +446,13 @@ def act_command(
                                                  "application. By default replay with --like, else nano.")]=None,
     like: Annotated[list[str]|None, typer.Option(help="A demonstration that is done again with this goal's values (`oaml show`). Repeatable: the most "
                                                       "similar is taken.")]=None,
+    set: Annotated[list[str]|None, typer.Option("--set", help="A value of the goal's or the demonstration's {parameters}: name=value. Repeatable.")]=None,
+    rows: Annotated[str|None, typer.Option(help="A table, .csv or .jsonl: an episode for each row. Its columns are the demonstration's parameters "
+                                                "(or those of --goal), or `goal`; `seed`, where a device has several first screens.")]=None,
+    resume: Annotated[bool, typer.Option("--resume", help="Of --rows: go on in --out; rows that are done stay done.")]=False,
+    again: Annotated[bool, typer.Option("--again", help="Of --rows, with --resume: do rows that were cut once more, from their beginning.")]=False,
+    concurrency: Annotated[int, typer.Option(help="Of --rows: so many side by side, where each can have a screen of its own.")]=1,
+    stop_after_halts: Annotated[int|None, typer.Option(help="Of --rows: begin no more rows after so many halts.")]=None,
     eyes: Annotated[str, typer.Option(help="What nano sees the screen by: pixels, or the tree of its elements, at any size.")]="pixels",
     seed: Annotated[int, typer.Option(help="Of the first screen, where the device has several.")]=0,
     size: Annotated[str|None, typer.Option(help="Screen, such as 1280x800; by default the device's own.")]=None,
@@ -464,36 +471,81 @@ def act_command(
 
     Example: `oaml act app:login --seed 12 --out runs/act`, then `oaml inspect runs/act`. Shown once: `oaml show runs/act --out login.yaml`,
     then `oaml act app:login --like login.yaml --seed 13`. On a page:
-    `oaml act page:https://example.org --goal "Open the menu." --agent anthropic:MODEL --ask-before press`.
+    `oaml act page:https://example.org --goal "Open the menu." --agent anthropic:MODEL --ask-before press`. For each row of a table:
+    `oaml act page:https://example.org --like order.yaml --rows orders.csv --out runs/orders`.
 
     The exit status says how it ended: 0 done and checked, 3 done and nobody could check, 4 halted, 5 all actions used, 6 it said done
-    and the goal is not reached, 130 stopped by you, 2 an error.
+    and the goal is not reached, 130 stopped by you, 2 an error. That of a table is the one of the row that went worst.
     """
     from oaml.devices.serve import screen_size
     from oaml.scripts.act import act
-    if pairs := [s for s in secret or () if "=" not in s]: _fail(f"--secret: {pairs[0]} is not such as password=ENV_NAME")
+    from oaml.scripts.rows import act_rows
     options = dict(size=_mendable(screen_size, text=size)) if size else {}
     if origin: options["origins"] = origin
-    result = _mendable(act, device=device, goal=goal, agent=agent, like=like or (), eyes=eyes, seed=seed, max_steps=max_steps, ask_before=ask_before, out=out,
-                       secrets=dict(s.split("=", 1) for s in secret or ()), say=typer.echo, allow=lambda words: typer.confirm(f"May I {words}?"),
-                       base_url=base_url, prices=prices, max_cost=max_cost, **options)
-    typer.echo(result.words + (f"\nStep by step: oaml inspect {out}" if out else ""))
+    if rows is None and (wrong := next((o for o, v in {"--resume": resume, "--again": again, "--concurrency": concurrency != 1, "--stop-after-halts": stop_after_halts}.items() if v), None)):
+        _fail(f"{wrong}: is for a table; add --rows")
+    if rows is not None and out is None: _fail("--rows: needs --out, the folder where it is written down what was done")
+    table = {} if rows is None else dict(rows=rows, resume=resume, again=again, concurrency=concurrency, stop_after_halts=stop_after_halts, progress=True)
+    result = _mendable(act if rows is None else act_rows, device=device, goal=goal, agent=agent, like=like or (), eyes=eyes, seed=seed, max_steps=max_steps, ask_before=ask_before, out=out,
+                       named=_pairs("--set", "name=value", set), secrets=_pairs("--secret", "password=ENV_NAME", secret), say=typer.echo, allow=lambda words: typer.confirm(f"May I {words}?"),
+                       base_url=base_url, prices=prices, max_cost=max_cost, **options, **table)
+    films = "\nStep by step: oaml inspect " + (out if rows is None else f"{out} --steps FILM, as {os.path.join(out, 'rows.csv')} has it") if out else ""
+    typer.echo(result.words + films)
     raise typer.Exit(result.code)
+
+def _pairs(option: str, form: str, texts: list[str]|None) -> dict[str, str]:
+    "What was given as name=value, by name."
+    for text in texts or ():
+        if "=" not in text or text.startswith("="): _fail(f"{option}: {text!r} is not such as {form}")
+    names = [text.split("=", 1)[0] for text in texts or ()]
+    if twice := next((n for n in names if names.count(n) > 1), None): _fail(f"{option}: {twice} is there twice")
+    return dict(text.split("=", 1) for text in texts or ())
 
 # %% ../../nbs/18i_scripts.cli.ipynb #c0646097
 @app.command("show")
 def show_command(
-    episodes: Annotated[str, typer.Argument(help="What `oaml inspect` opens: the folder of `oaml act`, recorded sessions, an evaluation.")],
-    out: Annotated[str, typer.Option(help="The demonstration to write, such as send.yaml.")],
-    episode: Annotated[int|None, typer.Option(help="Which, from 0; by default the first that did not fail.")]=None,
-    secret: Annotated[list[str]|None, typer.Option(help="A value that is not written down, by its name. Repeatable.")]=None,
+    what: Annotated[str|None, typer.Argument(help="A device to show a task on: app:mail, html:mail, page:https://..., miniwob:click-test, android:SERIAL, "
+                                                  "http://...; or episodes that are there, as `oaml inspect` opens them.")]=None,
+    out: Annotated[str|None, typer.Option(help="The demonstration to write, such as send.yaml.")]=None,
+    goal: Annotated[str|None, typer.Option(help="On a device: what you are going to show, in words; {name} stands for a secret. An application of oaml "
+                                                "has goals of its own, by seed.")]=None,
+    seed: Annotated[int, typer.Option(help="Of the first screen, where the device has several.")]=0,
+    size: Annotated[str|None, typer.Option(help="Screen, such as 1280x800; by default the device's own.")]=None,
+    secret: Annotated[list[str]|None, typer.Option(help="A text that is typed and never written down: password=ENV_NAME; of episodes, the name of "
+                                                        "a value. Repeatable.")]=None,
+    episode: Annotated[int|None, typer.Option(help="Of episodes: which, from 0; by default the first that did not fail.")]=None,
+    edit: Annotated[str|None, typer.Option(help="A demonstration to check, and to change in a page where there is a display.")]=None,
+    check: Annotated[bool, typer.Option("--check", help="With --edit: only check it.")]=False,
+    origin: Annotated[list[str]|None, typer.Option(help="Another origin that a page may show, such as https://pay.example; by default "
+                                                        "its own only. Repeatable.")]=None,
+    port: Annotated[int, typer.Option(help="Port of the page; 0 for any free one.")]=0,
+    browser_sandbox: BrowserSandbox=None, # of Chromium; None: on, but for root
 ):
-    """**Show it once**: write an episode as a demonstration in words, which `oaml act --like` does again with other values.
+    """**Show it once**: you act on a device's live screen in a page of your own browser, and it is written down in words.
 
-    Example: `oaml show runs/act --out login.yaml`. The file is short; read it, and change what it says.
+    Example: `oaml show app:calendar --out add.yaml`, then `oaml act app:calendar --like add.yaml --seed 13` does it again with other values. On a
+    page: `oaml show page:https://example.org --goal "Order 2 'Green tea'." --out order.yaml --size 1280x800`. The file is short: read it, and change
+    it with `oaml show --edit order.yaml`. What an agent did can be written too: `oaml show runs/act --out login.yaml`.
     """
-    from oaml.scripts.act import show
-    shown = _mendable(show, episodes=episodes, out=out, episode=episode, secrets=secret or (), say=typer.echo)
+    import webbrowser
+    from oaml.devices.serve import screen_size
+    from oaml.scripts.show import edit_demonstration, has_display, show, show_device
+    open_page = webbrowser.open if has_display() else None
+    if edit:
+        if what or out or goal: _fail("--edit: changes a file that is there, and takes neither a device nor --out or --goal")
+        shown = _mendable(edit_demonstration, path=edit, port=port, open_page=None if check else open_page, say=typer.echo)
+        typer.echo(f"{edit} is right: {len(shown.steps)} steps")
+        return
+    if not what or not out: _fail("show: name a device or episodes, and the file with --out; or a file with --edit")
+    if os.path.exists(what):
+        if goal: _fail(f"--goal: {what} has its own; leave it out, or name a device")
+        shown = _mendable(show, episodes=what, out=out, episode=episode, secrets=secret or (), say=typer.echo)
+    else:
+        if episode is not None: _fail(f"--episode: is of episodes that are there, and there is no {what}")
+        named = dict(s.partition("=")[::2] for s in secret or ())
+        if not all(named.values()): _fail("--secret: on a device give NAME=ENV_NAME, the environment variable that holds the text")
+        options = (dict(size=_mendable(screen_size, text=size)) if size else {}) | (dict(origins=origin) if origin else {})
+        shown = _mendable(show_device, device=what, out=out, goal=goal, seed=seed, secrets=named, port=port, open_page=open_page, say=typer.echo, **options)
     typer.echo(f"{len(shown.steps)} steps in {out}")
 
 # %% ../../nbs/18i_scripts.cli.ipynb #9e03f5ad

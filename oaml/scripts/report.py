@@ -135,6 +135,7 @@ def report_html(
     config: str,                   # the resolved config, YAML
     facts: dict,                   # further lines: machine, times, data
     links: dict|None=None,         # of the trained agent's episodes, by application and seed: addresses beside the page
+    first: str="",                 # HTML that comes before the results
 ) -> str:                          # the trained agent is the last of `reports`
     "The report as one HTML page with everything inside."
     names = list(dict.fromkeys(r["agent"] for r in rows))
@@ -143,7 +144,7 @@ def report_html(
     curve = embedded(_figure_image(run_plot(metrics)), "loss over training steps") if metrics else ""
     table = results_html(total_rows(rows), COLUMNS).replace("_", "_<wbr>")  # names may break there
     return report_page(title,
-            f'<h2>Results on {escape(suite.name)}</h2><div class="wide">{table}</div><ul>{lines}</ul>'
+            f'{first}<h2>Results on {escape(suite.name)}</h2><div class="wide">{table}</div><ul>{lines}</ul>'
             f"<details><summary>What the columns divide by</summary>{_notes_html()}</details>"
             f"<h2>Training</h2>{curve}<dl>{details}</dl>{''.join(_episodes_html(r, links or {}) for r in reports[-1])}"
             f"<h2>Config</h2><pre>{escape(config)}</pre>")
