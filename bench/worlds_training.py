@@ -43,6 +43,7 @@ ARMS = { # what the prompt has of a demonstration
 HAND_WRITTEN = [a for a in APPS if a != "procedural"]
 SPARE_STEPS = 5 # an episode may take twice the oracle's steps and these
 RETRIES = 1 # on a screen on which an action was tried; more cost most of the time of those who fail
+ANSWER_TOKENS = 96 # the longest right answer has about 60
 AMONG = 4 # demonstrations of which the most similar is shown when it is measured
 
 
@@ -156,7 +157,9 @@ _POLICIES = {}
 
 def policy_of(folder):
     "A run's agent, as it is kept in this process."
-    if folder not in _POLICIES: _POLICIES[folder] = load_policy(folder, retries=RETRIES, eyes="tree")
+    if folder not in _POLICIES:
+        _POLICIES[folder] = load_policy(folder, retries=RETRIES, eyes="tree")
+        _POLICIES[folder].max_new_tokens = ANSWER_TOKENS
     return _POLICIES[folder]
 
 

@@ -53,6 +53,7 @@ def test_the_training_in_worlds_runs_in_slices_and_is_measured(tmp_path):
     spec = importlib.util.spec_from_file_location("worlds_training", BENCH)
     bench = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(bench)
+    bench.ANSWER_TOKENS = 8  # what a nano drawn at random says has no end
     options = ["run", "--arms", "marks", "--worlds", "2", "--samples", "24", "--start", "nano-small", "--folder", str(tmp_path/"runs"), "--batch", "4",
                "--accumulate", "1", "--workers", "0", "--episodes", "3", "--save", "2"]
     bench.main([*options, "--minutes", "0.0001"])  # a slice ends after a step

@@ -18,6 +18,7 @@ from fastcore.basics import patch
 
 from ..config import PROVIDERS, settings
 from ..datasets.demonstrations import Demonstration
+from ..datasets.prompts import NO_SHOTS, PromptFormat, read_prompt_format
 from ..devices.app_device import AppDevice
 from .trajectory_matching import predict_steps
 from ..ingest.store import write_atomic
@@ -131,6 +132,7 @@ def read_answers(
         rows = [dict(question=r["question"], text=r["text"], usage=r["usage"] and asdict(Usage(**r["usage"]))) for r in saved["answers"]]
     except (ValueError, KeyError, TypeError) as e:
         raise ValueError(f"{file}: is no file of answers ({type(e).__name__}: {e}); remove it to ask anew") from None
+    saved["prompt_format"] = asdict(PromptFormat()) | saved.get("prompt_format", {})  # older files lack newer fields
     for key, value in (names or {}).items():
         if saved.get(key) != value:
             raise ValueError(f"{file}: {key} was {saved.get(key)!r} and is {value!r} now; choose another --out")
@@ -146,14 +148,21 @@ class HostedAgent:
         folder: Path|None=None,       # where answers are stored; None: nowhere
     ):
         self.adapter, self.name, self.budget, self.folder = adapter, name, budget or Budget(), folder
-        self._parts, self.shown = AnswerParts(), []  # of answers given outside `play`; demonstrations
+        self._parts, self.demonstrations = AnswerParts(), []  # parts of answers given outside `play`
 
     def show(self,
-        demonstrations: Sequence[Demonstration], # in place of those before; empty: none
+        demonstrations: Sequence[Demonstration], # in place of those before
     ):
-        "Let the model know how such things are done: each prompt has the most similar. Raises ValueError for a model of oaml whose prompts have no place for it."
-        self.shown = list(demonstrations)
-        self._agent(EpisodeAnswers(self.adapter, self.budget))
+        "Let it know how such things are done. Raises ValueError if an oaml model answers that never learnt from any."
+        fmt = read_prompt_format(self.adapter.prompt_format, self.name)
+        if demonstrations and self.adapter.served_by_oaml and not fmt.shots: raise ValueError(f"{self.name}: {NO_SHOTS}")
+        self.demonstrations = list(demonstrations)
+
+    @property
+    def prompt_format(self) -> dict:
+        "How it is asked: one that learnt no format takes as many demonstrations as it is shown."
+        fmt = self.adapter.prompt_format
+        return fmt if self.adapter.served_by_oaml or not self.demonstrations else fmt | dict(shots=len(self.demonstrations))
 
     def act(self,
         views: list[AgentView],  # of as many episodes
@@ -171,8 +180,8 @@ class HostedAgent:
     def _agent(self, answers: EpisodeAnswers) -> PolicyAgent:
         "The agent of one episode."
         retries = {} if self.adapter.served_by_oaml else dict(retries=0)  # a paid question is asked once
-        if self.shown and not self.adapter.served_by_oaml: answers.prompt_format = answers.prompt_format | dict(shots=1)  # one that learnt no format reads any
-        return PolicyAgent(AgentPolicy(answers, max_new_tokens=API_MAX_TOKENS, demonstration=self.shown or None, **retries), self.name)
+        answers.prompt_format = self.prompt_format
+        return PolicyAgent(AgentPolicy(answers, max_new_tokens=API_MAX_TOKENS, demonstration=self.demonstrations, **retries), self.name)
 
 # %% ../../nbs/15i_evals.hosted.ipynb #4963e3e2
 @patch
@@ -202,7 +211,7 @@ def _play(self: HostedAgent, suite: str, make_device: Callable[[], AppDevice], s
     "One episode, with what its answers and those on the oracle's screens took."
     device = make_device()
     names = dict(agent=self.name, base_url=self.adapter.base_url, temperature=self.adapter.temperature,
-                 prompt_format=self.adapter.prompt_format, suite=suite, app=device.app.name, seed=seed)
+                 prompt_format=self.prompt_format, suite=suite, app=device.app.name, seed=seed)
     answers = EpisodeAnswers(self.adapter, self.budget, self.folder and self.folder/f"{device.app.name}-{seed}.json", names, answered)
     agent = self._agent(answers)
     (predicted,), (played,) = predict_steps(agent, [recorded]), play(agent, FreshDevices(lambda: device), [seed])

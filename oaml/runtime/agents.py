@@ -92,7 +92,7 @@ class PolicyAgent:
     def show(self,
         demonstrations: Sequence[Demonstration], # in place of those before
     ):
-        "Let the policy know how such things are done. Raises ValueError if its prompts have no place for it."
+        "Let the policy know how such things are done. Raises ValueError for a model that never learnt from demonstrations."
         self.policy.show(demonstrations)
 
     def act(self,

@@ -47,7 +47,9 @@ def propose(
     fmt: PromptFormat,           # how actions are written
 ) -> str:                        # an action's text; "" where it halts
     "Return what a replay would do on this screen."
-    action = Replay(shown, goal, likely_values(shown, goal)).next(elements)
+    replay = Replay(shown, goal)
+    action = replay.next(elements)
+    if replay.halted: action = Replay(shown, goal, likely_values(shown, goal)).next(elements)
     if action.type == "failed": return ""
     return format_action(aim_at_lines(action, elements, screen, goal if fmt.marks else ""), fmt.precision, fmt.dsl_version)
 
