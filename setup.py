@@ -18,7 +18,7 @@ setup(
     packages=[*find_packages(include=["oaml", "oaml.*"]), "oaml.ui.fonts", "oaml.apps.wordlists", "oaml.evals.manifests",
               "oaml.tasks.task_files", "oaml.nano.weights", "oaml.datasets.rft_samples"],  # the last six: data alone
     include_package_data=True,
-    package_data={"oaml": ["ui/fonts/*", "apps/wordlists/*", "evals/manifests/*", "tasks/task_files/*", "datasets/rft_samples/*",
+    package_data={"oaml": ["py.typed", "ui/fonts/*", "apps/wordlists/*", "evals/manifests/*", "tasks/task_files/*", "datasets/rft_samples/*",
                            "nano/*.safetensors", "nano/weights/*", "viz/*.js", "viz/show.*", "**/*.yaml", "**/*.txt"]},
     install_requires=cfg["requirements"].split(), extras_require=extras,
     entry_points={"console_scripts": cfg["console_scripts"].split(), "nbdev": [f"{cfg['lib_path']}={cfg['lib_path']}._modidx:d"],

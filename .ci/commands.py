@@ -76,9 +76,10 @@ def need(args):
 # With the installed package
 
 def mentioned(args):
-    "Is it only the name of a command, perhaps with one of its options, as in *`oaml act --like` does*?"
+    "Is it only the name of a command, perhaps with one of its options, as in *`oaml act --like`* or *`oaml eval --shots K`*?"
     command, rest = whole_command(), list(args)
     while rest and rest[0] in getattr(command, "commands", {}): command, rest = command.commands[rest[0]], rest[1:]
+    if len(rest) == 2 and re.fullmatch(r"[A-Z]+", rest[1]): rest = rest[:1]
     return not rest or len(rest) == 1 and rest[0] not in ("--help", "--version") and any(rest[0] in p.opts for p in command.params)
 
 

@@ -1,9 +1,12 @@
-"""Set up, run, test and check oaml: `python .ci/dev.py setup|demo|test|check|readme|wheel-check|docs|lab|shape|clean` on Linux, macOS and Windows.
+"""Set up, run, test and check oaml: `python .ci/dev.py setup|demo|test|export|check|readme|wheel-check|docs|lab|shape|clean` on Linux, macOS and Windows.
 
-The Makefile and the CI call these commands and add nothing. Only the standard library is imported here,
+The Makefile and the CI call these commands and add nothing. Only the standard library and a neighbour are imported here,
 because the first command of all makes the environment in which everything else runs."""
 import argparse, hashlib, json, os, posixpath, re, shutil, subprocess, sys, tempfile
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from methods import move_methods
 
 ROOT = Path(__file__).resolve().parents[1]
 VENV = ROOT/".venv"
@@ -110,6 +113,15 @@ def readme():
     (ROOT/"README.md").write_bytes(readme_text().encode())
 
 
+# The package from the notebooks
+
+def export():
+    "Write oaml/ from nbs/: `nbdev_export`, and then each method that a notebook patches into a class is moved there."
+    if not tool("nbdev_export").exists(): setup()
+    run(tool("nbdev_export"), PYTHONUTF8="1")
+    for line in move_methods(ROOT/"oaml"): print(f"stays patched: {line}")
+
+
 # Checks: each returns the paths that differ, and leaves the working tree as it is
 
 def differing(ours, theirs, pattern):
@@ -125,7 +137,7 @@ def generated(path):
 
 
 def out_of_sync():
-    "Notebooks that `nbdev_clean` would change, and modules that `nbdev_export` would write otherwise, or not at all."
+    "Notebooks that `nbdev_clean` would change, and modules that `export` would write otherwise, or not at all."
     with tempfile.TemporaryDirectory() as tmp:
         tmp = Path(tmp)
         for name in ("nbs", "oaml"):
@@ -135,8 +147,9 @@ def out_of_sync():
         for path in list((tmp/"oaml").rglob("*.py")):
             if generated(path): path.unlink()  # so that a module whose notebook is gone shows
         for name in ("nbdev_clean", "nbdev_export"): run(tool(name), cwd=tmp, PYTHONUTF8="1")
+        move_methods(tmp/"oaml")
         return ([f"nbs/{n}: not clean (run nbdev_clean)" for n in differing(ROOT/"nbs", tmp/"nbs", "*.ipynb")]
-                + [f"oaml/{n}: differs from its notebook (run nbdev_export; delete it if it has none)"
+                + [f"oaml/{n}: differs from its notebook (run `python .ci/dev.py export`, which is more than nbdev_export; delete it if it has none)"
                    for n in differing(ROOT/"oaml", tmp/"oaml", "**/*.py")])
 
 
@@ -206,7 +219,7 @@ def clean():
         shutil.rmtree(ROOT/name, ignore_errors=True)
 
 
-COMMANDS = {f.__name__.replace("_", "-"): f for f in (setup, demo, test, check, readme, wheel_check, docs, lab, shape, clean)}
+COMMANDS = {f.__name__.replace("_", "-"): f for f in (setup, demo, test, export, check, readme, wheel_check, docs, lab, shape, clean)}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -15,7 +15,7 @@ spec.loader.exec_module(shape)
 
 # The rooms in reading order (chapter numbers of nbs/); a package may read those before it.
 ORDER = ("schemas config viz ui apps devices tasks envs miniwob realapps ingest datasets models nano rewards training runtime evals "
-         "service prompt2policy scripts").split()
+         "service prompt2policy scripts __main__").split()
 READS_ONLY = {"viz": {"schemas"}, "rewards": {"schemas"}}
 NEVER_READS = {"training": {"rewards"}}  # what it needs of them comes as a callable
 LIGHT = ORDER[:ORDER.index("datasets") + 1]

@@ -10,7 +10,6 @@ import re
 from dataclasses import dataclass, replace
 from random import Random
 
-from fastcore.basics import patch
 
 from .app import ClickOn, Finish, Goal, HoverOn, Intent, PressKey, ScrollIn, Wait
 from .kit import (HOLDS_SHARE, ScreenReader, TaskApp, fill, flip, message_box, question_box, shuffled,
@@ -237,10 +236,91 @@ class Browser(TaskApp):
     name, families, step_budget = "browser", tuple(BROWSER_WORDINGS), 38
     timer, left_open = "loading", ("dialog",)
 
-@patch
-def _start(self: Browser, rng: Random, family: str) -> BrowserState:
-    facts, s = _aim(rng, _first_state(rng), family, family not in ("read", "owner") and rng.random() < HOLDS_SHARE)
-    return replace(s, task=_goal(rng, family, facts))
+    def _start(self, rng: Random, family: str) -> BrowserState:
+        facts, s = _aim(rng, _first_state(rng), family, family not in ("read", "owner") and rng.random() < HOLDS_SHARE)
+        return replace(s, task=_goal(rng, family, facts))
+
+    # %% ../../nbs/03f_apps.browser.ipynb #170fdb1a
+    def view(self, s: BrowserState) -> Widget: # what to show
+        "The page or the settings, perhaps with a dialog over it."
+        return over(_settings(s) if s.section else _page_window(s), _dialog(s))
+
+    # %% ../../nbs/03f_apps.browser.ipynb #e5b8e0ec
+    def _time_is_up(self, s: BrowserState) -> BrowserState:
+        "What was loading arrives."
+        k = s.trail[s.at]
+        if s.dialog == "clearing": return replace(s, dialog="")
+        if s.missing or s.section or s.dialog: return s
+        if k in s.fails: return replace(s, failed=True, fails=tuple(f for f in s.fails if f != k))
+        return replace(s, dialog="offer", asks=tuple(a for a in s.asks if a != k)) if k in s.asks else s
+
+    # %% ../../nbs/03f_apps.browser.ipynb #d318c647
+    def _press(self, s: BrowserState, id: str, how: str) -> BrowserState:
+        kind, dot, of = id.partition(".")
+        if not dot: return TaskApp._press(self, s, id, how)
+        if kind in ("link", "mark", "open"): return _load(_visited(s, int(of)))
+        if kind == "was": return _load(s, at=s.trail.index(int(of)))
+        if kind == "drop": return _with_profile(s, bookmarks=flip(s.profile.bookmarks, int(of)))
+        if kind == "tab": return replace(s, section=of, home_draft=None)
+        if kind == "on": return _with_profile(s, on=flip(s.profile.on, of))
+        return replace(s, ticks=flip(s.ticks, of)) if kind == "tick" else s
+
+    # %% ../../nbs/03f_apps.browser.ipynb #468b3848
+    def _key(self, s: BrowserState, key: str, id: str) -> BrowserState:
+        "Enter in the address bar, Escape from it, and the shortcuts of a page."
+        if s.section or s.dialog: return s
+        if key == "Enter" and id == "address": return _go(s, s.address if s.draft is None else s.draft)
+        if key == "Escape": return replace(s, draft=None)
+        if key == "ctrl+d" and (s.missing or s.failed or s.loading): return s
+        return self._press(s, _SHORTCUTS[key], "click") if key in _SHORTCUTS else s
+
+    def _change(self, s: BrowserState, id: str, text: str) -> BrowserState:
+        return replace(s, **{dict(address="draft", first="home_draft")[id]: text})
+
+    # %% ../../nbs/03f_apps.browser.ipynb #6de9a2ad
+    def _plan_wait(self, r: ScreenReader) -> list[Intent]:
+        return [Wait()] if r.find(_LOADING, "tab") else r.wait()  # a tip may hide the wheel
+
+    def _plan_popup(self, r: ScreenReader) -> list[Intent]:
+        entries = ScreenReader(tuple(r.of("menuitem")), r.goal)
+        mine, drop = entries.find(r.facts.get("title", "")), entries.find("Remove")
+        if r.goal.family == "unbookmark" and mine and mine.disabled and drop: return [ClickOn(drop.id)]
+        if r.goal.family == "history" and mine and not mine.disabled: return [ClickOn(mine.id)]
+        return r.press("sys.back", "Escape") if entries.elements else []
+
+    def _plan_dialog(self, r: ScreenReader) -> list[Intent]:
+        if "confirm" not in r or r.goal.family != "clear_data": return r.close("no", "close", "cancel")
+        wrong = [ClickOn(e.id) for e in r.of("checkbox") if e.checked != (e.name.lower() in r.goal["kinds"])]
+        return wrong or [ClickOn("confirm")] + [PressKey("Enter")]*any(e.focused for e in r.of("checkbox"))
+
+    # %% ../../nbs/03f_apps.browser.ipynb #c13dc606
+    def _plan_tip(self, r: ScreenReader) -> list[Intent]:
+        return [] if r.goal.family == "owner" and _owner_tip(r) else r.leave_tip()
+
+    def _plan_notice(self, r: ScreenReader) -> list[Intent]:
+        "What an announced change asks for: nothing, its undoing, or the end."
+        if ("undo" in r) != ("notice" in r): return _uncover(r)
+        if "undo" not in r: return []
+        if r["notice"].name != _NOTICES.get(r.goal.family, "").format(**r.facts): return [ClickOn("undo")]
+        return [] if r.goal.family == "clear_data" else [Finish()]  # whether all data are cleared is seen elsewhere
+
+    # %% ../../nbs/03f_apps.browser.ipynb #e55e7571
+    def _plan_page(self, r: ScreenReader) -> list[Intent]:
+        if "leave" in r and r.goal.family not in _IN_SETTINGS: return [ClickOn("leave"), PressKey("Escape")]
+        return _PLANS[r.goal.family](r) if "leave" in r or "address" in r else _uncover(r)
+
+    # %% ../../nbs/03f_apps.browser.ipynb #a7ed35e0
+    def _counts(self, s: BrowserState) -> tuple:
+        if s.task.family not in ("visit", "history"): return s.profile, True
+        shown = not (s.section or s.missing or s.failed or s.loading)
+        return s.profile, shown and s.page.title == s.task["title"]
+
+    def _wanted(self, start: BrowserState) -> tuple: return _wanted_profile(start), True
+
+    def _right_answers(self, start: BrowserState) -> tuple[str, ...]:
+        goal = start.task
+        if goal.family == "read": return tuple(dict(p.facts)[goal["label"]] for p in start.web if p.title == goal["title"])
+        return tuple(p.owner for p in start.web if goal.family == "owner" and p.address == goal["site"])
 
 # %% ../../nbs/03f_apps.browser.ipynb #296b10a0
 def _news(s: BrowserState) -> str:
@@ -359,11 +439,6 @@ def _dialog(s: BrowserState) -> Widget|None:
     title, words, yes, no = _OFFERS[s.trail[s.at] % len(_OFFERS)]
     return question_box(title, paragraph(words), yes=("yes", yes), no=("no", no)) if s.dialog else None
 
-@patch
-def view(self: Browser, s: BrowserState) -> Widget: # what to show
-    "The page or the settings, perhaps with a dialog over it."
-    return over(_settings(s) if s.section else _page_window(s), _dialog(s))
-
 # %% ../../nbs/03f_apps.browser.ipynb #a59a1810
 def _load(s: BrowserState, **to) -> BrowserState:
     "`s` on its way to the page it is on now."
@@ -380,16 +455,6 @@ def _travel(s: BrowserState, by: int) -> BrowserState:
     "Back (-1) or forward (1) in the trail, as far as it goes; back from a missing page to the last that was there."
     if s.missing and by < 0: return _load(s)
     return _load(s, at=s.at+by) if 0 <= s.at+by < len(s.trail) else s
-
-# %% ../../nbs/03f_apps.browser.ipynb #e5b8e0ec
-@patch
-def _time_is_up(self: Browser, s: BrowserState) -> BrowserState:
-    "What was loading arrives."
-    k = s.trail[s.at]
-    if s.dialog == "clearing": return replace(s, dialog="")
-    if s.missing or s.section or s.dialog: return s
-    if k in s.fails: return replace(s, failed=True, fails=tuple(f for f in s.fails if f != k))
-    return replace(s, dialog="offer", asks=tuple(a for a in s.asks if a != k)) if k in s.asks else s
 
 # %% ../../nbs/03f_apps.browser.ipynb #ef361195
 def _with_profile(s: BrowserState, **fields) -> BrowserState:
@@ -418,56 +483,14 @@ Browser.presses = dict(
     undo=lambda s: replace(s, profile=s.past[-1], past=s.past[:-1]),
     **dict.fromkeys(("cancel", "close", "yes", "no"), dict(dialog="")))
 
-@patch
-def _press(self: Browser, s: BrowserState, id: str, how: str) -> BrowserState:
-    kind, dot, of = id.partition(".")
-    if not dot: return TaskApp._press(self, s, id, how)
-    if kind in ("link", "mark", "open"): return _load(_visited(s, int(of)))
-    if kind == "was": return _load(s, at=s.trail.index(int(of)))
-    if kind == "drop": return _with_profile(s, bookmarks=flip(s.profile.bookmarks, int(of)))
-    if kind == "tab": return replace(s, section=of, home_draft=None)
-    if kind == "on": return _with_profile(s, on=flip(s.profile.on, of))
-    return replace(s, ticks=flip(s.ticks, of)) if kind == "tick" else s
-
 # %% ../../nbs/03f_apps.browser.ipynb #468b3848
 _SHORTCUTS = {"F5": "refresh", "ctrl+r": "refresh", "alt+Left": "back", "BACK": "back", "alt+Right": "forward",
               "ctrl+d": "star"}
-
-@patch
-def _key(self: Browser, s: BrowserState, key: str, id: str) -> BrowserState:
-    "Enter in the address bar, Escape from it, and the shortcuts of a page."
-    if s.section or s.dialog: return s
-    if key == "Enter" and id == "address": return _go(s, s.address if s.draft is None else s.draft)
-    if key == "Escape": return replace(s, draft=None)
-    if key == "ctrl+d" and (s.missing or s.failed or s.loading): return s
-    return self._press(s, _SHORTCUTS[key], "click") if key in _SHORTCUTS else s
-
-@patch
-def _change(self: Browser, s: BrowserState, id: str, text: str) -> BrowserState:
-    return replace(s, **{dict(address="draft", first="home_draft")[id]: text})
 
 # %% ../../nbs/03f_apps.browser.ipynb #6de9a2ad
 Browser.steps = "wait", "popup", "dialog", "tip", "notice", "page"
 
 def _uncover(r: ScreenReader) -> list[Intent]: return [HoverOn(r.region.id)]
-
-@patch
-def _plan_wait(self: Browser, r: ScreenReader) -> list[Intent]:
-    return [Wait()] if r.find(_LOADING, "tab") else r.wait()  # a tip may hide the wheel
-
-@patch
-def _plan_popup(self: Browser, r: ScreenReader) -> list[Intent]:
-    entries = ScreenReader(tuple(r.of("menuitem")), r.goal)
-    mine, drop = entries.find(r.facts.get("title", "")), entries.find("Remove")
-    if r.goal.family == "unbookmark" and mine and mine.disabled and drop: return [ClickOn(drop.id)]
-    if r.goal.family == "history" and mine and not mine.disabled: return [ClickOn(mine.id)]
-    return r.press("sys.back", "Escape") if entries.elements else []
-
-@patch
-def _plan_dialog(self: Browser, r: ScreenReader) -> list[Intent]:
-    if "confirm" not in r or r.goal.family != "clear_data": return r.close("no", "close", "cancel")
-    wrong = [ClickOn(e.id) for e in r.of("checkbox") if e.checked != (e.name.lower() in r.goal["kinds"])]
-    return wrong or [ClickOn("confirm")] + [PressKey("Enter")]*any(e.focused for e in r.of("checkbox"))
 
 # %% ../../nbs/03f_apps.browser.ipynb #c13dc606
 _NOTICES = dict(bookmark="Added {title}", unbookmark="Removed {title}", home_page="Home: {home}",
@@ -476,18 +499,6 @@ _NOTICES = dict(bookmark="Added {title}", unbookmark="Removed {title}", home_pag
 def _owner_tip(r: ScreenReader) -> str:
     "Whom the tip of the lock names; empty if it does not show."
     return next((e.name[7:] for e in r.of("tooltip") if e.name.startswith("Owner: ")), "")
-
-@patch
-def _plan_tip(self: Browser, r: ScreenReader) -> list[Intent]:
-    return [] if r.goal.family == "owner" and _owner_tip(r) else r.leave_tip()
-
-@patch
-def _plan_notice(self: Browser, r: ScreenReader) -> list[Intent]:
-    "What an announced change asks for: nothing, its undoing, or the end."
-    if ("undo" in r) != ("notice" in r): return _uncover(r)
-    if "undo" not in r: return []
-    if r["notice"].name != _NOTICES.get(r.goal.family, "").format(**r.facts): return [ClickOn("undo")]
-    return [] if r.goal.family == "clear_data" else [Finish()]  # whether all data are cleared is seen elsewhere
 
 # %% ../../nbs/03f_apps.browser.ipynb #fda6816f
 def _to_site(r: ScreenReader, site: str) -> list[Intent]:
@@ -567,11 +578,6 @@ _PLANS = dict(clear_data=_clear, visit=_visit, history=_history, bookmark=_bookm
               home_page=_set_home, read=_read, owner=_owner)
 _IN_SETTINGS = ("clear_data", "unbookmark", "home_page")  # goals that are reached there
 
-@patch
-def _plan_page(self: Browser, r: ScreenReader) -> list[Intent]:
-    if "leave" in r and r.goal.family not in _IN_SETTINGS: return [ClickOn("leave"), PressKey("Escape")]
-    return _PLANS[r.goal.family](r) if "leave" in r or "address" in r else _uncover(r)
-
 # %% ../../nbs/03f_apps.browser.ipynb #a7ed35e0
 def _wanted_profile(start: BrowserState) -> Profile:
     "The profile at the start with what the goal changes."
@@ -582,17 +588,3 @@ def _wanted_profile(start: BrowserState) -> Profile:
     if family == "home_page": return replace(was, home=facts["home"])
     return replace(was, empty=tuple(sorted(facts["kinds"]))) if family == "clear_data" else was
 
-@patch
-def _counts(self: Browser, s: BrowserState) -> tuple:
-    if s.task.family not in ("visit", "history"): return s.profile, True
-    shown = not (s.section or s.missing or s.failed or s.loading)
-    return s.profile, shown and s.page.title == s.task["title"]
-
-@patch
-def _wanted(self: Browser, start: BrowserState) -> tuple: return _wanted_profile(start), True
-
-@patch
-def _right_answers(self: Browser, start: BrowserState) -> tuple[str, ...]:
-    goal = start.task
-    if goal.family == "read": return tuple(dict(p.facts)[goal["label"]] for p in start.web if p.title == goal["title"])
-    return tuple(p.owner for p in start.web if goal.family == "owner" and p.address == goal["site"])

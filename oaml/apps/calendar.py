@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from random import Random
 
-from fastcore.basics import patch
 
 from .app import ClickOn, DragTo, Finish, Goal, Intent, PressKey, ScrollIn
 from .kit import HOLDS_SHARE, ScreenReader, TaskApp, count_words, message_box, question_box, shuffled, word_goal
@@ -195,6 +194,55 @@ class Calendar(TaskApp):
     name, families, step_budget = "calendar", tuple(CALENDAR_WORDINGS), 36
     answer_field, left_open = "said", ("dialog",)
 
+    def view(self, s: CalendarState) -> Widget: # what to show
+        "The page that `s` is on, maybe with a dialog over it."
+        return over(dict(trip=_trip_page, month=_month_page, day=_day_page)[s.page](s), _dialog(s))
+
+    # %% ../../nbs/03l_apps.calendar.ipynb #e05993ec
+    def _start(self, rng: Random, family: str) -> CalendarState:
+        today, first = date(2024, 1, 1) + timedelta(rng.randrange(2500)), rng.choice((0, 6))
+        rest = _start_trip(rng, family, today) if family in _TRIP_KINDS else _start_planner(rng, family, today, first)
+        return CalendarState(today=str(today), first=first, tools=tuple(rng.choice(_MONTH_BARS)),
+                             day_tools=shuffled(rng, "before", "after", "today", "add"), **rest)
+
+    # %% ../../nbs/03l_apps.calendar.ipynb #f428c38d
+    def _press(self, s: CalendarState, id: str, how: str) -> CalendarState:
+        "Enter on a row of the form counts as a double click; elsewhere a double click is one too many."
+        kind, _, rest = id.partition(":")
+        if how == "double" and not (kind == "row" and s.page == "trip"): return s
+        return _PRESSES[kind](s, rest) if kind in _PRESSES else TaskApp._press(self, s, id, how)
+
+    def _change(self, s: CalendarState, id: str, text: str) -> CalendarState: return replace(s, typed=text)
+
+    def _move(self, s: CalendarState, id: str, target: str) -> CalendarState:
+        return _reschedule(s, int(id[3:]), target[4:])
+
+    # %% ../../nbs/03l_apps.calendar.ipynb #d360b64a
+    def _plan_dialog(self, r: ScreenReader) -> list[Intent]:
+        if "title" not in r: return r.close("cancel")
+        right = (r.goal.family == "add" and r["on"].name == _short_date(_read_date(r.goal["date"]))
+                 or r.goal.family == "today" and r["who"].name.lower() == r.goal["when"])
+        return r.enter("title", r.goal["title"], "save") if right else [ClickOn("cancel")]
+
+    def _plan_popup(self, r: ScreenReader) -> list[Intent]:
+        family, title = r.goal.family, r.facts.get("title")
+        mine, later = r.find(f"Delete {title}", "menuitem"), r.find("Next day", "menuitem")
+        if mine and family == "delete": return [ClickOn(mine.id)]
+        if mine and later and family == "move" and _days_on(r.goal) == 1: return [ClickOn(later.id)]
+        return TaskApp._plan_popup(self, r)
+
+    # %% ../../nbs/03l_apps.calendar.ipynb #e49e8366
+    def _plan_page(self, r: ScreenReader) -> list[Intent]:
+        return (_plan_trip if r.goal.family in _TRIP_KINDS else _plan_planner)(r)
+
+    # %% ../../nbs/03l_apps.calendar.ipynb #26dc23bb
+    def _counts(self, s: CalendarState) -> tuple:
+        return sorted(s.data), not s.base or s.booked and s.page == "trip"
+
+    def _wanted(self, start: CalendarState) -> tuple: return sorted(start.wanted), True
+
+    def _right_answers(self, start: CalendarState) -> tuple[str, ...]: return (start.reply,)*bool(start.reply)
+
 def _dialog(s: CalendarState) -> Widget|None:
     "What is asked for, if anything."
     if s.dialog == "help":
@@ -202,11 +250,6 @@ def _dialog(s: CalendarState) -> Widget|None:
     who, when = _day_words(s)
     return question_box("New", row(text(who, "who"), text(when, "on")), field(textbox("title", "Title", s.typed)),
                         yes=("save", "Add")) if s.dialog else None
-
-@patch
-def view(self: Calendar, s: CalendarState) -> Widget: # what to show
-    "The page that `s` is on, maybe with a dialog over it."
-    return over(dict(trip=_trip_page, month=_month_page, day=_day_page)[s.page](s), _dialog(s))
 
 # %% ../../nbs/03l_apps.calendar.ipynb #c1e42185
 def _shift(rng: Random, d: date) -> date:
@@ -290,13 +333,6 @@ _MONTH_BARS = tuple(order.split() for order in (  # tools from the left; the lab
     "today label last_year last next next_year", "last next label last_year next_year today",
     "last label next today last_year next_year"))
 
-@patch
-def _start(self: Calendar, rng: Random, family: str) -> CalendarState:
-    today, first = date(2024, 1, 1) + timedelta(rng.randrange(2500)), rng.choice((0, 6))
-    rest = _start_trip(rng, family, today) if family in _TRIP_KINDS else _start_planner(rng, family, today, first)
-    return CalendarState(today=str(today), first=first, tools=tuple(rng.choice(_MONTH_BARS)),
-                         day_tools=shuffled(rng, "before", "after", "today", "add"), **rest)
-
 # %% ../../nbs/03l_apps.calendar.ipynb #b9fcab24
 def _commit(s: CalendarState, what: str, when: str, data: tuple) -> CalendarState:
     "`data` changed; a booking is open again."
@@ -353,20 +389,6 @@ _PRESSES = dict(  # of one of several: the id up to a colon, and the state after
 
 # %% ../../nbs/03l_apps.calendar.ipynb #f428c38d
 Calendar.press_kinds = "click", "double"
-
-@patch
-def _press(self: Calendar, s: CalendarState, id: str, how: str) -> CalendarState:
-    "Enter on a row of the form counts as a double click; elsewhere a double click is one too many."
-    kind, _, rest = id.partition(":")
-    if how == "double" and not (kind == "row" and s.page == "trip"): return s
-    return _PRESSES[kind](s, rest) if kind in _PRESSES else TaskApp._press(self, s, id, how)
-
-@patch
-def _change(self: Calendar, s: CalendarState, id: str, text: str) -> CalendarState: return replace(s, typed=text)
-
-@patch
-def _move(self: Calendar, s: CalendarState, id: str, target: str) -> CalendarState:
-    return _reschedule(s, int(id[3:]), target[4:])
 
 # %% ../../nbs/03l_apps.calendar.ipynb #6173990a
 def _last_change(r: ScreenReader) -> tuple[int, str, str]:
@@ -432,24 +454,9 @@ def _plan_trip(r: ScreenReader) -> list[Intent]:
 # %% ../../nbs/03l_apps.calendar.ipynb #d360b64a
 Calendar.steps = "dialog", "tip", "popup", "page"
 
-@patch
-def _plan_dialog(self: Calendar, r: ScreenReader) -> list[Intent]:
-    if "title" not in r: return r.close("cancel")
-    right = (r.goal.family == "add" and r["on"].name == _short_date(_read_date(r.goal["date"]))
-             or r.goal.family == "today" and r["who"].name.lower() == r.goal["when"])
-    return r.enter("title", r.goal["title"], "save") if right else [ClickOn("cancel")]
-
 def _days_on(goal: Goal) -> int:
     "By how many days an appointment is to be moved."
     return (_read_date(goal["date2"]) - _read_date(goal["date"])).days
-
-@patch
-def _plan_popup(self: Calendar, r: ScreenReader) -> list[Intent]:
-    family, title = r.goal.family, r.facts.get("title")
-    mine, later = r.find(f"Delete {title}", "menuitem"), r.find("Next day", "menuitem")
-    if mine and family == "delete": return [ClickOn(mine.id)]
-    if mine and later and family == "move" and _days_on(r.goal) == 1: return [ClickOn(later.id)]
-    return TaskApp._plan_popup(self, r)
 
 # %% ../../nbs/03l_apps.calendar.ipynb #9ca9f1c0
 def _plan_today(r: ScreenReader) -> list[Intent]:
@@ -492,17 +499,3 @@ def _plan_planner(r: ScreenReader) -> list[Intent]:
     moved = family == "move" and not _find_page(r, _read_date(r.goal["date2"])) and r.find(title, "listitem")
     return [Finish()] if moved else _find_page(r, _read_date(r.goal["date"])) or _on_page(r)
 
-@patch
-def _plan_page(self: Calendar, r: ScreenReader) -> list[Intent]:
-    return (_plan_trip if r.goal.family in _TRIP_KINDS else _plan_planner)(r)
-
-# %% ../../nbs/03l_apps.calendar.ipynb #26dc23bb
-@patch
-def _counts(self: Calendar, s: CalendarState) -> tuple:
-    return sorted(s.data), not s.base or s.booked and s.page == "trip"
-
-@patch
-def _wanted(self: Calendar, start: CalendarState) -> tuple: return sorted(start.wanted), True
-
-@patch
-def _right_answers(self: Calendar, start: CalendarState) -> tuple[str, ...]: return (start.reply,)*bool(start.reply)

@@ -9,7 +9,6 @@ __all__ = ['CONTACTS_WORDINGS', 'Person', 'ContactsState', 'Contacts']
 from dataclasses import dataclass, replace
 from random import Random
 
-from fastcore.basics import patch
 
 from .app import ClickOn, Finish, Goal, Intent, PressKey, ScrollIn, TypeText
 from .kit import (BACK_TOOL, HELP_TOOL, HOLDS_SHARE, ScreenReader, TaskApp, change_bars, count_words, fill, message_box,
@@ -188,6 +187,62 @@ class Contacts(TaskApp):
     name, families, step_budget = "contacts", tuple(CONTACTS_WORDINGS), 36
     timer, counted, left_open = "wait", "people", ("dialog",)
 
+    def view(self, s: ContactsState) -> Widget: # what to show
+        "The page that `s` is on, maybe with a dialog over it."
+        return over(_card_page(s) if s.page == "card" else _list_page(s), _dialog(s))
+
+    # %% ../../nbs/03j_apps.contacts.ipynb #43bcabc5
+    def _press(self, s: ContactsState, id: str, how: str) -> ContactsState:
+        if id.startswith("tab-"): return replace(s, tab=id[4:])
+        if id in self.presses: return TaskApp._press(self, s, id, how)
+        if s.page == "card": return _on_card(s, id)
+        return replace(s, page="card", open=id) if id in {p.id for p in s.people} else s
+
+    # %% ../../nbs/03j_apps.contacts.ipynb #a5bc209d
+    def _plan_dialog(self, r: ScreenReader) -> list[Intent]:
+        family, mine = r.goal.family, "who" in r and r["who"].name in r.goal["names"]
+        if "sure" in r and mine and family == "delete": return [ClickOn("sure")]
+        if "save" not in r or not mine or family not in ("number", "moved"): return r.close("close", "cancel")
+        typing = r["mobile"].focused or r["city"].focused
+        return (fill(r[dict(number="mobile", moved="city")[family]], r.goal["value"])
+                or [ClickOn("save")] + [PressKey("Enter")]*typing)
+
+    # %% ../../nbs/03j_apps.contacts.ipynb #bb0cdf68
+    def _plan_changes(self, r: ScreenReader) -> list[Intent]:
+        lines = _expected(r)
+        if set(r.changes) - set(lines.values()): return [ClickOn("undo")]
+        return [Finish()]*bool(lines and len(r.changes) == len(lines))
+
+    def _plan_page(self, r: ScreenReader) -> list[Intent]:
+        lines = _expected(r)
+        names = [n for n in r.goal["names"] if lines.get(n) not in r.changes]
+        return (_on_page if "back" in r else _on_list)(r, names)
+
+    # %% ../../nbs/03j_apps.contacts.ipynb #af8cf126
+    def _start(self, rng: Random, family: str) -> ContactsState:
+        people = _people(rng)
+        task = _goal(rng, family, people)
+        done = family != "both" and rng.random() < HOLDS_SHARE
+        people = tuple(_ready(p, task, done) for p in people)
+        if family == "lives": people = _settle_in(rng, people, task["value"])
+        cities = rng.random() < .5
+        return ContactsState(
+            task, people, people, rng.choice(_TITLES), shuffled(rng, "search", "undo", "help"),
+            shuffled(rng, "edit", "trash", "star"), shuffled(rng, "mobile", "office", "city"),
+            shuffled(rng, "all", "star", "gone"), rng.random() < .4, cities,
+            rng.random() < .6 or family == "lives" and not cities, rng.random() < .4, rng.random() < .6,
+            tab=rng.choice(("all", "all", "star", "gone")), wait=rng.choice((0, 0, 0, 0, 800, 1600)))
+
+    # %% ../../nbs/03j_apps.contacts.ipynb #737e91da
+    def _wanted(self, start: ContactsState) -> tuple[Person, ...]:
+        return tuple(_ready(p, start.task, True) for p in start.people)
+
+    def _right_answers(self, start: ContactsState) -> tuple[str, ...]:
+        goal, people = start.task, start.people
+        if goal.family == "phone": return tuple(getattr(p, goal["line"]) for p in people if p.name == goal["name"])[:1]
+        return tuple(_shown_name(p.name, b) for p in people if p.city == goal["value"] for b in (True, False))*(
+            goal.family == "lives")
+
 def _dialog(s: ContactsState) -> Widget|None:
     "The open dialog."
     if not s.dialog: return None
@@ -196,11 +251,6 @@ def _dialog(s: ContactsState) -> Widget|None:
     if s.dialog == "delete": return question_box("Delete contact?", who, yes=("sure", "Delete"))
     boxes = dict(mobile=textbox("mobile", "Mobile", s.mobile), city=textbox("city", "City", s.city))
     return question_box("Edit contact", who, *(field(boxes[k]) for k in s.facts if k in boxes), yes=("save", "Save"))
-
-@patch
-def view(self: Contacts, s: ContactsState) -> Widget: # what to show
-    "The page that `s` is on, maybe with a dialog over it."
-    return over(_card_page(s) if s.page == "card" else _list_page(s), _dialog(s))
 
 # %% ../../nbs/03j_apps.contacts.ipynb #35720701
 def _with_person(s: ContactsState, **fields) -> ContactsState:
@@ -220,13 +270,6 @@ def _on_card(s: ContactsState, id: str) -> ContactsState:
 # %% ../../nbs/03j_apps.contacts.ipynb #43bcabc5
 Contacts.presses = dict(back=dict(page="list"), help=dict(dialog="help"), close=dict(dialog=""), cancel=dict(dialog=""),
                         undo=lambda s: replace(s, people=s.was))
-
-@patch
-def _press(self: Contacts, s: ContactsState, id: str, how: str) -> ContactsState:
-    if id.startswith("tab-"): return replace(s, tab=id[4:])
-    if id in self.presses: return TaskApp._press(self, s, id, how)
-    if s.page == "card": return _on_card(s, id)
-    return replace(s, page="card", open=id) if id in {p.id for p in s.people} else s
 
 # %% ../../nbs/03j_apps.contacts.ipynb #b2e5cd91
 def _ways(r: ScreenReader, rows: list[Element], name: str) -> list[Intent]:
@@ -290,15 +333,6 @@ def _on_page(r: ScreenReader, names: list[str]) -> list[Intent]:
 # %% ../../nbs/03j_apps.contacts.ipynb #a5bc209d
 Contacts.steps = "dialog", "wait", "tip", "changes", "page"
 
-@patch
-def _plan_dialog(self: Contacts, r: ScreenReader) -> list[Intent]:
-    family, mine = r.goal.family, "who" in r and r["who"].name in r.goal["names"]
-    if "sure" in r and mine and family == "delete": return [ClickOn("sure")]
-    if "save" not in r or not mine or family not in ("number", "moved"): return r.close("close", "cancel")
-    typing = r["mobile"].focused or r["city"].focused
-    return (fill(r[dict(number="mobile", moved="city")[family]], r.goal["value"])
-            or [ClickOn("save")] + [PressKey("Enter")]*typing)
-
 # %% ../../nbs/03j_apps.contacts.ipynb #bb0cdf68
 def _expected(r: ScreenReader) -> dict[str, str]:
     "For each name of the goal the line that says it is done; none for a question."
@@ -306,18 +340,6 @@ def _expected(r: ScreenReader) -> dict[str, str]:
     people = [Person("", *n.split(" "), "", "", "", starred, gone) for n in r.goal["names"]]
     wanted = dict(r.goal["wanted"])
     return {p.name: _person_changes(p, replace(p, **wanted))[0] for p in people} if wanted else {}
-
-@patch
-def _plan_changes(self: Contacts, r: ScreenReader) -> list[Intent]:
-    lines = _expected(r)
-    if set(r.changes) - set(lines.values()): return [ClickOn("undo")]
-    return [Finish()]*bool(lines and len(r.changes) == len(lines))
-
-@patch
-def _plan_page(self: Contacts, r: ScreenReader) -> list[Intent]:
-    lines = _expected(r)
-    names = [n for n in r.goal["names"] if lines.get(n) not in r.changes]
-    return (_on_page if "back" in r else _on_list)(r, names)
 
 # %% ../../nbs/03j_apps.contacts.ipynb #2de18001
 def _ready(p: Person, goal: Goal, done: bool) -> Person:
@@ -334,29 +356,3 @@ def _settle_in(rng: Random, people: tuple[Person, ...], city: str) -> tuple[Pers
 # %% ../../nbs/03j_apps.contacts.ipynb #af8cf126
 _TITLES = ("Contacts", "Address book", "People", "My contacts")
 
-@patch
-def _start(self: Contacts, rng: Random, family: str) -> ContactsState:
-    people = _people(rng)
-    task = _goal(rng, family, people)
-    done = family != "both" and rng.random() < HOLDS_SHARE
-    people = tuple(_ready(p, task, done) for p in people)
-    if family == "lives": people = _settle_in(rng, people, task["value"])
-    cities = rng.random() < .5
-    return ContactsState(
-        task, people, people, rng.choice(_TITLES), shuffled(rng, "search", "undo", "help"),
-        shuffled(rng, "edit", "trash", "star"), shuffled(rng, "mobile", "office", "city"),
-        shuffled(rng, "all", "star", "gone"), rng.random() < .4, cities,
-        rng.random() < .6 or family == "lives" and not cities, rng.random() < .4, rng.random() < .6,
-        tab=rng.choice(("all", "all", "star", "gone")), wait=rng.choice((0, 0, 0, 0, 800, 1600)))
-
-# %% ../../nbs/03j_apps.contacts.ipynb #737e91da
-@patch
-def _wanted(self: Contacts, start: ContactsState) -> tuple[Person, ...]:
-    return tuple(_ready(p, start.task, True) for p in start.people)
-
-@patch
-def _right_answers(self: Contacts, start: ContactsState) -> tuple[str, ...]:
-    goal, people = start.task, start.people
-    if goal.family == "phone": return tuple(getattr(p, goal["line"]) for p in people if p.name == goal["name"])[:1]
-    return tuple(_shown_name(p.name, b) for p in people if p.city == goal["value"] for b in (True, False))*(
-        goal.family == "lives")

@@ -10,7 +10,6 @@ import re
 from dataclasses import dataclass, replace
 from random import Random
 
-from fastcore.basics import patch
 
 from .app import ClickOn, Finish, Goal, Intent, PressKey, ScrollIn
 from .kit import (BACK_TOOL, HOLDS_SHARE, ScreenReader, TaskApp, change_bars, flip, message_box, shuffled,
@@ -189,6 +188,56 @@ class Document(TaskApp):
     name, families, step_budget = "document", tuple(DOCUMENT_WORDINGS), 44
     timer, counted, left_open = "wait", "now", ("dialog",)
 
+    def view(self, s: DocumentState) -> Widget: # what to show
+        "The page that `s` is on, maybe with a dialog over it."
+        body = [w for part in s.sections for w in _section(s, part)] + _ending(s)
+        page = window(s.title, *_bars(s, text(f"{len(s.sections)} sections", grow=True)),
+                      scroll("page", *(body if not s.wait else [spinner("Opening")])))
+        return over(_annex_page(s) if s.page == "annex" else page,
+                    message_box(s.dialog.capitalize(), _SAYINGS[s.dialog]) if s.dialog else None)
+
+    # %% ../../nbs/03k_apps.document.ipynb #ca1295d1
+    def _press(self, s: DocumentState, id: str, how: str) -> DocumentState:
+        if id in _SAYINGS: return replace(s, dialog=id)
+        if id == "close": return replace(s, dialog="")
+        if id == "back": return replace(s, page="text", wait=0)
+        if id.startswith("annex"): return replace(s, page="annex", open=int(id[5:]), wait=s.slow)
+        return replace(s, now=_marks_after(s, id))
+
+    # %% ../../nbs/03k_apps.document.ipynb #1ae02a76
+    def _plan_changes(self, r: ScreenReader) -> list[Intent]:
+        done = _done(r)
+        if len(done) < len(r.changes): return [ClickOn("undo")]
+        return [Finish()]*(_end_line(r.goal) in done or bool(done) and done == list(r.goal["places"]))
+
+    def _plan_page(self, r: ScreenReader) -> list[Intent]:
+        if "back" in r: return _on_annex(r)
+        if r.goal.family == "accept": return _accept(r, _done(r))
+        done = _done(r)
+        return _read_on(r, [p for p in r.goal["places"] if p not in done])
+
+    # %% ../../nbs/03k_apps.document.ipynb #1b5b2db7
+    def _wanted(self, start: DocumentState) -> Marks: return _ready(start.now, start.task, start.sections, True)
+
+    def _right_answers(self, start: DocumentState) -> tuple[str, ...]:
+        goal = start.task
+        part = next((s for p in goal["places"] for s in start.sections if _is_at(p, s.number, s.title)), None)
+        if goal.family == "annex": return part.code,
+        return (dict(part.facts)[goal["kind"]],) if goal.family in ("amount", "contact", "date") else ()
+
+    # %% ../../nbs/03k_apps.document.ipynb #5934e992
+    def _start(self, rng: Random, family: str) -> DocumentState:
+        sections = _sections(rng)
+        task = _goal(rng, family, sections)
+        def some(share: float) -> tuple[int, ...]: return tuple(s.number for s in sections if rng.random() < share)
+        marks = Marks(some(.3), some(.2), news=rng.random() < .5)
+        marks = _ready(marks, task, sections, family != "both" and rng.random() < HOLDS_SHARE)
+        return DocumentState(
+            task, sections, marks, marks, rng.choice(_TITLES),
+            shuffled(rng, "undo", *rng.sample(tuple(_SAYINGS), rng.randint(1, 3))), rng.random() < .4,
+            tuple(rng.choice(labels) for labels in _LABELS), rng.random() < .5, shuffled(rng, "terms", "news", "note"),
+            rng.choice((0, 0, 900)), wait=rng.choice((0, 0, 0, 0, 800, 1600)))
+
 def _annex_page(s: DocumentState) -> Widget:
     "The annex to a section."
     part = s.sections[s.open-1]
@@ -196,15 +245,6 @@ def _annex_page(s: DocumentState) -> Widget:
                     item("", "Pages", str(part.number + 3))), paragraph(part.prose)]
     return window(s.title, *_bars(s, BACK_TOOL, whose=f"Annex {part.number}. {part.title}"),
                   scroll("leaf", *(body if not s.wait else [spinner("Opening")])))
-
-@patch
-def view(self: Document, s: DocumentState) -> Widget: # what to show
-    "The page that `s` is on, maybe with a dialog over it."
-    body = [w for part in s.sections for w in _section(s, part)] + _ending(s)
-    page = window(s.title, *_bars(s, text(f"{len(s.sections)} sections", grow=True)),
-                  scroll("page", *(body if not s.wait else [spinner("Opening")])))
-    return over(_annex_page(s) if s.page == "annex" else page,
-                message_box(s.dialog.capitalize(), _SAYINGS[s.dialog]) if s.dialog else None)
 
 # %% ../../nbs/03k_apps.document.ipynb #ca1295d1
 def _marks_after(s: DocumentState, id: str) -> Marks:
@@ -215,14 +255,6 @@ def _marks_after(s: DocumentState, id: str) -> Marks:
     if id == "accept" and m.terms == "accept" and not s.radios: return replace(m, terms="")
     if id in ("accept", "decline"): return replace(m, terms=id)
     return {"news": replace(m, news=not m.news), "send": replace(m, sent=True), "undo": s.was}.get(id, m)
-
-@patch
-def _press(self: Document, s: DocumentState, id: str, how: str) -> DocumentState:
-    if id in _SAYINGS: return replace(s, dialog=id)
-    if id == "close": return replace(s, dialog="")
-    if id == "back": return replace(s, page="text", wait=0)
-    if id.startswith("annex"): return replace(s, page="annex", open=int(id[5:]), wait=s.slow)
-    return replace(s, now=_marks_after(s, id))
 
 # %% ../../nbs/03k_apps.document.ipynb #ee444a8b
 _HEADING = re.compile(r"(?:\w+ )*(\d+)\. (.+)") # of a section, an annex, a change
@@ -315,19 +347,6 @@ def _done(r: ScreenReader) -> list:
     return [p for p in r.goal["places"]
             if verb and any(c.startswith(verb) and _is_at(p, *_numbered(c)) for c in r.changes)]
 
-@patch
-def _plan_changes(self: Document, r: ScreenReader) -> list[Intent]:
-    done = _done(r)
-    if len(done) < len(r.changes): return [ClickOn("undo")]
-    return [Finish()]*(_end_line(r.goal) in done or bool(done) and done == list(r.goal["places"]))
-
-@patch
-def _plan_page(self: Document, r: ScreenReader) -> list[Intent]:
-    if "back" in r: return _on_annex(r)
-    if r.goal.family == "accept": return _accept(r, _done(r))
-    done = _done(r)
-    return _read_on(r, [p for p in r.goal["places"] if p not in done])
-
 # %% ../../nbs/03k_apps.document.ipynb #1b5b2db7
 def _ready(m: Marks, goal: Goal, sections: tuple[DocSection, ...], done: bool) -> Marks:
     "`m` as the goal wants it, or, if not `done`, as it must not be yet."
@@ -337,30 +356,8 @@ def _ready(m: Marks, goal: Goal, sections: tuple[DocSection, ...], done: bool) -
     if goal.family == "mark": return replace(m, marked=put(m.marked))
     return replace(m, terms="accept", news=goal["news"], sent=True) if goal.family == "accept" and done else m
 
-@patch
-def _wanted(self: Document, start: DocumentState) -> Marks: return _ready(start.now, start.task, start.sections, True)
-
-@patch
-def _right_answers(self: Document, start: DocumentState) -> tuple[str, ...]:
-    goal = start.task
-    part = next((s for p in goal["places"] for s in start.sections if _is_at(p, s.number, s.title)), None)
-    if goal.family == "annex": return part.code,
-    return (dict(part.facts)[goal["kind"]],) if goal.family in ("amount", "contact", "date") else ()
-
 # %% ../../nbs/03k_apps.document.ipynb #5934e992
 _TITLES = ("House rules", "Club handbook", "Terms of use", "Staff guide", "Campus rules", "Rental terms")
 _LABELS = (("I agree", "Understood", "Noted", "Read and agreed"), ("See the annex", "Annex", "Open annex"),
            ("I accept the terms", "I agree to all terms", "Accept all terms"))
 
-@patch
-def _start(self: Document, rng: Random, family: str) -> DocumentState:
-    sections = _sections(rng)
-    task = _goal(rng, family, sections)
-    def some(share: float) -> tuple[int, ...]: return tuple(s.number for s in sections if rng.random() < share)
-    marks = Marks(some(.3), some(.2), news=rng.random() < .5)
-    marks = _ready(marks, task, sections, family != "both" and rng.random() < HOLDS_SHARE)
-    return DocumentState(
-        task, sections, marks, marks, rng.choice(_TITLES),
-        shuffled(rng, "undo", *rng.sample(tuple(_SAYINGS), rng.randint(1, 3))), rng.random() < .4,
-        tuple(rng.choice(labels) for labels in _LABELS), rng.random() < .5, shuffled(rng, "terms", "news", "note"),
-        rng.choice((0, 0, 900)), wait=rng.choice((0, 0, 0, 0, 800, 1600)))

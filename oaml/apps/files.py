@@ -9,7 +9,6 @@ __all__ = ['FILES_WORDINGS', 'Entry', 'make_entries', 'FilesState', 'Files']
 from dataclasses import dataclass, replace
 from random import Random
 
-from fastcore.basics import patch
 
 from .app import ClickOn, DragTo, Finish, Goal, Intent, PressKey
 from .kit import HOLDS_SHARE, ScreenReader, TaskApp, count_words, fill, message_box, question_box, shuffled, word_goal
@@ -234,18 +233,101 @@ class Files(TaskApp):
     name, families, step_budget = "files", tuple(FILES_WORDINGS), 24
     counted, left_open = "entries", ("ask", "note", "clip")
 
-@patch
-def _start(self: Files, rng: Random, family: str) -> FilesState:
-    a, b, c, d, home = _SOME.get(family, _ANY)
-    holds = family in _CAN_HOLD and rng.random() < HOLDS_SHARE
-    trashed = rng.randint(3, 6) if family == "restore" and not holds else rng.randint(2, 3)
-    entries = make_entries(rng, rng.randint(a, b), rng.randint(c, d), trashed, home)
-    files, folders = [e for e in entries if e.size], [e for e in entries if not e.size]
-    task = _DRAWS[family](rng, family, files, folders, holds)
-    icons = rng.choice(("back", "left", "up")), rng.choice(("add", "folder")), rng.choice(("help", "info"))
-    return FilesState(task, entries, shuffled(rng, "back", "new", "undo", "help", "sort"),
-                      shuffled(rng, *list(_VERBS)[1:]), shuffled(rng, *_PLACES), icons, rng.random() < .5,
-                      rng.choice(("home", "home", "home", "all", "trash")), sort=rng.choice(("Name", "Name", "Kind")))
+    def _start(self, rng: Random, family: str) -> FilesState:
+        a, b, c, d, home = _SOME.get(family, _ANY)
+        holds = family in _CAN_HOLD and rng.random() < HOLDS_SHARE
+        trashed = rng.randint(3, 6) if family == "restore" and not holds else rng.randint(2, 3)
+        entries = make_entries(rng, rng.randint(a, b), rng.randint(c, d), trashed, home)
+        files, folders = [e for e in entries if e.size], [e for e in entries if not e.size]
+        task = _DRAWS[family](rng, family, files, folders, holds)
+        icons = rng.choice(("back", "left", "up")), rng.choice(("add", "folder")), rng.choice(("help", "info"))
+        return FilesState(task, entries, shuffled(rng, "back", "new", "undo", "help", "sort"),
+                          shuffled(rng, *list(_VERBS)[1:]), shuffled(rng, *_PLACES), icons, rng.random() < .5,
+                          rng.choice(("home", "home", "home", "all", "trash")), sort=rng.choice(("Name", "Name", "Kind")))
+
+    # %% ../../nbs/03i_apps.files.ipynb #4ff45805
+    def view(self, s: FilesState) -> Widget: # what to show
+        "The page that `s` is on, with a dialog over it or not."
+        here = _entry(s, s.doc) or _entry(s, s.folder)
+        bars = bar(text(_undo_words(s), "said", grow=True)), _toolbar(s)
+        tabs = nav(*(replace(tab(p, _PLACES[p], p == s.tab and not here), drop=p != "all") for p in s.places),
+                   *([tab("here", here.name, True)] if here else ()))
+        waits = [bar(text(f"{s.clip[0]} {_entry(s, s.clip[1]).name}", "clip", strong=True, grow=True),
+                     tool("paste", "Paste", "check", disabled=bool(s.doc) or s.tab != "home"),
+                     tool("drop", "Cancel", "close"))] if s.clip else []
+        page = window(here.name if here else _PLACES[s.tab], *(bars if s.says_first else bars[::-1]), *waits,
+                      split(tabs, _page(s)))
+        return over(page, _dialog(s))
+
+    # %% ../../nbs/03i_apps.files.ipynb #b6f23471
+    def _press(self, s: FilesState, id: str, how: str) -> FilesState:
+        key, _, verb = id.partition(".")
+        if verb: return _do(s, verb, _entry(s, int(key)))
+        if not key.isdigit(): return TaskApp._press(self, s, id, how)
+        return _do(s, "open", _entry(s, int(key))) if how == "double" else replace(s, selected=int(key))
+
+    def _move(self, s: FilesState, id: str, target: str) -> FilesState:
+        "A file was dragged onto a folder or a place. Folders go into the trash only."
+        e = _entry(s, int(id))
+        if target == "trash": return _do(s, "delete", e)
+        place = 0 if target == "home" else int(target)
+        return _put_into(s, e, place) if e.size and place != e.key else s
+
+    def _key(self, s: FilesState, key: str, id: str) -> FilesState:
+        "A key that has a meaning for the application, mostly for the row with the focus."
+        e = _entry(s, int(id)) if id.isdigit() else None
+        if s.ask or s.note: return s
+        if key == "ctrl+z": return _undo(s)
+        if key == "ctrl+v" and s.clip and s.tab == "home" and not s.doc: return _paste(s)
+        verb = {"Delete": "delete", "F2": "rename", "ctrl+x": "cut", "ctrl+c": "copy"}.get(key)
+        return _do(s, verb, e) if verb and e else s
+
+    # %% ../../nbs/03i_apps.files.ipynb #d9dc40be
+    def _wanted(self, start: FilesState) -> tuple[Entry, ...]:
+        goal, family, old = start.task, start.task.family, start.entries
+        by = {e.name: e for e in old}
+        if family == "create": return old if goal["new"] in by else _add_entry(old, Entry(0, goal["new"]))
+        e = by.get(dict(goal.facts).get("file"))
+        if e is None or family in _ASKING: return old
+        if family == "rename": return _edit_entry(old, e.key, name=goal["new"])
+        if family in ("delete", "restore"): return _edit_entry(old, e.key, trash=family == "delete")
+        place = by[goal["to"]].key if goal["to"] in by else 0
+        return _edit_entry(old, e.key, place=place) if family == "move" else _add_entry(old, replace(e, place=place))
+
+    def _right_answers(self, start: FilesState) -> tuple[str, ...]:
+        goal, by = start.task, {e.name: e for e in start.entries}
+        if goal.family not in _ASKING: return ()
+        if goal.family == "find": return _place_name(start, by[goal["file"]].place),
+        if goal.family == "read": return dict((*by[goal["file"]].lines, ("Size", by[goal["file"]].size)))[goal["label"]],
+        inside = [e for e in start.entries if e.place == by[goal["folder"]].key and not e.trash]
+        return (max if goal["which"] == "largest" else min)(inside, key=lambda e: _kilobytes(e.size)).name,
+
+    # %% ../../nbs/03i_apps.files.ipynb #67fffdf9
+    def _plan_changes(self, r: ScreenReader) -> list[Intent]:
+        words = r["said"].name if "said" in r else ""
+        if words in ("", "Nothing to undo"): return []
+        if words != _done_words(r.goal): return [ClickOn("undo"), PressKey("ctrl+z")]
+        return r.press("drop") or [Finish()]
+
+    # %% ../../nbs/03i_apps.files.ipynb #d193347f
+    def _plan_popup(self, r: ScreenReader) -> list[Intent]:
+        entries, options, family = r.of("menuitem"), r.of("option"), r.goal.family
+        if options and not entries and family == "largest": return r.choose("sort", "Size")
+        verb = _MENU_VERBS.get(family) if entries and entries[0].name == r.facts.get("file") else None
+        e = r.find(verb, "menuitem") if verb else None
+        if e or not entries + options: return [ClickOn(e.id)] if e else []
+        return [ClickOn("sys.back"), PressKey("BACK")] if "sys.back" in r else [PressKey("Escape")]
+
+    def _plan_dialog(self, r: ScreenReader) -> list[Intent]:
+        if "close" in r or "name" not in r: return r.press("close")
+        about = r["old"].name == r.facts.get("file") if "old" in r else True
+        if r.goal.family != ("rename" if "old" in r else "create") or not about: return [ClickOn("cancel")]
+        return fill(r["name"], r.goal["new"]) or [ClickOn("ok"), PressKey("Enter")]
+
+    # %% ../../nbs/03i_apps.files.ipynb #e8d4f40b
+    def _plan_page(self, r: ScreenReader) -> list[Intent]:
+        row = r.find(r.facts["file"], "listitem") if "file" in r.facts else None
+        return _with_clip(r) or _PLANS[r.goal.family](r, row)
 
 # %% ../../nbs/03i_apps.files.ipynb #5471f523
 def _undo_words(s: FilesState) -> str:
@@ -298,21 +380,6 @@ def _dialog(s: FilesState) -> Widget|None:
     if s.ask == "rename": return question_box("Rename", text(_entry(s, s.asked).name, "old"), name)
     help = "Drag a file onto a folder to move it. Every row has a menu."
     return message_box("Help", help, caption="Close") if s.ask else None
-
-# %% ../../nbs/03i_apps.files.ipynb #4ff45805
-@patch
-def view(self: Files, s: FilesState) -> Widget: # what to show
-    "The page that `s` is on, with a dialog over it or not."
-    here = _entry(s, s.doc) or _entry(s, s.folder)
-    bars = bar(text(_undo_words(s), "said", grow=True)), _toolbar(s)
-    tabs = nav(*(replace(tab(p, _PLACES[p], p == s.tab and not here), drop=p != "all") for p in s.places),
-               *([tab("here", here.name, True)] if here else ()))
-    waits = [bar(text(f"{s.clip[0]} {_entry(s, s.clip[1]).name}", "clip", strong=True, grow=True),
-                 tool("paste", "Paste", "check", disabled=bool(s.doc) or s.tab != "home"),
-                 tool("drop", "Cancel", "close"))] if s.clip else []
-    page = window(here.name if here else _PLACES[s.tab], *(bars if s.says_first else bars[::-1]), *waits,
-                  split(tabs, _page(s)))
-    return over(page, _dialog(s))
 
 # %% ../../nbs/03i_apps.files.ipynb #f744a30d
 def _edit_entry(entries: tuple[Entry, ...], key: int, **changes) -> tuple[Entry, ...]:
@@ -381,54 +448,6 @@ Files.presses = dict(
     back=lambda s: replace(s, doc=0) if s.doc else replace(s, folder=0, selected=0),
     **{p: dict(tab=p, folder=0, doc=0, selected=0) for p in _PLACES})
 
-# %% ../../nbs/03i_apps.files.ipynb #b6f23471
-@patch
-def _press(self: Files, s: FilesState, id: str, how: str) -> FilesState:
-    key, _, verb = id.partition(".")
-    if verb: return _do(s, verb, _entry(s, int(key)))
-    if not key.isdigit(): return TaskApp._press(self, s, id, how)
-    return _do(s, "open", _entry(s, int(key))) if how == "double" else replace(s, selected=int(key))
-
-@patch
-def _move(self: Files, s: FilesState, id: str, target: str) -> FilesState:
-    "A file was dragged onto a folder or a place. Folders go into the trash only."
-    e = _entry(s, int(id))
-    if target == "trash": return _do(s, "delete", e)
-    place = 0 if target == "home" else int(target)
-    return _put_into(s, e, place) if e.size and place != e.key else s
-
-@patch
-def _key(self: Files, s: FilesState, key: str, id: str) -> FilesState:
-    "A key that has a meaning for the application, mostly for the row with the focus."
-    e = _entry(s, int(id)) if id.isdigit() else None
-    if s.ask or s.note: return s
-    if key == "ctrl+z": return _undo(s)
-    if key == "ctrl+v" and s.clip and s.tab == "home" and not s.doc: return _paste(s)
-    verb = {"Delete": "delete", "F2": "rename", "ctrl+x": "cut", "ctrl+c": "copy"}.get(key)
-    return _do(s, verb, e) if verb and e else s
-
-# %% ../../nbs/03i_apps.files.ipynb #d9dc40be
-@patch
-def _wanted(self: Files, start: FilesState) -> tuple[Entry, ...]:
-    goal, family, old = start.task, start.task.family, start.entries
-    by = {e.name: e for e in old}
-    if family == "create": return old if goal["new"] in by else _add_entry(old, Entry(0, goal["new"]))
-    e = by.get(dict(goal.facts).get("file"))
-    if e is None or family in _ASKING: return old
-    if family == "rename": return _edit_entry(old, e.key, name=goal["new"])
-    if family in ("delete", "restore"): return _edit_entry(old, e.key, trash=family == "delete")
-    place = by[goal["to"]].key if goal["to"] in by else 0
-    return _edit_entry(old, e.key, place=place) if family == "move" else _add_entry(old, replace(e, place=place))
-
-@patch
-def _right_answers(self: Files, start: FilesState) -> tuple[str, ...]:
-    goal, by = start.task, {e.name: e for e in start.entries}
-    if goal.family not in _ASKING: return ()
-    if goal.family == "find": return _place_name(start, by[goal["file"]].place),
-    if goal.family == "read": return dict((*by[goal["file"]].lines, ("Size", by[goal["file"]].size)))[goal["label"]],
-    inside = [e for e in start.entries if e.place == by[goal["folder"]].key and not e.trash]
-    return (max if goal["which"] == "largest" else min)(inside, key=lambda e: _kilobytes(e.size)).name,
-
 # %% ../../nbs/03i_apps.files.ipynb #67fffdf9
 Files.steps = "popup", "dialog", "changes", "page"
 
@@ -438,31 +457,8 @@ def _done_words(goal: Goal) -> str:
                  delete="Deleted {file}", restore="Restored {file}", create="Created {new}")
     return words.get(goal.family, "").format(**dict(goal.facts))
 
-@patch
-def _plan_changes(self: Files, r: ScreenReader) -> list[Intent]:
-    words = r["said"].name if "said" in r else ""
-    if words in ("", "Nothing to undo"): return []
-    if words != _done_words(r.goal): return [ClickOn("undo"), PressKey("ctrl+z")]
-    return r.press("drop") or [Finish()]
-
 # %% ../../nbs/03i_apps.files.ipynb #d193347f
 _MENU_VERBS = dict(move="Cut", copy="Copy", rename="Rename", delete="Delete", restore="Restore", read="Open")
-
-@patch
-def _plan_popup(self: Files, r: ScreenReader) -> list[Intent]:
-    entries, options, family = r.of("menuitem"), r.of("option"), r.goal.family
-    if options and not entries and family == "largest": return r.choose("sort", "Size")
-    verb = _MENU_VERBS.get(family) if entries and entries[0].name == r.facts.get("file") else None
-    e = r.find(verb, "menuitem") if verb else None
-    if e or not entries + options: return [ClickOn(e.id)] if e else []
-    return [ClickOn("sys.back"), PressKey("BACK")] if "sys.back" in r else [PressKey("Escape")]
-
-@patch
-def _plan_dialog(self: Files, r: ScreenReader) -> list[Intent]:
-    if "close" in r or "name" not in r: return r.press("close")
-    about = r["old"].name == r.facts.get("file") if "old" in r else True
-    if r.goal.family != ("rename" if "old" in r else "create") or not about: return [ClickOn("cancel")]
-    return fill(r["name"], r.goal["new"]) or [ClickOn("ok"), PressKey("Enter")]
 
 def _open_menu(r: ScreenReader, row: Element) -> list[Intent]:
     "Open the menu of a row."
@@ -547,7 +543,3 @@ def _largest_plan(r: ScreenReader, row: None) -> list[Intent]:
 _PLANS = dict(move=_placed_plan, copy=_placed_plan, rename=_renamed_plan, delete=_deleted_plan, restore=_restored_plan,
               create=_created_plan, find=_found_plan, read=_read_plan, largest=_largest_plan)
 
-@patch
-def _plan_page(self: Files, r: ScreenReader) -> list[Intent]:
-    row = r.find(r.facts["file"], "listitem") if "file" in r.facts else None
-    return _with_clip(r) or _PLANS[r.goal.family](r, row)

@@ -15,7 +15,6 @@ from random import Random
 from typing import Any
 
 from PIL import Image
-from fastcore.basics import patch
 
 from .app import (App, ClickOn, Finish, Goal, HoverOn, Intent, PressKey, Reply, Screen, ScrollIn, Stage, TypeText,
                            Wait)
@@ -41,43 +40,106 @@ class ScreenReader:
     def __getitem__(self, id: str) -> Element: return self.by_id[id]
     def __contains__(self, id: str) -> bool: return id in self.by_id
 
-# %% ../../nbs/03c_apps.kit.ipynb #77a69f72
-@patch
-def of(self: ScreenReader,
-    role: str, # such as "listitem"
-) -> list[Element]:
-    "All elements with this role, in order."
-    return [e for e in self.elements if e.role == role]
+    # %% ../../nbs/03c_apps.kit.ipynb #77a69f72
+    def of(self,
+        role: str, # such as "listitem"
+    ) -> list[Element]:
+        "All elements with this role, in order."
+        return [e for e in self.elements if e.role == role]
 
-@patch
-def find(self: ScreenReader,
-    name: str,           # accessible name
-    role: str|None=None, # its role; None: any
-) -> Element|None:       # None: there is none
-    "The first element with these words."
-    return next((e for e in self.elements if e.name == name and role in (None, e.role)), None)
+    def find(self,
+        name: str,           # accessible name
+        role: str|None=None, # its role; None: any
+    ) -> Element|None:       # None: there is none
+        "The first element with these words."
+        return next((e for e in self.elements if e.name == name and role in (None, e.role)), None)
 
-# %% ../../nbs/03c_apps.kit.ipynb #a8a3cc97
-@patch(as_prop=True)
-def region(self: ScreenReader) -> Element|None:
-    "What scrolls; its value says how far, \"0\" to \"100\", and is empty if there is nothing more."
-    return next(iter(self.of("region")), None)
+    # %% ../../nbs/03c_apps.kit.ipynb #a8a3cc97
+    @property
+    def region(self) -> Element|None:
+        "What scrolls; its value says how far, \"0\" to \"100\", and is empty if there is nothing more."
+        return next(iter(self.of("region")), None)
 
-@patch(as_prop=True)
-def tab(self: ScreenReader) -> str:
-    "The words of the chosen tab; empty without one."
-    return next((e.name for e in self.of("tab") if e.selected), "")
+    @property
+    def tab(self) -> str:
+        "The words of the chosen tab; empty without one."
+        return next((e.name for e in self.of("tab") if e.selected), "")
 
-@patch(as_prop=True)
-def facts(self: ScreenReader) -> dict[str, Any]:
-    "What the goal states."
-    return dict(self.goal.facts)
+    @property
+    def facts(self) -> dict[str, Any]:
+        "What the goal states."
+        return dict(self.goal.facts)
 
-# %% ../../nbs/03c_apps.kit.ipynb #7acaf8b0
-@patch(as_prop=True)
-def changes(self: ScreenReader) -> list[str]:
-    "What differs from the start, as `change_bars` say it."
-    return [e.name for e in self.elements if e.id.startswith("change")]
+    # %% ../../nbs/03c_apps.kit.ipynb #7acaf8b0
+    @property
+    def changes(self) -> list[str]:
+        "What differs from the start, as `change_bars` say it."
+        return [e.name for e in self.elements if e.id.startswith("change")]
+
+    # %% ../../nbs/03c_apps.kit.ipynb #c3855586
+    def enter(self,
+        id: str,      # of a text box
+        text: str,    # what it must hold
+        confirm: str, # id of the button that takes it; Enter does the same
+    ) -> list[Intent]:
+        "Fill a box and confirm it."
+        box = self[id]
+        return fill(box, text) or [ClickOn(confirm)] + [PressKey("Enter")]*box.focused
+
+    # %% ../../nbs/03c_apps.kit.ipynb #a8a45bec
+    def choose(self,
+        id: str,       # of a combo box
+        option: str,   # what it must show
+    ) -> list[Intent]: # empty if it does
+        "The next action that makes a combo box show `option`: open it, choose."
+        here = self.find(option, "option")
+        if here and here.id.startswith(f"{id}:"): return [ClickOn(here.id)]
+        if self.of("option"): return [PressKey("Escape")]
+        return [] if self[id].value == option else [ClickOn(id)]
+
+    # %% ../../nbs/03c_apps.kit.ipynb #eabb2e97
+    def press(self,
+        id: str,    # of a button
+        *keys: str, # that do the same
+    ) -> list[Intent]:
+        "Click a button if it is there, or press a key that does the same."
+        return [ClickOn(id)]*(id in self) + [PressKey(k) for k in keys]
+
+    def close(self,
+        *ids: str,     # of buttons that close something, the first one there counts
+    ) -> list[Intent]: # empty if none is there
+        "The way out of a dialog or a page, which Escape presses too."
+        return next(([ClickOn(k), PressKey("Escape")] for k in ids if k in self), [])
+
+    # %% ../../nbs/03c_apps.kit.ipynb #f0629705
+    def wait(self) -> list[Intent]: # empty if nothing turns
+        "Wait while something takes time."
+        return [Wait()]*bool(self.of("progressbar"))
+
+    def leave_tip(self) -> list[Intent]: # empty if there is no tip, or no region to go to
+        "Rest the pointer on the region that scrolls, where no tip shows."
+        return [HoverOn(self.region.id)] if self.region and self.of("tooltip") else []
+
+    # %% ../../nbs/03c_apps.kit.ipynb #8fc075fc
+    def scroll_on(self,
+        id: str="",    # of the region to scroll; "" is the first one
+    ) -> list[Intent]: # empty at its end
+        "Show what is further down."
+        e = self[id] if id else self.region
+        return [] if e.value in ("", "100") else [ScrollIn(e.id)]
+
+    def look_further(self,
+        id: str="", # of the region to look in; "" is the first one
+    ) -> list[Intent]:
+        "Scroll on; at the end go back to the top."
+        return self.scroll_on(id) or [PressKey("Home")]
+
+    # %% ../../nbs/03c_apps.kit.ipynb #d807e092
+    def tell(self,
+        answer: str, # to the user
+    ) -> list[Intent]:
+        "Give an answer, then say that the goal is reached."
+        return [Finish()] if self.find(f"Answer: {answer}", "status") else [Reply(answer)]
 
 # %% ../../nbs/03c_apps.kit.ipynb #637847df
 def fill(
@@ -89,80 +151,6 @@ def fill(
     if not e.focused: return [ClickOn(e.id)]
     if e.value and not e.selected: return [PressKey("ctrl+a")]
     return [TypeText(text)] if text else [PressKey("Delete")]
-
-# %% ../../nbs/03c_apps.kit.ipynb #c3855586
-@patch
-def enter(self: ScreenReader,
-    id: str,      # of a text box
-    text: str,    # what it must hold
-    confirm: str, # id of the button that takes it; Enter does the same
-) -> list[Intent]:
-    "Fill a box and confirm it."
-    box = self[id]
-    return fill(box, text) or [ClickOn(confirm)] + [PressKey("Enter")]*box.focused
-
-# %% ../../nbs/03c_apps.kit.ipynb #a8a45bec
-@patch
-def choose(self: ScreenReader,
-    id: str,       # of a combo box
-    option: str,   # what it must show
-) -> list[Intent]: # empty if it does
-    "The next action that makes a combo box show `option`: open it, choose."
-    here = self.find(option, "option")
-    if here and here.id.startswith(f"{id}:"): return [ClickOn(here.id)]
-    if self.of("option"): return [PressKey("Escape")]
-    return [] if self[id].value == option else [ClickOn(id)]
-
-# %% ../../nbs/03c_apps.kit.ipynb #eabb2e97
-@patch
-def press(self: ScreenReader,
-    id: str,    # of a button
-    *keys: str, # that do the same
-) -> list[Intent]:
-    "Click a button if it is there, or press a key that does the same."
-    return [ClickOn(id)]*(id in self) + [PressKey(k) for k in keys]
-
-@patch
-def close(self: ScreenReader,
-    *ids: str,     # of buttons that close something, the first one there counts
-) -> list[Intent]: # empty if none is there
-    "The way out of a dialog or a page, which Escape presses too."
-    return next(([ClickOn(k), PressKey("Escape")] for k in ids if k in self), [])
-
-# %% ../../nbs/03c_apps.kit.ipynb #f0629705
-@patch
-def wait(self: ScreenReader) -> list[Intent]: # empty if nothing turns
-    "Wait while something takes time."
-    return [Wait()]*bool(self.of("progressbar"))
-
-@patch
-def leave_tip(self: ScreenReader) -> list[Intent]: # empty if there is no tip, or no region to go to
-    "Rest the pointer on the region that scrolls, where no tip shows."
-    return [HoverOn(self.region.id)] if self.region and self.of("tooltip") else []
-
-# %% ../../nbs/03c_apps.kit.ipynb #8fc075fc
-@patch
-def scroll_on(self: ScreenReader,
-    id: str="",    # of the region to scroll; "" is the first one
-) -> list[Intent]: # empty at its end
-    "Show what is further down."
-    e = self[id] if id else self.region
-    return [] if e.value in ("", "100") else [ScrollIn(e.id)]
-
-@patch
-def look_further(self: ScreenReader,
-    id: str="", # of the region to look in; "" is the first one
-) -> list[Intent]:
-    "Scroll on; at the end go back to the top."
-    return self.scroll_on(id) or [PressKey("Home")]
-
-# %% ../../nbs/03c_apps.kit.ipynb #d807e092
-@patch
-def tell(self: ScreenReader,
-    answer: str, # to the user
-) -> list[Intent]:
-    "Give an answer, then say that the goal is reached."
-    return [Finish()] if self.find(f"Answer: {answer}", "status") else [Reply(answer)]
 
 # %% ../../nbs/03c_apps.kit.ipynb #456bff41
 def draw_parts(
@@ -304,89 +292,77 @@ class TaskApp:
         "What the user wants."
         return state.task
 
+    # %% ../../nbs/03c_apps.kit.ipynb #df3b2d3a
+    def _press(self, state: Any, id: str, how: str) -> Any:
+        "The state after a press of `id`, out of `presses`."
+        change = self.presses.get(id)
+        return state if change is None else change(state) if callable(change) else replace(state, **change)
+
+    # %% ../../nbs/03c_apps.kit.ipynb #bd558c17
+    def update(self,
+        state: Any,       # before
+        message: Message, # what happened
+    ) -> Any:             # after; the same state if the message means nothing here
+        "Calls the hook for this kind of message; an answer to the user is kept."
+        m = message
+        if isinstance(m, Tick): return run_down(state, self.timer, m.ms, self._time_is_up) if self.timer else state
+        if isinstance(m, Answer): return replace(state, **{self.answer_field: m.text}) if self.answer_field else state
+        if self._is_busy(state): return state
+        if isinstance(m, Changed): return self._change(state, m.id, m.text)
+        if isinstance(m, Keyed): return self._key(state, m.key, m.id)
+        if isinstance(m, Moved): return self._move(state, m.id, m.target)
+        return self._press(state, m.id, m.how) if m.how in self.press_kinds else state
+
+    # %% ../../nbs/03c_apps.kit.ipynb #ddd262ed
+    def _time_is_up(self, state: Any) -> Any: return state
+
+    def _change(self, state: Any, id: str, text: str) -> Any: return replace(state, **{id: text})
+
+    def _key(self, state: Any, key: str, id: str) -> Any: return state
+
+    def _move(self, state: Any, id: str, target: str) -> Any: return state
+
+    def _is_busy(self, state: Any) -> bool: return False
+
+    # %% ../../nbs/03c_apps.kit.ipynb #112dcb4d
+    def solved(self,
+        start: Any,   # the first state
+        state: Any,   # the state now
+    ) -> bool:
+        "Whether what counts is as wanted, and nothing else changed, is left open or unanswered."
+        if any(getattr(state, k) for k in self.left_open) or self._counts(state) != self._wanted(start): return False
+        right = self._right_answers(start)
+        return not right or " ".join(getattr(state, self.answer_field).split()) in right  # as the screen shows it
+
+    def _counts(self, state: Any) -> Any: return getattr(state, self.counted)
+
+    def _right_answers(self, start: Any) -> tuple[str, ...]: return ()
+
+    # %% ../../nbs/03c_apps.kit.ipynb #4138b8e3
+    def plan(self,
+        elements: tuple[Element, ...], # what is on the screen
+        goal: Goal,                    # what the user wants
+        history: list[Action],         # not needed: the screen tells all
+    ) -> list[Intent]:                 # the preferred one first
+        "Every acceptable next intent: those of the first of `steps` that has any."
+        reader = ScreenReader(elements, goal)
+        return next((acts for step in self.steps if (acts := getattr(self, f"_plan_{step}")(reader))), [])
+
+    # %% ../../nbs/03c_apps.kit.ipynb #32e50d30
+    def _plan_popup(self, reader: ScreenReader) -> list[Intent]:
+        "An open menu or list is closed."
+        return [PressKey("Escape")]*any(e.role in ("menuitem", "option") for e in reader.elements)
+
+    def _plan_dialog(self, reader: ScreenReader) -> list[Intent]: return reader.close("close", "cancel")
+
+    def _plan_wait(self, reader: ScreenReader) -> list[Intent]: return reader.wait()
+
+    def _plan_tip(self, reader: ScreenReader) -> list[Intent]: return reader.leave_tip()
+
 # %% ../../nbs/03c_apps.kit.ipynb #df3b2d3a
 TaskApp.presses = {} # id of what is pressed: the fields that change, or a function of the state
 TaskApp.press_kinds = "click", "double", "long" # those that count
 
-@patch
-def _press(self: TaskApp, state: Any, id: str, how: str) -> Any:
-    "The state after a press of `id`, out of `presses`."
-    change = self.presses.get(id)
-    return state if change is None else change(state) if callable(change) else replace(state, **change)
-
-# %% ../../nbs/03c_apps.kit.ipynb #bd558c17
-@patch
-def update(self: TaskApp,
-    state: Any,       # before
-    message: Message, # what happened
-) -> Any:             # after; the same state if the message means nothing here
-    "Calls the hook for this kind of message; an answer to the user is kept."
-    m = message
-    if isinstance(m, Tick): return run_down(state, self.timer, m.ms, self._time_is_up) if self.timer else state
-    if isinstance(m, Answer): return replace(state, **{self.answer_field: m.text}) if self.answer_field else state
-    if self._is_busy(state): return state
-    if isinstance(m, Changed): return self._change(state, m.id, m.text)
-    if isinstance(m, Keyed): return self._key(state, m.key, m.id)
-    if isinstance(m, Moved): return self._move(state, m.id, m.target)
-    return self._press(state, m.id, m.how) if m.how in self.press_kinds else state
-
-# %% ../../nbs/03c_apps.kit.ipynb #ddd262ed
-@patch
-def _time_is_up(self: TaskApp, state: Any) -> Any: return state
-
-@patch
-def _change(self: TaskApp, state: Any, id: str, text: str) -> Any: return replace(state, **{id: text})
-
-@patch
-def _key(self: TaskApp, state: Any, key: str, id: str) -> Any: return state
-
-@patch
-def _move(self: TaskApp, state: Any, id: str, target: str) -> Any: return state
-
-@patch
-def _is_busy(self: TaskApp, state: Any) -> bool: return False
-
-# %% ../../nbs/03c_apps.kit.ipynb #112dcb4d
-@patch
-def solved(self: TaskApp,
-    start: Any,   # the first state
-    state: Any,   # the state now
-) -> bool:
-    "Whether what counts is as wanted, and nothing else changed, is left open or unanswered."
-    if any(getattr(state, k) for k in self.left_open) or self._counts(state) != self._wanted(start): return False
-    right = self._right_answers(start)
-    return not right or " ".join(getattr(state, self.answer_field).split()) in right  # as the screen shows it
-
-@patch
-def _counts(self: TaskApp, state: Any) -> Any: return getattr(state, self.counted)
-
-@patch
-def _right_answers(self: TaskApp, start: Any) -> tuple[str, ...]: return ()
-
 # %% ../../nbs/03c_apps.kit.ipynb #4138b8e3
 TaskApp.steps = "popup", "dialog", "wait", "page" # the first that gives something to do is done
 
-@patch
-def plan(self: TaskApp,
-    elements: tuple[Element, ...], # what is on the screen
-    goal: Goal,                    # what the user wants
-    history: list[Action],         # not needed: the screen tells all
-) -> list[Intent]:                 # the preferred one first
-    "Every acceptable next intent: those of the first of `steps` that has any."
-    reader = ScreenReader(elements, goal)
-    return next((acts for step in self.steps if (acts := getattr(self, f"_plan_{step}")(reader))), [])
-
-# %% ../../nbs/03c_apps.kit.ipynb #32e50d30
-@patch
-def _plan_popup(self: TaskApp, reader: ScreenReader) -> list[Intent]:
-    "An open menu or list is closed."
-    return [PressKey("Escape")]*any(e.role in ("menuitem", "option") for e in reader.elements)
-
-@patch
-def _plan_dialog(self: TaskApp, reader: ScreenReader) -> list[Intent]: return reader.close("close", "cancel")
-
-@patch
-def _plan_wait(self: TaskApp, reader: ScreenReader) -> list[Intent]: return reader.wait()
-
-@patch
-def _plan_tip(self: TaskApp, reader: ScreenReader) -> list[Intent]: return reader.leave_tip()

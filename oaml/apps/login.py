@@ -10,7 +10,6 @@ __all__ = ['LOGIN_WORDINGS', 'LOGIN_REMEMBER_WORDINGS', 'LOGIN_MORE_WORDINGS', '
 from dataclasses import dataclass, replace
 from random import Random
 
-from fastcore.basics import patch
 
 from .app import ClickOn, Finish, Goal, Intent, PressKey, TypeText
 from .kit import HOLDS_SHARE, ScreenReader, TaskApp, fill
@@ -107,20 +106,57 @@ class Login(TaskApp):
     name, families, step_budget = "login", (*LOGIN_FIRST_FAMILIES, *LOGIN_MORE_WORDINGS), 20
     answer_field = ""
 
-_STAYS = {True: "You stay signed in.", False: "Signed out on exit."}
+    def view(self, s: LoginState) -> Widget: # what to show
+        "The page that `s` is on."
+        back = link("back", "Back to login")
+        if s.page == "form": return _login_form(s)
+        if s.page == "sent": return form(heading("Check your mail"), text(f"Sent to {s.account}", "sent"), back)
+        if s.page == "reset" and s.task.family == "forgot":
+            return form(heading("Reset password"), field(textbox("account", "Username", s.account)),
+                        row(button("send", "Send", primary=True), back))
+        if s.page == "reset": return form(heading("Reset password"), text("Ask your admin for help."), back)
+        return form(heading("Welcome"), text(f"Signed in as {s.username}", "who"), text(_STAYS[s.remember], "kept"),
+                    button("signout", "Sign out"))
 
-@patch
-def view(self: Login, s: LoginState) -> Widget: # what to show
-    "The page that `s` is on."
-    back = link("back", "Back to login")
-    if s.page == "form": return _login_form(s)
-    if s.page == "sent": return form(heading("Check your mail"), text(f"Sent to {s.account}", "sent"), back)
-    if s.page == "reset" and s.task.family == "forgot":
-        return form(heading("Reset password"), field(textbox("account", "Username", s.account)),
-                    row(button("send", "Send", primary=True), back))
-    if s.page == "reset": return form(heading("Reset password"), text("Ask your admin for help."), back)
-    return form(heading("Welcome"), text(f"Signed in as {s.username}", "who"), text(_STAYS[s.remember], "kept"),
-                button("signout", "Sign out"))
+    # %% ../../nbs/03d_apps.login.ipynb #a47bfa12
+    def _change(self, s: LoginState, id: str, text: str) -> LoginState:
+        return replace(s, **{id: text}, failed=False)
+
+    # %% ../../nbs/03d_apps.login.ipynb #6d7f8cdd
+    def _plan_page(self, r: ScreenReader) -> list[Intent]:
+        if r.goal.family == "forgot": return _ask_for_password(r)
+        if r.goal.family == "name_only" and "login" in r: return _name_only(r)
+        if "signout" in r and r.goal.family == "name_only": return [ClickOn("signout")]
+        if "signout" in r:
+            right = r["who"].name == f"Signed in as {r.goal['username']}" and r["kept"].name == _STAYS[r.goal["remember"]]
+            return [Finish()] if right else [ClickOn("signout")]
+        return r.press("back") or _sign_in(r)
+
+    # %% ../../nbs/03d_apps.login.ipynb #be577920
+    def start(self,
+        rng: Random,           # decides everything
+        family: str|None=None, # one of `families`; None: one of `LOGIN_FIRST_FAMILIES`
+    ) -> LoginState:
+        "Empty fields, in an order and with a goal of the seed's; for later families somewhere else."
+        order = ("username", "password") if rng.random() < .5 else ("password", "username")
+        s = LoginState(_login_goal(rng, family), rng.choice(_TITLES), order, rng.choice(LOGIN_TAILS))
+        some, lucky = _username(rng), rng.random() < HOLDS_SHARE  # now and then there is nothing left to do
+        if family == "forget": return replace(s, remember=rng.random() < .7)
+        if family == "switch": return replace(s, page="home", username=s.task["username"] if lucky else some)
+        if family == "name_only": return replace(s, username=rng.choice(("", some, s.task["username"])))
+        return replace(s, page="sent", account=s.task["username"]) if family == "forgot" and lucky else s
+
+    # %% ../../nbs/03d_apps.login.ipynb #a33bb6d3
+    def _counts(self, s: LoginState) -> tuple:
+        if s.task.family == "forgot": return s.page, s.account
+        return s.page, s.username, s.remember, s.password*(s.task.family == "name_only")
+
+    def _wanted(self, start: LoginState) -> tuple:
+        name = start.task["username"]
+        if start.task.family == "forgot": return "sent", name
+        return "form" if start.task.family == "name_only" else "home", name, start.task["remember"], ""
+
+_STAYS = {True: "You stay signed in.", False: "Signed out on exit."}
 
 # %% ../../nbs/03d_apps.login.ipynb #a47bfa12
 def _attempt(s: LoginState) -> LoginState:
@@ -133,10 +169,6 @@ Login.presses = dict(
     remember=lambda s: replace(s, remember=not s.remember), login=_attempt, forgot=dict(page="reset"),
     back=dict(page="form"), send=lambda s: replace(s, page="sent", account=s.account.strip()),
     signout=dict(page="form", username="", password="", remember=False))
-
-@patch
-def _change(self: Login, s: LoginState, id: str, text: str) -> LoginState:
-    return replace(s, **{id: text}, failed=False)
 
 # %% ../../nbs/03d_apps.login.ipynb #5cc7b46f
 def _is_right(e: Element, r: ScreenReader) -> bool:
@@ -171,41 +203,6 @@ def _name_only(r: ScreenReader) -> list[Intent]:
 # %% ../../nbs/03d_apps.login.ipynb #6d7f8cdd
 Login.steps = "page",
 
-@patch
-def _plan_page(self: Login, r: ScreenReader) -> list[Intent]:
-    if r.goal.family == "forgot": return _ask_for_password(r)
-    if r.goal.family == "name_only" and "login" in r: return _name_only(r)
-    if "signout" in r and r.goal.family == "name_only": return [ClickOn("signout")]
-    if "signout" in r:
-        right = r["who"].name == f"Signed in as {r.goal['username']}" and r["kept"].name == _STAYS[r.goal["remember"]]
-        return [Finish()] if right else [ClickOn("signout")]
-    return r.press("back") or _sign_in(r)
-
 # %% ../../nbs/03d_apps.login.ipynb #be577920
 _TITLES = ("Sign in", "Log in", "Welcome back", "Your account", "Members")
 
-@patch
-def start(self: Login,
-    rng: Random,           # decides everything
-    family: str|None=None, # one of `families`; None: one of `LOGIN_FIRST_FAMILIES`
-) -> LoginState:
-    "Empty fields, in an order and with a goal of the seed's; for later families somewhere else."
-    order = ("username", "password") if rng.random() < .5 else ("password", "username")
-    s = LoginState(_login_goal(rng, family), rng.choice(_TITLES), order, rng.choice(LOGIN_TAILS))
-    some, lucky = _username(rng), rng.random() < HOLDS_SHARE  # now and then there is nothing left to do
-    if family == "forget": return replace(s, remember=rng.random() < .7)
-    if family == "switch": return replace(s, page="home", username=s.task["username"] if lucky else some)
-    if family == "name_only": return replace(s, username=rng.choice(("", some, s.task["username"])))
-    return replace(s, page="sent", account=s.task["username"]) if family == "forgot" and lucky else s
-
-# %% ../../nbs/03d_apps.login.ipynb #a33bb6d3
-@patch
-def _counts(self: Login, s: LoginState) -> tuple:
-    if s.task.family == "forgot": return s.page, s.account
-    return s.page, s.username, s.remember, s.password*(s.task.family == "name_only")
-
-@patch
-def _wanted(self: Login, start: LoginState) -> tuple:
-    name = start.task["username"]
-    if start.task.family == "forgot": return "sent", name
-    return "form" if start.task.family == "name_only" else "home", name, start.task["remember"], ""

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from random import Random
 
-from fastcore.basics import patch
 
 from .app import ClickOn, Finish, Goal, Intent, PressKey
 from .kit import (BACK_TOOL, HELP_TOOL, HOLDS_SHARE, ScreenReader, TaskApp, fill, message_box, shuffled,
@@ -352,14 +351,88 @@ class Mail(TaskApp):
     name, families, step_budget = "mail", (*_TASKS, "write"), 30
     timer, left_open = "sending", ("help", "draft")
 
+    def view(self, s: MailState) -> Widget: # what to show
+        "A folder, a message or a letter, perhaps the help over it."
+        return over((_draft_view if s.draft is not None else _list_view if s.open < 0 else _read_view)(s),
+                    _HELP if s.help else None)
+
+    # %% ../../nbs/03h_apps.mail.ipynb #0a248a14
+    def _time_is_up(self, s: MailState) -> MailState:
+        "The letter is sent, and shown."
+        (to, about, words), k = s.draft, len(s.mails)
+        return replace(s, mails=(*s.mails, Letter(to, about, (words,), "Sent")), done=(*s.done, (f"Sent {about}", k, None)),
+                       draft=None, sending=0, open=k, folder="Sent")
+
+    def _change(self, s: MailState, id: str, text: str) -> MailState:
+        if id == "query": return replace(s, query=text)
+        return replace(s, draft=tuple(text if k == id else v for k, v in zip(_BOXES, s.draft)))
+
+    # %% ../../nbs/03h_apps.mail.ipynb #320401c4
+    def _press(self, s: MailState, id: str, how: str) -> MailState:
+        kind, _, act = id.partition(".")
+        if kind == "go": return replace(s, folder=act, query="")
+        if kind == "do": return _act(s, s.open, act)
+        if kind == "send": return replace(s, sending=s.delay) if s.delay else self._time_is_up(s)
+        if kind[1:].isdigit(): return _act(s, int(kind[1:]), act) if act else _open(s, int(kind[1:]))
+        return TaskApp._press(self, s, id, how)
+
+    # %% ../../nbs/03h_apps.mail.ipynb #83978d0d
+    def _plan_popup(self, r: ScreenReader) -> list[Intent]:
+        "In an open menu: the wanted action if it is for the wanted message, and nothing else was changed."
+        words = "Remove star" if r.facts.get("on") is False else _TOOLS.get(r.facts.get("act"))
+        caption, *rows = r.of("menuitem") or [None]
+        row = next((e for e in rows if e.name == words), None)
+        mine = row and caption.name == r.goal["subject"] and "undo" not in r
+        return [ClickOn(row.id)] if mine else TaskApp._plan_popup(self, r)
+
+    def _plan_dialog(self, r: ScreenReader) -> list[Intent]: return r.press("close")
+
+    # %% ../../nbs/03h_apps.mail.ipynb #d8e00f42
+    def _plan_draft(self, r: ScreenReader) -> list[Intent]:
+        if "to" not in r: return []
+        if "to" not in r.facts: return [ClickOn("discard")]
+        boxes = r.of("textbox")
+        wrong = [e for e in boxes if e.value != r.goal[e.id]]
+        if not wrong: return [ClickOn("send")]
+        if acts := [a for e in wrong if e.focused for a in fill(e, r.goal[e.id])]: return acts
+        tab = [PressKey("Tab") for a, b in pairwise(boxes) if a.focused and b in wrong]
+        return [ClickOn(e.id) for e in wrong] + tab
+
+    def _plan_changes(self, r: ScreenReader) -> list[Intent]:
+        if "undo" not in r: return []
+        if "last" not in r or r["last"].name != r.goal["done"]: return [ClickOn("undo")]
+        if "to" not in r.facts: return [Finish()]
+        rows = [e for e in r.of("listitem") if (e.name, e.value) == (r.goal["to"], r.goal["about"])]
+        if "back" in r and not rows: return [ClickOn("back")]
+        if "back" in r: return [Finish()] if r.find(r.goal["text"]) else [ClickOn("undo")]
+        if not r["go.Sent"].selected: return [ClickOn("go.Sent")]
+        return [ClickOn(rows[0].id)] if rows else _search_for(r, "") or r.scroll_on() or [ClickOn("undo")]
+
+    # %% ../../nbs/03h_apps.mail.ipynb #b8988f1f
+    def _plan_page(self, r: ScreenReader) -> list[Intent]: return (_on_message if "back" in r else _in_folder)(r)
+
+    # %% ../../nbs/03h_apps.mail.ipynb #f30db59f
+    def _counts(self, s: MailState) -> tuple:
+        return _as_read(s.mails), s.task.family == "search" and (s.query, s.open)
+
+    def _wanted(self, start: MailState) -> tuple:
+        return _as_read(_wanted_mails(start)), start.task.family == "search" and (start.task["word"], start.target)
+
+    def _right_answers(self, start: MailState) -> tuple[str, ...]:
+        return (_fact_in(start.mails[start.target].lines, start.task["kind"]),) if start.task.family == "read" else ()
+
+    # %% ../../nbs/03h_apps.mail.ipynb #ff3352af
+    def _start(self, rng: Random, family: str) -> MailState:
+        folders = _make_folders(rng, family)
+        task, k, mails = _make_task(rng, family, _mails(rng, folders), folders)
+        folder = mails[k].folder if k >= 0 and rng.random() < .5 else rng.choice(("Inbox", *folders))
+        s = MailState(task, k, mails, folders, shuffled(rng, "reply", "archive", "trash", "star"), rng.randint(1, 4),
+                      shuffled(rng, "new", "find", "help"), rng.choice(_ORDERS), rng.random() < .5,
+                      rng.choice((0, 0, 900, 1800)), folder, finding=rng.random() < .5, draft=_first_draft(rng, task))
+        return _open(s, rng.choice(_rows(s))) if rng.random() < .15 else s
+
 _HELP = message_box("Help", "Open a message to read it. Press it long, or with the right button, for more.",
                     caption="Close")
-
-@patch
-def view(self: Mail, s: MailState) -> Widget: # what to show
-    "A folder, a message or a letter, perhaps the help over it."
-    return over((_draft_view if s.draft is not None else _list_view if s.open < 0 else _read_view)(s),
-                _HELP if s.help else None)
 
 # %% ../../nbs/03h_apps.mail.ipynb #e9fc1355
 def _act(s: MailState, k: int, act: str) -> MailState:
@@ -381,31 +454,9 @@ def _open(s: MailState, k: int) -> MailState:
     "A message opened: it is not unread any more."
     return replace(s, open=k, mails=_with_mail(s.mails, k, replace(s.mails[k], unread=False)))
 
-# %% ../../nbs/03h_apps.mail.ipynb #0a248a14
-@patch
-def _time_is_up(self: Mail, s: MailState) -> MailState:
-    "The letter is sent, and shown."
-    (to, about, words), k = s.draft, len(s.mails)
-    return replace(s, mails=(*s.mails, Letter(to, about, (words,), "Sent")), done=(*s.done, (f"Sent {about}", k, None)),
-                   draft=None, sending=0, open=k, folder="Sent")
-
-@patch
-def _change(self: Mail, s: MailState, id: str, text: str) -> MailState:
-    if id == "query": return replace(s, query=text)
-    return replace(s, draft=tuple(text if k == id else v for k, v in zip(_BOXES, s.draft)))
-
 # %% ../../nbs/03h_apps.mail.ipynb #320401c4
 Mail.presses = dict(back=dict(open=-1), find=dict(finding=True), help=dict(help=True), close=dict(help=False),
                     discard=dict(draft=None), new=dict(draft=("", "", "")), undo=_undo)
-
-@patch
-def _press(self: Mail, s: MailState, id: str, how: str) -> MailState:
-    kind, _, act = id.partition(".")
-    if kind == "go": return replace(s, folder=act, query="")
-    if kind == "do": return _act(s, s.open, act)
-    if kind == "send": return replace(s, sending=s.delay) if s.delay else self._time_is_up(s)
-    if kind[1:].isdigit(): return _act(s, int(kind[1:]), act) if act else _open(s, int(kind[1:]))
-    return TaskApp._press(self, s, id, how)
 
 # %% ../../nbs/03h_apps.mail.ipynb #83978d0d
 Mail.steps = "wait", "popup", "dialog", "draft", "changes", "page"
@@ -418,41 +469,6 @@ def _search_for(r: ScreenReader, words: str) -> list[Intent]:
     "The next action that makes the search box hold `words`; none if it does, or is not there and need not be."
     if "query" in r: return fill(r["query"], words)
     return [ClickOn("find")] if words else []
-
-@patch
-def _plan_popup(self: Mail, r: ScreenReader) -> list[Intent]:
-    "In an open menu: the wanted action if it is for the wanted message, and nothing else was changed."
-    words = "Remove star" if r.facts.get("on") is False else _TOOLS.get(r.facts.get("act"))
-    caption, *rows = r.of("menuitem") or [None]
-    row = next((e for e in rows if e.name == words), None)
-    mine = row and caption.name == r.goal["subject"] and "undo" not in r
-    return [ClickOn(row.id)] if mine else TaskApp._plan_popup(self, r)
-
-@patch
-def _plan_dialog(self: Mail, r: ScreenReader) -> list[Intent]: return r.press("close")
-
-# %% ../../nbs/03h_apps.mail.ipynb #d8e00f42
-@patch
-def _plan_draft(self: Mail, r: ScreenReader) -> list[Intent]:
-    if "to" not in r: return []
-    if "to" not in r.facts: return [ClickOn("discard")]
-    boxes = r.of("textbox")
-    wrong = [e for e in boxes if e.value != r.goal[e.id]]
-    if not wrong: return [ClickOn("send")]
-    if acts := [a for e in wrong if e.focused for a in fill(e, r.goal[e.id])]: return acts
-    tab = [PressKey("Tab") for a, b in pairwise(boxes) if a.focused and b in wrong]
-    return [ClickOn(e.id) for e in wrong] + tab
-
-@patch
-def _plan_changes(self: Mail, r: ScreenReader) -> list[Intent]:
-    if "undo" not in r: return []
-    if "last" not in r or r["last"].name != r.goal["done"]: return [ClickOn("undo")]
-    if "to" not in r.facts: return [Finish()]
-    rows = [e for e in r.of("listitem") if (e.name, e.value) == (r.goal["to"], r.goal["about"])]
-    if "back" in r and not rows: return [ClickOn("back")]
-    if "back" in r: return [Finish()] if r.find(r.goal["text"]) else [ClickOn("undo")]
-    if not r["go.Sent"].selected: return [ClickOn("go.Sent")]
-    return [ClickOn(rows[0].id)] if rows else _search_for(r, "") or r.scroll_on() or [ClickOn("undo")]
 
 # %% ../../nbs/03h_apps.mail.ipynb #b8988f1f
 def _on_message(r: ScreenReader) -> list[Intent]:
@@ -479,9 +495,6 @@ def _in_folder(r: ScreenReader) -> list[Intent]:
     return (_search_for(r, facts.get("word", "")) or r.scroll_on()
             or [ClickOn(f"go.{other}") if other else PressKey("Home")])
 
-@patch
-def _plan_page(self: Mail, r: ScreenReader) -> list[Intent]: return (_on_message if "back" in r else _in_folder)(r)
-
 # %% ../../nbs/03h_apps.mail.ipynb #f30db59f
 def _wanted_mails(start: MailState) -> tuple[Letter, ...]:
     "The mailbox as it should be in the end."
@@ -489,18 +502,6 @@ def _wanted_mails(start: MailState) -> tuple[Letter, ...]:
     if "to" in goal: return (*mails, Letter(goal["to"], goal["about"], (goal["text"],), "Sent"))
     if "act" not in goal or mails[k].folder in goal["folders"][1:]: return mails
     return mails if goal.get("on") == mails[k].starred else _with_mail(mails, k, _used(mails[k], goal["act"])[1])
-
-@patch
-def _counts(self: Mail, s: MailState) -> tuple:
-    return _as_read(s.mails), s.task.family == "search" and (s.query, s.open)
-
-@patch
-def _wanted(self: Mail, start: MailState) -> tuple:
-    return _as_read(_wanted_mails(start)), start.task.family == "search" and (start.task["word"], start.target)
-
-@patch
-def _right_answers(self: Mail, start: MailState) -> tuple[str, ...]:
-    return (_fact_in(start.mails[start.target].lines, start.task["kind"]),) if start.task.family == "read" else ()
 
 # %% ../../nbs/03h_apps.mail.ipynb #ff3352af
 _ORDERS = (("to", "about", "text"), ("to", "about", "text"), ("about", "to", "text"), ("to", "text", "about"))
@@ -512,12 +513,3 @@ def _first_draft(rng: Random, task: Goal) -> tuple[str, str, str]|None:
     return (known.get("to", "") if rng.random() < .5 else _people(rng, 1)[0],
             known.get("about", "") if rng.random() < .5 else _subjects(rng, 1)[0], "")
 
-@patch
-def _start(self: Mail, rng: Random, family: str) -> MailState:
-    folders = _make_folders(rng, family)
-    task, k, mails = _make_task(rng, family, _mails(rng, folders), folders)
-    folder = mails[k].folder if k >= 0 and rng.random() < .5 else rng.choice(("Inbox", *folders))
-    s = MailState(task, k, mails, folders, shuffled(rng, "reply", "archive", "trash", "star"), rng.randint(1, 4),
-                  shuffled(rng, "new", "find", "help"), rng.choice(_ORDERS), rng.random() < .5,
-                  rng.choice((0, 0, 900, 1800)), folder, finding=rng.random() < .5, draft=_first_draft(rng, task))
-    return _open(s, rng.choice(_rows(s))) if rng.random() < .15 else s

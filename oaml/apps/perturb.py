@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-from fastcore.basics import patch
 
 from .app import App, Goal, Intent
 from .kit import ScreenReader, message_box, question_box
@@ -115,56 +114,52 @@ class Perturb:
         "Whether the application's goal is reached, and nothing left to answer."
         return not state.waiting and self.app.solved(state.first, state.inner)
 
-# %% ../../nbs/03n_apps.perturb.ipynb #3ecc7fa6
-@patch
-def view(self: Perturb, s: Perturbed) -> Widget: # what to show
-    "The application, where it is now, with what is over it."
-    root = self.app.view(s.inner)
-    return over(_moved(root, Random(s.seed)) if s.kind == "window" and not s.at else root, _popup(s))
+    # %% ../../nbs/03n_apps.perturb.ipynb #3ecc7fa6
+    def view(self, s: Perturbed) -> Widget: # what to show
+        "The application, where it is now, with what is over it."
+        root = self.app.view(s.inner)
+        return over(_moved(root, Random(s.seed)) if s.kind == "window" and not s.at else root, _popup(s))
 
-@patch
-def look(self: Perturb,
-    s: Perturbed,  # may have changed its look
-    theme: Theme,  # of the episode
-) -> Theme:
-    "The theme now."
-    if hasattr(self.app, "look"): theme = self.app.look(s.inner, theme)
-    return theme_for(s.seed, form=theme.form) if s.kind == "theme" and not s.at else theme
+    def look(self,
+        s: Perturbed,  # may have changed its look
+        theme: Theme,  # of the episode
+    ) -> Theme:
+        "The theme now."
+        if hasattr(self.app, "look"): theme = self.app.look(s.inner, theme)
+        return theme_for(s.seed, form=theme.form) if s.kind == "theme" and not s.at else theme
 
-# %% ../../nbs/03n_apps.perturb.ipynb #971445a4
-@patch
-def _tick(self: Perturb, s: Perturbed, m: Tick) -> Perturbed:
-    "Time passes until a slow answer, for the application, and until what happens."
-    if s.waiting and s.left > m.ms: return replace(s, left=s.left-m.ms)
-    if s.waiting: return replace(s, waiting=None, left=0, inner=self.app.update(s.inner, s.waiting))
-    s = replace(s, inner=self.app.update(s.inner, m))
-    if not s.at: return s
-    s = replace(s, at=max(0, s.at-m.ms))
-    return replace(s, page="ad") if s.kind == "popup" and not s.at else s
+    # %% ../../nbs/03n_apps.perturb.ipynb #971445a4
+    def _tick(self, s: Perturbed, m: Tick) -> Perturbed:
+        "Time passes until a slow answer, for the application, and until what happens."
+        if s.waiting and s.left > m.ms: return replace(s, left=s.left-m.ms)
+        if s.waiting: return replace(s, waiting=None, left=0, inner=self.app.update(s.inner, s.waiting))
+        s = replace(s, inner=self.app.update(s.inner, m))
+        if not s.at: return s
+        s = replace(s, at=max(0, s.at-m.ms))
+        return replace(s, page="ad") if s.kind == "popup" and not s.at else s
 
-@patch
-def update(self: Perturb,
-    s: Perturbed, # before
-    m: Message,   # what happened
-) -> Perturbed:
-    "The state after a message."
-    if isinstance(m, Tick): return self._tick(s, m)
-    if isinstance(m, Pressed) and m.id.startswith("popup."):
-        return replace(s, page="more" if m.id == "popup.more" and s.page == "ad" else "")
-    if (s.waiting or s.page) and not isinstance(m, Answer): return s  # a dialog is over it; words to the user pass
-    inner = self.app.update(s.inner, m)
-    if s.kind != "slow" or not isinstance(m, Pressed) or inner == s.inner: return replace(s, inner=inner)
-    s = replace(s, heard=s.heard+1)
-    slow = (s.seed + s.heard) % 2  # every other answer takes time
-    return replace(s, waiting=m, left=1000 + s.seed % 1500) if slow else replace(s, inner=inner)
+    def update(self,
+        s: Perturbed, # before
+        m: Message,   # what happened
+    ) -> Perturbed:
+        "The state after a message."
+        if isinstance(m, Tick): return self._tick(s, m)
+        if isinstance(m, Pressed) and m.id.startswith("popup."):
+            return replace(s, page="more" if m.id == "popup.more" and s.page == "ad" else "")
+        if (s.waiting or s.page) and not isinstance(m, Answer): return s  # a dialog is over it; words to the user pass
+        inner = self.app.update(s.inner, m)
+        if s.kind != "slow" or not isinstance(m, Pressed) or inner == s.inner: return replace(s, inner=inner)
+        s = replace(s, heard=s.heard+1)
+        slow = (s.seed + s.heard) % 2  # every other answer takes time
+        return replace(s, waiting=m, left=1000 + s.seed % 1500) if slow else replace(s, inner=inner)
 
-# %% ../../nbs/03n_apps.perturb.ipynb #1c59e2cd
-@patch
-def plan(self: Perturb,
-    elements: tuple[Element, ...], # what is on the screen
-    goal: Goal,                    # what the user wants
-    history: list[Action],         # what was done so far
-) -> list[Intent]:
-    "Close what is in the way, wait while something turns, else the application's plan."
-    r = ScreenReader(elements, goal)
-    return r.close("popup.close") or r.wait() or self.app.plan(elements, goal, history)
+    # %% ../../nbs/03n_apps.perturb.ipynb #1c59e2cd
+    def plan(self,
+        elements: tuple[Element, ...], # what is on the screen
+        goal: Goal,                    # what the user wants
+        history: list[Action],         # what was done so far
+    ) -> list[Intent]:
+        "Close what is in the way, wait while something turns, else the application's plan."
+        r = ScreenReader(elements, goal)
+        return r.close("popup.close") or r.wait() or self.app.plan(elements, goal, history)
+

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-from fastcore.basics import patch
 
 from .app import App, Goal, Intent
 from .kit import ScreenReader
@@ -62,44 +61,41 @@ class Phone:
         "Whether the application's goal is reached."
         return self.app.solved(start.inner, state.inner)
 
-# %% ../../nbs/03o_apps.phone.ipynb #3be885cf
-@patch
-def view(self: Phone, s: OnPhone) -> Widget: # what to show
-    "The application, the launcher, or an application that has nothing to show."
-    if s.page == "app": return self.app.view(s.inner)
-    if s.page != "home": return window(s.page, listing(item("", "Nothing here yet")))
-    return window("Apps", scroll("launcher", listing(*(item(f"open.{n}", n, icon=i) for n, i in s.shelf))))
+    # %% ../../nbs/03o_apps.phone.ipynb #3be885cf
+    def view(self, s: OnPhone) -> Widget: # what to show
+        "The application, the launcher, or an application that has nothing to show."
+        if s.page == "app": return self.app.view(s.inner)
+        if s.page != "home": return window(s.page, listing(item("", "Nothing here yet")))
+        return window("Apps", scroll("launcher", listing(*(item(f"open.{n}", n, icon=i) for n, i in s.shelf))))
 
-@patch
-def look(self: Phone,
-    s: OnPhone,    # the state
-    theme: Theme,  # of the episode
-) -> Theme:
-    "The theme, as the application has it."
-    return self.app.look(s.inner, theme) if hasattr(self.app, "look") else theme
+    def look(self,
+        s: OnPhone,    # the state
+        theme: Theme,  # of the episode
+    ) -> Theme:
+        "The theme, as the application has it."
+        return self.app.look(s.inner, theme) if hasattr(self.app, "look") else theme
 
-# %% ../../nbs/03o_apps.phone.ipynb #fc96750c
-@patch
-def update(self: Phone,
-    s: OnPhone,  # before
-    m: Message,  # what happened
-) -> OnPhone:
-    "The state after a message."
-    if isinstance(m, Keyed) and (m.key == "HOME" or m.key == "BACK" and s.page != "app"): return replace(s, page="home")
-    if s.page == "home" and isinstance(m, Pressed) and m.id.startswith("open."):
-        name = m.id.removeprefix("open.")
-        return replace(s, page="app" if name == self.title else name)
-    if s.page != "app" and isinstance(m, Pressed|Keyed): return s
-    return replace(s, inner=self.app.update(s.inner, m))
+    # %% ../../nbs/03o_apps.phone.ipynb #fc96750c
+    def update(self,
+        s: OnPhone,  # before
+        m: Message,  # what happened
+    ) -> OnPhone:
+        "The state after a message."
+        if isinstance(m, Keyed) and (m.key == "HOME" or m.key == "BACK" and s.page != "app"): return replace(s, page="home")
+        if s.page == "home" and isinstance(m, Pressed) and m.id.startswith("open."):
+            name = m.id.removeprefix("open.")
+            return replace(s, page="app" if name == self.title else name)
+        if s.page != "app" and isinstance(m, Pressed|Keyed): return s
+        return replace(s, inner=self.app.update(s.inner, m))
 
-@patch
-def plan(self: Phone,
-    elements: tuple[Element, ...], # what is on the screen
-    goal: Goal,                    # what the user wants
-    history: list[Action],         # what was done so far
-) -> list[Intent]:
-    "Open the application if it is not; else its own plan."
-    r = ScreenReader(elements, goal)
-    if f"open.{self.title}" in r: return r.press(f"open.{self.title}")
-    if not r.find("Nothing here yet"): return self.app.plan(elements, goal, history)
-    return r.press("sys.home") + r.press("sys.back", "HOME", "BACK")  # a landscape screen has no bar with these
+    def plan(self,
+        elements: tuple[Element, ...], # what is on the screen
+        goal: Goal,                    # what the user wants
+        history: list[Action],         # what was done so far
+    ) -> list[Intent]:
+        "Open the application if it is not; else its own plan."
+        r = ScreenReader(elements, goal)
+        if f"open.{self.title}" in r: return r.press(f"open.{self.title}")
+        if not r.find("Nothing here yet"): return self.app.plan(elements, goal, history)
+        return r.press("sys.home") + r.press("sys.back", "HOME", "BACK")  # a landscape screen has no bar with these
+

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from random import Random
 
-from fastcore.basics import patch
 
 from .app import ClickOn, Finish, Goal, Intent
 from .kit import ScreenReader, TaskApp, fill
@@ -102,17 +101,63 @@ class Procedural(TaskApp):
     "Random widgets and a goal about one of them. Goal families: the keys of `_PART_OF`."
     name, families, step_budget = "procedural", tuple(_PART_OF), 16
 
+    def view(self, s: ProceduralState) -> Widget: # what to show
+        "All parts one below the other, and the line that says what was done."
+        title, parts = make_parts(s.seed, s.wanted)
+        return window(title, scroll("page", *(w for p in parts for w in _part_view(s, p))),
+                      bar(text(_status(s), "status", grow=True), link("reset", "Reset")))
+
+    # %% ../../nbs/03p_apps.procedural.ipynb #c906db74
+    def _change(self, s: ProceduralState, id: str, text: str) -> ProceduralState: return _put(s, id, text)
+
+    def _press(self, s: ProceduralState, id: str, how: str) -> ProceduralState:
+        if id == "reset": return replace(s, changed=(), last="")
+        kinds = {n: p for p in make_parts(s.seed, s.wanted)[1] for n in p.names}
+        kind = kinds[id].kind if id in kinds else "menus"
+        if kind == "tabs": return _put(s, "tabs:" + kinds[id].names[0], id)
+        if kind in ("switches", "checks") and how != "right":
+            return _put(s, id, "" if s.value(id, _first_values(s)[id]) == "on" else "on")
+        shown = id not in ("page", "status") and kind in ("tools", "buttons", "rows", "menus")
+        return replace(s, last=f"{_HOW[how][0]} {id}") if shown else s
+
+    # %% ../../nbs/03p_apps.procedural.ipynb #c0cbd2c8
+    def _plan_popup(self, r: ScreenReader) -> list[Intent]:
+        popup = [e for e in r.elements if e.role in ("menuitem", "option")]
+        if popup and popup[0].role == "option" and r.goal.family == "choose":
+            return r.choose(r.goal["name"], r.goal["value"])
+        right = [ClickOn(e.id) for e in popup if e.id == f"{r.goal['name']}: {r.facts.get('option')}"][:1]
+        return right or TaskApp._plan_popup(self, r)
+
+    def _plan_changes(self, r: ScreenReader) -> list[Intent]:
+        status, mine = r["status"].name, r.goal["first" if r.goal.family == "tab" else "name"]
+        wanted = "last" not in r.facts and status == f"Edited {mine}"
+        return [ClickOn("reset")] if status.startswith("Edited") and not wanted else []
+
+    def _plan_page(self, r: ScreenReader) -> list[Intent]:
+        return (_read if r.goal.family == "read" else _do_it)(r)
+
+    # %% ../../nbs/03p_apps.procedural.ipynb #4e854c90
+    def _start(self, rng: Random, family: str) -> ProceduralState:
+        seed = rng.randrange(10**9)
+        return ProceduralState(seed, _PART_OF[family], _goal(seed, family, rng))
+
+    def _counts(self, s: ProceduralState) -> tuple:
+        facts, family = dict(s.task.facts), s.task.family
+        if family == "read" or "last" in facts: return s.changed, s.last if "last" in facts else ""
+        name = f"tabs:{facts['first']}" if family == "tab" else facts["name"]
+        return tuple(c for c in s.changed if c[0] != name), s.value(name, _first_values(s)[name])
+
+    def _wanted(self, start: ProceduralState) -> tuple:
+        facts = dict(start.task.facts)
+        return (), facts.get("last", facts.get("value", ""))
+
+    def _right_answers(self, start: ProceduralState) -> tuple[str, ...]:
+        return (_first_values(start)[start.task["name"]],) if start.task.family == "read" else ()
+
 def _status(s: ProceduralState) -> str:
     "The line at the bottom: what was changed, else what was pressed last."
     if len(s.changed) > 1: return f"Edited {len(s.changed)} things"
     return f"Edited {s.changed[0][0].removeprefix('tabs:')}" if s.changed else s.last or "Ready"
-
-@patch
-def view(self: Procedural, s: ProceduralState) -> Widget: # what to show
-    "All parts one below the other, and the line that says what was done."
-    title, parts = make_parts(s.seed, s.wanted)
-    return window(title, scroll("page", *(w for p in parts for w in _part_view(s, p))),
-                  bar(text(_status(s), "status", grow=True), link("reset", "Reset")))
 
 # %% ../../nbs/03p_apps.procedural.ipynb #9c88b5e0
 _HOW = dict(click=("Pressed", "Click", "Press"), double=("Opened", "Double-click", "Open with a double click"),
@@ -171,20 +216,6 @@ def _put(s: ProceduralState, name: str, value: str) -> ProceduralState:
 
 Procedural.press_kinds = tuple(_HOW)
 
-@patch
-def _change(self: Procedural, s: ProceduralState, id: str, text: str) -> ProceduralState: return _put(s, id, text)
-
-@patch
-def _press(self: Procedural, s: ProceduralState, id: str, how: str) -> ProceduralState:
-    if id == "reset": return replace(s, changed=(), last="")
-    kinds = {n: p for p in make_parts(s.seed, s.wanted)[1] for n in p.names}
-    kind = kinds[id].kind if id in kinds else "menus"
-    if kind == "tabs": return _put(s, "tabs:" + kinds[id].names[0], id)
-    if kind in ("switches", "checks") and how != "right":
-        return _put(s, id, "" if s.value(id, _first_values(s)[id]) == "on" else "on")
-    shown = id not in ("page", "status") and kind in ("tools", "buttons", "rows", "menus")
-    return replace(s, last=f"{_HOW[how][0]} {id}") if shown else s
-
 # %% ../../nbs/03p_apps.procedural.ipynb #2c72d41b
 def _holds(e: Element, goal: Goal) -> bool:
     "Whether the widget that the goal is about holds what is wanted."
@@ -210,42 +241,3 @@ def _read(r: ScreenReader) -> list[Intent]:
 # %% ../../nbs/03p_apps.procedural.ipynb #c0cbd2c8
 Procedural.steps = "popup", "changes", "page"
 
-@patch
-def _plan_popup(self: Procedural, r: ScreenReader) -> list[Intent]:
-    popup = [e for e in r.elements if e.role in ("menuitem", "option")]
-    if popup and popup[0].role == "option" and r.goal.family == "choose":
-        return r.choose(r.goal["name"], r.goal["value"])
-    right = [ClickOn(e.id) for e in popup if e.id == f"{r.goal['name']}: {r.facts.get('option')}"][:1]
-    return right or TaskApp._plan_popup(self, r)
-
-@patch
-def _plan_changes(self: Procedural, r: ScreenReader) -> list[Intent]:
-    status, mine = r["status"].name, r.goal["first" if r.goal.family == "tab" else "name"]
-    wanted = "last" not in r.facts and status == f"Edited {mine}"
-    return [ClickOn("reset")] if status.startswith("Edited") and not wanted else []
-
-@patch
-def _plan_page(self: Procedural, r: ScreenReader) -> list[Intent]:
-    return (_read if r.goal.family == "read" else _do_it)(r)
-
-# %% ../../nbs/03p_apps.procedural.ipynb #4e854c90
-@patch
-def _start(self: Procedural, rng: Random, family: str) -> ProceduralState:
-    seed = rng.randrange(10**9)
-    return ProceduralState(seed, _PART_OF[family], _goal(seed, family, rng))
-
-@patch
-def _counts(self: Procedural, s: ProceduralState) -> tuple:
-    facts, family = dict(s.task.facts), s.task.family
-    if family == "read" or "last" in facts: return s.changed, s.last if "last" in facts else ""
-    name = f"tabs:{facts['first']}" if family == "tab" else facts["name"]
-    return tuple(c for c in s.changed if c[0] != name), s.value(name, _first_values(s)[name])
-
-@patch
-def _wanted(self: Procedural, start: ProceduralState) -> tuple:
-    facts = dict(start.task.facts)
-    return (), facts.get("last", facts.get("value", ""))
-
-@patch
-def _right_answers(self: Procedural, start: ProceduralState) -> tuple[str, ...]:
-    return (_first_values(start)[start.task["name"]],) if start.task.family == "read" else ()

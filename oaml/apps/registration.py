@@ -9,7 +9,6 @@ __all__ = ['REGISTRATION_WORDINGS', 'RegistrationState', 'Registration']
 from dataclasses import dataclass, replace
 from random import Random
 
-from fastcore.basics import patch
 
 from .app import ClickOn, Finish, Goal, Intent, PressKey, ScrollIn
 from .kit import HOLDS_SHARE, ScreenReader, TaskApp, fill, message_box, shuffled, word_goal
@@ -147,39 +146,73 @@ class Registration(TaskApp):
     name, families, step_budget = "registration", tuple(REGISTRATION_WORDINGS), 30
     answer_field, timer, left_open = "said", "left", ("help",)
 
+    def view(self, s: RegistrationState) -> Widget: # what to show
+        "The page that `s` is on, maybe with the help over it."
+        if s.page == "form": page = _form_page(s)
+        elif s.page == "busy": page = window(s.title, panel(spinner("Sending")))
+        elif s.page == "login":
+            page = window("Log in", panel(paragraph("You will get a link by mail. Not a member yet?"),
+                                          actions(button("back", "Back to the form", cancel=True))))
+        else: page = _review_page(s)
+        return over(page, _HELP if s.help else None)
+
+    # %% ../../nbs/03g_apps.registration.ipynb #7cb00c20
+    def _change(self, s: RegistrationState, id: str, text: str) -> RegistrationState:
+        return replace(s, values=tuple((k, text if k == id else v) for k, v in s.values))
+
+    def _press(self, s: RegistrationState, id: str, how: str) -> RegistrationState:
+        if id in _CHECKS: return self._change(s, id, _NO if dict(s.values)[id] == _YES else _YES)
+        return TaskApp._press(self, s, id, how)
+
+    # %% ../../nbs/03g_apps.registration.ipynb #9a339fa5
+    def _time_is_up(self, s: RegistrationState) -> RegistrationState:
+        values = dict(_stripped(s))
+        error = _complaint(s, values)
+        taken = not error and s.taken and values.get("user") == _wanted_value(s.task, "user")
+        return replace(s, values=tuple(values.items()), page="form" if error or taken else "done", error=error,
+                       refused=s.refused or taken)
+
+    # %% ../../nbs/03g_apps.registration.ipynb #935cd9f4
+    def _plan_dialog(self, r: ScreenReader) -> list[Intent]: return r.close("close", "back")
+
+    def _plan_popup(self, r: ScreenReader) -> list[Intent]:
+        right = [ClickOn(e.id) for e in r.of("option") if e.name == _wanted_value(r.goal, e.id.split(":")[0])]
+        return right or TaskApp._plan_popup(self, r)
+
+    def _plan_page(self, r: ScreenReader) -> list[Intent]:
+        if not r.region: return _review(r)
+        free = _free_names(r) if r.goal.family == "offer" else []
+        return r.tell(free[r.goal["pick"]]) if free else _mend_form(r) or _send(r)
+
+    # %% ../../nbs/03g_apps.registration.ipynb #ccef8b26
+    def _start(self, rng: Random, family: str) -> RegistrationState:
+        s = _draw_form(rng, family)
+        return _finished(s) if rng.random() < HOLDS_SHARE and family not in ("number", "offer") else s
+
+    # %% ../../nbs/03g_apps.registration.ipynb #cd77aaff
+    def _counts(self, s: RegistrationState) -> tuple:
+        return s.page, s.task.family == "offer" or [(k, v.strip()) for k, v in s.values if k not in ("terms", "show")]
+
+    def _wanted(self, start: RegistrationState) -> tuple:
+        return ("form", True) if start.task.family == "offer" else self._counts(_finished(start))
+
+    def _right_answers(self, start: RegistrationState) -> tuple[str, ...]:
+        if start.task.family == "offer": return start.free[start.task["pick"]],
+        return (start.number,)*(start.task.family == "number")
+
 _HELP = message_box("Help", "Required fields must be filled in. If a user name is taken, free ones are offered.",
                     caption="Close", primary=False)
-
-@patch
-def view(self: Registration, s: RegistrationState) -> Widget: # what to show
-    "The page that `s` is on, maybe with the help over it."
-    if s.page == "form": page = _form_page(s)
-    elif s.page == "busy": page = window(s.title, panel(spinner("Sending")))
-    elif s.page == "login":
-        page = window("Log in", panel(paragraph("You will get a link by mail. Not a member yet?"),
-                                      actions(button("back", "Back to the form", cancel=True))))
-    else: page = _review_page(s)
-    return over(page, _HELP if s.help else None)
 
 # %% ../../nbs/03g_apps.registration.ipynb #7cb00c20
 def _stripped(s: RegistrationState) -> tuple[tuple[str, str], ...]:
     "What the fields hold, without blanks around it: unseen, they don't count."
     return tuple((k, v.strip()) for k, v in s.values)
 
-@patch
-def _change(self: Registration, s: RegistrationState, id: str, text: str) -> RegistrationState:
-    return replace(s, values=tuple((k, text if k == id else v) for k, v in s.values))
-
 Registration.presses = dict(
     help=dict(help=True), close=dict(help=False), login=dict(page="login"), back=dict(page="form"),
     edit=dict(page="form"),
     submit=lambda s: replace(s, page="busy", left=s.latency, error=""),
     draft=lambda s: replace(s, page="draft", values=_stripped(s)))
-
-@patch
-def _press(self: Registration, s: RegistrationState, id: str, how: str) -> RegistrationState:
-    if id in _CHECKS: return self._change(s, id, _NO if dict(s.values)[id] == _YES else _YES)
-    return TaskApp._press(self, s, id, how)
 
 # %% ../../nbs/03g_apps.registration.ipynb #9a339fa5
 def _complaint(s: RegistrationState, values: dict[str, str]) -> str:
@@ -189,14 +222,6 @@ def _complaint(s: RegistrationState, values: dict[str, str]) -> str:
     for k, v in values.items():
         if _LIKE.get(k, k) == "workmail" and v and "@" not in v: return f"{_LABELS[k]} needs an @."
     return "Accept the terms."*(values["terms"] == _NO)
-
-@patch
-def _time_is_up(self: Registration, s: RegistrationState) -> RegistrationState:
-    values = dict(_stripped(s))
-    error = _complaint(s, values)
-    taken = not error and s.taken and values.get("user") == _wanted_value(s.task, "user")
-    return replace(s, values=tuple(values.items()), page="form" if error or taken else "done", error=error,
-                   refused=s.refused or taken)
 
 # %% ../../nbs/03g_apps.registration.ipynb #aa8d69d8
 def _free_names(r: ScreenReader) -> list[str]:
@@ -252,20 +277,6 @@ def _review(r: ScreenReader) -> list[Intent]:
 
 # %% ../../nbs/03g_apps.registration.ipynb #935cd9f4
 Registration.steps = "wait", "dialog", "popup", "page"
-
-@patch
-def _plan_dialog(self: Registration, r: ScreenReader) -> list[Intent]: return r.close("close", "back")
-
-@patch
-def _plan_popup(self: Registration, r: ScreenReader) -> list[Intent]:
-    right = [ClickOn(e.id) for e in r.of("option") if e.name == _wanted_value(r.goal, e.id.split(":")[0])]
-    return right or TaskApp._plan_popup(self, r)
-
-@patch
-def _plan_page(self: Registration, r: ScreenReader) -> list[Intent]:
-    if not r.region: return _review(r)
-    free = _free_names(r) if r.goal.family == "offer" else []
-    return r.tell(free[r.goal["pick"]]) if free else _mend_form(r) or _send(r)
 
 # %% ../../nbs/03g_apps.registration.ipynb #f9196a59
 def _draw_fields(rng: Random, family: str) -> tuple[list[str], list[str], list[str]]:
@@ -348,21 +359,3 @@ def _finished(s: RegistrationState) -> RegistrationState:
     values = tuple((k, v if want[k] is None else want[k]) for k, v in s.values)
     return replace(s, values=values, refused=refused, page="draft" if s.task.family == "draft" else "done")
 
-@patch
-def _start(self: Registration, rng: Random, family: str) -> RegistrationState:
-    s = _draw_form(rng, family)
-    return _finished(s) if rng.random() < HOLDS_SHARE and family not in ("number", "offer") else s
-
-# %% ../../nbs/03g_apps.registration.ipynb #cd77aaff
-@patch
-def _counts(self: Registration, s: RegistrationState) -> tuple:
-    return s.page, s.task.family == "offer" or [(k, v.strip()) for k, v in s.values if k not in ("terms", "show")]
-
-@patch
-def _wanted(self: Registration, start: RegistrationState) -> tuple:
-    return ("form", True) if start.task.family == "offer" else self._counts(_finished(start))
-
-@patch
-def _right_answers(self: Registration, start: RegistrationState) -> tuple[str, ...]:
-    if start.task.family == "offer": return start.free[start.task["pick"]],
-    return (start.number,)*(start.task.family == "number")

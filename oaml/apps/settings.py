@@ -9,7 +9,6 @@ __all__ = ['SETTINGS_WORDINGS', 'Setting', 'SettingsState', 'Settings']
 from dataclasses import dataclass, replace
 from random import Random
 
-from fastcore.basics import patch
 
 from .app import ClickOn, Finish, Goal, Intent
 from .kit import BACK_TOOL, HELP_TOOL, HOLDS_SHARE, ScreenReader, TaskApp, fill, message_box, word_goal
@@ -189,23 +188,71 @@ class Settings(TaskApp):
     name, families, step_budget = "settings", tuple(SETTINGS_WORDINGS), 30
     timer, left_open = "saving", ("saving", "dialog")
 
+    def _start(self, rng: Random, family: str) -> SettingsState:
+        sections = rng.sample(tuple(_SWITCHES), rng.randint(3, 5))
+        if not set(_NAMES) & set(sections): sections[rng.randrange(3)] = rng.choice(tuple(_NAMES))
+        xs, goal = _draw_task(rng, family, [x for s in sections for x in _draw_section(rng, s)])
+        (name, value), held = goal["wants"][0], {x.name: x.first for x in xs}
+        if family == "redo":
+            slips = rng.sample([x.name for x in xs if x.name != name], rng.randint(1, 3))
+            xs = [replace(x, now=_other(rng, x)) if x.name in slips else x for x in xs]
+        holds = family in _MAY_HOLD and held[name] == (value or held[goal["source"]])
+        return SettingsState(goal, rng.choice(_TITLES), tuple(xs), tuple(sections),
+                             goal["section"] if holds else rng.choice(sections), rng.choice(_BUTTONS), rng.random() < .5,
+                             rng.choice((0, 0, 900, 1400, 2300)),
+                             "home" if family != "redo" and not holds and rng.random() < .2 else "settings")
+
+    # %% ../../nbs/03e_apps.settings.ipynb #b2c19aa1
+    def view(self, s: SettingsState) -> Widget: # what to show
+        "The page that `s` is on, perhaps a dialog over it."
+        return over(_settings_page(s) if s.page == "settings" else _home_page(s), _dialog(s))
+
+    # %% ../../nbs/03e_apps.settings.ipynb #ce3a48c4
+    def _press(self, s: SettingsState, id: str, how: str) -> SettingsState:
+        if id in self.presses: return TaskApp._press(self, s, id, how)
+        if id.startswith("tab-"): return replace(s, section=id.removeprefix("tab-"))
+        name, _, option = id.partition("=")
+        if option: return _set_now(s, name, option)
+        return _set_now(s, name) if any(x.name == name and x.kind == "switch" for x in s.settings) else s
+
+    # %% ../../nbs/03e_apps.settings.ipynb #890d5a14
+    def _is_busy(self, s: SettingsState) -> bool: return s.saving > 0
+
+    def _time_is_up(self, s: SettingsState) -> SettingsState: return _saved(s)
+
+    def _change(self, s: SettingsState, id: str, text: str) -> SettingsState: return _set_now(s, id, text)
+
+    def _key(self, s: SettingsState, key: str, id: str) -> SettingsState:
+        return _save(s) if key == "ctrl+s" and s.page == "settings" and not s.dialog else s
+
+    # %% ../../nbs/03e_apps.settings.ipynb #6b4cfb45
+    def _plan_popup(self, r: ScreenReader) -> list[Intent]:
+        owner = next((e.id for e in r.of("option")), "").rpartition(":")[0]
+        want = dict(r.goal["wants"]).get(owner)
+        return r.choose(owner, want) if want else TaskApp._plan_popup(self, r)
+
+    def _plan_dialog(self, r: ScreenReader) -> list[Intent]:
+        if "what" not in r: return r.press("ok")
+        what, keep = r["what"].name, [ClickOn("leave-keep")]
+        if _slipped(r.goal, what): return [ClickOn("leave-drop"), *keep]
+        return [ClickOn("leave-save")]*(r.goal.family == "both" and what == "2 changes") + keep
+
+    def _plan_page(self, r: ScreenReader) -> list[Intent]: return (_in_window if "status" in r else _at_home)(r)
+
+    # %% ../../nbs/03e_apps.settings.ipynb #3321178c
+    def _counts(self, s: SettingsState) -> tuple:
+        return [(x.saved, x.now) for x in s.settings], s.page == "home" or s.task.family not in _LEAVING
+
+    def _wanted(self, start: SettingsState) -> tuple:
+        held = {x.name: x.first for x in start.settings}
+        wants = held | _wants(start.task, held)
+        return [(wants[x.name],)*2 for x in start.settings], True
+
+    def _right_answers(self, start: SettingsState) -> tuple[str, ...]:
+        return tuple(x.first for x in start.settings if start.task.family == "ask" and x.name == start.task["wants"][0][0])
+
 _TITLES = ("Notes", "Camera", "Player", "Maps", "Chat", "Reader", "Photos", "Radio", "Mail", "Browser", "Studio",
            "Desk")
-
-@patch
-def _start(self: Settings, rng: Random, family: str) -> SettingsState:
-    sections = rng.sample(tuple(_SWITCHES), rng.randint(3, 5))
-    if not set(_NAMES) & set(sections): sections[rng.randrange(3)] = rng.choice(tuple(_NAMES))
-    xs, goal = _draw_task(rng, family, [x for s in sections for x in _draw_section(rng, s)])
-    (name, value), held = goal["wants"][0], {x.name: x.first for x in xs}
-    if family == "redo":
-        slips = rng.sample([x.name for x in xs if x.name != name], rng.randint(1, 3))
-        xs = [replace(x, now=_other(rng, x)) if x.name in slips else x for x in xs]
-    holds = family in _MAY_HOLD and held[name] == (value or held[goal["source"]])
-    return SettingsState(goal, rng.choice(_TITLES), tuple(xs), tuple(sections),
-                         goal["section"] if holds else rng.choice(sections), rng.choice(_BUTTONS), rng.random() < .5,
-                         rng.choice((0, 0, 900, 1400, 2300)),
-                         "home" if family != "redo" and not holds and rng.random() < .2 else "settings")
 
 # %% ../../nbs/03e_apps.settings.ipynb #f322762c
 def _rows(x: Setting) -> tuple[Widget, ...]:
@@ -272,11 +319,6 @@ def _dialog(s: SettingsState) -> Widget|None:
                   actions(button("leave-save", "Save", primary=True), button("leave-drop", "Discard"),
                           button("leave-keep", "Cancel", cancel=True))) if s.dialog else None
 
-@patch
-def view(self: Settings, s: SettingsState) -> Widget: # what to show
-    "The page that `s` is on, perhaps a dialog over it."
-    return over(_settings_page(s) if s.page == "settings" else _home_page(s), _dialog(s))
-
 # %% ../../nbs/03e_apps.settings.ipynb #413a14c8
 def _set_now(s: SettingsState, name: str, value: str|None=None) -> SettingsState:
     "Another value in the window; None turns a switch. A name that is none changes nothing."
@@ -305,28 +347,6 @@ Settings.presses = {
     "back": lambda s: replace(s, dialog="leave") if s.unsaved else replace(s, page="home"),
     "undo": lambda s: replace(s, settings=tuple(_begin(x, x.first) for x in s.settings)), "open": dict(page="settings"),
     "help": dict(dialog="help"), "ok": dict(dialog=""), "leave-keep": dict(dialog="")}
-
-@patch
-def _press(self: Settings, s: SettingsState, id: str, how: str) -> SettingsState:
-    if id in self.presses: return TaskApp._press(self, s, id, how)
-    if id.startswith("tab-"): return replace(s, section=id.removeprefix("tab-"))
-    name, _, option = id.partition("=")
-    if option: return _set_now(s, name, option)
-    return _set_now(s, name) if any(x.name == name and x.kind == "switch" for x in s.settings) else s
-
-# %% ../../nbs/03e_apps.settings.ipynb #890d5a14
-@patch
-def _is_busy(self: Settings, s: SettingsState) -> bool: return s.saving > 0
-
-@patch
-def _time_is_up(self: Settings, s: SettingsState) -> SettingsState: return _saved(s)
-
-@patch
-def _change(self: Settings, s: SettingsState, id: str, text: str) -> SettingsState: return _set_now(s, id, text)
-
-@patch
-def _key(self: Settings, s: SettingsState, key: str, id: str) -> SettingsState:
-    return _save(s) if key == "ctrl+s" and s.page == "settings" and not s.dialog else s
 
 # %% ../../nbs/03e_apps.settings.ipynb #1d54168e
 def _is(shown: str, name: str) -> bool:
@@ -391,23 +411,6 @@ def _in_window(r: ScreenReader) -> list[Intent]:
     if word == "Unsaved": return r.press("save", "ctrl+s")
     return r.press("back", "Escape") if goal.family in _LEAVING else [Finish()]
 
-# %% ../../nbs/03e_apps.settings.ipynb #6b4cfb45
-@patch
-def _plan_popup(self: Settings, r: ScreenReader) -> list[Intent]:
-    owner = next((e.id for e in r.of("option")), "").rpartition(":")[0]
-    want = dict(r.goal["wants"]).get(owner)
-    return r.choose(owner, want) if want else TaskApp._plan_popup(self, r)
-
-@patch
-def _plan_dialog(self: Settings, r: ScreenReader) -> list[Intent]:
-    if "what" not in r: return r.press("ok")
-    what, keep = r["what"].name, [ClickOn("leave-keep")]
-    if _slipped(r.goal, what): return [ClickOn("leave-drop"), *keep]
-    return [ClickOn("leave-save")]*(r.goal.family == "both" and what == "2 changes") + keep
-
-@patch
-def _plan_page(self: Settings, r: ScreenReader) -> list[Intent]: return (_in_window if "status" in r else _at_home)(r)
-
 # %% ../../nbs/03e_apps.settings.ipynb #3321178c
 def _wants(goal: Goal, held: dict[str, str]) -> dict[str, str]:
     "The values that `goal` asks for, by name, where `held` are those in the beginning."
@@ -415,16 +418,3 @@ def _wants(goal: Goal, held: dict[str, str]) -> dict[str, str]:
     if goal.family == "copy": return {goal["wants"][0][0]: held[goal["source"]]}
     return {n: v for n, v in goal["wants"] if v}
 
-@patch
-def _counts(self: Settings, s: SettingsState) -> tuple:
-    return [(x.saved, x.now) for x in s.settings], s.page == "home" or s.task.family not in _LEAVING
-
-@patch
-def _wanted(self: Settings, start: SettingsState) -> tuple:
-    held = {x.name: x.first for x in start.settings}
-    wants = held | _wants(start.task, held)
-    return [(wants[x.name],)*2 for x in start.settings], True
-
-@patch
-def _right_answers(self: Settings, start: SettingsState) -> tuple[str, ...]:
-    return tuple(x.first for x in start.settings if start.task.family == "ask" and x.name == start.task["wants"][0][0])

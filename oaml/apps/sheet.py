@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from random import Random
 
-from fastcore.basics import patch
 
 from .app import ClickOn, Finish, Goal, Intent, PressKey
 from .kit import HOLDS_SHARE, ScreenReader, TaskApp, count_words, fill, message_box, shuffled, word_goal
@@ -103,13 +102,62 @@ class Sheet(TaskApp):
     name, families, step_budget = "sheet", tuple(SHEET_WORDINGS), 30
     answer_field, counted, left_open = "said", "cells", ("dialog",)
 
-@patch
-def view(self: Sheet, s: SheetState) -> Widget: # what to show
-    "The sheet, maybe with a dialog over it."
-    parts = bar(*(_tool(s, t) for t in s.tools)), _table(s)
-    words = next((d[2] for d in _DECOYS.values() if d[0] == s.dialog), "")
-    return over(window(s.title + " (keyboard only)"*(not s.mouse), *(parts[::-1] if s.below else parts)),
-                message_box(s.dialog, words) if s.dialog else None)
+    def view(self, s: SheetState) -> Widget: # what to show
+        "The sheet, maybe with a dialog over it."
+        parts = bar(*(_tool(s, t) for t in s.tools)), _table(s)
+        words = next((d[2] for d in _DECOYS.values() if d[0] == s.dialog), "")
+        return over(window(s.title + " (keyboard only)"*(not s.mouse), *(parts[::-1] if s.below else parts)),
+                    message_box(s.dialog, words) if s.dialog else None)
+
+    # %% ../../nbs/03m_apps.sheet.ipynb #63acb65d
+    def _start(self, rng: Random, family: str) -> SheetState:
+        title, extra = rng.choice(tuple(_TOPICS)), dict(total="Total", key_done="Done").get(family)
+        cols, n = _TOPICS[title].split(), 3 if extra else rng.choice((3, 4, 4))
+        names = rng.sample([w for w in _short_names() if w not in cols], rng.choice((4, 5, 5)))
+        at = rng.randrange(len(cols)-n+1)  # months and days in their order, things in any
+        cols = cols[at:at+n] if title in ("Budget", "Hours") else rng.sample(cols, n)
+        cells = _draw_cells(rng, len(names), n)
+        if extra == "Total": cols, cells = _with_column(rng, cols, cells, "Total", [_sum(line) for line in cells])
+        if extra == "Done": cols, cells = _with_column(rng, cols, cells, "Done", rng.choices(("yes", "no"), k=len(cells)))
+        tools = shuffled(rng, "undo", "edits", *rng.sample(("sort", *_DECOYS), rng.randint(0, 3)))
+        s = _task(rng, family, SheetState(Goal("", family), title, tuple(names), tuple(cols), cells, (), (), tools,
+                                          rng.random() < .5, tuple(range(len(names)))))
+        already = family not in ("most", "key_done") and rng.random() < HOLDS_SHARE
+        cells = s.wanted if already else s.cells
+        return replace(s, cells=cells, origin=cells)
+
+    # %% ../../nbs/03m_apps.sheet.ipynb #defe53f2
+    def _change(self, s: SheetState, id: str, text: str) -> SheetState:
+        r, c = map(int, id.split(":")[1:3])
+        return _edit(s, _put(s.cells, r, c, text))
+
+    def _press(self, s: SheetState, id: str, how: str) -> SheetState:
+        if id.startswith("cell:"): return s if s.mouse else replace(s, clicks=s.clicks+1)
+        if how != "click": return s
+        return replace(s, dialog=_DECOYS[id][0]) if id in _DECOYS else TaskApp._press(self, s, id, how)
+
+    def _key(self, s: SheetState, key: str, id: str) -> SheetState:
+        "`ctrl+z` undoes, `ctrl+d` marks the row of the focused cell as done, or not."
+        if s.dialog: return s
+        if key == "ctrl+z": return _undo(s)
+        if key != "ctrl+d" or "Done" not in s.cols or not id.startswith("cell:"): return s
+        r, c = int(id.split(":")[1]), s.cols.index("Done")
+        return _edit(s, _put(s.cells, r, c, "no" if s.cells[r][c] == "yes" else "yes"))
+
+    # %% ../../nbs/03m_apps.sheet.ipynb #9455a687
+    def _plan_dialog(self, r: ScreenReader) -> list[Intent]: return r.close("close")[_by_keys(r):]
+
+    def _plan_changes(self, r: ScreenReader) -> list[Intent]:
+        return [ClickOn("undo"), PressKey("ctrl+z")][_by_keys(r):] if _is_unasked(r) else []
+
+    # %% ../../nbs/03m_apps.sheet.ipynb #9783ea9d
+    def _plan_page(self, r: ScreenReader) -> list[Intent]:
+        return dict(most=_answer, key_done=_mark_done).get(r.goal.family, _set_cells)(r)
+
+    # %% ../../nbs/03m_apps.sheet.ipynb #1ff7e8ea
+    def _wanted(self, start: SheetState) -> tuple: return start.wanted
+
+    def _right_answers(self, start: SheetState) -> tuple[str, ...]: return (start.reply,)*bool(start.reply)
 
 # %% ../../nbs/03m_apps.sheet.ipynb #744995ed
 _NAME_PX = 33   # pixels of the longest name in the widest letters of a phone, a fifth of whose screen must hold it
@@ -192,24 +240,6 @@ def _task(rng: Random, family: str, s: SheetState) -> SheetState:
     if kind == "total": cells = _put_all(s, cells, places, [_off(rng, v) for v in values])
     return replace(s, task=goal, cells=cells, wanted=_put_all(s, cells, places, values))
 
-# %% ../../nbs/03m_apps.sheet.ipynb #63acb65d
-@patch
-def _start(self: Sheet, rng: Random, family: str) -> SheetState:
-    title, extra = rng.choice(tuple(_TOPICS)), dict(total="Total", key_done="Done").get(family)
-    cols, n = _TOPICS[title].split(), 3 if extra else rng.choice((3, 4, 4))
-    names = rng.sample([w for w in _short_names() if w not in cols], rng.choice((4, 5, 5)))
-    at = rng.randrange(len(cols)-n+1)  # months and days in their order, things in any
-    cols = cols[at:at+n] if title in ("Budget", "Hours") else rng.sample(cols, n)
-    cells = _draw_cells(rng, len(names), n)
-    if extra == "Total": cols, cells = _with_column(rng, cols, cells, "Total", [_sum(line) for line in cells])
-    if extra == "Done": cols, cells = _with_column(rng, cols, cells, "Done", rng.choices(("yes", "no"), k=len(cells)))
-    tools = shuffled(rng, "undo", "edits", *rng.sample(("sort", *_DECOYS), rng.randint(0, 3)))
-    s = _task(rng, family, SheetState(Goal("", family), title, tuple(names), tuple(cols), cells, (), (), tools,
-                                      rng.random() < .5, tuple(range(len(names)))))
-    already = family not in ("most", "key_done") and rng.random() < HOLDS_SHARE
-    cells = s.wanted if already else s.cells
-    return replace(s, cells=cells, origin=cells)
-
 # %% ../../nbs/03m_apps.sheet.ipynb #fdba9b66
 def _edit(s: SheetState, cells: _Cells) -> SheetState:
     "`cells` are the cells now, and how they were is kept."
@@ -226,27 +256,6 @@ def _sort(s: SheetState) -> SheetState:
 
 Sheet.presses = dict(undo=_undo, sort=_sort, close=dict(dialog=""))
 Sheet.press_kinds = "click", "double", "right", "long" # a cell that is not to be clicked loses the focus by any of them
-
-# %% ../../nbs/03m_apps.sheet.ipynb #defe53f2
-@patch
-def _change(self: Sheet, s: SheetState, id: str, text: str) -> SheetState:
-    r, c = map(int, id.split(":")[1:3])
-    return _edit(s, _put(s.cells, r, c, text))
-
-@patch
-def _press(self: Sheet, s: SheetState, id: str, how: str) -> SheetState:
-    if id.startswith("cell:"): return s if s.mouse else replace(s, clicks=s.clicks+1)
-    if how != "click": return s
-    return replace(s, dialog=_DECOYS[id][0]) if id in _DECOYS else TaskApp._press(self, s, id, how)
-
-@patch
-def _key(self: Sheet, s: SheetState, key: str, id: str) -> SheetState:
-    "`ctrl+z` undoes, `ctrl+d` marks the row of the focused cell as done, or not."
-    if s.dialog: return s
-    if key == "ctrl+z": return _undo(s)
-    if key != "ctrl+d" or "Done" not in s.cols or not id.startswith("cell:"): return s
-    r, c = int(id.split(":")[1]), s.cols.index("Done")
-    return _edit(s, _put(s.cells, r, c, "no" if s.cells[r][c] == "yes" else "yes"))
 
 # %% ../../nbs/03m_apps.sheet.ipynb #db1587c9
 def _middle(e: Element) -> tuple[float, float]:
@@ -345,13 +354,6 @@ Sheet.steps = "dialog", "changes", "page"
 
 def _by_keys(r: ScreenReader) -> bool: return r.goal.family.startswith("key_")
 
-@patch
-def _plan_dialog(self: Sheet, r: ScreenReader) -> list[Intent]: return r.close("close")[_by_keys(r):]
-
-@patch
-def _plan_changes(self: Sheet, r: ScreenReader) -> list[Intent]:
-    return [ClickOn("undo"), PressKey("ctrl+z")][_by_keys(r):] if _is_unasked(r) else []
-
 # %% ../../nbs/03m_apps.sheet.ipynb #9783ea9d
 def _answer(r: ScreenReader) -> list[Intent]:
     "Name the row with the largest or smallest number of a column."
@@ -373,13 +375,3 @@ def _set_cells(r: ScreenReader) -> list[Intent]:
     if typing or not wrong: return typing or [Finish()]
     return _go_by_keys(r, [e for e, _ in wrong]) if _by_keys(r) else [ClickOn(e.id) for e, _ in wrong]
 
-@patch
-def _plan_page(self: Sheet, r: ScreenReader) -> list[Intent]:
-    return dict(most=_answer, key_done=_mark_done).get(r.goal.family, _set_cells)(r)
-
-# %% ../../nbs/03m_apps.sheet.ipynb #1ff7e8ea
-@patch
-def _wanted(self: Sheet, start: SheetState) -> tuple: return start.wanted
-
-@patch
-def _right_answers(self: Sheet, start: SheetState) -> tuple[str, ...]: return (start.reply,)*bool(start.reply)

@@ -12,7 +12,6 @@ from functools import cached_property, lru_cache
 from random import Random
 from typing import Any
 
-from fastcore.basics import patch
 
 from .app import App, Goal, Intent, Reply, TypeText, split_of
 from .lexicon import invent_word
@@ -303,16 +302,28 @@ class Vocabulary:
         out = self._said[words] = _WORD.sub(one, words)
         return out
 
-# %% ../../nbs/03u_apps.vocabulary.ipynb #83393e35
-@patch
-def read_back(self: Vocabulary,
-    words: str, # of an element; the last word may be cut
-) -> str:       # as the application would show it
-    "Return what the application itself would say."
-    if not words.endswith(ELLIPSIS): return self.exchange(words)
-    whole, rest = re.fullmatch(r"(.*?)([A-Za-z]*)", words[:-1], re.DOTALL).groups()
-    began = [a for a, b in self.words if b.startswith(rest.lower())] if len(rest) > 1 and rest.lower() not in self._other else []
-    return self.exchange(whole + rest) + ELLIPSIS if len(began) != 1 else self.exchange(whole) + (_in_case(rest, began[0]) or rest) + ELLIPSIS
+    # %% ../../nbs/03u_apps.vocabulary.ipynb #83393e35
+    def read_back(self,
+        words: str, # of an element; the last word may be cut
+    ) -> str:       # as the application would show it
+        "Return what the application itself would say."
+        if not words.endswith(ELLIPSIS): return self.exchange(words)
+        whole, rest = re.fullmatch(r"(.*?)([A-Za-z]*)", words[:-1], re.DOTALL).groups()
+        began = [a for a, b in self.words if b.startswith(rest.lower())] if len(rest) > 1 and rest.lower() not in self._other else []
+        return self.exchange(whole + rest) + ELLIPSIS if len(began) != 1 else self.exchange(whole) + (_in_case(rest, began[0]) or rest) + ELLIPSIS
+
+    # %% ../../nbs/03u_apps.vocabulary.ipynb #13915893
+    def _rank(self, w: Widget) -> float:
+        "Where a tab stands among its neighbours."
+        return Random(f"{self.seed}:{w.id}").random()
+
+    def _arrange(self, w: Widget) -> Widget:
+        "A widget whose parts stand in another order or place."
+        if w.role in ("tablist", "navigation"): return replace(w, children=tuple(sorted(w.children, key=self._rank)))
+        if w.role == "toolbar" and self.mirrored and not any(c.cancel or c.role == "textbox" for c in w.children): return replace(w, children=w.children[::-1])
+        if w.role != "application": return w
+        parts = dict(own=lambda ps: ps, beside=_tabs_beside, below=_places_below)[self.places](w.children)
+        return replace(w, children=_bars_below(parts) if self.below else parts)
 
 # %% ../../nbs/03u_apps.vocabulary.ipynb #c8c1cc26
 _ICON_PAIRS = (("star", "heart"), ("help", "info"), ("back", "left"), ("forward", "right"), ("bookmark", "flag"), ("send", "upload"), ("folder", "archive"),
@@ -343,19 +354,6 @@ def draw_vocabulary(
     return Vocabulary(tuple(words), tuple(icons), rng.random() < .5, rng.random() < .4, rng.choice(("own", "below", "beside")), seed)
 
 # %% ../../nbs/03u_apps.vocabulary.ipynb #13915893
-@patch
-def _rank(self: Vocabulary, w: Widget) -> float:
-    "Where a tab stands among its neighbours."
-    return Random(f"{self.seed}:{w.id}").random()
-
-@patch
-def _arrange(self: Vocabulary, w: Widget) -> Widget:
-    "A widget whose parts stand in another order or place."
-    if w.role in ("tablist", "navigation"): return replace(w, children=tuple(sorted(w.children, key=self._rank)))
-    if w.role == "toolbar" and self.mirrored and not any(c.cancel or c.role == "textbox" for c in w.children): return replace(w, children=w.children[::-1])
-    if w.role != "application": return w
-    parts = dict(own=lambda ps: ps, beside=_tabs_beside, below=_places_below)[self.places](w.children)
-    return replace(w, children=_bars_below(parts) if self.below else parts)
 
 def _tabs_beside(parts: tuple[Widget, ...]) -> tuple[Widget, ...]:
     "Tabs beside what they lead to, instead of above; where the theme has its navigation on top, they stay."
@@ -393,24 +391,42 @@ class Reworded:
         "Return the theme, as the application has it."
         return self.app.look(state, theme) if hasattr(self.app, "look") else theme
 
+    # %% ../../nbs/03u_apps.vocabulary.ipynb #9775fca5
+    def goal(self,
+        state: Any, # any state
+    ) -> Goal:
+        "Return the application's goal in the new words; its facts are what the application's plan reads."
+        goal = self.app.goal(state)
+        said = self.vocabulary.exchange(goal.text)
+        return goal if said == goal.text else replace(goal, text=_ARTICLE.sub(lambda m: f"{m[1]}n " if m[2][-1].lower() in "aeiou" else f"{m[1]} ", said))
+
+    def view(self,
+        state: Any, # what to show
+    ) -> Widget:
+        "Return the application's screen in the new words, arranged in the new way."
+        return _reword(self.vocabulary, self.app.view(state))
+
+    # %% ../../nbs/03u_apps.vocabulary.ipynb #158112a8
+    def update(self,
+        state: Any,       # before
+        message: Message, # what happened
+    ) -> Any:             # after
+        "Return the state after a message."
+        if isinstance(message, Changed|Answer): message = replace(message, text=self.vocabulary.exchange(message.text))
+        return self.app.update(state, message)
+
+    def plan(self,
+        elements: tuple[Element, ...], # what is on the screen
+        goal: Goal,                    # what the user wants
+        history: list[Action],         # what was done so far
+    ) -> list[Intent]:
+        "Return the application's plan, in the new words."
+        v = self.vocabulary
+        read = tuple(replace(e, name=v.read_back(e.name), value=v.read_back(e.value)) for e in elements)
+        return [replace(i, text=v.exchange(i.text)) if isinstance(i, TypeText|Reply) else i for i in self.app.plan(read, goal, history)]
+
 # %% ../../nbs/03u_apps.vocabulary.ipynb #9775fca5
 _ARTICLE = re.compile(r"\b([Aa])n? (?=(['\"]?\w))")
-
-@patch
-def goal(self: Reworded,
-    state: Any, # any state
-) -> Goal:
-    "Return the application's goal in the new words; its facts are what the application's plan reads."
-    goal = self.app.goal(state)
-    said = self.vocabulary.exchange(goal.text)
-    return goal if said == goal.text else replace(goal, text=_ARTICLE.sub(lambda m: f"{m[1]}n " if m[2][-1].lower() in "aeiou" else f"{m[1]} ", said))
-
-@patch
-def view(self: Reworded,
-    state: Any, # what to show
-) -> Widget:
-    "Return the application's screen in the new words, arranged in the new way."
-    return _reword(self.vocabulary, self.app.view(state))
 
 def _reword(v: Vocabulary, w: Widget) -> Widget:
     "A widget and all in it, reworded."
@@ -418,23 +434,3 @@ def _reword(v: Vocabulary, w: Widget) -> Widget:
     return v._arrange(replace(w, name=say(w.name), value=say(w.value), tip=say(w.tip), icon=v._icon.get(w.icon, w.icon), options=tuple(map(say, w.options)),
                               menu=tuple(_reword(v, m) for m in w.menu), children=tuple(_reword(v, c) for c in w.children)))
 
-# %% ../../nbs/03u_apps.vocabulary.ipynb #158112a8
-@patch
-def update(self: Reworded,
-    state: Any,       # before
-    message: Message, # what happened
-) -> Any:             # after
-    "Return the state after a message."
-    if isinstance(message, Changed|Answer): message = replace(message, text=self.vocabulary.exchange(message.text))
-    return self.app.update(state, message)
-
-@patch
-def plan(self: Reworded,
-    elements: tuple[Element, ...], # what is on the screen
-    goal: Goal,                    # what the user wants
-    history: list[Action],         # what was done so far
-) -> list[Intent]:
-    "Return the application's plan, in the new words."
-    v = self.vocabulary
-    read = tuple(replace(e, name=v.read_back(e.name), value=v.read_back(e.value)) for e in elements)
-    return [replace(i, text=v.exchange(i.text)) if isinstance(i, TypeText|Reply) else i for i in self.app.plan(read, goal, history)]

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from random import Random
 
-from fastcore.basics import patch
 
 from .app import ClickOn, DragTo, Finish, Goal, Intent, PressKey, ScrollIn, Wait
 from .kit import ScreenReader, fill
@@ -26,6 +25,457 @@ from ..ui.layout import ELLIPSIS, Element
 # %% ../../nbs/03t_apps.world_goals.ipynb #8540d1ce
 class World(WorldScreens):
     "The application of a `WorldSpec`: its screens, its goals, and the oracle that reaches them."
+
+    # %% ../../nbs/03t_apps.world_goals.ipynb #a4a5fde3
+    @property
+    def families(self) -> tuple[str, ...]:
+        "The kinds of goals of this world."
+        both = self.spec.feedback == "changes" and sum(any(_can(e, f) for e in self.spec.entities) for f in ("edit", "choose", "toggle")) > 0
+        return tuple(f for f in WORLD_FAMILIES if both and f == "two" or any(_can(e, f) for e in self.spec.entities))
+
+    # %% ../../nbs/03t_apps.world_goals.ipynb #44463506
+    def draw_act(self,
+        family: str,   # one of `families`, but not "many" or "two"
+        data: tuple[tuple[WorldRecord, ...], ...], # records
+        rng: Random,   # decides
+    ) -> "WorldAct":
+        "Draw something to want."
+        k, e = rng.choice([(k, e) for k, e in enumerate(self.spec.entities) if _can(e, family)])
+        place = STORED if family == "restore" else HERE
+        there = [r for r in data[k] if r.place == place]
+        def names(f): return self._names(f, WorldState(Goal("", ""), data, data, e.id))
+        if family == "create":
+            def value(f, how):
+                if f.kind == "ref": return rng.choice(names(f))
+                return str(f.low + rng.randint(0, MOST_STEPS)) if how == "stepper" else draw_value(f, rng)
+            values = {f.id: value(f, how) for f, how in zip(e.fields, e.widgets) if f.id in e.asked}
+            used = {r.name[:NAME_PREFIX] for rs in data for r in rs}
+            while values[e.fields[0].id][:NAME_PREFIX] in used: values[e.fields[0].id] = draw_value(e.fields[0], rng)
+            return WorldAct("create", e.id, values[e.fields[0].id], values=tuple(values.items()))
+        if family == "most": return WorldAct("most", e.id, field=rng.choice(e.sorts), value=rng.choice(EXTREMES))
+        if family == "count":
+            f = e.field(e.filter or e.group)
+            return WorldAct("count", e.id, field=f.id, value=rng.choice(f.options))
+        r = rng.choice(there)
+        if family in EDIT_FAMILIES: return _draw_edit(e, family, r, names, rng)
+        if family == "move":
+            f = self._group(e)
+            return WorldAct("move", e.id, r.name, f.id, rng.choice([o for o in f.options if o != value_of(e, r, f.id)]))
+        if family == "lookup": return WorldAct("lookup", e.id, r.name, rng.choice(_readable(e)).id)
+        if family == "who": return WorldAct("who", e.id, field=e.shown, value=_unique_value(e, there, rng))
+        return WorldAct(family, e.id, next(r for r in there[::-1]).name if family == "top" else r.name)
+
+    def _draw_many(self, data: tuple[tuple[WorldRecord, ...], ...], rng: Random) -> "list[WorldAct]":
+        "One verb for two records of a list whose rows are ticked."
+        k, e = rng.choice([(k, e) for k, e in enumerate(self.spec.entities) if _can(e, "many")])
+        verb = rng.choice([v for v in BULK_VERBS if v in e.verbs])
+        return [WorldAct(verb, e.id, r.name) for r in rng.sample([r for r in data[k] if r.place == HERE], 2)]
+
+    # %% ../../nbs/03t_apps.world_goals.ipynb #f113d183
+    def word_goal(self,
+        family: str,                 # kind of goal
+        acts: "tuple[WorldAct, ...]",  # what is wanted
+        rng: Random,                 # decides the words
+    ) -> Goal:
+        "Say what is wanted."
+        quote = rng.choice(QUOTES)
+        names = " and ".join(quote.format(a.name) for a in acts)
+        words = _in_words(self, acts[0], rng, quote, names, "many") if family == "many" else " ".join(_in_words(self, a, rng, quote) for a in acts)
+        facts = dict(acts=acts)
+        if self.spec.sign_in:
+            facts |= dict(user=pick_words(rng, 1, 6, "first_names")[0].lower(), password="".join(pick_words(rng, 2, 4)))
+            words = rng.choice(SIGN_IN_WORDINGS).format(**{k: quote.format(facts[k]) for k in ("user", "password")}) + words
+        return Goal(words, family, tuple(facts.items()))
+
+    # %% ../../nbs/03t_apps.world_goals.ipynb #16eb6215
+    def _start(self, rng: Random, family: str) -> WorldState:
+        spec = self.spec
+        data = draw_records(spec, rng)
+        def settled(e, r):
+            if "archive" in e.verbs and rng.random() < .2: return replace(r, place=STORED)
+            return replace(r, place=TAKEN) if "take" in e.verbs and rng.random() < .1 and family != "order" else r  # nothing else is ordered
+        data = tuple(tuple(settled(e, r) if n else r for n, r in enumerate(rs)) for e, rs in zip(spec.entities, data))
+        if family == "restore":  # at least one is there to be restored
+            data = tuple((*rs[:-1], replace(rs[-1], place=STORED)) if "archive" in e.verbs else rs for e, rs in zip(spec.entities, data))
+        if family == "many": data = tuple((*(replace(r, place=HERE) for r in rs[:2]), *rs[2:]) for rs in data)  # so many are there
+        kinds = [f for f in ("edit", "choose", "toggle") if any(_can(e, f) for e in spec.entities)]
+        acts = self._draw_many(data, rng) if family == "many" else [self.draw_act(rng.choice(kinds) if family == "two" else family, data, rng)]
+        if family == "two":
+            while len(acts) < 2:
+                other = self.draw_act(rng.choice(kinds), data, rng)
+                if (other.entity, other.name, other.field) != (acts[0].entity, acts[0].name, acts[0].field): acts.append(other)
+        if family in EDIT_FAMILIES and rng.random() < HELD_SHARE: data = do_act(self, data, acts[0])
+        task = self.word_goal(family, tuple(acts), rng)
+        first = rng.choice([e.id for e in spec.entities]) if spec.nav not in HOME_NAVIGATION else "home"
+        return WorldState(task, data, data, first, wait=spec.delay if not spec.sign_in else 0, signed=not spec.sign_in)
+
+    def _counts(self, s: WorldState) -> tuple: return s.signed, _facts_of(self, s.data)
+
+    def _wanted(self, start: WorldState) -> tuple:
+        data = start.data
+        for act in start.task["acts"]: data = do_act(self, data, act)
+        return True, _facts_of(self, data)
+
+    def _right_answers(self, start: WorldState) -> tuple[str, ...]:
+        act = start.task["acts"][0]
+        k = next(k for k, e in enumerate(self.spec.entities) if e.id == act.entity)
+        e, there = self.spec.entities[k], [r for r in start.data[k] if r.place == HERE]
+        if act.verb == "lookup": return tuple(value_of(e, r, act.field) for r in there if r.name == act.name)
+        if act.verb == "most":
+            def key(r): return sort_key(f, r.values[e.fields.index(f)])
+            f, pick = e.field(act.field), max if act.value == "highest" else min
+            return tuple(r.name for r in there if key(r) == pick(map(key, there)))
+        if act.verb == "who": return tuple(r.name for r in there if value_of(e, r, act.field) == act.value)
+        return (str(sum(value_of(e, r, act.field) == act.value for r in there)),) if act.verb == "count" else ()
+
+    # %% ../../nbs/03t_apps.world_goals.ipynb #a646e1af
+    def _plan_screen(self, r: ScreenReader) -> list[Intent]:
+        if "login" in r: return self._plan_sign_in(r)
+        if wait := r.wait() or r.leave_tip(): return wait
+        if "saving" in r and not self._in_form(r): return [Wait()]
+        if "close" in r: return r.close("close")
+        if any(not any(_belongs(self, c, a) for a in r.goal["acts"]) for c in r.changes): return self._undo(r)
+        left = self._acts_left(r)
+        if not left: return self._finish(r)
+        if self._in_form(r): return self._plan_form(r, left)
+        return self._act(r, self._nearest(r, left))
+
+    def _feedback_lines(self, r: ScreenReader) -> list[str]:
+        "What the screen says was done."
+        return r.changes + ([r["last"].name] if "last" in r else [])
+
+    def _acts_left(self, r: ScreenReader) -> "list[WorldAct]":
+        "The acts of which the screen does not say that they are done."
+        lines = self._feedback_lines(r)
+        return [a for a in r.goal["acts"] if not (line := _expected(self, a)) or not any(shows(c, line) for c in lines)]
+
+    def _finish(self, r: ScreenReader) -> list[Intent]:
+        "Say that all is done, once nothing is open."
+        return r.close("cancel") or [Finish()]
+
+    def _undo(self, r: ScreenReader) -> list[Intent]:
+        "Take all back, where the button for it is."
+        if "undo" in r: return [ClickOn("undo")]
+        return r.close("cancel", "back") or [PressKey("Escape")]
+
+    def _plan_sign_in(self, r: ScreenReader) -> list[Intent]:
+        "Give name and password."
+        for id, right in (("user", r.goal["user"]), ("password", "\N{BULLET}"*len(r.goal["password"]))):
+            if r[id].value != right: return fill(r[id], r.goal[id])
+        return [ClickOn("login")] + [PressKey("Enter")]*(r["user"].focused or r["password"].focused)
+
+    # %% ../../nbs/03t_apps.world_goals.ipynb #a2edc1d8
+    def _nearest(self, r: ScreenReader, left: "list[WorldAct]") -> "WorldAct":
+        "The act that the open record, or the open drawer, is for, one whose edit is seen but not saved before all; else the first one."
+        chosen = next((e.id for e in r.elements if e.id.startswith("go:") and e.role == "listitem" and e.selected), "")
+        if chosen: return next((a for a in left if f"go:{a.entity}" != chosen), left[0])
+        whose = self._whose(r)
+        mine = [a for a in left if whose is not None and a.name and shows(whose, a.name)]
+        held = [a for a in mine if a.verb == "edit" and self._holds(r, a)]
+        if held and "save" in r and not r["save"].disabled: return held[0]
+        undone = [a for a in mine if a not in held]
+        return (undone or [a for a in left if a not in mine] or left)[0]
+
+    def _holds(self, r: ScreenReader, act: "WorldAct") -> bool:
+        "Whether the open record is seen to be as an edit wants it."
+        e = self.spec.entity(act.entity)
+        return bool(_held(r, e.field(act.field), act.value))
+
+    # %% ../../nbs/03t_apps.world_goals.ipynb #a48c9a62
+    def _plan_popup(self, r: ScreenReader) -> list[Intent]:
+        "The entry of an open menu or list that is wanted; else close it."
+        popup = [e for e in r.elements if e.role in ("menuitem", "option")]
+        if not popup: return []
+        left = self._acts_left(r) or r.goal["acts"]
+        right = self._right_option if popup[0].role == "option" else self._right_entry
+        return [ClickOn(e.id) for a in left for e in popup if right(r, e, a)][:1] or [PressKey("Escape")]
+
+    def _right_option(self, r: ScreenReader, e: Element, act: "WorldAct") -> bool:
+        "Whether the act wants this option of the open list."
+        owner = e.id.rpartition(":")[0]
+        if owner == "filter": return e.name == (act.value if act.verb == "count" else self.spec.word("all"))
+        if owner == "sort": return e.name == self._sorting(act)
+        wanted = dict(act.values) | ({act.field: act.value} if act.verb in ("edit", "move") else {})
+        known = [a.name for a in r.goal["acts"] if shows(_title(r), a.name)]  # the list may cover whose it is
+        if act.verb == "edit" and known and act.name not in known: return False
+        return shows(e.name, wanted.get(owner.removeprefix("field:"), ""))
+
+    def _right_entry(self, r: ScreenReader, e: Element, act: "WorldAct") -> bool:
+        "Whether the act wants this entry of the open menu; its row may be covered by it."
+        verb, _, rest = e.id.partition(":")
+        if verb == "go": return rest == self._place_for(r, act)
+        return verb == dict(order="take").get(act.verb, act.verb) and (rest not in r or shows(r[rest].name, act.name))
+
+    # %% ../../nbs/03t_apps.world_goals.ipynb #6acbd71a
+    def _in_form(self, r: ScreenReader) -> bool: return "cancel" in r and ("save" in r or "stage:next" in r)
+
+    def _whose(self, r: ScreenReader) -> str|None:
+        "The name of the record whose detail is open; None if none is."
+        if "whose" in r: return r["whose"].name
+        if "back" in r and r.of("heading"): return r.of("heading")[0].name
+        return next((e.name for e in _rows(r) if e.selected and e.role == "listitem"), None)
+
+    def _act(self, r: ScreenReader, act: "WorldAct") -> list[Intent]:
+        "The next intent for an act that is not done yet."
+        e = self.spec.entity(act.entity)
+        heading = next((h.name for h in r.of("heading")), "")
+        if "sure" in r:
+            right = shows(r["who"].name, act.name) if "who" in r else r["many"].name.partition(" ")[0] == str(len(self._twins(r, act)))
+            return [ClickOn("sure")] if act.verb == "delete" and right else r.close("cancel")
+        if any(x.id.startswith("to:") for x in r.elements):
+            right = act.verb == "move" and shows(heading, f"{self.spec.word('move')}: {act.name}")
+            return [ClickOn(f"to:{act.value}")] if right and f"to:{act.value}" in r else r.close("cancel")
+        whose = self._whose(r)
+        alone = whose is not None and "rows" not in r
+        if alone and (not shows(whose, act.name) or act.verb in ("create", "restore", "who", "count", "most")):
+            return self._answer_who(r, e, act, whose) or r.close("back")
+        if alone: return self._plan_detail(r, e, replace(act, verb="take") if act.verb == "order" else act)
+        if act.verb == "order": return self._plan_order(r, e, act)
+        if way := self._way_to(r, self._place_for(r, act)): return way
+        if act.verb == "restore": return self._plan_restore(r, act)
+        if act.verb == "most": return self._plan_most(r, e, act)
+        if act.verb == "create":
+            row, way = self._seek(r, e, act.name) if self.spec.feedback not in ("changes", "status") else (None, [])
+            return [Finish()] if row else way or [ClickOn(f"create:{e.id}")]
+        if act.verb == "count": return self._plan_count(r, e, act)
+        if act.verb == "who": return self._plan_who(r, e, act)
+        return self._plan_row(r, e, act)
+
+    # %% ../../nbs/03t_apps.world_goals.ipynb #be4d6f63
+    def _way_to(self, r: ScreenReader, place: str) -> list[Intent]:
+        "The way to a place; empty if it is here."
+        name = next(n for id, n, _ in self.places() if id == place)
+        if not self.spec.nav: return []
+        if any(e.role == "tab" and e.id == f"go:{place}" and e.selected for e in r.elements): return []
+        strangers = any(not x.id.startswith(place) for x in _rows(r))  # a name that is cut may be another place's too
+        if "place" in r and shows(r["place"].name, name) and not strangers: return []
+        if f"go:{place}" in r: return [ClickOn(f"go:{place}")]
+        if any(e.id.startswith("go:") and e.role == "listitem" for e in r.elements): return r.look_further("rows") if "rows" in r else r.close("cancel")
+        for way in ("drawer", "menu", "go:home"):
+            if way in r: return [ClickOn(way)]
+        return r.close("back", "cancel") or [PressKey("Escape")]
+
+    def _seek(self, r: ScreenReader, e: EntitySpec, name: str) -> tuple[Element|None, list[Intent]]:
+        "The row of a record, and what brings it into sight; neither if it is not there."
+        row = next((x for x in _rows(r) if shows(x.name, name)), None)
+        if row: return row, []
+        if "search" in r and r["search"].value != name: return None, fill(r["search"], name)
+        if wide := self._widen(r, name): return None, wide
+        folded = [x for x in r.elements if x.id.startswith("fold:") and not x.selected and x.value != "0"]
+        if folded: return None, [ClickOn(folded[0].id)]
+        return None, self._turn_to(r, e, name)
+
+    def _widen(self, r: ScreenReader, name: str="") -> list[Intent]:
+        "Show all records, but for a search that looks for `name`; empty if they are shown."
+        if "search" in r and r["search"].value not in ("", name): return fill(r["search"], "")
+        if "filter" in r and r["filter"].value != self.spec.word("all"): return r.choose("filter", self.spec.word("all"))
+        if "sort" in r and r["sort"].value != (by_name := self._sorting(WorldAct("", self._place_here(r)))): return r.choose("sort", by_name)
+        return [ClickOn("pick:")]*("pick:" in r and not r["pick:"].selected)
+
+    def _turn_to(self, r: ScreenReader, e: EntitySpec, name: str) -> list[Intent]:
+        "Scroll or turn pages towards a name; empty where it would be seen."
+        rows, at = [x.name.rstrip(ELLIPSIS) for x in _rows(r)], r["rows"].value if "rows" in r else ""
+        if not rows: return r.scroll_on("rows") if "rows" in r else []
+        straight = e.ordered and e.view != "tree"
+        if not straight or self._inline_open(r): return r.look_further("rows") if at else []
+        if name < rows[0]:
+            if at not in ("", "0"): return [ScrollIn("rows", down=False), PressKey("Home")]
+            return [ClickOn("page:last")] if "page:last" in r and not r["page:last"].disabled else []
+        if name > rows[-1]:
+            if at not in ("", "100"): return [ScrollIn("rows"), PressKey("End")]
+            return [ClickOn("page:next")] if "page:next" in r and not r["page:next"].disabled else []
+        return []
+
+    def _inline_open(self, r: ScreenReader) -> bool:
+        "Whether a record is unfolded in the list, so that rows stand far apart."
+        return any(x.selected for x in _rows(r))
+
+    # %% ../../nbs/03t_apps.world_goals.ipynb #286a9eb6
+    def _plan_form(self, r: ScreenReader, acts: "list[WorldAct]") -> list[Intent]:
+        "The next intent in a form: right boxes, then save; a form for something else is left."
+        title = _title(r)
+        def mine(a):
+            e = self.spec.entity(a.entity)
+            if a.verb == "create": return shows(title, f"{self.spec.word('create')}: {e.noun}")
+            return a.verb == "edit" and shows(title, a.name) and e.field(a.field).kind != "flag"
+        here = [a for a in acts if mine(a)]
+        if not here: return r.close("cancel")
+        e, wanted = self.spec.entity(here[0].entity), {}
+        for a in here: wanted |= dict(a.values) | ({a.field: a.value} if a.field else {})
+        unseen = 0
+        for id, value in wanted.items():
+            held = _held(r, e.field(id), value)
+            if held is None: unseen += 1
+            if held is False: return _set_field(r, e.field(id), value)
+        region = r.by_id.get("card")
+        if unseen and region and region.value not in ("", "100"): return r.scroll_on("card")
+        if "stage:next" in r: return [ClickOn("stage:next")] + [PressKey("Enter")]*_types(r)
+        return [ClickOn("save")] + [PressKey("Enter")]*_types(r)
+
+    # %% ../../nbs/03t_apps.world_goals.ipynb #f75333db
+    def _verb_on(self, r: ScreenReader, verb: str, id: str) -> list[Intent]:
+        "Choose a verb where it is seen: a button, a row's button, a row's menu."
+        for way in (f"{verb}:{id}", f"more:{id}"):
+            if way in r: return [ClickOn(way)]
+        return []
+
+    def _plan_detail(self, r: ScreenReader, e: EntitySpec, act: "WorldAct") -> list[Intent]:
+        "The next intent on the right record's detail."
+        if act.verb in ("edit", "move", "lookup"):
+            f = e.field(act.field)
+            if act.verb == "lookup": return self._tell_field(r, e, f)
+            held = _held(r, f, act.value)
+            unsaved = "save" in r and not r["save"].disabled
+            if held: return [ClickOn("save")] + [PressKey("Enter")]*_types(r) if unsaved else [Finish()]
+            button = e.detail == "inline" and next((x.id for x in r.elements if x.id.startswith("edit:")), "")
+            if held is None: return [ClickOn(button)] if button and act.verb == "edit" and f.kind != "flag" else self._look_in_detail(r, e, f.id)
+            if f"show:{f.id}" not in r: return _set_field(r, f, act.value)
+        verb = "edit" if act.verb == "edit" else act.verb
+        button = next((x for x in r.elements if x.id.startswith(f"{verb}:")), None)
+        if button: return [ClickOn(button.id)]
+        if verb in self._verbs_of_detail(e): return self._look_in_detail(r, e)
+        return r.close("back") or [PressKey("Escape")]
+
+    def _verbs_of_detail(self, e: EntitySpec) -> list[str]:
+        "The verbs whose buttons are on the detail."
+        return [x.id.partition(":")[0] for w in self._detail_verbs(e, WorldRecord("x", ())) for x in w.children]
+
+    # %% ../../nbs/03t_apps.world_goals.ipynb #4526493a
+    def _look_in_detail(self, r: ScreenReader, e: EntitySpec, field: str="") -> list[Intent]:
+        "Scroll where the record is shown, towards a field or, below them all, its buttons."
+        region = "card" if "card" in r else "rows"
+        order, at = [f.id for f in e.fields], r[region].value if region in r else ""
+        visible = [order.index(id) for x in r.elements if (id := _field_of(x)) in order]
+        up = bool(field and (order.index(field) < min(visible) if visible else region == "card"))  # an unfolded record goes on below
+        if at not in ("", "0" if up else "100"): return [ScrollIn(region, down=not up)]
+        return r.close("back") or [PressKey("Escape")]
+
+    def _tell_field(self, r: ScreenReader, e: EntitySpec, f: WorldField) -> list[Intent]:
+        "Answer what a field holds."
+        for id in (f"field:{f.id}", f"show:{f.id}"):
+            if id in r: return r.tell(r[id].value)
+        if f"value:{f.id}" in r: return r.tell(r[f"value:{f.id}"].name)
+        chosen = next((x for x in r.elements if x.id.startswith(f"set:{f.id}:") and x.checked), None)
+        return r.tell(chosen.name) if chosen else self._look_in_detail(r, e, f.id)
+
+    # %% ../../nbs/03t_apps.world_goals.ipynb #feabac3d
+    def _plan_row(self, r: ScreenReader, e: EntitySpec, act: "WorldAct") -> list[Intent]:
+        "The next intent in the list, for an act on one record."
+        whose = self._whose(r)
+        mine = whose is not None and shows(whose, act.name) and self._detail_helps(e, act)
+        if mine and e.detail in ("pane", "inline"): return self._plan_detail(r, e, act)
+        if e.rows == "checks" and act.verb in BULK_VERBS and (ticks := self._plan_ticks(r, act)): return ticks
+        row, way = self._seek(r, e, act.name)
+        if way and "card" in r: return r.close("back")  # two small regions: the rows need the room
+        gone = act.verb in ("delete", "archive", "take")
+        if not row: return way or ([Finish()] if gone else r.look_further("rows") if "rows" in r else [PressKey("Escape")])
+        if act.verb == "move" and e.view == "board":
+            column = r.by_id.get(f"column:{act.value}")
+            if column and column.box[0] <= (row.box[0] + row.box[2])/2 <= column.box[2]: return [Finish()]
+            if column: return [DragTo(row.id, column.id), ClickOn(row.id)]
+        if act.verb == "top" and _rows(r)[0] is row and r["rows"].value in ("", "0"): return [Finish()]
+        if not self._detail_helps(e, act):
+            return self._verb_on(r, act.verb, row.id) or (r.scroll_on("rows") if e.rows in ("tools", "menu") else []) or [ClickOn(row.id, "right")]
+        wanted = value_of(e, WorldRecord("", tuple(act.value for _ in e.fields)), act.field) if act.field else ""
+        if act.verb == "edit" and act.field == e.shown and row.value and row.value == wanted: return [Finish()]
+        return [ClickOn(row.id)]
+
+    def _twins(self, r: ScreenReader, act: "WorldAct") -> list[str]:
+        "The names of all records that the same is wanted for, and not done yet."
+        return [a.name for a in self._acts_left(r) if (a.verb, a.entity) == (act.verb, act.entity)]
+
+    def _plan_ticks(self, r: ScreenReader, act: "WorldAct") -> list[Intent]:
+        "Tick all that are wanted and no others, then choose the verb; empty while the only one is out of sight."
+        wanted, boxes = self._twins(r, act), [x for x in r.elements if x.id.startswith("tick:")]
+        other = next((x for x in boxes if x.checked != any(shows(x.name, n) for n in wanted)), None)
+        if other: return [ClickOn(other.id)]
+        ticked = int(r["ticked"].name.partition(" ")[0])
+        if ticked > len(wanted): return [ClickOn("untick")]
+        if ticked == len(wanted): return [ClickOn(f"bulk:{act.verb}")]
+        if len(wanted) == 1: return []
+        return self._widen(r) or r.look_further("rows")
+
+    def _detail_helps(self, e: EntitySpec, act: "WorldAct") -> bool:
+        "Whether the act is done on the record's detail, not on its row."
+        if act.verb in ("edit", "lookup"): return True
+        return act.verb not in verbs_on_row(self, e)
+
+    def _plan_restore(self, r: ScreenReader, act: "WorldAct") -> list[Intent]:
+        "The next intent in the archive."
+        row = next((x for x in r.elements if x.id.startswith("name:") and shows(x.name, act.name)), None)
+        if row: return [ClickOn(f"restore:{row.id.removeprefix('name:')}")]
+        return r.scroll_on("rows") or [Finish()]
+
+    # %% ../../nbs/03t_apps.world_goals.ipynb #dd8c4a99
+    def _plan_count(self, r: ScreenReader, e: EntitySpec, act: "WorldAct") -> list[Intent]:
+        "The next intent for a question of how many."
+        if e.view == "board" and not e.filter: return r.tell(r[f"column:{act.value}"].name.partition(" ")[0])
+        if e.view == "tree":
+            head = r.by_id.get(f"fold:{act.value}")
+            return r.tell(head.value) if head else r.look_further("rows")
+        if "search" in r and r["search"].value: return fill(r["search"], "")
+        if e.view == "strip":
+            if not r[f"pick:{act.value}"].selected: return [ClickOn(f"pick:{act.value}")]
+        elif r["filter"].value != act.value: return r.choose("filter", act.value)
+        return r.tell(r["count"].name.partition(" ")[0]) if "count" in r else r.look_further("rows")
+
+    def _plan_who(self, r: ScreenReader, e: EntitySpec, act: "WorldAct") -> list[Intent]:
+        "The next intent for a question of which record."
+        if "search" in r and r["search"].value: return fill(r["search"], "")
+        if "filter" in r and r["filter"].value not in (self.spec.word("all"), act.value): return r.choose("filter", self.spec.word("all"))
+        if e.view == "table":
+            at = next((k for k, x in enumerate(r.elements) if _RECORD_ID.fullmatch(x.id) and shows(r.elements[k+1].name, act.value)), None)
+            row = r.elements[at] if at is not None else None
+        else: row = next((x for x in _rows(r) if shows(x.value, act.value)), None)
+        if row and row.name.endswith(ELLIPSIS) and e.detail != "inline": return [ClickOn(row.id)]
+        return r.tell(row.name) if row else r.look_further("rows")
+
+    def _answer_who(self, r: ScreenReader, e: EntitySpec, act: "WorldAct", whose: str) -> list[Intent]:
+        "The answer, where the row's name was cut and the detail shows it whole."
+        if act.verb != "who": return []
+        f = e.field(act.field)
+        return r.tell(whose) if _held(r, f, act.value) else []
+
+    # %% ../../nbs/03t_apps.world_goals.ipynb #da4b70cc
+    def _sorting(self, act: "WorldAct") -> str:
+        "What the box for sorting must show: the field that is asked for, else the name's."
+        e = self.spec.entity(act.entity)
+        return e.field(act.field if act.verb == "most" else e.fields[0].id).label
+
+    def _plan_most(self, r: ScreenReader, e: EntitySpec, act: "WorldAct") -> list[Intent]:
+        "The next intent for a question of the highest or the lowest: sort, go to that end, tell."
+        if r["sort"].value != self._sorting(act): return r.choose("sort", self._sorting(act))
+        high, region = act.value == "highest", r["rows"].value
+        turn = "page:next" if high else "page:last"
+        if turn in r and not r[turn].disabled: return [ClickOn(turn)]
+        if region not in ("", "100" if high else "0"): return [ScrollIn("rows", down=high), PressKey("End" if high else "Home")]
+        rows = _rows(r)
+        return r.tell(rows[-1 if high else 0].name) if rows else r.close("back")
+
+    # %% ../../nbs/03t_apps.world_goals.ipynb #be6e1fa5
+    def _place_here(self, r: ScreenReader) -> str:
+        "The id of the place that is shown, by the chosen tab or entry, else by the words of the bar; \"\" if nothing says."
+        chosen = next((e.id for e in r.elements if e.id.startswith("go:") and e.selected), "")
+        if chosen or not self.spec.nav: return chosen.removeprefix("go:") or self.spec.entities[0].id
+        return next((id for id, name, _ in self.places() if "place" in r and shows(r["place"].name, name)), "")
+
+    def _place_for(self, r: ScreenReader, act: "WorldAct") -> str:
+        "The place where an act goes on."
+        if act.verb == "restore": return STORED
+        if act.verb == "order": return {act.entity: TAKEN, TAKEN: ORDERED}.get(self._place_here(r), act.entity)
+        return act.entity
+
+    def _plan_order(self, r: ScreenReader, e: EntitySpec, act: "WorldAct") -> list[Intent]:
+        "The next intent for an order, place by place: take it, order what is taken, see it among the orders."
+        here = self._place_here(r)
+        if here in (TAKEN, ORDERED):
+            seen = next((x for x in r.elements if x.id.startswith("name:") and shows(x.name, act.name)), None)
+            if seen: return [Finish()] if here == ORDERED else [ClickOn("order")]
+            if more := r.scroll_on("rows"): return more
+        elif here == e.id and "rows" in r and not any(shows(c, f"{self.spec.word('take')}: {act.name}") for c in self._feedback_lines(r)):
+            way = self._act(r, replace(act, verb="take"))
+            if way != [Finish()]: return way
+        return self._way_to(r, self._place_for(r, act))
 
 # %% ../../nbs/03t_apps.world_goals.ipynb #c31308a9
 @dataclass(frozen=True)
@@ -88,12 +538,6 @@ def _readable(e: EntitySpec) -> list[WorldField]:
     "The fields whose value can be told."
     return [f for f in e.fields[1:] if f.kind not in ("flag", "tags", "note")]
 
-@patch(as_prop=True)
-def families(self: World) -> tuple[str, ...]:
-    "The kinds of goals of this world."
-    both = self.spec.feedback == "changes" and sum(any(_can(e, f) for e in self.spec.entities) for f in ("edit", "choose", "toggle")) > 0
-    return tuple(f for f in WORLD_FAMILIES if both and f == "two" or any(_can(e, f) for e in self.spec.entities))
-
 # %% ../../nbs/03t_apps.world_goals.ipynb #b0bde8d4
 MOST_STEPS = 3 # presses of a stepper that a goal takes
 EXTREMES = ("lowest", "highest") # what can be asked of numbers and amounts; of dates and times it is called
@@ -118,44 +562,6 @@ def _other_value(f: WorldField, now: str, rng: Random) -> str:
     return value
 
 # %% ../../nbs/03t_apps.world_goals.ipynb #44463506
-@patch
-def draw_act(self: World,
-    family: str,   # one of `families`, but not "many" or "two"
-    data: tuple[tuple[WorldRecord, ...], ...], # records
-    rng: Random,   # decides
-) -> WorldAct:
-    "Draw something to want."
-    k, e = rng.choice([(k, e) for k, e in enumerate(self.spec.entities) if _can(e, family)])
-    place = STORED if family == "restore" else HERE
-    there = [r for r in data[k] if r.place == place]
-    def names(f): return self._names(f, WorldState(Goal("", ""), data, data, e.id))
-    if family == "create":
-        def value(f, how):
-            if f.kind == "ref": return rng.choice(names(f))
-            return str(f.low + rng.randint(0, MOST_STEPS)) if how == "stepper" else draw_value(f, rng)
-        values = {f.id: value(f, how) for f, how in zip(e.fields, e.widgets) if f.id in e.asked}
-        used = {r.name[:NAME_PREFIX] for rs in data for r in rs}
-        while values[e.fields[0].id][:NAME_PREFIX] in used: values[e.fields[0].id] = draw_value(e.fields[0], rng)
-        return WorldAct("create", e.id, values[e.fields[0].id], values=tuple(values.items()))
-    if family == "most": return WorldAct("most", e.id, field=rng.choice(e.sorts), value=rng.choice(EXTREMES))
-    if family == "count":
-        f = e.field(e.filter or e.group)
-        return WorldAct("count", e.id, field=f.id, value=rng.choice(f.options))
-    r = rng.choice(there)
-    if family in EDIT_FAMILIES: return _draw_edit(e, family, r, names, rng)
-    if family == "move":
-        f = self._group(e)
-        return WorldAct("move", e.id, r.name, f.id, rng.choice([o for o in f.options if o != value_of(e, r, f.id)]))
-    if family == "lookup": return WorldAct("lookup", e.id, r.name, rng.choice(_readable(e)).id)
-    if family == "who": return WorldAct("who", e.id, field=e.shown, value=_unique_value(e, there, rng))
-    return WorldAct(family, e.id, next(r for r in there[::-1]).name if family == "top" else r.name)
-
-@patch
-def _draw_many(self: World, data: tuple[tuple[WorldRecord, ...], ...], rng: Random) -> list[WorldAct]:
-    "One verb for two records of a list whose rows are ticked."
-    k, e = rng.choice([(k, e) for k, e in enumerate(self.spec.entities) if _can(e, "many")])
-    verb = rng.choice([v for v in BULK_VERBS if v in e.verbs])
-    return [WorldAct(verb, e.id, r.name) for r in rng.sample([r for r in data[k] if r.place == HERE], 2)]
 
 def _unique_value(e: EntitySpec, there: list[WorldRecord], rng: Random) -> str:
     "A value that one record alone has; any, if there is none."
@@ -249,73 +655,13 @@ _SPOKEN = ("create", "delete", "archive", "restore", "move", "top", "take", "ord
 
 def _extreme(f: WorldField|None, which: str) -> str: return _EARLY.get(which, which) if f and f.kind in ("date", "time") else which
 
-@patch
-def word_goal(self: World,
-    family: str,                 # kind of goal
-    acts: tuple[WorldAct, ...],  # what is wanted
-    rng: Random,                 # decides the words
-) -> Goal:
-    "Say what is wanted."
-    quote = rng.choice(QUOTES)
-    names = " and ".join(quote.format(a.name) for a in acts)
-    words = _in_words(self, acts[0], rng, quote, names, "many") if family == "many" else " ".join(_in_words(self, a, rng, quote) for a in acts)
-    facts = dict(acts=acts)
-    if self.spec.sign_in:
-        facts |= dict(user=pick_words(rng, 1, 6, "first_names")[0].lower(), password="".join(pick_words(rng, 2, 4)))
-        words = rng.choice(SIGN_IN_WORDINGS).format(**{k: quote.format(facts[k]) for k in ("user", "password")}) + words
-    return Goal(words, family, tuple(facts.items()))
-
 # %% ../../nbs/03t_apps.world_goals.ipynb #16eb6215
 HELD_SHARE = .05 # of the starts of edits: the goal holds already
-
-@patch
-def _start(self: World, rng: Random, family: str) -> WorldState:
-    spec = self.spec
-    data = draw_records(spec, rng)
-    def settled(e, r):
-        if "archive" in e.verbs and rng.random() < .2: return replace(r, place=STORED)
-        return replace(r, place=TAKEN) if "take" in e.verbs and rng.random() < .1 and family != "order" else r  # nothing else is ordered
-    data = tuple(tuple(settled(e, r) if n else r for n, r in enumerate(rs)) for e, rs in zip(spec.entities, data))
-    if family == "restore":  # at least one is there to be restored
-        data = tuple((*rs[:-1], replace(rs[-1], place=STORED)) if "archive" in e.verbs else rs for e, rs in zip(spec.entities, data))
-    if family == "many": data = tuple((*(replace(r, place=HERE) for r in rs[:2]), *rs[2:]) for rs in data)  # so many are there
-    kinds = [f for f in ("edit", "choose", "toggle") if any(_can(e, f) for e in spec.entities)]
-    acts = self._draw_many(data, rng) if family == "many" else [self.draw_act(rng.choice(kinds) if family == "two" else family, data, rng)]
-    if family == "two":
-        while len(acts) < 2:
-            other = self.draw_act(rng.choice(kinds), data, rng)
-            if (other.entity, other.name, other.field) != (acts[0].entity, acts[0].name, acts[0].field): acts.append(other)
-    if family in EDIT_FAMILIES and rng.random() < HELD_SHARE: data = do_act(self, data, acts[0])
-    task = self.word_goal(family, tuple(acts), rng)
-    first = rng.choice([e.id for e in spec.entities]) if spec.nav not in HOME_NAVIGATION else "home"
-    return WorldState(task, data, data, first, wait=spec.delay if not spec.sign_in else 0, signed=not spec.sign_in)
-
-@patch
-def _counts(self: World, s: WorldState) -> tuple: return s.signed, _facts_of(self, s.data)
-
-@patch
-def _wanted(self: World, start: WorldState) -> tuple:
-    data = start.data
-    for act in start.task["acts"]: data = do_act(self, data, act)
-    return True, _facts_of(self, data)
 
 def _facts_of(world: World, data: tuple) -> tuple:
     "What counts of the records: values and places, not ids; the order where there is one of their own."
     def rows(e, rs): return [(r.values, r.place) for r in rs if r.place != GONE]
     return tuple(tuple(sorted(rows(e, rs)) if e.ordered else rows(e, rs)) for e, rs in zip(world.spec.entities, data))
-
-@patch
-def _right_answers(self: World, start: WorldState) -> tuple[str, ...]:
-    act = start.task["acts"][0]
-    k = next(k for k, e in enumerate(self.spec.entities) if e.id == act.entity)
-    e, there = self.spec.entities[k], [r for r in start.data[k] if r.place == HERE]
-    if act.verb == "lookup": return tuple(value_of(e, r, act.field) for r in there if r.name == act.name)
-    if act.verb == "most":
-        def key(r): return sort_key(f, r.values[e.fields.index(f)])
-        f, pick = e.field(act.field), max if act.value == "highest" else min
-        return tuple(r.name for r in there if key(r) == pick(map(key, there)))
-    if act.verb == "who": return tuple(r.name for r in there if value_of(e, r, act.field) == act.value)
-    return (str(sum(value_of(e, r, act.field) == act.value for r in there)),) if act.verb == "count" else ()
 
 World.left_open = ("dialog",)
 
@@ -351,186 +697,6 @@ def _belongs(world: World, change: str, act: WorldAct) -> bool:
 # %% ../../nbs/03t_apps.world_goals.ipynb #a646e1af
 World.steps = "popup", "screen" # what is open over the page comes first
 
-@patch
-def _plan_screen(self: World, r: ScreenReader) -> list[Intent]:
-    if "login" in r: return self._plan_sign_in(r)
-    if wait := r.wait() or r.leave_tip(): return wait
-    if "saving" in r and not self._in_form(r): return [Wait()]
-    if "close" in r: return r.close("close")
-    if any(not any(_belongs(self, c, a) for a in r.goal["acts"]) for c in r.changes): return self._undo(r)
-    left = self._acts_left(r)
-    if not left: return self._finish(r)
-    if self._in_form(r): return self._plan_form(r, left)
-    return self._act(r, self._nearest(r, left))
-
-@patch
-def _feedback_lines(self: World, r: ScreenReader) -> list[str]:
-    "What the screen says was done."
-    return r.changes + ([r["last"].name] if "last" in r else [])
-
-@patch
-def _acts_left(self: World, r: ScreenReader) -> list[WorldAct]:
-    "The acts of which the screen does not say that they are done."
-    lines = self._feedback_lines(r)
-    return [a for a in r.goal["acts"] if not (line := _expected(self, a)) or not any(shows(c, line) for c in lines)]
-
-@patch
-def _finish(self: World, r: ScreenReader) -> list[Intent]:
-    "Say that all is done, once nothing is open."
-    return r.close("cancel") or [Finish()]
-
-@patch
-def _undo(self: World, r: ScreenReader) -> list[Intent]:
-    "Take all back, where the button for it is."
-    if "undo" in r: return [ClickOn("undo")]
-    return r.close("cancel", "back") or [PressKey("Escape")]
-
-@patch
-def _plan_sign_in(self: World, r: ScreenReader) -> list[Intent]:
-    "Give name and password."
-    for id, right in (("user", r.goal["user"]), ("password", "\N{BULLET}"*len(r.goal["password"]))):
-        if r[id].value != right: return fill(r[id], r.goal[id])
-    return [ClickOn("login")] + [PressKey("Enter")]*(r["user"].focused or r["password"].focused)
-
-# %% ../../nbs/03t_apps.world_goals.ipynb #a2edc1d8
-@patch
-def _nearest(self: World, r: ScreenReader, left: list[WorldAct]) -> WorldAct:
-    "The act that the open record, or the open drawer, is for, one whose edit is seen but not saved before all; else the first one."
-    chosen = next((e.id for e in r.elements if e.id.startswith("go:") and e.role == "listitem" and e.selected), "")
-    if chosen: return next((a for a in left if f"go:{a.entity}" != chosen), left[0])
-    whose = self._whose(r)
-    mine = [a for a in left if whose is not None and a.name and shows(whose, a.name)]
-    held = [a for a in mine if a.verb == "edit" and self._holds(r, a)]
-    if held and "save" in r and not r["save"].disabled: return held[0]
-    undone = [a for a in mine if a not in held]
-    return (undone or [a for a in left if a not in mine] or left)[0]
-
-@patch
-def _holds(self: World, r: ScreenReader, act: WorldAct) -> bool:
-    "Whether the open record is seen to be as an edit wants it."
-    e = self.spec.entity(act.entity)
-    return bool(_held(r, e.field(act.field), act.value))
-
-# %% ../../nbs/03t_apps.world_goals.ipynb #a48c9a62
-@patch
-def _plan_popup(self: World, r: ScreenReader) -> list[Intent]:
-    "The entry of an open menu or list that is wanted; else close it."
-    popup = [e for e in r.elements if e.role in ("menuitem", "option")]
-    if not popup: return []
-    left = self._acts_left(r) or r.goal["acts"]
-    right = self._right_option if popup[0].role == "option" else self._right_entry
-    return [ClickOn(e.id) for a in left for e in popup if right(r, e, a)][:1] or [PressKey("Escape")]
-
-@patch
-def _right_option(self: World, r: ScreenReader, e: Element, act: WorldAct) -> bool:
-    "Whether the act wants this option of the open list."
-    owner = e.id.rpartition(":")[0]
-    if owner == "filter": return e.name == (act.value if act.verb == "count" else self.spec.word("all"))
-    if owner == "sort": return e.name == self._sorting(act)
-    wanted = dict(act.values) | ({act.field: act.value} if act.verb in ("edit", "move") else {})
-    known = [a.name for a in r.goal["acts"] if shows(_title(r), a.name)]  # the list may cover whose it is
-    if act.verb == "edit" and known and act.name not in known: return False
-    return shows(e.name, wanted.get(owner.removeprefix("field:"), ""))
-
-@patch
-def _right_entry(self: World, r: ScreenReader, e: Element, act: WorldAct) -> bool:
-    "Whether the act wants this entry of the open menu; its row may be covered by it."
-    verb, _, rest = e.id.partition(":")
-    if verb == "go": return rest == self._place_for(r, act)
-    return verb == dict(order="take").get(act.verb, act.verb) and (rest not in r or shows(r[rest].name, act.name))
-
-# %% ../../nbs/03t_apps.world_goals.ipynb #6acbd71a
-@patch
-def _in_form(self: World, r: ScreenReader) -> bool: return "cancel" in r and ("save" in r or "stage:next" in r)
-
-@patch
-def _whose(self: World, r: ScreenReader) -> str|None:
-    "The name of the record whose detail is open; None if none is."
-    if "whose" in r: return r["whose"].name
-    if "back" in r and r.of("heading"): return r.of("heading")[0].name
-    return next((e.name for e in _rows(r) if e.selected and e.role == "listitem"), None)
-
-@patch
-def _act(self: World, r: ScreenReader, act: WorldAct) -> list[Intent]:
-    "The next intent for an act that is not done yet."
-    e = self.spec.entity(act.entity)
-    heading = next((h.name for h in r.of("heading")), "")
-    if "sure" in r:
-        right = shows(r["who"].name, act.name) if "who" in r else r["many"].name.partition(" ")[0] == str(len(self._twins(r, act)))
-        return [ClickOn("sure")] if act.verb == "delete" and right else r.close("cancel")
-    if any(x.id.startswith("to:") for x in r.elements):
-        right = act.verb == "move" and shows(heading, f"{self.spec.word('move')}: {act.name}")
-        return [ClickOn(f"to:{act.value}")] if right and f"to:{act.value}" in r else r.close("cancel")
-    whose = self._whose(r)
-    alone = whose is not None and "rows" not in r
-    if alone and (not shows(whose, act.name) or act.verb in ("create", "restore", "who", "count", "most")):
-        return self._answer_who(r, e, act, whose) or r.close("back")
-    if alone: return self._plan_detail(r, e, replace(act, verb="take") if act.verb == "order" else act)
-    if act.verb == "order": return self._plan_order(r, e, act)
-    if way := self._way_to(r, self._place_for(r, act)): return way
-    if act.verb == "restore": return self._plan_restore(r, act)
-    if act.verb == "most": return self._plan_most(r, e, act)
-    if act.verb == "create":
-        row, way = self._seek(r, e, act.name) if self.spec.feedback not in ("changes", "status") else (None, [])
-        return [Finish()] if row else way or [ClickOn(f"create:{e.id}")]
-    if act.verb == "count": return self._plan_count(r, e, act)
-    if act.verb == "who": return self._plan_who(r, e, act)
-    return self._plan_row(r, e, act)
-
-# %% ../../nbs/03t_apps.world_goals.ipynb #be4d6f63
-@patch
-def _way_to(self: World, r: ScreenReader, place: str) -> list[Intent]:
-    "The way to a place; empty if it is here."
-    name = next(n for id, n, _ in self.places() if id == place)
-    if not self.spec.nav: return []
-    if any(e.role == "tab" and e.id == f"go:{place}" and e.selected for e in r.elements): return []
-    strangers = any(not x.id.startswith(place) for x in _rows(r))  # a name that is cut may be another place's too
-    if "place" in r and shows(r["place"].name, name) and not strangers: return []
-    if f"go:{place}" in r: return [ClickOn(f"go:{place}")]
-    if any(e.id.startswith("go:") and e.role == "listitem" for e in r.elements): return r.look_further("rows") if "rows" in r else r.close("cancel")
-    for way in ("drawer", "menu", "go:home"):
-        if way in r: return [ClickOn(way)]
-    return r.close("back", "cancel") or [PressKey("Escape")]
-
-@patch
-def _seek(self: World, r: ScreenReader, e: EntitySpec, name: str) -> tuple[Element|None, list[Intent]]:
-    "The row of a record, and what brings it into sight; neither if it is not there."
-    row = next((x for x in _rows(r) if shows(x.name, name)), None)
-    if row: return row, []
-    if "search" in r and r["search"].value != name: return None, fill(r["search"], name)
-    if wide := self._widen(r, name): return None, wide
-    folded = [x for x in r.elements if x.id.startswith("fold:") and not x.selected and x.value != "0"]
-    if folded: return None, [ClickOn(folded[0].id)]
-    return None, self._turn_to(r, e, name)
-
-@patch
-def _widen(self: World, r: ScreenReader, name: str="") -> list[Intent]:
-    "Show all records, but for a search that looks for `name`; empty if they are shown."
-    if "search" in r and r["search"].value not in ("", name): return fill(r["search"], "")
-    if "filter" in r and r["filter"].value != self.spec.word("all"): return r.choose("filter", self.spec.word("all"))
-    if "sort" in r and r["sort"].value != (by_name := self._sorting(WorldAct("", self._place_here(r)))): return r.choose("sort", by_name)
-    return [ClickOn("pick:")]*("pick:" in r and not r["pick:"].selected)
-
-@patch
-def _turn_to(self: World, r: ScreenReader, e: EntitySpec, name: str) -> list[Intent]:
-    "Scroll or turn pages towards a name; empty where it would be seen."
-    rows, at = [x.name.rstrip(ELLIPSIS) for x in _rows(r)], r["rows"].value if "rows" in r else ""
-    if not rows: return r.scroll_on("rows") if "rows" in r else []
-    straight = e.ordered and e.view != "tree"
-    if not straight or self._inline_open(r): return r.look_further("rows") if at else []
-    if name < rows[0]:
-        if at not in ("", "0"): return [ScrollIn("rows", down=False), PressKey("Home")]
-        return [ClickOn("page:last")] if "page:last" in r and not r["page:last"].disabled else []
-    if name > rows[-1]:
-        if at not in ("", "100"): return [ScrollIn("rows"), PressKey("End")]
-        return [ClickOn("page:next")] if "page:next" in r and not r["page:next"].disabled else []
-    return []
-
-@patch
-def _inline_open(self: World, r: ScreenReader) -> bool:
-    "Whether a record is unfolded in the list, so that rows stand far apart."
-    return any(x.selected for x in _rows(r))
-
 # %% ../../nbs/03t_apps.world_goals.ipynb #286a9eb6
 def _held(r: ScreenReader, f: WorldField, value: str) -> bool|None:
     "Whether a field on the screen holds a raw value; None if it is not seen."
@@ -553,216 +719,14 @@ def _title(r: ScreenReader) -> str:
     "Whose detail or form is open."
     return r["whose"].name if "whose" in r else next((h.name for h in r.of("heading")), "")
 
-@patch
-def _plan_form(self: World, r: ScreenReader, acts: list[WorldAct]) -> list[Intent]:
-    "The next intent in a form: right boxes, then save; a form for something else is left."
-    title = _title(r)
-    def mine(a):
-        e = self.spec.entity(a.entity)
-        if a.verb == "create": return shows(title, f"{self.spec.word('create')}: {e.noun}")
-        return a.verb == "edit" and shows(title, a.name) and e.field(a.field).kind != "flag"
-    here = [a for a in acts if mine(a)]
-    if not here: return r.close("cancel")
-    e, wanted = self.spec.entity(here[0].entity), {}
-    for a in here: wanted |= dict(a.values) | ({a.field: a.value} if a.field else {})
-    unseen = 0
-    for id, value in wanted.items():
-        held = _held(r, e.field(id), value)
-        if held is None: unseen += 1
-        if held is False: return _set_field(r, e.field(id), value)
-    region = r.by_id.get("card")
-    if unseen and region and region.value not in ("", "100"): return r.scroll_on("card")
-    if "stage:next" in r: return [ClickOn("stage:next")] + [PressKey("Enter")]*_types(r)
-    return [ClickOn("save")] + [PressKey("Enter")]*_types(r)
-
 def _types(r: ScreenReader) -> bool:
     "Whether a text box has the focus, so that Enter presses the main button."
     return any(x.focused and x.role == "textbox" for x in r.elements)
 
-# %% ../../nbs/03t_apps.world_goals.ipynb #f75333db
-@patch
-def _verb_on(self: World, r: ScreenReader, verb: str, id: str) -> list[Intent]:
-    "Choose a verb where it is seen: a button, a row's button, a row's menu."
-    for way in (f"{verb}:{id}", f"more:{id}"):
-        if way in r: return [ClickOn(way)]
-    return []
-
-@patch
-def _plan_detail(self: World, r: ScreenReader, e: EntitySpec, act: WorldAct) -> list[Intent]:
-    "The next intent on the right record's detail."
-    if act.verb in ("edit", "move", "lookup"):
-        f = e.field(act.field)
-        if act.verb == "lookup": return self._tell_field(r, e, f)
-        held = _held(r, f, act.value)
-        unsaved = "save" in r and not r["save"].disabled
-        if held: return [ClickOn("save")] + [PressKey("Enter")]*_types(r) if unsaved else [Finish()]
-        button = e.detail == "inline" and next((x.id for x in r.elements if x.id.startswith("edit:")), "")
-        if held is None: return [ClickOn(button)] if button and act.verb == "edit" and f.kind != "flag" else self._look_in_detail(r, e, f.id)
-        if f"show:{f.id}" not in r: return _set_field(r, f, act.value)
-    verb = "edit" if act.verb == "edit" else act.verb
-    button = next((x for x in r.elements if x.id.startswith(f"{verb}:")), None)
-    if button: return [ClickOn(button.id)]
-    if verb in self._verbs_of_detail(e): return self._look_in_detail(r, e)
-    return r.close("back") or [PressKey("Escape")]
-
-@patch
-def _verbs_of_detail(self: World, e: EntitySpec) -> list[str]:
-    "The verbs whose buttons are on the detail."
-    return [x.id.partition(":")[0] for w in self._detail_verbs(e, WorldRecord("x", ())) for x in w.children]
-
 # %% ../../nbs/03t_apps.world_goals.ipynb #4526493a
-@patch
-def _look_in_detail(self: World, r: ScreenReader, e: EntitySpec, field: str="") -> list[Intent]:
-    "Scroll where the record is shown, towards a field or, below them all, its buttons."
-    region = "card" if "card" in r else "rows"
-    order, at = [f.id for f in e.fields], r[region].value if region in r else ""
-    visible = [order.index(id) for x in r.elements if (id := _field_of(x)) in order]
-    up = bool(field and (order.index(field) < min(visible) if visible else region == "card"))  # an unfolded record goes on below
-    if at not in ("", "0" if up else "100"): return [ScrollIn(region, down=not up)]
-    return r.close("back") or [PressKey("Escape")]
 
 def _field_of(x: Element) -> str:
     "The id of the field that an element shows or edits; \"\" for none."
     kind, _, rest = x.id.partition(":")
     return rest.partition(":")[0] if kind in ("field", "show", "flag", "value", "set", "tag") else ""
 
-@patch
-def _tell_field(self: World, r: ScreenReader, e: EntitySpec, f: WorldField) -> list[Intent]:
-    "Answer what a field holds."
-    for id in (f"field:{f.id}", f"show:{f.id}"):
-        if id in r: return r.tell(r[id].value)
-    if f"value:{f.id}" in r: return r.tell(r[f"value:{f.id}"].name)
-    chosen = next((x for x in r.elements if x.id.startswith(f"set:{f.id}:") and x.checked), None)
-    return r.tell(chosen.name) if chosen else self._look_in_detail(r, e, f.id)
-
-# %% ../../nbs/03t_apps.world_goals.ipynb #feabac3d
-@patch
-def _plan_row(self: World, r: ScreenReader, e: EntitySpec, act: WorldAct) -> list[Intent]:
-    "The next intent in the list, for an act on one record."
-    whose = self._whose(r)
-    mine = whose is not None and shows(whose, act.name) and self._detail_helps(e, act)
-    if mine and e.detail in ("pane", "inline"): return self._plan_detail(r, e, act)
-    if e.rows == "checks" and act.verb in BULK_VERBS and (ticks := self._plan_ticks(r, act)): return ticks
-    row, way = self._seek(r, e, act.name)
-    if way and "card" in r: return r.close("back")  # two small regions: the rows need the room
-    gone = act.verb in ("delete", "archive", "take")
-    if not row: return way or ([Finish()] if gone else r.look_further("rows") if "rows" in r else [PressKey("Escape")])
-    if act.verb == "move" and e.view == "board":
-        column = r.by_id.get(f"column:{act.value}")
-        if column and column.box[0] <= (row.box[0] + row.box[2])/2 <= column.box[2]: return [Finish()]
-        if column: return [DragTo(row.id, column.id), ClickOn(row.id)]
-    if act.verb == "top" and _rows(r)[0] is row and r["rows"].value in ("", "0"): return [Finish()]
-    if not self._detail_helps(e, act):
-        return self._verb_on(r, act.verb, row.id) or (r.scroll_on("rows") if e.rows in ("tools", "menu") else []) or [ClickOn(row.id, "right")]
-    wanted = value_of(e, WorldRecord("", tuple(act.value for _ in e.fields)), act.field) if act.field else ""
-    if act.verb == "edit" and act.field == e.shown and row.value and row.value == wanted: return [Finish()]
-    return [ClickOn(row.id)]
-
-@patch
-def _twins(self: World, r: ScreenReader, act: WorldAct) -> list[str]:
-    "The names of all records that the same is wanted for, and not done yet."
-    return [a.name for a in self._acts_left(r) if (a.verb, a.entity) == (act.verb, act.entity)]
-
-@patch
-def _plan_ticks(self: World, r: ScreenReader, act: WorldAct) -> list[Intent]:
-    "Tick all that are wanted and no others, then choose the verb; empty while the only one is out of sight."
-    wanted, boxes = self._twins(r, act), [x for x in r.elements if x.id.startswith("tick:")]
-    other = next((x for x in boxes if x.checked != any(shows(x.name, n) for n in wanted)), None)
-    if other: return [ClickOn(other.id)]
-    ticked = int(r["ticked"].name.partition(" ")[0])
-    if ticked > len(wanted): return [ClickOn("untick")]
-    if ticked == len(wanted): return [ClickOn(f"bulk:{act.verb}")]
-    if len(wanted) == 1: return []
-    return self._widen(r) or r.look_further("rows")
-
-@patch
-def _detail_helps(self: World, e: EntitySpec, act: WorldAct) -> bool:
-    "Whether the act is done on the record's detail, not on its row."
-    if act.verb in ("edit", "lookup"): return True
-    return act.verb not in verbs_on_row(self, e)
-
-@patch
-def _plan_restore(self: World, r: ScreenReader, act: WorldAct) -> list[Intent]:
-    "The next intent in the archive."
-    row = next((x for x in r.elements if x.id.startswith("name:") and shows(x.name, act.name)), None)
-    if row: return [ClickOn(f"restore:{row.id.removeprefix('name:')}")]
-    return r.scroll_on("rows") or [Finish()]
-
-# %% ../../nbs/03t_apps.world_goals.ipynb #dd8c4a99
-@patch
-def _plan_count(self: World, r: ScreenReader, e: EntitySpec, act: WorldAct) -> list[Intent]:
-    "The next intent for a question of how many."
-    if e.view == "board" and not e.filter: return r.tell(r[f"column:{act.value}"].name.partition(" ")[0])
-    if e.view == "tree":
-        head = r.by_id.get(f"fold:{act.value}")
-        return r.tell(head.value) if head else r.look_further("rows")
-    if "search" in r and r["search"].value: return fill(r["search"], "")
-    if e.view == "strip":
-        if not r[f"pick:{act.value}"].selected: return [ClickOn(f"pick:{act.value}")]
-    elif r["filter"].value != act.value: return r.choose("filter", act.value)
-    return r.tell(r["count"].name.partition(" ")[0]) if "count" in r else r.look_further("rows")
-
-@patch
-def _plan_who(self: World, r: ScreenReader, e: EntitySpec, act: WorldAct) -> list[Intent]:
-    "The next intent for a question of which record."
-    if "search" in r and r["search"].value: return fill(r["search"], "")
-    if "filter" in r and r["filter"].value not in (self.spec.word("all"), act.value): return r.choose("filter", self.spec.word("all"))
-    if e.view == "table":
-        at = next((k for k, x in enumerate(r.elements) if _RECORD_ID.fullmatch(x.id) and shows(r.elements[k+1].name, act.value)), None)
-        row = r.elements[at] if at is not None else None
-    else: row = next((x for x in _rows(r) if shows(x.value, act.value)), None)
-    if row and row.name.endswith(ELLIPSIS) and e.detail != "inline": return [ClickOn(row.id)]
-    return r.tell(row.name) if row else r.look_further("rows")
-
-@patch
-def _answer_who(self: World, r: ScreenReader, e: EntitySpec, act: WorldAct, whose: str) -> list[Intent]:
-    "The answer, where the row's name was cut and the detail shows it whole."
-    if act.verb != "who": return []
-    f = e.field(act.field)
-    return r.tell(whose) if _held(r, f, act.value) else []
-
-# %% ../../nbs/03t_apps.world_goals.ipynb #da4b70cc
-@patch
-def _sorting(self: World, act: WorldAct) -> str:
-    "What the box for sorting must show: the field that is asked for, else the name's."
-    e = self.spec.entity(act.entity)
-    return e.field(act.field if act.verb == "most" else e.fields[0].id).label
-
-@patch
-def _plan_most(self: World, r: ScreenReader, e: EntitySpec, act: WorldAct) -> list[Intent]:
-    "The next intent for a question of the highest or the lowest: sort, go to that end, tell."
-    if r["sort"].value != self._sorting(act): return r.choose("sort", self._sorting(act))
-    high, region = act.value == "highest", r["rows"].value
-    turn = "page:next" if high else "page:last"
-    if turn in r and not r[turn].disabled: return [ClickOn(turn)]
-    if region not in ("", "100" if high else "0"): return [ScrollIn("rows", down=high), PressKey("End" if high else "Home")]
-    rows = _rows(r)
-    return r.tell(rows[-1 if high else 0].name) if rows else r.close("back")
-
-# %% ../../nbs/03t_apps.world_goals.ipynb #be6e1fa5
-@patch
-def _place_here(self: World, r: ScreenReader) -> str:
-    "The id of the place that is shown, by the chosen tab or entry, else by the words of the bar; \"\" if nothing says."
-    chosen = next((e.id for e in r.elements if e.id.startswith("go:") and e.selected), "")
-    if chosen or not self.spec.nav: return chosen.removeprefix("go:") or self.spec.entities[0].id
-    return next((id for id, name, _ in self.places() if "place" in r and shows(r["place"].name, name)), "")
-
-@patch
-def _place_for(self: World, r: ScreenReader, act: WorldAct) -> str:
-    "The place where an act goes on."
-    if act.verb == "restore": return STORED
-    if act.verb == "order": return {act.entity: TAKEN, TAKEN: ORDERED}.get(self._place_here(r), act.entity)
-    return act.entity
-
-@patch
-def _plan_order(self: World, r: ScreenReader, e: EntitySpec, act: WorldAct) -> list[Intent]:
-    "The next intent for an order, place by place: take it, order what is taken, see it among the orders."
-    here = self._place_here(r)
-    if here in (TAKEN, ORDERED):
-        seen = next((x for x in r.elements if x.id.startswith("name:") and shows(x.name, act.name)), None)
-        if seen: return [Finish()] if here == ORDERED else [ClickOn("order")]
-        if more := r.scroll_on("rows"): return more
-    elif here == e.id and "rows" in r and not any(shows(c, f"{self.spec.word('take')}: {act.name}") for c in self._feedback_lines(r)):
-        way = self._act(r, replace(act, verb="take"))
-        if way != [Finish()]: return way
-    return self._way_to(r, self._place_for(r, act))

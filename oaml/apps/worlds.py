@@ -13,7 +13,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from random import Random
 
-from fastcore.basics import patch
 
 from .app import Goal
 from .kit import TaskApp, change_bars, flip, message_box, question_box, run_down
@@ -136,19 +135,481 @@ class WorldScreens(TaskApp):
     ):
         self.spec, self.name, self.title = spec, f"worlds:{spec.seed}", spec.title
 
-@patch
-def _button(self: WorldScreens, id: str, key: str, **how) -> Widget:
-    "A button with the world's word for `key`, or its icon, or both."
-    word, captions = self.spec.word(key), self.spec.captions
-    if captions == "icons":
-        rest = {k: how[k] for k in ("cancel", "disabled") if k in how}
-        return tool(id, word, self.spec.icon(key), tip=word if self.spec.tips else "", **rest)
-    return button(id, word, icon=self.spec.icon(key) if captions == "both" else "", **how)
+    def _button(self, id: str, key: str, **how) -> Widget:
+        "A button with the world's word for `key`, or its icon, or both."
+        word, captions = self.spec.word(key), self.spec.captions
+        if captions == "icons":
+            rest = {k: how[k] for k in ("cancel", "disabled") if k in how}
+            return tool(id, word, self.spec.icon(key), tip=word if self.spec.tips else "", **rest)
+        return button(id, word, icon=self.spec.icon(key) if captions == "both" else "", **how)
 
-@patch
-def _tool(self: WorldScreens, id: str, key: str, **how) -> Widget:
-    "An icon for `key`, in bars that have no room for words."
-    return tool(id, self.spec.word(key), self.spec.icon(key), tip=self.spec.word(key) if self.spec.tips else "", **how)
+    def _tool(self, id: str, key: str, **how) -> Widget:
+        "An icon for `key`, in bars that have no room for words."
+        return tool(id, self.spec.word(key), self.spec.icon(key), tip=self.spec.word(key) if self.spec.tips else "", **how)
+
+    # %% ../../nbs/03s_apps.worlds.ipynb #ea3037c2
+    def _row_verbs(self, e: EntitySpec) -> list[str]:
+        "What can be done with a record, besides showing and editing it."
+        return [v for v in ("delete", "archive", "move", "take", "top") if v in e.verbs]
+
+    def _row(self, e: EntitySpec, r: WorldRecord, s: WorldState) -> list[Widget]:
+        "A record's row, and what is unfolded below it. A row is an item of the list, or a link where tools stand beside it."
+        beside, verbs = value_of(e, r, e.shown) if e.shown and e.view != "cards" else "", self._row_verbs(e)
+        menu = tuple(menuitem(f"{v}:{r.id}", self.spec.word(v)) for v in verbs)
+        line = replace(item(r.id, r.name, beside, e.icon, selected=s.open == r.id), menu=menu if e.rows == "context" else ())
+        if e.rows in ("tools", "menu") and verbs:
+            more = tool(f"more:{r.id}", self.spec.word("more"), self.spec.icon("more"), opens=True, menu=menu)
+            tools = [self._tool(f"{v}:{r.id}", v) for v in verbs[:TOOLS_OF_ROW]] if e.rows == "tools" else [more]
+            line = bar(replace(link(r.id, r.name), grow=True), *([text(beside)] if beside else []), *tools)
+        if e.rows == "checks":
+            tick = replace(checkbox(f"tick:{r.id}", r.name, r.id in s.ticked), grow=True)
+            line = bar(tick, *([text(beside)] if beside else []), tool(r.id, r.name, e.icon))
+        return [line, *(self._detail_body(e, r, s) if e.detail == "inline" and s.open == r.id else [])]
+
+    # %% ../../nbs/03s_apps.worlds.ipynb #2f1acd9e
+    def _rows(self, e: EntitySpec, there: list[WorldRecord], s: WorldState) -> list[Widget]:
+        "The records, as the entity's view has them."
+        if not there: return [text("Nothing here")]
+        match e.view:
+            case "table":
+                columns = [e.fields[0].id, *([e.shown] if e.shown else [])]
+                def cells(r): return (day(r.id, r.name, selected=s.open == r.id), *(text(value_of(e, r, c)) for c in columns[1:]))
+                return [grid(len(columns), *(text(e.field(c).label, strong=True) for c in columns), *(w for r in there for w in cells(r)))]
+            case "board": return [self._board(e, there)]
+            case "tree": return [listing(*(w for o in e.field(e.group).options for w in self._branch(e, o, there, s)))]
+            case "cards":
+                def below(r): return [text(f"{e.field(e.shown).label}: {value_of(e, r, e.shown)}")] if e.shown else []
+                return [listing(*self._row(e, r, s), *below(r)) for r in there]
+        return [listing(*(w for r in there for w in self._row(e, r, s)))]
+
+    def _board(self, e: EntitySpec, there: list[WorldRecord]) -> Widget:
+        "A column for each option; records can be dragged to another."
+        options = e.field(e.group).options
+        columns = [[r for r in there if value_of(e, r, e.group) == o] for o in options]
+        def place(r, o): return replace(day(r.id, r.name), drag="move" in e.verbs) if r else text("")
+        heads = [Widget("button", f"column:{o}", f"{len(c)} {o}", drop=True, strong=True) for o, c in zip(options, columns)]
+        lines = [place(c[k] if k < len(c) else None, o) for k in range(max(map(len, columns))) for o, c in zip(options, columns)]
+        return grid(len(options), *heads, *lines)
+
+    def _branch(self, e: EntitySpec, option: str, there: list[WorldRecord], s: WorldState) -> list[Widget]:
+        "A group of a tree: its head, and its records if it is unfolded."
+        own, unfolded = [r for r in there if value_of(e, r, e.group) == option], option in s.unfolded
+        head = item(f"fold:{option}", option, str(len(own)), "down" if unfolded else "right", selected=unfolded, strong=True)
+        return [head, *(w for r in own*unfolded for w in self._row(e, r, s))]
+
+    # %% ../../nbs/03s_apps.worlds.ipynb #c1e389b1
+    def _list_tools(self, e: EntitySpec, s: WorldState) -> list[Widget]:
+        "The bars above the rows."
+        bars = []
+        w = self.spec.word
+        if e.search: bars.append(bar(text(w("search")), textbox("search", w("search"), s.search, grow=True)))
+        if e.filter:
+            label, options = e.field(e.filter).label, (w("all"), *e.field(e.filter).options)
+            bars.append(bar(text(label), combobox("filter", label, s.filter or w("all"), options, grow=True)))
+        if e.sorts:
+            labels = [e.field(id).label for id in (e.fields[0].id, *e.sorts)]
+            bars.append(bar(text(w("sort")), combobox("sort", w("sort"), e.field(s.sort or e.fields[0].id).label, labels, grow=True)))
+        if e.view == "strip":
+            options = e.field(e.group).options
+            bars.append(tabs(tab("pick:", w("all"), not s.filter), *(tab(f"pick:{o}", o, s.filter == o) for o in options)))
+        if e.rows == "checks": bars.append(self._tick_bar(e, s))
+        return bars
+
+    def _tick_bar(self, e: EntitySpec, s: WorldState) -> Widget:
+        "How many records are ticked, and what can be done with them."
+        verbs = [self._tool(f"bulk:{v}", v, disabled=not s.ticked) for v in BULK_VERBS if v in e.verbs]
+        return bar(text(f"{len(s.ticked)} ticked", "ticked", grow=True), *verbs, self._tool("untick", "discard", disabled=not s.ticked))
+
+    def _list_page(self, e: EntitySpec, s: WorldState) -> list[Widget]:
+        "The place of an entity: bars, rows, and below them the number of records or the pages."
+        there = shown_records(e, s, self.spec.entities.index(e))
+        last = max(0, (len(there) - 1)//e.per_page) if e.per_page else 0
+        page = min(s.page, last)
+        rows = there[page*e.per_page:(page+1)*e.per_page] if e.per_page else there
+        noun = e.noun if len(there) == 1 and self.spec.trade else e.plural.lower()
+        count = [text(f"{len(there)} {noun}", "count")] if not e.per_page and e.view != "board" else []
+        below = [bar(self._tool("page:last", "last", disabled=page == 0), text(f"{page+1} / {last+1}", "pages", grow=True),
+                     self._tool("page:next", "next", disabled=page == last))] if e.per_page else []
+        pane = self._pane(e, s) if e.detail == "pane" and s.open else []
+        return [*self._list_tools(e, s), scroll("rows", *self._rows(e, rows, s), *count), *below, *pane]
+
+    # %% ../../nbs/03s_apps.worlds.ipynb #e07932ae
+    def _editor(self, f: WorldField, how: str, value: str, names: tuple[str, ...]) -> list[Widget]:
+        "What edits a field."
+        match how:
+            case "combo": return [field(combobox(f"field:{f.id}", f.label, value, names or f.options))]
+            case "radio": return [text(f.label), row(*(radio(f"set:{f.id}:{o}", o, o == value) for o in f.options))]
+            case "switch": return [switch(f"flag:{f.id}", f.label, value == "on")]
+            case "check": return [checkbox(f"flag:{f.id}", f.label, value == "on")]
+            case "tags": return [text(f.label), row(*(checkbox(f"tag:{f.id}:{o}", o, o in value.split(", ")) for o in f.options))]
+            case "stepper":
+                less, more = tool(f"less:{f.id}", f"{f.label} less", "down"), tool(f"more:{f.id}", f"{f.label} more", "up")
+                return [row(text(f.label), less, text(value, f"value:{f.id}", strong=True), more)]
+        return [field(textbox(f"field:{f.id}", f.label, value))]
+
+    def _names(self, f: WorldField, s: WorldState) -> tuple[str, ...]:
+        "What a reference can point at: at most five names, in order."
+        if f.kind != "ref": return ()
+        k = next(k for k, e in enumerate(self.spec.entities) if e.noun == f.options[0])
+        return tuple(sorted(r.name for r in s.data[k] if r.place == HERE))[:5]
+
+    # %% ../../nbs/03s_apps.worlds.ipynb #60c6213f
+    def _detail_body(self, e: EntitySpec, r: WorldRecord, s: WorldState) -> list[Widget]:
+        "The fields of a record and, unless they are in a bar, its verbs."
+        raw = _edited(e, r, s)
+        def line(f, how):
+            if e.direct or f.kind == "flag": return self._editor(f, how, raw[f.id], self._names(f, s))
+            return [item(f"show:{f.id}", f.label, value_of(e, r, f.id))]
+        lines = [w for f, how in zip(e.fields[1:], e.widgets[1:]) for w in line(f, how)]
+        verbs, shown = self._detail_verbs(e, r), listing(*lines) if not e.direct else panel_of(lines)
+        return [*verbs, shown] if e.detail == "inline" else [shown] if e.detail == "pane" else [shown, *verbs]
+
+    def _detail_verbs(self, e: EntitySpec, r: WorldRecord) -> list[Widget]:
+        "Buttons for what can be done with the record, side by side."
+        verbs = [v for v in ("edit", *self._row_verbs(e)) if v in e.verbs and not (v == "edit" and e.direct)]
+        on_row = verbs_on_row(self, e)
+        verbs = [v for v in verbs if v not in on_row]
+        make = self._tool if e.detail == "dialog" else self._button
+        return [row(*(make(f"{v}:{r.id}", v) for v in verbs))] if verbs else []
+
+    def _save_bar(self, e: EntitySpec, r: WorldRecord, s: WorldState) -> list[Widget]:
+        "What saves an edit of the detail."
+        if not e.direct or e.saving in ("at once", "auto"): return []
+        make = self._tool if e.saving == "bar" else self._button  # words beside words have no room on a phone
+        save = [make("save", "save", disabled=not s.draft), make("discard", "discard", disabled=not s.draft)]
+        if e.saving == "bar": return [bar(text("Not saved", "unsaved", grow=True), *save)] if s.draft else []
+        return [bar(*(replace(w, primary=w.id == "save") for w in save))]
+
+    # %% ../../nbs/03s_apps.worlds.ipynb #be3f5251
+    def _detail_page(self, e: EntitySpec, r: WorldRecord, s: WorldState) -> list[Widget]:
+        "A page about one record."
+        back = link("back", e.plural, cancel=True) if e.crumbs else tool("back", "Back", "back", cancel=True)
+        return [bar(back, *([text("/")] if e.crumbs else []), text(r.name, "whose", strong=True, grow=True)),
+                scroll("card", *self._detail_body(e, r, s)), *self._save_bar(e, r, s)]
+
+    def _pane(self, e: EntitySpec, s: WorldState) -> list[Widget]:
+        "The record below the rows."
+        r = self._record(s)
+        verbs = [self._tool(w.id, w.id.partition(":")[0]) for row_ in self._detail_verbs(e, r) for w in row_.children]  # always in sight
+        head = bar(text(r.name, "whose", strong=True, grow=True), *verbs, tool("back", "Close", "close", cancel=True))
+        return [head, scroll("card", *self._detail_body(e, r, s))]
+
+    def _record(self, s: WorldState) -> WorldRecord|None:
+        "The record that is open."
+        return next((r for rs in s.data for r in rs if r.id == s.open), None)
+
+    # %% ../../nbs/03s_apps.worlds.ipynb #b29fd7da
+    def _form_fields(self, e: EntitySpec, s: WorldState) -> list[tuple[WorldField, str]]:
+        "The fields that the form asks for now, with what edits them."
+        both = _asked(e, s.making)
+        if e.form == "dialog": both = [(f, "combo" if how == "radio" else how) for f, how in both]  # it has no room for all the choices
+        return both[s.stage:s.stage+1] if e.form == "wizard" else both
+
+    def _stages(self, e: EntitySpec, s: WorldState) -> int:
+        "How many pages the form has."
+        return len(_asked(e, s.making))
+
+    def _form(self, e: EntitySpec, s: WorldState) -> tuple[str, list[Widget], list[Widget]]:
+        "Title, boxes and buttons of the form."
+        draft = dict(s.draft)
+        boxes = [w for f, how in self._form_fields(e, s) for w in self._editor(f, how, draft.get(f.id, ""), self._names(f, s))]
+        whose = f"{self.spec.word('create')}: {e.noun}" if s.making else self._record(s).name
+        cancel = button("cancel", self.spec.word("cancel"), cancel=True)
+        if e.form != "wizard": return whose, boxes, [button("save", self.spec.word("save"), primary=True), cancel]
+        end = s.stage == self._stages(e, s) - 1
+        back = [button("stage:last", self.spec.word("last"))] if s.stage else []
+        on = button("save" if end else "stage:next", self.spec.word("save" if end else "next"), primary=True)
+        return whose, [text(f"{s.stage+1} / {self._stages(e, s)}"), *boxes], [on, *back, cancel]
+
+    def _dialog(self, e: EntitySpec|None, s: WorldState) -> Widget|None:
+        "The open dialog."
+        w, r = self.spec.word, self._record(s)
+        away = actions(button("cancel", w("cancel"), cancel=True))
+        def ask(what): return question_box(f"{w('delete')}?", what, yes=("sure", w("sure")), no=("cancel", w("cancel")))
+        match s.dialog:
+            case "message": return message_box(s.last or self.spec.title, "There is nothing to set up here.")
+            case "drawer": return dialog(w("menu"), listing(*self._place_items(s)), away)
+            case "bulk": return ask(text(f"{len(s.ticked)} ticked", "many"))
+            case "delete": return ask(text(r.name, "who"))
+            case "move": return dialog(f"{w('move')}: {r.name}", listing(*(item(f"to:{o}", o) for o in self._group(e).options)), away)
+        if s.dialog == "form" and e.form in ("dialog", "wizard"):
+            title, boxes, buttons = self._form(e, s)
+            return dialog(title, *boxes, actions(*buttons))
+        if e and e.detail == "dialog" and s.open and not s.dialog:
+            return dialog(r.name, *self._detail_body(e, r, s), actions(button("back", w("cancel"), cancel=True)))
+        return None
+
+    def _group(self, e: EntitySpec) -> WorldField:
+        "The choice that moving a record changes."
+        return e.field(e.group) if e.group else next(f for f in e.fields if f.kind == "choice")
+
+    # %% ../../nbs/03s_apps.worlds.ipynb #fc3de22c
+    def places(self) -> list[tuple[str, str, str]]:
+        "Return id, words and icon of each place."
+        verbs = {v for e in self.spec.entities for v in e.verbs}
+        more = (("archive", STORED, "stored", "archive"), ("take", TAKEN, "basket", "bookmark"), ("order", ORDERED, "ordered", "check"))
+        own = [(e.id, e.plural, e.icon) for e in self.spec.entities]
+        return own + [(place, self.spec.word(key), icon) for verb, place, key, icon in more if verb in verbs]
+
+    def _place_items(self, s: WorldState) -> list[Widget]:
+        "The places as rows."
+        return [item(f"go:{id}", name, icon=icon, selected=id == s.where) for id, name, icon in self.places()]
+
+    def _dashboard(self, s: WorldState) -> list[Widget]:
+        "The places two by two, above each how many records are there; then how many there are in all."
+        counts = {e.id: sum(r.place == HERE for r in rs) for e, rs in zip(self.spec.entities, s.data)}
+        counts |= {place: sum(r.place == place for rs in s.data for r in rs) for place in (STORED, TAKEN)}
+        def pair(places):
+            numbers = [text(str(counts[id]), strong=True) for id, _, _ in places]
+            return (*numbers, *[text("")]*(2 - len(places)), *(day(f"go:{id}", name) for id, name, _ in places))
+        places = self.places()
+        tiles = [w for k in range(0, len(places), 2) for w in pair(places[k:k+2])]
+        return [grid(2, *tiles), text(f"{sum(counts.values())} in all")]
+
+    def _place_tabs(self, s: WorldState) -> list[Widget]:
+        "The places as tabs."
+        return [tab(f"go:{id}", name, id == s.where) for id, name, _ in self.places()]
+
+    def _other_place(self, s: WorldState) -> list[Widget]:
+        "The archive, the basket, what was ordered: rows, each with a button that takes it out where that can be done."
+        there = sorted((r for rs in s.data for r in rs if r.place == s.where), key=lambda r: r.name)
+        back = {STORED: "restore", TAKEN: "drop"}.get(s.where)
+        def line(r): return bar(text(r.name, f"name:{r.id}", grow=True), *([self._tool(f"{back}:{r.id}", back)] if back else []))
+        rows = [listing(*map(line, there))] if there else [text("Nothing here")]
+        orders = s.where == TAKEN and any("order" in e.verbs for e in self.spec.entities)
+        return [scroll("rows", *rows), *([bar(self._button("order", "order", primary=True, disabled=not there))] if orders else [])]
+
+    # %% ../../nbs/03s_apps.worlds.ipynb #51024f98
+    def _top_bar(self, s: WorldState) -> list[Widget]:
+        "The bar at the top: ways to other places, a new record, extras that no task needs."
+        spec, e = self.spec, next((e for e in self.spec.entities if e.id == s.where), None)
+        out = []
+        if spec.nav == "drawer": out.append(self._tool("drawer", "menu"))
+        if spec.nav == "menu": out.append(self._menu_button())
+        if spec.nav in HOME_NAVIGATION and s.where != "home": out.append(self._tool("go:home", "home"))
+        named = spec.nav in ("drawer", *HOME_NAVIGATION)  # the bar has a tool for that and the place's name too
+        roomy = len(spec.extras) + named + (spec.feedback == "changes") < 3 and len(spec.extras) < 2 and spec.nav != "menu"
+        if e and "create" in e.verbs: out.append((self._button if roomy else self._tool)(f"create:{e.id}", "create"))
+        out += [tool(f"extra:{name}", name, icon) for name, icon in spec.extras]
+        if spec.feedback == "changes": out.append(self._tool("undo", "undo", disabled=not world_changes(spec, s)))
+        here = next((name for id, name, _ in self.places() if id == s.where), spec.title)
+        if spec.nav in ("drawer", "menu", *HOME_NAVIGATION): out.append(text(here, "place", grow=True))
+        return [bar(*out)] if out else []
+
+    def _menu_button(self) -> Widget:
+        "The button that opens a menu of the places; an icon where extras take the room."
+        menu, word = tuple(menuitem(f"go:{id}", name) for id, name, _ in self.places()), self.spec.word("menu")
+        return tool("menu", word, self.spec.icon("menu"), opens=True, menu=menu) if self.spec.extras else button("menu", word, opens=True, menu=menu)
+
+    def _feedback(self, s: WorldState) -> list[Widget]:
+        "What tells that something was done."
+        spec = self.spec
+        if s.saving_ms: return [bar(text("Saving", "saving", grow=True))]
+        if spec.feedback == "changes": return change_bars(world_changes(spec, s))
+        undo = [tool("undo", spec.word("undo"), spec.icon("undo"))] if spec.confirm == "undo" and s.last.startswith(f"{spec.word('delete')}: ") else []
+        if spec.feedback == "status" and s.last or undo and s.last: return [bar(text(s.last, "last", grow=True), *undo)]
+        if spec.feedback == "toast" and s.shown_ms: return [bar(text(s.last, "last", grow=True))]
+        if spec.feedback == "badge" and (n := len(world_changes(spec, s))): return [bar(text(f"{n} changed", "badge", grow=True))]
+        return []
+
+    # %% ../../nbs/03s_apps.worlds.ipynb #c9978700
+    def _body(self, s: WorldState) -> list[Widget]:
+        "What the window shows below its bars."
+        e = next((e for e in self.spec.entities if e.id == s.where), None)
+        if s.wait: return [scroll("rows", spinner("Loading"))]
+        if s.where == "home": return [scroll("rows", *(self._dashboard(s) if self.spec.nav == "dashboard" else [listing(*self._place_items(s))]))]
+        if e is None: return self._other_place(s)
+        if s.dialog == "form" and e.form == "page":
+            title, boxes, buttons = self._form(e, s)
+            return [bar(text(title, "whose", strong=True, grow=True)), scroll("card", *boxes), panel_of([actions(*buttons)])]
+        if s.open and e.detail == "page" and (r := self._record(s)): return self._detail_page(e, r, s)
+        return self._list_page(e, s)
+
+    def view(self, s: WorldState) -> Widget: # what to show
+        "The page that `s` is on, maybe with a dialog over it."
+        spec = self.spec
+        if not s.signed: return self._sign_in_page(s)
+        alone = s.open and any(e.id == s.where and e.detail == "page" for e in spec.entities) or s.dialog == "form"
+        top, body, feedback = ([] if alone else self._top_bar(s)), self._body(s), self._feedback(s)
+        if spec.nav == "tabs" and not alone: body = [tabs(*self._place_tabs(s)), *body]
+        if spec.nav == "bottom" and not alone: body = [*body, tabs(*self._place_tabs(s))]
+        if spec.nav == "side" and not alone: body = [split(nav(*self._place_tabs(s)), Widget("panel", children=(*top, *feedback, *body), grow=True))]
+        root = window(spec.title, *body) if spec.nav == "side" and not alone else window(spec.title, *top, *feedback, *body)
+        return over(root, self._dialog(next((e for e in spec.entities if e.id == s.where), None), s))
+
+    def _sign_in_page(self, s: WorldState) -> Widget:
+        "The first page of a world that asks who one is."
+        w = self.spec.word
+        return form(heading(self.spec.title), *([alert("That is not right", "refused")] if s.refused else []), field(textbox("user", w("user"), s.user)),
+                    field(textbox("password", w("password"), s.password, masked=True)), button("login", w("login"), primary=True))
+
+    # %% ../../nbs/03s_apps.worlds.ipynb #9382ad7b
+    def _with_feedback(self, s: WorldState, **fields) -> WorldState:
+        "The state with other fields; what changed by that is remembered in words."
+        after = replace(s, **fields)
+        new = [c for c in world_changes(self.spec, after) if c not in world_changes(self.spec, s)]
+        return replace(after, last=new[-1], shown_ms=TOAST_MS) if new else replace(after, last="" if after.data != s.data else s.last)
+
+    def _with(self, s: WorldState, id: str, **fields) -> tuple[tuple[WorldRecord, ...], ...]:
+        "The records, with other fields in one of them."
+        return tuple(tuple(replace(r, **fields) if r.id == id else r for r in rs) for rs in s.data)
+
+    def _put(self, s: WorldState, e: EntitySpec, values: dict[str, str]) -> WorldState:
+        "The state with values of the open record saved."
+        r = self._record(s)
+        new = tuple(" ".join(values.get(f.id, v).split()) for f, v in zip(e.fields, r.values))
+        return self._with_feedback(s, data=self._with(s, r.id, values=new), draft=())
+
+    # %% ../../nbs/03s_apps.worlds.ipynb #8ee19604
+    def _edit(self, s: WorldState, e: EntitySpec, id: str, value: str) -> WorldState:
+        "The state after a field was edited, in a form or on the detail."
+        draft = dict(s.draft) | {id: value}
+        if s.dialog == "form": return replace(s, draft=tuple(draft.items()))
+        f = e.field(id)
+        if not e.direct and f.kind == "flag" or e.saving == "at once": return self._put(s, e, {id: value})
+        r = self._record(s)
+        unsaved = tuple((k, v) for k, v in draft.items() if v != r.values[[g.id for g in e.fields].index(k)])
+        return replace(s, draft=unsaved, saving_ms=AUTOSAVE_MS if e.saving == "auto" and unsaved else 0)
+
+    def _field_value(self, s: WorldState, e: EntitySpec, id: str) -> str:
+        "The raw value of a field as the form or the detail shows it."
+        if s.dialog == "form": return dict(s.draft).get(id, "")
+        return _edited(e, self._record(s), s)[id]
+
+    def _change(self, s: WorldState, id: str, words: str) -> WorldState:
+        e = next((e for e in self.spec.entities if e.id == s.where), None)
+        if id in ("user", "password"): return replace(s, **{id: words})
+        if e is None: return s
+        if id == "search": return replace(s, search=words, page=0)
+        if id == "filter": return replace(s, filter="" if words == self.spec.word("all") else words, page=0)
+        if id == "sort": return replace(s, sort=next((k for k in e.sorts if e.field(k).label == words), ""), page=0)
+        return self._edit(s, e, id.removeprefix("field:"), words) if id.startswith("field:") and (s.open or s.dialog == "form") else s
+
+    # %% ../../nbs/03s_apps.worlds.ipynb #9bfb3757
+    def _press_field(self, s: WorldState, e: EntitySpec, kind: str, rest: str) -> WorldState:
+        "A press on what edits a field: a radio button, a switch, a tag, a stepper."
+        id, _, option = rest.partition(":")
+        if not s.open and s.dialog != "form": return s
+        now, f = self._field_value(s, e, id), e.field(id)
+        if kind == "set": return self._edit(s, e, id, option)
+        if kind == "flag": return self._edit(s, e, id, "" if now == "on" else "on")
+        if kind == "tag":
+            tags = set(filter(None, now.split(", "))) ^ {option}
+            return self._edit(s, e, id, ", ".join(o for o in f.options if o in tags))
+        step = int(now or f.low) + (1 if kind == "more" else -1)
+        return self._edit(s, e, id, str(min(max(step, f.low), f.high)))
+
+    def _save(self, s: WorldState, e: EntitySpec) -> WorldState:
+        "Save a form, or the edits of a detail."
+        draft = dict(s.draft)
+        if s.dialog != "form": return self._put(replace(s, saving_ms=0), e, draft) if s.open else s
+        if not s.making: return replace(self._put(replace(s, dialog=""), e, draft), stage=0)
+        if not draft.get(e.fields[0].id, "").strip(): return s  # a record without a name is not made
+        k, used = self.spec.entities.index(e), {r.id for rs in s.data for r in rs}
+        id = next(f"{e.id}{n}" for n in range(1000) if f"{e.id}{n}" not in used)
+        new = WorldRecord(id, tuple(" ".join(draft.get(f.id, "").split()) for f in e.fields))
+        data = tuple(rs + (new,)*(i == k) for i, rs in enumerate(s.data))
+        return self._with_feedback(s, data=data, dialog="", draft=(), stage=0, making=False, search="", filter="", open="")
+
+    # %% ../../nbs/03s_apps.worlds.ipynb #878bcfec
+    def _verb(self, s: WorldState, e: EntitySpec, verb: str, id: str) -> WorldState:
+        "The state after a verb was chosen for a record."
+        r = next((r for rs in s.data for r in rs if r.id == id), None)
+        if r is None: return s
+        away = dict(open="", draft=(), saving_ms=0)
+        if verb == "delete":
+            if self.spec.confirm == "ask": return replace(s, open=id, dialog="delete", draft=(), saving_ms=0)
+            return self._with_feedback(s, data=self._with(s, id, place=GONE), **away)
+        if verb in ("archive", "take"): return self._with_feedback(s, data=self._with(s, id, place=STORED if verb == "archive" else TAKEN), **away)
+        if verb in ("restore", "drop"): return self._with_feedback(s, data=self._with(s, id, place=HERE))
+        if verb == "move": return replace(s, open=id, dialog="move", draft=(), saving_ms=0)
+        if verb == "top":
+            def first(rs): return tuple(sorted(rs, key=lambda q: q.id != id)) if any(q.id == id for q in rs) else rs
+            return self._with_feedback(s, data=tuple(map(first, s.data)), open="")
+        if verb == "edit": return replace(s, open=id, dialog="form", making=False, stage=0, draft=tuple(zip((f.id for f in e.fields), r.values)))
+        return s
+
+    def _put_away(self, s: WorldState, verb: str) -> WorldState:
+        "The state after one of `BULK_VERBS` was chosen for all ticked records."
+        place = dict(delete=GONE, archive=STORED, take=TAKEN)[verb]
+        data = tuple(tuple(replace(r, place=place) if r.id in s.ticked else r for r in rs) for rs in s.data)
+        return self._with_feedback(s, data=data, dialog="", open="", ticked=())
+
+    def _go(self, s: WorldState, where: str) -> WorldState:
+        "The state in another place."
+        return replace(s, where=where, open="", dialog="", draft=(), ticked=(), search="", filter="", sort="", page=0, unfolded=(),
+                       saving_ms=0, wait=self.spec.delay)
+
+    def _order(self, s: WorldState) -> WorldState:
+        "The state after all that was taken was ordered; what was ordered is shown."
+        data = tuple(tuple(replace(r, place=ORDERED) if r.place == TAKEN else r for r in rs) for rs in s.data)
+        return self._with_feedback(s, data=data, where=ORDERED)
+
+    # %% ../../nbs/03s_apps.worlds.ipynb #89aa32ba
+    def _press(self, s: WorldState, id: str, how: str) -> WorldState:
+        kind, _, rest = id.partition(":")
+        e = next((e for e in self.spec.entities if e.id == s.where), None)
+        if not s.signed: return self._sign_in(s) if id == "login" else s
+        if kind == "go": return self._go(s, rest)
+        if kind in ("drawer", "extra"): return replace(s, dialog="drawer" if kind == "drawer" else "message")
+        if kind in ("close", "cancel"):
+            stays = e and (e.detail != "page" or s.dialog in ("form", "delete", "move", "message"))
+            return replace(s, dialog="", draft=(), stage=0, making=False, open=s.open if stays else "")
+        if id == "undo": return replace(s, data=s.was, last="", open="", draft=(), ticked=(), saving_ms=0)
+        if kind in ("restore", "drop"): return self._verb(s, self.spec.entities[0], kind, rest)
+        if id == "order" and s.where == TAKEN: return self._order(s)
+        return self._press_in_place(s, e, kind, rest, id) if e else s
+
+    def _press_in_place(self, s: WorldState, e: EntitySpec, kind: str, rest: str, id: str) -> WorldState:
+        "A press in the place of an entity."
+        if kind in ("set", "flag", "tag", "less", "more") and rest.partition(":")[0] in {f.id for f in e.fields}: return self._press_field(s, e, kind, rest)
+        if kind == "page": return replace(s, page=max(0, s.page + (1 if rest == "next" else -1)))
+        if kind == "stage": return replace(s, stage=min(max(0, s.stage + (1 if rest == "next" else -1)), self._stages(e, s) - 1))
+        if kind == "pick": return replace(s, filter=rest)
+        if kind == "fold": return replace(s, unfolded=tuple(sorted({*s.unfolded} ^ {rest})))
+        if kind == "tick": return replace(s, ticked=flip(s.ticked, rest))
+        if kind == "bulk": return replace(s, dialog="bulk") if rest == "delete" and self.spec.confirm == "ask" else self._put_away(s, rest)
+        if kind == "create": return replace(s, dialog="form", making=True, draft=self._blank(e), stage=0, open="")
+        if kind == "to" and s.open: return replace(self._put(replace(s, dialog=""), e, {self._group(e).id: rest}), open="")
+        match id:
+            case "back": return replace(s, open="", draft=(), saving_ms=0)
+            case "save": return self._save(s, e)
+            case "discard": return replace(s, draft=(), saving_ms=0)
+            case "untick": return replace(s, ticked=())
+            case "sure" if s.dialog == "bulk": return self._put_away(s, "delete")
+            case "sure": return self._with_feedback(s, data=self._with(s, s.open, place=GONE), open="", dialog="")
+        if any(r.id == id for rs in s.data for r in rs): return replace(s, open="" if e.detail == "inline" and s.open == id else id, draft=(), saving_ms=0)
+        return self._verb(s, e, kind, rest)
+
+    def _blank(self, e: EntitySpec) -> tuple[tuple[str, str], ...]:
+        "What a form for a new record holds at first: the least number, the first option."
+        def first(f): return str(f.low) if f.kind == "number" else f.options[0] if f.kind == "choice" else ""
+        return tuple((f.id, first(f)) for f in e.fields)
+
+    # %% ../../nbs/03s_apps.worlds.ipynb #e3e9f8e1
+    def _move(self, s: WorldState, id: str, target: str) -> WorldState:
+        e = next((e for e in self.spec.entities if e.id == s.where), None)
+        if not e or not target.startswith("column:"): return s
+        return replace(self._put(replace(s, open=id), e, {e.group: target.removeprefix("column:")}), open="")
+
+    def _sign_in(self, s: WorldState) -> WorldState:
+        "The state after the words for signing in were given."
+        facts = dict(s.task.facts)
+        right = (s.user.strip(), s.password) == (facts.get("user"), facts.get("password"))
+        return replace(s, signed=right, refused=not right, user="" if right else s.user, password="")
+
+    def _is_busy(self, s: WorldState) -> bool: return bool(s.wait)
+
+    def update(self,
+        s: WorldState,    # before
+        message: Message, # what happened
+    ) -> WorldState:      # after; the same if the message means nothing here
+        "Timers run first: loading, saving by itself, a toast."
+        if not isinstance(message, Tick): return TaskApp.update(self, s, message)
+        s = run_down(s, "wait", message.ms, lambda t: t)
+        s = run_down(s, "shown_ms", message.ms, lambda t: t)
+        e = next((e for e in self.spec.entities if e.id == s.where), None)
+        return run_down(s, "saving_ms", message.ms, lambda t: self._put(t, e, dict(t.draft)) if e and t.open else t)
 
 # %% ../../nbs/03s_apps.worlds.ipynb #ea3037c2
 def sort_key(
@@ -177,160 +638,18 @@ def shown_records(
     if e.ordered and s.sort in e.sorts: return sorted(there, key=lambda r: _sorted_by(e, r, s.sort))
     return sorted(there, key=lambda r: r.name) if e.ordered else there
 
-@patch
-def _row_verbs(self: WorldScreens, e: EntitySpec) -> list[str]:
-    "What can be done with a record, besides showing and editing it."
-    return [v for v in ("delete", "archive", "move", "take", "top") if v in e.verbs]
-
-@patch
-def _row(self: WorldScreens, e: EntitySpec, r: WorldRecord, s: WorldState) -> list[Widget]:
-    "A record's row, and what is unfolded below it. A row is an item of the list, or a link where tools stand beside it."
-    beside, verbs = value_of(e, r, e.shown) if e.shown and e.view != "cards" else "", self._row_verbs(e)
-    menu = tuple(menuitem(f"{v}:{r.id}", self.spec.word(v)) for v in verbs)
-    line = replace(item(r.id, r.name, beside, e.icon, selected=s.open == r.id), menu=menu if e.rows == "context" else ())
-    if e.rows in ("tools", "menu") and verbs:
-        more = tool(f"more:{r.id}", self.spec.word("more"), self.spec.icon("more"), opens=True, menu=menu)
-        tools = [self._tool(f"{v}:{r.id}", v) for v in verbs[:TOOLS_OF_ROW]] if e.rows == "tools" else [more]
-        line = bar(replace(link(r.id, r.name), grow=True), *([text(beside)] if beside else []), *tools)
-    if e.rows == "checks":
-        tick = replace(checkbox(f"tick:{r.id}", r.name, r.id in s.ticked), grow=True)
-        line = bar(tick, *([text(beside)] if beside else []), tool(r.id, r.name, e.icon))
-    return [line, *(self._detail_body(e, r, s) if e.detail == "inline" and s.open == r.id else [])]
-
-# %% ../../nbs/03s_apps.worlds.ipynb #2f1acd9e
-@patch
-def _rows(self: WorldScreens, e: EntitySpec, there: list[WorldRecord], s: WorldState) -> list[Widget]:
-    "The records, as the entity's view has them."
-    if not there: return [text("Nothing here")]
-    match e.view:
-        case "table":
-            columns = [e.fields[0].id, *([e.shown] if e.shown else [])]
-            def cells(r): return (day(r.id, r.name, selected=s.open == r.id), *(text(value_of(e, r, c)) for c in columns[1:]))
-            return [grid(len(columns), *(text(e.field(c).label, strong=True) for c in columns), *(w for r in there for w in cells(r)))]
-        case "board": return [self._board(e, there)]
-        case "tree": return [listing(*(w for o in e.field(e.group).options for w in self._branch(e, o, there, s)))]
-        case "cards":
-            def below(r): return [text(f"{e.field(e.shown).label}: {value_of(e, r, e.shown)}")] if e.shown else []
-            return [listing(*self._row(e, r, s), *below(r)) for r in there]
-    return [listing(*(w for r in there for w in self._row(e, r, s)))]
-
-@patch
-def _board(self: WorldScreens, e: EntitySpec, there: list[WorldRecord]) -> Widget:
-    "A column for each option; records can be dragged to another."
-    options = e.field(e.group).options
-    columns = [[r for r in there if value_of(e, r, e.group) == o] for o in options]
-    def place(r, o): return replace(day(r.id, r.name), drag="move" in e.verbs) if r else text("")
-    heads = [Widget("button", f"column:{o}", f"{len(c)} {o}", drop=True, strong=True) for o, c in zip(options, columns)]
-    lines = [place(c[k] if k < len(c) else None, o) for k in range(max(map(len, columns))) for o, c in zip(options, columns)]
-    return grid(len(options), *heads, *lines)
-
-@patch
-def _branch(self: WorldScreens, e: EntitySpec, option: str, there: list[WorldRecord], s: WorldState) -> list[Widget]:
-    "A group of a tree: its head, and its records if it is unfolded."
-    own, unfolded = [r for r in there if value_of(e, r, e.group) == option], option in s.unfolded
-    head = item(f"fold:{option}", option, str(len(own)), "down" if unfolded else "right", selected=unfolded, strong=True)
-    return [head, *(w for r in own*unfolded for w in self._row(e, r, s))]
-
-# %% ../../nbs/03s_apps.worlds.ipynb #c1e389b1
-@patch
-def _list_tools(self: WorldScreens, e: EntitySpec, s: WorldState) -> list[Widget]:
-    "The bars above the rows."
-    bars = []
-    w = self.spec.word
-    if e.search: bars.append(bar(text(w("search")), textbox("search", w("search"), s.search, grow=True)))
-    if e.filter:
-        label, options = e.field(e.filter).label, (w("all"), *e.field(e.filter).options)
-        bars.append(bar(text(label), combobox("filter", label, s.filter or w("all"), options, grow=True)))
-    if e.sorts:
-        labels = [e.field(id).label for id in (e.fields[0].id, *e.sorts)]
-        bars.append(bar(text(w("sort")), combobox("sort", w("sort"), e.field(s.sort or e.fields[0].id).label, labels, grow=True)))
-    if e.view == "strip":
-        options = e.field(e.group).options
-        bars.append(tabs(tab("pick:", w("all"), not s.filter), *(tab(f"pick:{o}", o, s.filter == o) for o in options)))
-    if e.rows == "checks": bars.append(self._tick_bar(e, s))
-    return bars
-
-@patch
-def _tick_bar(self: WorldScreens, e: EntitySpec, s: WorldState) -> Widget:
-    "How many records are ticked, and what can be done with them."
-    verbs = [self._tool(f"bulk:{v}", v, disabled=not s.ticked) for v in BULK_VERBS if v in e.verbs]
-    return bar(text(f"{len(s.ticked)} ticked", "ticked", grow=True), *verbs, self._tool("untick", "discard", disabled=not s.ticked))
-
-@patch
-def _list_page(self: WorldScreens, e: EntitySpec, s: WorldState) -> list[Widget]:
-    "The place of an entity: bars, rows, and below them the number of records or the pages."
-    there = shown_records(e, s, self.spec.entities.index(e))
-    last = max(0, (len(there) - 1)//e.per_page) if e.per_page else 0
-    page = min(s.page, last)
-    rows = there[page*e.per_page:(page+1)*e.per_page] if e.per_page else there
-    noun = e.noun if len(there) == 1 and self.spec.trade else e.plural.lower()
-    count = [text(f"{len(there)} {noun}", "count")] if not e.per_page and e.view != "board" else []
-    below = [bar(self._tool("page:last", "last", disabled=page == 0), text(f"{page+1} / {last+1}", "pages", grow=True),
-                 self._tool("page:next", "next", disabled=page == last))] if e.per_page else []
-    pane = self._pane(e, s) if e.detail == "pane" and s.open else []
-    return [*self._list_tools(e, s), scroll("rows", *self._rows(e, rows, s), *count), *below, *pane]
-
 # %% ../../nbs/03s_apps.worlds.ipynb #e07932ae
 def _edited(e: EntitySpec, r: WorldRecord, s: WorldState) -> dict[str, str]:
     "The raw values of a record, with what is not saved yet."
     return dict(zip((f.id for f in e.fields), r.values)) | (dict(s.draft) if not s.dialog else {})
 
-@patch
-def _editor(self: WorldScreens, f: WorldField, how: str, value: str, names: tuple[str, ...]) -> list[Widget]:
-    "What edits a field."
-    match how:
-        case "combo": return [field(combobox(f"field:{f.id}", f.label, value, names or f.options))]
-        case "radio": return [text(f.label), row(*(radio(f"set:{f.id}:{o}", o, o == value) for o in f.options))]
-        case "switch": return [switch(f"flag:{f.id}", f.label, value == "on")]
-        case "check": return [checkbox(f"flag:{f.id}", f.label, value == "on")]
-        case "tags": return [text(f.label), row(*(checkbox(f"tag:{f.id}:{o}", o, o in value.split(", ")) for o in f.options))]
-        case "stepper":
-            less, more = tool(f"less:{f.id}", f"{f.label} less", "down"), tool(f"more:{f.id}", f"{f.label} more", "up")
-            return [row(text(f.label), less, text(value, f"value:{f.id}", strong=True), more)]
-    return [field(textbox(f"field:{f.id}", f.label, value))]
-
-@patch
-def _names(self: WorldScreens, f: WorldField, s: WorldState) -> tuple[str, ...]:
-    "What a reference can point at: at most five names, in order."
-    if f.kind != "ref": return ()
-    k = next(k for k, e in enumerate(self.spec.entities) if e.noun == f.options[0])
-    return tuple(sorted(r.name for r in s.data[k] if r.place == HERE))[:5]
-
 # %% ../../nbs/03s_apps.worlds.ipynb #60c6213f
-@patch
-def _detail_body(self: WorldScreens, e: EntitySpec, r: WorldRecord, s: WorldState) -> list[Widget]:
-    "The fields of a record and, unless they are in a bar, its verbs."
-    raw = _edited(e, r, s)
-    def line(f, how):
-        if e.direct or f.kind == "flag": return self._editor(f, how, raw[f.id], self._names(f, s))
-        return [item(f"show:{f.id}", f.label, value_of(e, r, f.id))]
-    lines = [w for f, how in zip(e.fields[1:], e.widgets[1:]) for w in line(f, how)]
-    verbs, shown = self._detail_verbs(e, r), listing(*lines) if not e.direct else panel_of(lines)
-    return [*verbs, shown] if e.detail == "inline" else [shown] if e.detail == "pane" else [shown, *verbs]
 
 def panel_of(
     widgets: Iterable[Widget], # from the top
 ) -> Widget:
     "Widgets one below the other, without a frame."
     return replace(panel(*widgets), grow=False)
-
-@patch
-def _detail_verbs(self: WorldScreens, e: EntitySpec, r: WorldRecord) -> list[Widget]:
-    "Buttons for what can be done with the record, side by side."
-    verbs = [v for v in ("edit", *self._row_verbs(e)) if v in e.verbs and not (v == "edit" and e.direct)]
-    on_row = verbs_on_row(self, e)
-    verbs = [v for v in verbs if v not in on_row]
-    make = self._tool if e.detail == "dialog" else self._button
-    return [row(*(make(f"{v}:{r.id}", v) for v in verbs))] if verbs else []
-
-@patch
-def _save_bar(self: WorldScreens, e: EntitySpec, r: WorldRecord, s: WorldState) -> list[Widget]:
-    "What saves an edit of the detail."
-    if not e.direct or e.saving in ("at once", "auto"): return []
-    make = self._tool if e.saving == "bar" else self._button  # words beside words have no room on a phone
-    save = [make("save", "save", disabled=not s.draft), make("discard", "discard", disabled=not s.draft)]
-    if e.saving == "bar": return [bar(text("Not saved", "unsaved", grow=True), *save)] if s.draft else []
-    return [bar(*(replace(w, primary=w.id == "save") for w in save))]
 
 def verbs_on_row(
     world: WorldScreens,  # the application
@@ -342,380 +661,16 @@ def verbs_on_row(
 
 TOOLS_OF_ROW = 2 # that have room beside its words
 
-# %% ../../nbs/03s_apps.worlds.ipynb #be3f5251
-@patch
-def _detail_page(self: WorldScreens, e: EntitySpec, r: WorldRecord, s: WorldState) -> list[Widget]:
-    "A page about one record."
-    back = link("back", e.plural, cancel=True) if e.crumbs else tool("back", "Back", "back", cancel=True)
-    return [bar(back, *([text("/")] if e.crumbs else []), text(r.name, "whose", strong=True, grow=True)),
-            scroll("card", *self._detail_body(e, r, s)), *self._save_bar(e, r, s)]
-
-@patch
-def _pane(self: WorldScreens, e: EntitySpec, s: WorldState) -> list[Widget]:
-    "The record below the rows."
-    r = self._record(s)
-    verbs = [self._tool(w.id, w.id.partition(":")[0]) for row_ in self._detail_verbs(e, r) for w in row_.children]  # always in sight
-    head = bar(text(r.name, "whose", strong=True, grow=True), *verbs, tool("back", "Close", "close", cancel=True))
-    return [head, scroll("card", *self._detail_body(e, r, s))]
-
-@patch
-def _record(self: WorldScreens, s: WorldState) -> WorldRecord|None:
-    "The record that is open."
-    return next((r for rs in s.data for r in rs if r.id == s.open), None)
-
 # %% ../../nbs/03s_apps.worlds.ipynb #b29fd7da
-@patch
-def _form_fields(self: WorldScreens, e: EntitySpec, s: WorldState) -> list[tuple[WorldField, str]]:
-    "The fields that the form asks for now, with what edits them."
-    both = _asked(e, s.making)
-    if e.form == "dialog": both = [(f, "combo" if how == "radio" else how) for f, how in both]  # it has no room for all the choices
-    return both[s.stage:s.stage+1] if e.form == "wizard" else both
 
 def _asked(e: EntitySpec, making: bool) -> list[tuple[WorldField, str]]:
     "All fields of a form, with what edits them: of a new record, or of one that is changed."
     return [(f, how) for f, how in zip(e.fields, e.widgets) if f.id in e.asked or not making and e.form != "dialog" and f.kind != "flag"]
 
-@patch
-def _stages(self: WorldScreens, e: EntitySpec, s: WorldState) -> int:
-    "How many pages the form has."
-    return len(_asked(e, s.making))
-
-@patch
-def _form(self: WorldScreens, e: EntitySpec, s: WorldState) -> tuple[str, list[Widget], list[Widget]]:
-    "Title, boxes and buttons of the form."
-    draft = dict(s.draft)
-    boxes = [w for f, how in self._form_fields(e, s) for w in self._editor(f, how, draft.get(f.id, ""), self._names(f, s))]
-    whose = f"{self.spec.word('create')}: {e.noun}" if s.making else self._record(s).name
-    cancel = button("cancel", self.spec.word("cancel"), cancel=True)
-    if e.form != "wizard": return whose, boxes, [button("save", self.spec.word("save"), primary=True), cancel]
-    end = s.stage == self._stages(e, s) - 1
-    back = [button("stage:last", self.spec.word("last"))] if s.stage else []
-    on = button("save" if end else "stage:next", self.spec.word("save" if end else "next"), primary=True)
-    return whose, [text(f"{s.stage+1} / {self._stages(e, s)}"), *boxes], [on, *back, cancel]
-
-@patch
-def _dialog(self: WorldScreens, e: EntitySpec|None, s: WorldState) -> Widget|None:
-    "The open dialog."
-    w, r = self.spec.word, self._record(s)
-    away = actions(button("cancel", w("cancel"), cancel=True))
-    def ask(what): return question_box(f"{w('delete')}?", what, yes=("sure", w("sure")), no=("cancel", w("cancel")))
-    match s.dialog:
-        case "message": return message_box(s.last or self.spec.title, "There is nothing to set up here.")
-        case "drawer": return dialog(w("menu"), listing(*self._place_items(s)), away)
-        case "bulk": return ask(text(f"{len(s.ticked)} ticked", "many"))
-        case "delete": return ask(text(r.name, "who"))
-        case "move": return dialog(f"{w('move')}: {r.name}", listing(*(item(f"to:{o}", o) for o in self._group(e).options)), away)
-    if s.dialog == "form" and e.form in ("dialog", "wizard"):
-        title, boxes, buttons = self._form(e, s)
-        return dialog(title, *boxes, actions(*buttons))
-    if e and e.detail == "dialog" and s.open and not s.dialog:
-        return dialog(r.name, *self._detail_body(e, r, s), actions(button("back", w("cancel"), cancel=True)))
-    return None
-
-@patch
-def _group(self: WorldScreens, e: EntitySpec) -> WorldField:
-    "The choice that moving a record changes."
-    return e.field(e.group) if e.group else next(f for f in e.fields if f.kind == "choice")
-
-# %% ../../nbs/03s_apps.worlds.ipynb #fc3de22c
-@patch
-def places(self: WorldScreens) -> list[tuple[str, str, str]]:
-    "Return id, words and icon of each place."
-    verbs = {v for e in self.spec.entities for v in e.verbs}
-    more = (("archive", STORED, "stored", "archive"), ("take", TAKEN, "basket", "bookmark"), ("order", ORDERED, "ordered", "check"))
-    own = [(e.id, e.plural, e.icon) for e in self.spec.entities]
-    return own + [(place, self.spec.word(key), icon) for verb, place, key, icon in more if verb in verbs]
-
-@patch
-def _place_items(self: WorldScreens, s: WorldState) -> list[Widget]:
-    "The places as rows."
-    return [item(f"go:{id}", name, icon=icon, selected=id == s.where) for id, name, icon in self.places()]
-
-@patch
-def _dashboard(self: WorldScreens, s: WorldState) -> list[Widget]:
-    "The places two by two, above each how many records are there; then how many there are in all."
-    counts = {e.id: sum(r.place == HERE for r in rs) for e, rs in zip(self.spec.entities, s.data)}
-    counts |= {place: sum(r.place == place for rs in s.data for r in rs) for place in (STORED, TAKEN)}
-    def pair(places):
-        numbers = [text(str(counts[id]), strong=True) for id, _, _ in places]
-        return (*numbers, *[text("")]*(2 - len(places)), *(day(f"go:{id}", name) for id, name, _ in places))
-    places = self.places()
-    tiles = [w for k in range(0, len(places), 2) for w in pair(places[k:k+2])]
-    return [grid(2, *tiles), text(f"{sum(counts.values())} in all")]
-
-@patch
-def _place_tabs(self: WorldScreens, s: WorldState) -> list[Widget]:
-    "The places as tabs."
-    return [tab(f"go:{id}", name, id == s.where) for id, name, _ in self.places()]
-
-@patch
-def _other_place(self: WorldScreens, s: WorldState) -> list[Widget]:
-    "The archive, the basket, what was ordered: rows, each with a button that takes it out where that can be done."
-    there = sorted((r for rs in s.data for r in rs if r.place == s.where), key=lambda r: r.name)
-    back = {STORED: "restore", TAKEN: "drop"}.get(s.where)
-    def line(r): return bar(text(r.name, f"name:{r.id}", grow=True), *([self._tool(f"{back}:{r.id}", back)] if back else []))
-    rows = [listing(*map(line, there))] if there else [text("Nothing here")]
-    orders = s.where == TAKEN and any("order" in e.verbs for e in self.spec.entities)
-    return [scroll("rows", *rows), *([bar(self._button("order", "order", primary=True, disabled=not there))] if orders else [])]
-
-# %% ../../nbs/03s_apps.worlds.ipynb #51024f98
-@patch
-def _top_bar(self: WorldScreens, s: WorldState) -> list[Widget]:
-    "The bar at the top: ways to other places, a new record, extras that no task needs."
-    spec, e = self.spec, next((e for e in self.spec.entities if e.id == s.where), None)
-    out = []
-    if spec.nav == "drawer": out.append(self._tool("drawer", "menu"))
-    if spec.nav == "menu": out.append(self._menu_button())
-    if spec.nav in HOME_NAVIGATION and s.where != "home": out.append(self._tool("go:home", "home"))
-    named = spec.nav in ("drawer", *HOME_NAVIGATION)  # the bar has a tool for that and the place's name too
-    roomy = len(spec.extras) + named + (spec.feedback == "changes") < 3 and len(spec.extras) < 2 and spec.nav != "menu"
-    if e and "create" in e.verbs: out.append((self._button if roomy else self._tool)(f"create:{e.id}", "create"))
-    out += [tool(f"extra:{name}", name, icon) for name, icon in spec.extras]
-    if spec.feedback == "changes": out.append(self._tool("undo", "undo", disabled=not world_changes(spec, s)))
-    here = next((name for id, name, _ in self.places() if id == s.where), spec.title)
-    if spec.nav in ("drawer", "menu", *HOME_NAVIGATION): out.append(text(here, "place", grow=True))
-    return [bar(*out)] if out else []
-
-@patch
-def _menu_button(self: WorldScreens) -> Widget:
-    "The button that opens a menu of the places; an icon where extras take the room."
-    menu, word = tuple(menuitem(f"go:{id}", name) for id, name, _ in self.places()), self.spec.word("menu")
-    return tool("menu", word, self.spec.icon("menu"), opens=True, menu=menu) if self.spec.extras else button("menu", word, opens=True, menu=menu)
-
-@patch
-def _feedback(self: WorldScreens, s: WorldState) -> list[Widget]:
-    "What tells that something was done."
-    spec = self.spec
-    if s.saving_ms: return [bar(text("Saving", "saving", grow=True))]
-    if spec.feedback == "changes": return change_bars(world_changes(spec, s))
-    undo = [tool("undo", spec.word("undo"), spec.icon("undo"))] if spec.confirm == "undo" and s.last.startswith(f"{spec.word('delete')}: ") else []
-    if spec.feedback == "status" and s.last or undo and s.last: return [bar(text(s.last, "last", grow=True), *undo)]
-    if spec.feedback == "toast" and s.shown_ms: return [bar(text(s.last, "last", grow=True))]
-    if spec.feedback == "badge" and (n := len(world_changes(spec, s))): return [bar(text(f"{n} changed", "badge", grow=True))]
-    return []
-
-# %% ../../nbs/03s_apps.worlds.ipynb #c9978700
-@patch
-def _body(self: WorldScreens, s: WorldState) -> list[Widget]:
-    "What the window shows below its bars."
-    e = next((e for e in self.spec.entities if e.id == s.where), None)
-    if s.wait: return [scroll("rows", spinner("Loading"))]
-    if s.where == "home": return [scroll("rows", *(self._dashboard(s) if self.spec.nav == "dashboard" else [listing(*self._place_items(s))]))]
-    if e is None: return self._other_place(s)
-    if s.dialog == "form" and e.form == "page":
-        title, boxes, buttons = self._form(e, s)
-        return [bar(text(title, "whose", strong=True, grow=True)), scroll("card", *boxes), panel_of([actions(*buttons)])]
-    if s.open and e.detail == "page" and (r := self._record(s)): return self._detail_page(e, r, s)
-    return self._list_page(e, s)
-
-@patch
-def view(self: WorldScreens, s: WorldState) -> Widget: # what to show
-    "The page that `s` is on, maybe with a dialog over it."
-    spec = self.spec
-    if not s.signed: return self._sign_in_page(s)
-    alone = s.open and any(e.id == s.where and e.detail == "page" for e in spec.entities) or s.dialog == "form"
-    top, body, feedback = ([] if alone else self._top_bar(s)), self._body(s), self._feedback(s)
-    if spec.nav == "tabs" and not alone: body = [tabs(*self._place_tabs(s)), *body]
-    if spec.nav == "bottom" and not alone: body = [*body, tabs(*self._place_tabs(s))]
-    if spec.nav == "side" and not alone: body = [split(nav(*self._place_tabs(s)), Widget("panel", children=(*top, *feedback, *body), grow=True))]
-    root = window(spec.title, *body) if spec.nav == "side" and not alone else window(spec.title, *top, *feedback, *body)
-    return over(root, self._dialog(next((e for e in spec.entities if e.id == s.where), None), s))
-
-@patch
-def _sign_in_page(self: WorldScreens, s: WorldState) -> Widget:
-    "The first page of a world that asks who one is."
-    w = self.spec.word
-    return form(heading(self.spec.title), *([alert("That is not right", "refused")] if s.refused else []), field(textbox("user", w("user"), s.user)),
-                field(textbox("password", w("password"), s.password, masked=True)), button("login", w("login"), primary=True))
-
 # %% ../../nbs/03s_apps.worlds.ipynb #9382ad7b
 TOAST_MS, AUTOSAVE_MS = 2500, 1200 # how long a toast stays; how long an edit waits until it is saved
-
-@patch
-def _with_feedback(self: WorldScreens, s: WorldState, **fields) -> WorldState:
-    "The state with other fields; what changed by that is remembered in words."
-    after = replace(s, **fields)
-    new = [c for c in world_changes(self.spec, after) if c not in world_changes(self.spec, s)]
-    return replace(after, last=new[-1], shown_ms=TOAST_MS) if new else replace(after, last="" if after.data != s.data else s.last)
-
-@patch
-def _with(self: WorldScreens, s: WorldState, id: str, **fields) -> tuple[tuple[WorldRecord, ...], ...]:
-    "The records, with other fields in one of them."
-    return tuple(tuple(replace(r, **fields) if r.id == id else r for r in rs) for rs in s.data)
-
-@patch
-def _put(self: WorldScreens, s: WorldState, e: EntitySpec, values: dict[str, str]) -> WorldState:
-    "The state with values of the open record saved."
-    r = self._record(s)
-    new = tuple(" ".join(values.get(f.id, v).split()) for f, v in zip(e.fields, r.values))
-    return self._with_feedback(s, data=self._with(s, r.id, values=new), draft=())
-
-# %% ../../nbs/03s_apps.worlds.ipynb #8ee19604
-@patch
-def _edit(self: WorldScreens, s: WorldState, e: EntitySpec, id: str, value: str) -> WorldState:
-    "The state after a field was edited, in a form or on the detail."
-    draft = dict(s.draft) | {id: value}
-    if s.dialog == "form": return replace(s, draft=tuple(draft.items()))
-    f = e.field(id)
-    if not e.direct and f.kind == "flag" or e.saving == "at once": return self._put(s, e, {id: value})
-    r = self._record(s)
-    unsaved = tuple((k, v) for k, v in draft.items() if v != r.values[[g.id for g in e.fields].index(k)])
-    return replace(s, draft=unsaved, saving_ms=AUTOSAVE_MS if e.saving == "auto" and unsaved else 0)
-
-@patch
-def _field_value(self: WorldScreens, s: WorldState, e: EntitySpec, id: str) -> str:
-    "The raw value of a field as the form or the detail shows it."
-    if s.dialog == "form": return dict(s.draft).get(id, "")
-    return _edited(e, self._record(s), s)[id]
-
-@patch
-def _change(self: WorldScreens, s: WorldState, id: str, words: str) -> WorldState:
-    e = next((e for e in self.spec.entities if e.id == s.where), None)
-    if id in ("user", "password"): return replace(s, **{id: words})
-    if e is None: return s
-    if id == "search": return replace(s, search=words, page=0)
-    if id == "filter": return replace(s, filter="" if words == self.spec.word("all") else words, page=0)
-    if id == "sort": return replace(s, sort=next((k for k in e.sorts if e.field(k).label == words), ""), page=0)
-    return self._edit(s, e, id.removeprefix("field:"), words) if id.startswith("field:") and (s.open or s.dialog == "form") else s
-
-# %% ../../nbs/03s_apps.worlds.ipynb #9bfb3757
-@patch
-def _press_field(self: WorldScreens, s: WorldState, e: EntitySpec, kind: str, rest: str) -> WorldState:
-    "A press on what edits a field: a radio button, a switch, a tag, a stepper."
-    id, _, option = rest.partition(":")
-    if not s.open and s.dialog != "form": return s
-    now, f = self._field_value(s, e, id), e.field(id)
-    if kind == "set": return self._edit(s, e, id, option)
-    if kind == "flag": return self._edit(s, e, id, "" if now == "on" else "on")
-    if kind == "tag":
-        tags = set(filter(None, now.split(", "))) ^ {option}
-        return self._edit(s, e, id, ", ".join(o for o in f.options if o in tags))
-    step = int(now or f.low) + (1 if kind == "more" else -1)
-    return self._edit(s, e, id, str(min(max(step, f.low), f.high)))
-
-@patch
-def _save(self: WorldScreens, s: WorldState, e: EntitySpec) -> WorldState:
-    "Save a form, or the edits of a detail."
-    draft = dict(s.draft)
-    if s.dialog != "form": return self._put(replace(s, saving_ms=0), e, draft) if s.open else s
-    if not s.making: return replace(self._put(replace(s, dialog=""), e, draft), stage=0)
-    if not draft.get(e.fields[0].id, "").strip(): return s  # a record without a name is not made
-    k, used = self.spec.entities.index(e), {r.id for rs in s.data for r in rs}
-    id = next(f"{e.id}{n}" for n in range(1000) if f"{e.id}{n}" not in used)
-    new = WorldRecord(id, tuple(" ".join(draft.get(f.id, "").split()) for f in e.fields))
-    data = tuple(rs + (new,)*(i == k) for i, rs in enumerate(s.data))
-    return self._with_feedback(s, data=data, dialog="", draft=(), stage=0, making=False, search="", filter="", open="")
-
-# %% ../../nbs/03s_apps.worlds.ipynb #878bcfec
-@patch
-def _verb(self: WorldScreens, s: WorldState, e: EntitySpec, verb: str, id: str) -> WorldState:
-    "The state after a verb was chosen for a record."
-    r = next((r for rs in s.data for r in rs if r.id == id), None)
-    if r is None: return s
-    away = dict(open="", draft=(), saving_ms=0)
-    if verb == "delete":
-        if self.spec.confirm == "ask": return replace(s, open=id, dialog="delete", draft=(), saving_ms=0)
-        return self._with_feedback(s, data=self._with(s, id, place=GONE), **away)
-    if verb in ("archive", "take"): return self._with_feedback(s, data=self._with(s, id, place=STORED if verb == "archive" else TAKEN), **away)
-    if verb in ("restore", "drop"): return self._with_feedback(s, data=self._with(s, id, place=HERE))
-    if verb == "move": return replace(s, open=id, dialog="move", draft=(), saving_ms=0)
-    if verb == "top":
-        def first(rs): return tuple(sorted(rs, key=lambda q: q.id != id)) if any(q.id == id for q in rs) else rs
-        return self._with_feedback(s, data=tuple(map(first, s.data)), open="")
-    if verb == "edit": return replace(s, open=id, dialog="form", making=False, stage=0, draft=tuple(zip((f.id for f in e.fields), r.values)))
-    return s
-
-@patch
-def _put_away(self: WorldScreens, s: WorldState, verb: str) -> WorldState:
-    "The state after one of `BULK_VERBS` was chosen for all ticked records."
-    place = dict(delete=GONE, archive=STORED, take=TAKEN)[verb]
-    data = tuple(tuple(replace(r, place=place) if r.id in s.ticked else r for r in rs) for rs in s.data)
-    return self._with_feedback(s, data=data, dialog="", open="", ticked=())
-
-@patch
-def _go(self: WorldScreens, s: WorldState, where: str) -> WorldState:
-    "The state in another place."
-    return replace(s, where=where, open="", dialog="", draft=(), ticked=(), search="", filter="", sort="", page=0, unfolded=(),
-                   saving_ms=0, wait=self.spec.delay)
-
-@patch
-def _order(self: WorldScreens, s: WorldState) -> WorldState:
-    "The state after all that was taken was ordered; what was ordered is shown."
-    data = tuple(tuple(replace(r, place=ORDERED) if r.place == TAKEN else r for r in rs) for rs in s.data)
-    return self._with_feedback(s, data=data, where=ORDERED)
-
-# %% ../../nbs/03s_apps.worlds.ipynb #89aa32ba
-@patch
-def _press(self: WorldScreens, s: WorldState, id: str, how: str) -> WorldState:
-    kind, _, rest = id.partition(":")
-    e = next((e for e in self.spec.entities if e.id == s.where), None)
-    if not s.signed: return self._sign_in(s) if id == "login" else s
-    if kind == "go": return self._go(s, rest)
-    if kind in ("drawer", "extra"): return replace(s, dialog="drawer" if kind == "drawer" else "message")
-    if kind in ("close", "cancel"):
-        stays = e and (e.detail != "page" or s.dialog in ("form", "delete", "move", "message"))
-        return replace(s, dialog="", draft=(), stage=0, making=False, open=s.open if stays else "")
-    if id == "undo": return replace(s, data=s.was, last="", open="", draft=(), ticked=(), saving_ms=0)
-    if kind in ("restore", "drop"): return self._verb(s, self.spec.entities[0], kind, rest)
-    if id == "order" and s.where == TAKEN: return self._order(s)
-    return self._press_in_place(s, e, kind, rest, id) if e else s
-
-@patch
-def _press_in_place(self: WorldScreens, s: WorldState, e: EntitySpec, kind: str, rest: str, id: str) -> WorldState:
-    "A press in the place of an entity."
-    if kind in ("set", "flag", "tag", "less", "more") and rest.partition(":")[0] in {f.id for f in e.fields}: return self._press_field(s, e, kind, rest)
-    if kind == "page": return replace(s, page=max(0, s.page + (1 if rest == "next" else -1)))
-    if kind == "stage": return replace(s, stage=min(max(0, s.stage + (1 if rest == "next" else -1)), self._stages(e, s) - 1))
-    if kind == "pick": return replace(s, filter=rest)
-    if kind == "fold": return replace(s, unfolded=tuple(sorted({*s.unfolded} ^ {rest})))
-    if kind == "tick": return replace(s, ticked=flip(s.ticked, rest))
-    if kind == "bulk": return replace(s, dialog="bulk") if rest == "delete" and self.spec.confirm == "ask" else self._put_away(s, rest)
-    if kind == "create": return replace(s, dialog="form", making=True, draft=self._blank(e), stage=0, open="")
-    if kind == "to" and s.open: return replace(self._put(replace(s, dialog=""), e, {self._group(e).id: rest}), open="")
-    match id:
-        case "back": return replace(s, open="", draft=(), saving_ms=0)
-        case "save": return self._save(s, e)
-        case "discard": return replace(s, draft=(), saving_ms=0)
-        case "untick": return replace(s, ticked=())
-        case "sure" if s.dialog == "bulk": return self._put_away(s, "delete")
-        case "sure": return self._with_feedback(s, data=self._with(s, s.open, place=GONE), open="", dialog="")
-    if any(r.id == id for rs in s.data for r in rs): return replace(s, open="" if e.detail == "inline" and s.open == id else id, draft=(), saving_ms=0)
-    return self._verb(s, e, kind, rest)
-
-@patch
-def _blank(self: WorldScreens, e: EntitySpec) -> tuple[tuple[str, str], ...]:
-    "What a form for a new record holds at first: the least number, the first option."
-    def first(f): return str(f.low) if f.kind == "number" else f.options[0] if f.kind == "choice" else ""
-    return tuple((f.id, first(f)) for f in e.fields)
 
 # %% ../../nbs/03s_apps.worlds.ipynb #e3e9f8e1
 WorldScreens.presses = {}
 WorldScreens.press_kinds = "click", "double"
 
-@patch
-def _move(self: WorldScreens, s: WorldState, id: str, target: str) -> WorldState:
-    e = next((e for e in self.spec.entities if e.id == s.where), None)
-    if not e or not target.startswith("column:"): return s
-    return replace(self._put(replace(s, open=id), e, {e.group: target.removeprefix("column:")}), open="")
-
-@patch
-def _sign_in(self: WorldScreens, s: WorldState) -> WorldState:
-    "The state after the words for signing in were given."
-    facts = dict(s.task.facts)
-    right = (s.user.strip(), s.password) == (facts.get("user"), facts.get("password"))
-    return replace(s, signed=right, refused=not right, user="" if right else s.user, password="")
-
-@patch
-def _is_busy(self: WorldScreens, s: WorldState) -> bool: return bool(s.wait)
-
-@patch
-def update(self: WorldScreens,
-    s: WorldState,    # before
-    message: Message, # what happened
-) -> WorldState:      # after; the same if the message means nothing here
-    "Timers run first: loading, saving by itself, a toast."
-    if not isinstance(message, Tick): return TaskApp.update(self, s, message)
-    s = run_down(s, "wait", message.ms, lambda t: t)
-    s = run_down(s, "shown_ms", message.ms, lambda t: t)
-    e = next((e for e in self.spec.entities if e.id == s.where), None)
-    return run_down(s, "saving_ms", message.ms, lambda t: self._put(t, e, dict(t.draft)) if e and t.open else t)

@@ -15,7 +15,6 @@ from hashlib import sha256
 from random import Random
 from unicodedata import normalize
 
-from fastcore.basics import patch
 
 from .prompts import ASK_ACTION, GOAL_PREFIX, PromptFormat, answer_text, prompt_messages
 from ..ingest.screens import problem_list
@@ -179,33 +178,31 @@ class NextActionDataset(Sequence):
         return (f"NextActionDataset: {len(self)} samples of {len(self.episodes)} episodes, "
                 f"{self.questions} further questions a screen")
 
-# %% ../../nbs/09c_datasets.next_action.ipynb #ea2f4cf4
-@patch
-def sample_ids(self: NextActionDataset,
-    screens: Mapping[str, str], # image path -> hash of what it shows
-) -> list[str]:                 # of each sample; equal ids are equal samples
-    "Return a hash of what each sample shows and teaches, without where it lies."
-    def bare(e): return to_json(replace(e, steps=[replace(s, observation=replace(s.observation, image_path=None)) for s in e.steps]))
-    whole = [sha256(bare(e).encode()).hexdigest() if self.questions else "" for e in self.episodes]  # questions look at the whole episode
-    def content(i, k):
-        sample = step_sample(self.episodes[i], k, self.fmt)
-        return json.dumps([sample["messages"], [screens[path] for path in sample["images"]], whole[i]])
-    return [sha256(content(i, k).encode()).hexdigest()[:32] for i, k in self.index]
+    # %% ../../nbs/09c_datasets.next_action.ipynb #ea2f4cf4
+    def sample_ids(self,
+        screens: Mapping[str, str], # image path -> hash of what it shows
+    ) -> list[str]:                 # of each sample; equal ids are equal samples
+        "Return a hash of what each sample shows and teaches, without where it lies."
+        def bare(e): return to_json(replace(e, steps=[replace(s, observation=replace(s.observation, image_path=None)) for s in e.steps]))
+        whole = [sha256(bare(e).encode()).hexdigest() if self.questions else "" for e in self.episodes]  # questions look at the whole episode
+        def content(i, k):
+            sample = step_sample(self.episodes[i], k, self.fmt)
+            return json.dumps([sample["messages"], [screens[path] for path in sample["images"]], whole[i]])
+        return [sha256(content(i, k).encode()).hexdigest()[:32] for i, k in self.index]
 
-@patch
-def place(self: NextActionDataset,
-    numbers: list[int], # the number of each sample, growing
-    total: int,         # how many numbers there are
-):
-    "Give the samples these numbers; the others are empty."
-    index: list[tuple[int, int]|None] = [None]*total
-    for n, step in zip(numbers, self.index, strict=True): index[n] = step
-    self.index = index
+    def place(self,
+        numbers: list[int], # the number of each sample, growing
+        total: int,         # how many numbers there are
+    ):
+        "Give the samples these numbers; the others are empty."
+        index: list[tuple[int, int]|None] = [None]*total
+        for n, step in zip(numbers, self.index, strict=True): index[n] = step
+        self.index = index
 
-@patch
-def where(self: NextActionDataset,
-    n: int,  # number of a sample
-) -> str:
-    "Return which step of which episode a sample is, and its screen's path."
-    i, k = self.index[n]
-    return f"{self.episodes[i].id}: steps[{k}], {self.episodes[i].steps[k].observation.image_path}"
+    def where(self,
+        n: int,  # number of a sample
+    ) -> str:
+        "Return which step of which episode a sample is, and its screen's path."
+        i, k = self.index[n]
+        return f"{self.episodes[i].id}: steps[{k}], {self.episodes[i].steps[k].observation.image_path}"
+

@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 
-from fastcore.basics import patch
 from PIL import Image
 
 from .prompts import PromptFormat, prompt_messages
@@ -114,6 +113,51 @@ class RFTRecord:
     system: str|None     # the system turn
     steps: tuple[RFTStep, ...] # in order
     images: dict[str, str]     # key: file, or data:image/png;base64,...
+
+    # %% ../../nbs/09i_datasets.rft.ipynb #714f1db1
+    def screen(self,
+        key: str,          # such as "<image_00>"
+    ) -> Image.Image:      # RGB
+        "A screen of the record. Raises RFTError naming the line if it cannot be read."
+        value = self.images[key]
+        try:
+            image = open_picture(base64.b64decode(value.partition("base64,")[2], validate=True) if value.startswith("data:") else value)
+        except (OSError, ValueError) as e: raise RFTError(f"{self.where}: image.{key}: cannot be read as a picture ({str(e)[:200]})") from None
+        if min(image.size) < MIN_SIDE:
+            raise RFTError(f"{self.where}: image.{key}: {image.size[0]}x{image.size[1]} pixels; a screen has {MIN_SIDE} each way or more")
+        return image
+
+    # %% ../../nbs/09i_datasets.rft.ipynb #b2616f6e
+    def check_step(self,
+        k: int,               # which
+        size: tuple[int, int],# of its screen, pixels
+    ):
+        "Raise RFTError unless the boxes of a step fit its screen and its answer."
+        step = self.steps[k]
+        for name, box, field in (("bbox", step.box, "POINT"), ("bbox2", step.to_box, "to")):
+            _check_box(box, step.solution.get(field), size, f"{self.where}: {name}[{k}]")
+
+    # %% ../../nbs/09i_datasets.rft.ipynb #ca088275
+    def _episode_steps(self, k: int, t: float) -> list[Step]:
+        "Step `k` as an episode's, of which the first is at `t`: several on one screen where an answer has parts. Raises ValueError."
+        s = self.steps[k]
+        size = self.screen(s.image).size
+        self.check_step(k, size)
+        if s.question != self.steps[0].question: raise ValueError(f"asks {s.question[:40]!r}; an episode has one goal, which its first step says")
+        if self.images[s.image].startswith("data:"): raise ValueError("its screen is in the line itself; an episode's screens are files")
+        acts, shown = _recorded_actions(s.solution), Observation(self.images[s.image])
+        boxes = _box_fractions(s.box, size, acts[0].x, acts[0].y), _box_fractions(s.to_box, size, acts[0].x2, acts[0].y2)
+        targets = [Target(acts[0], boxes[0], to_box=boxes[1])] if any(boxes) else None
+        return [Step(t + n, shown, act, None if n else s.solution.get("thought") or None, None if n else targets) for n, act in enumerate(acts)]
+
+    def to_episode(self) -> Episode:
+        "The record as an episode. Raises RFTError with a line for each answer that no action says."
+        steps, wrong = [], []
+        for k in range(len(self.steps)):
+            try: steps += self._episode_steps(k, float(len(steps)))
+            except ValueError as e: wrong.append(str(e) if isinstance(e, RFTError) else f"{self.where}: steps[{k}]: {e}")
+        if wrong: raise RFTError("\n".join(wrong))
+        return Episode(str(self.id), self.steps[0].question, steps)
 
 # %% ../../nbs/09i_datasets.rft.ipynb #0aa2a4ff
 _OPEN, _CLOSE = "<Question>", "</Question>"
@@ -211,20 +255,6 @@ def parse_rft_line(
     except ValueError as e: raise RFTError(f"{where}: {e}") from None
     return RFTRecord(id, where, system, steps, images)
 
-# %% ../../nbs/09i_datasets.rft.ipynb #714f1db1
-@patch
-def screen(self:RFTRecord,
-    key: str,          # such as "<image_00>"
-) -> Image.Image:      # RGB
-    "A screen of the record. Raises RFTError naming the line if it cannot be read."
-    value = self.images[key]
-    try:
-        image = open_picture(base64.b64decode(value.partition("base64,")[2], validate=True) if value.startswith("data:") else value)
-    except (OSError, ValueError) as e: raise RFTError(f"{self.where}: image.{key}: cannot be read as a picture ({str(e)[:200]})") from None
-    if min(image.size) < MIN_SIDE:
-        raise RFTError(f"{self.where}: image.{key}: {image.size[0]}x{image.size[1]} pixels; a screen has {MIN_SIDE} each way or more")
-    return image
-
 # %% ../../nbs/09i_datasets.rft.ipynb #32010c79
 def _check_box(box: list|None, place: list|None, size: tuple[int, int], where: str):
     "Raise RFTError unless the box is on the screen and has the place (thousandths) in it, up to half a thousandth."
@@ -235,17 +265,6 @@ def _check_box(box: list|None, place: list|None, size: tuple[int, int], where: s
     for low, high, v, n in ((x1, x2, place[0], size[0]), (y1, y2, place[1], size[1])):
         if not low - .5*n/AGENTCPM_GRID <= v*n/AGENTCPM_GRID <= high + .5*n/AGENTCPM_GRID:
             raise RFTError(f"{where}: {box} does not hold the answer's place {place}")
-
-# %% ../../nbs/09i_datasets.rft.ipynb #b2616f6e
-@patch
-def check_step(self:RFTRecord,
-    k: int,               # which
-    size: tuple[int, int],# of its screen, pixels
-):
-    "Raise RFTError unless the boxes of a step fit its screen and its answer."
-    step = self.steps[k]
-    for name, box, field in (("bbox", step.box, "POINT"), ("bbox2", step.to_box, "to")):
-        _check_box(box, step.solution.get(field), size, f"{self.where}: {name}[{k}]")
 
 # %% ../../nbs/09i_datasets.rft.ipynb #44ffe67a
 def _lines(path: Path) -> Iterator[tuple[int, str, bytes]]:
@@ -357,25 +376,23 @@ class GUIRFTDataset:
         if not 0 <= index < len(self): raise IndexError(f"index: {index} is outside 0 to {len(self)-1}")
         return self._sample(index, 0, self.records[index], len(self.records[index].steps)-1, [], None)
 
-# %% ../../nbs/09i_datasets.rft.ipynb #bfa4ae01
-@patch
-def _shown(self:GUIRFTDataset, record: RFTRecord, k: int, max_side: int|None) -> tuple[Image.Image, tuple]:
-    "The screen of step `k` as it is shown, and its size before and after. Raises RFTError."
-    image = record.screen(record.steps[k].image)
-    size = fit_size(image.size, max_side)
-    if min(size) < MIN_SIDE: raise RFTError(f"{record.where}: image.{record.steps[k].image}: {image.size} is too narrow for max_side={max_side}")
-    return (image if size == image.size else image.resize(size, Image.Resampling.LANCZOS)), (image.size, size)
+    # %% ../../nbs/09i_datasets.rft.ipynb #bfa4ae01
+    def _shown(self, record: RFTRecord, k: int, max_side: int|None) -> tuple[Image.Image, tuple]:
+        "The screen of step `k` as it is shown, and its size before and after. Raises RFTError."
+        image = record.screen(record.steps[k].image)
+        size = fit_size(image.size, max_side)
+        if min(size) < MIN_SIDE: raise RFTError(f"{record.where}: image.{record.steps[k].image}: {image.size} is too narrow for max_side={max_side}")
+        return (image if size == image.size else image.resize(size, Image.Resampling.LANCZOS)), (image.size, size)
 
-@patch
-def _sample(self:GUIRFTDataset, index: int, step_id: int, record: RFTRecord, k: int, history: list, next_id: int|None) -> dict:
-    "A sample with the keys of AgentCPM-GUI's training code: step `k` of a record, behind the turns of `history`."
-    image, resolution = self._shown(record, k, self.max_side)
-    step = record.steps[k]
-    record.check_step(k, resolution[0])
-    system = dict(role="system", content=self.system or record.system or RFT_SYSTEM)
-    user = dict(role="user", content=_content(step.words, step.image, image))
-    return dict(id=index, step_id=step_id, resolution=resolution, bboxs=[step.box, step.to_box], solution=step.solution,
-                prompt=[system, *history, user], next_id=next_id)
+    def _sample(self, index: int, step_id: int, record: RFTRecord, k: int, history: list, next_id: int|None) -> dict:
+        "A sample with the keys of AgentCPM-GUI's training code: step `k` of a record, behind the turns of `history`."
+        image, resolution = self._shown(record, k, self.max_side)
+        step = record.steps[k]
+        record.check_step(k, resolution[0])
+        system = dict(role="system", content=self.system or record.system or RFT_SYSTEM)
+        user = dict(role="user", content=_content(step.words, step.image, image))
+        return dict(id=index, step_id=step_id, resolution=resolution, bboxs=[step.box, step.to_box], solution=step.solution,
+                    prompt=[system, *history, user], next_id=next_id)
 
 # %% ../../nbs/09i_datasets.rft.ipynb #d9d821ca
 OLD_SCREEN = "(an earlier screen, not shown)"
@@ -409,17 +426,16 @@ class GUIMTRFTDataset(GUIRFTDataset):
 
     def __iter__(self): return (self[i + len(self)*k] for i, r in enumerate(self.records) for k in range(len(r.steps)))
 
-# %% ../../nbs/09i_datasets.rft.ipynb #d3e16810
-@patch
-def _past(self:GUIMTRFTDataset, i: int, j: int, shown: bool) -> list[dict]:
-    "The turns of an earlier step. Raises RFTError if what the model answered there is unknown."
-    record, step, id = self.records[i], self.records[i].steps[j], i + len(self)*j
-    words = step.words[step.words.find(_CLOSE) + len(_CLOSE):].lstrip()
-    image = self._shown(record, j, self.history_side)[0] if shown else None
-    answer = self.history(id) if self.history else json.dumps(step.solution, ensure_ascii=False, separators=(",", ":"))
-    if answer is None: raise RFTError(f"{record.where}: the answer at step {j} (sample {id}) is not known yet; its sample comes first")
-    return [dict(role="user", content=_content(words, step.image, image) if shown else OLD_SCREEN),
-            dict(role="assistant", content=answer)]
+    # %% ../../nbs/09i_datasets.rft.ipynb #d3e16810
+    def _past(self, i: int, j: int, shown: bool) -> list[dict]:
+        "The turns of an earlier step. Raises RFTError if what the model answered there is unknown."
+        record, step, id = self.records[i], self.records[i].steps[j], i + len(self)*j
+        words = step.words[step.words.find(_CLOSE) + len(_CLOSE):].lstrip()
+        image = self._shown(record, j, self.history_side)[0] if shown else None
+        answer = self.history(id) if self.history else json.dumps(step.solution, ensure_ascii=False, separators=(",", ":"))
+        if answer is None: raise RFTError(f"{record.where}: the answer at step {j} (sample {id}) is not known yet; its sample comes first")
+        return [dict(role="user", content=_content(words, step.image, image) if shown else OLD_SCREEN),
+                dict(role="assistant", content=answer)]
 
 # %% ../../nbs/09i_datasets.rft.ipynb #aae0aa91
 def rft_rows(
@@ -508,29 +524,6 @@ def _recorded_actions(fields: dict) -> list[Action]:
     "What an answer does as oaml records it: each second of a wait, begun ones too, is a WAIT. Raises ValueError."
     if fields.get("TYPE") == "": raise ValueError("TYPE: is empty")
     return agentcpm_actions(fields, compat=True)
-
-@patch
-def _episode_steps(self:RFTRecord, k: int, t: float) -> list[Step]:
-    "Step `k` as an episode's, of which the first is at `t`: several on one screen where an answer has parts. Raises ValueError."
-    s = self.steps[k]
-    size = self.screen(s.image).size
-    self.check_step(k, size)
-    if s.question != self.steps[0].question: raise ValueError(f"asks {s.question[:40]!r}; an episode has one goal, which its first step says")
-    if self.images[s.image].startswith("data:"): raise ValueError("its screen is in the line itself; an episode's screens are files")
-    acts, shown = _recorded_actions(s.solution), Observation(self.images[s.image])
-    boxes = _box_fractions(s.box, size, acts[0].x, acts[0].y), _box_fractions(s.to_box, size, acts[0].x2, acts[0].y2)
-    targets = [Target(acts[0], boxes[0], to_box=boxes[1])] if any(boxes) else None
-    return [Step(t + n, shown, act, None if n else s.solution.get("thought") or None, None if n else targets) for n, act in enumerate(acts)]
-
-@patch
-def to_episode(self:RFTRecord) -> Episode:
-    "The record as an episode. Raises RFTError with a line for each answer that no action says."
-    steps, wrong = [], []
-    for k in range(len(self.steps)):
-        try: steps += self._episode_steps(k, float(len(steps)))
-        except ValueError as e: wrong.append(str(e) if isinstance(e, RFTError) else f"{self.where}: steps[{k}]: {e}")
-    if wrong: raise RFTError("\n".join(wrong))
-    return Episode(str(self.id), self.steps[0].question, steps)
 
 def rft_episodes(
     records: list[RFTRecord], # from `read_rft`

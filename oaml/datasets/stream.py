@@ -21,7 +21,6 @@ from pathlib import Path
 from random import Random
 
 import numpy as np
-from fastcore.basics import patch
 
 from ..apps.app import SPLITS, App, Goal, require_split, split_of, split_seeds
 from ..apps.catalog import HELD_OUT_APP, TRAIN_APPS, load_app
@@ -468,41 +467,158 @@ class Stream(Sequence):
         more = f"{self.config.questions} further questions each"
         return f"Stream: {self.length} samples of {len({s.app for s in self.shown})} sources, {more}"
 
-# %% ../../nbs/09g_datasets.stream.ipynb #187cde55
-@patch(as_prop=True)
-def shown(self:Stream) -> list[Source]:
-    "All sources, its own and its shapes'."
-    return [*self.sources, *(s for shape in self.shapes for s in shape.sources)]
+    # %% ../../nbs/09g_datasets.stream.ipynb #187cde55
+    @property
+    def shown(self) -> list[Source]:
+        "All sources, its own and its shapes'."
+        return [*self.sources, *(s for shape in self.shapes for s in shape.sources)]
 
-@patch(as_prop=True)
-def episodes(self:Stream) -> int:
-    "How many seeds it takes, from its first one on."
-    return (1 + max(map(self._made_for, range(-(-self.length // self.per_block)))))*self.batch
+    @property
+    def episodes(self) -> int:
+        "How many seeds it takes, from its first one on."
+        return (1 + max(map(self._made_for, range(-(-self.length // self.per_block)))))*self.batch
+
+    # %% ../../nbs/09g_datasets.stream.ipynb #73e46692
+    def _check(self, held_out: bool):
+        "Raise ValueError for settings that make no stream, and for seeds that are not for training."
+        if any(s.app.split("@")[0] == HELD_OUT_APP for s in self.shown) and not held_out:
+            raise ValueError(f"sources: {HELD_OUT_APP} is held out, to measure on an application never trained on; "
+                             "held_out=True streams it all the same")
+        if not self.shapes: raise ValueError("shapes: is empty; leave it out for one of 256x192")
+        if not self.sources and not all(shape.sources for shape in self.shapes): raise ValueError("sources: is empty; leave it out for all applications")
+        for what in (*self.shown, *self.shapes):
+            if not 0 < what.share < math.inf: raise ValueError(f"{type(what).__name__.lower()}: {what}: a share is a number above 0")
+        if self.make is episode_samples: self._check_samples()
+        if not hasattr(self.make, "__name__"): raise ValueError(f"make: {self.make!r} has no name for the manifest; write a function")
+        for name, n in dict(length=self.length, batch=self.batch, passes=self.passes).items():
+            if n < 1: raise ValueError(f"{name}: {n} is fewer than 1")
+        if not 0 <= self.visited <= 1: raise ValueError(f"visited: {self.visited} is outside 0 to 1")
+        if self.batch % self.micro_batch: raise ValueError(f"micro_batch: {self.micro_batch} is no part of a batch of {self.batch}")
+        if self.workers < 0: raise ValueError(f"workers: {self.workers} is negative; 0 makes the samples in this process")
+        if self.visits and self.make is not episode_samples: raise ValueError("visits: only acting can be learnt from them")
+        known = {f"{app}/{kind}" for app in {s.app for s in self.shown} & set(TRAIN_APPS) for kind in load_app(app).families}
+        if unknown := sorted(set(self.families) - known):
+            raise ValueError(f"families: {unknown[0]} is no kind of goal of an application of this stream, such as {min(known, default='none')}")
+        self._check_visits()
+        split_seeds("train", self.episodes, self.first_seed)  # there must be so many
+
+    def _check_samples(self):
+        "Raise ValueError for what `episode_samples` cannot make."
+        for source in self.shown:
+            if source.app.startswith(SESSIONS):
+                shapes = [shape for shape in self.shapes if source in (shape.sources or self.sources)]
+                if any(shape.variant for shape in shapes): raise ValueError(f"kinds: {source.app} is recorded and has no variant; give the kind its own sources")
+                _check_recorded(source.app.removeprefix(SESSIONS), self.config.fmt, {shape.size for shape in shapes})
+                continue
+            if self.config.fmt.history: raise ValueError(NO_HISTORY.format(self.config.fmt.history))
+            load_app(source.app)
+            for shape in self.shapes:
+                if source in (shape.sources or self.sources): AppDevice(source.app + shape.variant, shape.size)
+
+    def _check_visits(self):
+        "Raise ValueError for visits that this stream does not show."
+        kinds = {(s.app + shape.variant, shape.size) for shape in self.shapes for s in shape.sources or self.sources}
+        for v in self.visits:
+            size = v.place and v.place.size
+            if (v.app, size) not in kinds: raise ValueError(f"visits: {v.app} at {size} is not in this stream")
+            if not set(wrong := wrong_steps(v)) <= set(range(len(v.steps))):
+                raise ValueError(f"visits: {v.app}, seed {v.seed}: of {len(v.steps)} actions, {list(wrong)} cannot be wrong")
+            split_seeds("train", 1, v.seed)
+
+    # %% ../../nbs/09g_datasets.stream.ipynb #c88ecabe
+    def _made_for(self, k: int) -> int:
+        "Which block is shown as the `k`th: each group of blocks comes `passes` times."
+        group, at = divmod(k, GROUP*self.passes)
+        if self.passes == 1: return k
+        use, at = divmod(at, GROUP)
+        order = list(range(GROUP))
+        Random(f"group:{self.first_seed}:{group}:{use}").shuffle(order)
+        return group*GROUP + order[at]
+
+    # %% ../../nbs/09g_datasets.stream.ipynb #cb971d71
+    def block(self,
+        k: int, # which block of `screens_per_episode` batches
+    ) -> list[tuple]: # arguments of `make` for each episode
+        "The episodes that block `k` shares."
+        rng, kinds = Random(f"block:{self.first_seed}:{k}"), Random(f"families:{self.first_seed}:{k}")
+        shapes = rng.choices(self.shapes, [s.share for s in self.shapes], k=self.batch // self.micro_batch)
+        firsts = range(self.first_seed + k*self.batch, self.first_seed + (k + 1)*self.batch, self.micro_batch)
+        return [job for shape, first in zip(shapes, firsts) for job in self._episodes_on(shape, range(first, first + self.micro_batch), rng, kinds)]
+
+    def _episodes_on(self, shape: ScreenSpec, seeds: Sequence[int], rng: Random, kinds: Random) -> list[tuple]:
+        "Arguments of `make` for an episode of each seed, all on screens of one kind; some are visits instead."
+        sources, config = shape.sources or self.sources, replace(self.config, size=shape.size)
+        chosen = rng.choices(sources, [s.share for s in sources], k=len(seeds))
+        jobs = [(s.app + shape.variant, seed, replace(config, family=self._family(s.app, kinds))) for s, seed in zip(chosen, seeds)]
+        apps = {s.app + shape.variant for s in sources}
+        known = [(v.app, v.seed, config, tuple(v.actions), wrong_steps(v)) for v in self.visits if v.place.size == shape.size and v.app in apps]
+        slipped = [visit for visit in known if visit[-1]]
+        def again(): return rng.choice(slipped if slipped and rng.random() < MISTAKE_SHARE else known)
+        return [again() if known and rng.random() < self.visited else job for job in jobs]
+
+    def _family(self, app: str, rng: Random) -> str|None:
+        "A kind of goal by the stream's shares; None where it has none for this application."
+        if not any(name.startswith(f"{app}/") for name in self.families): return None
+        kinds = load_app(app).families
+        return rng.choices(kinds, [self.families.get(f"{app}/{kind}", 1.) for kind in kinds])[0]
+
+    # %% ../../nbs/09g_datasets.stream.ipynb #ae399027
+    def prefetch(self,
+        i: int, # a sample that will be asked for soon
+    ):
+        "Let the workers begin with the block of sample `i`."
+        k = self._made_for(i // self.per_block)
+        if not self.workers or k in self._coming or k in self._made or i >= self.length: return
+        if not self._pool: self._pool = ProcessEngine(self.workers, WORKER_NICENESS)
+        self._coming[k] = [self._pool.submit(make_samples, self.make, self.read, job) for job in self.block(k)]
+
+    def close(self):
+        "End the workers."
+        if self._pool: self._pool.shutdown(cancel_futures=True)
+        self._pool, self._coming = None, {}
+
+    # %% ../../nbs/09g_datasets.stream.ipynb #fdf1b813
+    def _sample(self, i: int) -> dict:
+        "Sample `i`; its block's others are at hand from then on, and the workers begin with the next blocks."
+        k, place = divmod(i, self.per_block)
+        if k != self._now[0]:
+            for more in range(BLOCKS_AHEAD + 1): self.prefetch((k + more)*self.per_block)
+            self._now = k, self._batched(k, self._block_samples(self._made_for(k)))
+        return self._now[1][place]
+
+    # %% ../../nbs/09g_datasets.stream.ipynb #73ffe273
+    def _block_samples(self, b: int) -> list[dict]:
+        "The samples of block `b`, made, waited for, or stored from an earlier use."
+        group = b // GROUP
+        self._made = {k: v for k, v in self._made.items() if k // GROUP == group} if self.passes > 1 else {}
+        if b not in self._made:
+            coming = self._coming.pop(b, None)
+            made = [s.result() for s in coming] if coming else [make_samples(self.make, self.read, job) for job in self.block(b)]
+            self._made[b] = [s for episode in made for s in episode]
+        return self._made[b]
+
+    def _batched(self, k: int, samples: list[dict]) -> list[dict]:
+        "A block's samples, those of one size and of like length together in micro-batches, these in any order."
+        rng = Random(f"order:{self.first_seed}:{k}")
+        samples = rng.sample(samples, len(samples))
+        samples.sort(key=lambda s: (_shape(s), length_of(s)))
+        batches = [samples[i:i+self.micro_batch] for i in range(0, len(samples), self.micro_batch)]
+        return [s for batch in rng.sample(batches, len(batches)) for s in batch]
+
+    # %% ../../nbs/09g_datasets.stream.ipynb #0641e26a
+    def manifest(self) -> dict:
+        "What decides the samples, as plain values: two streams with equal manifests are equal."
+        config = asdict(self.config)
+        del config["size"], config["family"]
+        folders = {s.app: Path(s.app.removeprefix(SESSIONS)) for s in self.shown if s.app.startswith(SESSIONS)}
+        recorded = {app: sha256((folder/"manifest.json").read_bytes()) for app, folder in folders.items()}
+        visits = sha256("".join(map(_visit_line, self.visits)).encode()) if self.visits else None
+        return dict(made_by=self.make.__name__, samples=self.length, passes=self.passes, batch=self.batch, micro_batch=self.micro_batch,
+                    first_seed=self.first_seed, episodes=self.episodes,
+                    sources=[asdict(s) for s in self.sources], shapes=[asdict(s) for s in self.shapes],
+                    families=self.families, recorded=recorded, visits=visits, visited=self.visited if visits else None, **config)
 
 # %% ../../nbs/09g_datasets.stream.ipynb #73e46692
-@patch
-def _check(self:Stream, held_out: bool):
-    "Raise ValueError for settings that make no stream, and for seeds that are not for training."
-    if any(s.app.split("@")[0] == HELD_OUT_APP for s in self.shown) and not held_out:
-        raise ValueError(f"sources: {HELD_OUT_APP} is held out, to measure on an application never trained on; "
-                         "held_out=True streams it all the same")
-    if not self.shapes: raise ValueError("shapes: is empty; leave it out for one of 256x192")
-    if not self.sources and not all(shape.sources for shape in self.shapes): raise ValueError("sources: is empty; leave it out for all applications")
-    for what in (*self.shown, *self.shapes):
-        if not 0 < what.share < math.inf: raise ValueError(f"{type(what).__name__.lower()}: {what}: a share is a number above 0")
-    if self.make is episode_samples: self._check_samples()
-    if not hasattr(self.make, "__name__"): raise ValueError(f"make: {self.make!r} has no name for the manifest; write a function")
-    for name, n in dict(length=self.length, batch=self.batch, passes=self.passes).items():
-        if n < 1: raise ValueError(f"{name}: {n} is fewer than 1")
-    if not 0 <= self.visited <= 1: raise ValueError(f"visited: {self.visited} is outside 0 to 1")
-    if self.batch % self.micro_batch: raise ValueError(f"micro_batch: {self.micro_batch} is no part of a batch of {self.batch}")
-    if self.workers < 0: raise ValueError(f"workers: {self.workers} is negative; 0 makes the samples in this process")
-    if self.visits and self.make is not episode_samples: raise ValueError("visits: only acting can be learnt from them")
-    known = {f"{app}/{kind}" for app in {s.app for s in self.shown} & set(TRAIN_APPS) for kind in load_app(app).families}
-    if unknown := sorted(set(self.families) - known):
-        raise ValueError(f"families: {unknown[0]} is no kind of goal of an application of this stream, such as {min(known, default='none')}")
-    self._check_visits()
-    split_seeds("train", self.episodes, self.first_seed)  # there must be so many
 
 def _check_recorded(folder: str, fmt: PromptFormat, sizes: Iterable[tuple[int, int]]):
     "Raise ValueError for a step that nothing can be learnt from: now, and not when it is drawn."
@@ -514,75 +630,11 @@ def _check_recorded(folder: str, fmt: PromptFormat, sizes: Iterable[tuple[int, i
         if other := [s for s in sizes if tuple(s) != first]:
             raise ValueError(f"{folder}: {episode.id}: its screens have {first[0]}x{first[1]} pixels, and a kind shows them as {other[0][0]}x{other[0][1]}")
 
-@patch
-def _check_samples(self:Stream):
-    "Raise ValueError for what `episode_samples` cannot make."
-    for source in self.shown:
-        if source.app.startswith(SESSIONS):
-            shapes = [shape for shape in self.shapes if source in (shape.sources or self.sources)]
-            if any(shape.variant for shape in shapes): raise ValueError(f"kinds: {source.app} is recorded and has no variant; give the kind its own sources")
-            _check_recorded(source.app.removeprefix(SESSIONS), self.config.fmt, {shape.size for shape in shapes})
-            continue
-        if self.config.fmt.history: raise ValueError(NO_HISTORY.format(self.config.fmt.history))
-        load_app(source.app)
-        for shape in self.shapes:
-            if source in (shape.sources or self.sources): AppDevice(source.app + shape.variant, shape.size)
-
-@patch
-def _check_visits(self:Stream):
-    "Raise ValueError for visits that this stream does not show."
-    kinds = {(s.app + shape.variant, shape.size) for shape in self.shapes for s in shape.sources or self.sources}
-    for v in self.visits:
-        size = v.place and v.place.size
-        if (v.app, size) not in kinds: raise ValueError(f"visits: {v.app} at {size} is not in this stream")
-        if not set(wrong := wrong_steps(v)) <= set(range(len(v.steps))):
-            raise ValueError(f"visits: {v.app}, seed {v.seed}: of {len(v.steps)} actions, {list(wrong)} cannot be wrong")
-        split_seeds("train", 1, v.seed)
-
 # %% ../../nbs/09g_datasets.stream.ipynb #c88ecabe
 GROUP = 16 # blocks that are gone through together
 
-@patch
-def _made_for(self:Stream, k: int) -> int:
-    "Which block is shown as the `k`th: each group of blocks comes `passes` times."
-    group, at = divmod(k, GROUP*self.passes)
-    if self.passes == 1: return k
-    use, at = divmod(at, GROUP)
-    order = list(range(GROUP))
-    Random(f"group:{self.first_seed}:{group}:{use}").shuffle(order)
-    return group*GROUP + order[at]
-
 # %% ../../nbs/09g_datasets.stream.ipynb #cb971d71
 MISTAKE_SHARE = .5 # of the visits gone through again: those that have mistakes, if any has
-
-@patch
-def block(self:Stream,
-    k: int, # which block of `screens_per_episode` batches
-) -> list[tuple]: # arguments of `make` for each episode
-    "The episodes that block `k` shares."
-    rng, kinds = Random(f"block:{self.first_seed}:{k}"), Random(f"families:{self.first_seed}:{k}")
-    shapes = rng.choices(self.shapes, [s.share for s in self.shapes], k=self.batch // self.micro_batch)
-    firsts = range(self.first_seed + k*self.batch, self.first_seed + (k + 1)*self.batch, self.micro_batch)
-    return [job for shape, first in zip(shapes, firsts) for job in self._episodes_on(shape, range(first, first + self.micro_batch), rng, kinds)]
-
-@patch
-def _episodes_on(self:Stream, shape: ScreenSpec, seeds: Sequence[int], rng: Random, kinds: Random) -> list[tuple]:
-    "Arguments of `make` for an episode of each seed, all on screens of one kind; some are visits instead."
-    sources, config = shape.sources or self.sources, replace(self.config, size=shape.size)
-    chosen = rng.choices(sources, [s.share for s in sources], k=len(seeds))
-    jobs = [(s.app + shape.variant, seed, replace(config, family=self._family(s.app, kinds))) for s, seed in zip(chosen, seeds)]
-    apps = {s.app + shape.variant for s in sources}
-    known = [(v.app, v.seed, config, tuple(v.actions), wrong_steps(v)) for v in self.visits if v.place.size == shape.size and v.app in apps]
-    slipped = [visit for visit in known if visit[-1]]
-    def again(): return rng.choice(slipped if slipped and rng.random() < MISTAKE_SHARE else known)
-    return [again() if known and rng.random() < self.visited else job for job in jobs]
-
-@patch
-def _family(self:Stream, app: str, rng: Random) -> str|None:
-    "A kind of goal by the stream's shares; None where it has none for this application."
-    if not any(name.startswith(f"{app}/") for name in self.families): return None
-    kinds = load_app(app).families
-    return rng.choices(kinds, [self.families.get(f"{app}/{kind}", 1.) for kind in kinds])[0]
 
 # %% ../../nbs/09g_datasets.stream.ipynb #ae399027
 def make_samples(
@@ -596,32 +648,6 @@ def make_samples(
 BLOCKS_AHEAD = GROUP//2 # that workers make beforehand, also while a group comes again: else they would idle then
 WORKER_NICENESS = 5 # of the workers: training goes first
 
-@patch
-def prefetch(self:Stream,
-    i: int, # a sample that will be asked for soon
-):
-    "Let the workers begin with the block of sample `i`."
-    k = self._made_for(i // self.per_block)
-    if not self.workers or k in self._coming or k in self._made or i >= self.length: return
-    if not self._pool: self._pool = ProcessEngine(self.workers, WORKER_NICENESS)
-    self._coming[k] = [self._pool.submit(make_samples, self.make, self.read, job) for job in self.block(k)]
-
-@patch
-def close(self:Stream):
-    "End the workers."
-    if self._pool: self._pool.shutdown(cancel_futures=True)
-    self._pool, self._coming = None, {}
-
-# %% ../../nbs/09g_datasets.stream.ipynb #fdf1b813
-@patch
-def _sample(self:Stream, i: int) -> dict:
-    "Sample `i`; its block's others are at hand from then on, and the workers begin with the next blocks."
-    k, place = divmod(i, self.per_block)
-    if k != self._now[0]:
-        for more in range(BLOCKS_AHEAD + 1): self.prefetch((k + more)*self.per_block)
-        self._now = k, self._batched(k, self._block_samples(self._made_for(k)))
-    return self._now[1][place]
-
 # %% ../../nbs/09g_datasets.stream.ipynb #73ffe273
 def length_of(
     sample: dict, # any
@@ -630,29 +656,9 @@ def length_of(
     if "input_ids" in sample: return sum(map(len, sample["input_ids"]))
     return sum(len(m["content"]) for m in sample.get("messages", ()))
 
-@patch
-def _block_samples(self:Stream, b: int) -> list[dict]:
-    "The samples of block `b`, made, waited for, or stored from an earlier use."
-    group = b // GROUP
-    self._made = {k: v for k, v in self._made.items() if k // GROUP == group} if self.passes > 1 else {}
-    if b not in self._made:
-        coming = self._coming.pop(b, None)
-        made = [s.result() for s in coming] if coming else [make_samples(self.make, self.read, job) for job in self.block(b)]
-        self._made[b] = [s for episode in made for s in episode]
-    return self._made[b]
-
 def _shape(sample: dict) -> tuple[int, ...]:
     "Its screen's."
     return sample["shape"] if "shape" in sample else (sample["images"][0] if "images" in sample else sample["image"]).shape
-
-@patch
-def _batched(self:Stream, k: int, samples: list[dict]) -> list[dict]:
-    "A block's samples, those of one size and of like length together in micro-batches, these in any order."
-    rng = Random(f"order:{self.first_seed}:{k}")
-    samples = rng.sample(samples, len(samples))
-    samples.sort(key=lambda s: (_shape(s), length_of(s)))
-    batches = [samples[i:i+self.micro_batch] for i in range(0, len(samples), self.micro_batch)]
-    return [s for batch in rng.sample(batches, len(batches)) for s in batch]
 
 # %% ../../nbs/09g_datasets.stream.ipynb #0641e26a
 def _visit_line(visit: Episode) -> str:
@@ -660,15 +666,3 @@ def _visit_line(visit: Episode) -> str:
     place = visit.place
     return json.dumps(dict(app=place.app, size=place.size, seed=place.seed, did=to_dict(visit.actions), wrong=wrong_steps(visit)), separators=(",", ":"), ensure_ascii=False)
 
-@patch
-def manifest(self:Stream) -> dict:
-    "What decides the samples, as plain values: two streams with equal manifests are equal."
-    config = asdict(self.config)
-    del config["size"], config["family"]
-    folders = {s.app: Path(s.app.removeprefix(SESSIONS)) for s in self.shown if s.app.startswith(SESSIONS)}
-    recorded = {app: sha256((folder/"manifest.json").read_bytes()) for app, folder in folders.items()}
-    visits = sha256("".join(map(_visit_line, self.visits)).encode()) if self.visits else None
-    return dict(made_by=self.make.__name__, samples=self.length, passes=self.passes, batch=self.batch, micro_batch=self.micro_batch,
-                first_seed=self.first_seed, episodes=self.episodes,
-                sources=[asdict(s) for s in self.sources], shapes=[asdict(s) for s in self.shapes],
-                families=self.families, recorded=recorded, visits=visits, visited=self.visited if visits else None, **config)

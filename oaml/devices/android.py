@@ -28,7 +28,6 @@ from string import ascii_lowercase, digits
 from uuid import uuid4
 
 import numpy as np
-from fastcore.basics import patch
 
 from .device import (AdbCommand, Call, ClearCache, ClearCacheRandomActivity, DeviceError, DisableAnimations,
                               ForceStop, ForceStopRandomActivity, Frame, GrantPermissions, InstallApk, PressButton,
@@ -327,27 +326,227 @@ class AndroidDevice:
         self._connect()
         _OPEN.add(self)
 
-# %% ../../nbs/04m_devices.android.ipynb #7298b3a5
-@patch
-def _connect(self: AndroidDevice):
-    "Find the phone, and what it is able to."
-    from adbutils import AdbDevice
-    client = _server(self.adb, self.host, self.port)
-    there = {d.serial: d for d in client.list(extended=True)}
-    self.serial = choose_phone({s: d.state for s, d in there.items()}, self.wanted)
-    self.wire = AdbDevice(client, self.serial, there[self.serial].transport_id)
-    answers = self._parts("getprop ro.build.version.sdk", "ime list -a -s", "dumpsys display")
-    level, (keyboards, refused) = answers[0][0].decode(errors="replace").strip(), answers[1]
-    if not level.isdigit(): raise self._error(f"getprop ro.build.version.sdk gives no number: {level[:80]!r}")
-    self.sdk, self.keyboards = int(level), [] if refused else keyboards.decode(errors="replace").split()
-    self.size, _ = viewport_of(answers[2][0].decode())
+    # %% ../../nbs/04m_devices.android.ipynb #7298b3a5
+    def _connect(self):
+        "Find the phone, and what it is able to."
+        from adbutils import AdbDevice
+        client = _server(self.adb, self.host, self.port)
+        there = {d.serial: d for d in client.list(extended=True)}
+        self.serial = choose_phone({s: d.state for s, d in there.items()}, self.wanted)
+        self.wire = AdbDevice(client, self.serial, there[self.serial].transport_id)
+        answers = self._parts("getprop ro.build.version.sdk", "ime list -a -s", "dumpsys display")
+        level, (keyboards, refused) = answers[0][0].decode(errors="replace").strip(), answers[1]
+        if not level.isdigit(): raise self._error(f"getprop ro.build.version.sdk gives no number: {level[:80]!r}")
+        self.sdk, self.keyboards = int(level), [] if refused else keyboards.decode(errors="replace").split()
+        self.size, _ = viewport_of(answers[2][0].decode())
 
-@patch
-def close(self: AndroidDevice) -> None:
-    "Bring the old keyboard back. The phone stays as it is otherwise, and so does adb's server."
-    if self.wire: self._return_keyboard()
-    self.wire, self.closed = None, True
-    _OPEN.discard(self)
+    def close(self) -> None:
+        "Bring the old keyboard back. The phone stays as it is otherwise, and so does adb's server."
+        if self.wire: self._return_keyboard()
+        self.wire, self.closed = None, True
+        _OPEN.discard(self)
+
+    # %% ../../nbs/04m_devices.android.ipynb #d67212c0
+    def _error(self, what: str) -> DeviceError: return DeviceError(f"{self.serial}: {what}")
+
+    def _exec(self, line: str, rests: float=0.) -> bytes:
+        "Run a line in the phone's shell, of which `rests` seconds are pauses; all that it prints."
+        from adbutils import AdbError, AdbTimeout
+        if self.wire is None: raise self._error("this device was closed")
+        if len(line.encode()) > MAX_LINE_BYTES: raise self._error(f"the command is longer than {MAX_LINE_BYTES} bytes: type it in parts")
+        try:
+            link = self.wire.open_transport(timeout=self.timeout + rests)
+            with closing(link.conn) as conn:
+                link.send_command(f"exec:{line}")
+                link.check_okay()
+                return b"".join(iter(lambda: conn.recv(1 << 16), b""))
+        except (TimeoutError, AdbTimeout): raise self._error(f"no answer within {self.timeout:g} s") from None
+        except (AdbError, OSError) as e: raise self._error(f"gone: {e}. reset() looks for it again; {_ATTACH}") from None
+
+    # %% ../../nbs/04m_devices.android.ipynb #4c73364a
+    def _parts(self, *lines: str, rests: float=0.) -> list[tuple[bytes, int]]:
+        "Run lines in one exchange, of which `rests` seconds are pauses; what each printed, and its status."
+        mark = uuid4().hex
+        output = self._exec("\n".join(f"{line}\necho {mark}$?" for line in lines), rests)
+        found = re.split(mark.encode() + rb"(\d+)\r?\n", output)
+        if len(found) == 2*len(lines) + 1: return [(found[i], int(found[i+1])) for i in range(0, len(found)-1, 2)]
+        last = found[-1][-300:].decode(errors="replace")
+        raise self._error(f"lost in the middle of a command; its last words: {last!r}")
+
+    # %% ../../nbs/04m_devices.android.ipynb #7a2fda0f
+    def _checked(self, line: str, output: bytes, status: int, words: bool=False) -> str:
+        "The output as text. Raises DeviceError for what failed; with `words` also if only words tell so."
+        text = output.decode(errors="replace")
+        if status or words and _FAILED.search(text): raise self._error(f"{line}: {text.strip() or f'status {status}'}")
+        return text
+
+    def shell(self,
+        line: str, # for the phone's shell
+    ) -> str:      # what it prints, errors too
+        "Run a command on the phone. Raises DeviceError if its status is not 0."
+        (output, status), = self._parts(line)
+        return self._checked(line, output, status)
+
+    # %% ../../nbs/04m_devices.android.ipynb #0c10f415
+    def _order(self, *lines: str) -> str:
+        "Run lines of our own, each if the one before did well. Old phones, and some new commands, fail with status 0."
+        (output, status), = self._parts(line := " && ".join(lines))
+        return self._checked(line, output, status, words=True)
+
+    # %% ../../nbs/04m_devices.android.ipynb #eb14e4cd
+    def _picture(self, png: bytes, rotation: int) -> np.ndarray:
+        "The screenshot. Some phones warn before it, some give it as the panel is held, or in the panel's own size."
+        begin = png.find(b"\x89PNG")
+        try: image = open_picture(png[begin:], "screencap")
+        except ValueError as e: raise self._error(f"screencap gave no picture that can be read ({e}): {png[:80]!r}") from None
+        if image.size == self.size: return np.asarray(image)
+        if rotation % 2 and _shape_differs(image.size, self.size): image = image.rotate(90*rotation, expand=True)  # turned back, counterclockwise
+        if _shape_differs(image.size, self.size):
+            raise self._error(f"screencap gave {image.width}x{image.height} pixels of a screen of {self.size[0]}x{self.size[1]}: no place on it would be right")
+        return np.asarray(image if image.size == self.size else image.resize(self.size))
+
+    # %% ../../nbs/04m_devices.android.ipynb #3fccaec6
+    def _logcat(self) -> str:
+        "The line that reads the log since the last mark."
+        return f"logcat -d -v tag -T {self._since:.3f} {' '.join(map(quote, (*self.logs, 'oaml:V')))}"
+
+    def _logged(self, log: str, mark: str) -> tuple[str, ...]:
+        "The lines up to the mark. The phone's log takes them one after the other, but not at once."
+        for _ in range(_LOG_TRIES):
+            if (found := lines_between(log, self._mark, mark)) is not None: return tuple(found)
+            log = self.shell(self._logcat())
+        raise self._error("the phone's log does not show what is written to it; is its log daemon alive?")
+
+    # %% ../../nbs/04m_devices.android.ipynb #654a1d71
+    def _step(self, lines: list[str], fresh: bool=False) -> Frame:
+        "Run the lines of an action and show what came of it; `fresh` begins the clock and the log."
+        with self._lock:
+            mark, line = uuid4().hex, " && ".join(lines) or "true"
+            log = f"date +%s.%N; log -t oaml {mark}" + ("" if fresh else f"; {self._logcat()}")
+            rests = sum(float(pause.split()[1]) for pause in lines if pause.startswith("sleep "))
+            act, up, display, log, shot = self._parts(line, "cat /proc/uptime", "dumpsys display", log, "screencap -p",
+                                                      rests=rests)
+            self._checked(line, *act, words=True)
+            now, lines_read = float(up[0].split()[0]), log[0].decode(errors="replace")
+            if fresh: self._zero = now
+            found = () if fresh else self._logged(lines_read, mark)
+            self._mark, self._since = mark, float(re.match(r"\d+(\.\d+)?", lines_read)[0]) - _BEFORE_S
+            self.size, rotation = viewport_of(display[0].decode(errors="replace"))
+            image, elements = self._picture(shot[0], rotation), self.read_elements() if self.tree else ()
+            if not image.any(): found = (*found, _BLACK)
+            return Frame(image, elements, round(1000*(now-self._zero)), found, rotation)
+
+    # %% ../../nbs/04m_devices.android.ipynb #97bdb63e
+    def _take_keyboard(self) -> list[str]:
+        "Select ADBKeyboard, and remember what was selected; a line for the log if the phone does not let us."
+        try:
+            now = self.shell("settings get secure default_input_method").strip()
+            if now == KEYBOARD: self._old_keyboard = self._old_keyboard or self.shell(f"getprop {_KEPT_KEYBOARD}").strip() or None
+            else:
+                self._old_keyboard = now
+                self._order(f"setprop {_KEPT_KEYBOARD} {quote(now)}", f"ime enable {KEYBOARD}", f"ime set {KEYBOARD}")
+            return []
+        except DeviceError as e:  # a phone that is gone says so at the next step
+            return [f"W/oaml: ADBKeyboard is not selected, so only plain letters can be typed: {' '.join(str(e).split())[:300]}"]
+
+    def _return_keyboard(self):
+        "Select the keyboard again that was selected before."
+        if not self._old_keyboard: return
+        with suppress(DeviceError):  # the phone is gone, and its keyboard with it
+            self.shell(f"ime set {quote(self._old_keyboard)}; setprop {_KEPT_KEYBOARD} ''")
+        self._old_keyboard = None
+
+    # %% ../../nbs/04m_devices.android.ipynb #fe892c4e
+    def reset(self,
+        seed: int, # of the episode; draws for StartRandomActivity, and is set on the phone, which may not use it
+    ) -> Frame:
+        "Find the phone again, begin log and clock anew. What else a new episode needs, its task prepares."
+        with self._lock:
+            if self.closed: raise self._error("this device was closed")
+            self._connect()
+            lines = ["input motionevent CANCEL 0 0"]*self._down + [f"setprop {SEED_PROPERTY} {int(seed)}"]
+            self.seed, self._down = seed, False
+            installed = self.keyboard and KEYBOARD in self.keyboards
+            refused = self._take_keyboard() if installed else []
+            self._types_all = installed and not refused
+            try: frame = self._step(lines, fresh=True)
+            except BaseException:
+                self._return_keyboard()
+                raise
+            return replace(frame, log=(*refused, *self._unusable(), *frame.log))
+
+    def _unusable(self) -> list[str]:
+        "Lines on what keeps a person from using the phone: a screen that is off, a lock."
+        (power, _), (policy, _) = self._parts("dumpsys power", "dumpsys window policy")
+        wakefulness = re.search(rb"mWakefulness=(\w+)", power)
+        asleep = wakefulness and wakefulness[1] != b"Awake"
+        return ([f"W/oaml: the screen is off ({wakefulness[1].decode()}): `adb shell input keyevent WAKEUP` wakes the phone"]*bool(asleep)
+                + ["W/oaml: the phone is locked: unlock it, or switch its lock off"]*bool(re.search(rb"\b(showing|mIsShowing|isKeyguardShowing)=true", policy)))
+
+    # %% ../../nbs/04m_devices.android.ipynb #5fdb14f7
+    def look(self) -> Frame:
+        "The screen as it is now."
+        return self._step([])
+
+    def perform(self,
+        action: Action, # of the agent
+    ) -> Frame:
+        "Carry out one action. What a touch screen or this phone cannot do has no effect, and the log says so."
+        return self._step(action_commands(action, self.size, self.settle, self.swipe_ms, self.sdk, self._types_all))
+
+    def feed(self,
+        events: Iterable[Event], # of a finger and a keyboard, in pixels of `size`; a gesture may go on in the next call
+    ) -> Frame:
+        "Carry out events one after the other."
+        lines, self._down = event_commands(events, self.size, self._down, self.swipe_ms, self.sdk, self._types_all)
+        return self._step(lines)
+
+    # %% ../../nbs/04m_devices.android.ipynb #536b4fea
+    def hierarchy(self) -> str: # XML, as `uiautomator dump` writes it
+        "The view hierarchy of the current screen. Raises DeviceError if the screen does not stand still."
+        for _ in range(_DUMP_TRIES):
+            (output, _), = self._parts(f"rm -f {_DUMP}; uiautomator dump {_DUMP}; cat {_DUMP}")
+            begin, end = output.find(b"<?xml"), output.rfind(b"</hierarchy>")
+            if 0 <= begin < end: return output[begin:end+len(b"</hierarchy>")].decode(errors="replace")
+            self.shell("sleep 0.5")
+        why = output.decode(errors="replace").strip().split("\n")[0]
+        raise self._error(f"no view hierarchy: {why} Something on the screen keeps moving: switch animations off "
+                          "(DisableAnimations), or do without the tree")
+
+    # %% ../../nbs/04m_devices.android.ipynb #d1fa84c6
+    def read_elements(self) -> tuple[Element, ...]:
+        "What is on the screen now. Raises ImportError without lxml."
+        return from_xml(self.hierarchy(), self.size)
+
+    # %% ../../nbs/04m_devices.android.ipynb #7704f69a
+    def manage(self,
+        call: Call, # what to do
+    ) -> str:       # what the phone printed
+        "Prepare the phone. Raises DeviceError for what it cannot do."
+        with self._lock:
+            if isinstance(call, ShellCommand): return self.shell(" ".join(call.command))
+            if other := _OTHER_CALLS.get(type(call)): return other(self, call)
+            lines = call_commands(call)  # none for permissions that are not named
+            return self._order(*lines) if lines else ""
+
+    # %% ../../nbs/04m_devices.android.ipynb #efaf06b2
+    def activity(self) -> str:
+        "The \"package/activity\" in front, as Android shortens it; empty if none is."
+        found = _RESUMED.search(self.shell("dumpsys activity activities"))
+        return found[1] if found else ""
+
+    # %% ../../nbs/04m_devices.android.ipynb #5a577807
+    def packages(self) -> list[str]: # sorted
+        "The names of all applications that are installed."
+        return sorted(line.removeprefix("package:").strip() for line in self.shell("pm list packages").splitlines())
+
+    def installed(self,
+        package: str, # such as "com.wikihow.wikihowapp"
+    ) -> bool:
+        "Whether there is an application of this name."
+        return package in self.packages()
+
+# %% ../../nbs/04m_devices.android.ipynb #7298b3a5
 
 _OPEN = weakref.WeakSet()  # devices that may have a keyboard to bring back
 
@@ -359,74 +558,11 @@ def _close_all():
 # %% ../../nbs/04m_devices.android.ipynb #d67212c0
 MAX_LINE_BYTES = 32_000 # bytes of a line; adb takes twice as many
 
-@patch
-def _error(self: AndroidDevice, what: str) -> DeviceError: return DeviceError(f"{self.serial}: {what}")
-
-@patch
-def _exec(self: AndroidDevice, line: str, rests: float=0.) -> bytes:
-    "Run a line in the phone's shell, of which `rests` seconds are pauses; all that it prints."
-    from adbutils import AdbError, AdbTimeout
-    if self.wire is None: raise self._error("this device was closed")
-    if len(line.encode()) > MAX_LINE_BYTES: raise self._error(f"the command is longer than {MAX_LINE_BYTES} bytes: type it in parts")
-    try:
-        link = self.wire.open_transport(timeout=self.timeout + rests)
-        with closing(link.conn) as conn:
-            link.send_command(f"exec:{line}")
-            link.check_okay()
-            return b"".join(iter(lambda: conn.recv(1 << 16), b""))
-    except (TimeoutError, AdbTimeout): raise self._error(f"no answer within {self.timeout:g} s") from None
-    except (AdbError, OSError) as e: raise self._error(f"gone: {e}. reset() looks for it again; {_ATTACH}") from None
-
-# %% ../../nbs/04m_devices.android.ipynb #4c73364a
-@patch
-def _parts(self: AndroidDevice, *lines: str, rests: float=0.) -> list[tuple[bytes, int]]:
-    "Run lines in one exchange, of which `rests` seconds are pauses; what each printed, and its status."
-    mark = uuid4().hex
-    output = self._exec("\n".join(f"{line}\necho {mark}$?" for line in lines), rests)
-    found = re.split(mark.encode() + rb"(\d+)\r?\n", output)
-    if len(found) == 2*len(lines) + 1: return [(found[i], int(found[i+1])) for i in range(0, len(found)-1, 2)]
-    last = found[-1][-300:].decode(errors="replace")
-    raise self._error(f"lost in the middle of a command; its last words: {last!r}")
-
 # %% ../../nbs/04m_devices.android.ipynb #7a2fda0f
 _FAILED = re.compile(r"^(Error|Exception|Failure|Failed\b|java\.)", re.MULTILINE)
 
-@patch
-def _checked(self: AndroidDevice, line: str, output: bytes, status: int, words: bool=False) -> str:
-    "The output as text. Raises DeviceError for what failed; with `words` also if only words tell so."
-    text = output.decode(errors="replace")
-    if status or words and _FAILED.search(text): raise self._error(f"{line}: {text.strip() or f'status {status}'}")
-    return text
-
-@patch
-def shell(self: AndroidDevice,
-    line: str, # for the phone's shell
-) -> str:      # what it prints, errors too
-    "Run a command on the phone. Raises DeviceError if its status is not 0."
-    (output, status), = self._parts(line)
-    return self._checked(line, output, status)
-
-# %% ../../nbs/04m_devices.android.ipynb #0c10f415
-@patch
-def _order(self: AndroidDevice, *lines: str) -> str:
-    "Run lines of our own, each if the one before did well. Old phones, and some new commands, fail with status 0."
-    (output, status), = self._parts(line := " && ".join(lines))
-    return self._checked(line, output, status, words=True)
-
 # %% ../../nbs/04m_devices.android.ipynb #eb14e4cd
 _SAME_SHAPE = .02 # by how much two pictures of the same screen differ in width to height, at most
-
-@patch
-def _picture(self: AndroidDevice, png: bytes, rotation: int) -> np.ndarray:
-    "The screenshot. Some phones warn before it, some give it as the panel is held, or in the panel's own size."
-    begin = png.find(b"\x89PNG")
-    try: image = open_picture(png[begin:], "screencap")
-    except ValueError as e: raise self._error(f"screencap gave no picture that can be read ({e}): {png[:80]!r}") from None
-    if image.size == self.size: return np.asarray(image)
-    if rotation % 2 and _shape_differs(image.size, self.size): image = image.rotate(90*rotation, expand=True)  # turned back, counterclockwise
-    if _shape_differs(image.size, self.size):
-        raise self._error(f"screencap gave {image.width}x{image.height} pixels of a screen of {self.size[0]}x{self.size[1]}: no place on it would be right")
-    return np.asarray(image if image.size == self.size else image.resize(self.size))
 
 def _shape_differs(a: tuple[int, int], b: tuple[int, int]) -> bool:
     "Whether one is not the other, larger or smaller."
@@ -435,139 +571,19 @@ def _shape_differs(a: tuple[int, int], b: tuple[int, int]) -> bool:
 # %% ../../nbs/04m_devices.android.ipynb #3fccaec6
 _LOG_TRIES = 5
 
-@patch
-def _logcat(self: AndroidDevice) -> str:
-    "The line that reads the log since the last mark."
-    return f"logcat -d -v tag -T {self._since:.3f} {' '.join(map(quote, (*self.logs, 'oaml:V')))}"
-
-@patch
-def _logged(self: AndroidDevice, log: str, mark: str) -> tuple[str, ...]:
-    "The lines up to the mark. The phone's log takes them one after the other, but not at once."
-    for _ in range(_LOG_TRIES):
-        if (found := lines_between(log, self._mark, mark)) is not None: return tuple(found)
-        log = self.shell(self._logcat())
-    raise self._error("the phone's log does not show what is written to it; is its log daemon alive?")
-
 # %% ../../nbs/04m_devices.android.ipynb #654a1d71
 _BLACK = "W/oaml: the picture is all black: the screen is off, or what is in front forbids pictures (FLAG_SECURE)"
 _BEFORE_S = 1    # the log is read from this many seconds before the last mark, for lines that were written late
 
-@patch
-def _step(self: AndroidDevice, lines: list[str], fresh: bool=False) -> Frame:
-    "Run the lines of an action and show what came of it; `fresh` begins the clock and the log."
-    with self._lock:
-        mark, line = uuid4().hex, " && ".join(lines) or "true"
-        log = f"date +%s.%N; log -t oaml {mark}" + ("" if fresh else f"; {self._logcat()}")
-        rests = sum(float(pause.split()[1]) for pause in lines if pause.startswith("sleep "))
-        act, up, display, log, shot = self._parts(line, "cat /proc/uptime", "dumpsys display", log, "screencap -p",
-                                                  rests=rests)
-        self._checked(line, *act, words=True)
-        now, lines_read = float(up[0].split()[0]), log[0].decode(errors="replace")
-        if fresh: self._zero = now
-        found = () if fresh else self._logged(lines_read, mark)
-        self._mark, self._since = mark, float(re.match(r"\d+(\.\d+)?", lines_read)[0]) - _BEFORE_S
-        self.size, rotation = viewport_of(display[0].decode(errors="replace"))
-        image, elements = self._picture(shot[0], rotation), self.read_elements() if self.tree else ()
-        if not image.any(): found = (*found, _BLACK)
-        return Frame(image, elements, round(1000*(now-self._zero)), found, rotation)
-
 # %% ../../nbs/04m_devices.android.ipynb #97bdb63e
 _KEPT_KEYBOARD = "debug.oaml.keyboard"  # the phone's own, on the phone: a program that is killed brings nothing back
-
-@patch
-def _take_keyboard(self: AndroidDevice) -> list[str]:
-    "Select ADBKeyboard, and remember what was selected; a line for the log if the phone does not let us."
-    try:
-        now = self.shell("settings get secure default_input_method").strip()
-        if now == KEYBOARD: self._old_keyboard = self._old_keyboard or self.shell(f"getprop {_KEPT_KEYBOARD}").strip() or None
-        else:
-            self._old_keyboard = now
-            self._order(f"setprop {_KEPT_KEYBOARD} {quote(now)}", f"ime enable {KEYBOARD}", f"ime set {KEYBOARD}")
-        return []
-    except DeviceError as e:  # a phone that is gone says so at the next step
-        return [f"W/oaml: ADBKeyboard is not selected, so only plain letters can be typed: {' '.join(str(e).split())[:300]}"]
-
-@patch
-def _return_keyboard(self: AndroidDevice):
-    "Select the keyboard again that was selected before."
-    if not self._old_keyboard: return
-    with suppress(DeviceError):  # the phone is gone, and its keyboard with it
-        self.shell(f"ime set {quote(self._old_keyboard)}; setprop {_KEPT_KEYBOARD} ''")
-    self._old_keyboard = None
 
 # %% ../../nbs/04m_devices.android.ipynb #fe892c4e
 SEED_PROPERTY = "debug.oaml.seed"
 
-@patch
-def reset(self: AndroidDevice,
-    seed: int, # of the episode; draws for StartRandomActivity, and is set on the phone, which may not use it
-) -> Frame:
-    "Find the phone again, begin log and clock anew. What else a new episode needs, its task prepares."
-    with self._lock:
-        if self.closed: raise self._error("this device was closed")
-        self._connect()
-        lines = ["input motionevent CANCEL 0 0"]*self._down + [f"setprop {SEED_PROPERTY} {int(seed)}"]
-        self.seed, self._down = seed, False
-        installed = self.keyboard and KEYBOARD in self.keyboards
-        refused = self._take_keyboard() if installed else []
-        self._types_all = installed and not refused
-        try: frame = self._step(lines, fresh=True)
-        except BaseException:
-            self._return_keyboard()
-            raise
-        return replace(frame, log=(*refused, *self._unusable(), *frame.log))
-
-@patch
-def _unusable(self: AndroidDevice) -> list[str]:
-    "Lines on what keeps a person from using the phone: a screen that is off, a lock."
-    (power, _), (policy, _) = self._parts("dumpsys power", "dumpsys window policy")
-    wakefulness = re.search(rb"mWakefulness=(\w+)", power)
-    asleep = wakefulness and wakefulness[1] != b"Awake"
-    return ([f"W/oaml: the screen is off ({wakefulness[1].decode()}): `adb shell input keyevent WAKEUP` wakes the phone"]*bool(asleep)
-            + ["W/oaml: the phone is locked: unlock it, or switch its lock off"]*bool(re.search(rb"\b(showing|mIsShowing|isKeyguardShowing)=true", policy)))
-
-# %% ../../nbs/04m_devices.android.ipynb #5fdb14f7
-@patch
-def look(self: AndroidDevice) -> Frame:
-    "The screen as it is now."
-    return self._step([])
-
-@patch
-def perform(self: AndroidDevice,
-    action: Action, # of the agent
-) -> Frame:
-    "Carry out one action. What a touch screen or this phone cannot do has no effect, and the log says so."
-    return self._step(action_commands(action, self.size, self.settle, self.swipe_ms, self.sdk, self._types_all))
-
-@patch
-def feed(self: AndroidDevice,
-    events: Iterable[Event], # of a finger and a keyboard, in pixels of `size`; a gesture may go on in the next call
-) -> Frame:
-    "Carry out events one after the other."
-    lines, self._down = event_commands(events, self.size, self._down, self.swipe_ms, self.sdk, self._types_all)
-    return self._step(lines)
-
 # %% ../../nbs/04m_devices.android.ipynb #536b4fea
 _DUMP_TRIES = 4
 _DUMP = "/data/local/tmp/oaml.xml"
-
-@patch
-def hierarchy(self: AndroidDevice) -> str: # XML, as `uiautomator dump` writes it
-    "The view hierarchy of the current screen. Raises DeviceError if the screen does not stand still."
-    for _ in range(_DUMP_TRIES):
-        (output, _), = self._parts(f"rm -f {_DUMP}; uiautomator dump {_DUMP}; cat {_DUMP}")
-        begin, end = output.find(b"<?xml"), output.rfind(b"</hierarchy>")
-        if 0 <= begin < end: return output[begin:end+len(b"</hierarchy>")].decode(errors="replace")
-        self.shell("sleep 0.5")
-    why = output.decode(errors="replace").strip().split("\n")[0]
-    raise self._error(f"no view hierarchy: {why} Something on the screen keeps moving: switch animations off "
-                      "(DisableAnimations), or do without the tree")
-
-# %% ../../nbs/04m_devices.android.ipynb #d1fa84c6
-@patch
-def read_elements(self: AndroidDevice) -> tuple[Element, ...]:
-    "What is on the screen now. Raises ImportError without lxml."
-    return from_xml(self.hierarchy(), self.size)
 
 # %% ../../nbs/04m_devices.android.ipynb #d460be88
 def _words(arguments: tuple[str, ...]) -> list[str]:
@@ -660,35 +676,6 @@ _OTHER_CALLS = {InstallApk: _install, UninstallPackage: _uninstall, StartRandomA
                ForceStopRandomActivity: _end_random, ClearCacheRandomActivity: _end_random, StartScreenPinning: _pin,
                Rotate: _rotate, AdbCommand: _adb}
 
-@patch
-def manage(self: AndroidDevice,
-    call: Call, # what to do
-) -> str:       # what the phone printed
-    "Prepare the phone. Raises DeviceError for what it cannot do."
-    with self._lock:
-        if isinstance(call, ShellCommand): return self.shell(" ".join(call.command))
-        if other := _OTHER_CALLS.get(type(call)): return other(self, call)
-        lines = call_commands(call)  # none for permissions that are not named
-        return self._order(*lines) if lines else ""
-
 # %% ../../nbs/04m_devices.android.ipynb #efaf06b2
 _RESUMED = re.compile(r"ResumedActivity[:=] ?ActivityRecord\{\S+ (?:u\d+ )?(\S+/[^\s}]+)")
 
-@patch
-def activity(self: AndroidDevice) -> str:
-    "The \"package/activity\" in front, as Android shortens it; empty if none is."
-    found = _RESUMED.search(self.shell("dumpsys activity activities"))
-    return found[1] if found else ""
-
-# %% ../../nbs/04m_devices.android.ipynb #5a577807
-@patch
-def packages(self: AndroidDevice) -> list[str]: # sorted
-    "The names of all applications that are installed."
-    return sorted(line.removeprefix("package:").strip() for line in self.shell("pm list packages").splitlines())
-
-@patch
-def installed(self: AndroidDevice,
-    package: str, # such as "com.wikihow.wikihowapp"
-) -> bool:
-    "Whether there is an application of this name."
-    return package in self.packages()

@@ -12,7 +12,6 @@ from random import Random
 from typing import Any
 
 import numpy as np
-from fastcore.basics import patch
 
 from ..apps.app import App, Goal, Intent, Screen, Stage, digest, handle_event, split_of
 from ..apps.catalog import load_app
@@ -62,85 +61,178 @@ class AppDevice:
         if self.seed is None: raise DeviceError("no episode has begun: call reset(seed)")
         return self
 
+    # %% ../../nbs/04b_devices.app_device.ipynb #7f357bf8
+    def reset(self,
+        seed: int,       # of the episode, 0 to 2,999,999 (`oaml.apps.app.SPLITS`)
+        draw: bool=True, # False: the frame's image is empty, which is faster
+    ) -> Frame:
+        "Begin the episode of `seed`."
+        if self.closed: raise DeviceError(CLOSED)
+        split_of(seed)
+        theme = theme_for(seed if self.vary else 0, self.family, form_of(self.size))
+        self.stage = Stage(self.app, theme, self.size)
+        family = self.goals[seed % len(self.goals)] if self.goals else None
+        self.start = self.screen = Screen(self.first_state(seed, family))
+        self.seed, self.effect, self.running, self._log = seed, False, True, []
+        return self.look(draw)
+
+    def first_state(self,
+        seed: int,               # of the episode
+        family: str|None=None,   # of its goal; None: the application draws one
+    ) -> Any:                    # the application's
+        "How the episode of `seed` begins, with a goal of any family."
+        return self.app.start(Random(f"{self.app.name}:{seed}"), family)
+
+    # %% ../../nbs/04b_devices.app_device.ipynb #5e1eceac
+    def look(self,
+        draw: bool=True, # False: the frame's image is empty, which is faster
+    ) -> Frame:
+        "The screen as it is now; grey while the application is stopped."
+        self.last_elements = self._require_episode().read_elements()
+        log, self._log = tuple(self._log), []
+        return Frame(self._picture() if draw else NOTHING, self.last_elements, self.screen.ui.clock, log)
+
+    def _picture(self) -> np.ndarray:
+        "The pixels of the screen as it is now."
+        if not self.running: return np.full((*self.size[::-1], 3), STOPPED_GREY, np.uint8)
+        return np.asarray(self.stage.render(self.screen))
+
+    def read_elements(self) -> tuple[Element, ...]:
+        "What is on the screen now."
+        return self.stage.elements(self.screen) if self._require_episode().running else ()
+
+    # %% ../../nbs/04b_devices.app_device.ipynb #7e9fd360
+    @property
+    def goal(self) -> Goal:
+        "What the user wants in this episode."
+        return self.app.goal(self.start.app)
+
+    @property
+    def step_budget(self) -> int:
+        "Actions before an episode is truncated."
+        return self.app.step_budget
+
+    def solved(self) -> bool:
+        "True if the wanted changes are made, and no others."
+        return self.app.solved(self.start.app, self.screen.app)
+
+    def plan(self,
+        history: list[Action]=(), # actions so far
+    ) -> list[Intent]:            # the preferred one first
+        "Every acceptable next intent on what is seen."
+        return self.app.plan(self.last_elements, self.goal, list(history))
+
+    # %% ../../nbs/04b_devices.app_device.ipynb #aed64bad
+    @property
+    def place(self) -> Place:
+        "Where the present episode happens; before the first reset without a seed."
+        goals = list(self.goals) if self.goals else None
+        return Place("app", self.name, self.seed, self.size, self.family, goals, None if self.vary else False)
+
+    # %% ../../nbs/04b_devices.app_device.ipynb #d6471ecd
+    def perform(self,
+        action: Action,  # what the agent answered
+        draw: bool=True, # False: the frame's image is empty, which is faster
+    ) -> Frame:
+        "Carry out `action`; `self.effect` says whether anything on the screen changed."
+        return self.feed(compile_action(action, self.size), draw)
+
+    def feed(self,
+        events: Iterable[Event], # of hands, in pixels of the screen; a gesture may go on in the next call
+        draw: bool=True,         # False: the frame's image is empty, which is faster
+    ) -> Frame:
+        "Carry out events one after the other; what the application hears is logged."
+        before = self._require_episode().last_elements
+        for event in events: self._advance(event)
+        frame = self.look(draw)
+        self.effect = before != self.last_elements
+        return frame
+
+    # %% ../../nbs/04b_devices.app_device.ipynb #9c44c132
+    def _advance(self, event: Event):
+        "One event. An application that is not running hears none, but time passes."
+        if not self.running: return self._pass_time(event)
+        self.screen, messages = handle_event(self.stage, self.screen, event)
+        self._log += [f"I/{self.app.name}: {m}" for m in messages if not isinstance(m, Tick)]
+
+    def _pass_time(self, event: Event):
+        "The clock goes on while the application is stopped."
+        if isinstance(event, Tick): self.screen = _at(self.screen, self.screen.ui.clock + event.ms)
+
+    # %% ../../nbs/04b_devices.app_device.ipynb #e86a9c62
+    def state_hash(self) -> str:
+        "Of the application's and the interface's state, 64 hex digits."
+        return digest(self.screen)
+
+    # %% ../../nbs/04b_devices.app_device.ipynb #aff430c5
+    def snapshot(self) -> "AppSnapshot":
+        "This moment of the episode."
+        s = self._require_episode()
+        return AppSnapshot(_layers(s.app), s.size, s.seed, s.stage.theme, s.start, s.screen, s.running)
+
+    def restore(self,
+        moment: "AppSnapshot", # of the same application at the same size
+        draw: bool=True,     # False: the frame's image is empty, which is faster
+    ) -> Frame:
+        "Go on from that moment. Raises DeviceError for another application's or another size's."
+        if self.closed: raise DeviceError(CLOSED)
+        if (moment.app, moment.size) != (_layers(self.app), self.size):
+            raise DeviceError(f"restore: the moment is one of {moment.app} at {moment.size}, this is {_layers(self.app)} at {self.size}")
+        self.stage, self.start, self.screen = Stage(self.app, moment.theme, self.size), moment.start, moment.screen
+        self.seed, self.running, self.effect, self._log = moment.seed, moment.running, False, []
+        return self.look(draw)
+
+    # %% ../../nbs/04b_devices.app_device.ipynb #95bf3ee1
+    def installed(self,
+        package: str, # such as "app.oaml.login"
+    ) -> bool:
+        "Is it the name of this device's application?"
+        return package == package_of(self.app)
+
+    def activity(self) -> str:
+        "The application's own, while it runs."
+        return f"{package_of(self.app)}/.Main" if self._require_episode().running else ""
+
+    def manage(self,
+        call: Call, # what to do
+    ) -> str:       # nothing to tell
+        "Prepare the device. Raises DeviceError for what a synthetic screen cannot do."
+        self._require_episode()
+        if isinstance(call, Tap) and not (0 <= call.x < self.size[0] and 0 <= call.y < self.size[1]):
+            raise DeviceError(f"{call}: the screen is {self.size[0]}x{self.size[1]} pixels")
+        if isinstance(call, PressButton) and call.button not in DEVICE_BUTTONS:
+            raise DeviceError(f"PressButton: {call.button!r} is neither HOME nor BACK")
+        if isinstance(call, Tap|PressButton):
+            for event in _tap_events(call) if isinstance(call, Tap) else [KeyDown(call.button)]: self._advance(event)
+            self.last_elements = self.read_elements()
+        elif isinstance(call, Rotate):
+            if call.orientation:
+                raise DeviceError("Rotate: a synthetic screen stays upright; leave the step out or use PORTRAIT_0")
+        elif isinstance(call, ForceStop|ClearCache|StartActivity): self._start_or_stop(call)
+        elif not isinstance(call, HARMLESS):
+            raise DeviceError(f"{type(call).__name__}: a synthetic device cannot do this: it has one application, built "
+                              "in, and no shell")
+        return ""
+
+    def _start_or_stop(self, call: ForceStop|ClearCache|StartActivity):
+        "Stopped, it shows nothing; cleared, it is as the episode began; started, it is in front."
+        package = call.full_activity.split("/")[0] if isinstance(call, StartActivity) else call.package_name
+        if not self.installed(package): raise DeviceError(f"{package}: this device has {package_of(self.app)} and no other")
+        main = f"{package}/.Main"
+        if isinstance(call, StartActivity) and full_activity(call.full_activity) != full_activity(main):
+            raise DeviceError(f"{call.full_activity}: the one activity is {main}")
+        if isinstance(call, ClearCache): self.screen = _at(self.start, self.screen.ui.clock)
+        else: self.running = isinstance(call, StartActivity)
+        self.last_elements = self.read_elements()
+
 CLOSED = "this device is closed; make a new one"
 
-# %% ../../nbs/04b_devices.app_device.ipynb #7f357bf8
-@patch
-def reset(self: AppDevice,
-    seed: int,       # of the episode, 0 to 2,999,999 (`oaml.apps.app.SPLITS`)
-    draw: bool=True, # False: the frame's image is empty, which is faster
-) -> Frame:
-    "Begin the episode of `seed`."
-    if self.closed: raise DeviceError(CLOSED)
-    split_of(seed)
-    theme = theme_for(seed if self.vary else 0, self.family, form_of(self.size))
-    self.stage = Stage(self.app, theme, self.size)
-    family = self.goals[seed % len(self.goals)] if self.goals else None
-    self.start = self.screen = Screen(self.first_state(seed, family))
-    self.seed, self.effect, self.running, self._log = seed, False, True, []
-    return self.look(draw)
-
-@patch
-def first_state(self: AppDevice,
-    seed: int,               # of the episode
-    family: str|None=None,   # of its goal; None: the application draws one
-) -> Any:                    # the application's
-    "How the episode of `seed` begins, with a goal of any family."
-    return self.app.start(Random(f"{self.app.name}:{seed}"), family)
-
 # %% ../../nbs/04b_devices.app_device.ipynb #5e1eceac
-@patch
-def look(self: AppDevice,
-    draw: bool=True, # False: the frame's image is empty, which is faster
-) -> Frame:
-    "The screen as it is now; grey while the application is stopped."
-    self.last_elements = self._require_episode().read_elements()
-    log, self._log = tuple(self._log), []
-    return Frame(self._picture() if draw else NOTHING, self.last_elements, self.screen.ui.clock, log)
-
-@patch
-def _picture(self: AppDevice) -> np.ndarray:
-    "The pixels of the screen as it is now."
-    if not self.running: return np.full((*self.size[::-1], 3), STOPPED_GREY, np.uint8)
-    return np.asarray(self.stage.render(self.screen))
-
-@patch
-def read_elements(self: AppDevice) -> tuple[Element, ...]:
-    "What is on the screen now."
-    return self.stage.elements(self.screen) if self._require_episode().running else ()
 
 NOTHING = np.zeros((0, 0, 3), np.uint8)  # the image of a frame that was not drawn
 STOPPED_GREY = 96
 
-# %% ../../nbs/04b_devices.app_device.ipynb #7e9fd360
-@patch(as_prop=True)
-def goal(self: AppDevice) -> Goal:
-    "What the user wants in this episode."
-    return self.app.goal(self.start.app)
-
-@patch(as_prop=True)
-def step_budget(self: AppDevice) -> int:
-    "Actions before an episode is truncated."
-    return self.app.step_budget
-
-@patch
-def solved(self: AppDevice) -> bool:
-    "True if the wanted changes are made, and no others."
-    return self.app.solved(self.start.app, self.screen.app)
-
-@patch
-def plan(self: AppDevice,
-    history: list[Action]=(), # actions so far
-) -> list[Intent]:            # the preferred one first
-    "Every acceptable next intent on what is seen."
-    return self.app.plan(self.last_elements, self.goal, list(history))
-
 # %% ../../nbs/04b_devices.app_device.ipynb #aed64bad
-@patch(as_prop=True)
-def place(self: AppDevice) -> Place:
-    "Where the present episode happens; before the first reset without a seed."
-    goals = list(self.goals) if self.goals else None
-    return Place("app", self.name, self.seed, self.size, self.family, goals, None if self.vary else False)
 
 def device_at(
     place: Place, # of an application's episode
@@ -149,49 +241,13 @@ def device_at(
     if place.device != "app" or not place.app: raise ValueError(f"place: {place.device} {place.app or ''} can't be drawn again; only applications can")
     return AppDevice(place.app, place.size, place.look, place.vary is not False, tuple(place.goals) if place.goals else None)
 
-# %% ../../nbs/04b_devices.app_device.ipynb #d6471ecd
-@patch
-def perform(self: AppDevice,
-    action: Action,  # what the agent answered
-    draw: bool=True, # False: the frame's image is empty, which is faster
-) -> Frame:
-    "Carry out `action`; `self.effect` says whether anything on the screen changed."
-    return self.feed(compile_action(action, self.size), draw)
-
-@patch
-def feed(self: AppDevice,
-    events: Iterable[Event], # of hands, in pixels of the screen; a gesture may go on in the next call
-    draw: bool=True,         # False: the frame's image is empty, which is faster
-) -> Frame:
-    "Carry out events one after the other; what the application hears is logged."
-    before = self._require_episode().last_elements
-    for event in events: self._advance(event)
-    frame = self.look(draw)
-    self.effect = before != self.last_elements
-    return frame
-
 # %% ../../nbs/04b_devices.app_device.ipynb #9c44c132
-@patch
-def _advance(self: AppDevice, event: Event):
-    "One event. An application that is not running hears none, but time passes."
-    if not self.running: return self._pass_time(event)
-    self.screen, messages = handle_event(self.stage, self.screen, event)
-    self._log += [f"I/{self.app.name}: {m}" for m in messages if not isinstance(m, Tick)]
-
-@patch
-def _pass_time(self: AppDevice, event: Event):
-    "The clock goes on while the application is stopped."
-    if isinstance(event, Tick): self.screen = _at(self.screen, self.screen.ui.clock + event.ms)
 
 def _at(screen: Screen, clock: int) -> Screen:
     "The same screen at another time, milliseconds."
     return replace(screen, ui=replace(screen.ui, clock=clock))
 
 # %% ../../nbs/04b_devices.app_device.ipynb #e86a9c62
-@patch
-def state_hash(self: AppDevice) -> str:
-    "Of the application's and the interface's state, 64 hex digits."
-    return digest(self.screen)
 
 @dataclass(frozen=True)
 class AppSnapshot:
@@ -209,25 +265,6 @@ def _layers(app: App) -> str:
     "An application's name, with what it is wrapped in."
     return f"{type(app).__name__}({_layers(app.app)})" if hasattr(app, "app") else app.name
 
-@patch
-def snapshot(self: AppDevice) -> AppSnapshot:
-    "This moment of the episode."
-    s = self._require_episode()
-    return AppSnapshot(_layers(s.app), s.size, s.seed, s.stage.theme, s.start, s.screen, s.running)
-
-@patch
-def restore(self: AppDevice,
-    moment: AppSnapshot, # of the same application at the same size
-    draw: bool=True,     # False: the frame's image is empty, which is faster
-) -> Frame:
-    "Go on from that moment. Raises DeviceError for another application's or another size's."
-    if self.closed: raise DeviceError(CLOSED)
-    if (moment.app, moment.size) != (_layers(self.app), self.size):
-        raise DeviceError(f"restore: the moment is one of {moment.app} at {moment.size}, this is {_layers(self.app)} at {self.size}")
-    self.stage, self.start, self.screen = Stage(self.app, moment.theme, self.size), moment.start, moment.screen
-    self.seed, self.running, self.effect, self._log = moment.seed, moment.running, False, []
-    return self.look(draw)
-
 # %% ../../nbs/04b_devices.app_device.ipynb #552fa791
 def package_of(
     app: App, # an application
@@ -238,51 +275,6 @@ def package_of(
 HARMLESS = GrantPermissions, DisableAnimations, StartScreenPinning, StartAccessibilityService # so already or not needed
 
 # %% ../../nbs/04b_devices.app_device.ipynb #95bf3ee1
-@patch
-def installed(self: AppDevice,
-    package: str, # such as "app.oaml.login"
-) -> bool:
-    "Is it the name of this device's application?"
-    return package == package_of(self.app)
-
-@patch
-def activity(self: AppDevice) -> str:
-    "The application's own, while it runs."
-    return f"{package_of(self.app)}/.Main" if self._require_episode().running else ""
-
-@patch
-def manage(self: AppDevice,
-    call: Call, # what to do
-) -> str:       # nothing to tell
-    "Prepare the device. Raises DeviceError for what a synthetic screen cannot do."
-    self._require_episode()
-    if isinstance(call, Tap) and not (0 <= call.x < self.size[0] and 0 <= call.y < self.size[1]):
-        raise DeviceError(f"{call}: the screen is {self.size[0]}x{self.size[1]} pixels")
-    if isinstance(call, PressButton) and call.button not in DEVICE_BUTTONS:
-        raise DeviceError(f"PressButton: {call.button!r} is neither HOME nor BACK")
-    if isinstance(call, Tap|PressButton):
-        for event in _tap_events(call) if isinstance(call, Tap) else [KeyDown(call.button)]: self._advance(event)
-        self.last_elements = self.read_elements()
-    elif isinstance(call, Rotate):
-        if call.orientation:
-            raise DeviceError("Rotate: a synthetic screen stays upright; leave the step out or use PORTRAIT_0")
-    elif isinstance(call, ForceStop|ClearCache|StartActivity): self._start_or_stop(call)
-    elif not isinstance(call, HARMLESS):
-        raise DeviceError(f"{type(call).__name__}: a synthetic device cannot do this: it has one application, built "
-                          "in, and no shell")
-    return ""
-
-@patch
-def _start_or_stop(self: AppDevice, call: ForceStop|ClearCache|StartActivity):
-    "Stopped, it shows nothing; cleared, it is as the episode began; started, it is in front."
-    package = call.full_activity.split("/")[0] if isinstance(call, StartActivity) else call.package_name
-    if not self.installed(package): raise DeviceError(f"{package}: this device has {package_of(self.app)} and no other")
-    main = f"{package}/.Main"
-    if isinstance(call, StartActivity) and full_activity(call.full_activity) != full_activity(main):
-        raise DeviceError(f"{call.full_activity}: the one activity is {main}")
-    if isinstance(call, ClearCache): self.screen = _at(self.start, self.screen.ui.clock)
-    else: self.running = isinstance(call, StartActivity)
-    self.last_elements = self.read_elements()
 
 def _tap_events(call: Tap) -> tuple[Event, ...]:
     "A short touch."

@@ -12,7 +12,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import groupby
 
-from fastcore.basics import patch
 
 from .app_device import CLOSED, HARMLESS
 from .connection import Chromium
@@ -53,232 +52,214 @@ class PageDevice:
         self.origins = None if origins is None else (*own_origin(url), *check_origins(origins))
         self.chromium, self._owned = chromium or Chromium(), chromium is None
 
-# %% ../../nbs/04j_devices.chromium.ipynb #d368c0f4
-@patch
-def reset(self: PageDevice,
-    seed: int, # of the episode, any whole number; it seeds `Math.random` and chooses the html
-) -> Frame:
-    "Open the page afresh: nothing stored, nothing to paste. A page that died is opened again, and the log says so."
-    if not (self.page and self.page.alive): self._open()
-    self.seed, self.running = seed, True
-    try:
-        with self._in_time(): self._clean()
-    except DeviceError:
-        if self.page.alive: raise
-        self._open()  # it is busy with the last episode
-        self._clean()
-    with self._in_time(self.chromium.patience):  # a document may have far to come
-        self._load()
-        self.clock = 0
+    # %% ../../nbs/04j_devices.chromium.ipynb #d368c0f4
+    def reset(self,
+        seed: int, # of the episode, any whole number; it seeds `Math.random` and chooses the html
+    ) -> Frame:
+        "Open the page afresh: nothing stored, nothing to paste. A page that died is opened again, and the log says so."
+        if not (self.page and self.page.alive): self._open()
+        self.seed, self.running = seed, True
+        try:
+            with self._in_time(): self._clean()
+        except DeviceError:
+            if self.page.alive: raise
+            self._open()  # it is busy with the last episode
+            self._clean()
+        with self._in_time(self.chromium.patience):  # a document may have far to come
+            self._load()
+            self.clock = 0
+            self.page.send("Page.resetNavigationHistory")
+            return self.look()
+
+    def _in_time(self, seconds: float|None=None) -> AbstractContextManager:
+        "A context in which the page has so long, or the `deadline`, for all that it is asked."
+        return self.page.within(self.deadline if seconds is None else seconds) if self.page else nullcontext()
+
+    def _clean(self):
+        "Let go of everything, and forget everything."
+        if self.own_time: self.page.hold_time(self.seed)
+        self.page.gateway.refused.clear()
+        self.page.release_inputs()
+        self.page.forget()
+        self.page.empty_clipboard()
+        self.page.evaluate("window.name = ''")
         self.page.send("Page.resetNavigationHistory")
-        return self.look()
 
-@patch
-def _in_time(self: PageDevice, seconds: float|None=None) -> AbstractContextManager:
-    "A context in which the page has so long, or the `deadline`, for all that it is asked."
-    return self.page.within(self.deadline if seconds is None else seconds) if self.page else nullcontext()
+    # %% ../../nbs/04j_devices.chromium.ipynb #0e1da7c1
+    def _open(self):
+        "A page; a browser first, if it is gone. Raises DeviceError if this device was closed."
+        if self.closed: raise DeviceError(CLOSED)
+        died = self.page
+        if died: died.close()
+        self.chromium.revive()
+        self.page = Page(self.chromium, self.page_size, self.scale, gateway=self._gateway())
+        if died: self.page.console.append(REOPENED)
 
-@patch
-def _clean(self: PageDevice):
-    "Let go of everything, and forget everything."
-    if self.own_time: self.page.hold_time(self.seed)
-    self.page.gateway.refused.clear()
-    self.page.release_inputs()
-    self.page.forget()
-    self.page.empty_clipboard()
-    self.page.evaluate("window.name = ''")
-    self.page.send("Page.resetNavigationHistory")
+    def _gateway(self) -> Gateway:
+        "What its tab may reach, resolved when it is opened."
+        return Gateway(self.origins)
+
+    # %% ../../nbs/04j_devices.chromium.ipynb #e1a7b346
+    def _load(self):
+        "Load the address or the text."
+        if self.url: self.page.goto(self.url)
+        else: self.page.set_content(self.html(self.seed) if callable(self.html) else self.html)
+        self._pass(SETTLE_MS)
+
+    def _begun(self):
+        "Raise DeviceError before the first reset, and once it is closed."
+        if self.closed: raise DeviceError(CLOSED)
+        if self.page is None: raise DeviceError("this device has no episode yet: call reset(seed) first")
+
+    # %% ../../nbs/04j_devices.chromium.ipynb #cf1c7f31
+    def _pass(self, ms: int):
+        "Time passes, until the condition holds. On a real clock the pause after an action ends when the page is still."
+        self.clock += ms
+        if self.own_time or ms != SETTLE_MS: self.page.tick(ms)
+        else:
+            self.page.time += ms  # two clicks with a pause between are no double click
+            self.page.until(lambda: self.page.still, ms/1000)
+            try: self.page.evaluate(_TWO_FRAMES)
+            except DeviceError:
+                if not self.page.alive: raise  # else the document went away in the middle
+        for _ in range(_CONDITION_MS//_POLL_MS if self.condition else 0):
+            if self.page.evaluate(f"Boolean({self.condition})"): return
+            self.clock += _POLL_MS
+            self.page.tick(_POLL_MS)
+        if self.condition: self.page.say("page", f"{self.condition} is not true after {_CONDITION_MS} ms", "W")
+
+    # %% ../../nbs/04j_devices.chromium.ipynb #020c5ec6
+    def look(self) -> Frame:
+        "The page as it is now, with what it logged since the last frame."
+        self._begun()
+        with self._in_time():
+            image, elements = self.page.screenshot(), self.page.tree() if self.with_tree else ()
+            return Frame(image, elements, self.clock, self.page.take_log())
+
+    def read_elements(self) -> tuple[Element, ...]:
+        "What can be seen on the page now."
+        self._begun()
+        with self._in_time(): return self.page.tree()
+
+    # %% ../../nbs/04j_devices.chromium.ipynb #3e282377
+    def perform(self,
+        action: Action, # of the agent
+    ) -> Frame:
+        "Carry out `action` with real input. Raises DeviceError if the page or the browser is gone."
+        return self.feed(compile_action(action, self.size))
+
+    # %% ../../nbs/04j_devices.chromium.ipynb #9f3d1189
+    def feed(self,
+        events: Iterable[Event], # of hands, in pixels of `size`; a gesture may go on in the next call
+    ) -> Frame:
+        "Carry out events one after the other. BACK goes back, HOME to where the episode began."
+        with self._in_time():
+            self._do(events)
+            return self.look()
+
+    def _do(self, events: Iterable[Event]):
+        "Events, without a look at what came of them."
+        self._begun()
+        for kind, group in groupby(events, _kind):
+            for event in group if kind != "hand" else ():
+                if kind == "time": self._pass(event.ms)
+                else: self._press_button(event.key)
+            if kind == "hand": self.page.feed([self._unscaled(e) for e in group])
+
+    # %% ../../nbs/04j_devices.chromium.ipynb #e2f4ba4b
+    def _unscaled(self, event: Event) -> Event:
+        "An event in CSS pixels."
+        return replace(event, **{k: getattr(event, k)/self.scale for k in ("x", "y", "dx", "dy") if hasattr(event, k)})
+
+    def _press_button(self, button: str):
+        "A phone's button. A page that is stopped ignores it."
+        if button not in DEVICE_BUTTONS: raise DeviceError(f"PressButton: {button!r} is neither HOME nor BACK")
+        if not self.running: return
+        if button == "HOME": self._load()
+        else: self.page.back()
+
+    # %% ../../nbs/04j_devices.chromium.ipynb #f7d2dc95
+    def close(self) -> None:
+        "Give the page back, and the browser if it was this device's own. Closing twice does nothing."
+        self.closed = True
+        if self.page: self.page.close()
+        if self._owned: self.chromium.close()
+
+    # %% ../../nbs/04j_devices.chromium.ipynb #53e1a7e6
+    def manage(self,
+        call: Call, # what to do
+    ) -> str:       # always empty
+        "Prepare the device. Raises DeviceError for what a page cannot do."
+        with self._in_time(self.chromium.patience): return self._manage(call)
+
+    def _manage(self, call: Call) -> str:
+        "As `manage`, without its deadline."
+        name = type(call).__name__
+        self._begun()
+        if isinstance(call, Tap): self._do(self._tap_events(call))
+        elif isinstance(call, PressButton): self._press_button(call.button)
+        elif isinstance(call, StartIntent): self._open_intent(call.data_uri)
+        elif isinstance(call, ForceStop|ClearCache|StartActivity): self._start_or_stop(call)
+        elif isinstance(call, Rotate) and call.orientation:
+            raise DeviceError("Rotate: a page stays upright; leave the step out or use PORTRAIT_0")
+        elif not isinstance(call, (Rotate, *HARMLESS)): raise DeviceError(f"{name}: a page has no shell and no installer")
+        return ""
+
+    # %% ../../nbs/04j_devices.chromium.ipynb #f379bcb9
+    def _tap_events(self, call: Tap) -> tuple[Event, ...]:
+        "A short touch, and the time that the page has to answer it."
+        if not (0 <= call.x < self.size[0] and 0 <= call.y < self.size[1]):
+            raise DeviceError(f"{call}: the screen is {self.size[0]}x{self.size[1]} pixels")
+        return (PointerMove(call.x, call.y), PointerDown(call.x, call.y), Tick(PRESS_MS), PointerUp(call.x, call.y),
+                Tick(SETTLE_MS))
+
+    # %% ../../nbs/04j_devices.chromium.ipynb #4aeed087
+    def _start_or_stop(self, call: ForceStop|ClearCache|StartActivity):
+        "Stopped, the page is empty; cleared, it has no cookies and nothing stored; started, it is as it was at the start."
+        package = call.full_activity.split("/")[0] if isinstance(call, StartActivity) else call.package_name
+        if not self.installed(package): raise DeviceError(f"{package}: this device has {self.package} and no other")
+        if isinstance(call, StartActivity) and full_activity(call.full_activity) != full_activity(self.main):
+            raise DeviceError(f"{call.full_activity}: the one activity is {self.main}")
+        if isinstance(call, ClearCache): return self.page.forget()
+        self.running = isinstance(call, StartActivity)
+        if self.running: self._load()
+        else: self.page.goto("about:blank")
+
+    def _open_intent(self, url: str):
+        "Another page, also where this one was stopped."
+        self.page.goto(url)
+        self.running = True
+        self._pass(SETTLE_MS)
+
+    # %% ../../nbs/04j_devices.chromium.ipynb #afde2c3b
+    @property
+    def main(self) -> str:
+        "Its one activity."
+        return f"{self.package}/.Main"
+
+    def installed(self,
+        package: str, # such as "app.oaml.page"
+    ) -> bool:
+        "Whether it is this page's name."
+        return package == self.package
+
+    def activity(self) -> str:
+        "The page's own, while it is open."
+        return self.main if self.running else ""
 
 # %% ../../nbs/04j_devices.chromium.ipynb #0e1da7c1
 REOPENED = "W/chromium: the page or its browser was gone and has been started again"
 
-@patch
-def _open(self: PageDevice):
-    "A page; a browser first, if it is gone. Raises DeviceError if this device was closed."
-    if self.closed: raise DeviceError(CLOSED)
-    died = self.page
-    if died: died.close()
-    self.chromium.revive()
-    self.page = Page(self.chromium, self.page_size, self.scale, gateway=self._gateway())
-    if died: self.page.console.append(REOPENED)
-
-@patch
-def _gateway(self: PageDevice) -> Gateway:
-    "What its tab may reach, resolved when it is opened."
-    return Gateway(self.origins)
-
-# %% ../../nbs/04j_devices.chromium.ipynb #e1a7b346
-@patch
-def _load(self: PageDevice):
-    "Load the address or the text."
-    if self.url: self.page.goto(self.url)
-    else: self.page.set_content(self.html(self.seed) if callable(self.html) else self.html)
-    self._pass(SETTLE_MS)
-
-@patch
-def _begun(self: PageDevice):
-    "Raise DeviceError before the first reset, and once it is closed."
-    if self.closed: raise DeviceError(CLOSED)
-    if self.page is None: raise DeviceError("this device has no episode yet: call reset(seed) first")
-
 # %% ../../nbs/04j_devices.chromium.ipynb #cf1c7f31
 _CONDITION_MS, _POLL_MS = 5000, 50  # how long `until` is waited for, and how long between two tries
 _TWO_FRAMES = "new Promise(w => requestAnimationFrame(() => requestAnimationFrame(w)))"
-
-@patch
-def _pass(self: PageDevice, ms: int):
-    "Time passes, until the condition holds. On a real clock the pause after an action ends when the page is still."
-    self.clock += ms
-    if self.own_time or ms != SETTLE_MS: self.page.tick(ms)
-    else:
-        self.page.time += ms  # two clicks with a pause between are no double click
-        self.page.until(lambda: self.page.still, ms/1000)
-        try: self.page.evaluate(_TWO_FRAMES)
-        except DeviceError:
-            if not self.page.alive: raise  # else the document went away in the middle
-    for _ in range(_CONDITION_MS//_POLL_MS if self.condition else 0):
-        if self.page.evaluate(f"Boolean({self.condition})"): return
-        self.clock += _POLL_MS
-        self.page.tick(_POLL_MS)
-    if self.condition: self.page.say("page", f"{self.condition} is not true after {_CONDITION_MS} ms", "W")
-
-# %% ../../nbs/04j_devices.chromium.ipynb #020c5ec6
-@patch
-def look(self: PageDevice) -> Frame:
-    "The page as it is now, with what it logged since the last frame."
-    self._begun()
-    with self._in_time():
-        image, elements = self.page.screenshot(), self.page.tree() if self.with_tree else ()
-        return Frame(image, elements, self.clock, self.page.take_log())
-
-@patch
-def read_elements(self: PageDevice) -> tuple[Element, ...]:
-    "What can be seen on the page now."
-    self._begun()
-    with self._in_time(): return self.page.tree()
-
-# %% ../../nbs/04j_devices.chromium.ipynb #3e282377
-@patch
-def perform(self: PageDevice,
-    action: Action, # of the agent
-) -> Frame:
-    "Carry out `action` with real input. Raises DeviceError if the page or the browser is gone."
-    return self.feed(compile_action(action, self.size))
-
-# %% ../../nbs/04j_devices.chromium.ipynb #9f3d1189
-@patch
-def feed(self: PageDevice,
-    events: Iterable[Event], # of hands, in pixels of `size`; a gesture may go on in the next call
-) -> Frame:
-    "Carry out events one after the other. BACK goes back, HOME to where the episode began."
-    with self._in_time():
-        self._do(events)
-        return self.look()
-
-@patch
-def _do(self: PageDevice, events: Iterable[Event]):
-    "Events, without a look at what came of them."
-    self._begun()
-    for kind, group in groupby(events, _kind):
-        for event in group if kind != "hand" else ():
-            if kind == "time": self._pass(event.ms)
-            else: self._press_button(event.key)
-        if kind == "hand": self.page.feed([self._unscaled(e) for e in group])
 
 # %% ../../nbs/04j_devices.chromium.ipynb #e2f4ba4b
 def _kind(event: Event) -> str:
     "Time, a phone's button, or hands."
     return "time" if isinstance(event, Tick) else "button" if getattr(event, "key", "") in DEVICE_BUTTONS else "hand"
 
-@patch
-def _unscaled(self: PageDevice, event: Event) -> Event:
-    "An event in CSS pixels."
-    return replace(event, **{k: getattr(event, k)/self.scale for k in ("x", "y", "dx", "dy") if hasattr(event, k)})
-
-@patch
-def _press_button(self: PageDevice, button: str):
-    "A phone's button. A page that is stopped ignores it."
-    if button not in DEVICE_BUTTONS: raise DeviceError(f"PressButton: {button!r} is neither HOME nor BACK")
-    if not self.running: return
-    if button == "HOME": self._load()
-    else: self.page.back()
-
-# %% ../../nbs/04j_devices.chromium.ipynb #f7d2dc95
-@patch
-def close(self: PageDevice) -> None:
-    "Give the page back, and the browser if it was this device's own. Closing twice does nothing."
-    self.closed = True
-    if self.page: self.page.close()
-    if self._owned: self.chromium.close()
-
-# %% ../../nbs/04j_devices.chromium.ipynb #53e1a7e6
-@patch
-def manage(self: PageDevice,
-    call: Call, # what to do
-) -> str:       # always empty
-    "Prepare the device. Raises DeviceError for what a page cannot do."
-    with self._in_time(self.chromium.patience): return self._manage(call)
-
-@patch
-def _manage(self: PageDevice, call: Call) -> str:
-    "As `manage`, without its deadline."
-    name = type(call).__name__
-    self._begun()
-    if isinstance(call, Tap): self._do(self._tap_events(call))
-    elif isinstance(call, PressButton): self._press_button(call.button)
-    elif isinstance(call, StartIntent): self._open_intent(call.data_uri)
-    elif isinstance(call, ForceStop|ClearCache|StartActivity): self._start_or_stop(call)
-    elif isinstance(call, Rotate) and call.orientation:
-        raise DeviceError("Rotate: a page stays upright; leave the step out or use PORTRAIT_0")
-    elif not isinstance(call, (Rotate, *HARMLESS)): raise DeviceError(f"{name}: a page has no shell and no installer")
-    return ""
-
-# %% ../../nbs/04j_devices.chromium.ipynb #f379bcb9
-@patch
-def _tap_events(self: PageDevice, call: Tap) -> tuple[Event, ...]:
-    "A short touch, and the time that the page has to answer it."
-    if not (0 <= call.x < self.size[0] and 0 <= call.y < self.size[1]):
-        raise DeviceError(f"{call}: the screen is {self.size[0]}x{self.size[1]} pixels")
-    return (PointerMove(call.x, call.y), PointerDown(call.x, call.y), Tick(PRESS_MS), PointerUp(call.x, call.y),
-            Tick(SETTLE_MS))
-
-# %% ../../nbs/04j_devices.chromium.ipynb #4aeed087
-@patch
-def _start_or_stop(self: PageDevice, call: ForceStop|ClearCache|StartActivity):
-    "Stopped, the page is empty; cleared, it has no cookies and nothing stored; started, it is as it was at the start."
-    package = call.full_activity.split("/")[0] if isinstance(call, StartActivity) else call.package_name
-    if not self.installed(package): raise DeviceError(f"{package}: this device has {self.package} and no other")
-    if isinstance(call, StartActivity) and full_activity(call.full_activity) != full_activity(self.main):
-        raise DeviceError(f"{call.full_activity}: the one activity is {self.main}")
-    if isinstance(call, ClearCache): return self.page.forget()
-    self.running = isinstance(call, StartActivity)
-    if self.running: self._load()
-    else: self.page.goto("about:blank")
-
-@patch
-def _open_intent(self: PageDevice, url: str):
-    "Another page, also where this one was stopped."
-    self.page.goto(url)
-    self.running = True
-    self._pass(SETTLE_MS)
-
 # %% ../../nbs/04j_devices.chromium.ipynb #afde2c3b
-@patch(as_prop=True)
-def main(self: PageDevice) -> str:
-    "Its one activity."
-    return f"{self.package}/.Main"
-
-@patch
-def installed(self: PageDevice,
-    package: str, # such as "app.oaml.page"
-) -> bool:
-    "Whether it is this page's name."
-    return package == self.package
-
-@patch
-def activity(self: PageDevice) -> str:
-    "The page's own, while it is open."
-    return self.main if self.running else ""
 
 take_turns(PageDevice, "reset", "perform", "feed", "look", "read_elements", "manage")
 
@@ -304,45 +285,41 @@ class PagePool:
     def __enter__(self): return self
     def __exit__(self, *_): self.close()
 
-# %% ../../nbs/04j_devices.chromium.ipynb #4cc1f9b0
-@patch
-def each(self: PagePool,
-    do: Callable,     # given one of each
-    *given: Iterable, # as many of each
-) -> list:            # what each gave
-    "Do something several times at once. Raises ValueError before any is done if `given` are not equally many."
-    given = [list(g) for g in given]
-    if len({len(g) for g in given}) > 1: raise ValueError(f"not one for each: {[len(g) for g in given]} were given")
-    jobs = [self._threads.submit(do, *each) for each in zip(*given)]
-    wait(jobs)
-    return [job.result() for job in jobs]
+    # %% ../../nbs/04j_devices.chromium.ipynb #4cc1f9b0
+    def each(self,
+        do: Callable,     # given one of each
+        *given: Iterable, # as many of each
+    ) -> list:            # what each gave
+        "Do something several times at once. Raises ValueError before any is done if `given` are not equally many."
+        given = [list(g) for g in given]
+        if len({len(g) for g in given}) > 1: raise ValueError(f"not one for each: {[len(g) for g in given]} were given")
+        jobs = [self._threads.submit(do, *each) for each in zip(*given)]
+        wait(jobs)
+        return [job.result() for job in jobs]
 
-@patch
-def map(self: PagePool,
-    do: Callable,     # given a device and what belongs to it
-    *given: Iterable, # one of each for each device
-) -> list:            # what each gave
-    "Do something on all devices at once. Raises what the first of them raised, when all are done."
-    return self.each(do, self.devices, *given)
+    def map(self,
+        do: Callable,     # given a device and what belongs to it
+        *given: Iterable, # one of each for each device
+    ) -> list:            # what each gave
+        "Do something on all devices at once. Raises what the first of them raised, when all are done."
+        return self.each(do, self.devices, *given)
 
-# %% ../../nbs/04j_devices.chromium.ipynb #2e8bb6cc
-@patch
-def reset(self: PagePool,
-    seeds: Iterable[int], # one for each device
-) -> list[Frame]:
-    "Begin an episode on each."
-    return self.map(lambda device, seed: device.reset(seed), seeds)
+    # %% ../../nbs/04j_devices.chromium.ipynb #2e8bb6cc
+    def reset(self,
+        seeds: Iterable[int], # one for each device
+    ) -> list[Frame]:
+        "Begin an episode on each."
+        return self.map(lambda device, seed: device.reset(seed), seeds)
 
-@patch
-def perform(self: PagePool,
-    actions: Iterable[Action], # one for each device
-) -> list[Frame]:
-    "An action on each."
-    return self.map(lambda device, action: device.perform(action), actions)
+    def perform(self,
+        actions: Iterable[Action], # one for each device
+    ) -> list[Frame]:
+        "An action on each."
+        return self.map(lambda device, action: device.perform(action), actions)
 
-@patch
-def close(self: PagePool):
-    "Close all pages and browsers. Closing twice does nothing."
-    for device in self.devices: device.close()
-    for chromium in self.browsers: chromium.close()
-    self._threads.shutdown()
+    def close(self):
+        "Close all pages and browsers. Closing twice does nothing."
+        for device in self.devices: device.close()
+        for chromium in self.browsers: chromium.close()
+        self._threads.shutdown()
+

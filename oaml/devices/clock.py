@@ -8,7 +8,6 @@ __all__ = ['CLOCK_SCRIPT', 'CLOCK_START_MS', 'CLOCK_FRAME_MS', 'PATIENT_READS', 
 # %% ../../nbs/04g_devices.clock.ipynb #fd22bc42
 import time
 
-from fastcore.basics import patch
 
 from .device import DeviceError
 from .tab import QUIET_S, Tab
@@ -134,50 +133,50 @@ CLOCK_SCRIPT = f"""(seed, start, step, patient) => {{
 class TimedTab(Tab):
     "A tab that can be given a clock that only `tick` moves."
 
+    # %% ../../nbs/04g_devices.clock.ipynb #21d64f97
+    def hold_time(self,
+        seed: int=0,   # of `Math.random`, any integer
+        world: str="", # whose clock and chance, a name for `Tab.world`; "": the page's own scripts'
+    ):
+        "From the next document on the clock stands still until `tick` moves it, and chance is drawn from `seed`."
+        if self._script: self.send("Page.removeScriptToEvaluateOnNewDocument", identifier=self._script)
+        self._script = self.at_start(f"({CLOCK_SCRIPT})({seed % 2**32}, {CLOCK_START_MS}, {CLOCK_FRAME_MS}, {PATIENT_READS})", world)
+        self._clock_world = world
+
+    # %% ../../nbs/04g_devices.clock.ipynb #1389d7a5
+    @property
+    def still(self) -> bool:
+        "Whether nothing is on its way to the page."
+        return not self._loading and not self._requests
+
+    def _wait_for_network(self, ms: int) -> int:
+        "Wait for the next document, or for all answers; gives how long the page then needs to take them in."
+        if not self._loading: self.until(lambda: self._loading or not self._requests, QUIET_S)
+        if self._loading: return self.arrive() or ms
+        if self._requests: self.say("page", f"{len(self._requests)} requests have no answer after {QUIET_S:g} s", "W")
+        self._requests.clear()
+        return CLOCK_FRAME_MS
+
+    # %% ../../nbs/04g_devices.clock.ipynb #c5792a2c
+    def tick(self,
+        ms: int, # milliseconds that pass
+    ):
+        "Time passes: on the clock that `hold_time` gave, else by waiting. What is on its way to the page arrives."
+        self.time += ms
+        self.allow(ms)
+        if not self._script: return time.sleep(ms/1000)
+        for _ in range(_HOPS):
+            try: self.evaluate("ms => window.oamlClock?.tick(ms)", ms, self._clock_world and self.world(self._clock_world))
+            except DeviceError:
+                if not self.alive or not self._loading: raise  # else the document went away in the middle
+            if self.still: return
+            ms = self._wait_for_network(ms)
+        self.say("page", f"still loads after {_HOPS} documents or answers of the network in a row", "W")
+
 # %% ../../nbs/04g_devices.clock.ipynb #21d64f97
 CLOCK_START_MS, CLOCK_FRAME_MS = 1_577_836_800_000, 16 # the clock begins on 1 January 2020 at 0:00 UTC; a frame is this long
 PATIENT_READS = 10_000 # times in a row that the clock may be read while it stands still; each further one moves it by a millisecond
 
-@patch
-def hold_time(self: TimedTab,
-    seed: int=0,   # of `Math.random`, any integer
-    world: str="", # whose clock and chance, a name for `Tab.world`; "": the page's own scripts'
-):
-    "From the next document on the clock stands still until `tick` moves it, and chance is drawn from `seed`."
-    if self._script: self.send("Page.removeScriptToEvaluateOnNewDocument", identifier=self._script)
-    self._script = self.at_start(f"({CLOCK_SCRIPT})({seed % 2**32}, {CLOCK_START_MS}, {CLOCK_FRAME_MS}, {PATIENT_READS})", world)
-    self._clock_world = world
-
-# %% ../../nbs/04g_devices.clock.ipynb #1389d7a5
-@patch(as_prop=True)
-def still(self: TimedTab) -> bool:
-    "Whether nothing is on its way to the page."
-    return not self._loading and not self._requests
-
-@patch
-def _wait_for_network(self: TimedTab, ms: int) -> int:
-    "Wait for the next document, or for all answers; gives how long the page then needs to take them in."
-    if not self._loading: self.until(lambda: self._loading or not self._requests, QUIET_S)
-    if self._loading: return self.arrive() or ms
-    if self._requests: self.say("page", f"{len(self._requests)} requests have no answer after {QUIET_S:g} s", "W")
-    self._requests.clear()
-    return CLOCK_FRAME_MS
-
 # %% ../../nbs/04g_devices.clock.ipynb #c5792a2c
 _HOPS = 8                                   # documents or answers of the network that are waited for in a row
 
-@patch
-def tick(self: TimedTab,
-    ms: int, # milliseconds that pass
-):
-    "Time passes: on the clock that `hold_time` gave, else by waiting. What is on its way to the page arrives."
-    self.time += ms
-    self.allow(ms)
-    if not self._script: return time.sleep(ms/1000)
-    for _ in range(_HOPS):
-        try: self.evaluate("ms => window.oamlClock?.tick(ms)", ms, self._clock_world and self.world(self._clock_world))
-        except DeviceError:
-            if not self.alive or not self._loading: raise  # else the document went away in the middle
-        if self.still: return
-        ms = self._wait_for_network(ms)
-    self.say("page", f"still loads after {_HOPS} documents or answers of the network in a row", "W")

@@ -25,7 +25,6 @@ from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 
-from fastcore.basics import patch
 
 from ..config import load_settings
 from .device import DeviceError
@@ -143,20 +142,46 @@ class _Process:
         finally:
             for fd in (theirs_in, theirs_out): os.close(fd)
 
-# %% ../../nbs/04e_devices.connection.ipynb #4839bbcc
-@patch
-def _path_without_openers(self: _Process) -> str:
-    "Where programs are looked for: first a folder in which what would open `mailto:` for a page does nothing. Linux only."
-    os.mkdir(f"{self.folder}/bin")
-    os.symlink(shutil.which("true") or "/bin/true", f"{self.folder}/bin/xdg-open")
-    return f"{self.folder}/bin:{os.environ.get('PATH', os.defpath)}"
+    # %% ../../nbs/04e_devices.connection.ipynb #4839bbcc
+    def _path_without_openers(self) -> str:
+        "Where programs are looked for: first a folder in which what would open `mailto:` for a page does nothing. Linux only."
+        os.mkdir(f"{self.folder}/bin")
+        os.symlink(shutil.which("true") or "/bin/true", f"{self.folder}/bin/xdg-open")
+        return f"{self.folder}/bin:{os.environ.get('PATH', os.defpath)}"
 
-# %% ../../nbs/04e_devices.connection.ipynb #d39b4715
-@patch
-def shut(self: _Process, *fds: int):
-    "Close those that are still open: a number that is closed may soon be another file's."
-    with self._shutting: mine, self.fds = self.fds & {*fds}, self.fds - {*fds}
-    for fd in mine: os.close(fd)
+    # %% ../../nbs/04e_devices.connection.ipynb #d39b4715
+    def shut(self, *fds: int):
+        "Close those that are still open: a number that is closed may soon be another file's."
+        with self._shutting: mine, self.fds = self.fds & {*fds}, self.fds - {*fds}
+        for fd in mine: os.close(fd)
+
+    # %% ../../nbs/04e_devices.connection.ipynb #ec82fe36
+    def why(self) -> str:
+        "Why the pipe is closed. Waits a moment for the process to end."
+        for _ in range(100):
+            try: pid, status = os.waitpid(self.pid, os.WNOHANG)
+            except ChildProcessError: return "Chromium is gone; call restart()"  # somebody else has asked how it ended
+            if pid: return self._how(os.waitstatus_to_exitcode(status))
+            time.sleep(.01)
+        return "Chromium no longer listens; call restart()"
+
+    def _how(self, code: int) -> str:
+        "How it ended, by what it wrote and its exit code; negative is a signal."
+        words = Path(self.folder, "errors").read_text(errors="replace").strip()
+        if _NO_SANDBOX.search(words): return SANDBOX_REFUSED
+        last = f"it exited with {code}, and the last it said was {words.split(chr(10))[-1][:200]!r}"
+        if code < 0: last = f"it was killed by signal {-code} ({signal.Signals(-code).name})"
+        return f"Chromium is gone: {last}; call restart()"
+
+    # %% ../../nbs/04e_devices.connection.ipynb #2139a5fa
+    def end(self):
+        "Kill all of the group, at once: nothing in it is worth saving."
+        if self.home != os.getpid(): return  # a forked copy of this object owns nothing
+        with suppress(ProcessLookupError): os.killpg(self.pid, signal.SIGKILL)
+        with suppress(ChildProcessError): os.waitpid(self.pid, 0)
+        with self.writing: self.shut(self.write)  # nobody is in the middle of a message
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.shut(*self.fds - {self.read})  # the lock last; the thread that reads closes its own
 
 # %% ../../nbs/04e_devices.connection.ipynb #36b38f8c
 _NO_SANDBOX = re.compile("No usable sandbox|Failed to move to new namespace|without --no-sandbox is not supported")
@@ -166,37 +191,6 @@ root has none. Ways out, the first is the best:
 - let all programs make them, until the next start: sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0
 - go without, for pages that you trust: --no-browser-sandbox on the command line, OAML_BROWSER_SANDBOX=0 in the environment, Chromium(sandbox=False) in Python"""
 
-# %% ../../nbs/04e_devices.connection.ipynb #ec82fe36
-@patch
-def why(self: _Process) -> str:
-    "Why the pipe is closed. Waits a moment for the process to end."
-    for _ in range(100):
-        try: pid, status = os.waitpid(self.pid, os.WNOHANG)
-        except ChildProcessError: return "Chromium is gone; call restart()"  # somebody else has asked how it ended
-        if pid: return self._how(os.waitstatus_to_exitcode(status))
-        time.sleep(.01)
-    return "Chromium no longer listens; call restart()"
-
-@patch
-def _how(self: _Process, code: int) -> str:
-    "How it ended, by what it wrote and its exit code; negative is a signal."
-    words = Path(self.folder, "errors").read_text(errors="replace").strip()
-    if _NO_SANDBOX.search(words): return SANDBOX_REFUSED
-    last = f"it exited with {code}, and the last it said was {words.split(chr(10))[-1][:200]!r}"
-    if code < 0: last = f"it was killed by signal {-code} ({signal.Signals(-code).name})"
-    return f"Chromium is gone: {last}; call restart()"
-
-# %% ../../nbs/04e_devices.connection.ipynb #2139a5fa
-@patch
-def end(self: _Process):
-    "Kill all of the group, at once: nothing in it is worth saving."
-    if self.home != os.getpid(): return  # a forked copy of this object owns nothing
-    with suppress(ProcessLookupError): os.killpg(self.pid, signal.SIGKILL)
-    with suppress(ChildProcessError): os.waitpid(self.pid, 0)
-    with self.writing: self.shut(self.write)  # nobody is in the middle of a message
-    shutil.rmtree(self.folder, ignore_errors=True)
-    self.shut(*self.fds - {self.read})  # the lock last; the thread that reads closes its own
-
 # %% ../../nbs/04e_devices.connection.ipynb #8a1b6d6f
 class _Wire:
     "The DevTools protocol on two pipes."
@@ -205,69 +199,62 @@ class _Wire:
         self._mine, self._waiting, self._count, self.dead = threading.Lock(), {}, 0, ""
         threading.Thread(target=self._listen, name="chromium", daemon=True).start()
 
-# %% ../../nbs/04e_devices.connection.ipynb #83155e0e
-@patch
-def post(self: _Wire, method: str, params: dict, session: str) -> Future:
-    "Ask, and don't wait."
-    answer = Future()
-    with self._process.writing:
+    # %% ../../nbs/04e_devices.connection.ipynb #83155e0e
+    def post(self, method: str, params: dict, session: str) -> Future:
+        "Ask, and don't wait."
+        answer = Future()
+        with self._process.writing:
+            with self._mine:
+                if self.dead: raise DeviceError(self.dead)
+                self._count += 1
+                self._waiting[self._count] = method, session, answer
+            message = dict(id=self._count, method=method, params=params) | (dict(sessionId=session) if session else {})
+            self._send(json.dumps(message).encode() + b"\0")
+        return answer
+
+    def _send(self, data: bytes):
+        "Write all of `data`. If the pipe is closed, the thread that reads finds out."
+        with suppress(OSError):
+            while data: data = data[os.write(self._process.write, data):]
+
+    # %% ../../nbs/04e_devices.connection.ipynb #3a8959a4
+    def _listen(self):
+        "Runs in the thread; fails all pending calls when the pipe closes."
+        try: self._read_on()
+        finally:
+            self._process.shut(self._process.read)
+            self.dead = self.dead or self._process.why()
+            self.drop(self.dead)
+            self._on_event("", "gone", {})
+
+    def _read_on(self):
+        "Split what comes into messages, until the pipe closes."
+        part = bytearray()
+        while data := self._some():
+            part += data
+            if b"\0" not in data: continue
+            *whole, part = part.split(b"\0")
+            for message in whole: self._take(json.loads(message))
+
+    def _some(self) -> bytes:
+        try: return os.read(self._process.read, 1 << 20)
+        except OSError: return b""
+
+    # %% ../../nbs/04e_devices.connection.ipynb #d8450f45
+    def _take(self, message: dict):
+        "An answer goes to who asked, an event to who listens."
+        if "id" not in message: return self._on_event(message.get("sessionId", ""), message["method"], message["params"])
+        with self._mine: method, _, answer = self._waiting.pop(message["id"], ("", "", Future()))
+        error = message.get("error")
+        if error: answer.set_exception(DeviceError(f"{method}: {error['message']} {error.get('data', '')}".strip()))
+        else: answer.set_result(message["result"])
+
+    def drop(self, why: str, session: str=""):
+        "Fail the pending calls of `session`, or all of them, with `why`."
         with self._mine:
-            if self.dead: raise DeviceError(self.dead)
-            self._count += 1
-            self._waiting[self._count] = method, session, answer
-        message = dict(id=self._count, method=method, params=params) | (dict(sessionId=session) if session else {})
-        self._send(json.dumps(message).encode() + b"\0")
-    return answer
-
-@patch
-def _send(self: _Wire, data: bytes):
-    "Write all of `data`. If the pipe is closed, the thread that reads finds out."
-    with suppress(OSError):
-        while data: data = data[os.write(self._process.write, data):]
-
-# %% ../../nbs/04e_devices.connection.ipynb #3a8959a4
-@patch
-def _listen(self: _Wire):
-    "Runs in the thread; fails all pending calls when the pipe closes."
-    try: self._read_on()
-    finally:
-        self._process.shut(self._process.read)
-        self.dead = self.dead or self._process.why()
-        self.drop(self.dead)
-        self._on_event("", "gone", {})
-
-@patch
-def _read_on(self: _Wire):
-    "Split what comes into messages, until the pipe closes."
-    part = bytearray()
-    while data := self._some():
-        part += data
-        if b"\0" not in data: continue
-        *whole, part = part.split(b"\0")
-        for message in whole: self._take(json.loads(message))
-
-@patch
-def _some(self: _Wire) -> bytes:
-    try: return os.read(self._process.read, 1 << 20)
-    except OSError: return b""
-
-# %% ../../nbs/04e_devices.connection.ipynb #d8450f45
-@patch
-def _take(self: _Wire, message: dict):
-    "An answer goes to who asked, an event to who listens."
-    if "id" not in message: return self._on_event(message.get("sessionId", ""), message["method"], message["params"])
-    with self._mine: method, _, answer = self._waiting.pop(message["id"], ("", "", Future()))
-    error = message.get("error")
-    if error: answer.set_exception(DeviceError(f"{method}: {error['message']} {error.get('data', '')}".strip()))
-    else: answer.set_result(message["result"])
-
-@patch
-def drop(self: _Wire, why: str, session: str=""):
-    "Fail the pending calls of `session`, or all of them, with `why`."
-    with self._mine:
-        left = [k for k, (_, asked, _) in self._waiting.items() if session in ("", asked)]
-        answers = [self._waiting.pop(k)[-1] for k in left]
-    for answer in answers: answer.set_exception(DeviceError(why))
+            left = [k for k, (_, asked, _) in self._waiting.items() if session in ("", asked)]
+            answers = [self._waiting.pop(k)[-1] for k in left]
+        for answer in answers: answer.set_exception(DeviceError(why))
 
 # %% ../../nbs/04e_devices.connection.ipynb #98faeb8b
 PATIENCE = 30. # seconds after which a call is given up
@@ -289,107 +276,100 @@ class Chromium:
     def __enter__(self): return self
     def __exit__(self, *_): self.close()
 
-# %% ../../nbs/04e_devices.connection.ipynb #f72e8f8f
-@patch
-def restart(self: Chromium):
-    "End the browser, if it still runs, and start it afresh. Its pages are gone."
-    self.close()
-    self._listeners, self._frames, self._process = {}, {}, _Process(self.flags, self.sandbox)
-    self._wire = _Wire(self._process, self._on_event)
-    _OPEN.add(self)
-    try:
-        self.version = self.send("Browser.getVersion")["product"]
-        self.send("Target.setDiscoverTargets", discover=True, filter=[dict(type="page")])
-        self.send("Fetch.enable", patterns=[dict(resourceType="Document"), dict(urlPattern="file:*")])
-    except BaseException:
+    # %% ../../nbs/04e_devices.connection.ipynb #f72e8f8f
+    def restart(self):
+        "End the browser, if it still runs, and start it afresh. Its pages are gone."
         self.close()
-        raise
+        self._listeners, self._frames, self._process = {}, {}, _Process(self.flags, self.sandbox)
+        self._wire = _Wire(self._process, self._on_event)
+        _OPEN.add(self)
+        try:
+            self.version = self.send("Browser.getVersion")["product"]
+            self.send("Target.setDiscoverTargets", discover=True, filter=[dict(type="page")])
+            self.send("Fetch.enable", patterns=[dict(resourceType="Document"), dict(urlPattern="file:*")])
+        except BaseException:
+            self.close()
+            raise
 
-# %% ../../nbs/04e_devices.connection.ipynb #5f287e14
-@patch
-def post(self: Chromium,
-    method: str,     # of the DevTools protocol, such as "Target.createTarget"
-    session: str="", # of a page; "" for the browser itself
-    **params,        # of the method
-) -> Future:         # its result, a dict
-    "Ask and don't wait. What is posted to a page is done in this order. Raises DeviceError if Chromium is gone."
-    wire = self._wire
-    if not wire: raise DeviceError("this Chromium is closed")
-    if self._process.home != os.getpid():
-        raise DeviceError("this Chromium belongs to the process that this one was forked from; start one here")
-    return wire.post(method, params, session)
+    # %% ../../nbs/04e_devices.connection.ipynb #5f287e14
+    def post(self,
+        method: str,     # of the DevTools protocol, such as "Target.createTarget"
+        session: str="", # of a page; "" for the browser itself
+        **params,        # of the method
+    ) -> Future:         # its result, a dict
+        "Ask and don't wait. What is posted to a page is done in this order. Raises DeviceError if Chromium is gone."
+        wire = self._wire
+        if not wire: raise DeviceError("this Chromium is closed")
+        if self._process.home != os.getpid():
+            raise DeviceError("this Chromium belongs to the process that this one was forked from; start one here")
+        return wire.post(method, params, session)
 
-# %% ../../nbs/04e_devices.connection.ipynb #23762a10
-@patch
-def send(self: Chromium,
-    method: str,     # of the DevTools protocol
-    session: str="", # of a page; "" for the browser itself
-    **params,        # of the method
-) -> dict:           # its result
-    "Ask and wait. Raises DeviceError if Chromium refuses, is gone, or takes too long."
-    return self.wait(self.post(method, session, **params), method)
+    # %% ../../nbs/04e_devices.connection.ipynb #23762a10
+    def send(self,
+        method: str,     # of the DevTools protocol
+        session: str="", # of a page; "" for the browser itself
+        **params,        # of the method
+    ) -> dict:           # its result
+        "Ask and wait. Raises DeviceError if Chromium refuses, is gone, or takes too long."
+        return self.wait(self.post(method, session, **params), method)
 
-@patch
-def wait(self: Chromium,
-    answer: Future,        # what `post` gave
-    what: str="a call",    # what was asked, for the error
-    seconds: float|None=None, # for the answer; None: the browser's patience
-) -> dict:                 # the result
-    "The answer, once it is there. Raises DeviceError, BrowserTimeout after `seconds`."
-    seconds = self.patience if seconds is None else seconds
-    try: return answer.result(seconds)
-    except LateError: pass
-    raise BrowserTimeout(f"Chromium did not answer {what} within {seconds:.3g} s: its page or this machine is busy; "
-                   "open another page, with a larger `patience` if it needs more")
+    def wait(self,
+        answer: Future,        # what `post` gave
+        what: str="a call",    # what was asked, for the error
+        seconds: float|None=None, # for the answer; None: the browser's patience
+    ) -> dict:                 # the result
+        "The answer, once it is there. Raises DeviceError, BrowserTimeout after `seconds`."
+        seconds = self.patience if seconds is None else seconds
+        try: return answer.result(seconds)
+        except LateError: pass
+        raise BrowserTimeout(f"Chromium did not answer {what} within {seconds:.3g} s: its page or this machine is busy; "
+                       "open another page, with a larger `patience` if it needs more")
 
-# %% ../../nbs/04e_devices.connection.ipynb #5dc3c910
-@patch
-def _on_event(self: Chromium, session: str, method: str, params: dict):
-    "An event, in the thread that reads: to the page it is of, and one of the browser itself to all."
-    if method == "Target.targetCreated": return self._close_window(params["targetInfo"])
-    if (session, method) == ("", "Fetch.requestPaused"): return self._decide(params)
-    for key, listener in list(self._listeners.items()):
-        if session in ("", key): listener(method, params)
+    # %% ../../nbs/04e_devices.connection.ipynb #5dc3c910
+    def _on_event(self, session: str, method: str, params: dict):
+        "An event, in the thread that reads: to the page it is of, and one of the browser itself to all."
+        if method == "Target.targetCreated": return self._close_window(params["targetInfo"])
+        if (session, method) == ("", "Fetch.requestPaused"): return self._decide(params)
+        for key, listener in list(self._listeners.items()):
+            if session in ("", key): listener(method, params)
 
-# %% ../../nbs/04e_devices.connection.ipynb #9d9ed49e
-@patch
-def _close_window(self: Chromium, target: dict):
-    "Close a window that a page has opened: it would stand in front of the page, which then draws nothing any more."
-    if "openerId" not in target: return
-    if tab := self._frames.get(target["openerId"]): self._frames[target["targetId"]] = tab
-    with suppress(DeviceError): self.post("Target.closeTarget", targetId=target["targetId"])  # the browser is gone
+    # %% ../../nbs/04e_devices.connection.ipynb #9d9ed49e
+    def _close_window(self, target: dict):
+        "Close a window that a page has opened: it would stand in front of the page, which then draws nothing any more."
+        if "openerId" not in target: return
+        if tab := self._frames.get(target["openerId"]): self._frames[target["targetId"]] = tab
+        with suppress(DeviceError): self.post("Target.closeTarget", targetId=target["targetId"])  # the browser is gone
 
-# %% ../../nbs/04e_devices.connection.ipynb #9b394f08
-@patch
-def _decide(self: Chromium, request: dict):
-    "Let a document or a file that a page, a frame, a redirect or a new window asks for be loaded, or never asked for; its tab hears of that."
-    url, tab = request["request"]["url"], self._frames.get(request.get("frameId"))
-    tabs = [tab] if tab else list({*self._frames.values()})  # a frame in a frame of another site: the gateway decides
-    admitted = any(t.gateway.admits(url) for t in tabs)
-    how = ("Fetch.continueRequest", {}) if admitted else ("Fetch.failRequest", dict(errorReason="Aborted"))
-    with suppress(DeviceError): self.post(how[0], requestId=request["requestId"], **how[1])  # the browser is gone
-    for t in tabs if not admitted else (): t._on_event("Fetch.requestPaused", request)
+    # %% ../../nbs/04e_devices.connection.ipynb #9b394f08
+    def _decide(self, request: dict):
+        "Let a document or a file that a page, a frame, a redirect or a new window asks for be loaded, or never asked for; its tab hears of that."
+        url, tab = request["request"]["url"], self._frames.get(request.get("frameId"))
+        tabs = [tab] if tab else list({*self._frames.values()})  # a frame in a frame of another site: the gateway decides
+        admitted = any(t.gateway.admits(url) for t in tabs)
+        how = ("Fetch.continueRequest", {}) if admitted else ("Fetch.failRequest", dict(errorReason="Aborted"))
+        with suppress(DeviceError): self.post(how[0], requestId=request["requestId"], **how[1])  # the browser is gone
+        for t in tabs if not admitted else (): t._on_event("Fetch.requestPaused", request)
+
+    # %% ../../nbs/04e_devices.connection.ipynb #d51446d4
+    @property
+    def alive(self) -> bool:
+        "Whether it still runs."
+        return bool(self._wire) and not self._wire.dead
+
+    def close(self):
+        "End the browser, its thread and its files. Closing twice does nothing."
+        wire, self._wire = self._wire, None
+        if not wire: return
+        _OPEN.discard(self)
+        wire.dead = "this Chromium is closed"
+        self._process.end()
+
+    def revive(self):
+        "Start the browser again if it died; of several threads that ask, the first does. A closed one stays closed."
+        with self._lock:
+            if self._wire and self._wire.dead: self.restart()
 
 # %% ../../nbs/04e_devices.connection.ipynb #d51446d4
-@patch(as_prop=True)
-def alive(self: Chromium) -> bool:
-    "Whether it still runs."
-    return bool(self._wire) and not self._wire.dead
-
-@patch
-def close(self: Chromium):
-    "End the browser, its thread and its files. Closing twice does nothing."
-    wire, self._wire = self._wire, None
-    if not wire: return
-    _OPEN.discard(self)
-    wire.dead = "this Chromium is closed"
-    self._process.end()
-
-@patch
-def revive(self: Chromium):
-    "Start the browser again if it died; of several threads that ask, the first does. A closed one stays closed."
-    with self._lock:
-        if self._wire and self._wire.dead: self.restart()
 
 _OPEN = weakref.WeakSet()  # browsers that run
 

@@ -34,7 +34,6 @@ from importlib import import_module
 from typing import Any
 from urllib.parse import urlsplit
 
-from fastcore.basics import patch
 from pydantic import SecretStr
 
 from .wire import need_serve, wire_json
@@ -69,32 +68,31 @@ class Access:
         "False if somebody on another machine could use a server there that nobody consented to."
         return self.token is not None or self.anyone or host in LOCAL_HOSTS
 
-# %% ../../nbs/04q_devices.daemon.ipynb #aa040007
-@patch
-def check(self: Access,
-    headers: Any, # of a request, by name in small letters
-) -> None:
-    "Raise Refusal, 401 or 403, for a request that may not act."
-    if self.token is not None:
-        if hmac.compare_digest(headers.get("authorization", "").encode(), bearer(self.token)["Authorization"].encode()): return
-        raise Refusal(401, "wrong token, or none: the header Authorization is Bearer TOKEN", WWW_Authenticate="Bearer")
-    host, origin = headers.get("host", ""), headers.get("origin")
-    if not self.anyone and host.rsplit(":", 1)[0].strip("[]") not in LOCAL_HOSTS:
-        raise Refusal(403, f"this server has no token and answers to {', '.join(LOCAL_HOSTS)} only; it was addressed as {host!r}")
-    if origin is not None and urlsplit(origin).netloc != host:
-        raise Refusal(403, f"a page of {origin} may not act here")
+    # %% ../../nbs/04q_devices.daemon.ipynb #aa040007
+    def check(self,
+        headers: Any, # of a request, by name in small letters
+    ) -> None:
+        "Raise Refusal, 401 or 403, for a request that may not act."
+        if self.token is not None:
+            if hmac.compare_digest(headers.get("authorization", "").encode(), bearer(self.token)["Authorization"].encode()): return
+            raise Refusal(401, "wrong token, or none: the header Authorization is Bearer TOKEN", WWW_Authenticate="Bearer")
+        host, origin = headers.get("host", ""), headers.get("origin")
+        if not self.anyone and host.rsplit(":", 1)[0].strip("[]") not in LOCAL_HOSTS:
+            raise Refusal(403, f"this server has no token and answers to {', '.join(LOCAL_HOSTS)} only; it was addressed as {host!r}")
+        if origin is not None and urlsplit(origin).netloc != host:
+            raise Refusal(403, f"a page of {origin} may not act here")
+
+    # %% ../../nbs/04q_devices.daemon.ipynb #aa040009
+    def check_health(self,
+        headers: Any, # of a request, by name in small letters
+    ) -> None:
+        "Raise Refusal for a request that may not even know that the server lives."
+        try: self.check(headers)
+        except Refusal:
+            if self.token is None or not _NUMBERED_HOST.fullmatch(headers.get("host", "")): raise
 
 # %% ../../nbs/04q_devices.daemon.ipynb #aa040009
 _NUMBERED_HOST = re.compile(r"(localhost|[\d.]+|\[[\da-f:.]+\])(:\d+)?")
-
-@patch
-def check_health(self: Access,
-    headers: Any, # of a request, by name in small letters
-) -> None:
-    "Raise Refusal for a request that may not even know that the server lives."
-    try: self.check(headers)
-    except Refusal:
-        if self.token is None or not _NUMBERED_HOST.fullmatch(headers.get("host", "")): raise
 
 # %% ../../nbs/04q_devices.daemon.ipynb #aa04000b
 def read_token(
@@ -169,50 +167,49 @@ class Deadlines:
         super().connection_lost(error)
         self._stop_clock()
 
+    # %% ../../nbs/04q_devices.daemon.ipynb #aa040013
+    @property
+    def part(self) -> str|None:
+        "The part of a request that the client has to send now: head or body; None if it is not the client's turn."
+        return dict(IDLE="head", SEND_BODY="body").get(repr(self.conn.their_state))
+
+    def _start_clock(self):
+        "For the part of the request that is awaited, if that is another than before; none for a WebSocket."
+        if (self.part, self.cycle) == self._awaited: return
+        self._awaited, self._turn = (self.part, self.cycle), next(_TURNS)
+        self._stop_clock()
+        if not self.part or self not in self.connections: return
+        self._timer = self.loop.call_later(self.head_s if self.part == "head" else self.body_s, self._give_up)
+
+    def _stop_clock(self):
+        if self._timer: self._timer.cancel()
+
+    # %% ../../nbs/04q_devices.daemon.ipynb #aa040014
+    def _give_up(self):
+        "Too late: answer so, unless an answer has begun."
+        answered = self.part != "head" and self.cycle.response_started
+        if not answered: self.transport.write(_TOO_LATE)
+        self.transport.close()
+
+    def _make_room(self):
+        "End whoever was heard of longest ago; this one, if all others are being answered."
+        last = min((c for c in self.connections if _owes(c)), key=lambda c: c._turn)
+        self.connections.discard(last)
+        last.transport.abort()
+
 # %% ../../nbs/04q_devices.daemon.ipynb #aa040013
-@patch(as_prop=True)
-def part(self: Deadlines) -> str|None:
-    "The part of a request that the client has to send now: head or body; None if it is not the client's turn."
-    return dict(IDLE="head", SEND_BODY="body").get(repr(self.conn.their_state))
 
 _TURNS = itertools.count()  # who waits since when; a loop's time may stand still for a millisecond
-
-@patch
-def _start_clock(self: Deadlines):
-    "For the part of the request that is awaited, if that is another than before; none for a WebSocket."
-    if (self.part, self.cycle) == self._awaited: return
-    self._awaited, self._turn = (self.part, self.cycle), next(_TURNS)
-    self._stop_clock()
-    if not self.part or self not in self.connections: return
-    self._timer = self.loop.call_later(self.head_s if self.part == "head" else self.body_s, self._give_up)
-
-@patch
-def _stop_clock(self: Deadlines):
-    if self._timer: self._timer.cancel()
 
 # %% ../../nbs/04q_devices.daemon.ipynb #aa040014
 _TOO_LATE = b"""HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-type: application/json\r\n\r\n\
 {"error": "the rest of the request did not come in time"}"""
-
-@patch
-def _give_up(self: Deadlines):
-    "Too late: answer so, unless an answer has begun."
-    answered = self.part != "head" and self.cycle.response_started
-    if not answered: self.transport.write(_TOO_LATE)
-    self.transport.close()
 
 def _owes(connection: Any) -> bool:
     "Is it the client's turn? It sends a request, or has its whole answer and is idle."
     cycle = getattr(connection, "cycle", None)
     answered = cycle is not None and cycle.response_complete and not connection.transport.get_write_buffer_size()
     return bool(getattr(connection, "part", None)) or answered
-
-@patch
-def _make_room(self: Deadlines):
-    "End whoever was heard of longest ago; this one, if all others are being answered."
-    last = min((c for c in self.connections if _owes(c)), key=lambda c: c._turn)
-    self.connections.discard(last)
-    last.transport.abort()
 
 # %% ../../nbs/04q_devices.daemon.ipynb #af000002
 _BESIDE_BODY = 2**16  # bytes of a request that are not its body
@@ -368,6 +365,29 @@ class NumberedRequests:
             if self.task is task: self.number, self.digest, self.task = self.number - 1, b"", None
             raise
 
+    # %% ../../nbs/04q_devices.daemon.ipynb #af000005
+    async def repeats(self,
+        digest: bytes, # of a request's content
+    ) -> bool:
+        "True if such a request, without a number, is the last one again, whose answer nobody got."
+        if self.task is None or digest != self.digest or self.delivered: return False
+        return all([await has_left(asker) for asker in self.askers])
+
+    async def answer_once(self,
+        request: Any,     # Starlette's
+        digest: bytes,    # of its content
+        start: Callable[[], Awaitable], # carries it out
+    ) -> Any:
+        "As `answer`; the header X-Oaml-Number may be missing. Raises Refusal for two requests at once."
+        given = request_number(request)
+        number = given or self.number + (not await self.repeats(digest))
+        if not given and number > self.number and self.busy: raise Refusal(400, "the last request is still at work; wait for its answer")
+        self.askers.append(request)
+        try: return await self.answer(number, digest, start)
+        finally:
+            self.askers.remove(request)
+            if number == self.number and not self.delivered: self.delivered = not await has_left(request)
+
 # %% ../../nbs/04q_devices.daemon.ipynb #af000005
 def request_number(
     request: Any, # Starlette's
@@ -383,30 +403,6 @@ async def has_left(
     "True if nobody waits for the answer any more."
     served = getattr(getattr(request, "receive", None), "__self__", None)  # uvicorn knows, and Starlette's way to ask it takes long
     return served.disconnected if hasattr(served, "disconnected") else await request.is_disconnected()
-
-@patch
-async def repeats(self: NumberedRequests,
-    digest: bytes, # of a request's content
-) -> bool:
-    "True if such a request, without a number, is the last one again, whose answer nobody got."
-    if self.task is None or digest != self.digest or self.delivered: return False
-    return all([await has_left(asker) for asker in self.askers])
-
-@patch
-async def answer_once(self: NumberedRequests,
-    request: Any,     # Starlette's
-    digest: bytes,    # of its content
-    start: Callable[[], Awaitable], # carries it out
-) -> Any:
-    "As `answer`; the header X-Oaml-Number may be missing. Raises Refusal for two requests at once."
-    given = request_number(request)
-    number = given or self.number + (not await self.repeats(digest))
-    if not given and number > self.number and self.busy: raise Refusal(400, "the last request is still at work; wait for its answer")
-    self.askers.append(request)
-    try: return await self.answer(number, digest, start)
-    finally:
-        self.askers.remove(request)
-        if number == self.number and not self.delivered: self.delivered = not await has_left(request)
 
 # %% ../../nbs/04q_devices.daemon.ipynb #0e82d246
 class SerialThread(Executor):
@@ -486,32 +482,29 @@ class Lease(BareLease):
         "True while something is done for the client."
         return self.thread.busy
 
-# %% ../../nbs/04q_devices.daemon.ipynb #aa04001c
-@patch
-async def run(self: Lease,
-    do: Callable[[], Any], # what to call in the thread
-) -> Any:
-    "What `do` gives, after what was asked before."
-    self.touch()
-    try: return await asyncio.wrap_future(self.thread.submit(do))
-    finally: self.touch()
+    # %% ../../nbs/04q_devices.daemon.ipynb #aa04001c
+    async def run(self,
+        do: Callable[[], Any], # what to call in the thread
+    ) -> Any:
+        "What `do` gives, after what was asked before."
+        self.touch()
+        try: return await asyncio.wrap_future(self.thread.submit(do))
+        finally: self.touch()
 
-@patch
-async def ask(self: Lease,
-    number: int,           # of the request, counted from 1
-    digest: bytes,         # of its content
-    do: Callable[[], Any], # what to call in the thread
-) -> Any:
-    "What `do` gives, or gave when this request came first. Raises Refusal for a number out of order."
-    self.touch()
-    return await self.requests.answer(number, digest, lambda: self.run(do))
+    async def ask(self,
+        number: int,           # of the request, counted from 1
+        digest: bytes,         # of its content
+        do: Callable[[], Any], # what to call in the thread
+    ) -> Any:
+        "What `do` gives, or gave when this request came first. Raises Refusal for a number out of order."
+        self.touch()
+        return await self.requests.answer(number, digest, lambda: self.run(do))
 
-@patch
-async def close(self: Lease) -> None:
-    "Give back what is lent, after what is at work; an error of its closing is printed."
-    try: await asyncio.wrap_future(self.thread.submit(lambda: self.lent and self.lent.close()))
-    except Exception as e: traceback.print_exception(e)
-    self.thread.shutdown()
+    async def close(self) -> None:
+        "Give back what is lent, after what is at work; an error of its closing is printed."
+        try: await asyncio.wrap_future(self.thread.submit(lambda: self.lent and self.lent.close()))
+        except Exception as e: traceback.print_exception(e)
+        self.thread.shutdown()
 
 # %% ../../nbs/04q_devices.daemon.ipynb #aa04001f
 class LeaseTable:
@@ -533,62 +526,72 @@ class LeaseTable:
         "What anybody may know."
         return dict(status="ok", sessions=len(self.leases), max_sessions=self.most, boot=self.boot)
 
+    # %% ../../nbs/04q_devices.daemon.ipynb #aa040021
+    def open(self,
+        id: Any, # that the client chose
+    ) -> BareLease:
+        "A place for the lease `id`; twice is once. Raises Refusal."
+        if not self.reopen and id in self.ended or id in self.leases and self.leases[id].closing: raise self.unknown()
+        if id not in self.leases:
+            if len(self.leases) >= self.most: raise Refusal(self.full_status, self.full.format(len(self.leases)), Retry_After=_AGAIN_S)
+            self.leases[id] = self.new(id)
+        return self.leases[id]
+
+    def find(self,
+        id: Any, # of a lease
+    ) -> BareLease:
+        "The lease, its time begun anew. Raises Refusal if there is none."
+        lease = self.leases.get(id)
+        if lease is None or lease.closing: raise self.unknown()
+        lease.touch()
+        return lease
+
+    def unknown(self) -> Refusal:
+        "The answer to whoever has no lease."
+        return Refusal(404, f"no such session: it was closed, silent for more than {self.lease_s:g} s, or the "
+                       "daemon was restarted", X_Oaml_Boot=self.boot)
+
+    # %% ../../nbs/04q_devices.daemon.ipynb #aa040023
+    async def close(self,
+        id: Any, # of a lease
+    ) -> None:
+        "End it; returns when what was lent is given back. Raises Refusal if there is none."
+        if id not in self.leases: raise self.unknown()
+        await asyncio.shield(self._end(self.leases[id]))
+
+    def drop(self,
+        lease: BareLease, # that holds nothing any more
+    ) -> None:
+        "Its place is free; twice is once."
+        if self.leases.get(lease.id) is not lease: return
+        del self.leases[lease.id]
+        if not self.reopen: self.ended.append(lease.id)
+
+    def _end(self, lease: BareLease) -> asyncio.Future:
+        "The lease's closing, begun now or before."
+        async def closing():
+            await lease.close()
+            self.drop(lease)
+        lease.closing = lease.closing or asyncio.ensure_future(closing())
+        return lease.closing
+
+    async def watch(self) -> None:
+        "For ever: end the leases whose clients are silent. Time in which nobody could be heard does not count."
+        while True:
+            unheard = await sleep_heard(min(1, self.lease_s/4))
+            for lease in list(self.leases.values()):
+                lease.used += unheard
+                if not lease.closing and lease.silence > self.lease_s: self._end(lease)
+
+    async def close_all(self) -> None:
+        "At the server's end: give everything back; what hangs is left."
+        closing = [self._end(lease) for lease in list(self.leases.values())]
+        if closing: await asyncio.wait(closing, timeout=LEASE_GRACE_S)
+
 # %% ../../nbs/04q_devices.daemon.ipynb #aa040021
 _AGAIN_S, LEASE_GRACE_S = 2, 3.  # seconds: when to ask again for a place; how long closing may take at the server's end
 
-@patch
-def open(self: LeaseTable,
-    id: Any, # that the client chose
-) -> BareLease:
-    "A place for the lease `id`; twice is once. Raises Refusal."
-    if not self.reopen and id in self.ended or id in self.leases and self.leases[id].closing: raise self.unknown()
-    if id not in self.leases:
-        if len(self.leases) >= self.most: raise Refusal(self.full_status, self.full.format(len(self.leases)), Retry_After=_AGAIN_S)
-        self.leases[id] = self.new(id)
-    return self.leases[id]
-
-@patch
-def find(self: LeaseTable,
-    id: Any, # of a lease
-) -> BareLease:
-    "The lease, its time begun anew. Raises Refusal if there is none."
-    lease = self.leases.get(id)
-    if lease is None or lease.closing: raise self.unknown()
-    lease.touch()
-    return lease
-
-@patch
-def unknown(self: LeaseTable) -> Refusal:
-    "The answer to whoever has no lease."
-    return Refusal(404, f"no such session: it was closed, silent for more than {self.lease_s:g} s, or the "
-                   "daemon was restarted", X_Oaml_Boot=self.boot)
-
 # %% ../../nbs/04q_devices.daemon.ipynb #aa040023
-@patch
-async def close(self: LeaseTable,
-    id: Any, # of a lease
-) -> None:
-    "End it; returns when what was lent is given back. Raises Refusal if there is none."
-    if id not in self.leases: raise self.unknown()
-    await asyncio.shield(self._end(self.leases[id]))
-
-@patch
-def drop(self: LeaseTable,
-    lease: BareLease, # that holds nothing any more
-) -> None:
-    "Its place is free; twice is once."
-    if self.leases.get(lease.id) is not lease: return
-    del self.leases[lease.id]
-    if not self.reopen: self.ended.append(lease.id)
-
-@patch
-def _end(self: LeaseTable, lease: BareLease) -> asyncio.Future:
-    "The lease's closing, begun now or before."
-    async def closing():
-        await lease.close()
-        self.drop(lease)
-    lease.closing = lease.closing or asyncio.ensure_future(closing())
-    return lease.closing
 
 _BLOCKED_S = .5  # seconds that an event loop may be late before that is worth a line
 
@@ -602,21 +605,6 @@ async def sleep_heard(
     logging.getLogger("oaml.daemon").warning("the event loop was blocked for %.1f s: something in it computes or waits without await, or the machine "
                                              "is too busy; requests waited so long, and nobody is taken for silent because of it", late)
     return late
-
-@patch
-async def watch(self: LeaseTable) -> None:
-    "For ever: end the leases whose clients are silent. Time in which nobody could be heard does not count."
-    while True:
-        unheard = await sleep_heard(min(1, self.lease_s/4))
-        for lease in list(self.leases.values()):
-            lease.used += unheard
-            if not lease.closing and lease.silence > self.lease_s: self._end(lease)
-
-@patch
-async def close_all(self: LeaseTable) -> None:
-    "At the server's end: give everything back; what hangs is left."
-    closing = [self._end(lease) for lease in list(self.leases.values())]
-    if closing: await asyncio.wait(closing, timeout=LEASE_GRACE_S)
 
 # %% ../../nbs/04q_devices.daemon.ipynb #aa040026
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from fastcore.basics import patch
 
 from .device import Device, Frame, save_observation
 from ..schemas.sessions import END_TYPES, Action, Episode, Observation, Place, Step
@@ -88,80 +87,132 @@ class EpisodeDriver:
         "Give back the device."
         self.device.close()
 
+    # %% ../../nbs/04d_devices.episode.ipynb #d0c23051
+    def reset(self,
+        seed: int,       # of the episode, 0 to 2,999,999
+        draw: bool=True, # False: frames have no pixels, which is faster
+    ) -> Transition:
+        "Begin the episode of `seed`."
+        self.last = None  # whatever comes of it, the former episode is over
+        first = self.begin(self.device.reset(seed, **_how(draw)))
+        self.seed = seed
+        return first
+
+    def begin(self,
+        frame: Frame, # what the device shows now
+    ) -> Transition:
+        "Begin an episode where the device stands: what was done before is not counted."
+        self.actions, self.steps, self.began, self.seed, self.last = [], 0, frame.clock, None, None
+        self.presatisfied = self.reached = self.solved()
+        self.last = self.first(frame)
+        self.success = self.last.terminated and self.solved()
+        return self.last
+
+    # %% ../../nbs/04d_devices.episode.ipynb #129b0803
+    def act(self,
+        action: Action,  # what the agent answered; one that could not be understood costs a step
+        draw: bool=True, # False: the frame has no pixels, which is faster
+        **given          # what a subclass's `judge` takes besides
+    ) -> Transition:
+        "Carry out one action. Raises RuntimeError unless an episode is under way."
+        self.require_running()
+        if self.watch: self.watch(self, action)
+        frame = self.carry_out(action, draw)
+        self.actions.append(action)
+        return self.settle(frame, action, **given)
+
+    def require_running(self) -> None:
+        "Raise RuntimeError unless an episode is under way."
+        if self.last is None: raise RuntimeError("no episode has begun: call reset(seed)")
+        if self.over: raise RuntimeError("the episode has ended: call reset(seed)")
+
+    # %% ../../nbs/04d_devices.episode.ipynb #e0710d1e
+    def settle(self,
+        frame: Frame,              # after the action
+        action: Action|None=None,  # None: the action was a finger's or a key's, given as events
+        **given                    # what a subclass's `judge` takes besides
+    ) -> Transition:
+        "Count an action that has been carried out, and say what came of it."
+        before, self.last = self.last, None
+        self.steps += 1
+        worth = self.judge(frame, action, before, **given)
+        self.last = self.conclude(worth, action, before)
+        self.success = self.last.terminated and self.solved()
+        return self.last
+
+    def conclude(self,
+        worth: Transition,      # what `judge` gave
+        action: Action|None,    # of the agent
+        before: Transition|None # None at an episode's first screen
+    ) -> Transition:
+        "Add to `worth` the end by DONE or IMPOSSIBLE, the cut and the time that passed."
+        ended = worth.terminated or action is not None and action.type in END_TYPES
+        why = "" if ended else "halted" if _is_halt(action) else self.cut(worth.frame)
+        seconds = (worth.frame.clock - before.frame.clock)/1000 if before else 0.
+        return replace(worth, terminated=ended, truncated=bool(why), why=why, seconds=seconds)
+
+    # %% ../../nbs/04d_devices.episode.ipynb #3cbc7b99
+    @property
+    def budget(self) -> int:
+        "Acts before an episode is truncated; 0: no end."
+        return self.step_budget or self.device.step_budget
+
+    def solved(self) -> bool:
+        "True if the goal holds now."
+        return self.device.solved()
+
+    def carry_out(self,
+        action: Action,  # of the agent
+        draw: bool=True, # False: the frame has no pixels
+    ) -> Frame:
+        "The frame after `action`."
+        return self.device.perform(action, **_how(draw))
+
+    # %% ../../nbs/04d_devices.episode.ipynb #d43e8c37
+    def first(self,
+        frame: Frame, # after the reset
+    ) -> Transition:
+        "What an episode's first screen is worth: nothing."
+        return Transition(frame)
+
+    def judge(self,
+        frame: Frame,            # after the action
+        action: Action|None,     # None: the action was a finger's or a key's
+        before: Transition|None, # what came before the action
+    ) -> Transition:
+        "What an action is worth: 1 if it ends the episode with the goal fulfilled."
+        solved, ended = self.solved(), self.device.ended
+        self.reached |= solved
+        return Transition(frame, float(solved and (ended or _is_done(action))), ended)
+
+    def cut(self,
+        frame: Frame, # after the action
+    ) -> str:
+        "Why the episode stops here though nobody has finished it; empty if it goes on."
+        return "steps" if 0 < self.budget <= self.steps else ""
+
+    # %% ../../nbs/04d_devices.episode.ipynb #929e3275
+    def snapshot(self) -> "EpisodeSnapshot":
+        "This moment, to be returned to. Raises AttributeError on a device that cannot (only applications can)."
+        return EpisodeSnapshot(self.device.snapshot(), self.seed, tuple(self.actions), self.presatisfied, self.reached,
+                               self.success, self.last, self.steps, self.began)
+
+    def restore(self,
+        moment: "EpisodeSnapshot", # of an episode on a device of the same application and size
+    ) -> Transition:
+        "Go on from there. Raises DeviceError for another application or size."
+        self.device.restore(moment.device)
+        self.seed, self.actions, self.last = moment.seed, list(moment.actions), moment.last
+        self.presatisfied, self.reached, self.success = moment.presatisfied, moment.reached, moment.success
+        self.steps, self.began = moment.steps, moment.began
+        return self.last
+
 # %% ../../nbs/04d_devices.episode.ipynb #f9190cab
 def _how(draw: bool) -> dict:
     "Only a synthetic device can leave out drawing, so only then it is asked to."
     return {} if draw else dict(draw=False)
 
-# %% ../../nbs/04d_devices.episode.ipynb #d0c23051
-@patch
-def reset(self: EpisodeDriver,
-    seed: int,       # of the episode, 0 to 2,999,999
-    draw: bool=True, # False: frames have no pixels, which is faster
-) -> Transition:
-    "Begin the episode of `seed`."
-    self.last = None  # whatever comes of it, the former episode is over
-    first = self.begin(self.device.reset(seed, **_how(draw)))
-    self.seed = seed
-    return first
-
-@patch
-def begin(self: EpisodeDriver,
-    frame: Frame, # what the device shows now
-) -> Transition:
-    "Begin an episode where the device stands: what was done before is not counted."
-    self.actions, self.steps, self.began, self.seed, self.last = [], 0, frame.clock, None, None
-    self.presatisfied = self.reached = self.solved()
-    self.last = self.first(frame)
-    self.success = self.last.terminated and self.solved()
-    return self.last
-
-# %% ../../nbs/04d_devices.episode.ipynb #129b0803
-@patch
-def act(self: EpisodeDriver,
-    action: Action,  # what the agent answered; one that could not be understood costs a step
-    draw: bool=True, # False: the frame has no pixels, which is faster
-    **given          # what a subclass's `judge` takes besides
-) -> Transition:
-    "Carry out one action. Raises RuntimeError unless an episode is under way."
-    self.require_running()
-    if self.watch: self.watch(self, action)
-    frame = self.carry_out(action, draw)
-    self.actions.append(action)
-    return self.settle(frame, action, **given)
-
-@patch
-def require_running(self: EpisodeDriver) -> None:
-    "Raise RuntimeError unless an episode is under way."
-    if self.last is None: raise RuntimeError("no episode has begun: call reset(seed)")
-    if self.over: raise RuntimeError("the episode has ended: call reset(seed)")
-
 # %% ../../nbs/04d_devices.episode.ipynb #e0710d1e
-@patch
-def settle(self: EpisodeDriver,
-    frame: Frame,              # after the action
-    action: Action|None=None,  # None: the action was a finger's or a key's, given as events
-    **given                    # what a subclass's `judge` takes besides
-) -> Transition:
-    "Count an action that has been carried out, and say what came of it."
-    before, self.last = self.last, None
-    self.steps += 1
-    worth = self.judge(frame, action, before, **given)
-    self.last = self.conclude(worth, action, before)
-    self.success = self.last.terminated and self.solved()
-    return self.last
-
-@patch
-def conclude(self: EpisodeDriver,
-    worth: Transition,      # what `judge` gave
-    action: Action|None,    # of the agent
-    before: Transition|None # None at an episode's first screen
-) -> Transition:
-    "Add to `worth` the end by DONE or IMPOSSIBLE, the cut and the time that passed."
-    ended = worth.terminated or action is not None and action.type in END_TYPES
-    why = "" if ended else "halted" if _is_halt(action) else self.cut(worth.frame)
-    seconds = (worth.frame.clock - before.frame.clock)/1000 if before else 0.
-    return replace(worth, terminated=ended, truncated=bool(why), why=why, seconds=seconds)
 
 def _is_done(action: Action|None) -> bool:
     "True if the agent says that it has finished."
@@ -170,51 +221,6 @@ def _is_done(action: Action|None) -> bool:
 def _is_halt(action: Action|None) -> bool:
     "True if the agent gives up because it is not sure: a failed action that says so."
     return action is not None and action.type == "failed" and bool((action.raw or {}).get("halted"))
-
-# %% ../../nbs/04d_devices.episode.ipynb #3cbc7b99
-@patch(as_prop=True)
-def budget(self: EpisodeDriver) -> int:
-    "Acts before an episode is truncated; 0: no end."
-    return self.step_budget or self.device.step_budget
-
-@patch
-def solved(self: EpisodeDriver) -> bool:
-    "True if the goal holds now."
-    return self.device.solved()
-
-@patch
-def carry_out(self: EpisodeDriver,
-    action: Action,  # of the agent
-    draw: bool=True, # False: the frame has no pixels
-) -> Frame:
-    "The frame after `action`."
-    return self.device.perform(action, **_how(draw))
-
-# %% ../../nbs/04d_devices.episode.ipynb #d43e8c37
-@patch
-def first(self: EpisodeDriver,
-    frame: Frame, # after the reset
-) -> Transition:
-    "What an episode's first screen is worth: nothing."
-    return Transition(frame)
-
-@patch
-def judge(self: EpisodeDriver,
-    frame: Frame,            # after the action
-    action: Action|None,     # None: the action was a finger's or a key's
-    before: Transition|None, # what came before the action
-) -> Transition:
-    "What an action is worth: 1 if it ends the episode with the goal fulfilled."
-    solved, ended = self.solved(), self.device.ended
-    self.reached |= solved
-    return Transition(frame, float(solved and (ended or _is_done(action))), ended)
-
-@patch
-def cut(self: EpisodeDriver,
-    frame: Frame, # after the action
-) -> str:
-    "Why the episode stops here though nobody has finished it; empty if it goes on."
-    return "steps" if 0 < self.budget <= self.steps else ""
 
 # %% ../../nbs/04d_devices.episode.ipynb #65be9b42
 def place_of(
@@ -290,19 +296,3 @@ class EpisodeSnapshot:
     steps: int                  # so far
     began: int                  # when it began, in ms of the device's clock
 
-@patch
-def snapshot(self: EpisodeDriver) -> EpisodeSnapshot:
-    "This moment, to be returned to. Raises AttributeError on a device that cannot (only applications can)."
-    return EpisodeSnapshot(self.device.snapshot(), self.seed, tuple(self.actions), self.presatisfied, self.reached,
-                           self.success, self.last, self.steps, self.began)
-
-@patch
-def restore(self: EpisodeDriver,
-    moment: EpisodeSnapshot, # of an episode on a device of the same application and size
-) -> Transition:
-    "Go on from there. Raises DeviceError for another application or size."
-    self.device.restore(moment.device)
-    self.seed, self.actions, self.last = moment.seed, list(moment.actions), moment.last
-    self.presatisfied, self.reached, self.success = moment.presatisfied, moment.reached, moment.success
-    self.steps, self.began = moment.steps, moment.began
-    return self.last

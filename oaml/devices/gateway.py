@@ -22,7 +22,6 @@ from pathlib import Path
 from socketserver import ThreadingTCPServer
 from urllib.parse import unquote, urlsplit
 
-from fastcore.basics import patch
 
 # %% ../../nbs/04t_devices.gateway.ipynb #0ffdb66d
 _WEB_PORTS = dict(http=80, https=443)
@@ -114,6 +113,73 @@ class Gateway:
     def __enter__(self): return self
     def __exit__(self, *_): self.close()
 
+    # %% ../../nbs/04t_devices.gateway.ipynb #302fc665
+    @property
+    def address(self) -> str:
+        "Where it listens, as Chromium's option proxyServer has it."
+        return "http://{}:{}".format(*self._server.server_address)
+
+    def close(self):
+        "End all connections. Closing twice does nothing."
+        if self.closed: return
+        self.closed = True
+        with suppress(OSError): socket.create_connection(self._server.server_address, 1).close()  # wakes the thread that waits for one
+        for s in list(self._sockets):
+            with suppress(OSError): s.shutdown(socket.SHUT_RDWR)
+
+    # %% ../../nbs/04t_devices.gateway.ipynb #25ae04bf
+    def admits(self,
+        url: str, # of a document
+    ) -> bool:
+        "Return whether a tab may show it: an empty page, what an admitted origin or folder has, a file that was named."
+        if self.open or url == "about:blank" or self._known(web_origin(url)): return True
+        return url.startswith("file:") and self._admits_file(url)
+
+    def _known(self, origin: str) -> bool:
+        return origin in self._names or origin in self.folders
+
+    def note_refusal(self,
+        where: str, # the origin that was asked for, or a file's address
+    ):
+        "Count what was refused."
+        with self._lock:
+            first = where not in self.refused
+            if first and len(self.refused) >= _MAX_REFUSED: where, first = "others", False
+            self.refused[where] += 1
+        if first: self._on_refused(where)
+
+    # %% ../../nbs/04t_devices.gateway.ipynb #426f305c
+    def _resolve(self, host: str, port: int) -> list[tuple]:
+        "The addresses of a name: those that were found the first time. Raises OSError if none are."
+        with self._lock: pinned = self._pins.get((host, port))
+        if pinned: return pinned
+        found = [(family, address) for family, _, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+        if self.open: return found
+        with self._lock: return self._pins.setdefault((host, port), found)
+
+    def reach(self,
+        host: str, # a name or a number
+        port: int, # of it
+    ) -> socket.socket:
+        "Return a connection to one of the addresses of `host`. Raises OSError."
+        why = OSError(f"{host} has no address")
+        for family, address in self._resolve(host, port):
+            s = socket.socket(family, socket.SOCK_STREAM)
+            s.settimeout(REACH_S)
+            try: s.connect(address)
+            except OSError as e: why = e
+            else:
+                s.settimeout(None)
+                s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                self._sockets.add(s)
+                return s
+            s.close()
+        raise why
+
+    # %% ../../nbs/04t_devices.gateway.ipynb #1be02eed
+    def _admits_connection(self, origin: str) -> bool:
+        return bool(origin) and (self.open or origin in self._names)
+
 _RUNNING = weakref.WeakSet()
 
 def _host_port(origin: str) -> tuple[str, int]:
@@ -130,21 +196,7 @@ class _Server(ThreadingTCPServer):
         self.server_close()
     def handle_error(self, request, client_address): pass  # a browser that goes away in mid-sentence
 
-@patch(as_prop=True)
-def address(self: Gateway) -> str:
-    "Where it listens, as Chromium's option proxyServer has it."
-    return "http://{}:{}".format(*self._server.server_address)
-
 Gateway.closed = False
-
-@patch
-def close(self: Gateway):
-    "End all connections. Closing twice does nothing."
-    if self.closed: return
-    self.closed = True
-    with suppress(OSError): socket.create_connection(self._server.server_address, 1).close()  # wakes the thread that waits for one
-    for s in list(self._sockets):
-        with suppress(OSError): s.shutdown(socket.SHUT_RDWR)
 
 # %% ../../nbs/04t_devices.gateway.ipynb #4cd8f337
 def _disown():
@@ -154,60 +206,6 @@ def _disown():
         gateway._server.socket.close()
 
 if hasattr(os, "register_at_fork"): os.register_at_fork(after_in_child=_disown)
-
-# %% ../../nbs/04t_devices.gateway.ipynb #25ae04bf
-@patch
-def admits(self: Gateway,
-    url: str, # of a document
-) -> bool:
-    "Return whether a tab may show it: an empty page, what an admitted origin or folder has, a file that was named."
-    if self.open or url == "about:blank" or self._known(web_origin(url)): return True
-    return url.startswith("file:") and self._admits_file(url)
-
-@patch
-def _known(self: Gateway, origin: str) -> bool:
-    return origin in self._names or origin in self.folders
-
-@patch
-def note_refusal(self: Gateway,
-    where: str, # the origin that was asked for, or a file's address
-):
-    "Count what was refused."
-    with self._lock:
-        first = where not in self.refused
-        if first and len(self.refused) >= _MAX_REFUSED: where, first = "others", False
-        self.refused[where] += 1
-    if first: self._on_refused(where)
-
-# %% ../../nbs/04t_devices.gateway.ipynb #426f305c
-@patch
-def _resolve(self: Gateway, host: str, port: int) -> list[tuple]:
-    "The addresses of a name: those that were found the first time. Raises OSError if none are."
-    with self._lock: pinned = self._pins.get((host, port))
-    if pinned: return pinned
-    found = [(family, address) for family, _, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
-    if self.open: return found
-    with self._lock: return self._pins.setdefault((host, port), found)
-
-@patch
-def reach(self: Gateway,
-    host: str, # a name or a number
-    port: int, # of it
-) -> socket.socket:
-    "Return a connection to one of the addresses of `host`. Raises OSError."
-    why = OSError(f"{host} has no address")
-    for family, address in self._resolve(host, port):
-        s = socket.socket(family, socket.SOCK_STREAM)
-        s.settimeout(REACH_S)
-        try: s.connect(address)
-        except OSError as e: why = e
-        else:
-            s.settimeout(None)
-            s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._sockets.add(s)
-            return s
-        s.close()
-    raise why
 
 # %% ../../nbs/04t_devices.gateway.ipynb #6116719b
 class _Request(BaseHTTPRequestHandler):
@@ -241,21 +239,53 @@ class _Request(BaseHTTPRequestHandler):
         try: return self.gateway.reach(host, port)
         except OSError as e: self.gateway.failed[origin] = e.strerror or str(e)
 
-# %% ../../nbs/04t_devices.gateway.ipynb #1be02eed
-@patch
-def do_CONNECT(self: _Request):
-    "A connection to host:port, whatever is spoken on it."
-    origin = next((o for scheme in ("https", "http") if self.gateway._admits_connection(o := web_origin(f"{scheme}://{self.path}"))), "")
-    if not origin: return self.refuse(f"https://{self.path}")
-    upstream = self.reach(*_host_port(origin), origin)
-    if not upstream: return
-    with upstream:
-        self.wfile.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-        _relay(self.connection, upstream)
+    # %% ../../nbs/04t_devices.gateway.ipynb #1be02eed
+    def do_CONNECT(self):
+        "A connection to host:port, whatever is spoken on it."
+        origin = next((o for scheme in ("https", "http") if self.gateway._admits_connection(o := web_origin(f"{scheme}://{self.path}"))), "")
+        if not origin: return self.refuse(f"https://{self.path}")
+        upstream = self.reach(*_host_port(origin), origin)
+        if not upstream: return
+        with upstream:
+            self.wfile.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            _relay(self.connection, upstream)
 
-@patch
-def _admits_connection(self: Gateway, origin: str) -> bool:
-    return bool(origin) and (self.open or origin in self._names)
+    # %% ../../nbs/04t_devices.gateway.ipynb #040dd3c8
+    def do_GET(self):
+        "An http: address: one request goes to its origin, and the answer comes back."
+        origin = web_origin(self.path)
+        if origin in self.gateway.folders: return self.give_file(self.gateway.folders[origin])
+        if not self.gateway._admits_connection(origin): return self.refuse(origin or self.path)
+        if "transfer-encoding" in self.headers: return self.refuse(f"{origin} (with a body of unknown length)")
+        upstream = self.reach(*_host_port(origin), origin)
+        if not upstream: return
+        with upstream:
+            upstream.sendall(self._head())
+            left = int(self.headers.get("content-length", 0))
+            while left and (data := self.rfile.read1(min(left, 1 << 16))):
+                upstream.sendall(data)
+                left -= len(data)
+            self.connection.sendall(_answer_head(upstream))
+            _relay(self.connection, upstream, both=False)
+
+    def _head(self) -> bytes:
+        "The request as its origin's server wants it. The connection ends with it: the next request may be for another origin."
+        parts = urlsplit(self.path)
+        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        lines = [f"{self.command} {target} HTTP/1.1", f"Host: {parts.netloc.rpartition('@')[2]}", "Connection: close"]
+        lines += [f"{name}: {value}" for name, value in self.headers.items() if name.lower() not in _HOP_HEADERS]
+        return "\r\n".join([*lines, "", ""]).encode("latin-1")
+
+    # %% ../../nbs/04t_devices.gateway.ipynb #69ddce8b
+    def give_file(self, folder: Folder):
+        "A file of a folder. A tab remembers it, for an hour at most."
+        if self.command not in ("GET", "HEAD"): return self.refuse(f"{self.command} {web_origin(self.path)}")
+        file = folder.file(self.path)
+        kind = mimetypes.guess_type(file.name)[0] if file else "text/plain"
+        headers = {"Content-Type": kind or "application/octet-stream", "Cache-Control": "max-age=3600"} | dict(folder.headers)
+        self.reply(200 if file else 404, file.read_bytes() if file else b"", headers)
+
+# %% ../../nbs/04t_devices.gateway.ipynb #1be02eed
 
 def _relay(browser: socket.socket, upstream: socket.socket, both: bool=True):
     "Pass on what comes, until one of them closes; with `both` False only what `upstream` says."
@@ -271,34 +301,7 @@ def _relay(browser: socket.socket, upstream: socket.socket, both: bool=True):
 _HOP_HEADERS = {"connection", "proxy-connection", "keep-alive", "proxy-authorization", "te", "upgrade", "host"} # of one hop, not of the message
 _MAX_HEAD = 1 << 18 # bytes of an answer's head
 
-@patch
-def do_GET(self: _Request):
-    "An http: address: one request goes to its origin, and the answer comes back."
-    origin = web_origin(self.path)
-    if origin in self.gateway.folders: return self.give_file(self.gateway.folders[origin])
-    if not self.gateway._admits_connection(origin): return self.refuse(origin or self.path)
-    if "transfer-encoding" in self.headers: return self.refuse(f"{origin} (with a body of unknown length)")
-    upstream = self.reach(*_host_port(origin), origin)
-    if not upstream: return
-    with upstream:
-        upstream.sendall(self._head())
-        left = int(self.headers.get("content-length", 0))
-        while left and (data := self.rfile.read1(min(left, 1 << 16))):
-            upstream.sendall(data)
-            left -= len(data)
-        self.connection.sendall(_answer_head(upstream))
-        _relay(self.connection, upstream, both=False)
-
 for _method in "HEAD POST PUT DELETE PATCH OPTIONS".split(): setattr(_Request, f"do_{_method}", _Request.do_GET)
-
-@patch
-def _head(self: _Request) -> bytes:
-    "The request as its origin's server wants it. The connection ends with it: the next request may be for another origin."
-    parts = urlsplit(self.path)
-    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    lines = [f"{self.command} {target} HTTP/1.1", f"Host: {parts.netloc.rpartition('@')[2]}", "Connection: close"]
-    lines += [f"{name}: {value}" for name, value in self.headers.items() if name.lower() not in _HOP_HEADERS]
-    return "\r\n".join([*lines, "", ""]).encode("latin-1")
 
 def _answer_head(upstream: socket.socket) -> bytes:
     "The head of an answer, changed to say that the connection ends with it, and what has come of its body. Raises OSError."
@@ -313,12 +316,3 @@ def _answer_head(upstream: socket.socket) -> bytes:
     rest = [h for h in rest if h.partition(b":")[0].strip().lower().decode("latin-1") not in _HOP_HEADERS]
     return b"\r\n".join([first, *rest, b"Connection: close", b"", data])
 
-# %% ../../nbs/04t_devices.gateway.ipynb #69ddce8b
-@patch
-def give_file(self: _Request, folder: Folder):
-    "A file of a folder. A tab remembers it, for an hour at most."
-    if self.command not in ("GET", "HEAD"): return self.refuse(f"{self.command} {web_origin(self.path)}")
-    file = folder.file(self.path)
-    kind = mimetypes.guess_type(file.name)[0] if file else "text/plain"
-    headers = {"Content-Type": kind or "application/octet-stream", "Cache-Control": "max-age=3600"} | dict(folder.headers)
-    self.reply(200 if file else 404, file.read_bytes() if file else b"", headers)

@@ -14,7 +14,6 @@ from itertools import groupby
 from random import Random
 
 import numpy as np
-from fastcore.basics import patch
 
 from ..apps.app import ANY_TYPES, App, Screen, Stage, random_action
 from .app_device import CLOSED, NOTHING, AppDevice, AppSnapshot
@@ -189,61 +188,59 @@ class HtmlStage:
         page.set_content(f"<!doctype html><html lang='en'><title>oaml</title><style>{SCREEN_CSS}</style><body>")
         page.evaluate(_LISTEN)
 
-# %% ../../nbs/04k_devices.html_page.ipynb #d126e9ad
-@patch
-def show(self: HtmlStage,
-    stage: Stage,   # the application, its look and size
-    screen: Screen, # its state
-):
-    "Bring the page up to the screen."
-    theme = stage.look(screen)
-    body = to_body(stage.placed(screen), screen.ui, theme)
-    if body == self._shown: return
-    if self.page.size != stage.size: self.page.resize(stage.size)
-    if theme.font not in self._fonts: self.page.evaluate(_LOAD_FONT, [font_faces(theme.font), theme.font])
-    self._fonts.add(theme.font)
-    self.page.evaluate(_SHOW_BODY, body)
-    self._shown = body
+    # %% ../../nbs/04k_devices.html_page.ipynb #d126e9ad
+    def show(self,
+        stage: Stage,   # the application, its look and size
+        screen: Screen, # its state
+    ):
+        "Bring the page up to the screen."
+        theme = stage.look(screen)
+        body = to_body(stage.placed(screen), screen.ui, theme)
+        if body == self._shown: return
+        if self.page.size != stage.size: self.page.resize(stage.size)
+        if theme.font not in self._fonts: self.page.evaluate(_LOAD_FONT, [font_faces(theme.font), theme.font])
+        self._fonts.add(theme.font)
+        self.page.evaluate(_SHOW_BODY, body)
+        self._shown = body
+
+    # %% ../../nbs/04k_devices.html_page.ipynb #f317b409
+    def hear(self,
+        events: list[Event], # of hands
+    ) -> list[Event]:        # what the page reports of them
+        "Do `events` with real input. Raises DeviceError if the page does not hear each of them."
+        by_kind = [(e, without_key(e) or self._over_the_edge(e)) for e in events]
+        for by_hand, group in groupby(by_kind, lambda t: t[1] is None):
+            if by_hand: self.page.feed([e for e, _ in group], keys=False)
+            else: self.page.evaluate(_SEND, [sent for _, sent in group])
+        raw = self.page.evaluate("oaml()")
+        due = [DOM_TYPES[type(e)] for e in events if type(e) in DOM_TYPES]
+        came = [e["type"] for e in raw if e["type"] != "text"]
+        if due != came: raise DeviceError(f"the page heard {came} after {events}")
+        return [from_dom(e) for e in raw]
+
+    # %% ../../nbs/04k_devices.html_page.ipynb #ab608153
+    def _over_the_edge(self, event: Event) -> dict|None:
+        "The event for a pointer outside the page, where a browser reports only the end of a drag from inside."
+        if not isinstance(event, _MOUSE): return None
+        inside = all(0 <= v < side for v, side in zip((event.x, event.y), self.page.size))
+        if isinstance(event, PointerDown): self._pressed = "inside" if inside else "outside"
+        by_hand = self._pressed == "inside" or inside and not self._pressed
+        if isinstance(event, PointerUp): self._pressed = None
+        if by_hand: return None
+        return asdict(event) | dict(type=DOM_TYPES[type(event)], button=2*(getattr(event, "button", "left") == "right"))
+
+    # %% ../../nbs/04k_devices.html_page.ipynb #7c8bbc30
+    def rest(self):
+        "Let go of everything, and drop the events that nobody has fetched."
+        self.page.release_inputs()
+        self.page.evaluate("oaml()")
+        self._pressed = None
 
 # %% ../../nbs/04k_devices.html_page.ipynb #f317b409
 _SEND = "all => { for (const detail of all) dispatchEvent(new CustomEvent('oaml', {detail, cancelable: true})) }"
 
-@patch
-def hear(self: HtmlStage,
-    events: list[Event], # of hands
-) -> list[Event]:        # what the page reports of them
-    "Do `events` with real input. Raises DeviceError if the page does not hear each of them."
-    by_kind = [(e, without_key(e) or self._over_the_edge(e)) for e in events]
-    for by_hand, group in groupby(by_kind, lambda t: t[1] is None):
-        if by_hand: self.page.feed([e for e, _ in group], keys=False)
-        else: self.page.evaluate(_SEND, [sent for _, sent in group])
-    raw = self.page.evaluate("oaml()")
-    due = [DOM_TYPES[type(e)] for e in events if type(e) in DOM_TYPES]
-    came = [e["type"] for e in raw if e["type"] != "text"]
-    if due != came: raise DeviceError(f"the page heard {came} after {events}")
-    return [from_dom(e) for e in raw]
-
 # %% ../../nbs/04k_devices.html_page.ipynb #ab608153
 _MOUSE = PointerMove|PointerDown|PointerUp|Wheel
-
-@patch
-def _over_the_edge(self: HtmlStage, event: Event) -> dict|None:
-    "The event for a pointer outside the page, where a browser reports only the end of a drag from inside."
-    if not isinstance(event, _MOUSE): return None
-    inside = all(0 <= v < side for v, side in zip((event.x, event.y), self.page.size))
-    if isinstance(event, PointerDown): self._pressed = "inside" if inside else "outside"
-    by_hand = self._pressed == "inside" or inside and not self._pressed
-    if isinstance(event, PointerUp): self._pressed = None
-    if by_hand: return None
-    return asdict(event) | dict(type=DOM_TYPES[type(event)], button=2*(getattr(event, "button", "left") == "right"))
-
-# %% ../../nbs/04k_devices.html_page.ipynb #7c8bbc30
-@patch
-def rest(self: HtmlStage):
-    "Let go of everything, and drop the events that nobody has fetched."
-    self.page.release_inputs()
-    self.page.evaluate("oaml()")
-    self._pressed = None
 
 # %% ../../nbs/04k_devices.html_page.ipynb #b38bd041
 class HtmlDevice(AppDevice):
@@ -261,90 +258,83 @@ class HtmlDevice(AppDevice):
         self.with_tree, self._html, self._hands = tree, None, []
         self.chromium, self._owned = chromium or Chromium(), chromium is None
 
-# %% ../../nbs/04k_devices.html_page.ipynb #cc6d653d
-@patch
-def reset(self: HtmlDevice,
-    seed: int,       # of the episode, 0 to 2,999,999
-    draw: bool=True, # False: the frame's image is empty, which is faster
-) -> Frame:
-    "Begin the episode of `seed`. If the browser or the page died it is started again, and the log says so."
-    died = self._open()
-    frame = super(HtmlDevice, self).reset(seed, draw)
-    return replace(frame, log=(REOPENED, *frame.log)) if died else frame
+    # %% ../../nbs/04k_devices.html_page.ipynb #cc6d653d
+    def reset(self,
+        seed: int,       # of the episode, 0 to 2,999,999
+        draw: bool=True, # False: the frame's image is empty, which is faster
+    ) -> Frame:
+        "Begin the episode of `seed`. If the browser or the page died it is started again, and the log says so."
+        died = self._open()
+        frame = super(HtmlDevice, self).reset(seed, draw)
+        return replace(frame, log=(REOPENED, *frame.log)) if died else frame
 
-@patch
-def _open(self: HtmlDevice) -> bool:
-    "Have a living page on which nothing is pressed; had the one before died?"
-    if self.closed: raise DeviceError(CLOSED)
-    died = bool(self._html) and not self._html.page.alive
-    if died or not self._html:
-        if died: self._html.page.close()
-        self.chromium.revive()
-        self._html = HtmlStage(Page(self.chromium, self.size))
-    self._html.rest()
-    self._hands = []
-    return died
+    def _open(self) -> bool:
+        "Have a living page on which nothing is pressed; had the one before died?"
+        if self.closed: raise DeviceError(CLOSED)
+        died = bool(self._html) and not self._html.page.alive
+        if died or not self._html:
+            if died: self._html.page.close()
+            self.chromium.revive()
+            self._html = HtmlStage(Page(self.chromium, self.size))
+        self._html.rest()
+        self._hands = []
+        return died
 
-@patch
-def restore(self: HtmlDevice,
-    moment: AppSnapshot, # of the same application at the same size
-    draw: bool=True,     # False: the frame's image is empty, which is faster
-) -> Frame:
-    "Go on from that moment. Raises DeviceError for another application's or another size's."
-    self._open()
-    return super(HtmlDevice, self).restore(moment, draw)
+    def restore(self,
+        moment: AppSnapshot, # of the same application at the same size
+        draw: bool=True,     # False: the frame's image is empty, which is faster
+    ) -> Frame:
+        "Go on from that moment. Raises DeviceError for another application's or another size's."
+        self._open()
+        return super(HtmlDevice, self).restore(moment, draw)
 
-# %% ../../nbs/04k_devices.html_page.ipynb #e8b326aa
-@patch
-def _advance(self: HtmlDevice, event: Event):
-    "Take one event; a mouse's wait for the next that needs an answer."
-    if not self.running: return self._pass_time(event)
-    again = isinstance(event, PointerMove) and self._hands and isinstance(self._hands[-1], PointerMove)
-    if again or not isinstance(event, _MOUSE): self._act()
-    if isinstance(event, Tick): return super(HtmlDevice, self)._advance(event)
-    if isinstance(event, KeyDown|Text): self._html.show(self.stage, self.screen)  # they go where the focus is
-    self._hands.append(event)
-    if not isinstance(event, _MOUSE): self._act()
+    # %% ../../nbs/04k_devices.html_page.ipynb #e8b326aa
+    def _advance(self, event: Event):
+        "Take one event; a mouse's wait for the next that needs an answer."
+        if not self.running: return self._pass_time(event)
+        again = isinstance(event, PointerMove) and self._hands and isinstance(self._hands[-1], PointerMove)
+        if again or not isinstance(event, _MOUSE): self._act()
+        if isinstance(event, Tick): return super(HtmlDevice, self)._advance(event)
+        if isinstance(event, KeyDown|Text): self._html.show(self.stage, self.screen)  # they go where the focus is
+        self._hands.append(event)
+        if not isinstance(event, _MOUSE): self._act()
 
-@patch
-def _act(self: HtmlDevice):
-    "Do the waiting events by hand; what the page reports of them goes on to the application."
-    hands, self._hands = self._hands, []
-    for event in self._html.hear(hands) if hands else (): super(HtmlDevice, self)._advance(event)
+    def _act(self):
+        "Do the waiting events by hand; what the page reports of them goes on to the application."
+        hands, self._hands = self._hands, []
+        for event in self._html.hear(hands) if hands else (): super(HtmlDevice, self)._advance(event)
 
-# %% ../../nbs/04k_devices.html_page.ipynb #79cefc6e
-@patch
-def look(self: HtmlDevice,
-    draw: bool=True, # False: the frame's image is empty, which is faster
-) -> Frame:
-    "The screen as it is now; grey while the application is stopped."
-    self._require_episode()._act()
-    self.last_elements = self.read_elements() if self.with_tree else super(HtmlDevice, self).read_elements()
-    log, self._log = tuple(self._log), []
-    return Frame(self._picture() if draw else NOTHING, self.last_elements, self.screen.ui.clock, log)
+    # %% ../../nbs/04k_devices.html_page.ipynb #79cefc6e
+    def look(self,
+        draw: bool=True, # False: the frame's image is empty, which is faster
+    ) -> Frame:
+        "The screen as it is now; grey while the application is stopped."
+        self._require_episode()._act()
+        self.last_elements = self.read_elements() if self.with_tree else super(HtmlDevice, self).read_elements()
+        log, self._log = tuple(self._log), []
+        return Frame(self._picture() if draw else NOTHING, self.last_elements, self.screen.ui.clock, log)
 
-@patch
-def _picture(self: HtmlDevice) -> np.ndarray:
-    "A screenshot."
-    if not self.running: return super(HtmlDevice, self)._picture()
-    self._html.show(self.stage, self.screen)
-    return self._html.page.screenshot()
+    def _picture(self) -> np.ndarray:
+        "A screenshot."
+        if not self.running: return super(HtmlDevice, self)._picture()
+        self._html.show(self.stage, self.screen)
+        return self._html.page.screenshot()
+
+    # %% ../../nbs/04k_devices.html_page.ipynb #4fc15d46
+    def read_elements(self) -> tuple[Element, ...]:
+        "The elements, read off the page."
+        self._act()
+        if not self.running: return ()
+        self._html.show(self.stage, self.screen)
+        return read_page(self._html.page)
+
+    def close(self) -> None:
+        "Give the page back, and the browser if it was this device's own. Closing twice does nothing."
+        super(HtmlDevice, self).close()
+        if self._html: self._html.page.close()
+        if self._owned: self.chromium.close()
 
 # %% ../../nbs/04k_devices.html_page.ipynb #4fc15d46
-@patch
-def read_elements(self: HtmlDevice) -> tuple[Element, ...]:
-    "The elements, read off the page."
-    self._act()
-    if not self.running: return ()
-    self._html.show(self.stage, self.screen)
-    return read_page(self._html.page)
-
-@patch
-def close(self: HtmlDevice) -> None:
-    "Give the page back, and the browser if it was this device's own. Closing twice does nothing."
-    super(HtmlDevice, self).close()
-    if self._html: self._html.page.close()
-    if self._owned: self.chromium.close()
 
 take_turns(HtmlDevice, "reset", "restore", "look", "read_elements")
 

@@ -9,7 +9,6 @@ __all__ = ['KEYED_CHARS', 'DRAG_S', 'Page']
 from collections.abc import Iterable
 from concurrent.futures import Future
 
-from fastcore.basics import patch
 
 from .clock import TimedTab
 from .tree import read_tree
@@ -77,98 +76,94 @@ class Page(TimedTab):
     "A page of a browser, with storage of its own, that can be touched, timed and read."
     _held, _pressed = 0, _NO_PRESS  # bits of the buttons that are down; the last press
 
-# %% ../../nbs/04i_devices.page.ipynb #c9fc99bf
-@patch
-def _press_count(self: Page, event: PointerDown) -> int:
-    "Which press of a row of quick ones at the same place this is."
-    button, x, y, then, count = self._pressed
-    again = button == event.button and max(abs(event.x-x), abs(event.y-y)) <= DRAG_PX and self.time - then <= DOUBLE_MS
-    self._pressed = event.button, event.x, event.y, self.time, count + 1 if again else 1
-    return self._pressed[-1]
+    # %% ../../nbs/04i_devices.page.ipynb #c9fc99bf
+    def _press_count(self, event: PointerDown) -> int:
+        "Which press of a row of quick ones at the same place this is."
+        button, x, y, then, count = self._pressed
+        again = button == event.button and max(abs(event.x-x), abs(event.y-y)) <= DRAG_PX and self.time - then <= DOUBLE_MS
+        self._pressed = event.button, event.x, event.y, self.time, count + 1 if again else 1
+        return self._pressed[-1]
+
+    # %% ../../nbs/04i_devices.page.ipynb #7c6841c3
+    def _mouse(self, event: PointerMove|PointerDown|PointerUp|Wheel) -> tuple[str, dict]:
+        "The message of one event."
+        at = dict(x=event.x, y=event.y)
+        if isinstance(event, Wheel): more = dict(type="mouseWheel", deltaX=event.dx, deltaY=event.dy)
+        elif isinstance(event, PointerMove):
+            held = next((name for name, bit in _BUTTON_BITS.items() if self._held & bit), "none")
+            more = dict(type="mouseMoved", button=held, buttons=self._held)
+        else:
+            down, bit = isinstance(event, PointerDown), _BUTTON_BITS[event.button]
+            self._held = self._held | bit if down else self._held & ~bit
+            more = dict(type="mousePressed" if down else "mouseReleased", button=event.button, buttons=self._held,
+                        clickCount=self._press_count(event) if down else self._pressed[-1])
+        return "Input.dispatchMouseEvent", at | more
+
+    # %% ../../nbs/04i_devices.page.ipynb #4d5de26e
+    def _messages(self, event: Event, keys: bool) -> list[tuple[str, dict]]:
+        "What is sent for one event."
+        if isinstance(event, KeyDown): return _chord(event.key)
+        if isinstance(event, Text) and keys:
+            if len(event.text) <= KEYED_CHARS: return [m for c in event.text for m in _typed(c)]
+            self.say("page", f"{len(event.text)} characters are put in at once, without keys: more than {KEYED_CHARS}", "W")
+        if isinstance(event, Text): return [("Input.insertText", dict(text=event.text))]
+        if isinstance(event, Answer): return self.say("answer", event.text) or []
+        return [self._mouse(event)]
+
+    # %% ../../nbs/04i_devices.page.ipynb #6b5f400c
+    def feed(self,
+        events: Iterable[Event], # of hands, in CSS pixels; time passes by `Tick`
+        keys: bool=True,         # False: a text comes at once and without keys, as from an input method
+    ):
+        "Do them with real input, one after the other; returns when the page has had them all. Raises DeviceError."
+        asked = []
+        for event in events:
+            if isinstance(event, Tick): self.tick(self._finish_input(asked) or event.ms)
+            elif self._drag and isinstance(event, PointerMove|PointerUp): self._finish_input(asked), self._carry(event)
+            else: asked += [self.post(m, **p) for m, p in self._messages(event, keys)]
+            if isinstance(event, Wheel): self._finish_input(asked), self.draw()  # a page hears of scrolling with its next frame
+            if isinstance(event, PointerMove) and self._held and not self._drag: self._finish_input(asked), self._begin_drag(event)
+        self._finish_input(asked)
+
+    def _finish_input(self, asked: list[Future]):
+        "Wait until the page has had every input."
+        while asked: self.wait(asked.pop(0), "an input")
+
+    # %% ../../nbs/04i_devices.page.ipynb #fdc899d8
+    def _begin_drag(self, event: PointerMove):
+        "If this move has begun to drag something, it goes along from here."
+        if self.evaluate(_DRAG_BEGAN) and self.until(lambda: self._drag, DRAG_S) or self._drag: self._carry(event)
+
+    # %% ../../nbs/04i_devices.page.ipynb #a64a0442
+    def _carry(self, event: PointerMove|PointerUp):
+        "What is dragged goes along with the mouse, in place of the mouse's own events, and is dropped."
+        drop = isinstance(event, PointerUp)
+        for kind in ("dragOver", "drop") if drop else ("dragEnter", "dragOver"):
+            self.send("Input.dispatchDragEvent", type=kind, x=event.x, y=event.y, data=self._drag)
+        if drop: self._drag, self._held = None, 0
+
+    # %% ../../nbs/04i_devices.page.ipynb #5af760e9
+    def release_inputs(self):
+        "Let go of every button and of what is dragged, and move the mouse outside, so that it hovers over nothing."
+        self._drag = None
+        held = [PointerUp(*_NOWHERE, b) for b, bit in _BUTTON_BITS.items() if self._held & bit]
+        self.feed(held + [PointerMove(*_NOWHERE)])
+
+    # %% ../../nbs/04i_devices.page.ipynb #9d34b722
+    def tree(self) -> tuple[Element, ...]: # boxes as fractions of the viewport
+        "What shows on the page, in the order of the document, by `read_tree`."
+        return read_tree(self)
 
 # %% ../../nbs/04i_devices.page.ipynb #7c6841c3
 _BUTTON_BITS = dict(left=1, right=2)
 
-@patch
-def _mouse(self: Page, event: PointerMove|PointerDown|PointerUp|Wheel) -> tuple[str, dict]:
-    "The message of one event."
-    at = dict(x=event.x, y=event.y)
-    if isinstance(event, Wheel): more = dict(type="mouseWheel", deltaX=event.dx, deltaY=event.dy)
-    elif isinstance(event, PointerMove):
-        held = next((name for name, bit in _BUTTON_BITS.items() if self._held & bit), "none")
-        more = dict(type="mouseMoved", button=held, buttons=self._held)
-    else:
-        down, bit = isinstance(event, PointerDown), _BUTTON_BITS[event.button]
-        self._held = self._held | bit if down else self._held & ~bit
-        more = dict(type="mousePressed" if down else "mouseReleased", button=event.button, buttons=self._held,
-                    clickCount=self._press_count(event) if down else self._pressed[-1])
-    return "Input.dispatchMouseEvent", at | more
-
 # %% ../../nbs/04i_devices.page.ipynb #4d5de26e
 KEYED_CHARS = 256 # characters of one text that come key by key, two messages each; a longer one comes at once, as if it were pasted
-
-@patch
-def _messages(self: Page, event: Event, keys: bool) -> list[tuple[str, dict]]:
-    "What is sent for one event."
-    if isinstance(event, KeyDown): return _chord(event.key)
-    if isinstance(event, Text) and keys:
-        if len(event.text) <= KEYED_CHARS: return [m for c in event.text for m in _typed(c)]
-        self.say("page", f"{len(event.text)} characters are put in at once, without keys: more than {KEYED_CHARS}", "W")
-    if isinstance(event, Text): return [("Input.insertText", dict(text=event.text))]
-    if isinstance(event, Answer): return self.say("answer", event.text) or []
-    return [self._mouse(event)]
-
-# %% ../../nbs/04i_devices.page.ipynb #6b5f400c
-@patch
-def feed(self: Page,
-    events: Iterable[Event], # of hands, in CSS pixels; time passes by `Tick`
-    keys: bool=True,         # False: a text comes at once and without keys, as from an input method
-):
-    "Do them with real input, one after the other; returns when the page has had them all. Raises DeviceError."
-    asked = []
-    for event in events:
-        if isinstance(event, Tick): self.tick(self._finish_input(asked) or event.ms)
-        elif self._drag and isinstance(event, PointerMove|PointerUp): self._finish_input(asked), self._carry(event)
-        else: asked += [self.post(m, **p) for m, p in self._messages(event, keys)]
-        if isinstance(event, Wheel): self._finish_input(asked), self.draw()  # a page hears of scrolling with its next frame
-        if isinstance(event, PointerMove) and self._held and not self._drag: self._finish_input(asked), self._begin_drag(event)
-    self._finish_input(asked)
-
-@patch
-def _finish_input(self: Page, asked: list[Future]):
-    "Wait until the page has had every input."
-    while asked: self.wait(asked.pop(0), "an input")
 
 # %% ../../nbs/04i_devices.page.ipynb #fdc899d8
 DRAG_S = 10. # seconds for a browser to hand over what a page has begun to drag
 _DRAG_BEGAN = "(e => { delete window.oamlDrag; return Boolean(e && e.isTrusted && !e.defaultPrevented) })(window.oamlDrag)"
 
-@patch
-def _begin_drag(self: Page, event: PointerMove):
-    "If this move has begun to drag something, it goes along from here."
-    if self.evaluate(_DRAG_BEGAN) and self.until(lambda: self._drag, DRAG_S) or self._drag: self._carry(event)
-
-# %% ../../nbs/04i_devices.page.ipynb #a64a0442
-@patch
-def _carry(self: Page, event: PointerMove|PointerUp):
-    "What is dragged goes along with the mouse, in place of the mouse's own events, and is dropped."
-    drop = isinstance(event, PointerUp)
-    for kind in ("dragOver", "drop") if drop else ("dragEnter", "dragOver"):
-        self.send("Input.dispatchDragEvent", type=kind, x=event.x, y=event.y, data=self._drag)
-    if drop: self._drag, self._held = None, 0
-
 # %% ../../nbs/04i_devices.page.ipynb #5af760e9
 _NOWHERE = (-1, -1)
 
-@patch
-def release_inputs(self: Page):
-    "Let go of every button and of what is dragged, and move the mouse outside, so that it hovers over nothing."
-    self._drag = None
-    held = [PointerUp(*_NOWHERE, b) for b, bit in _BUTTON_BITS.items() if self._held & bit]
-    self.feed(held + [PointerMove(*_NOWHERE)])
-
-# %% ../../nbs/04i_devices.page.ipynb #9d34b722
-@patch
-def tree(self: Page) -> tuple[Element, ...]: # boxes as fractions of the viewport
-    "What shows on the page, in the order of the document, by `read_tree`."
-    return read_tree(self)

@@ -17,7 +17,6 @@ from dataclasses import asdict
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from fastcore.basics import patch
 from pydantic import SecretStr
 
 from .device import Call, DeviceError
@@ -100,33 +99,199 @@ class RemoteDevice:
     def __exit__(self, *_): self.close()
     def __repr__(self) -> str: return f"RemoteDevice({self.url!r})"
 
+    # %% ../../nbs/04o_devices.remote.ipynb #d3cee24a
+    def _exchange(self, route: str, body: bytes, number: int=0, patience: float=0.):
+        "The daemon's answer to one request. Raises Unreachable."
+        import httpx
+        headers, failures, begun = {"X-Oaml-Session": self._session, "X-Oaml-Number": str(number)}, 0, time.monotonic()
+        while True:
+            try:
+                answer = self._http.post(f"{self.url}/{route}", content=body, headers=headers, timeout=self.timeout)
+                full = route == "init" and answer.status_code == 503
+                if answer.status_code < 500 or full or "x-oaml-number" in answer.headers: return answer
+                why, slow = f"HTTP {answer.status_code}", False
+            except httpx.TransportError as e: why, slow = f"{type(e).__name__}: {e}", isinstance(e, httpx.ReadTimeout)
+            failures += not (slow and time.monotonic() - begun < patience)
+            if failures >= self.retry: raise Unreachable(f"{self.url} does not answer /{route} ({failures} attempts; {why})")
+            if not slow: time.sleep(min(_PAUSE_S*2**failures/2, self.timeout))
+
+    # %% ../../nbs/04o_devices.remote.ipynb #ae040005
+    def _patience(self, route: str, body: bytes) -> float:
+        "Seconds for which a late answer is no failure."
+        if route in _SLOW: return self.patience
+        return self.timeout + sum(e.get("ms", 0) for e in json.loads(body)["events"])/1000 if route == "feed" else 0.
+
+    # %% ../../nbs/04o_devices.remote.ipynb #30b4d39d
+    def _open(self):
+        "A new session with a device, whatever became of the last one. Raises DeviceError, and what making the device did."
+        if self._session: self._leave()
+        self._session, self._number, self._history = secrets.token_hex(16), 0, []
+        self._lost = "there is no session"
+        try: launched = self._launch()
+        except BaseException:
+            self._leave()
+            raise
+        self._lost, self.size = None, tuple(launched["size"])
+        self._most = min(LARGER*self.size[0]*self.size[1], MOST_PIXELS)
+        if launched["hierarchy"]: self.hierarchy = lambda: self._ask("hierarchy")
+
+    def _launch(self) -> dict:
+        "Keep a place and start the device; its answer."
+        end = time.monotonic() + self.wait
+        while (answer := self._exchange("init", b"")).status_code == 503 and time.monotonic() < end:
+            time.sleep(min(float(answer.headers.get("retry-after", 1)), max(end - time.monotonic(), 0)))
+        place = _decoded(answer, "init")
+        self._boot, self._lease = place["boot"], place["lease"]
+        return self._numbered("launch", b"{}")
+
+    def _leave(self):
+        "Close the session at the daemon, if that can be reached."
+        try: self._exchange("close", b"")
+        except DeviceError: pass
+
+    # %% ../../nbs/04o_devices.remote.ipynb #ae040009
+    def _numbered(self, route: str, body: bytes) -> Any:
+        "What the next request of the session gives. Raises SessionLost, Unreachable, and what the device raised."
+        answer = self._exchange(route, body, self._number + 1, self._patience(route, body))
+        if "x-oaml-number" in answer.headers: self._number += 1
+        elif boot := answer.headers.get("x-oaml-boot"):
+            raise SessionLost(f"{self.url} " + ("was restarted: the episode is lost" if boot != self._boot else
+                                         f"gave the device to others: no request came for {self._lease:g} s"))
+        elif answer.status_code == 409: raise SessionLost(f"requests and answers are out of step: {_reason(answer)}")
+        elif answer.status_code < 400:
+            raise Unreachable(f"/{route}: an answer without a number; what is between here and {self.url}?")
+        return _decoded(answer, route, self._most)
+
+    # %% ../../nbs/04o_devices.remote.ipynb #e73da9d1
+    def _ask(self, route: str, **fields) -> Any:
+        "What a request gives, carried out once. Raises DeviceError if that is not certain any more."
+        body = json.dumps(fields | ({"view": self.view} if self.view and route in _FRAMED else {})).encode()
+        with self._lock:
+            if self._session is None: raise DeviceError("this device is closed")
+            if self._process != os.getpid(): raise DeviceError("this device belongs to another process; make one here")
+            if route == "restart" and self._lost: self._open()
+            if self._lost: raise DeviceError(f"{self._lost}; reset() begins a new episode")
+            try: got = self._ask_or_recover(route, body)
+            except BaseException as e:  # Ctrl-C included: it may have been carried out
+                if self._lost or isinstance(e, SessionLost|Unreachable) or not isinstance(e, Exception):
+                    self._lost = f"{type(e).__name__}: {e}"
+                raise
+            if isinstance(got, ReceivedFrame): self.size = got.screen  # a phone may have been rotated
+            if route == "restart": self._history.clear()
+            if self.recover and route in _REPLAYED: self._history.append((route, body, _digest(got)))
+            return got
+
+    # %% ../../nbs/04o_devices.remote.ipynb #ae04000c
+    def _ask_or_recover(self, route: str, body: bytes) -> Any:
+        "What the next request gives; if the session is lost, after a replay."
+        try: return self._numbered(route, body)
+        except Unreachable:
+            if not self.recover: raise
+            self._await_daemon()
+            try: return self._numbered(route, body)
+            except SessionLost: pass
+        except SessionLost:
+            if not self.recover and route != "restart": raise
+        self._open() if route == "restart" else self._replay()
+        return self._numbered(route, body)
+
+    def _await_daemon(self):
+        "Wait for the daemon to answer again. Raises Unreachable after `launch_timeout`."
+        import httpx
+        end = time.monotonic() + self.patience
+        while True:
+            try:
+                if self._http.get(f"{self.url}/health", timeout=self.timeout).status_code == 200: return
+            except httpx.TransportError: pass
+            if time.monotonic() > end: raise Unreachable(f"{self.url} has not come back for {self.patience:g} s")
+            time.sleep(_PAUSE_S)
+
+    # %% ../../nbs/04o_devices.remote.ipynb #ae04000e
+    def _replay(self):
+        "A new session, brought to where the old one was. Raises SessionLost where it fails or shows something else."
+        history = self._history
+        self._open()
+        for k, (route, body, digest) in enumerate(history, 1):
+            why = f"at request {k} of {len(history)} (/{route})"
+            try: same = _digest(self._numbered(route, body)) == digest
+            except (DeviceError, ValueError) as e:
+                raise SessionLost(f"the session was lost, and its replay failed {why}: {e}") from None
+            if not same: raise SessionLost(f"the session was lost, and its replay differs {why}")
+        self._history = history
+
+    # %% ../../nbs/04o_devices.remote.ipynb #7a166fbf
+    def reset(self,
+        seed: int,       # of the episode
+    ) -> ReceivedFrame:
+        "Begin an episode and show its first screen; in a new session if the last one was lost."
+        return self._ask("restart", seed=seed)
+
+    def perform(self,
+        action: Action,  # of the agent
+    ) -> ReceivedFrame:
+        "Carry out one action, once, and show what came of it."
+        return self._ask("act", action=to_dict(action))
+
+    def feed(self,
+        events: Iterable[Event], # of hands, in pixels of `size`
+    ) -> ReceivedFrame:
+        "Carry out events one after the other, once."
+        return self._ask("feed", events=list(map(to_wire, events)))
+
+    def look(self) -> ReceivedFrame:
+        "The screen as it is now."
+        return self._ask("observ")
+
+    def close(self) -> None:
+        "Give the device back. Closing twice does nothing."
+        with self._lock:
+            if self._session is None: return
+            if self._process == os.getpid(): self._leave()  # a forked copy must not end its parent's session
+            self._session = None
+            self._http.close()
+
+    # %% ../../nbs/04o_devices.remote.ipynb #ae040010
+    def read_elements(self) -> tuple[Element, ...]:
+        "What is on the screen now."
+        return tuple(as_element(e) for e in self._ask("elements"))
+
+    def manage(self,
+        call: Call, # what to do; paths are the daemon's
+    ) -> str:       # what came of it, in words
+        "Prepare the device. Raises DeviceError for what it cannot do, or the daemon does not lend."
+        return self._ask("manage", call=to_wire(call))
+
+    def installed(self,
+        package: str, # such as "app.oaml.login"
+    ) -> bool:
+        "True if there is an application of this name."
+        return self._ask("installed", package=package)
+
+    def activity(self) -> str:
+        "The package/activity in front; empty if none is."
+        return self._ask("activity")
+
+    # %% ../../nbs/04o_devices.remote.ipynb #2675a771
+    def logs(self,
+        since: int=0, # lines to leave out, from the session's first
+    ) -> Iterator[str]:
+        "The lines of the session's log, for ever: each as it comes. Ends with the session. Raises DeviceError."
+        import httpx
+        headers = {"X-Oaml-Session": self._session or ""}
+        timeout = httpx.Timeout(self.timeout, read=_STILL_TIMEOUT_S)
+        try:
+            with self._http.stream("GET", f"{self.url}/logs?since={since}", headers=headers, timeout=timeout) as answer:
+                if answer.status_code != 200: raise DeviceError(f"/logs, {answer.status_code}: {answer.read()[:200]}")
+                for line in answer.iter_lines():
+                    if line.startswith('data: "'): yield read_json(line[6:], self.url)
+        except httpx.TransportError as e:
+            if self._session: raise Unreachable(f"{self.url} ended its log ({type(e).__name__}: {e})") from None
+
 # %% ../../nbs/04o_devices.remote.ipynb #d3cee24a
 _PAUSE_S = .1  # seconds before the second attempt; each further pause is twice as long, up to the timeout
 
-@patch
-def _exchange(self: RemoteDevice, route: str, body: bytes, number: int=0, patience: float=0.):
-    "The daemon's answer to one request. Raises Unreachable."
-    import httpx
-    headers, failures, begun = {"X-Oaml-Session": self._session, "X-Oaml-Number": str(number)}, 0, time.monotonic()
-    while True:
-        try:
-            answer = self._http.post(f"{self.url}/{route}", content=body, headers=headers, timeout=self.timeout)
-            full = route == "init" and answer.status_code == 503
-            if answer.status_code < 500 or full or "x-oaml-number" in answer.headers: return answer
-            why, slow = f"HTTP {answer.status_code}", False
-        except httpx.TransportError as e: why, slow = f"{type(e).__name__}: {e}", isinstance(e, httpx.ReadTimeout)
-        failures += not (slow and time.monotonic() - begun < patience)
-        if failures >= self.retry: raise Unreachable(f"{self.url} does not answer /{route} ({failures} attempts; {why})")
-        if not slow: time.sleep(min(_PAUSE_S*2**failures/2, self.timeout))
-
 # %% ../../nbs/04o_devices.remote.ipynb #ae040005
 _SLOW = "launch", "restart", "manage", "hierarchy", "elements"
-
-@patch
-def _patience(self: RemoteDevice, route: str, body: bytes) -> float:
-    "Seconds for which a late answer is no failure."
-    if route in _SLOW: return self.patience
-    return self.timeout + sum(e.get("ms", 0) for e in json.loads(body)["events"])/1000 if route == "feed" else 0.
 
 # %% ../../nbs/04o_devices.remote.ipynb #ae040007
 def _reason(answer) -> str:
@@ -145,100 +310,9 @@ def _decoded(answer, route: str, most: int=0) -> Any:
     if "x-oaml-number" not in answer.headers: raise DeviceError(f"/{route}, {answer.status_code}: {_reason(answer)}")
     raise (ValueError if answer.json()["kind"] == "ValueError" else DeviceError)(_reason(answer))
 
-# %% ../../nbs/04o_devices.remote.ipynb #30b4d39d
-@patch
-def _open(self: RemoteDevice):
-    "A new session with a device, whatever became of the last one. Raises DeviceError, and what making the device did."
-    if self._session: self._leave()
-    self._session, self._number, self._history = secrets.token_hex(16), 0, []
-    self._lost = "there is no session"
-    try: launched = self._launch()
-    except BaseException:
-        self._leave()
-        raise
-    self._lost, self.size = None, tuple(launched["size"])
-    self._most = min(LARGER*self.size[0]*self.size[1], MOST_PIXELS)
-    if launched["hierarchy"]: self.hierarchy = lambda: self._ask("hierarchy")
-
-@patch
-def _launch(self: RemoteDevice) -> dict:
-    "Keep a place and start the device; its answer."
-    end = time.monotonic() + self.wait
-    while (answer := self._exchange("init", b"")).status_code == 503 and time.monotonic() < end:
-        time.sleep(min(float(answer.headers.get("retry-after", 1)), max(end - time.monotonic(), 0)))
-    place = _decoded(answer, "init")
-    self._boot, self._lease = place["boot"], place["lease"]
-    return self._numbered("launch", b"{}")
-
-@patch
-def _leave(self: RemoteDevice):
-    "Close the session at the daemon, if that can be reached."
-    try: self._exchange("close", b"")
-    except DeviceError: pass
-
-# %% ../../nbs/04o_devices.remote.ipynb #ae040009
-@patch
-def _numbered(self: RemoteDevice, route: str, body: bytes) -> Any:
-    "What the next request of the session gives. Raises SessionLost, Unreachable, and what the device raised."
-    answer = self._exchange(route, body, self._number + 1, self._patience(route, body))
-    if "x-oaml-number" in answer.headers: self._number += 1
-    elif boot := answer.headers.get("x-oaml-boot"):
-        raise SessionLost(f"{self.url} " + ("was restarted: the episode is lost" if boot != self._boot else
-                                     f"gave the device to others: no request came for {self._lease:g} s"))
-    elif answer.status_code == 409: raise SessionLost(f"requests and answers are out of step: {_reason(answer)}")
-    elif answer.status_code < 400:
-        raise Unreachable(f"/{route}: an answer without a number; what is between here and {self.url}?")
-    return _decoded(answer, route, self._most)
-
 # %% ../../nbs/04o_devices.remote.ipynb #e73da9d1
 _REPLAYED = ("restart", "act", "feed", "manage", "observ")  # what changes the device, or takes lines from its log
 _FRAMED = ("restart", "act", "feed", "observ")
-
-@patch
-def _ask(self: RemoteDevice, route: str, **fields) -> Any:
-    "What a request gives, carried out once. Raises DeviceError if that is not certain any more."
-    body = json.dumps(fields | ({"view": self.view} if self.view and route in _FRAMED else {})).encode()
-    with self._lock:
-        if self._session is None: raise DeviceError("this device is closed")
-        if self._process != os.getpid(): raise DeviceError("this device belongs to another process; make one here")
-        if route == "restart" and self._lost: self._open()
-        if self._lost: raise DeviceError(f"{self._lost}; reset() begins a new episode")
-        try: got = self._ask_or_recover(route, body)
-        except BaseException as e:  # Ctrl-C included: it may have been carried out
-            if self._lost or isinstance(e, SessionLost|Unreachable) or not isinstance(e, Exception):
-                self._lost = f"{type(e).__name__}: {e}"
-            raise
-        if isinstance(got, ReceivedFrame): self.size = got.screen  # a phone may have been rotated
-        if route == "restart": self._history.clear()
-        if self.recover and route in _REPLAYED: self._history.append((route, body, _digest(got)))
-        return got
-
-# %% ../../nbs/04o_devices.remote.ipynb #ae04000c
-@patch
-def _ask_or_recover(self: RemoteDevice, route: str, body: bytes) -> Any:
-    "What the next request gives; if the session is lost, after a replay."
-    try: return self._numbered(route, body)
-    except Unreachable:
-        if not self.recover: raise
-        self._await_daemon()
-        try: return self._numbered(route, body)
-        except SessionLost: pass
-    except SessionLost:
-        if not self.recover and route != "restart": raise
-    self._open() if route == "restart" else self._replay()
-    return self._numbered(route, body)
-
-@patch
-def _await_daemon(self: RemoteDevice):
-    "Wait for the daemon to answer again. Raises Unreachable after `launch_timeout`."
-    import httpx
-    end = time.monotonic() + self.patience
-    while True:
-        try:
-            if self._http.get(f"{self.url}/health", timeout=self.timeout).status_code == 200: return
-        except httpx.TransportError: pass
-        if time.monotonic() > end: raise Unreachable(f"{self.url} has not come back for {self.patience:g} s")
-        time.sleep(_PAUSE_S)
 
 # %% ../../nbs/04o_devices.remote.ipynb #ae04000e
 def _digest(got: Any) -> str|None:
@@ -247,95 +321,6 @@ def _digest(got: Any) -> str|None:
     rest = repr((got.elements, got.clock, got.log, got.orientation))
     return got.screen_hash() + hashlib.sha256(rest.encode()).hexdigest()
 
-@patch
-def _replay(self: RemoteDevice):
-    "A new session, brought to where the old one was. Raises SessionLost where it fails or shows something else."
-    history = self._history
-    self._open()
-    for k, (route, body, digest) in enumerate(history, 1):
-        why = f"at request {k} of {len(history)} (/{route})"
-        try: same = _digest(self._numbered(route, body)) == digest
-        except (DeviceError, ValueError) as e:
-            raise SessionLost(f"the session was lost, and its replay failed {why}: {e}") from None
-        if not same: raise SessionLost(f"the session was lost, and its replay differs {why}")
-    self._history = history
-
-# %% ../../nbs/04o_devices.remote.ipynb #7a166fbf
-@patch
-def reset(self: RemoteDevice,
-    seed: int,       # of the episode
-) -> ReceivedFrame:
-    "Begin an episode and show its first screen; in a new session if the last one was lost."
-    return self._ask("restart", seed=seed)
-
-@patch
-def perform(self: RemoteDevice,
-    action: Action,  # of the agent
-) -> ReceivedFrame:
-    "Carry out one action, once, and show what came of it."
-    return self._ask("act", action=to_dict(action))
-
-@patch
-def feed(self: RemoteDevice,
-    events: Iterable[Event], # of hands, in pixels of `size`
-) -> ReceivedFrame:
-    "Carry out events one after the other, once."
-    return self._ask("feed", events=list(map(to_wire, events)))
-
-@patch
-def look(self: RemoteDevice) -> ReceivedFrame:
-    "The screen as it is now."
-    return self._ask("observ")
-
-@patch
-def close(self: RemoteDevice) -> None:
-    "Give the device back. Closing twice does nothing."
-    with self._lock:
-        if self._session is None: return
-        if self._process == os.getpid(): self._leave()  # a forked copy must not end its parent's session
-        self._session = None
-        self._http.close()
-
-# %% ../../nbs/04o_devices.remote.ipynb #ae040010
-@patch
-def read_elements(self: RemoteDevice) -> tuple[Element, ...]:
-    "What is on the screen now."
-    return tuple(as_element(e) for e in self._ask("elements"))
-
-@patch
-def manage(self: RemoteDevice,
-    call: Call, # what to do; paths are the daemon's
-) -> str:       # what came of it, in words
-    "Prepare the device. Raises DeviceError for what it cannot do, or the daemon does not lend."
-    return self._ask("manage", call=to_wire(call))
-
-@patch
-def installed(self: RemoteDevice,
-    package: str, # such as "app.oaml.login"
-) -> bool:
-    "True if there is an application of this name."
-    return self._ask("installed", package=package)
-
-@patch
-def activity(self: RemoteDevice) -> str:
-    "The package/activity in front; empty if none is."
-    return self._ask("activity")
-
 # %% ../../nbs/04o_devices.remote.ipynb #2675a771
-@patch
-def logs(self: RemoteDevice,
-    since: int=0, # lines to leave out, from the session's first
-) -> Iterator[str]:
-    "The lines of the session's log, for ever: each as it comes. Ends with the session. Raises DeviceError."
-    import httpx
-    headers = {"X-Oaml-Session": self._session or ""}
-    timeout = httpx.Timeout(self.timeout, read=_STILL_TIMEOUT_S)
-    try:
-        with self._http.stream("GET", f"{self.url}/logs?since={since}", headers=headers, timeout=timeout) as answer:
-            if answer.status_code != 200: raise DeviceError(f"/logs, {answer.status_code}: {answer.read()[:200]}")
-            for line in answer.iter_lines():
-                if line.startswith('data: "'): yield read_json(line[6:], self.url)
-    except httpx.TransportError as e:
-        if self._session: raise Unreachable(f"{self.url} ended its log ({type(e).__name__}: {e})") from None
 
 _STILL_TIMEOUT_S = 30.  # seconds; a quiet stream says every ten that it is still there

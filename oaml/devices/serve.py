@@ -23,7 +23,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from fastcore.basics import patch
 from pydantic import BaseModel, Field, SecretStr, ValidationError
 from pydantic.dataclasses import dataclass as checked
 
@@ -170,37 +169,34 @@ class DeviceLease(Lease):
         if self.lent is None: raise DeviceError("this session has no device yet: ask for /launch first")
         return self.lent
 
-# %% ../../nbs/04r_devices.serve.ipynb #ab04000c
-@patch
-def reply(self: DeviceLease,
-    request: Any, # one of `DEVICE_REQUESTS`
-) -> DeviceReply:
-    "Carry out `request`, in the device's thread, and pack what came of it."
-    try:
-        if self.lent: _check_size(request, self.lent)
-        got = request.do(self)
-        if not isinstance(got, Frame): return DeviceReply(wire_json(got))
-        frame = _with_elements(got, self.lent, request.view)
-        return DeviceReply(encode_frame(frame, request.view, self.lent.size), 200, FRAME_TYPE, got.log)
-    except Exception as e: return _failed(e)
+    # %% ../../nbs/04r_devices.serve.ipynb #ab04000c
+    def reply(self,
+        request: Any, # one of `DEVICE_REQUESTS`
+    ) -> DeviceReply:
+        "Carry out `request`, in the device's thread, and pack what came of it."
+        try:
+            if self.lent: _check_size(request, self.lent)
+            got = request.do(self)
+            if not isinstance(got, Frame): return DeviceReply(wire_json(got))
+            frame = _with_elements(got, self.lent, request.view)
+            return DeviceReply(encode_frame(frame, request.view, self.lent.size), 200, FRAME_TYPE, got.log)
+        except Exception as e: return _failed(e)
 
-@patch
-async def run(self: DeviceLease,
-    do: Callable[[], DeviceReply], # what to call in the thread
-) -> DeviceReply:
-    "What `do` gives; its lines are added to the log."
-    reply = await Lease.run(self, do)
-    self.lines.extend(reply.log)
-    self.n_lines += len(reply.log)
-    news, self.news = self.news, asyncio.Event()
-    news.set()
-    return reply
+    async def run(self,
+        do: Callable[[], DeviceReply], # what to call in the thread
+    ) -> DeviceReply:
+        "What `do` gives; its lines are added to the log."
+        reply = await Lease.run(self, do)
+        self.lines.extend(reply.log)
+        self.n_lines += len(reply.log)
+        news, self.news = self.news, asyncio.Event()
+        news.set()
+        return reply
 
-@patch
-async def close(self: DeviceLease) -> None:
-    "Give the device back; whoever follows its log learns of it."
-    await Lease.close(self)
-    self.news.set()
+    async def close(self) -> None:
+        "Give the device back; whoever follows its log learns of it."
+        await Lease.close(self)
+        self.news.set()
 
 # %% ../../nbs/04r_devices.serve.ipynb #5c52bcfb
 DAEMON_CONFIG_FILE = "android-envd.conf.yaml"
@@ -343,37 +339,34 @@ class DeviceDaemon:
         await self.leases.close(_session_of(request))
         return dict(closed=True)
 
+    # %% ../../nbs/04r_devices.serve.ipynb #ab040017
+    async def ask(self, request: Any):
+        "Carry out a numbered request of a session. Raises Refusal, SchemaError."
+        number, body = request.headers.get("x-oaml-number", ""), await read_body(request, self.config.max_body, " (max_body in the config)")
+        lease, route = self.leases.find(_session_of(request)), request.path_params["route"]
+        if route not in DEVICE_REQUESTS: raise Refusal(404, f"no route /{route}{nearest(route, DEVICE_REQUESTS)}")
+        if not re.fullmatch("[1-9][0-9]{0,15}", number): raise Refusal(400, "the header X-Oaml-Number wants 1, 2, 3...")
+        wanted, digest = from_json(DEVICE_REQUESTS[route], body or b"{}"), hashlib.sha256(f"{route} ".encode() + body).digest()
+        reply = await lease.ask(int(number), digest, lambda: lease.reply(wanted))
+        return http_answer(reply.content, reply.status, {"X-Oaml-Number": number}, reply.media)
+
+    async def logs(self, request: Any):
+        "Follow a session's log. Raises Refusal."
+        from starlette.responses import StreamingResponse
+        lease = self.leases.find(_session_of(request))
+        since = request.headers.get("last-event-id", request.query_params.get("since", "0"))
+        if not re.fullmatch("[0-9]{1,15}", since): raise Refusal(400, "since is the number of a line: 0, 1, 2, ...")
+        return StreamingResponse(_follow(self.leases, lease, int(since)), media_type="text/event-stream")
+
+    def app(self) -> "starlette.applications.Starlette":
+        "The routes as an ASGI application. Needs the extra `serve`."
+        routes = [ServiceRoute("GET", "/health", self.health, health=True), ServiceRoute("GET", "/logs", self.logs)]
+        routes += [ServiceRoute("POST", *r) for r in (("/init", self.init), ("/close", self.close), ("/{route}", self.ask))]
+        return service_app(routes, Access(self.config.token), self.leases)
+
 def _session_of(request: Any) -> str:
     "The name that a client has given its session."
     return request.headers.get("x-oaml-session", "")
-
-# %% ../../nbs/04r_devices.serve.ipynb #ab040017
-@patch
-async def ask(self: DeviceDaemon, request: Any):
-    "Carry out a numbered request of a session. Raises Refusal, SchemaError."
-    number, body = request.headers.get("x-oaml-number", ""), await read_body(request, self.config.max_body, " (max_body in the config)")
-    lease, route = self.leases.find(_session_of(request)), request.path_params["route"]
-    if route not in DEVICE_REQUESTS: raise Refusal(404, f"no route /{route}{nearest(route, DEVICE_REQUESTS)}")
-    if not re.fullmatch("[1-9][0-9]{0,15}", number): raise Refusal(400, "the header X-Oaml-Number wants 1, 2, 3...")
-    wanted, digest = from_json(DEVICE_REQUESTS[route], body or b"{}"), hashlib.sha256(f"{route} ".encode() + body).digest()
-    reply = await lease.ask(int(number), digest, lambda: lease.reply(wanted))
-    return http_answer(reply.content, reply.status, {"X-Oaml-Number": number}, reply.media)
-
-@patch
-async def logs(self: DeviceDaemon, request: Any):
-    "Follow a session's log. Raises Refusal."
-    from starlette.responses import StreamingResponse
-    lease = self.leases.find(_session_of(request))
-    since = request.headers.get("last-event-id", request.query_params.get("since", "0"))
-    if not re.fullmatch("[0-9]{1,15}", since): raise Refusal(400, "since is the number of a line: 0, 1, 2, ...")
-    return StreamingResponse(_follow(self.leases, lease, int(since)), media_type="text/event-stream")
-
-@patch
-def app(self: DeviceDaemon) -> "starlette.applications.Starlette":
-    "The routes as an ASGI application. Needs the extra `serve`."
-    routes = [ServiceRoute("GET", "/health", self.health, health=True), ServiceRoute("GET", "/logs", self.logs)]
-    routes += [ServiceRoute("POST", *r) for r in (("/init", self.init), ("/close", self.close), ("/{route}", self.ask))]
-    return service_app(routes, Access(self.config.token), self.leases)
 
 # %% ../../nbs/04r_devices.serve.ipynb #119f8b7a
 def device_server(

@@ -18,7 +18,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from fastcore.basics import patch
 from PIL import Image
 
 from .connection import BrowserTimeout, Chromium
@@ -90,150 +89,264 @@ class Tab:
     def __enter__(self): return self
     def __exit__(self, *_): self.close()
 
-# %% ../../nbs/04f_devices.tab.ipynb #62abea7a
-@patch
-def _open(self: Tab):
-    "A context, a window in it, and a line to it."
-    send, post = self.chromium.send, self.post
-    self._context = send("Target.createBrowserContext", proxyServer=self.gateway.address, proxyBypassList="<-loopback>")["browserContextId"]
-    self._target = send("Target.createTarget", url="about:blank", browserContextId=self._context,
-                        newWindow=True)["targetId"]
-    self.chromium._frames[self._target] = self
-    self.session = send("Target.attachToTarget", targetId=self._target, flatten=True)["sessionId"]
-    self.chromium._listeners[self.session] = self._on_event
-    send("Browser.setDownloadBehavior", behavior="deny", browserContextId=self._context)
-    for domain in ("Page", "Runtime", "Inspector", "Network"): post(f"{domain}.enable")
-    post("Emulation.setFocusEmulationEnabled", enabled=True)  # each of several pages has the focus
-    post("Input.setInterceptDrags", enabled=True)             # what is dragged stays in the page
-    post("Page.setInterceptFileChooserDialog", enabled=True)  # a chooser would wait for somebody
+    # %% ../../nbs/04f_devices.tab.ipynb #62abea7a
+    def _open(self):
+        "A context, a window in it, and a line to it."
+        send, post = self.chromium.send, self.post
+        self._context = send("Target.createBrowserContext", proxyServer=self.gateway.address, proxyBypassList="<-loopback>")["browserContextId"]
+        self._target = send("Target.createTarget", url="about:blank", browserContextId=self._context,
+                            newWindow=True)["targetId"]
+        self.chromium._frames[self._target] = self
+        self.session = send("Target.attachToTarget", targetId=self._target, flatten=True)["sessionId"]
+        self.chromium._listeners[self.session] = self._on_event
+        send("Browser.setDownloadBehavior", behavior="deny", browserContextId=self._context)
+        for domain in ("Page", "Runtime", "Inspector", "Network"): post(f"{domain}.enable")
+        post("Emulation.setFocusEmulationEnabled", enabled=True)  # each of several pages has the focus
+        post("Input.setInterceptDrags", enabled=True)             # what is dragged stays in the page
+        post("Page.setInterceptFileChooserDialog", enabled=True)  # a chooser would wait for somebody
 
-# %% ../../nbs/04f_devices.tab.ipynb #2ece5761
-@patch
-def post(self: Tab,
-    method: str,  # of the DevTools protocol
-    **params,     # of the method
-) -> Future:      # its result
-    "Ask this page and don't wait. Raises DeviceError if it is gone."
-    if self._why_dead: raise DeviceError(self._why_dead)
-    if self._wire is not self.chromium._wire: raise DeviceError("this page's browser was closed or restarted")
-    return self.chromium.post(method, self.session, **params)
+    # %% ../../nbs/04f_devices.tab.ipynb #2ece5761
+    def post(self,
+        method: str,  # of the DevTools protocol
+        **params,     # of the method
+    ) -> Future:      # its result
+        "Ask this page and don't wait. Raises DeviceError if it is gone."
+        if self._why_dead: raise DeviceError(self._why_dead)
+        if self._wire is not self.chromium._wire: raise DeviceError("this page's browser was closed or restarted")
+        return self.chromium.post(method, self.session, **params)
 
-@patch
-def send(self: Tab,
-    method: str,  # of the DevTools protocol
-    **params,     # of the method
-) -> dict:        # its result
-    "Ask this page and wait. Raises DeviceError."
-    return self.wait(self.post(method, **params), method)
+    def send(self,
+        method: str,  # of the DevTools protocol
+        **params,     # of the method
+    ) -> dict:        # its result
+        "Ask this page and wait. Raises DeviceError."
+        return self.wait(self.post(method, **params), method)
+
+    # %% ../../nbs/04f_devices.tab.ipynb #59fdab05
+    def wait(self,
+        answer: Future,     # what `post` gave
+        what: str="a call", # what was asked, for the error
+    ) -> dict:              # the result
+        "The answer, once it is there. A page that gives none in time (`within`) is given up. Raises DeviceError."
+        try: return self.chromium.wait(answer, what, self._seconds_left())
+        except BrowserTimeout as e:
+            self.give_up(str(e) + (_HELD_STILL if self._script else ""))
+            raise BrowserTimeout(self._why_dead) from None
+
+    def _seconds_left(self, most: float|None=None) -> float:
+        "Seconds for the next answer: `most` (None: the browser's patience), less if the step is at its end."
+        most = self.chromium.patience if most is None else most
+        return most if self._ends is None else max(0., min(most, self._ends - time.monotonic()))
+
+    def give_up(self,
+        why: str, # for whoever uses it afterwards
+    ):
+        "Make an end of a page that does not answer: its script is stopped, and what it was asked fails with `why`."
+        with suppress(DeviceError): self.post("Runtime.terminateExecution")  # which an endless loop hears too
+        self._why_dead = why
+        self._wire.drop(why, self.session)
+
+    # %% ../../nbs/04f_devices.tab.ipynb #1b512e8b
+    @contextmanager
+    def within(self,
+        seconds: float, # that all answers inside the `with` may take together, besides the time that passes by `tick`
+    ) -> Iterator[None]:
+        "Give the page a deadline; one inside another changes nothing. What has no answer by then is given up."
+        outermost = self._ends is None
+        if outermost: self._ends = time.monotonic() + seconds
+        try: yield
+        finally:
+            if outermost: self._ends = None
+
+    def allow(self,
+        ms: int, # milliseconds
+    ):
+        "Put the deadline off, if there is one: time that was asked to pass does not count."
+        if self._ends is not None: self._ends += ms/1000
+
+    # %% ../../nbs/04f_devices.tab.ipynb #e28c0618
+    def resize(self,
+        size: tuple[int, int], # width and height in CSS pixels
+        scale: float=1,        # pixels of a picture for a CSS pixel
+    ):
+        "Another size, at once."
+        self.size, self.scale = tuple(size), scale
+        self.send("Emulation.setDeviceMetricsOverride", width=size[0], height=size[1], deviceScaleFactor=scale,
+                  mobile=False)
+
+    def at_start(self,
+        script: str,   # JavaScript
+        world: str="", # the name of a world of its own, which it makes; "": it runs among the document's scripts
+    ) -> str:          # its name, for Page.removeScriptToEvaluateOnNewDocument
+        "Run a script in each document from now on, before the document's own."
+        return self.send("Page.addScriptToEvaluateOnNewDocument", source=script, worldName=world, runImmediately=True)["identifier"]
+
+    # %% ../../nbs/04f_devices.tab.ipynb #7d496874
+    @property
+    def alive(self) -> bool:
+        "Whether it can still be acted on."
+        return not self._why_dead and self._wire is self.chromium._wire and self.chromium.alive
+
+    def close(self):
+        "Give the page back, a dead one too. Closing twice does nothing."
+        self._why_dead = "this page is closed"
+        self.gateway.close()
+        for frame in [f for f, tab in list(self.chromium._frames.items()) if tab is self]: self.chromium._frames.pop(frame, None)
+        if not self.chromium._listeners.pop(self.session, None) or self._wire is not self.chromium._wire: return
+        with suppress(DeviceError):  # a browser that is gone has no pages either
+            self.chromium.send("Target.disposeBrowserContext", browserContextId=self._context)
+
+    # %% ../../nbs/04f_devices.tab.ipynb #1c499ee9
+    def say(self,
+        tag: str,      # who logs it
+        words: str,    # what
+        level: str="I", # V, D, I, W, E or F
+    ):
+        "A line of the log that a device gives with its next frame; a long one is cut, and lines above `MAX_LINES` are counted."
+        if len(self.console) >= MAX_LINES: self._dropped += 1
+        else: self.console.append(f"{level}/{tag}: {' '.join(_cut(words).split())}")
+
+    def take_log(self) -> tuple[str, ...]: # lines
+        "The lines since the last time."
+        lines, dropped = tuple(self.console), self._dropped
+        del self.console[:len(lines)]  # more may have come meanwhile
+        self._dropped -= dropped
+        return lines + (f"W/page: {dropped} more lines were dropped: {MAX_LINES} are kept from one frame to the next",)*bool(dropped)
+
+    # %% ../../nbs/04f_devices.tab.ipynb #f65ab053
+    def _say_refused(self, where: str):
+        "Log an origin that something other than a document asked for."
+        n = len(self.gateway.refused)
+        if n <= _MAX_REFUSALS: self.say("page", f"{where} is not reached: {NOT_ADMITTED}", "W")
+        if n == _MAX_REFUSALS: self.say("page", "what else is not reached is not named", "W")
+
+    # %% ../../nbs/04f_devices.tab.ipynb #a5d98228
+    def _on_event(self, method: str, params: dict):
+        "An event, in the thread that reads; nothing here may wait."
+        if how := TAB_EVENTS.get(method): how(self, params)
+
+    # %% ../../nbs/04f_devices.tab.ipynb #1da97f1b
+    def until(self,
+        ready: Callable[[], bool], # asked again at each event of the page
+        seconds: float|None=None,  # how long at most; None: the browser's patience
+    ) -> bool:                     # was it ready in time?
+        "Wait for a condition on what the page tells. Raises DeviceError if the page dies."
+        def over(): return not self.alive or ready()
+        with self._news: came = self._news.wait_for(over, self._seconds_left(seconds))
+        if not self.alive: self.post("Page.enable")  # raises, saying why
+        return came
+
+    # %% ../../nbs/04f_devices.tab.ipynb #368b5306
+    def evaluate(self,
+        js: str,       # an expression; or a function, which is called with `arg`. A promise is waited for
+        arg: Any=None, # plain data
+        world: str="", # where, as `world` gives it; "": among the page's own scripts
+    ) -> Any:          # plain data
+        "Ask the page in JavaScript. Raises DeviceError with what the page threw."
+        return self._run(f"(f => typeof f == 'function' ? f({json.dumps(arg)}) : f)(\n{js}\n)", f"evaluate({js[:60]!r})", world)
+
+    def _run(self, script: str, what: str, world: str) -> Any:
+        "Run a script, and give the value that it ends with."
+        where = dict(uniqueContextId=world) if world else {}
+        answer = self.post("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True, userGesture=True, **where)
+        reply = self.wait(answer, what)
+        if error := reply.get("exceptionDetails"):
+            raise DeviceError(f"the page threw {_thrown(error)}")
+        return reply["result"].get("value")
+
+    # %% ../../nbs/04f_devices.tab.ipynb #6116d170
+    def arrive(self):
+        "Wait until the document that is on its way is there. Raises DeviceError if it does not come."
+        if self._loading == "asked" and not self.until(lambda: self._loading != "asked", QUIET_S):
+            self._loading = ""  # a link that leads to no document: mailto:, or a file to be saved
+        seconds = self._seconds_left()
+        if not self.until(lambda: not self._loading):
+            self.give_up(f"the page did not load within {seconds:.3g} s")
+            raise DeviceError(self._why_dead)
+
+    # %% ../../nbs/04f_devices.tab.ipynb #eb894d8f
+    def goto(self,
+        url: str, # http:, https:, file: or data:
+    ):
+        "Load an address and wait until all of it is there. Raises DeviceError if it cannot be reached, or may not be."
+        if not self.gateway.admits(url): raise DeviceError(f"{url}: {NOT_ADMITTED}")
+        self._loading, self._refused = "begun", ""
+        try: answer = self.send("Page.navigate", url=url)
+        except DeviceError as e:
+            self._loading = ""
+            if not self.alive: raise
+            raise DeviceError(f"{url!r}: {e}; an address begins with http:, https:, file: or data:") from None
+        if "loaderId" not in answer or answer.get("errorText") == "net::ERR_ABORTED": self._loading = ""
+        self.arrive()
+        if error := answer.get("errorText"):
+            if why := self.gateway.failed.get(web_origin(url)): error += f" ({why})"
+            raise DeviceError(f"{url}: " + (f"it leads to {self._refused}; {NOT_ADMITTED}" if self._refused else error))
+
+    # %% ../../nbs/04f_devices.tab.ipynb #dd91b960
+    def world(self,
+        name: str, # as given to `at_start`
+    ) -> str:      # for `evaluate` and `run_script`; it ends with the document
+        "Return the world `name` of the present document, or raise DeviceError if there is none."
+        if name in self._worlds: return self._worlds[name]
+        raise DeviceError(f"the document has no world {name!r}: `at_start` makes it, in the documents that follow too")
+
+    def run_script(self,
+        script: str,   # JavaScript
+        world: str="", # where, as `world` gives it; "": among the page's own scripts
+    ):
+        "Run a script as the page would: what it declares stays. Raises DeviceError with what it threw."
+        self._run(f"{script}\n;void 0", f"run_script({script[:60]!r})", world)
+
+    # %% ../../nbs/04f_devices.tab.ipynb #0ec91ddf
+    def set_content(self,
+        html: str, # a whole document
+    ):
+        "Show a document, on a fresh page; wait until its pictures, fonts and scripts are there."
+        self.goto("about:blank")
+        self.evaluate(_WRITE_DOCUMENT, html)
+
+    # %% ../../nbs/04f_devices.tab.ipynb #f5b3696b
+    def draw(self) -> bytes: # PNG
+        "Have a frame drawn, with all that was done before in it."
+        return base64.b64decode(self.send("Page.captureScreenshot", format="png", optimizeForSpeed=True)["data"])
+
+    def screenshot(self) -> np.ndarray: # uint8, height x width x 3, `scale` times `size`
+        "What the page shows now."
+        return np.asarray(Image.open(io.BytesIO(self.draw())).convert("RGB"))
+
+    # %% ../../nbs/04f_devices.tab.ipynb #d2bed1f6
+    def back(self):
+        "Go back to the document before, or to where this one was before; nothing if there is none."
+        history, moves = self.send("Page.getNavigationHistory"), self._moves
+        if not history["currentIndex"]: return
+        self.send("Page.navigateToHistoryEntry", entryId=history["entries"][history["currentIndex"]-1]["id"])
+        self.until(lambda: self._moves != moves)
+        self.arrive()
+
+    # %% ../../nbs/04f_devices.tab.ipynb #8251e6df
+    def forget(self):
+        "Delete all cookies, what sites have stored, and the cache of their files."
+        for asked in [self.post("Storage.clearDataForOrigin", origin="*", storageTypes="all"),
+                      self.post("Network.clearBrowserCookies"),
+                      self.post("Network.clearBrowserCache")]: self.wait(asked, "forget")
+
+    # %% ../../nbs/04f_devices.tab.ipynb #305b2f9f
+    def empty_clipboard(self):
+        "Nothing is left to be pasted, on any page of the browser; a page's script can neither notice nor hinder it."
+        if self.evaluate(EMPTY_CLIPBOARD): return
+        self.goto("about:blank")
+        self.evaluate(EMPTY_CLIPBOARD)
 
 # %% ../../nbs/04f_devices.tab.ipynb #59fdab05
 _HELD_STILL = ". If it waits for time to pass: its clock stands still until `tick` moves it"
 
-@patch
-def wait(self: Tab,
-    answer: Future,     # what `post` gave
-    what: str="a call", # what was asked, for the error
-) -> dict:              # the result
-    "The answer, once it is there. A page that gives none in time (`within`) is given up. Raises DeviceError."
-    try: return self.chromium.wait(answer, what, self._seconds_left())
-    except BrowserTimeout as e:
-        self.give_up(str(e) + (_HELD_STILL if self._script else ""))
-        raise BrowserTimeout(self._why_dead) from None
-
-@patch
-def _seconds_left(self: Tab, most: float|None=None) -> float:
-    "Seconds for the next answer: `most` (None: the browser's patience), less if the step is at its end."
-    most = self.chromium.patience if most is None else most
-    return most if self._ends is None else max(0., min(most, self._ends - time.monotonic()))
-
-@patch
-def give_up(self: Tab,
-    why: str, # for whoever uses it afterwards
-):
-    "Make an end of a page that does not answer: its script is stopped, and what it was asked fails with `why`."
-    with suppress(DeviceError): self.post("Runtime.terminateExecution")  # which an endless loop hears too
-    self._why_dead = why
-    self._wire.drop(why, self.session)
-
-# %% ../../nbs/04f_devices.tab.ipynb #1b512e8b
-@patch
-@contextmanager
-def within(self: Tab,
-    seconds: float, # that all answers inside the `with` may take together, besides the time that passes by `tick`
-) -> Iterator[None]:
-    "Give the page a deadline; one inside another changes nothing. What has no answer by then is given up."
-    outermost = self._ends is None
-    if outermost: self._ends = time.monotonic() + seconds
-    try: yield
-    finally:
-        if outermost: self._ends = None
-
-@patch
-def allow(self: Tab,
-    ms: int, # milliseconds
-):
-    "Put the deadline off, if there is one: time that was asked to pass does not count."
-    if self._ends is not None: self._ends += ms/1000
-
-# %% ../../nbs/04f_devices.tab.ipynb #e28c0618
-@patch
-def resize(self: Tab,
-    size: tuple[int, int], # width and height in CSS pixels
-    scale: float=1,        # pixels of a picture for a CSS pixel
-):
-    "Another size, at once."
-    self.size, self.scale = tuple(size), scale
-    self.send("Emulation.setDeviceMetricsOverride", width=size[0], height=size[1], deviceScaleFactor=scale,
-              mobile=False)
-
-@patch
-def at_start(self: Tab,
-    script: str,   # JavaScript
-    world: str="", # the name of a world of its own, which it makes; "": it runs among the document's scripts
-) -> str:          # its name, for Page.removeScriptToEvaluateOnNewDocument
-    "Run a script in each document from now on, before the document's own."
-    return self.send("Page.addScriptToEvaluateOnNewDocument", source=script, worldName=world, runImmediately=True)["identifier"]
-
-# %% ../../nbs/04f_devices.tab.ipynb #7d496874
-@patch(as_prop=True)
-def alive(self: Tab) -> bool:
-    "Whether it can still be acted on."
-    return not self._why_dead and self._wire is self.chromium._wire and self.chromium.alive
-
-@patch
-def close(self: Tab):
-    "Give the page back, a dead one too. Closing twice does nothing."
-    self._why_dead = "this page is closed"
-    self.gateway.close()
-    for frame in [f for f, tab in list(self.chromium._frames.items()) if tab is self]: self.chromium._frames.pop(frame, None)
-    if not self.chromium._listeners.pop(self.session, None) or self._wire is not self.chromium._wire: return
-    with suppress(DeviceError):  # a browser that is gone has no pages either
-        self.chromium.send("Target.disposeBrowserContext", browserContextId=self._context)
-
 # %% ../../nbs/04f_devices.tab.ipynb #1c499ee9
-@patch
-def say(self: Tab,
-    tag: str,      # who logs it
-    words: str,    # what
-    level: str="I", # V, D, I, W, E or F
-):
-    "A line of the log that a device gives with its next frame; a long one is cut, and lines above `MAX_LINES` are counted."
-    if len(self.console) >= MAX_LINES: self._dropped += 1
-    else: self.console.append(f"{level}/{tag}: {' '.join(_cut(words).split())}")
 
 def _cut(words: str) -> str:
     "As much of a text as a line holds, and a word on what is missing."
     return words if len(words) <= MAX_LINE + _CUT_ROOM else f"{words[:MAX_LINE]}... ({len(words) - MAX_LINE} characters more)"
 
 _CUT_ROOM = 40  # characters of the word on what is missing, which a page's own lines have already
-
-@patch
-def take_log(self: Tab) -> tuple[str, ...]: # lines
-    "The lines since the last time."
-    lines, dropped = tuple(self.console), self._dropped
-    del self.console[:len(lines)]  # more may have come meanwhile
-    self._dropped -= dropped
-    return lines + (f"W/page: {dropped} more lines were dropped: {MAX_LINES} are kept from one frame to the next",)*bool(dropped)
 
 # %% ../../nbs/04f_devices.tab.ipynb #2cf43427
 def _on_loading(tab: Tab, params: dict, state: str):
@@ -291,13 +404,6 @@ def _on_download(tab: Tab, params: dict):
 NOT_ADMITTED = "this device was not lent for it (origins names what may be shown)"
 _MAX_REFUSALS = 20 # different origins that a log names; `gateway.refused` has more
 
-@patch
-def _say_refused(self: Tab, where: str):
-    "Log an origin that something other than a document asked for."
-    n = len(self.gateway.refused)
-    if n <= _MAX_REFUSALS: self.say("page", f"{where} is not reached: {NOT_ADMITTED}", "W")
-    if n == _MAX_REFUSALS: self.say("page", "what else is not reached is not named", "W")
-
 def _on_refused(tab: Tab, params: dict):
     url = params["request"]["url"]
     tab.say("page", f"{url} is not shown: {NOT_ADMITTED}", "W")
@@ -352,91 +458,8 @@ TAB_EVENTS = {"Page.frameRequestedNavigation": partial(_on_loading, state="asked
          "Page.fileChooserOpened": _on_chooser, "Page.downloadWillBegin": _on_download, "Target.detachedFromTarget": _on_detached,
          "Fetch.requestPaused": _on_refused, "Input.dragIntercepted": _on_drag, "Inspector.targetCrashed": _on_crash, "gone": _on_gone}
 
-@patch
-def _on_event(self: Tab, method: str, params: dict):
-    "An event, in the thread that reads; nothing here may wait."
-    if how := TAB_EVENTS.get(method): how(self, params)
-
-# %% ../../nbs/04f_devices.tab.ipynb #1da97f1b
-@patch
-def until(self: Tab,
-    ready: Callable[[], bool], # asked again at each event of the page
-    seconds: float|None=None,  # how long at most; None: the browser's patience
-) -> bool:                     # was it ready in time?
-    "Wait for a condition on what the page tells. Raises DeviceError if the page dies."
-    def over(): return not self.alive or ready()
-    with self._news: came = self._news.wait_for(over, self._seconds_left(seconds))
-    if not self.alive: self.post("Page.enable")  # raises, saying why
-    return came
-
-# %% ../../nbs/04f_devices.tab.ipynb #368b5306
-@patch
-def evaluate(self: Tab,
-    js: str,       # an expression; or a function, which is called with `arg`. A promise is waited for
-    arg: Any=None, # plain data
-    world: str="", # where, as `world` gives it; "": among the page's own scripts
-) -> Any:          # plain data
-    "Ask the page in JavaScript. Raises DeviceError with what the page threw."
-    return self._run(f"(f => typeof f == 'function' ? f({json.dumps(arg)}) : f)(\n{js}\n)", f"evaluate({js[:60]!r})", world)
-
-@patch
-def _run(self: Tab, script: str, what: str, world: str) -> Any:
-    "Run a script, and give the value that it ends with."
-    where = dict(uniqueContextId=world) if world else {}
-    answer = self.post("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True, userGesture=True, **where)
-    reply = self.wait(answer, what)
-    if error := reply.get("exceptionDetails"):
-        raise DeviceError(f"the page threw {_thrown(error)}")
-    return reply["result"].get("value")
-
 # %% ../../nbs/04f_devices.tab.ipynb #6116d170
 QUIET_S = 2. # seconds for what may never come: an answer of the network, a document that a link leads to
-
-@patch
-def arrive(self: Tab):
-    "Wait until the document that is on its way is there. Raises DeviceError if it does not come."
-    if self._loading == "asked" and not self.until(lambda: self._loading != "asked", QUIET_S):
-        self._loading = ""  # a link that leads to no document: mailto:, or a file to be saved
-    seconds = self._seconds_left()
-    if not self.until(lambda: not self._loading):
-        self.give_up(f"the page did not load within {seconds:.3g} s")
-        raise DeviceError(self._why_dead)
-
-# %% ../../nbs/04f_devices.tab.ipynb #eb894d8f
-@patch
-def goto(self: Tab,
-    url: str, # http:, https:, file: or data:
-):
-    "Load an address and wait until all of it is there. Raises DeviceError if it cannot be reached, or may not be."
-    if not self.gateway.admits(url): raise DeviceError(f"{url}: {NOT_ADMITTED}")
-    self._loading, self._refused = "begun", ""
-    try: answer = self.send("Page.navigate", url=url)
-    except DeviceError as e:
-        self._loading = ""
-        if not self.alive: raise
-        raise DeviceError(f"{url!r}: {e}; an address begins with http:, https:, file: or data:") from None
-    if "loaderId" not in answer or answer.get("errorText") == "net::ERR_ABORTED": self._loading = ""
-    self.arrive()
-    if error := answer.get("errorText"):
-        if why := self.gateway.failed.get(web_origin(url)): error += f" ({why})"
-        raise DeviceError(f"{url}: " + (f"it leads to {self._refused}; {NOT_ADMITTED}" if self._refused else error))
-
-# %% ../../nbs/04f_devices.tab.ipynb #dd91b960
-@patch
-def world(self: Tab,
-    name: str, # as given to `at_start`
-) -> str:      # for `evaluate` and `run_script`; it ends with the document
-    "Return the world `name` of the present document, or raise DeviceError if there is none."
-    if name in self._worlds: return self._worlds[name]
-    raise DeviceError(f"the document has no world {name!r}: `at_start` makes it, in the documents that follow too")
-
-@patch
-def run_script(self: Tab,
-    script: str,   # JavaScript
-    world: str="", # where, as `world` gives it; "": among the page's own scripts
-):
-    "Run a script as the page would: what it declares stays. Raises DeviceError with what it threw."
-    self._run(f"{script}\n;void 0", f"run_script({script[:60]!r})", world)
 
 # %% ../../nbs/04f_devices.tab.ipynb #0ec91ddf
 _WRITE_DOCUMENT = """async html => {
@@ -446,43 +469,6 @@ _WRITE_DOCUMENT = """async html => {
   document.close()
   if (document.readyState != 'complete') await new Promise(w => addEventListener('load', w))
 }"""
-
-@patch
-def set_content(self: Tab,
-    html: str, # a whole document
-):
-    "Show a document, on a fresh page; wait until its pictures, fonts and scripts are there."
-    self.goto("about:blank")
-    self.evaluate(_WRITE_DOCUMENT, html)
-
-# %% ../../nbs/04f_devices.tab.ipynb #f5b3696b
-@patch
-def draw(self: Tab) -> bytes: # PNG
-    "Have a frame drawn, with all that was done before in it."
-    return base64.b64decode(self.send("Page.captureScreenshot", format="png", optimizeForSpeed=True)["data"])
-
-@patch
-def screenshot(self: Tab) -> np.ndarray: # uint8, height x width x 3, `scale` times `size`
-    "What the page shows now."
-    return np.asarray(Image.open(io.BytesIO(self.draw())).convert("RGB"))
-
-# %% ../../nbs/04f_devices.tab.ipynb #d2bed1f6
-@patch
-def back(self: Tab):
-    "Go back to the document before, or to where this one was before; nothing if there is none."
-    history, moves = self.send("Page.getNavigationHistory"), self._moves
-    if not history["currentIndex"]: return
-    self.send("Page.navigateToHistoryEntry", entryId=history["entries"][history["currentIndex"]-1]["id"])
-    self.until(lambda: self._moves != moves)
-    self.arrive()
-
-# %% ../../nbs/04f_devices.tab.ipynb #8251e6df
-@patch
-def forget(self: Tab):
-    "Delete all cookies, what sites have stored, and the cache of their files."
-    for asked in [self.post("Storage.clearDataForOrigin", origin="*", storageTypes="all"),
-                  self.post("Network.clearBrowserCookies"),
-                  self.post("Network.clearBrowserCache")]: self.wait(asked, "forget")
 
 # %% ../../nbs/04f_devices.tab.ipynb #305b2f9f
 EMPTY_CLIPBOARD = """() => {
@@ -500,9 +486,3 @@ EMPTY_CLIPBOARD = """() => {
   return done
 }"""
 
-@patch
-def empty_clipboard(self: Tab):
-    "Nothing is left to be pasted, on any page of the browser; a page's script can neither notice nor hinder it."
-    if self.evaluate(EMPTY_CLIPBOARD): return
-    self.goto("about:blank")
-    self.evaluate(EMPTY_CLIPBOARD)

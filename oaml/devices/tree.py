@@ -10,7 +10,6 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from fastcore.basics import patch
 
 from .tab import Tab
 from ..ui.layout import MIN_VISIBLE, Element
@@ -53,60 +52,56 @@ class _Layout:
         for i, up in enumerate(self.parents): cuts[i] = self._place(i, cuts[up], shown)
         self.solid = [(i, s) for i, s in self.spots.items() if s.solid]
 
+    # %% ../../nbs/04h_devices.tree.ipynb #3bc73333
+    def _place(self, i: int, cuts: tuple[_Box, _Box], screen: _Box) -> tuple[_Box, _Box]:
+        "Note the spot of node `i` within what cuts it; gives what cuts its children. Parents come first."
+        k = self.row_of.get(i)
+        if k is None or not self.rows["styles"][k]: return cuts
+        overflow, position, opacity, color, picture = (self.words[w] for w in self.rows["styles"][k])
+        x, y, w, h = self.rows["bounds"][k]
+        x, y = x - self.doc["scrollOffsetX"], y - self.doc["scrollOffsetY"]
+        cut = screen if position == "fixed" else cuts[position == "absolute"]
+        if opacity == "0": cut = (0, 0, 0, 0)
+        box, text = (x, y, x+w, y+h), self.nodes["nodeType"][i] == _TEXT_NODE
+        name = self.words[self.nodes["nodeName"][i]]
+        solid = not text and (name in _SOLID_TAGS or picture != "none" or _alpha(color) >= _SOLID_ALPHA)
+        self.spots[i] = _Spot(box, _cut(box, cut), self.rows["paintOrders"][k], solid)
+        inside = cut if overflow == "visible" or name in ("HTML", "BODY") else _cut(box, cut)
+        return inside, inside if position != "static" else cuts[1]
+
+    # %% ../../nbs/04h_devices.tree.ipynb #b905614f
+    def shows(self, i: int) -> bool:
+        "Whether enough of node `i` shows, with nothing painted over its middle."
+        if not (s := self.spots.get(i)): return False
+        x0, y0, x1, y1 = s.visible
+        if y1 - y0 < max(1, MIN_VISIBLE*(s.box[3] - s.box[1])) or x1 - x0 < 1: return False
+        x, y = (x0+x1)/2, (y0+y1)/2
+        def over(t): return t.order > s.order and t.visible[0] <= x < t.visible[2] and t.visible[1] <= y < t.visible[3]
+        return all(self.within(j, i) for j, t in self.solid if over(t))
+
+    def within(self, i: int, outer: int) -> bool:
+        "Whether node `i` is in node `outer`."
+        while i > outer: i = self.parents[i]
+        return i == outer
+
+    # %% ../../nbs/04h_devices.tree.ipynb #f705d872
+    def id(self, i: int) -> str:
+        "The id of node `i` in the document."
+        attributes = [self.words[w] for w in self.nodes["attributes"][i]]
+        return dict(zip(attributes[::2], attributes[1::2])).get("id", "")
+
+    def scrolled(self, i: int) -> str:
+        "How far node `i` is scrolled down, in percent; nothing if it does not scroll."
+        k = self.row_of.get(i)
+        (_, offset, _, tall), (*_, room) = self.rows["scrollRects"][k] or [0]*4, self.rows["clientRects"][k] or [0]*4
+        overflow = self.words[self.rows["styles"][k][0]]
+        return str(round(100*offset/(tall - room))) if overflow in ("auto", "scroll") and tall > room else ""
+
 # %% ../../nbs/04h_devices.tree.ipynb #3bc73333
 _STYLES = ("overflow-x", "position", "opacity", "background-color", "background-image") # asked for with the layout
 _SOLID_TAGS = ("IMG", "CANVAS", "VIDEO", "INPUT", "BUTTON", "SELECT", "TEXTAREA") # hide what is below, whatever their ground
 _SOLID_ALPHA = .5 # a colour this opaque does as well
 _TEXT_NODE = 3
-
-@patch
-def _place(self: _Layout, i: int, cuts: tuple[_Box, _Box], screen: _Box) -> tuple[_Box, _Box]:
-    "Note the spot of node `i` within what cuts it; gives what cuts its children. Parents come first."
-    k = self.row_of.get(i)
-    if k is None or not self.rows["styles"][k]: return cuts
-    overflow, position, opacity, color, picture = (self.words[w] for w in self.rows["styles"][k])
-    x, y, w, h = self.rows["bounds"][k]
-    x, y = x - self.doc["scrollOffsetX"], y - self.doc["scrollOffsetY"]
-    cut = screen if position == "fixed" else cuts[position == "absolute"]
-    if opacity == "0": cut = (0, 0, 0, 0)
-    box, text = (x, y, x+w, y+h), self.nodes["nodeType"][i] == _TEXT_NODE
-    name = self.words[self.nodes["nodeName"][i]]
-    solid = not text and (name in _SOLID_TAGS or picture != "none" or _alpha(color) >= _SOLID_ALPHA)
-    self.spots[i] = _Spot(box, _cut(box, cut), self.rows["paintOrders"][k], solid)
-    inside = cut if overflow == "visible" or name in ("HTML", "BODY") else _cut(box, cut)
-    return inside, inside if position != "static" else cuts[1]
-
-# %% ../../nbs/04h_devices.tree.ipynb #b905614f
-@patch
-def shows(self: _Layout, i: int) -> bool:
-    "Whether enough of node `i` shows, with nothing painted over its middle."
-    if not (s := self.spots.get(i)): return False
-    x0, y0, x1, y1 = s.visible
-    if y1 - y0 < max(1, MIN_VISIBLE*(s.box[3] - s.box[1])) or x1 - x0 < 1: return False
-    x, y = (x0+x1)/2, (y0+y1)/2
-    def over(t): return t.order > s.order and t.visible[0] <= x < t.visible[2] and t.visible[1] <= y < t.visible[3]
-    return all(self.within(j, i) for j, t in self.solid if over(t))
-
-@patch
-def within(self: _Layout, i: int, outer: int) -> bool:
-    "Whether node `i` is in node `outer`."
-    while i > outer: i = self.parents[i]
-    return i == outer
-
-# %% ../../nbs/04h_devices.tree.ipynb #f705d872
-@patch
-def id(self: _Layout, i: int) -> str:
-    "The id of node `i` in the document."
-    attributes = [self.words[w] for w in self.nodes["attributes"][i]]
-    return dict(zip(attributes[::2], attributes[1::2])).get("id", "")
-
-@patch
-def scrolled(self: _Layout, i: int) -> str:
-    "How far node `i` is scrolled down, in percent; nothing if it does not scroll."
-    k = self.row_of.get(i)
-    (_, offset, _, tall), (*_, room) = self.rows["scrollRects"][k] or [0]*4, self.rows["clientRects"][k] or [0]*4
-    overflow = self.words[self.rows["styles"][k][0]]
-    return str(round(100*offset/(tall - room))) if overflow in ("auto", "scroll") and tall > room else ""
 
 # %% ../../nbs/04h_devices.tree.ipynb #2c38a1e8
 _ROLES = dict(dict.fromkeys("""button link textbox checkbox radio switch combobox listbox option menuitem tab
@@ -126,61 +121,55 @@ class _Tree:
         for node, role in reversed(self.walk(ax_nodes[:1])): self.found[node["nodeId"]] = self.read(node, role)
         self.elements = tuple(self.found[ax_nodes[0]["nodeId"]]) if ax_nodes else ()
 
-# %% ../../nbs/04h_devices.tree.ipynb #566767e0
-@patch
-def kind(self: _Tree, node: dict) -> str:
-    "Chromium's word for its role."
-    return "" if node["ignored"] else node["role"]["value"]
+    # %% ../../nbs/04h_devices.tree.ipynb #566767e0
+    def kind(self, node: dict) -> str:
+        "Chromium's word for its role."
+        return "" if node["ignored"] else node["role"]["value"]
 
-@patch
-def states(self: _Tree, node: dict) -> dict:
-    "Its states, by name."
-    return {p["name"]: p["value"].get("value") for p in node.get("properties", [])}
+    def states(self, node: dict) -> dict:
+        "Its states, by name."
+        return {p["name"]: p["value"].get("value") for p in node.get("properties", [])}
 
-# %% ../../nbs/04h_devices.tree.ipynb #8f702234
-@patch
-def walk(self: _Tree, roots: list[dict]) -> list[tuple[dict, str]]:
-    "Every node after the one it is in, with the role of words in it. Pages are nested deeper than Python's calls."
-    found = [(n, "text") for n in roots]
-    for node, _ in found:
-        role = "label" if self.kind(node) == "LabelText" else "text"
-        found += [(self.nodes[c], role) for c in node["childIds"] if c in self.nodes]
-    return found
+    # %% ../../nbs/04h_devices.tree.ipynb #8f702234
+    def walk(self, roots: list[dict]) -> list[tuple[dict, str]]:
+        "Every node after the one it is in, with the role of words in it. Pages are nested deeper than Python's calls."
+        found = [(n, "text") for n in roots]
+        for node, _ in found:
+            role = "label" if self.kind(node) == "LabelText" else "text"
+            found += [(self.nodes[c], role) for c in node["childIds"] if c in self.nodes]
+        return found
 
-# %% ../../nbs/04h_devices.tree.ipynb #921938b0
-@patch
-def read(self: _Tree, node: dict, role: str) -> list[Element]:
-    "What shows of a node and, as found before, of what is in it; `role` is that of words in it."
-    i, kind = self.layout.number.get(node.get("backendDOMNodeId"), -1), self.kind(node)
-    if kind == "StaticText": return [e for e in self.visible(node, i, role) if e.name]
-    within = [e for c in node["childIds"] for e in self.found.get(c, ())]
-    if i not in self.layout.row_of or kind in ("RootWebArea", "LabelText"): return within
-    if kind in _ROLES:
-        words = " ".join(e.name for e in within if e.role in _TEXT_ROLES)*(kind in _LIVE_ROLES)
-        return self.visible(node, i, _ROLES[kind] or kind, name=words or None) + [e for e in within if e.role not in _TEXT_ROLES]
-    if value := self.layout.scrolled(i): return self.visible(node, i, "region", value=value) + within
-    own = i in self.layout.clickable or self.states(node).get("focusable")
-    if not own or not all(e.role in _TEXT_ROLES for e in within): return within
-    name = node.get("name", {}).get("value") or " ".join(e.name for e in within)
-    return self.visible(node, i, "generic", name=name) or within
+    # %% ../../nbs/04h_devices.tree.ipynb #921938b0
+    def read(self, node: dict, role: str) -> list[Element]:
+        "What shows of a node and, as found before, of what is in it; `role` is that of words in it."
+        i, kind = self.layout.number.get(node.get("backendDOMNodeId"), -1), self.kind(node)
+        if kind == "StaticText": return [e for e in self.visible(node, i, role) if e.name]
+        within = [e for c in node["childIds"] for e in self.found.get(c, ())]
+        if i not in self.layout.row_of or kind in ("RootWebArea", "LabelText"): return within
+        if kind in _ROLES:
+            words = " ".join(e.name for e in within if e.role in _TEXT_ROLES)*(kind in _LIVE_ROLES)
+            return self.visible(node, i, _ROLES[kind] or kind, name=words or None) + [e for e in within if e.role not in _TEXT_ROLES]
+        if value := self.layout.scrolled(i): return self.visible(node, i, "region", value=value) + within
+        own = i in self.layout.clickable or self.states(node).get("focusable")
+        if not own or not all(e.role in _TEXT_ROLES for e in within): return within
+        name = node.get("name", {}).get("value") or " ".join(e.name for e in within)
+        return self.visible(node, i, "generic", name=name) or within
 
-# %% ../../nbs/04h_devices.tree.ipynb #7c2d9acd
-@patch
-def visible(self: _Tree, node: dict, i: int, role: str, **more) -> list[Element]:
-    "Its element, alone, if it shows."
-    return [self.element(node, i, role, **more)] if self.layout.shows(i) else []
+    # %% ../../nbs/04h_devices.tree.ipynb #7c2d9acd
+    def visible(self, node: dict, i: int, role: str, **more) -> list[Element]:
+        "Its element, alone, if it shows."
+        return [self.element(node, i, role, **more)] if self.layout.shows(i) else []
 
-@patch
-def element(self: _Tree, node: dict, i: int, role: str, name: str|None=None, value: str|None=None) -> Element:
-    "Its element; `name` and `value` where they are not its own."
-    def own(key): return node.get(key, {}).get("value", "")
-    states = self.states(node)
-    checked = states.get("checked")
-    box = tuple(v/self.size[k % 2] for k, v in enumerate(self.layout.spots[i].visible))
-    return Element(role, " ".join((own("name") if name is None else name).split()), box, self.layout.id(i),
-                   (states.get("valuetext") or str(own("value"))) if value is None else value,
-                   None if checked is None else checked == "true", bool(states.get("disabled")),
-                   bool(states.get("focused")), bool(states.get("selected")) or states.get("pressed") == "true")
+    def element(self, node: dict, i: int, role: str, name: str|None=None, value: str|None=None) -> Element:
+        "Its element; `name` and `value` where they are not its own."
+        def own(key): return node.get(key, {}).get("value", "")
+        states = self.states(node)
+        checked = states.get("checked")
+        box = tuple(v/self.size[k % 2] for k, v in enumerate(self.layout.spots[i].visible))
+        return Element(role, " ".join((own("name") if name is None else name).split()), box, self.layout.id(i),
+                       (states.get("valuetext") or str(own("value"))) if value is None else value,
+                       None if checked is None else checked == "true", bool(states.get("disabled")),
+                       bool(states.get("focused")), bool(states.get("selected")) or states.get("pressed") == "true")
 
 # %% ../../nbs/04h_devices.tree.ipynb #02794ed8
 def read_tree(

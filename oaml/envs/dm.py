@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fastcore.basics import patch
 from fastcore.meta import delegates
 
 from ..devices.device import TaskDevice
@@ -191,7 +190,6 @@ class DmEnv(dm_env.Environment):
         self.latest: TaskStep|None = None # what came of it, for `task_instructions` and `task_extras`
         self._vocabulary()
 
-
     def observation_spec(self) -> dict[str, specs.Array]:
         "pixels, timedelta, orientation, and view_hierarchy if it was asked for."
         return observation_specs(self.env.device.size, self.with_view_hierarchy)
@@ -202,7 +200,6 @@ class DmEnv(dm_env.Environment):
     def reset(self) -> dm_env.TimeStep:
         "Begin the next episode of the series."
         return self.reset_to(self.seed)
-
 
     def step(self,
         action: dict|Action, # a dict of the action spec; a whole gesture where a wrapper has made one
@@ -216,115 +213,133 @@ class DmEnv(dm_env.Environment):
         self.response, self.fed = text_in(action), self._events(kind, action)
         return self._end(self.env.feed(self.fed, kind.name.lower(), self.response), kind == DmActionType.LIFT)
 
-# %% ../../nbs/06c_envs.dm.ipynb #8a2bc768
-@patch(as_prop=True)
-def invalid(self: DmEnv) -> str:
-    "Why the last action had no effect; empty if it was carried out."
-    return self.latest.invalid if self.latest else ""
+    # %% ../../nbs/06c_envs.dm.ipynb #8a2bc768
+    @property
+    def invalid(self) -> str:
+        "Why the last action had no effect; empty if it was carried out."
+        return self.latest.invalid if self.latest else ""
 
-@patch
-def _vocabulary(self: DmEnv) -> Vocabulary:
-    "Of the present task."
-    return Vocabulary(tuple(self.env.task.vocabulary if self._tokens is None else self._tokens), *self._marks)
+    def _vocabulary(self) -> Vocabulary:
+        "Of the present task."
+        return Vocabulary(tuple(self.env.task.vocabulary if self._tokens is None else self._tokens), *self._marks)
 
-@patch
-def reset_to(self: DmEnv,
-    seed: int, # of the episode; the series goes on from here
-) -> dm_env.TimeStep:
-    "Begin the episode of a seed."
-    return self._begin(self.env.reset(seed), seed)
+    def reset_to(self,
+        seed: int, # of the episode; the series goes on from here
+    ) -> "dm_env.TimeStep":
+        "Begin the episode of a seed."
+        return self._begin(self.env.reset(seed), seed)
 
-# %% ../../nbs/06c_envs.dm.ipynb #a11fbd7e
-@patch
-def switch_task(self: DmEnv,
-    index: int, # from 0, in the order of the files
-) -> dm_env.TimeStep:
-    "Go over to another task and begin the next episode with it."
-    return self._begin(self.env.switch_task(index, self.seed), self.seed)
+    # %% ../../nbs/06c_envs.dm.ipynb #a11fbd7e
+    def switch_task(self,
+        index: int, # from 0, in the order of the files
+    ) -> "dm_env.TimeStep":
+        "Go over to another task and begin the next episode with it."
+        return self._begin(self.env.switch_task(index, self.seed), self.seed)
 
-@patch
-def _begin(self: DmEnv, step: TaskStep, seed: int) -> dm_env.TimeStep:
-    "The first step of an episode."
-    self.seed, self._finger, self._typed = seed+1, None, False
-    self._reset_next, self.latest = False, step
-    return dm_env.TimeStep(dm_env.StepType.FIRST, step.reward, None, self._observation(step, True))
+    def _begin(self, step: TaskStep, seed: int) -> "dm_env.TimeStep":
+        "The first step of an episode."
+        self.seed, self._finger, self._typed = seed+1, None, False
+        self._reset_next, self.latest = False, step
+        return dm_env.TimeStep(dm_env.StepType.FIRST, step.reward, None, self._observation(step, True))
 
-@patch
-def _gesture(self: DmEnv, action: Action) -> dm_env.TimeStep:
-    "A whole action of oaml's."
-    if self._finger and action.type not in IDLE_TYPES:
-        raise ValueError(f"{action!r}: a finger is down; LIFT it first")
-    self.response, self.fed = (action.raw or {}).get(RESPONSE, ""), []
-    if action.type not in KEEPS_CARET and action.key != "Backspace": self._typed = action.type == "type"
-    return self._end(self.env.perform(action, self.response), True)
+    def _gesture(self, action: Action) -> "dm_env.TimeStep":
+        "A whole action of oaml's."
+        if self._finger and action.type not in IDLE_TYPES:
+            raise ValueError(f"{action!r}: a finger is down; LIFT it first")
+        self.response, self.fed = (action.raw or {}).get(RESPONSE, ""), []
+        if action.type not in KEEPS_CARET and action.key != "Backspace": self._typed = action.type == "type"
+        return self._end(self.env.perform(action, self.response), True)
+
+    # %% ../../nbs/06c_envs.dm.ipynb #d1167961
+    def _ended_at_once(self) -> "dm_env.TimeStep":
+        "The last step of an episode that its first screen ended: nothing is done."
+        self.response, self.fed = "", []
+        return self._end(replace(self.env.last, reward=0., seconds=0., new_instructions=(), extras={}), True)
+
+    def _end(self, step: TaskStep, lifted: bool) -> "dm_env.TimeStep":
+        "What is returned for a step of the task."
+        self._reset_next, self.latest, observation = step.over, step, self._observation(step, lifted)
+        if step.terminated: return dm_env.termination(step.reward, observation)
+        return (dm_env.truncation if step.truncated else dm_env.transition)(step.reward, observation)
+
+    def close(self):
+        "Give back the device."
+        self.env.close()
+
+    # %% ../../nbs/06c_envs.dm.ipynb #9f267a4d
+    def _events(self, kind: DmActionType, action: dict) -> list[Event]:
+        "The events of a step, and the time that it takes."
+        return getattr(self, f"_{kind.name.lower()}")(action) + [Tick(STEP_MS)]
+
+    def _touch(self, action: dict) -> list[Event]:
+        "The finger goes down, or moves if it is down. What is typed next has no word before it."
+        at = tuple(v*n for v, n in zip(position_in(action), self.env.device.size))
+        was, self._finger, self._typed = self._finger, at, False
+        return [PointerMove(*at)] if was else [PointerMove(*at), PointerDown(*at)]
+
+    def _lift(self, action: dict) -> list[Event]:
+        "The finger goes up where it is; its position in the action, which is checked, does not count."
+        if "touch_position" in action: position_in(action)
+        at, self._finger = self._finger, None
+        return [PointerUp(*at)] if at else []
+
+    # %% ../../nbs/06c_envs.dm.ipynb #45a87e28
+    def _repeat(self, action: dict) -> list[Event]:
+        "Nothing but time."
+        return []
+
+    def _text(self, action: dict) -> list[Event]:
+        "A token is typed."
+        vocabulary = self._vocabulary()
+        if not vocabulary.tokens:
+            raise ValueError("action_type: TEXT, but this task has no vocabulary: make the environment with one "
+                             "(vocabulary=, or unify_vocabulary= of load)")
+        events = vocabulary.events(_integer(action, "input_token", len(vocabulary.tokens)), self._typed)
+        for e in events:
+            if isinstance(e, Text) or e.key != "Backspace": self._typed = isinstance(e, Text)
+        return events
+
+    # %% ../../nbs/06c_envs.dm.ipynb #2497ad37
+    def _observation(self, step: TaskStep, lifted: bool) -> dict[str, Any]:
+        "Mobile-Env's observation of a step."
+        observation = dict(pixels=step.frame.image, timedelta=np.array(step.seconds, np.float64),
+                    orientation=np.eye(4, dtype=np.uint8)[step.frame.orientation])
+        if self.with_view_hierarchy: observation["view_hierarchy"] = parse_tree(hierarchy_of(self.env.device)) if lifted else None
+        return observation
+
+    # %% ../../nbs/06c_envs.dm.ipynb #5a4516ca
+    def command(self) -> list[str]:
+        "What the user wants, in the present task's words."
+        return list(self.env.task.command)
+
+    def task_instructions(self,
+        latest_only: bool=False, # one string, empty if there is none
+    ) -> list[str]|str:
+        "The instructions that came with the last step; empty if it brought none."
+        instructions = list(self.latest.new_instructions) if self.latest else []
+        return (instructions or [""])[-1] if latest_only else instructions
+
+    # %% ../../nbs/06c_envs.dm.ipynb #124f3a0f
+    def vocabulary(self) -> list[str]:
+        "The tokens that can be typed in the present task."
+        return list(self._vocabulary().tokens)
+
+    def task_extras_spec(self) -> "dict[str, specs.Array]":
+        "The extras that the present task declares."
+        return {s.name: specs.Array(tuple(s.shape), array_dtype(s.dtype), s.name) for s in self.env.task.extras_spec}
+
+    def task_extras(self,
+        latest_only: bool=True, # the last value of each; False: all that came with the last step
+    ) -> dict[str, np.ndarray]:
+        "The further information that came with the last step. Raises ValueError if it is not what the task declares."
+        known = self.task_extras_spec()
+        came = self.latest.extras if self.latest else {}
+        extras = {k: _as_declared(k, v, known.get(k)) for k, v in came.items() if len(v)}
+        return {k: v[-1] for k, v in extras.items()} if latest_only else extras
 
 # %% ../../nbs/06c_envs.dm.ipynb #d1167961
-@patch
-def _ended_at_once(self: DmEnv) -> dm_env.TimeStep:
-    "The last step of an episode that its first screen ended: nothing is done."
-    self.response, self.fed = "", []
-    return self._end(replace(self.env.last, reward=0., seconds=0., new_instructions=(), extras={}), True)
-
-@patch
-def _end(self: DmEnv, step: TaskStep, lifted: bool) -> dm_env.TimeStep:
-    "What is returned for a step of the task."
-    self._reset_next, self.latest, observation = step.over, step, self._observation(step, lifted)
-    if step.terminated: return dm_env.termination(step.reward, observation)
-    return (dm_env.truncation if step.truncated else dm_env.transition)(step.reward, observation)
-
-@patch
-def close(self: DmEnv):
-    "Give back the device."
-    self.env.close()
 
 KEEPS_CARET = "wait", "answer", "move", *IDLE_TYPES  # gestures after which typing goes on in the same place
-
-# %% ../../nbs/06c_envs.dm.ipynb #9f267a4d
-@patch
-def _events(self: DmEnv, kind: DmActionType, action: dict) -> list[Event]:
-    "The events of a step, and the time that it takes."
-    return getattr(self, f"_{kind.name.lower()}")(action) + [Tick(STEP_MS)]
-
-@patch
-def _touch(self: DmEnv, action: dict) -> list[Event]:
-    "The finger goes down, or moves if it is down. What is typed next has no word before it."
-    at = tuple(v*n for v, n in zip(position_in(action), self.env.device.size))
-    was, self._finger, self._typed = self._finger, at, False
-    return [PointerMove(*at)] if was else [PointerMove(*at), PointerDown(*at)]
-
-@patch
-def _lift(self: DmEnv, action: dict) -> list[Event]:
-    "The finger goes up where it is; its position in the action, which is checked, does not count."
-    if "touch_position" in action: position_in(action)
-    at, self._finger = self._finger, None
-    return [PointerUp(*at)] if at else []
-
-# %% ../../nbs/06c_envs.dm.ipynb #45a87e28
-@patch
-def _repeat(self: DmEnv, action: dict) -> list[Event]:
-    "Nothing but time."
-    return []
-
-@patch
-def _text(self: DmEnv, action: dict) -> list[Event]:
-    "A token is typed."
-    vocabulary = self._vocabulary()
-    if not vocabulary.tokens:
-        raise ValueError("action_type: TEXT, but this task has no vocabulary: make the environment with one "
-                         "(vocabulary=, or unify_vocabulary= of load)")
-    events = vocabulary.events(_integer(action, "input_token", len(vocabulary.tokens)), self._typed)
-    for e in events:
-        if isinstance(e, Text) or e.key != "Backspace": self._typed = isinstance(e, Text)
-    return events
-
-# %% ../../nbs/06c_envs.dm.ipynb #2497ad37
-@patch
-def _observation(self: DmEnv, step: TaskStep, lifted: bool) -> dict[str, Any]:
-    "Mobile-Env's observation of a step."
-    observation = dict(pixels=step.frame.image, timedelta=np.array(step.seconds, np.float64),
-                orientation=np.eye(4, dtype=np.uint8)[step.frame.orientation])
-    if self.with_view_hierarchy: observation["view_hierarchy"] = parse_tree(hierarchy_of(self.env.device)) if lifted else None
-    return observation
 
 # %% ../../nbs/06c_envs.dm.ipynb #5a4516ca
 _DTYPES = dict(FLOAT="float32", DOUBLE="float64", BOOL="bool")  # the others say it themselves
@@ -335,40 +350,6 @@ def array_dtype(
     "The array type that a task file names."
     if name.startswith("STRING_"): return np.dtype(name.removeprefix("STRING_"))
     return np.dtype(_DTYPES.get(name, name.lower()))
-
-@patch
-def command(self: DmEnv) -> list[str]:
-    "What the user wants, in the present task's words."
-    return list(self.env.task.command)
-
-@patch
-def task_instructions(self: DmEnv,
-    latest_only: bool=False, # one string, empty if there is none
-) -> list[str]|str:
-    "The instructions that came with the last step; empty if it brought none."
-    instructions = list(self.latest.new_instructions) if self.latest else []
-    return (instructions or [""])[-1] if latest_only else instructions
-
-# %% ../../nbs/06c_envs.dm.ipynb #124f3a0f
-@patch
-def vocabulary(self: DmEnv) -> list[str]:
-    "The tokens that can be typed in the present task."
-    return list(self._vocabulary().tokens)
-
-@patch
-def task_extras_spec(self: DmEnv) -> dict[str, specs.Array]:
-    "The extras that the present task declares."
-    return {s.name: specs.Array(tuple(s.shape), array_dtype(s.dtype), s.name) for s in self.env.task.extras_spec}
-
-@patch
-def task_extras(self: DmEnv,
-    latest_only: bool=True, # the last value of each; False: all that came with the last step
-) -> dict[str, np.ndarray]:
-    "The further information that came with the last step. Raises ValueError if it is not what the task declares."
-    known = self.task_extras_spec()
-    came = self.latest.extras if self.latest else {}
-    extras = {k: _as_declared(k, v, known.get(k)) for k, v in came.items() if len(v)}
-    return {k: v[-1] for k, v in extras.items()} if latest_only else extras
 
 # %% ../../nbs/06c_envs.dm.ipynb #bf349a4c
 def _as_declared(name: str, values: list, spec: specs.Array|None) -> np.ndarray:

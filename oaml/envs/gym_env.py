@@ -14,7 +14,6 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from fastcore.basics import patch
 from gymnasium import spaces
 from gymnasium.vector.utils import read_from_shared_memory
 
@@ -122,6 +121,49 @@ class DeviceEnv(gym.Env):
         "Give back the device."
         self.driver.close()
 
+    # %% ../../nbs/06a_envs.gym_env.ipynb #0ad60041
+    @check_arguments
+    def reset(self, *,
+        seed: int|None=None,          # 0 to 2,999,999: of the episode. A larger one, as other libraries draw them: of the draws that follow. None: the next draw
+        options: dict|None=None,      # none are known
+    ) -> tuple[dict, dict]:           # observation, info; its `seed` says which episode it is
+        "Begin an episode; one that is drawn is of the training split. The same seed gives the same episode, exactly. Raises ValueError for an option."
+        if options: raise ValueError(f"options: {', '.join(options)} unknown; there are none")
+        gym.Env.reset(self, seed=seed)
+        self.driver.reset(drawn_seed(self.np_random) if seed is None or seed >= END_OF_SPLITS else seed)
+        return self.observation(), self.info(Action("wait"))
+
+    def step(self,
+        action: Action|str|dict, # an action, its DSL text, or a member of the action space
+    ) -> tuple[dict, float, bool, bool, dict]: # observation, reward, terminated, truncated, info
+        "One action. What cannot be understood costs a step; the reason is info['invalid']. Raises ResetNeeded after the end."
+        if self.driver.last is None or self.driver.over: raise gym.error.ResetNeeded("no episode is under way: call reset")
+        action = to_action(action)
+        last = self.driver.act(action)
+        return self.observation(), self.reward(), last.terminated, last.truncated, self.info(action)
+
+    # %% ../../nbs/06a_envs.gym_env.ipynb #1c96db97
+    def observation(self) -> dict[str, Any]:
+        "What an agent gets: screen (height x width x 3, uint8) and goal (words)."
+        return dict(screen=self.driver.frame.image, goal=self.device.goal.text)
+
+    def reward(self) -> float:
+        "What the last action is worth: 1 for success, else 0."
+        return self.driver.last.reward
+
+    def info(self,
+        action: Action, # the last one
+    ) -> dict[str, Any]:
+        "What an agent does not get: seed, kind of goal, why an action was invalid, whether the goal is or was reached."
+        invalid = (action.raw or {}).get("reason", "failed") if action.type == "failed" else None
+        return dict(seed=self.driver.seed, family=self.device.goal.family, steps=len(self.driver.actions), invalid=invalid,
+                    solved=self.device.solved(), reached=self.driver.reached)
+
+    def render(self) -> np.ndarray|None:
+        "The screen (height x width x 3, uint8); None without a render mode. Raises ResetNeeded before the first reset."
+        if self.driver.last is None: raise gym.error.ResetNeeded("there is no screen yet: call reset first")
+        return self.driver.frame.image if self.render_mode == "rgb_array" else None
+
 GOAL_LENGTH = 500  # characters: no goal is longer
 END_OF_SPLITS = max(end for _, end in SPLITS.values()) # no episode has this seed or a larger one
 
@@ -130,55 +172,6 @@ def drawn_seed(
 ) -> int:
     "Draw the seed of a training episode."
     return int(rng.integers(len(split_seeds("train", 1_000_000))))
-
-# %% ../../nbs/06a_envs.gym_env.ipynb #0ad60041
-@patch
-@check_arguments
-def reset(self: DeviceEnv, *,
-    seed: int|None=None,          # 0 to 2,999,999: of the episode. A larger one, as other libraries draw them: of the draws that follow. None: the next draw
-    options: dict|None=None,      # none are known
-) -> tuple[dict, dict]:           # observation, info; its `seed` says which episode it is
-    "Begin an episode; one that is drawn is of the training split. The same seed gives the same episode, exactly. Raises ValueError for an option."
-    if options: raise ValueError(f"options: {', '.join(options)} unknown; there are none")
-    gym.Env.reset(self, seed=seed)
-    self.driver.reset(drawn_seed(self.np_random) if seed is None or seed >= END_OF_SPLITS else seed)
-    return self.observation(), self.info(Action("wait"))
-
-@patch
-def step(self: DeviceEnv,
-    action: Action|str|dict, # an action, its DSL text, or a member of the action space
-) -> tuple[dict, float, bool, bool, dict]: # observation, reward, terminated, truncated, info
-    "One action. What cannot be understood costs a step; the reason is info['invalid']. Raises ResetNeeded after the end."
-    if self.driver.last is None or self.driver.over: raise gym.error.ResetNeeded("no episode is under way: call reset")
-    action = to_action(action)
-    last = self.driver.act(action)
-    return self.observation(), self.reward(), last.terminated, last.truncated, self.info(action)
-
-# %% ../../nbs/06a_envs.gym_env.ipynb #1c96db97
-@patch
-def observation(self: DeviceEnv) -> dict[str, Any]:
-    "What an agent gets: screen (height x width x 3, uint8) and goal (words)."
-    return dict(screen=self.driver.frame.image, goal=self.device.goal.text)
-
-@patch
-def reward(self: DeviceEnv) -> float:
-    "What the last action is worth: 1 for success, else 0."
-    return self.driver.last.reward
-
-@patch
-def info(self: DeviceEnv,
-    action: Action, # the last one
-) -> dict[str, Any]:
-    "What an agent does not get: seed, kind of goal, why an action was invalid, whether the goal is or was reached."
-    invalid = (action.raw or {}).get("reason", "failed") if action.type == "failed" else None
-    return dict(seed=self.driver.seed, family=self.device.goal.family, steps=len(self.driver.actions), invalid=invalid,
-                solved=self.device.solved(), reached=self.driver.reached)
-
-@patch
-def render(self: DeviceEnv) -> np.ndarray|None:
-    "The screen (height x width x 3, uint8); None without a render mode. Raises ResetNeeded before the first reset."
-    if self.driver.last is None: raise gym.error.ResetNeeded("there is no screen yet: call reset first")
-    return self.driver.frame.image if self.render_mode == "rgb_array" else None
 
 # %% ../../nbs/06a_envs.gym_env.ipynb #a6a62886
 class AppEnv(DeviceEnv):

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from fastcore.basics import patch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ..devices.daemon import (Access, DaemonServer, Lease, LeaseTable, Refusal, ServiceRoute, parse_object,
@@ -115,24 +114,22 @@ class OpenTask:
         "Close the task and its device."
         self.env.close()
 
-# %% ../../nbs/06e_envs.openenv.ipynb #ac060005
-@patch
-def _switch(self: OpenTask, index: int, seed: int) -> TaskStep:
-    "Another task of several."
-    if not hasattr(self.env, "switch_task"): raise ValueError("task: there is only one")
-    try: return self.env.switch_task(index, seed)
-    except IndexError as e: raise ValueError(str(e)) from None
+    # %% ../../nbs/06e_envs.openenv.ipynb #ac060005
+    def _switch(self, index: int, seed: int) -> TaskStep:
+        "Another task of several."
+        if not hasattr(self.env, "switch_task"): raise ValueError("task: there is only one")
+        try: return self.env.switch_task(index, seed)
+        except IndexError as e: raise ValueError(str(e)) from None
 
-@patch
-def step(self: OpenTask,
-    action: Action|dict, # an action, or its fields; OpenEnv's own field `metadata` is let through
-) -> dict:               # observation, reward, done, metadata
-    "One action. Raises SchemaError for what is no action, RuntimeError for the task's faults or without an episode."
-    if isinstance(action, dict): action = from_dict(Action, {k: v for k, v in action.items() if k != "metadata"})
-    act = self.env.perform if isinstance(self.env, TaskEnv) else self.env.act
-    step, s = act(action), self._state
-    self._state = s.model_copy(update=dict(step_count=s.step_count+1, reward=s.reward+step.reward, done=step.over))
-    return openenv_result(self.env, step)
+    def step(self,
+        action: Action|dict, # an action, or its fields; OpenEnv's own field `metadata` is let through
+    ) -> dict:               # observation, reward, done, metadata
+        "One action. Raises SchemaError for what is no action, RuntimeError for the task's faults or without an episode."
+        if isinstance(action, dict): action = from_dict(Action, {k: v for k, v in action.items() if k != "metadata"})
+        act = self.env.perform if isinstance(self.env, TaskEnv) else self.env.act
+        step, s = act(action), self._state
+        self._state = s.model_copy(update=dict(step_count=s.step_count+1, reward=s.reward+step.reward, done=step.over))
+        return openenv_result(self.env, step)
 
 # %% ../../nbs/06e_envs.openenv.ipynb #1274591e
 _CODES = {400: "INVALID_JSON", 401: "FORBIDDEN", 403: "FORBIDDEN", 404: "UNKNOWN_TYPE", 405: "UNKNOWN_TYPE",
@@ -181,68 +178,67 @@ class OpenServer:
         self.leases = LeaseTable(lambda id: Lease(id, lambda: OpenTask(make())), max_sessions,
                                  full="all {} environments are taken; try again later")
 
+    # %% ../../nbs/06e_envs.openenv.ipynb #ac06000a
+    async def converse(self,
+        ws: Any, # a WebSocket of Starlette's
+    ):
+        "One client's conversation, to its end."
+        await ws.accept()
+        try: lease = self.leases.open(secrets.token_hex(16))
+        except Refusal as e: return await self._turn_away(ws, e)
+        try:
+            while (message := await ws.receive())["type"] == "websocket.receive":
+                try: reply = await answer_message(lease, message.get("text"))
+                except Refusal as e: reply = _error_message(e)
+                if reply is None: return await ws.close()
+                await ws.send_text(json.dumps(reply))
+        finally:
+            with suppress(Refusal): await self.leases.close(lease.id)  # unless the server's end has closed it
+
+    async def _turn_away(self, ws: Any, why: Refusal):
+        "Answer whoever listens first, whoever speaks first and then listens, and whoever is late."
+        await ws.send_text(json.dumps(_error_message(why)))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SPEAK_S):
+                if (await ws.receive())["type"] == "websocket.disconnect": return
+        await ws.close(_TRY_AGAIN_LATER, "{code}: {message}".format_map(openenv_error(why))[:123])
+
+    # %% ../../nbs/06e_envs.openenv.ipynb #ac06000c
+    def _shared(self) -> Lease: return self.leases.open("plain routes")
+
+    async def _body(self, request: Any) -> dict:
+        "The JSON object of a request; empty if it has none. Raises Refusal."
+        data = await read_body(request, OPENENV_MAX_BYTES)
+        if data and request.headers.get("content-type", "").split(";")[0].strip().lower() != "application/json":
+            raise Refusal(415, "a request's body has the Content-Type application/json")
+        return parse_object(data or b"{}")
+
+    async def reset(self, request): return await _call(self._shared(), "reset", **await self._body(request))
+
+    async def state(self, request): return await _call(self._shared(), "state")
+
+    async def step(self, request):
+        "An action of the plain routes."
+        action = (await self._body(request)).get("action")
+        if not isinstance(action, dict): raise Refusal(422, "action: is no object")
+        return await _call(self._shared(), "step", action)
+
+    # %% ../../nbs/06e_envs.openenv.ipynb #00acb664
+    async def health(self, request): return dict(status="healthy")
+
+    async def schema(self, request): return openenv_schemas()
+
+    async def metadata(self, request): return dict(name=self.name, description=f"{self.name}, served by oaml")
+
 # %% ../../nbs/06e_envs.openenv.ipynb #ac06000a
-@patch
-async def converse(self: OpenServer,
-    ws: Any, # a WebSocket of Starlette's
-):
-    "One client's conversation, to its end."
-    await ws.accept()
-    try: lease = self.leases.open(secrets.token_hex(16))
-    except Refusal as e: return await self._turn_away(ws, e)
-    try:
-        while (message := await ws.receive())["type"] == "websocket.receive":
-            try: reply = await answer_message(lease, message.get("text"))
-            except Refusal as e: reply = _error_message(e)
-            if reply is None: return await ws.close()
-            await ws.send_text(json.dumps(reply))
-    finally:
-        with suppress(Refusal): await self.leases.close(lease.id)  # unless the server's end has closed it
 
 _TRY_AGAIN_LATER = 1013  # of the WebSocket protocol's codes
 SPEAK_S = 5.  # seconds in which a client without a place may ask for something; then the connection is closed
 
-@patch
-async def _turn_away(self: OpenServer, ws: Any, why: Refusal):
-    "Answer whoever listens first, whoever speaks first and then listens, and whoever is late."
-    await ws.send_text(json.dumps(_error_message(why)))
-    with suppress(TimeoutError):
-        async with asyncio.timeout(SPEAK_S):
-            if (await ws.receive())["type"] == "websocket.disconnect": return
-    await ws.close(_TRY_AGAIN_LATER, "{code}: {message}".format_map(openenv_error(why))[:123])
-
 # %% ../../nbs/06e_envs.openenv.ipynb #ac06000c
 OPENENV_MAX_BYTES = 2**20  # of a client's message: an action is short
 
-@patch
-def _shared(self: OpenServer) -> Lease: return self.leases.open("plain routes")
-
-@patch
-async def _body(self: OpenServer, request: Any) -> dict:
-    "The JSON object of a request; empty if it has none. Raises Refusal."
-    data = await read_body(request, OPENENV_MAX_BYTES)
-    if data and request.headers.get("content-type", "").split(";")[0].strip().lower() != "application/json":
-        raise Refusal(415, "a request's body has the Content-Type application/json")
-    return parse_object(data or b"{}")
-
-@patch
-async def reset(self: OpenServer, request): return await _call(self._shared(), "reset", **await self._body(request))
-@patch
-async def state(self: OpenServer, request): return await _call(self._shared(), "state")
-@patch
-async def step(self: OpenServer, request):
-    "An action of the plain routes."
-    action = (await self._body(request)).get("action")
-    if not isinstance(action, dict): raise Refusal(422, "action: is no object")
-    return await _call(self._shared(), "step", action)
-
 # %% ../../nbs/06e_envs.openenv.ipynb #00acb664
-@patch
-async def health(self: OpenServer, request): return dict(status="healthy")
-@patch
-async def schema(self: OpenServer, request): return openenv_schemas()
-@patch
-async def metadata(self: OpenServer, request): return dict(name=self.name, description=f"{self.name}, served by oaml")
 
 def openenv_app(
     make: Callable[[], OpenTaskEnv], # a new environment at each call

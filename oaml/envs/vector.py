@@ -13,7 +13,6 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from fastcore.basics import patch
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import iterate
@@ -144,25 +143,23 @@ class PagedVectorEnv(SyncVectorEnv):
         if self.autoreset_mode == AutoresetMode.NEXT_STEP: self._over = terminated | truncated
         return obs, reward, terminated, truncated, info
 
-# %% ../../nbs/06b_envs.vector.ipynb #c03c5a23
-@patch
-def _turn(self: PagedVectorEnv, env: _Ahead, action, over: bool) -> list[tuple]:
-    "What the vector is going to ask of `env`, in this order."
-    if over: return [env.env.reset()]
-    step = env.env.step(action)
-    again = self.autoreset_mode == AutoresetMode.SAME_STEP and (step[2] or step[3])
-    return [step, env.env.reset()] if again else [step]
+    # %% ../../nbs/06b_envs.vector.ipynb #c03c5a23
+    def _turn(self, env: _Ahead, action, over: bool) -> list[tuple]:
+        "What the vector is going to ask of `env`, in this order."
+        if over: return [env.env.reset()]
+        step = env.env.step(action)
+        again = self.autoreset_mode == AutoresetMode.SAME_STEP and (step[2] or step[3])
+        return [step, env.env.reset()] if again else [step]
 
-@patch
-def _ask(self: PagedVectorEnv, do: Callable[..., list[tuple]], *given):
-    "Ask all at once; the answers wait for their turn. If one of them fails none is left over."
-    for env in self.envs: env.ready.clear()
-    asked = self.pool.each(do, self.envs, *given)
-    for env, answers in zip(self.envs, asked): env.ready.extend(answers)
+    def _ask(self, do: Callable[..., list[tuple]], *given):
+        "Ask all at once; the answers wait for their turn. If one of them fails none is left over."
+        for env in self.envs: env.ready.clear()
+        asked = self.pool.each(do, self.envs, *given)
+        for env, answers in zip(self.envs, asked): env.ready.extend(answers)
 
-@patch
-def close_extras(self: PagedVectorEnv,
-    **kwargs, # none are known
-):
-    "Close all pages and browsers."
-    self.pool.close()
+    def close_extras(self,
+        **kwargs, # none are known
+    ):
+        "Close all pages and browsers."
+        self.pool.close()
+

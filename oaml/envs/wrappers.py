@@ -15,7 +15,6 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from fastcore.basics import patch
 from gymnasium import spaces
 from PIL import Image
 
@@ -38,7 +37,6 @@ class BaseWrapper(dm_env.Environment):
     ):
         self._env, self._reset_next = env, True
 
-
     def reset(self) -> dm_env.TimeStep:
         "Begin the next episode."
         return self._anew(self._env.reset)
@@ -50,7 +48,6 @@ class BaseWrapper(dm_env.Environment):
         actions = self._process_action(action)
         return self._out(self._run(actions if isinstance(actions, list) else [actions]))
 
-
     def observation_spec(self) -> dict[str, specs.Array]:
         "Of what `_process_timestep` gives."
         return self._env.observation_spec()
@@ -61,86 +58,78 @@ class BaseWrapper(dm_env.Environment):
         if name == "_env": raise AttributeError(name)  # not made yet: no endless search
         return getattr(self._env, name)
 
-# %% ../../nbs/06d_envs.wrappers.ipynb #f4a90742
-@patch
-def _reset_state(self: BaseWrapper):
-    "Before an episode begins."
+    # %% ../../nbs/06d_envs.wrappers.ipynb #f4a90742
+    def _reset_state(self):
+        "Before an episode begins."
 
-@patch
-def _post_switch_task(self: BaseWrapper):
-    "After the task was switched."
+    def _post_switch_task(self):
+        "After the task was switched."
 
-@patch
-def _process_timestep(self: BaseWrapper,
-    timestep: dm_env.TimeStep, # of the wrapped environment
-) -> dm_env.TimeStep:
-    "What the agent gets for it."
-    return timestep
+    def _process_timestep(self,
+        timestep: dm_env.TimeStep, # of the wrapped environment
+    ) -> dm_env.TimeStep:
+        "What the agent gets for it."
+        return timestep
 
-@patch
-def _process_action(self: BaseWrapper,
-    action: Any, # of the agent
-) -> Any:        # one action of the wrapped environment, or a list of them
-    "What the wrapped environment gets for it. Raises ValueError for what is no action."
-    return action
+    def _process_action(self,
+        action: Any, # of the agent
+    ) -> Any:        # one action of the wrapped environment, or a list of them
+        "What the wrapped environment gets for it. Raises ValueError for what is no action."
+        return action
 
-# %% ../../nbs/06d_envs.wrappers.ipynb #d7854d1b
-@patch
-def reset_to(self: BaseWrapper,
-    seed: int, # of the episode
-) -> dm_env.TimeStep:
-    "Begin the episode of a seed."
-    return self._anew(lambda: self._env.reset_to(seed))
+    # %% ../../nbs/06d_envs.wrappers.ipynb #d7854d1b
+    def reset_to(self,
+        seed: int, # of the episode
+    ) -> dm_env.TimeStep:
+        "Begin the episode of a seed."
+        return self._anew(lambda: self._env.reset_to(seed))
 
-@patch
-def switch_task(self: BaseWrapper,
-    index: int, # from 0
-) -> dm_env.TimeStep:
-    "Go over to another task and begin an episode."
-    def begin():
-        step = self._env.switch_task(index)
-        self._post_switch_task()
-        return step
-    return self._anew(begin)
+    def switch_task(self,
+        index: int, # from 0
+    ) -> dm_env.TimeStep:
+        "Go over to another task and begin an episode."
+        def begin():
+            step = self._env.switch_task(index)
+            self._post_switch_task()
+            return step
+        return self._anew(begin)
 
-# %% ../../nbs/06d_envs.wrappers.ipynb #79dc215f
-@patch
-def _anew(self: BaseWrapper, begin: Callable[[], dm_env.TimeStep]) -> dm_env.TimeStep:
-    "Begin an episode. The last one is over, and if this fails the next step tries again."
-    self._reset_next = True
-    self._reset_state()
-    return self._out(begin())
+    # %% ../../nbs/06d_envs.wrappers.ipynb #79dc215f
+    def _anew(self, begin: Callable[[], dm_env.TimeStep]) -> dm_env.TimeStep:
+        "Begin an episode. The last one is over, and if this fails the next step tries again."
+        self._reset_next = True
+        self._reset_state()
+        return self._out(begin())
 
-@patch
-def _run(self: BaseWrapper, actions: list) -> dm_env.TimeStep:
-    "Several actions as one step, until the end: rewards and times add up, instructions and extras come together."
-    if not actions: raise ValueError(f"action: {type(self).__name__} makes no action of it; a WAIT is the least")
-    steps, latest = [], []
-    while not steps or len(steps) < len(actions) and not steps[-1].last():
-        steps.append(self._env.step(actions[len(steps)]))
-        latest.append(self.raw_env.latest)
-    self.raw_env.latest = _together(latest)
-    observation = steps[-1].observation
-    if isinstance(observation, dict) and "timedelta" in observation:  # a wrapper below may show something else
-        observation = observation | dict(timedelta=np.array(sum(s.observation["timedelta"] for s in steps), np.float64))
-    return steps[-1]._replace(reward=sum(s.reward for s in steps), observation=observation)
+    def _run(self, actions: list) -> dm_env.TimeStep:
+        "Several actions as one step, until the end: rewards and times add up, instructions and extras come together."
+        if not actions: raise ValueError(f"action: {type(self).__name__} makes no action of it; a WAIT is the least")
+        steps, latest = [], []
+        while not steps or len(steps) < len(actions) and not steps[-1].last():
+            steps.append(self._env.step(actions[len(steps)]))
+            latest.append(self.raw_env.latest)
+        self.raw_env.latest = _together(latest)
+        observation = steps[-1].observation
+        if isinstance(observation, dict) and "timedelta" in observation:  # a wrapper below may show something else
+            observation = observation | dict(timedelta=np.array(sum(s.observation["timedelta"] for s in steps), np.float64))
+        return steps[-1]._replace(reward=sum(s.reward for s in steps), observation=observation)
+
+    # %% ../../nbs/06d_envs.wrappers.ipynb #427460e9
+    def _out(self, step: dm_env.TimeStep) -> dm_env.TimeStep:
+        "What the agent gets."
+        self._reset_next = step.last()
+        return self._process_timestep(step)
+
+    @property
+    def raw_env(self) -> dm_env.Environment:
+        "The innermost environment."
+        return getattr(self._env, "raw_env", self._env)
+
+    def close(self):
+        "Close the wrapped environment."
+        self._env.close()
 
 # %% ../../nbs/06d_envs.wrappers.ipynb #427460e9
-@patch
-def _out(self: BaseWrapper, step: dm_env.TimeStep) -> dm_env.TimeStep:
-    "What the agent gets."
-    self._reset_next = step.last()
-    return self._process_timestep(step)
-
-@patch(as_prop=True)
-def raw_env(self: BaseWrapper) -> dm_env.Environment:
-    "The innermost environment."
-    return getattr(self._env, "raw_env", self._env)
-
-@patch
-def close(self: BaseWrapper):
-    "Close the wrapped environment."
-    self._env.close()
 
 def _together(steps: list[TaskStep]) -> TaskStep:
     "The last of several steps, with the instructions and extras of all."
@@ -170,23 +159,23 @@ class DiscreteAction(BaseWrapper):
         count = self.grid[0]*self.grid[1] + 2 + tokens
         return dict(action_id=specs.DiscreteArray(count, name="action_id"), response=inner["response"])
 
-@patch
-def _reset_state(self: DiscreteAction): self._at = np.zeros(2, self._dtype)  # where the finger was last
+    def _reset_state(self): self._at = np.zeros(2, self._dtype)  # where the finger was last
+
+    # %% ../../nbs/06d_envs.wrappers.ipynb #a3f476b7
+    def _process_action(self, action):
+        if isinstance(action, Action): return action
+        k = _one_of(action, "action_id", self.action_spec())
+        rows, columns = self.grid
+        rest = {f: v for f, v in action.items() if f == "response"}
+        if k < rows*columns:
+            self._at = np.array([(k % columns + .5)/columns, (k // columns + .5)/rows], self._dtype)
+            return dict(action_type=DmActionType.TOUCH, touch_position=self._at) | rest
+        k -= rows*columns
+        if k == 0: return dict(action_type=DmActionType.LIFT, touch_position=self._at) | rest
+        if k == 1: return dict(action_type=DmActionType.REPEAT) | rest
+        return dict(action_type=DmActionType.TEXT, input_token=k-2) | rest
 
 # %% ../../nbs/06d_envs.wrappers.ipynb #a3f476b7
-@patch
-def _process_action(self: DiscreteAction, action):
-    if isinstance(action, Action): return action
-    k = _one_of(action, "action_id", self.action_spec())
-    rows, columns = self.grid
-    rest = {f: v for f, v in action.items() if f == "response"}
-    if k < rows*columns:
-        self._at = np.array([(k % columns + .5)/columns, (k // columns + .5)/rows], self._dtype)
-        return dict(action_type=DmActionType.TOUCH, touch_position=self._at) | rest
-    k -= rows*columns
-    if k == 0: return dict(action_type=DmActionType.LIFT, touch_position=self._at) | rest
-    if k == 1: return dict(action_type=DmActionType.REPEAT) | rest
-    return dict(action_type=DmActionType.TEXT, input_token=k-2) | rest
 
 def _needs(env: dm_env.Environment, fields: Sequence[str], name: str):
     "Raise TypeError unless the actions of `env` have `fields`."
@@ -375,39 +364,35 @@ class VhIo(BaseWrapper):
         return ({k: specs.DiscreteArray(n, name=k) for k, n in counts.items()}
                 | {k: specs.StringArray((), name=k) for k in ("text", "response")})
 
-# %% ../../nbs/06d_envs.wrappers.ipynb #1ad6dd77
-@patch
-def _reset_state(self: VhIo): self.elements = ()
+    # %% ../../nbs/06d_envs.wrappers.ipynb #1ad6dd77
+    def _reset_state(self): self.elements = ()
 
-@patch
-def _process_timestep(self: VhIo, timestep):
-    tree = timestep.observation["view_hierarchy"]
-    self.elements = _elements_of(tree, self.raw_env.env.device.size)
-    lines = "\n".join(element_line(k, e) for k, e in enumerate(self.elements))
-    return timestep._replace(observation=timestep.observation | dict(elements=np.array(lines, dtype=object)))
+    def _process_timestep(self, timestep):
+        tree = timestep.observation["view_hierarchy"]
+        self.elements = _elements_of(tree, self.raw_env.env.device.size)
+        lines = "\n".join(element_line(k, e) for k, e in enumerate(self.elements))
+        return timestep._replace(observation=timestep.observation | dict(elements=np.array(lines, dtype=object)))
 
-# %% ../../nbs/06d_envs.wrappers.ipynb #f516ffda
-@patch
-def _process_action(self: VhIo, action):
-    if isinstance(action, Action): return action
-    spec = self.action_spec()
-    match VhType(_one_of(action, "action_type", spec)):
-        case VhType.NOTHING: acts = [Action("wait")]
-        case VhType.CLICK: acts = [self._click(_one_of(action, "element_id", spec))]
-        case VhType.INPUT:
-            acts = [self._click(_one_of(action, "element_id", spec))] + _typed(action, self.enter_after_text)
-        case VhType.SCROLL:
-            dx, dy = _SHIFTS[Direction(_one_of(action, "direction", spec))]
-            acts = [Action("scroll", .5, .5, dx=dx, dy=dy)]
-        case VhType.GOBACK: acts = [Action("key_press", key="BACK")]
-    return _telling(acts, action)
+    # %% ../../nbs/06d_envs.wrappers.ipynb #f516ffda
+    def _process_action(self, action):
+        if isinstance(action, Action): return action
+        spec = self.action_spec()
+        match VhType(_one_of(action, "action_type", spec)):
+            case VhType.NOTHING: acts = [Action("wait")]
+            case VhType.CLICK: acts = [self._click(_one_of(action, "element_id", spec))]
+            case VhType.INPUT:
+                acts = [self._click(_one_of(action, "element_id", spec))] + _typed(action, self.enter_after_text)
+            case VhType.SCROLL:
+                dx, dy = _SHIFTS[Direction(_one_of(action, "direction", spec))]
+                acts = [Action("scroll", .5, .5, dx=dx, dy=dy)]
+            case VhType.GOBACK: acts = [Action("key_press", key="BACK")]
+        return _telling(acts, action)
 
-@patch
-def _click(self: VhIo, k: int) -> Action:
-    "A click in the middle of element `k`, if there is one."
-    if k >= len(self.elements): return failed_act(f"element_id: {k} is not on the screen, which has {len(self.elements)}")
-    x0, y0, x1, y1 = self.elements[k].box
-    return Action("click", (x0+x1)/2, (y0+y1)/2)
+    def _click(self, k: int) -> Action:
+        "A click in the middle of element `k`, if there is one."
+        if k >= len(self.elements): return failed_act(f"element_id: {k} is not on the screen, which has {len(self.elements)}")
+        x0, y0, x1, y1 = self.elements[k].box
+        return Action("click", (x0+x1)/2, (y0+y1)/2)
 
 # %% ../../nbs/06d_envs.wrappers.ipynb #d7aeeabf
 def _elements_of(tree, size: tuple[int, int]) -> tuple[Element, ...]:
@@ -473,7 +458,6 @@ class GymInterface(gym.Env):
         self.env, self.render_mode, self._raw = env, render_mode, getattr(env, "raw_env", env)
         self._set_spaces()
 
-
     def reset(self, *,
         seed: int|None=None,       # of the episode; None: the next of the series
         options: dict|None=None,   # task: its index, from 0
@@ -489,54 +473,48 @@ class GymInterface(gym.Env):
             self._set_spaces()
         return self._observation(step), self._info(step, None) | dict(reward=float(step.reward), over=self._raw.env.over)
 
-# %% ../../nbs/06d_envs.wrappers.ipynb #94f842de
-@patch
-def _set_spaces(self: GymInterface):
-    "They follow the task: another has another vocabulary."
-    self.action_space = as_space(self.env.action_spec())
-    self.observation_space = as_space(self.env.observation_spec())
+    # %% ../../nbs/06d_envs.wrappers.ipynb #94f842de
+    def _set_spaces(self):
+        "They follow the task: another has another vocabulary."
+        self.action_space = as_space(self.env.action_spec())
+        self.observation_space = as_space(self.env.observation_spec())
 
-@patch
-def step(self: GymInterface,
-    action: dict|Action, # a member of the action space, or a whole gesture
-) -> tuple[dict, float, bool, bool, dict]:
-    "One step. Raises ResetNeeded before the first episode and after the end of one."
-    before, why = self._raw.env.last, None
-    if before is None or self.env._reset_next: raise gym.error.ResetNeeded("there is no episode under way: call reset()")
-    try: step = self.env.step(action)
-    except ValueError as e:
-        if self._raw.env.last is not before: raise  # the device has acted
-        why = str(e)
-        step = self.env.step(failed_act(why))
-    ended = step.last() and step.discount == 0
-    return self._observation(step), float(step.reward), ended, step.last() and not ended, self._info(step, why)
+    def step(self,
+        action: dict|Action, # a member of the action space, or a whole gesture
+    ) -> tuple[dict, float, bool, bool, dict]:
+        "One step. Raises ResetNeeded before the first episode and after the end of one."
+        before, why = self._raw.env.last, None
+        if before is None or self.env._reset_next: raise gym.error.ResetNeeded("there is no episode under way: call reset()")
+        try: step = self.env.step(action)
+        except ValueError as e:
+            if self._raw.env.last is not before: raise  # the device has acted
+            why = str(e)
+            step = self.env.step(failed_act(why))
+        ended = step.last() and step.discount == 0
+        return self._observation(step), float(step.reward), ended, step.last() and not ended, self._info(step, why)
 
-# %% ../../nbs/06d_envs.wrappers.ipynb #7e5d3b42
-@patch
-def _observation(self: GymInterface, step: dm_env.TimeStep) -> dict:
-    "The observation as the space has it."
-    return {k: v.item() if isinstance(self.observation_space[k], spaces.Text) else v
-            for k, v in step.observation.items() if k in self.observation_space.spaces}
+    # %% ../../nbs/06d_envs.wrappers.ipynb #7e5d3b42
+    def _observation(self, step: dm_env.TimeStep) -> dict:
+        "The observation as the space has it."
+        return {k: v.item() if isinstance(self.observation_space[k], spaces.Text) else v
+                for k, v in step.observation.items() if k in self.observation_space.spaces}
 
-@patch
-def _info(self: GymInterface, step: dm_env.TimeStep, why: str|None) -> dict:
-    "Command, new instructions, seed, extras, why the action was invalid, the view hierarchy as XML."
-    info = dict(command=self.env.command(), instructions=self.env.task_instructions(), seed=self._raw.seed-1,
-                extras=self.env.task_extras(), invalid=why or self._raw.invalid or None)
-    trees = {k: v for k, v in step.observation.items() if k not in self.observation_space.spaces}
-    return info | {k: None if v is None else _xml(v) for k, v in trees.items()}
+    def _info(self, step: dm_env.TimeStep, why: str|None) -> dict:
+        "Command, new instructions, seed, extras, why the action was invalid, the view hierarchy as XML."
+        info = dict(command=self.env.command(), instructions=self.env.task_instructions(), seed=self._raw.seed-1,
+                    extras=self.env.task_extras(), invalid=why or self._raw.invalid or None)
+        trees = {k: v for k, v in step.observation.items() if k not in self.observation_space.spaces}
+        return info | {k: None if v is None else _xml(v) for k, v in trees.items()}
 
-@patch
-def render(self: GymInterface) -> np.ndarray|None:
-    "The device's screen (height x width x 3, uint8); None without a render mode, or before the first reset."
-    step = self._raw.env.last
-    return step.frame.image if self.render_mode and step else None
+    def render(self) -> np.ndarray|None:
+        "The device's screen (height x width x 3, uint8); None without a render mode, or before the first reset."
+        step = self._raw.env.last
+        return step.frame.image if self.render_mode and step else None
 
-# %% ../../nbs/06d_envs.wrappers.ipynb #a4995178
-@patch
-def close(self: GymInterface):
-    "Close the environment and its device."
-    self.env.close()
+    # %% ../../nbs/06d_envs.wrappers.ipynb #a4995178
+    def close(self):
+        "Close the environment and its device."
+        self.env.close()
 
 # %% ../../nbs/06d_envs.wrappers.ipynb #7ef30878
 DiscreteActionWrapper, ImageRescaleWrapper = DiscreteAction, ImageRescale

@@ -14,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict
 from pathlib import Path
 
-from fastcore.basics import patch
 
 from ..config import PROVIDERS, settings
 from ..datasets.demonstrations import Demonstration
@@ -68,6 +67,11 @@ class Budget:
             raise ValueError("max_cost: the server does not say how many tokens it used, so the limit cannot be kept")
         with self._lock: self.spent = self.spent + (usage or Usage())
 
+    # %% ../../nbs/15i_evals.hosted.ipynb #f355aab7
+    def columns(self) -> dict:
+        "What was spent so far, as columns of a results row."
+        return _spent(self.spent, self.cost)
+
 # %% ../../nbs/15i_evals.hosted.ipynb #c22e5989
 class EpisodeAnswers(VLMAdapter):
     "The answers of one episode: those in `file` first, then the model's, which are added to it."
@@ -98,28 +102,26 @@ class EpisodeAnswers(VLMAdapter):
         "An answer to each sample, one after the other. Raises ApiError or ValueError."
         return [self._answer(s, max_new_tokens, temperature, seed) for s in samples]
 
-# %% ../../nbs/15i_evals.hosted.ipynb #2da081e6
-@patch
-def _answer(self: EpisodeAnswers, sample: dict, *how) -> str:
-    "The stored answer, or a new one."
-    question = question_hash(sample)
-    if self._next == len(self.rows): self._ask(question, sample, *how)
-    row = self.rows[self._next]
-    if row["question"] != question:
-        raise ValueError(f"{self.file}: answer {self._next} was given to another question; the screens or prompts of this "
-                         "oaml differ from those it was asked with. Choose another --out")
-    self._next += 1
-    self.answered()
-    return row["text"]
+    # %% ../../nbs/15i_evals.hosted.ipynb #2da081e6
+    def _answer(self, sample: dict, *how) -> str:
+        "The stored answer, or a new one."
+        question = question_hash(sample)
+        if self._next == len(self.rows): self._ask(question, sample, *how)
+        row = self.rows[self._next]
+        if row["question"] != question:
+            raise ValueError(f"{self.file}: answer {self._next} was given to another question; the screens or prompts of this "
+                             "oaml differ from those it was asked with. Choose another --out")
+        self._next += 1
+        self.answered()
+        return row["text"]
 
-@patch
-def _ask(self: EpisodeAnswers, question: str, sample: dict, *how):
-    "Ask the model and store the answer."
-    self.budget.check(self.file is not None)
-    answer = self.adapter.ask(sample, *how)
-    self.rows.append(dict(question=question, text=answer.text, usage=answer.usage and asdict(answer.usage)))
-    if self.file: write_atomic(self.file, json.dumps(self.names | dict(answers=self.rows), indent=1).encode())
-    self.budget.add(answer.usage)
+    def _ask(self, question: str, sample: dict, *how):
+        "Ask the model and store the answer."
+        self.budget.check(self.file is not None)
+        answer = self.adapter.ask(sample, *how)
+        self.rows.append(dict(question=question, text=answer.text, usage=answer.usage and asdict(answer.usage)))
+        if self.file: write_atomic(self.file, json.dumps(self.names | dict(answers=self.rows), indent=1).encode())
+        self.budget.add(answer.usage)
 
 # %% ../../nbs/15i_evals.hosted.ipynb #5de5b3d2
 def read_answers(
@@ -183,41 +185,39 @@ class HostedAgent:
         answers.prompt_format = self.prompt_format
         return PolicyAgent(AgentPolicy(answers, max_new_tokens=API_MAX_TOKENS, demonstration=self.demonstrations, **retries), self.name)
 
-# %% ../../nbs/15i_evals.hosted.ipynb #4963e3e2
-@patch
-def play(self: HostedAgent,
-    suite: str,                            # its name
-    make_device: Callable[[], AppDevice],  # a fresh device for each episode
-    seeds: Sequence[int],                  # of the episodes
-    recorded: list[Episode],               # the oracle's, of the same seeds
-    progress: bool=False,                  # show a bar of finished episodes, and of answers
-) -> tuple[list[Episode], list[list[Action]]]: # in the order of `seeds`: what was played, and the actions on the oracle's screens
-    "Every episode, `adapter.concurrency` at once. Raises ApiError or ValueError; what was answered is stored."
-    counted, self.budget.stopped = itertools.count(1), False  # an earlier call may have failed
-    with ThreadPoolExecutor(self.adapter.concurrency) as pool, moving_bar(self.name, len(seeds), "episode", progress) as bar:
-        def answered(): bar.set_postfix(answers=next(counted))  # an episode may take long, and its bar is to move
-        jobs = [pool.submit(self._play, suite, make_device, s, e, answered) for s, e in zip(seeds, recorded, strict=True)]
-        try:
-            for job in as_completed(jobs): bar.update(job.result() is not None)
-        except BaseException:  # a stop from the keyboard, too: the others end after the question they are at
-            self.budget.stopped = True
-            pool.shutdown(cancel_futures=True)
-            raise
-        played, predicted = zip(*(job.result() for job in jobs))
-        return list(played), list(predicted)
+    # %% ../../nbs/15i_evals.hosted.ipynb #4963e3e2
+    def play(self,
+        suite: str,                            # its name
+        make_device: Callable[[], AppDevice],  # a fresh device for each episode
+        seeds: Sequence[int],                  # of the episodes
+        recorded: list[Episode],               # the oracle's, of the same seeds
+        progress: bool=False,                  # show a bar of finished episodes, and of answers
+    ) -> tuple[list[Episode], list[list[Action]]]: # in the order of `seeds`: what was played, and the actions on the oracle's screens
+        "Every episode, `adapter.concurrency` at once. Raises ApiError or ValueError; what was answered is stored."
+        counted, self.budget.stopped = itertools.count(1), False  # an earlier call may have failed
+        with ThreadPoolExecutor(self.adapter.concurrency) as pool, moving_bar(self.name, len(seeds), "episode", progress) as bar:
+            def answered(): bar.set_postfix(answers=next(counted))  # an episode may take long, and its bar is to move
+            jobs = [pool.submit(self._play, suite, make_device, s, e, answered) for s, e in zip(seeds, recorded, strict=True)]
+            try:
+                for job in as_completed(jobs): bar.update(job.result() is not None)
+            except BaseException:  # a stop from the keyboard, too: the others end after the question they are at
+                self.budget.stopped = True
+                pool.shutdown(cancel_futures=True)
+                raise
+            played, predicted = zip(*(job.result() for job in jobs))
+            return list(played), list(predicted)
 
-@patch
-def _play(self: HostedAgent, suite: str, make_device: Callable[[], AppDevice], seed: int, recorded: Episode, answered: Callable[[], None]) -> tuple[Episode, list[Action]]:
-    "One episode, with what its answers and those on the oracle's screens took."
-    device = make_device()
-    names = dict(agent=self.name, base_url=self.adapter.base_url, temperature=self.adapter.temperature,
-                 prompt_format=self.prompt_format, suite=suite, app=device.app.name, seed=seed)
-    answers = EpisodeAnswers(self.adapter, self.budget, self.folder and self.folder/f"{device.app.name}-{seed}.json", names, answered)
-    agent = self._agent(answers)
-    (predicted,), (played,) = predict_steps(agent, [recorded]), play(agent, FreshDevices(lambda: device), [seed])
-    usage, prices = answers.usage, self.budget.prices
-    played.oracle_steps, played.usage, played.cost = len(recorded.steps), usage and asdict(usage), prices.cost(usage) if prices and usage else None
-    return played, predicted
+    def _play(self, suite: str, make_device: Callable[[], AppDevice], seed: int, recorded: Episode, answered: Callable[[], None]) -> tuple[Episode, list[Action]]:
+        "One episode, with what its answers and those on the oracle's screens took."
+        device = make_device()
+        names = dict(agent=self.name, base_url=self.adapter.base_url, temperature=self.adapter.temperature,
+                     prompt_format=self.prompt_format, suite=suite, app=device.app.name, seed=seed)
+        answers = EpisodeAnswers(self.adapter, self.budget, self.folder and self.folder/f"{device.app.name}-{seed}.json", names, answered)
+        agent = self._agent(answers)
+        (predicted,), (played,) = predict_steps(agent, [recorded]), play(agent, FreshDevices(lambda: device), [seed])
+        usage, prices = answers.usage, self.budget.prices
+        played.oracle_steps, played.usage, played.cost = len(recorded.steps), usage and asdict(usage), prices.cost(usage) if prices and usage else None
+        return played, predicted
 
 # %% ../../nbs/15i_evals.hosted.ipynb #f355aab7
 def spending(
@@ -231,11 +231,6 @@ def spending(
 def _spent(total: Usage|None, cost: float|None) -> dict:
     return dict(input_tokens=total and total.input + total.cache_read + total.cache_write,
                 cached_tokens=total and total.cache_read, output_tokens=total and total.output, cost=cost)
-
-@patch
-def columns(self: Budget) -> dict:
-    "What was spent so far, as columns of a results row."
-    return _spent(self.spent, self.cost)
 
 # %% ../../nbs/15i_evals.hosted.ipynb #15dd9039
 def is_hosted(

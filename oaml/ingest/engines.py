@@ -23,7 +23,6 @@ from multiprocessing import get_context, parent_process
 from threading import Event, Thread
 from typing import Any
 
-from fastcore.basics import patch
 
 from ..schemas.door import read_json
 from ..schemas.packages import missing_packages
@@ -157,25 +156,46 @@ class RayEngine(Executor):
         self._task = ray.remote(max_retries=retries)(_carry_out)
         self._refs, self._over = {}, False
 
+    # %% ../../nbs/08b_ingest.engines.ipynb #47ec0013
+    def submit(self,
+        fn: Callable, # of a module that the workers can import, or of a notebook
+        *args,        # of it; they are pickled
+        **kwargs,     # of it
+    ) -> Future:
+        "The call's result, some time."
+        if self._over: raise RuntimeError("the engine is shut down: no more calls")
+        future, ref = Future(), self._task.remote(fn, args, kwargs)
+        self._refs[future] = ref
+        future.add_done_callback(self._forget)
+        ref.future().add_done_callback(lambda done: _settle(future, done))
+        return future
+
+    def _forget(self, future: Future):
+        "Let go of a call that is done; Ray ends one that was cancelled."
+        import ray
+        ref = self._refs.pop(future, None)
+        if ref is not None and future.cancelled() and ray.is_initialized(): ray.cancel(ref)
+
+    # %% ../../nbs/08b_ingest.engines.ipynb #47ec0014
+    def shutdown(self,
+        wait: bool=True,           # for what is at work
+        *,
+        cancel_futures: bool=False, # end what is at work or waits, instead
+    ):
+        "Take no more calls. A cluster that this engine joined is left; one that it began ends."
+        import ray
+        self._over, pending = True, list(self._refs)
+        if cancel_futures:
+            for future in pending: future.cancel()
+        if wait: wait_for(pending)
+        if self.joined and wait and ray.is_initialized(): ray.shutdown()
+
 def _carry_out(fn: Callable, args: tuple, kwargs: dict) -> tuple[Any, Exception|None]:
     "On a worker: what the call gave, and what it raised; an error of its own is no reason to try again."
     try: return fn(*args, **kwargs), None
     except Exception as e: return None, e
 
 # %% ../../nbs/08b_ingest.engines.ipynb #47ec0013
-@patch
-def submit(self: RayEngine,
-    fn: Callable, # of a module that the workers can import, or of a notebook
-    *args,        # of it; they are pickled
-    **kwargs,     # of it
-) -> Future:
-    "The call's result, some time."
-    if self._over: raise RuntimeError("the engine is shut down: no more calls")
-    future, ref = Future(), self._task.remote(fn, args, kwargs)
-    self._refs[future] = ref
-    future.add_done_callback(self._forget)
-    ref.future().add_done_callback(lambda done: _settle(future, done))
-    return future
 
 def _settle(future: Future, done: Future):
     "Give `future` what Ray's own has, unless it was cancelled."
@@ -185,27 +205,7 @@ def _settle(future: Future, done: Future):
     if error: future.set_exception(error)
     else: future.set_result(value)
 
-@patch
-def _forget(self: RayEngine, future: Future):
-    "Let go of a call that is done; Ray ends one that was cancelled."
-    import ray
-    ref = self._refs.pop(future, None)
-    if ref is not None and future.cancelled() and ray.is_initialized(): ray.cancel(ref)
-
 # %% ../../nbs/08b_ingest.engines.ipynb #47ec0014
-@patch
-def shutdown(self: RayEngine,
-    wait: bool=True,           # for what is at work
-    *,
-    cancel_futures: bool=False, # end what is at work or waits, instead
-):
-    "Take no more calls. A cluster that this engine joined is left; one that it began ends."
-    import ray
-    self._over, pending = True, list(self._refs)
-    if cancel_futures:
-        for future in pending: future.cancel()
-    if wait: wait_for(pending)
-    if self.joined and wait and ray.is_initialized(): ray.shutdown()
 
 wait_for = wait  # the parameter above has its name
 

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fastcore.basics import patch
 
 from ..devices.device import Frame, save_observation
 from ..envs.dm import FIELDS, RESPONSE, dm_env
@@ -40,42 +39,100 @@ class ActionReader:
         self._press, self._typed, self._idle, self._since = None, None, None, DOUBLE_MS + 1
         self._later = []  # actions that came while a finger was down
 
-# %% ../../nbs/08d_ingest.recorder.ipynb #88a34c92
-@patch
-def read(self: ActionReader,
-    frame: Frame,            # before the events
-    events: Iterable[Event], # of a step
-):
-    "Go on reading."
-    for event in events: getattr(self, f"_{type(event).__name__.lower()}")(frame, event)
+    # %% ../../nbs/08d_ingest.recorder.ipynb #88a34c92
+    def read(self,
+        frame: Frame,            # before the events
+        events: Iterable[Event], # of a step
+    ):
+        "Go on reading."
+        for event in events: getattr(self, f"_{type(event).__name__.lower()}")(frame, event)
 
-@patch
-def add(self: ActionReader,
-    frame: Frame,            # before it
-    action: Action,          # a whole one
-):
-    "An action that needs no reading."
-    self._end_text()
-    (self._later if self._press else self.acts).append((frame, action))
+    def add(self,
+        frame: Frame,            # before it
+        action: Action,          # a whole one
+    ):
+        "An action that needs no reading."
+        self._end_text()
+        (self._later if self._press else self.acts).append((frame, action))
 
-@patch
-def finish(self: ActionReader):
-    "What was begun is an action now: an unfinished text, a finger that is still down."
-    if self._press: self._up(cut=True)
-    self._end_text()
+    def finish(self):
+        "What was begun is an action now: an unfinished text, a finger that is still down."
+        if self._press: self._up(cut=True)
+        self._end_text()
+
+    # %% ../../nbs/08d_ingest.recorder.ipynb #cb4bc64d
+    def _end_text(self):
+        "What was typed is an action now."
+        (frame, text), self._typed, self._idle = self._typed or (None, ""), None, None
+        if text: self.add(frame, _with_text("type", text))
+
+    def _fraction(self, x: float, y: float, frame: Frame) -> tuple[float, float]:
+        "Pixels as fractions of the screen, which may have been turned since the episode began."
+        width, height = _screen_of(frame)
+        return x/width, y/height
+
+    # %% ../../nbs/08d_ingest.recorder.ipynb #cdec3b72
+    def _pointermove(self, frame: Frame, event: PointerMove):
+        "A finger that is down goes on."
+        if self._press: self._press.end = event.x, event.y
+
+    def _pointerdown(self, frame: Frame, event: PointerDown):
+        "A press begins."
+        self.finish()
+        self._press = _Press(frame, (event.x, event.y), (event.x, event.y), event.button)
+
+    def _pointerup(self, frame: Frame, event: PointerUp):
+        "A press ends."
+        if self._press: self._up()
+
+    # %% ../../nbs/08d_ingest.recorder.ipynb #fdea51d4
+    def _up(self, cut: bool=False):
+        "What the press was. With `cut` the episode ended before the finger came up."
+        p, last, self._press = self._press, self.acts[-1] if self.acts else None, None
+        (x, y), (x2, y2) = self._fraction(*p.start, p.frame), self._fraction(*p.end, p.frame)
+        raw, twice = dict(cut=True) if cut else None, self._since <= DOUBLE_MS and last and last[1].type == "click"
+        self._since = 0
+        if p.button == "right": act = Action("right_click", x, y, raw=raw)
+        elif _apart(p.start, p.end) > DRAG_PX: act = Action("drag", x, y, x2=x2, y2=y2, raw=raw)
+        elif p.ms >= LONG_MS: act = Action("long_press", x, y, raw=raw)
+        elif twice and _apart(p.start, [v*n for v, n in zip((last[1].x, last[1].y), _screen_of(p.frame))]) <= DRAG_PX:
+            p.frame, act, self._since = self.acts.pop()[0], Action("double_click", x, y, raw=raw), DOUBLE_MS + 1
+        else: act = Action("click", x, y, raw=raw)
+        self.acts += [(p.frame, act), *self._later]
+        self._later = []
+
+    # %% ../../nbs/08d_ingest.recorder.ipynb #be4443ff
+    def _tick(self, frame: Frame, event: Tick):
+        "Time passes: a press gets longer, a pause becomes a WAIT for each second."
+        self._since += event.ms
+        if self._press: self._press.ms += event.ms; return
+        began, ms = self._idle or (frame, 0)
+        ms += event.ms
+        while ms >= WAIT_MS:
+            self.add(began, Action("wait"))
+            began, ms = frame, ms - WAIT_MS
+        self._idle = began, ms
+
+    def _text(self, frame: Frame, event: Text):
+        "Text is typed, or goes on."
+        began, text = self._typed or (frame, "")
+        self._typed, self._idle = (began, text + event.text), None
+
+    def _keydown(self, frame: Frame, event: KeyDown):
+        "A key."
+        self.add(frame, Action("key_press", key=event.key))
+
+    # %% ../../nbs/08d_ingest.recorder.ipynb #2a3561e1
+    def _wheel(self, frame: Frame, event: Wheel):
+        "The wheel turns."
+        (x, y), (dx, dy) = self._fraction(event.x, event.y, frame), self._fraction(event.dx, event.dy, frame)
+        self.add(frame, Action("scroll", x, y, dx=dx, dy=dy))
+
+    def _answer(self, frame: Frame, event: Answer):
+        "The agent tells the user something."
+        self.add(frame, Action("answer", text=event.text))
 
 # %% ../../nbs/08d_ingest.recorder.ipynb #cb4bc64d
-@patch
-def _end_text(self: ActionReader):
-    "What was typed is an action now."
-    (frame, text), self._typed, self._idle = self._typed or (None, ""), None, None
-    if text: self.add(frame, _with_text("type", text))
-
-@patch
-def _fraction(self: ActionReader, x: float, y: float, frame: Frame) -> tuple[float, float]:
-    "Pixels as fractions of the screen, which may have been turned since the episode began."
-    width, height = _screen_of(frame)
-    return x/width, y/height
 
 def _screen_of(frame: Frame) -> tuple[int, int]:
     "The size of the screen, pixels; a picture that came over a network may be smaller."
@@ -86,79 +143,11 @@ def _with_text(kind: str, text: str) -> Action:
     try: return Action(kind, text=composed_text(text))
     except SchemaError as e: return failed_act(f"{e}: {text!a}")
 
-# %% ../../nbs/08d_ingest.recorder.ipynb #cdec3b72
-@patch
-def _pointermove(self: ActionReader, frame: Frame, event: PointerMove):
-    "A finger that is down goes on."
-    if self._press: self._press.end = event.x, event.y
-
-@patch
-def _pointerdown(self: ActionReader, frame: Frame, event: PointerDown):
-    "A press begins."
-    self.finish()
-    self._press = _Press(frame, (event.x, event.y), (event.x, event.y), event.button)
-
-@patch
-def _pointerup(self: ActionReader, frame: Frame, event: PointerUp):
-    "A press ends."
-    if self._press: self._up()
-
 # %% ../../nbs/08d_ingest.recorder.ipynb #fdea51d4
-@patch
-def _up(self: ActionReader, cut: bool=False):
-    "What the press was. With `cut` the episode ended before the finger came up."
-    p, last, self._press = self._press, self.acts[-1] if self.acts else None, None
-    (x, y), (x2, y2) = self._fraction(*p.start, p.frame), self._fraction(*p.end, p.frame)
-    raw, twice = dict(cut=True) if cut else None, self._since <= DOUBLE_MS and last and last[1].type == "click"
-    self._since = 0
-    if p.button == "right": act = Action("right_click", x, y, raw=raw)
-    elif _apart(p.start, p.end) > DRAG_PX: act = Action("drag", x, y, x2=x2, y2=y2, raw=raw)
-    elif p.ms >= LONG_MS: act = Action("long_press", x, y, raw=raw)
-    elif twice and _apart(p.start, [v*n for v, n in zip((last[1].x, last[1].y), _screen_of(p.frame))]) <= DRAG_PX:
-        p.frame, act, self._since = self.acts.pop()[0], Action("double_click", x, y, raw=raw), DOUBLE_MS + 1
-    else: act = Action("click", x, y, raw=raw)
-    self.acts += [(p.frame, act), *self._later]
-    self._later = []
 
 def _apart(a: tuple[float, float], b: tuple[float, float]) -> float:
     "How far two places are apart, pixels, the larger of both ways."
     return max(abs(p-q) for p, q in zip(a, b))
-
-# %% ../../nbs/08d_ingest.recorder.ipynb #be4443ff
-@patch
-def _tick(self: ActionReader, frame: Frame, event: Tick):
-    "Time passes: a press gets longer, a pause becomes a WAIT for each second."
-    self._since += event.ms
-    if self._press: self._press.ms += event.ms; return
-    began, ms = self._idle or (frame, 0)
-    ms += event.ms
-    while ms >= WAIT_MS:
-        self.add(began, Action("wait"))
-        began, ms = frame, ms - WAIT_MS
-    self._idle = began, ms
-
-@patch
-def _text(self: ActionReader, frame: Frame, event: Text):
-    "Text is typed, or goes on."
-    began, text = self._typed or (frame, "")
-    self._typed, self._idle = (began, text + event.text), None
-
-@patch
-def _keydown(self: ActionReader, frame: Frame, event: KeyDown):
-    "A key."
-    self.add(frame, Action("key_press", key=event.key))
-
-# %% ../../nbs/08d_ingest.recorder.ipynb #2a3561e1
-@patch
-def _wheel(self: ActionReader, frame: Frame, event: Wheel):
-    "The wheel turns."
-    (x, y), (dx, dy) = self._fraction(event.x, event.y, frame), self._fraction(event.dx, event.dy, frame)
-    self.add(frame, Action("scroll", x, y, dx=dx, dy=dy))
-
-@patch
-def _answer(self: ActionReader, frame: Frame, event: Answer):
-    "The agent tells the user something."
-    self.add(frame, Action("answer", text=event.text))
 
 # %% ../../nbs/08d_ingest.recorder.ipynb #bc565599
 class Recorder(BaseWrapper):
@@ -197,44 +186,41 @@ class Recorder(BaseWrapper):
         if not self.session.episodes: self._file.unlink(missing_ok=True)
         super().close()
 
-# %% ../../nbs/08d_ingest.recorder.ipynb #522b9eed
-@patch
-def _begin(self: Recorder):
-    "An episode begins."
-    raw = self.raw_env
-    self._reader = ActionReader()
-    self._meta = dict(task=raw.env.task.id, seed=raw.seed-1, size=list(raw.env.device.size), rewards=[],
-                      instructions=[])
+    # %% ../../nbs/08d_ingest.recorder.ipynb #522b9eed
+    def _begin(self):
+        "An episode begins."
+        raw = self.raw_env
+        self._reader = ActionReader()
+        self._meta = dict(task=raw.env.task.id, seed=raw.seed-1, size=list(raw.env.device.size), rewards=[],
+                          instructions=[])
 
-@patch
-def _read(self: Recorder, frame: Frame):
-    "What was done, and what the user was told with it."
-    raw, action = self.raw_env, self._action
-    if isinstance(action, Action):
-        more = {k: v for k, v in (action.raw or {}).items() if k != RESPONSE}
-        self._reader.add(frame, replace(action, raw=more or None))
-    self._reader.read(frame, raw.fed)
-    if raw.response: self._reader.add(frame, _with_text("answer", raw.response))
+    def _read(self, frame: Frame):
+        "What was done, and what the user was told with it."
+        raw, action = self.raw_env, self._action
+        if isinstance(action, Action):
+            more = {k: v for k, v in (action.raw or {}).items() if k != RESPONSE}
+            self._reader.add(frame, replace(action, raw=more or None))
+        self._reader.read(frame, raw.fed)
+        if raw.response: self._reader.add(frame, _with_text("answer", raw.response))
 
-# %% ../../nbs/08d_ingest.recorder.ipynb #5add59d3
-@patch
-def _note(self: Recorder, step: dm_env.TimeStep):
-    "What a step of the episode was worth and what was said at it."
-    clock = self._observed.frame.clock
-    if step.reward: self._meta["rewards"].append([clock, float(step.reward)])
-    self._meta["instructions"] += [[clock, text] for text in self.task_instructions()]
-    if step.last(): self._finish("terminated" if step.discount == 0 else "truncated")
+    # %% ../../nbs/08d_ingest.recorder.ipynb #5add59d3
+    def _note(self, step: dm_env.TimeStep):
+        "What a step of the episode was worth and what was said at it."
+        clock = self._observed.frame.clock
+        if step.reward: self._meta["rewards"].append([clock, float(step.reward)])
+        self._meta["instructions"] += [[clock, text] for text in self.task_instructions()]
+        if step.last(): self._finish("terminated" if step.discount == 0 else "truncated")
 
-@patch
-def _finish(self: Recorder, how: str):
-    "An episode is over, or is left; nothing if there is none."
-    if self._reader is None: return
-    reader, raw, self._reader = self._reader, self.raw_env, None
-    reader.finish()
-    screens, task = self.folder/"screens", raw.env.task
-    steps = [Step(f.clock/1000, save_observation(f, screens), a) for f, a in reader.acts]
-    final = save_observation(self._observed.frame, screens)
-    meta = self._meta | dict(ended=how, final=final.meta["hash"])
-    goal, id = "\n".join(task.command) or task.description or task.id, f"{task.id}-{meta['seed']}-{len(self.session.episodes)}"
-    self.session.episodes.append(Episode(id, goal, steps, workflow_id=task.id, meta=meta))
-    save_sessions([self.session], self.folder, add=True)
+    def _finish(self, how: str):
+        "An episode is over, or is left; nothing if there is none."
+        if self._reader is None: return
+        reader, raw, self._reader = self._reader, self.raw_env, None
+        reader.finish()
+        screens, task = self.folder/"screens", raw.env.task
+        steps = [Step(f.clock/1000, save_observation(f, screens), a) for f, a in reader.acts]
+        final = save_observation(self._observed.frame, screens)
+        meta = self._meta | dict(ended=how, final=final.meta["hash"])
+        goal, id = "\n".join(task.command) or task.description or task.id, f"{task.id}-{meta['seed']}-{len(self.session.episodes)}"
+        self.session.episodes.append(Episode(id, goal, steps, workflow_id=task.id, meta=meta))
+        save_sessions([self.session], self.folder, add=True)
+

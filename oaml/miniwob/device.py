@@ -20,7 +20,6 @@ from os.path import relpath
 from pathlib import Path
 from typing import Any
 
-from fastcore.basics import patch
 
 from ..apps.app import Goal, split_of
 from ..devices.catalog import register_device
@@ -310,150 +309,146 @@ class MiniwobDevice(PageDevice):
         self.task, self.file, self._episodes = self._next, html_folder()/f"miniwob/{self._next}.html", 0
         self.url = f"{MINIWOB_ORIGIN}/miniwob/{self._next}.html"
 
-# %% ../../nbs/07a_miniwob.device.ipynb #m0b0a002
-@patch
-def reset(self: MiniwobDevice,
-    seed: int,  # of the episode, 0 to 2,999,999
-) -> Frame:
-    "Begin the episode of `seed`; `goal` has its words. A page that died is opened again, and the log says so."
-    split_of(seed)
-    died = self.page is not None and not self.page.alive
-    if died or not self.page: self._open_page()
-    if self._next != self.task: self._take()
-    self.seed, self.clock, self.running = seed, 0, True
-    lost = self._load()
-    self.page.console[:] = [REOPENED]*died + [RELOADED]*lost  # without what was said while loading: most episodes load nothing
-    return self.look()
+    # %% ../../nbs/07a_miniwob.device.ipynb #m0b0a002
+    def reset(self,
+        seed: int,  # of the episode, 0 to 2,999,999
+    ) -> Frame:
+        "Begin the episode of `seed`; `goal` has its words. A page that died is opened again, and the log says so."
+        split_of(seed)
+        died = self.page is not None and not self.page.alive
+        if died or not self.page: self._open_page()
+        if self._next != self.task: self._take()
+        self.seed, self.clock, self.running = seed, 0, True
+        lost = self._load()
+        self.page.console[:] = [REOPENED]*died + [RELOADED]*lost  # without what was said while loading: most episodes load nothing
+        return self.look()
 
-@patch
-def _gateway(self: MiniwobDevice) -> Gateway:
-    "The package's pages, under their policy, and nothing else."
-    return Gateway(folders={MINIWOB_ORIGIN: Folder(html_folder(), {"Content-Security-Policy": MINIWOB_POLICY})})
+    def _gateway(self) -> Gateway:
+        "The package's pages, under their policy, and nothing else."
+        return Gateway(folders={MINIWOB_ORIGIN: Folder(html_folder(), {"Content-Security-Policy": MINIWOB_POLICY})})
 
-@patch
-def _open_page(self: MiniwobDevice):
-    "A page that keeps its own time."
-    self._open()
-    self.page.hold_time(world=TASK_WORLD)
-    self.page.at_start(GUARD_SCRIPT, TASK_WORLD)
-    self._episodes, self._down = 0, None
+    def _open_page(self):
+        "A page that keeps its own time."
+        self._open()
+        self.page.hold_time(world=TASK_WORLD)
+        self.page.at_start(GUARD_SCRIPT, TASK_WORLD)
+        self._episodes, self._down = 0, None
 
-@patch
-def _load(self: MiniwobDevice) -> bool:
-    "Begin the episode, or begin it again; gives whether the page had to be loaded because the last episode spoilt it."
-    fresh = self.task in RELOADED_TASKS or self._episodes % FRESH_AFTER == 0
-    if fresh: self._load_page()
-    try: self._begin()
-    except DeviceError:
-        if fresh or not self.page.alive: raise
-        self._load_page()
-        self._begin()
-        return True
-    return False
+    def _load(self) -> bool:
+        "Begin the episode, or begin it again; gives whether the page had to be loaded because the last episode spoilt it."
+        fresh = self.task in RELOADED_TASKS or self._episodes % FRESH_AFTER == 0
+        if fresh: self._load_page()
+        try: self._begin()
+        except DeviceError:
+            if fresh or not self.page.alive: raise
+            self._load_page()
+            self._begin()
+            return True
+        return False
 
-@patch
-def _begin(self: MiniwobDevice):
-    "Begin the episode on a page that is loaded."
-    self._go_home()
-    self.goal = Goal(self.ask(BEGIN_SCRIPT, [self.seed, self.seconds or NEVER_S]), self.task)
-    self._episodes += 1
-    self.ended, self.raw_reward, self.page_reward, self.fair = False, 0., 0., True
+    def _begin(self):
+        "Begin the episode on a page that is loaded."
+        self._go_home()
+        self.goal = Goal(self.ask(BEGIN_SCRIPT, [self.seed, self.seconds or NEVER_S]), self.task)
+        self._episodes += 1
+        self.ended, self.raw_reward, self.page_reward, self.fair = False, 0., 0., True
 
-# %% ../../nbs/07a_miniwob.device.ipynb #m0b0a003
-@patch
-def _load_page(self: MiniwobDevice):
-    "The task's page as it is at first."
-    self.page.goto(self.url)
-    self._world = self.page.world(TASK_WORLD)
-    judge = f"const oamlFair = {FAIR_SCRIPTS.get(self.task, 'null')}"
-    for script in (LOADING, *page_scripts(self.file), judge): self.page.run_script(script, self._world)
-    self.page_seconds = self.ask(LOAD_SCRIPT, _pictures(self.file))
+    # %% ../../nbs/07a_miniwob.device.ipynb #m0b0a003
+    def _load_page(self):
+        "The task's page as it is at first."
+        self.page.goto(self.url)
+        self._world = self.page.world(TASK_WORLD)
+        judge = f"const oamlFair = {FAIR_SCRIPTS.get(self.task, 'null')}"
+        for script in (LOADING, *page_scripts(self.file), judge): self.page.run_script(script, self._world)
+        self.page_seconds = self.ask(LOAD_SCRIPT, _pictures(self.file))
 
-@patch
-def ask(self: MiniwobDevice,
-    js: str,       # an expression; or a function, which is called with `arg`
-    arg: Any=None, # plain data
-) -> Any:          # plain data
-    "Ask the task's scripts in JavaScript, in their own world. Raises DeviceError, also once the page was left."
-    return self.page.evaluate(js, arg, self._world)
+    def ask(self,
+        js: str,       # an expression; or a function, which is called with `arg`
+        arg: Any=None, # plain data
+    ) -> Any:          # plain data
+        "Ask the task's scripts in JavaScript, in their own world. Raises DeviceError, also once the page was left."
+        return self.page.evaluate(js, arg, self._world)
 
-@patch
-def _go_home(self: MiniwobDevice):
-    "The hand lets go and waits in the corner, where there is nothing: a press goes there at once, a move does not."
-    down = [] if self._down else [PointerDown(0, 0)]
-    self.page.feed([*down, PointerUp(0, 0, self._down or "left")])
-    self._down, self._at = None, (0, 0)
-    self.page.time += DOUBLE_MS + 1  # what comes next is no second click
+    def _go_home(self):
+        "The hand lets go and waits in the corner, where there is nothing: a press goes there at once, a move does not."
+        down = [] if self._down else [PointerDown(0, 0)]
+        self.page.feed([*down, PointerUp(0, 0, self._down or "left")])
+        self._down, self._at = None, (0, 0)
+        self.page.time += DOUBLE_MS + 1  # what comes next is no second click
 
-# %% ../../nbs/07a_miniwob.device.ipynb #m0b0a005
-@patch
-def _start_or_stop(self: MiniwobDevice, call: ForceStop|ClearCache|StartActivity):
-    "As for any page, and it is loaded anew."
-    self._episodes = 0
-    PageDevice._start_or_stop(self, call)
+    # %% ../../nbs/07a_miniwob.device.ipynb #m0b0a005
+    def _start_or_stop(self, call: ForceStop|ClearCache|StartActivity):
+        "As for any page, and it is loaded anew."
+        self._episodes = 0
+        PageDevice._start_or_stop(self, call)
 
-@patch
-def _press_button(self: MiniwobDevice, button: str):
-    "There is nothing behind a task to go back to."
+    def _press_button(self, button: str):
+        "There is nothing behind a task to go back to."
 
-@patch
-def manage(self: MiniwobDevice,
-    call: Call, # what to do
-) -> str:       # nothing to tell
-    "Prepare the device. Raises DeviceError for what a page cannot do."
-    if isinstance(call, StartIntent): raise DeviceError(f"StartIntent: there is {self.task} and no other page")
-    return PageDevice.manage(self, call)
+    def manage(self,
+        call: Call, # what to do
+    ) -> str:       # nothing to tell
+        "Prepare the device. Raises DeviceError for what a page cannot do."
+        if isinstance(call, StartIntent): raise DeviceError(f"StartIntent: there is {self.task} and no other page")
+        return PageDevice.manage(self, call)
 
-# %% ../../nbs/07a_miniwob.device.ipynb #e4df3b67
-@patch(as_prop=True)
-def reward(self: MiniwobDevice) -> float:
-    "What the page has paid, -1 to 1; 0 before it has ended. With a limit in `seconds`, less the later."
-    return float(self.raw_reward if self.seconds is None else self.page_reward)
+    # %% ../../nbs/07a_miniwob.device.ipynb #e4df3b67
+    @property
+    def reward(self) -> float:
+        "What the page has paid, -1 to 1; 0 before it has ended. With a limit in `seconds`, less the later."
+        return float(self.raw_reward if self.seconds is None else self.page_reward)
 
-@patch
-def solved(self: MiniwobDevice) -> bool:
-    "True if the page has ended the episode and paid the most, and not by mistake."
-    return bool(self.ended and self.fair and self.raw_reward >= LEAST_REWARD.get(self.task, 1))
+    def solved(self) -> bool:
+        "True if the page has ended the episode and paid the most, and not by mistake."
+        return bool(self.ended and self.fair and self.raw_reward >= LEAST_REWARD.get(self.task, 1))
 
-@patch(as_prop=True)
-def main(self: MiniwobDevice) -> str:
-    "The task as an activity."
-    return f"{self.package}/.{self.task}"
+    @property
+    def main(self) -> str:
+        "The task as an activity."
+        return f"{self.package}/.{self.task}"
 
-# %% ../../nbs/07a_miniwob.device.ipynb #5b3b2afe
-@patch
-def _do(self: MiniwobDevice, events: Iterable[Event]):
-    "Events, without a look at what came of them."
-    self._begun()
-    if self.ended or not self.running: return
-    try:
-        for ticks, group in groupby(events, lambda e: isinstance(e, Tick)):
-            if ticks: self._pass(sum(e.ms for e in group))
-            else: self.page.feed([hop for e in group for hop in self._way(self._unscaled(e))])
-        self.ended, self.raw_reward, self.page_reward, self.fair = self.ask(STATE_SCRIPT)
-    except DeviceError:
-        if not self._left(): raise
-        self.ended, self.raw_reward, self.page_reward = True, -1., -1.
-        self.page.say("miniwob", PAGE_LEFT, "E")
+    # %% ../../nbs/07a_miniwob.device.ipynb #5b3b2afe
+    def _do(self, events: Iterable[Event]):
+        "Events, without a look at what came of them."
+        self._begun()
+        if self.ended or not self.running: return
+        try:
+            for ticks, group in groupby(events, lambda e: isinstance(e, Tick)):
+                if ticks: self._pass(sum(e.ms for e in group))
+                else: self.page.feed([hop for e in group for hop in self._way(self._unscaled(e))])
+            self.ended, self.raw_reward, self.page_reward, self.fair = self.ask(STATE_SCRIPT)
+        except DeviceError:
+            if not self._left(): raise
+            self.ended, self.raw_reward, self.page_reward = True, -1., -1.
+            self.page.say("miniwob", PAGE_LEFT, "E")
 
-@patch
-def _left(self: MiniwobDevice) -> bool:
-    "Is the page alive, and the task's document gone?"
-    if not self.page.alive: return False
-    try: return self.ask("false")
-    except DeviceError: return self.page.alive
+    def _left(self) -> bool:
+        "Is the page alive, and the task's document gone?"
+        if not self.page.alive: return False
+        try: return self.ask("false")
+        except DeviceError: return self.page.alive
 
-@patch
-def _way(self: MiniwobDevice, event: Event) -> list[Event]:
-    "An event; of a drag, the hops it is made of; of a phone's button, nothing."
-    if isinstance(event, KeyDown) and event.key in DEVICE_BUTTONS: return []
-    if not isinstance(event, PointerMove|PointerDown|PointerUp): return [event]
-    begin, self._at = self._at, (event.x, event.y)
-    if isinstance(event, PointerMove) and self._down:
-        hops = max(1, math.ceil(math.dist(begin, self._at)/HOP))
-        return [PointerMove(*(a + (b-a)*k/hops for a, b in zip(begin, self._at))) for k in range(1, hops+1)]
-    if not isinstance(event, PointerMove): self._down = event.button if isinstance(event, PointerDown) else None
-    return [event]
+    def _way(self, event: Event) -> list[Event]:
+        "An event; of a drag, the hops it is made of; of a phone's button, nothing."
+        if isinstance(event, KeyDown) and event.key in DEVICE_BUTTONS: return []
+        if not isinstance(event, PointerMove|PointerDown|PointerUp): return [event]
+        begin, self._at = self._at, (event.x, event.y)
+        if isinstance(event, PointerMove) and self._down:
+            hops = max(1, math.ceil(math.dist(begin, self._at)/HOP))
+            return [PointerMove(*(a + (b-a)*k/hops for a, b in zip(begin, self._at))) for k in range(1, hops+1)]
+        if not isinstance(event, PointerMove): self._down = event.button if isinstance(event, PointerDown) else None
+        return [event]
+
+    # %% ../../nbs/07a_miniwob.device.ipynb #ad1df8db
+    @property
+    def step_budget(self) -> int:
+        "Actions before an episode of the present task is truncated."
+        return task_budget(self.task)
+
+    @property
+    def place(self) -> Place:
+        "Where the present episode happens; before the first reset without a seed."
+        return Place("miniwob", self.task, getattr(self, "seed", None), tuple(self.size))
 
 # %% ../../nbs/07a_miniwob.device.ipynb #ad1df8db
 BUDGETS = dict(click=10, clicks=20, type=20, hand=20, time=30) # actions, by kind
@@ -467,16 +462,6 @@ def task_budget(
 ) -> int:
     "Actions before an episode is truncated."
     return LONG.get(task) or BUDGETS[next(kind for kind, names in TASK_KINDS.items() if known_task(task) in names)]
-
-@patch(as_prop=True)
-def step_budget(self: MiniwobDevice) -> int:
-    "Actions before an episode of the present task is truncated."
-    return task_budget(self.task)
-
-@patch(as_prop=True)
-def place(self: MiniwobDevice) -> Place:
-    "Where the present episode happens; before the first reset without a seed."
-    return Place("miniwob", self.task, getattr(self, "seed", None), tuple(self.size))
 
 take_turns(MiniwobDevice, "reset", "manage")
 register_device("miniwob", MiniwobDevice, known_task)

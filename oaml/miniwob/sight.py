@@ -13,7 +13,6 @@ from colorsys import rgb_to_hsv
 from dataclasses import dataclass, replace
 from functools import cache
 
-from fastcore.basics import patch
 
 from .device import AREA
 from ..schemas.sessions import Action, Target
@@ -195,162 +194,230 @@ class PageSnapshot:
         self.picked, self.goal, self.history, self.precision = raw["picked"], goal, list(history), precision
         self.quoted = re.findall(r'"([^"]*)"', goal)
 
-# %% ../../nbs/07b_miniwob.sight.ipynb #aa2d70fa
-@patch
-def all(self: PageSnapshot,
-    what: str,              # tag#id.class:type, several with ", " between them
-    text: str|None=None,    # only those with exactly this text
-    under: Node|None=None,  # only those inside this one
-) -> list[Node]:            # in the page's order
-    "What shows and is of this kind."
-    some = self.nodes if under is None else self.nodes[under.i+1:self.ends[under.i]]
-    return [n for n in some if _is(n, what) and (text is None or self.text(n) == text)]
+    # %% ../../nbs/07b_miniwob.sight.ipynb #aa2d70fa
+    def all(self,
+        what: str,              # tag#id.class:type, several with ", " between them
+        text: str|None=None,    # only those with exactly this text
+        under: Node|None=None,  # only those inside this one
+    ) -> list[Node]:            # in the page's order
+        "What shows and is of this kind."
+        some = self.nodes if under is None else self.nodes[under.i+1:self.ends[under.i]]
+        return [n for n in some if _is(n, what) and (text is None or self.text(n) == text)]
 
-# %% ../../nbs/07b_miniwob.sight.ipynb #18019231
-@patch
-def one(self: PageSnapshot,
-    what: str,              # as for `all`
-    text: str|None=None,    # as for `all`
-    under: Node|None=None,  # as for `all`
-) -> Node|None:             # None: it does not show
-    "The first of them."
-    return next(iter(self.all(what, text, under)), None)
+    # %% ../../nbs/07b_miniwob.sight.ipynb #18019231
+    def one(self,
+        what: str,              # as for `all`
+        text: str|None=None,    # as for `all`
+        under: Node|None=None,  # as for `all`
+    ) -> Node|None:             # None: it does not show
+        "The first of them."
+        return next(iter(self.all(what, text, under)), None)
 
-@patch
-def inside(self: PageSnapshot,
-    n: Node,   # is it
-    top: Node, # in this?
-) -> bool:
-    "Is `n` in `top`?"
-    return top.i < n.i < self.ends[top.i]
+    def inside(self,
+        n: Node,   # is it
+        top: Node, # in this?
+    ) -> bool:
+        "Is `n` in `top`?"
+        return top.i < n.i < self.ends[top.i]
 
-# %% ../../nbs/07b_miniwob.sight.ipynb #38529c72
-@patch
-def ancestor(self: PageSnapshot,
-    n: Node,     # from here
-    what: str,   # as for `all`
-) -> Node|None:
-    "The nearest of this kind that `n` is in."
-    while n.parent >= 0:
-        n = self.nodes[n.parent]
-        if _is(n, what): return n
+    # %% ../../nbs/07b_miniwob.sight.ipynb #38529c72
+    def ancestor(self,
+        n: Node,     # from here
+        what: str,   # as for `all`
+    ) -> Node|None:
+        "The nearest of this kind that `n` is in."
+        while n.parent >= 0:
+            n = self.nodes[n.parent]
+            if _is(n, what): return n
 
-@patch
-def runs(self: PageSnapshot,
-    n: Node, # anything
-) -> list[Node]:
-    "The runs of text in `n`."
-    return [t for t in self.nodes[n.i:self.ends[n.i]] if t.tag == "t"]
+    def runs(self,
+        n: Node, # anything
+    ) -> list[Node]:
+        "The runs of text in `n`."
+        return [t for t in self.nodes[n.i:self.ends[n.i]] if t.tag == "t"]
 
-# %% ../../nbs/07b_miniwob.sight.ipynb #496e2c34
-@patch
-def text(self: PageSnapshot,
-    n: Node, # anything
-) -> str:
-    "The words in `n`, one blank between them."
-    parts = self.runs(n)
-    return " ".join("".join(" "*(a.parent != t.parent) + t.text for a, t in zip(parts[:1]+parts, parts)).split())
+    # %% ../../nbs/07b_miniwob.sight.ipynb #496e2c34
+    def text(self,
+        n: Node, # anything
+    ) -> str:
+        "The words in `n`, one blank between them."
+        parts = self.runs(n)
+        return " ".join("".join(" "*(a.parent != t.parent) + t.text for a, t in zip(parts[:1]+parts, parts)).split())
 
-# %% ../../nbs/07b_miniwob.sight.ipynb #085445bb
-@patch
-def label(self: PageSnapshot,
-    f: Node, # a field
-) -> str:    # "" if it has none
-    "What stands beside a field."
-    fields, n = self.all("input, textarea, select"), f
-    while n.parent > 0:
-        n = self.nodes[n.parent]
-        if sum(self.inside(o, n) for o in fields) > 1: return ""
-        words = [self.text(t) for t in self.runs(n) if not self.ancestor(t, "button, textarea")]
-        if any(words): return " ".join(" ".join(words).split())
-    return ""
+    # %% ../../nbs/07b_miniwob.sight.ipynb #085445bb
+    def label(self,
+        f: Node, # a field
+    ) -> str:    # "" if it has none
+        "What stands beside a field."
+        fields, n = self.all("input, textarea, select"), f
+        while n.parent > 0:
+            n = self.nodes[n.parent]
+            if sum(self.inside(o, n) for o in fields) > 1: return ""
+            words = [self.text(t) for t in self.runs(n) if not self.ancestor(t, "button, textarea")]
+            if any(words): return " ".join(" ".join(words).split())
+        return ""
+
+    # %% ../../nbs/07b_miniwob.sight.ipynb #f44e806b
+    def target(self,
+        n: Node,            # what it is done to
+        act: Action,        # what is done
+        to: Node|None=None, # what a drag ends on
+    ) -> Target:
+        "An action with its ground truth."
+        def norm(b): return tuple(min(max(v/s, 0.), 1.) for v, s in zip(b, AREA*2))
+        role = next((ROLES[k] for k in (n.type, *n.cls, n.tag) if k in ROLES), "generic")
+        name = "" if n.tag == "spot" else self.text(n) or n.hint or (self.label(n) if n.type else "")
+        return Target(act, norm(n.box), role, name[:60], to and norm(to.box))
+
+    def point(self,
+        x: float,                # pixels
+        y: float,                # pixels
+    ) -> tuple[float, float]:    # 0 to 1, rounded
+        "A place as it is written."
+        return round(x/AREA[0], self.precision), round(y/AREA[1], self.precision)
+
+    def click(self,
+        n: Node|None,        # None: it does not show
+        kind: str="click",   # or another type of action at a point
+    ) -> Target|None:        # None if `n` is
+        "Click on it."
+        if n is None: return None
+        x, y, room = n.at
+        if room: n = replace(n, box=(x-.7*room, y-.7*room, x+.7*room, y+.7*room))
+        return self.target(n, Action(kind, *self.point(x, y)))
+
+    def move(self,
+        n: Node|None, # None: it does not show
+    ) -> Target|None:
+        "Hover over it."
+        return self.click(n, "move")
+
+    # %% ../../nbs/07b_miniwob.sight.ipynb #51a139c2
+    def scroll(self,
+        n: Node|None,     # what scrolls
+        share: float=.7,  # how far, of its height; at most a screen
+        up: bool=False,   # the other way?
+    ) -> Target|None:     # None if there is no more of it that way
+        "Show more of it."
+        if n is None or not (n.more_up if up else n.more_down): return None
+        by = min(round(share*(n.box[3]-n.box[1])/AREA[1], self.precision), 1.)
+        x, y = self.point(*n.at[:2])
+        return self.target(n, Action("scroll", x=x, y=y, dx=0., dy=-by if up else by))
+
+    # %% ../../nbs/07b_miniwob.sight.ipynb #cc83c4af
+    def drag(self,
+        a: Node, # from here
+        b: Node, # to there
+    ) -> Target:
+        "Drag."
+        (x, y), (x2, y2) = self.point(*a.at[:2]), self.point(*b.at[:2])
+        return self.target(a, Action("drag", x=x, y=y, x2=x2, y2=y2), b)
+
+    def key(self,
+        key: str, # such as "ctrl+a"
+    ) -> Target:
+        "Press a key."
+        return self._typed(Action("key_press", key=key))
+
+    # %% ../../nbs/07b_miniwob.sight.ipynb #3dcb0f73
+    def type(self,
+        text: str, # what is typed
+    ) -> Target:
+        "Type; where nothing has the focus this does nothing to the page, but it is in the history: a note."
+        return self._typed(Action("type", text=text))
+
+    def _typed(self, act: Action) -> Target:
+        "An action of the keyboard: it goes to what has the focus."
+        on = next((n for n in self.nodes if n.focused and n.tag != "body"), None)
+        return self.target(on, act) if on else Target(act)
+
+    # %% ../../nbs/07b_miniwob.sight.ipynb #2a608c4c
+    @property
+    def typed(self) -> list[str]:
+        "The texts that were typed so far."
+        return [a.text for a in self.history if a.type == "type"]
+
+    @property
+    def keys(self) -> list[str]:
+        "The keys that were pressed so far."
+        return [a.key for a in self.history if a.type == "key_press"]
+
+    def done(self,
+        kind: str="click",   # a type of action
+        n: Node|None=None,   # only those on it
+    ) -> list[Action]:
+        "The actions of this type so far."
+        return [a for a in self.history if a.type == kind and (n is None or self.holds(n, a))]
+
+    def holds(self,
+        n: Node,   # anything
+        a: Action, # has a point
+    ) -> bool:
+        "Is the action's point in the box?"
+        x, y = a.x*AREA[0], a.y*AREA[1]
+        return n.box[0] <= x <= n.box[2] and n.box[1] <= y <= n.box[3]
+
+    # %% ../../nbs/07b_miniwob.sight.ipynb #4f7359af
+    def has(self,
+        f: Node,   # a field
+        text: str, # wanted
+    ) -> bool:
+        "Does the field hold the text, as far as one can tell?"
+        if f.value is None: return text in self.typed
+        if f.type == "password": return len(f.value) == len(text) and text in self.typed
+        return f.value == text
+
+    def enter(self,
+        f: Node, # a field
+    ) -> Target:
+        "Put the caret into it."
+        return self.click(replace(f, at=(f.box[0]+min(8, .3*(f.box[2]-f.box[0])), (f.box[1]+f.box[3])/2, 0)))
+
+    def fill(self,
+        *pairs: tuple[Node, str], # fields and their texts
+    ) -> list[Target]:            # [] when all is done
+        "The next action towards all texts in their fields; for fields without the focus, a click into each."
+        todo = [(f, text) for f, text in pairs if not self.has(f, text)]
+        for f, text in todo:
+            if f.focused: return [self.key("ctrl+a") if f.value != "" and not self.selected(f) else self.type(text)]
+        return [self.enter(f) for f, _ in todo]
+
+    def selected(self,
+        f: Node, # a field with the focus
+    ) -> bool:
+        "Is all of its text selected? (A number's selection cannot be read: then the last action tells.)"
+        return f.all_selected or self.history[-1:] == [Action("key_press", key="ctrl+a")]
+
+    def submit(self) -> Target|None:
+        "Press the button that sends the form."
+        return next((self.click(b) for b in self.all("button, div.final, div.ui-submit") if self.text(b) in SUBMITS), None)
+
+    # %% ../../nbs/07b_miniwob.sight.ipynb #5ee00013
+    def drawn(self) -> list[tuple[str, float, float]]: # names of `ui.render.DRAWN`, each with its place, pixels
+        "Icons, states and coloured things: what shows and is not written."
+        out = []
+        for n in self.nodes[1:]:
+            (x, y), runs = middle(n), [t for t in self.runs(n) if t.text.strip()]
+            left = runs[0].box[0] if runs else n.box[2]  # where its text begins
+            if runs and _CHOSEN & set(n.cls): out.append(("selected", left - 1, middle(runs[0])[1]))
+            if runs and runs[0].words and _is(n, "a, .alink") and n.ink and color_word(n.ink) == "blue":
+                _, x0, y0, _, y1 = runs[0].words[0]
+                out.append(("hyperlink", x0 - 1, (y0 + y1)/2))
+            if name := _icon(self, n): out.append((name, min(x, n.box[0] + 8), y))
+            elif name := _form(n):
+                if name == "button": x = max(n.box[0], left - NEAR)
+                elif n.type not in ("checkbox", "radio"): x = n.box[0]
+                out.append((name, x, y))
+            elif name := _figure(self, n):
+                if n.tag != "text": x, y = min(x, n.box[0] + FAR_IN), min(y, n.box[1] + FAR_DOWN)
+                out.append((name, n.box[0] - 1 if n.tag == "text" else x, y))
+                if "selected" in n.cls: out.append(("selected", n.box[0], y))
+        return list(dict.fromkeys(out))
 
 # %% ../../nbs/07b_miniwob.sight.ipynb #f44e806b
 ROLES = dict(a="link", alink="link", button="button", select="combobox", option="option", li="listitem", radio="radio",
              checkbox="checkbox", **dict.fromkeys("input textarea text password number date time".split(), "textbox"),
              **dict.fromkeys("svg circle rect polygon img".split(), "img"))
-
-@patch
-def target(self: PageSnapshot,
-    n: Node,            # what it is done to
-    act: Action,        # what is done
-    to: Node|None=None, # what a drag ends on
-) -> Target:
-    "An action with its ground truth."
-    def norm(b): return tuple(min(max(v/s, 0.), 1.) for v, s in zip(b, AREA*2))
-    role = next((ROLES[k] for k in (n.type, *n.cls, n.tag) if k in ROLES), "generic")
-    name = "" if n.tag == "spot" else self.text(n) or n.hint or (self.label(n) if n.type else "")
-    return Target(act, norm(n.box), role, name[:60], to and norm(to.box))
-
-@patch
-def point(self: PageSnapshot,
-    x: float,                # pixels
-    y: float,                # pixels
-) -> tuple[float, float]:    # 0 to 1, rounded
-    "A place as it is written."
-    return round(x/AREA[0], self.precision), round(y/AREA[1], self.precision)
-
-@patch
-def click(self: PageSnapshot,
-    n: Node|None,        # None: it does not show
-    kind: str="click",   # or another type of action at a point
-) -> Target|None:        # None if `n` is
-    "Click on it."
-    if n is None: return None
-    x, y, room = n.at
-    if room: n = replace(n, box=(x-.7*room, y-.7*room, x+.7*room, y+.7*room))
-    return self.target(n, Action(kind, *self.point(x, y)))
-
-@patch
-def move(self: PageSnapshot,
-    n: Node|None, # None: it does not show
-) -> Target|None:
-    "Hover over it."
-    return self.click(n, "move")
-
-# %% ../../nbs/07b_miniwob.sight.ipynb #51a139c2
-@patch
-def scroll(self: PageSnapshot,
-    n: Node|None,     # what scrolls
-    share: float=.7,  # how far, of its height; at most a screen
-    up: bool=False,   # the other way?
-) -> Target|None:     # None if there is no more of it that way
-    "Show more of it."
-    if n is None or not (n.more_up if up else n.more_down): return None
-    by = min(round(share*(n.box[3]-n.box[1])/AREA[1], self.precision), 1.)
-    x, y = self.point(*n.at[:2])
-    return self.target(n, Action("scroll", x=x, y=y, dx=0., dy=-by if up else by))
-
-# %% ../../nbs/07b_miniwob.sight.ipynb #cc83c4af
-@patch
-def drag(self: PageSnapshot,
-    a: Node, # from here
-    b: Node, # to there
-) -> Target:
-    "Drag."
-    (x, y), (x2, y2) = self.point(*a.at[:2]), self.point(*b.at[:2])
-    return self.target(a, Action("drag", x=x, y=y, x2=x2, y2=y2), b)
-
-@patch
-def key(self: PageSnapshot,
-    key: str, # such as "ctrl+a"
-) -> Target:
-    "Press a key."
-    return self._typed(Action("key_press", key=key))
-
-# %% ../../nbs/07b_miniwob.sight.ipynb #3dcb0f73
-@patch
-def type(self: PageSnapshot,
-    text: str, # what is typed
-) -> Target:
-    "Type; where nothing has the focus this does nothing to the page, but it is in the history: a note."
-    return self._typed(Action("type", text=text))
-
-@patch
-def _typed(self: PageSnapshot, act: Action) -> Target:
-    "An action of the keyboard: it goes to what has the focus."
-    on = next((n for n in self.nodes if n.focused and n.tag != "body"), None)
-    return self.target(on, act) if on else Target(act)
 
 # %% ../../nbs/07b_miniwob.sight.ipynb #abb02b05
 def spot(
@@ -367,75 +434,9 @@ def middle(
     "The middle of a node's box, pixels."
     return (n.box[0]+n.box[2])/2, (n.box[1]+n.box[3])/2
 
-# %% ../../nbs/07b_miniwob.sight.ipynb #2a608c4c
-@patch(as_prop=True)
-def typed(self: PageSnapshot) -> list[str]:
-    "The texts that were typed so far."
-    return [a.text for a in self.history if a.type == "type"]
-
-@patch(as_prop=True)
-def keys(self: PageSnapshot) -> list[str]:
-    "The keys that were pressed so far."
-    return [a.key for a in self.history if a.type == "key_press"]
-
-@patch
-def done(self: PageSnapshot,
-    kind: str="click",   # a type of action
-    n: Node|None=None,   # only those on it
-) -> list[Action]:
-    "The actions of this type so far."
-    return [a for a in self.history if a.type == kind and (n is None or self.holds(n, a))]
-
-@patch
-def holds(self: PageSnapshot,
-    n: Node,   # anything
-    a: Action, # has a point
-) -> bool:
-    "Is the action's point in the box?"
-    x, y = a.x*AREA[0], a.y*AREA[1]
-    return n.box[0] <= x <= n.box[2] and n.box[1] <= y <= n.box[3]
-
 # %% ../../nbs/07b_miniwob.sight.ipynb #4f7359af
-@patch
-def has(self: PageSnapshot,
-    f: Node,   # a field
-    text: str, # wanted
-) -> bool:
-    "Does the field hold the text, as far as one can tell?"
-    if f.value is None: return text in self.typed
-    if f.type == "password": return len(f.value) == len(text) and text in self.typed
-    return f.value == text
-
-@patch
-def enter(self: PageSnapshot,
-    f: Node, # a field
-) -> Target:
-    "Put the caret into it."
-    return self.click(replace(f, at=(f.box[0]+min(8, .3*(f.box[2]-f.box[0])), (f.box[1]+f.box[3])/2, 0)))
-
-@patch
-def fill(self: PageSnapshot,
-    *pairs: tuple[Node, str], # fields and their texts
-) -> list[Target]:            # [] when all is done
-    "The next action towards all texts in their fields; for fields without the focus, a click into each."
-    todo = [(f, text) for f, text in pairs if not self.has(f, text)]
-    for f, text in todo:
-        if f.focused: return [self.key("ctrl+a") if f.value != "" and not self.selected(f) else self.type(text)]
-    return [self.enter(f) for f, _ in todo]
-
-@patch
-def selected(self: PageSnapshot,
-    f: Node, # a field with the focus
-) -> bool:
-    "Is all of its text selected? (A number's selection cannot be read: then the last action tells.)"
-    return f.all_selected or self.history[-1:] == [Action("key_press", key="ctrl+a")]
 
 SUBMITS = ("Submit", "Login", "OK", "Search", "Go!")
-
-@patch
-def submit(self: PageSnapshot) -> Target|None:
-    "Press the button that sends the form."
-    return next((self.click(b) for b in self.all("button, div.final, div.ui-submit") if self.text(b) in SUBMITS), None)
 
 # %% ../../nbs/07b_miniwob.sight.ipynb #5ee00011
 _ICONS = {"ui-icon-closethick": "close", "ui-dialog-titlebar-close": "close", "star": "star", "clicked": "bookmark", "trash": "trash",
@@ -502,25 +503,3 @@ def _figure(s: PageSnapshot, n: Node) -> str|None:
     if n.color is None: return "frame" if n.tag == "rect" else None
     return f"{size_word(n)} {color_word(n.color)}{_KINDS_OF_FIGURE[n.tag]}"
 
-# %% ../../nbs/07b_miniwob.sight.ipynb #5ee00013
-@patch
-def drawn(self: PageSnapshot) -> list[tuple[str, float, float]]: # names of `ui.render.DRAWN`, each with its place, pixels
-    "Icons, states and coloured things: what shows and is not written."
-    out = []
-    for n in self.nodes[1:]:
-        (x, y), runs = middle(n), [t for t in self.runs(n) if t.text.strip()]
-        left = runs[0].box[0] if runs else n.box[2]  # where its text begins
-        if runs and _CHOSEN & set(n.cls): out.append(("selected", left - 1, middle(runs[0])[1]))
-        if runs and runs[0].words and _is(n, "a, .alink") and n.ink and color_word(n.ink) == "blue":
-            _, x0, y0, _, y1 = runs[0].words[0]
-            out.append(("hyperlink", x0 - 1, (y0 + y1)/2))
-        if name := _icon(self, n): out.append((name, min(x, n.box[0] + 8), y))
-        elif name := _form(n):
-            if name == "button": x = max(n.box[0], left - NEAR)
-            elif n.type not in ("checkbox", "radio"): x = n.box[0]
-            out.append((name, x, y))
-        elif name := _figure(self, n):
-            if n.tag != "text": x, y = min(x, n.box[0] + FAR_IN), min(y, n.box[1] + FAR_DOWN)
-            out.append((name, n.box[0] - 1 if n.tag == "text" else x, y))
-            if "selected" in n.cls: out.append(("selected", n.box[0], y))
-    return list(dict.fromkeys(out))

@@ -28,7 +28,6 @@ from pathlib import Path
 from time import time
 from urllib.parse import urlsplit
 
-from fastcore.basics import patch
 from PIL import Image
 from pydantic import SecretStr
 
@@ -560,104 +559,96 @@ class ApiVLMAdapter(VLMAdapter):
 
     def __repr__(self): return f"ApiVLMAdapter({self.provider}:{self.model}, {self.dialect}, {self.base_url})"
 
-# %% ../../nbs/10f_models.api_adapter.ipynb #daa3e5eb
-@patch
-def generate_batch(self: ApiVLMAdapter,
-    samples: list[dict],               # each ending with the user's turn
-    max_new_tokens: int=API_MAX_TOKENS, # where an answer without end is cut; hidden thoughts count
-    temperature: float=0.,             # above 0: sent; 0: the adapter's own, if it has one
-    seed: int=0,                       # sampling seed, sent with a temperature to servers that know it
-) -> list[str]:                        # the assistant's texts
-    "An answer to each sample, `concurrency` at once. Raises ApiError."
-    check_sampling(temperature, max_new_tokens)
-    for i, s in enumerate(samples): check_sample(s, [], f"batch[{i}]", answered=False)
-    with ThreadPoolExecutor(self.concurrency) as pool:
-        answers = [pool.submit(self.ask, s, max_new_tokens, temperature, seed) for s in samples]
-        try: return [a.result().text for a in answers]
-        finally: pool.shutdown(wait=False, cancel_futures=True)  # after an error none of the others is asked
+    # %% ../../nbs/10f_models.api_adapter.ipynb #daa3e5eb
+    def generate_batch(self,
+        samples: list[dict],               # each ending with the user's turn
+        max_new_tokens: int=API_MAX_TOKENS, # where an answer without end is cut; hidden thoughts count
+        temperature: float=0.,             # above 0: sent; 0: the adapter's own, if it has one
+        seed: int=0,                       # sampling seed, sent with a temperature to servers that know it
+    ) -> list[str]:                        # the assistant's texts
+        "An answer to each sample, `concurrency` at once. Raises ApiError."
+        check_sampling(temperature, max_new_tokens)
+        for i, s in enumerate(samples): check_sample(s, [], f"batch[{i}]", answered=False)
+        with ThreadPoolExecutor(self.concurrency) as pool:
+            answers = [pool.submit(self.ask, s, max_new_tokens, temperature, seed) for s in samples]
+            try: return [a.result().text for a in answers]
+            finally: pool.shutdown(wait=False, cancel_futures=True)  # after an error none of the others is asked
 
-@patch
-def prepare_inputs(self: ApiVLMAdapter,
-    batch: list[dict],        # unused; the interface has it
-    labels: str="assistant",  # unused
-):
-    "Raises NotImplementedError: a hosted model has no tensors here."
-    raise NotImplementedError(f"prepare_inputs: {self!r} only answers; to train, take a QwenVLAdapter")
+    def prepare_inputs(self,
+        batch: list[dict],        # unused; the interface has it
+        labels: str="assistant",  # unused
+    ):
+        "Raises NotImplementedError: a hosted model has no tensors here."
+        raise NotImplementedError(f"prepare_inputs: {self!r} only answers; to train, take a QwenVLAdapter")
 
-@patch
-def compute_loss(self: ApiVLMAdapter,
-    inputs: dict,               # unused; the interface has it
-    num_items: float|None=None, # unused
-):
-    "Raises NotImplementedError: a hosted model has no loss here."
-    raise NotImplementedError(f"compute_loss: {self!r} only answers; to train, take a QwenVLAdapter")
+    def compute_loss(self,
+        inputs: dict,               # unused; the interface has it
+        num_items: float|None=None, # unused
+    ):
+        "Raises NotImplementedError: a hosted model has no loss here."
+        raise NotImplementedError(f"compute_loss: {self!r} only answers; to train, take a QwenVLAdapter")
 
-# %% ../../nbs/10f_models.api_adapter.ipynb #a71ada02
-@patch
-def _connect(self: ApiVLMAdapter, base_url: str|None, max_retries: int, transport):
-    "The SDK's client. Raises ImportError that names the extra."
-    try:
-        if self.provider == "anthropic": import anthropic as sdk
-        else: import openai as sdk
-    except ImportError as e: raise ImportError(f"agent: {self.provider} needs pip install 'oaml[api]'") from e
-    self._sdk, key = sdk, self._key.get_secret_value() if self._key else "none"
-    here = _is_here(urlsplit(base_url or os.environ.get(f"{self.provider.upper()}_BASE_URL", "")).hostname or "")  # as the SDK has it
-    with _named_proxies(): http = sdk.DefaultHttpxClient(event_hooks=dict(response=[_cap_wait]), transport=transport, trust_env=not here)
-    return (sdk.Anthropic if self.provider == "anthropic" else sdk.OpenAI)(
-        api_key=key, base_url=base_url, max_retries=max_retries, http_client=http)
+    # %% ../../nbs/10f_models.api_adapter.ipynb #a71ada02
+    def _connect(self, base_url: str|None, max_retries: int, transport):
+        "The SDK's client. Raises ImportError that names the extra."
+        try:
+            if self.provider == "anthropic": import anthropic as sdk
+            else: import openai as sdk
+        except ImportError as e: raise ImportError(f"agent: {self.provider} needs pip install 'oaml[api]'") from e
+        self._sdk, key = sdk, self._key.get_secret_value() if self._key else "none"
+        here = _is_here(urlsplit(base_url or os.environ.get(f"{self.provider.upper()}_BASE_URL", "")).hostname or "")  # as the SDK has it
+        with _named_proxies(): http = sdk.DefaultHttpxClient(event_hooks=dict(response=[_cap_wait]), transport=transport, trust_env=not here)
+        return (sdk.Anthropic if self.provider == "anthropic" else sdk.OpenAI)(
+            api_key=key, base_url=base_url, max_retries=max_retries, http_client=http)
 
-@patch
-def _served_format(self: ApiVLMAdapter) -> dict|None:
-    "How the server says that its model was asked in training; None if it does not. Raises ApiError without a server."
-    try: entry = _parsed(self._backend.client.models.retrieve(self.model), self._backend.client)
-    except self._sdk.APIStatusError as e:
-        if e.status_code in (401, 403): raise ApiError(self._error_line(e)) from None
-        return None  # many servers have no such page
-    except self._sdk.APIError as e: raise ApiError(self._error_line(e)) from None
-    fmt = (entry.model_extra or {}).get(FORMAT_KEY)
-    if not isinstance(fmt, dict): return None
-    try: return asdict(read_prompt_format(fmt, f"{FORMAT_KEY} of {self.model}"))
-    except ValueError as e: raise ApiError(f"{self.base_url}: {e}") from None
+    def _served_format(self) -> dict|None:
+        "How the server says that its model was asked in training; None if it does not. Raises ApiError without a server."
+        try: entry = _parsed(self._backend.client.models.retrieve(self.model), self._backend.client)
+        except self._sdk.APIStatusError as e:
+            if e.status_code in (401, 403): raise ApiError(self._error_line(e)) from None
+            return None  # many servers have no such page
+        except self._sdk.APIError as e: raise ApiError(self._error_line(e)) from None
+        fmt = (entry.model_extra or {}).get(FORMAT_KEY)
+        if not isinstance(fmt, dict): return None
+        try: return asdict(read_prompt_format(fmt, f"{FORMAT_KEY} of {self.model}"))
+        except ValueError as e: raise ApiError(f"{self.base_url}: {e}") from None
 
-# %% ../../nbs/10f_models.api_adapter.ipynb #a71ada03
-@patch
-@contextmanager
-def plain_errors(self: ApiVLMAdapter):
-    "A context in which the SDK's errors are `ApiError`s, without the key."
-    try: yield
-    except self._sdk.APIError as e: raise ApiError(self._error_line(e)) from None
+    # %% ../../nbs/10f_models.api_adapter.ipynb #a71ada03
+    @contextmanager
+    def plain_errors(self):
+        "A context in which the SDK's errors are `ApiError`s, without the key."
+        try: yield
+        except self._sdk.APIError as e: raise ApiError(self._error_line(e)) from None
 
-@patch
-def _error_line(self: ApiVLMAdapter, error) -> str:
-    "An error in a line, with the way out."
-    status, text = getattr(error, "status_code", None), " ".join(str(error).split())[:600]
-    if self._key: text = text.replace(self._key.get_secret_value(), "***")
-    wait = retry_wait(error.response.headers) if status else 0
-    name = f"{self.provider.upper()}_API_KEY"
-    way = ({401: f"check {name}", 403: f"check {name}", 404: f"is {self.model} the model's name there?"}.get(status)
-           or ("is the server running?" if status is None else
-               f"it asks to wait {wait:.0f} seconds; go on later" if wait > MAX_WAIT else
-               "it stayed busy; go on later, or with a lower concurrency" if status in (429, 503, 529) else None))
-    return f"{self.provider}:{self.model} at {self.base_url}: {text}" + (f" ({way})" if way else "")
+    def _error_line(self, error) -> str:
+        "An error in a line, with the way out."
+        status, text = getattr(error, "status_code", None), " ".join(str(error).split())[:600]
+        if self._key: text = text.replace(self._key.get_secret_value(), "***")
+        wait = retry_wait(error.response.headers) if status else 0
+        name = f"{self.provider.upper()}_API_KEY"
+        way = ({401: f"check {name}", 403: f"check {name}", 404: f"is {self.model} the model's name there?"}.get(status)
+               or ("is the server running?" if status is None else
+                   f"it asks to wait {wait:.0f} seconds; go on later" if wait > MAX_WAIT else
+                   "it stayed busy; go on later, or with a lower concurrency" if status in (429, 503, 529) else None))
+        return f"{self.provider}:{self.model} at {self.base_url}: {text}" + (f" ({way})" if way else "")
 
-# %% ../../nbs/10f_models.api_adapter.ipynb #a71ada04
-@patch
-def ask(self: ApiVLMAdapter,
-    sample: dict,                      # ends with the user's turn
-    max_new_tokens: int=API_MAX_TOKENS, # where an answer without end is cut; hidden thoughts count
-    temperature: float=0.,             # above 0: sent; 0: the adapter's own, if it has one
-    seed: int=0,                       # sampling seed, sent with a temperature to servers that know it
-) -> ApiAnswer:
-    "An answer and its tokens. Raises ApiError, also for a reply of another form; ValueError for a sample that is none."
-    check_sampling(temperature, max_new_tokens)
-    question, drawing = question_of(sample, self._guide, self._native), {}
-    wanted = temperature or self.temperature
-    if wanted is not None: drawing = dict(temperature=wanted) | (dict(seed=seed) if self.provider == "openai" else {})
-    with self.plain_errors():
-        try: answer = self._backend.ask(question, max_new_tokens, **drawing)
-        except (AttributeError, KeyError, TypeError, IndexError) as e:
-            raise ApiError(f"{self!r} sent a reply of another form than {self.provider}'s ({type(e).__name__}: {e})") from e
-    return replace(answer, text=writable_text(answer.text))
+    # %% ../../nbs/10f_models.api_adapter.ipynb #a71ada04
+    def ask(self,
+        sample: dict,                      # ends with the user's turn
+        max_new_tokens: int=API_MAX_TOKENS, # where an answer without end is cut; hidden thoughts count
+        temperature: float=0.,             # above 0: sent; 0: the adapter's own, if it has one
+        seed: int=0,                       # sampling seed, sent with a temperature to servers that know it
+    ) -> ApiAnswer:
+        "An answer and its tokens. Raises ApiError, also for a reply of another form; ValueError for a sample that is none."
+        check_sampling(temperature, max_new_tokens)
+        question, drawing = question_of(sample, self._guide, self._native), {}
+        wanted = temperature or self.temperature
+        if wanted is not None: drawing = dict(temperature=wanted) | (dict(seed=seed) if self.provider == "openai" else {})
+        with self.plain_errors():
+            try: answer = self._backend.ask(question, max_new_tokens, **drawing)
+            except (AttributeError, KeyError, TypeError, IndexError) as e:
+                raise ApiError(f"{self!r} sent a reply of another form than {self.provider}'s ({type(e).__name__}: {e})") from e
+        return replace(answer, text=writable_text(answer.text))
 
 # %% ../../nbs/10f_models.api_adapter.ipynb #bb1f53ab
 def _key_for(provider: str, explicit: str|SecretStr|bool|None, base_url: str|None) -> SecretStr|None:

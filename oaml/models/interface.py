@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from fastcore.basics import patch
 
 # %% ../../nbs/10b_models.interface.ipynb #a58f8251
 @dataclass(frozen=True)
@@ -46,68 +45,62 @@ class VLMAdapter:
         "The likeliest answer to `sample`."
         return self.generate_batch([sample], *[] if max_new_tokens is None else [max_new_tokens])[0]
 
-# %% ../../nbs/10b_models.interface.ipynb #5a9c1d02
-@patch
-def prepare_inputs(self: VLMAdapter,
-    batch: list[dict],        # samples, each ending with an assistant turn
-    labels: str="assistant",  # which tokens carry loss: the assistant's, or "full": all but padding
-) -> dict:                    # tensors: input_ids, attention_mask, labels and what the model needs besides
-    "Tensors for `compute_loss`."
-    raise NotImplementedError(f"{type(self).__name__}.prepare_inputs")
+    # %% ../../nbs/10b_models.interface.ipynb #5a9c1d02
+    def prepare_inputs(self,
+        batch: list[dict],        # samples, each ending with an assistant turn
+        labels: str="assistant",  # which tokens carry loss: the assistant's, or "full": all but padding
+    ) -> dict:                    # tensors: input_ids, attention_mask, labels and what the model needs besides
+        "Tensors for `compute_loss`."
+        raise NotImplementedError(f"{type(self).__name__}.prepare_inputs")
 
-@patch
-def compute_loss(self: VLMAdapter,
-    inputs: dict,               # from `prepare_inputs`
-    num_items: float|None=None, # divisor; None: the number of supervised tokens
-):                              # float32 scalar, a tensor
-    "Sum of the supervised tokens' losses, each times its weight, over `num_items`."
-    raise NotImplementedError(f"{type(self).__name__}.compute_loss")
+    def compute_loss(self,
+        inputs: dict,               # from `prepare_inputs`
+        num_items: float|None=None, # divisor; None: the number of supervised tokens
+    ):                              # float32 scalar, a tensor
+        "Sum of the supervised tokens' losses, each times its weight, over `num_items`."
+        raise NotImplementedError(f"{type(self).__name__}.compute_loss")
 
-# %% ../../nbs/10b_models.interface.ipynb #5a9c1d05
-@patch
-def sample_completions(self: VLMAdapter,
-    samples: list[dict],     # each ending with the user's turn; equal ones are read once
-    n: int=1,                # answers to each
-    temperature: float=1.,   # above 0; answers are drawn by softmax(logits/temperature)
-    seed: int=0,             # sampling seed
-    max_new_tokens: int=64,  # where an answer without end is cut
-) -> list[list[Completion]]: # for each sample its `n` answers
-    "Answers as token ids, with the log-probabilities of the distribution that they were drawn from."
-    raise NotImplementedError(f"{type(self).__name__}.sample_completions")
+    # %% ../../nbs/10b_models.interface.ipynb #5a9c1d05
+    def sample_completions(self,
+        samples: list[dict],     # each ending with the user's turn; equal ones are read once
+        n: int=1,                # answers to each
+        temperature: float=1.,   # above 0; answers are drawn by softmax(logits/temperature)
+        seed: int=0,             # sampling seed
+        max_new_tokens: int=64,  # where an answer without end is cut
+    ) -> list[list[Completion]]: # for each sample its `n` answers
+        "Answers as token ids, with the log-probabilities of the distribution that they were drawn from."
+        raise NotImplementedError(f"{type(self).__name__}.sample_completions")
 
-@patch
-def prepare_completions(self: VLMAdapter,
-    samples: list[dict],           # each ending with the user's turn
-    completions: list[Completion], # an answer to each, of `sample_completions`
-) -> dict:                         # tensors, `answer_ids` and `answer_mask` (answers, longest answer) among them
-    "Tensors for `log_probs`. Raises ValueError where a sample encodes to another prompt than was answered."
-    raise NotImplementedError(f"{type(self).__name__}.prepare_completions")
+    def prepare_completions(self,
+        samples: list[dict],           # each ending with the user's turn
+        completions: list[Completion], # an answer to each, of `sample_completions`
+    ) -> dict:                         # tensors, `answer_ids` and `answer_mask` (answers, longest answer) among them
+        "Tensors for `log_probs`. Raises ValueError where a sample encodes to another prompt than was answered."
+        raise NotImplementedError(f"{type(self).__name__}.prepare_completions")
 
-@patch
-def log_probs(self: VLMAdapter,
-    inputs: dict,            # from `prepare_completions`
-    temperature: float=1.,   # that the answers were drawn at
-):                           # float32 (answers, longest answer), two tensors; 0 behind an answer's end
-    "Log-probabilities of the drawn ids, with gradient, and the entropy at each, without."
-    raise NotImplementedError(f"{type(self).__name__}.log_probs")
+    def log_probs(self,
+        inputs: dict,            # from `prepare_completions`
+        temperature: float=1.,   # that the answers were drawn at
+    ):                           # float32 (answers, longest answer), two tensors; 0 behind an answer's end
+        "Log-probabilities of the drawn ids, with gradient, and the entropy at each, without."
+        raise NotImplementedError(f"{type(self).__name__}.log_probs")
 
-@patch
-def snapshot(self: VLMAdapter): # has `sample_completions` and `prompt_format`
-    "What draws as this model does now, whatever becomes of its weights."
-    raise NotImplementedError(f"{type(self).__name__}.snapshot")
+    def snapshot(self): # has `sample_completions` and `prompt_format`
+        "What draws as this model does now, whatever becomes of its weights."
+        raise NotImplementedError(f"{type(self).__name__}.snapshot")
 
-# %% ../../nbs/10b_models.interface.ipynb #5a9c1d08
-@patch
-def save(self: VLMAdapter,
-    folder: str|Path,  # made if it isn't there
-):
-    "Write weights, processor and card to `folder`."
-    raise NotImplementedError(f"{type(self).__name__}.save")
+    # %% ../../nbs/10b_models.interface.ipynb #5a9c1d08
+    def save(self,
+        folder: str|Path,  # made if it isn't there
+    ):
+        "Write weights, processor and card to `folder`."
+        raise NotImplementedError(f"{type(self).__name__}.save")
 
-@patch(cls_method=True)
-def load(cls: VLMAdapter,
-    folder: str|Path,  # what `save` wrote
-    device=None,       # None: the best there is
-) -> VLMAdapter:
-    "The adapter that `save` wrote to `folder`."
-    raise NotImplementedError(f"{cls.__name__}.load")
+    @classmethod
+    def load(cls,
+        folder: str|Path,  # what `save` wrote
+        device=None,       # None: the best there is
+    ) -> "VLMAdapter":
+        "The adapter that `save` wrote to `folder`."
+        raise NotImplementedError(f"{cls.__name__}.load")
+

@@ -18,7 +18,6 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from fastcore.basics import patch
 from torch import Tensor
 from torch.nn import functional as F
 from transformers import AutoProcessor, GenerationConfig, Qwen2_5_VLConfig, Qwen2VLConfig, Qwen3VLConfig
@@ -225,220 +224,348 @@ class QwenVLAdapter(BaseVLMAdapter):
         "The transformers model, out of peft's wrapping if there is one."
         return self.model.get_base_model() if self.is_lora else self.model
 
-# %% ../../nbs/10e_models.qwen_vl.ipynb #4c65a8d0
-@patch
-def _encode(self: QwenVLAdapter, samples: list[dict], answered: bool, side: str="right",
-            tensors=None) -> dict[str, Tensor]:
-    "Chats as tensors on the CPU, padded on the `side`. Unless `answered`, they end with the assistant's header."
-    for i, s in enumerate(samples): check_sample(s, self.control, f"batch[{i}]", answered)
-    if (self.prompt_format or {}).get("marks") and not hasattr(self.processor, "reader"):
-        raise ValueError("prompt format: it has marks, but only a nano's processor reads screens and marks what they say")
-    text = [self.processor.apply_chat_template(as_chat(s), tokenize=False, add_generation_prompt=not answered)
-            for s in samples]
-    images = [self._load_image(x, f"batch[{i}].images[{j}]")
-              for i, s in enumerate(samples) for j, x in enumerate(s["images"])]
-    inputs = (tensors or self._tensors)(images, text, padding=True, padding_side=side, return_tensors="pt")
-    self._check(inputs)
-    return inputs
+    # %% ../../nbs/10e_models.qwen_vl.ipynb #4c65a8d0
+    def _encode(self, samples: list[dict], answered: bool, side: str="right",
+                tensors=None) -> dict[str, Tensor]:
+        "Chats as tensors on the CPU, padded on the `side`. Unless `answered`, they end with the assistant's header."
+        for i, s in enumerate(samples): check_sample(s, self.control, f"batch[{i}]", answered)
+        if (self.prompt_format or {}).get("marks") and not hasattr(self.processor, "reader"):
+            raise ValueError("prompt format: it has marks, but only a nano's processor reads screens and marks what they say")
+        text = [self.processor.apply_chat_template(as_chat(s), tokenize=False, add_generation_prompt=not answered)
+                for s in samples]
+        images = [self._load_image(x, f"batch[{i}].images[{j}]")
+                  for i, s in enumerate(samples) for j, x in enumerate(s["images"])]
+        inputs = (tensors or self._tensors)(images, text, padding=True, padding_side=side, return_tensors="pt")
+        self._check(inputs)
+        return inputs
 
-@patch
-def _tensors(self: QwenVLAdapter, images: list, text: list[str], **how) -> dict[str, Tensor]:
-    "What the processor makes of chats and their images."
-    return dict(self.processor(images=images, text=text, **how))
+    def _tensors(self, images: list, text: list[str], **how) -> dict[str, Tensor]:
+        "What the processor makes of chats and their images."
+        return dict(self.processor(images=images, text=text, **how))
 
-@patch
-def _check(self: QwenVLAdapter, inputs: dict[str, Tensor]):
-    "Refuse chats that are too long, and image tokens that don't match their pixels."
-    lengths = inputs["attention_mask"].sum(1)
-    if (longest := int(lengths.max())) > self.max_length:
-        raise ValueError(f"batch[{int(lengths.argmax())}]: {longest} tokens, the model takes {self.max_length}; "
-                         "shorten the goal or the history, or use a smaller screen")
-    if "image_grid_thw" not in inputs: return  # a model that reads screens as text
-    have = int((inputs["input_ids"] == self.image_id).sum())
-    want = int(inputs["image_grid_thw"].prod(-1).sum()) // self.processor.image_processor.merge_size ** 2
-    if have != want: raise ValueError(f"batch: {have} image tokens for {want} visual tokens")
+    def _check(self, inputs: dict[str, Tensor]):
+        "Refuse chats that are too long, and image tokens that don't match their pixels."
+        lengths = inputs["attention_mask"].sum(1)
+        if (longest := int(lengths.max())) > self.max_length:
+            raise ValueError(f"batch[{int(lengths.argmax())}]: {longest} tokens, the model takes {self.max_length}; "
+                             "shorten the goal or the history, or use a smaller screen")
+        if "image_grid_thw" not in inputs: return  # a model that reads screens as text
+        have = int((inputs["input_ids"] == self.image_id).sum())
+        want = int(inputs["image_grid_thw"].prod(-1).sum()) // self.processor.image_processor.merge_size ** 2
+        if have != want: raise ValueError(f"batch: {have} image tokens for {want} visual tokens")
 
-@patch
-def _to_device(self: QwenVLAdapter, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor.to(self.device) for name, tensor in inputs.items()}
+    def _to_device(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {name: tensor.to(self.device) for name, tensor in inputs.items()}
 
-# %% ../../nbs/10e_models.qwen_vl.ipynb #479bd434
-@patch
-def prepare_inputs(self: QwenVLAdapter,
-    batch: list[dict],        # SFT samples, each of whose chats ends with an assistant turn and becomes a row
-    labels: str="assistant",  # which tokens carry loss: the assistant's, or "full": all but padding
-) -> dict[str, Tensor]:       # input_ids, attention_mask, labels (batch, tokens), pixel_values, image_grid_thw, ...
-    "Tensors for `compute_loss`."
-    return self._to_device(self._labelled(batch, labels))
+    # %% ../../nbs/10e_models.qwen_vl.ipynb #479bd434
+    def prepare_inputs(self,
+        batch: list[dict],        # SFT samples, each of whose chats ends with an assistant turn and becomes a row
+        labels: str="assistant",  # which tokens carry loss: the assistant's, or "full": all but padding
+    ) -> dict[str, Tensor]:       # input_ids, attention_mask, labels (batch, tokens), pixel_values, image_grid_thw, ...
+        "Tensors for `compute_loss`."
+        return self._to_device(self._labelled(batch, labels))
 
-@patch
-def _labelled(self: QwenVLAdapter, batch: list[dict], labels: str, tensors=None) -> dict[str, Tensor]:
-    "`prepare_inputs` on the CPU, `tensors` in place of `_tensors`."
-    if not (batch := list(batch)): raise ValueError("batch: is empty")
-    for i, s in enumerate(batch): check_sample(s, self.control, f"batch[{i}]")
-    batch = [chat for s in batch for chat in chats_of(s)]
-    inputs = self._encode(batch, answered=True, tensors=tensors)
-    ids = inputs["input_ids"]
-    if labels not in ("assistant", "full"): raise ValueError(f"labels: {labels!r} is neither 'assistant' nor 'full'")
-    weights = [[m.get("weight", 1) for m in s["messages"] if m["role"] == "assistant"] for s in batch]
-    answers = assistant_labels(ids, self.header, self.end, list(map(len, weights)))
-    inputs["labels"] = answers if labels == "assistant" else ids.masked_fill(inputs["attention_mask"] == 0, IGNORED)
-    if any(w != 1 for given in weights for w in given): inputs["weights"] = turn_weights(answers, weights)
-    return inputs
+    def _labelled(self, batch: list[dict], labels: str, tensors=None) -> dict[str, Tensor]:
+        "`prepare_inputs` on the CPU, `tensors` in place of `_tensors`."
+        if not (batch := list(batch)): raise ValueError("batch: is empty")
+        for i, s in enumerate(batch): check_sample(s, self.control, f"batch[{i}]")
+        batch = [chat for s in batch for chat in chats_of(s)]
+        inputs = self._encode(batch, answered=True, tensors=tensors)
+        ids = inputs["input_ids"]
+        if labels not in ("assistant", "full"): raise ValueError(f"labels: {labels!r} is neither 'assistant' nor 'full'")
+        weights = [[m.get("weight", 1) for m in s["messages"] if m["role"] == "assistant"] for s in batch]
+        answers = assistant_labels(ids, self.header, self.end, list(map(len, weights)))
+        inputs["labels"] = answers if labels == "assistant" else ids.masked_fill(inputs["attention_mask"] == 0, IGNORED)
+        if any(w != 1 for given in weights for w in given): inputs["weights"] = turn_weights(answers, weights)
+        return inputs
 
-@patch
-def label_html(self: QwenVLAdapter,
-    inputs: dict[str, Tensor],  # from `prepare_inputs`
-    row: int=0,                 # which sample
-) -> str:                       # HTML
-    "One sample's tokens, those that carry loss marked."
-    real = inputs["attention_mask"][row].bool()
-    tokens = [self.tokenizer.decode([i]) for i in inputs["input_ids"][row][real].tolist()]
-    return label_html(tokens, inputs["labels"][row][real].tolist())
+    def label_html(self,
+        inputs: dict[str, Tensor],  # from `prepare_inputs`
+        row: int=0,                 # which sample
+    ) -> str:                       # HTML
+        "One sample's tokens, those that carry loss marked."
+        real = inputs["attention_mask"][row].bool()
+        tokens = [self.tokenizer.decode([i]) for i in inputs["input_ids"][row][real].tolist()]
+        return label_html(tokens, inputs["labels"][row][real].tolist())
 
-# %% ../../nbs/10e_models.qwen_vl.ipynb #c63957e5
-@patch
-def collate(self: QwenVLAdapter,
-    batch: list[dict],        # as of `prepare_inputs`
-    labels: str="assistant",  # likewise
-) -> dict[str, Tensor]:       # what the model's own forward pass takes, on the CPU
-    "`collate_fn` for a DataLoader, `data_collator` for transformers' Trainer. Raises ValueError if turns have weights."
-    inputs = self._labelled(batch, labels, partial(QwenVLAdapter._tensors, self))
-    if "weights" in inputs: raise ValueError("batch: turns have weights, which only `compute_loss` knows")
-    return inputs
+    # %% ../../nbs/10e_models.qwen_vl.ipynb #c63957e5
+    def collate(self,
+        batch: list[dict],        # as of `prepare_inputs`
+        labels: str="assistant",  # likewise
+    ) -> dict[str, Tensor]:       # what the model's own forward pass takes, on the CPU
+        "`collate_fn` for a DataLoader, `data_collator` for transformers' Trainer. Raises ValueError if turns have weights."
+        inputs = self._labelled(batch, labels, partial(QwenVLAdapter._tensors, self))
+        if "weights" in inputs: raise ValueError("batch: turns have weights, which only `compute_loss` knows")
+        return inputs
 
-# %% ../../nbs/10e_models.qwen_vl.ipynb #6a72f310
-@patch
-def compute_loss(self: QwenVLAdapter,
-    inputs: dict[str, Tensor],  # from `prepare_inputs`
-    num_items: float|None=None, # divisor; None: `count_supervised(inputs)`
-) -> Tensor:                    # float32 scalar
-    "Sum of the supervised tokens' cross entropies, each times its weight, over `num_items`."
-    if num_items is None: num_items = self.count_supervised(inputs)
-    if not num_items: raise ValueError("batch: no token carries loss; check the answers and their weights")
-    inputs = dict(inputs)
-    labels, weights = inputs.pop("labels")[:, 1:], inputs.pop("weights", None)
-    keep = labels != IGNORED
-    logits = self.qwen.lm_head(self._states(inputs, keep)).float()
-    losses = F.cross_entropy(logits, labels[keep], reduction="none")
-    return (losses if weights is None else losses * weights[:, 1:][keep]).sum() / num_items
+    # %% ../../nbs/10e_models.qwen_vl.ipynb #6a72f310
+    def compute_loss(self,
+        inputs: dict[str, Tensor],  # from `prepare_inputs`
+        num_items: float|None=None, # divisor; None: `count_supervised(inputs)`
+    ) -> Tensor:                    # float32 scalar
+        "Sum of the supervised tokens' cross entropies, each times its weight, over `num_items`."
+        if num_items is None: num_items = self.count_supervised(inputs)
+        if not num_items: raise ValueError("batch: no token carries loss; check the answers and their weights")
+        inputs = dict(inputs)
+        labels, weights = inputs.pop("labels")[:, 1:], inputs.pop("weights", None)
+        keep = labels != IGNORED
+        logits = self.qwen.lm_head(self._states(inputs, keep)).float()
+        losses = F.cross_entropy(logits, labels[keep], reduction="none")
+        return (losses if weights is None else losses * weights[:, 1:][keep]).sum() / num_items
 
-@patch
-def _states(self: QwenVLAdapter, inputs: dict[str, Tensor], keep: Tensor) -> Tensor:
-    "(kept, size) last hidden states where `keep` (batch, tokens - 1) is true."
-    return self.qwen.model(**inputs, use_cache=False).last_hidden_state[:, :-1][keep]
+    def _states(self, inputs: dict[str, Tensor], keep: Tensor) -> Tensor:
+        "(kept, size) last hidden states where `keep` (batch, tokens - 1) is true."
+        return self.qwen.model(**inputs, use_cache=False).last_hidden_state[:, :-1][keep]
+
+    # %% ../../nbs/10e_models.qwen_vl.ipynb #23ca6c7d
+    def generate_batch(self,
+        samples: list[dict],     # each ending with the user's turn
+        max_new_tokens: int=64,  # where an answer without end is cut
+        temperature: float=0.,   # 0: the likeliest answer; else drawn, by softmax(logits/temperature)
+        seed: int=0,             # sampling seed
+    ) -> list[str]:              # the assistant's texts
+        "Answers, each up to its end token. Raises ValueError that names the sample or the setting."
+        check_sampling(temperature, max_new_tokens)
+        if not samples: return []
+        with self.evaluating():
+            return [self._answer(ids) for ids in self._complete(samples, max_new_tokens, temperature, seed)]
+
+    @contextmanager
+    def _generating(self, seed: int):
+        "Draws depend on `seed` alone, and no setting of the checkpoint but `hold_back`'s has a say."
+        with _ONE_DRAWS:
+            own = self.qwen.generation_config
+            self.qwen.generation_config = GenerationConfig(sequence_bias=own.sequence_bias)
+            try:
+                with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
+                    torch.manual_seed(seed)
+                    yield
+            finally: self.qwen.generation_config = own
+
+    def _complete(self, samples: list[dict], max_new_tokens: int, temperature: float=0.,
+                  seed: int=0) -> list[list[int]]:
+        "The ids that follow each sample's chat."
+        inputs = self._to_device(self._encode(samples, answered=False, side="left"))
+        sampling = dict(do_sample=True, temperature=temperature, top_p=1., top_k=0) if temperature else \
+            dict(do_sample=False, temperature=None, top_p=None, top_k=None)
+        with self._generating(seed):
+            ids = self.qwen.generate(
+                **inputs, **sampling, max_new_tokens=max_new_tokens, suppress_tokens=self.placeholders, eos_token_id=self.stops,
+                pad_token_id=self.tokenizer.pad_token_id)
+        return ids[:, inputs["input_ids"].shape[1]:].tolist()
+
+    def _answer(self, ids: list[int]) -> str:
+        "The text before the first stop token."
+        stop = next((i for i, t in enumerate(ids) if t in self.stops), len(ids))
+        return self.tokenizer.decode(ids[:stop], clean_up_tokenization_spaces=False)
+
+    # %% ../../nbs/10e_models.qwen_vl.ipynb #fc19631a
+    def hold_back(self,
+        text: str,   # how such answers, or thoughts, begin: its first token counts
+        nats: float, # how much likelier than all others it must be; 0: not at all
+    ):
+        "From now on write the first token of `text`, wherever in an answer, only if it is likely by a margin. Raises ValueError."
+        if not 0 <= nats < math.inf: raise ValueError(f"nats: {nats} is not a number from 0 up")
+        if not text: raise ValueError("text: is empty; say how answers begin that are to be held back")
+        token = self.tokenizer.encode(text, add_special_tokens=False)[0]
+        others = [[ids, bias] for ids, bias in self.qwen.generation_config.sequence_bias or () if ids != [token]]
+        self.qwen.generation_config.sequence_bias = others + [[[token], -float(nats)]]*bool(nats) or None
+
+    # %% ../../nbs/10e_models.qwen_vl.ipynb #dcc07965
+    def sample_completions(self,
+        samples: list[dict],     # each ending with the user's turn
+        n: int=1,                # answers to each
+        temperature: float=1.,   # above 0; answers are drawn by softmax(logits/temperature)
+        seed: int=0,             # sampling seed
+        max_new_tokens: int=64,  # where an answer without end is cut
+    ) -> list[list[Completion]]: # for each sample its `n` answers
+        "Answers as token ids, with the log-probabilities of the distribution that they were drawn from."
+        check_sampling(temperature, max_new_tokens, n)
+        with self.evaluating(): return self._sample(samples, n, temperature, seed, max_new_tokens) if samples else []
+
+    def _sample(self, samples: list[dict], n: int, temperature: float, seed: int, most: int) -> list[list[Completion]]:
+        "`sample_completions` by transformers."
+        inputs = self._to_device(self._encode(samples, answered=False, side="left"))
+        with self._generating(seed):
+            out = self.qwen.generate(
+                **inputs, do_sample=True, temperature=float(temperature), top_p=1., top_k=0, max_new_tokens=most, num_return_sequences=n,
+                suppress_tokens=self.placeholders, eos_token_id=self.stops, output_scores=True,
+                pad_token_id=self.tokenizer.pad_token_id, return_dict_in_generate=True)
+        answers = out.sequences[:, inputs["input_ids"].shape[1]:]
+        chances = torch.stack(out.scores, 1).float().log_softmax(-1).gather(-1, answers[..., None])[..., 0].cpu().numpy()
+        prompts = [tuple(ids[m == 1].tolist()) for ids, m in zip(inputs["input_ids"], inputs["attention_mask"])]
+        flat = [self._completion(prompts[k // n], ids, chances[k]) for k, ids in enumerate(answers.tolist())]
+        return [flat[k:k+n] for k in range(0, len(flat), n)]
+
+    def _completion(self, prompt: tuple[int, ...], ids: list[int], chances) -> Completion:
+        "One answer, up to the token that ends it."
+        end = next((k + 1 for k, t in enumerate(ids) if t in self.stops), len(ids))
+        return Completion(prompt, tuple(ids[:end]), chances[:end], self._answer(ids))
+
+    # %% ../../nbs/10e_models.qwen_vl.ipynb #029b5817
+    def prepare_completions(self,
+        samples: list[dict],           # each ending with the user's turn
+        completions: list[Completion], # an answer to each, of `sample_completions`
+    ) -> dict[str, Tensor]:            # of prompts with answers behind them, `answer_ids` and `answer_mask` (answers, longest answer)
+        "Tensors for `log_probs`. Raises ValueError where a sample encodes to another prompt than was answered."
+        inputs = self._encode(samples, answered=False, side="left")
+        for i, (ids, mask, d) in enumerate(zip(inputs["input_ids"], inputs["attention_mask"], completions, strict=True)):
+            if tuple(ids[mask == 1].tolist()) != d.prompt: raise ValueError(f"batch[{i}]: encodes to another prompt than was answered")
+        answers = answer_tensors(completions, self.tokenizer.pad_token_id)
+        ids, mask = answers["answer_ids"], answers["answer_mask"].to(inputs["attention_mask"].dtype)
+        inputs["input_ids"] = torch.cat((inputs["input_ids"], ids), 1)
+        inputs["attention_mask"] = torch.cat((inputs["attention_mask"], mask), 1)
+        if "mm_token_type_ids" in inputs: inputs["mm_token_type_ids"] = F.pad(inputs["mm_token_type_ids"], (0, ids.shape[1]))
+        return self._to_device(inputs | answers)
+
+    # %% ../../nbs/10e_models.qwen_vl.ipynb #4d1bdee4
+    def log_probs(self,
+        inputs: dict[str, Tensor], # from `prepare_completions`
+        temperature: float=1.,     # that the answers were drawn at
+    ) -> tuple[Tensor, Tensor]:    # float32 (answers, longest answer) each; 0 behind an answer's end
+        "Log-probabilities of the drawn ids, with gradient, and the entropy at each, without."
+        if not 0 < temperature < math.inf: raise ValueError(f"temperature: {temperature} is not a number above 0")
+        ids, mask = inputs["answer_ids"], inputs["answer_mask"]
+        rest = {name: v for name, v in inputs.items() if not name.startswith("answer_")}
+        keep = mask.bool()
+        logits = self.qwen.lm_head(self._answer_states(rest, inputs)).float() + self._token_bias()
+        chances = (logits / temperature).log_softmax(-1)
+        with torch.no_grad(): entropy = -(chances.exp() * chances.clamp_min(-1e4)).sum(-1)
+        place = lambda values: torch.zeros_like(mask).masked_scatter(keep, values)
+        return place(chances.gather(-1, ids[keep][:, None])[:, 0]), place(entropy)
+
+    def _answer_states(self, inputs: dict[str, Tensor], answers: dict[str, Tensor]) -> Tensor:
+        "(drawn tokens, size) last states before each of the answers' tokens, answer by answer."
+        n = answers["answer_ids"].shape[1]
+        return self.qwen.model(**inputs, use_cache=False).last_hidden_state[:, -n-1:-1][answers["answer_mask"].bool()]
+
+    def _token_bias(self) -> Tensor:
+        "What is added to the scores of single tokens in drawing, and so in learning (`hold_back`)."
+        bias, values = self.qwen.generation_config.sequence_bias or (), torch.zeros(self.qwen.lm_head.weight.shape[0], device=self.device)
+        values[self.placeholders] = -torch.inf
+        for ids, nats in bias.items() if isinstance(bias, dict) else bias:
+            if len(ids) != 1: raise ValueError(f"sequence_bias: {list(ids)}; learning knows only of single tokens")
+            values[ids[0]] = nats
+        return values
+
+    # %% ../../nbs/10e_models.qwen_vl.ipynb #f83f4bb9
+    def token_probabilities(self,
+        sample: dict, # a chat that ends with the assistant's turn
+    ) -> list[tuple[str, float]]: # the answer's tokens, the one that ends it included, with the probability of each
+        "How likely each token of a given answer is behind those before it."
+        inputs = self.prepare_inputs([sample])
+        labels = inputs.pop("labels")[:, 1:]
+        inputs.pop("weights", None)
+        with self.evaluating():
+            chances = (self.qwen.lm_head(self._states(inputs, labels != IGNORED)).float() + self._token_bias()).softmax(-1)
+        ids = labels[labels != IGNORED]
+        found = [(self.tokenizer.decode([i]), p) for i, p in zip(ids.tolist(), chances.gather(1, ids[:, None])[:, 0].tolist())]
+        return found[-1 - len(self.tokenizer.encode(sample["messages"][-1]["content"], add_special_tokens=False)):]  # not of earlier answers
+
+    # %% ../../nbs/10e_models.qwen_vl.ipynb #5a63000e
+    @classmethod
+    @check_arguments
+    def from_pretrained(cls,
+        model_name: str|Path,            # hub id, local folder (a saved adapter too), or a registered name such as "nano"
+        lora_config=None,                # peft.LoraConfig, dict that changes `DEFAULT_LORA`, or None: train everything (of a saved LoRA agent: its adapter)
+        load_in_4bit: bool|None=None,    # None: only hub models on CUDA with bitsandbytes
+        device: str|torch.device|None=None, # None: `get_default_device()`
+        seed: int=0,                     # of nano's weights and of LoRA's
+        dtype: torch.dtype|None=None,    # of the weights as long as nobody trains them; None: bfloat16 on CUDA, float32 elsewhere and of a nano
+    ) -> "QwenVLAdapter":                  # ready to train or to answer
+        """An adapter around the model called `model_name`, with a new LoRA adapter if `lora_config` is given.
+
+        Raises FileNotFoundError for a folder that is not there, ValueError for a damaged one or a setting that LoRA does not have."""
+        device = as_device(device)
+        adapter = cls._base(str(model_name), load_in_4bit, device, seed, dtype)
+        if lora_config is not None:
+            if adapter.is_lora: raise ValueError(f"{model_name}: has a LoRA adapter already; leave lora_config out")
+            adapter.model = attach_lora(adapter.model, lora_config, seed)
+            if (Path(model_name)/CARD).exists() or Path(model_name).is_dir() and not find_family(str(model_name)):
+                adapter.base_model = str(Path(model_name).resolve())
+        return adapter
+
+    @classmethod
+    def _base(cls, name: str, load_in_4bit: bool|None, device: torch.device, seed: int, dtype: torch.dtype|None) -> "QwenVLAdapter":
+        "The adapter for `name` before LoRA. Raises ValueError where 4-bit weights, or those of a `dtype`, are asked for and there will be none."
+        adapter = cls._found(name, load_in_4bit, device, seed, dtype)
+        if dtype and not adapter.load_in_4bit and adapter.qwen.dtype != dtype:
+            raise ValueError(f"dtype={dtype}: {name} has weights of {adapter.qwen.dtype}; leave dtype out")
+        if load_in_4bit and not adapter.load_in_4bit:
+            raise ValueError(f"load_in_4bit=True: {name} is not loaded with 4-bit weights; only models in transformers' own format are")
+        return adapter
+
+    @classmethod
+    def _found(cls, name: str, load_in_4bit: bool|None, device: torch.device, seed: int, dtype: torch.dtype|None) -> "QwenVLAdapter":
+        "The adapter of a saved agent, of a registered name, of a folder or of the hub."
+        is_folder, family = Path(name).is_dir(), find_family(name)
+        quantise = choose_4bit(load_in_4bit, device, from_hub=not is_folder and not family)
+        if is_folder and (Path(name)/CARD).exists(): return cls.load(name, device, dtype)
+        if family: return family.build(name, device, seed)
+        if is_folder: check_folder(name)
+        elif means_folder(name): raise FileNotFoundError(f"model_name: {name}: no such folder; a model of the hub is OWNER/NAME")
+        model, processor = load_parts(name, device, quantise, dtype)
+        family = find_family(processor=type(processor).__name__)
+        if family: return family.wrap(model, processor, device, seed)  # saved by another trainer, without our card
+        return cls(model, processor, device, base_model=name, seed=seed, load_in_4bit=quantise)
+
+    # %% ../../nbs/10e_models.qwen_vl.ipynb #27ed7a4c
+    def save(self,
+        folder: str|Path,  # made if it isn't there
+    ):
+        "Write weights (of a LoRA model the adapter's alone), processor, card and manifest to `folder`."
+        kind = "lora" if self.is_lora else "full"
+        with saved_folder(folder) as tmp:
+            with no_bars(): self._save_model(tmp)
+            self.processor.save_pretrained(tmp)
+            write_card(tmp, adapter=type(self).__name__, base_model=self.base_model, kind=kind, seed=self.seed,
+                       load_in_4bit=self.load_in_4bit, prompt_format=self.prompt_format)
+
+    def _save_model(self, folder: str|Path): self.model.save_pretrained(folder)
+
+    @classmethod
+    def load(cls,
+        folder: str|Path,  # what `save` wrote; a LoRA adapter also needs its base model where it was
+        device=None,       # None: `get_default_device()`
+        dtype: torch.dtype|None=None, # as of `from_pretrained`
+    ) -> "QwenVLAdapter":
+        "The adapter that `save` wrote to `folder`, its processor too. Raises FileNotFoundError, or ValueError on damage or another version's."
+        card, device = read_card(folder), as_device(device)
+        if lacks := {"base_model", "kind", "seed", "load_in_4bit", "prompt_format"} - card.keys():
+            raise ValueError(f"{folder}: its card ({CARD}) is that of a {card.get('adapter')} and has no {min(lacks)}; {cls.__name__} cannot load it")
+        family = find_family(card["base_model"])
+        check_folder(folder, family.files if card["kind"] == "full" and family else ())
+        if card["kind"] == "full": return cls._load_full(folder, card, device, dtype)
+        from peft import PeftModel
+        quantised = card["load_in_4bit"] and device.type == "cuda"
+        adapter = cls.from_pretrained(card["base_model"], load_in_4bit=quantised, device=device, seed=card["seed"], dtype=dtype)
+        adapter.model = PeftModel.from_pretrained(adapter.model, str(folder), is_trainable=True)
+        if has_processor(folder): adapter.use_processor(load_processor(str(folder)))
+        else: _LOG.warning("%s: has no processor, so %s's is used: its image budget, chat template and tokenizer, which need not be "
+                           "those of the training", folder, card["base_model"])
+        adapter.prompt_format, adapter.base_model = card["prompt_format"], card["base_model"]
+        return adapter
+
+    @classmethod
+    def _load_full(cls, folder: str|Path, card: dict, device: torch.device, dtype: torch.dtype|None) -> "QwenVLAdapter":
+        "The adapter in `folder`, which holds all the weights."
+        rest = dict(device=device, prompt_format=card["prompt_format"], base_model=card["base_model"], seed=card["seed"])
+        if family := find_family(card["base_model"]): return family.load(folder, **rest)
+        return cls(*load_parts(str(folder), device, dtype=dtype), **rest)
+
+    # %% ../../nbs/10e_models.qwen_vl.ipynb #092888fe
+    def merge(self):
+        "Add what LoRA learnt to the weights that it was learnt for: from now on this is a model without LoRA. Raises ValueError."
+        if not self.is_lora: raise ValueError("merge: this model has no LoRA adapter to be merged")
+        if self.load_in_4bit:
+            raise ValueError("merge: 4-bit weights would round away what LoRA learnt; load the agent with load_in_4bit=False, and merge that")
+        self.model = self.model.merge_and_unload()
 
 # %% ../../nbs/10e_models.qwen_vl.ipynb #23ca6c7d
-@patch
-def generate_batch(self: QwenVLAdapter,
-    samples: list[dict],     # each ending with the user's turn
-    max_new_tokens: int=64,  # where an answer without end is cut
-    temperature: float=0.,   # 0: the likeliest answer; else drawn, by softmax(logits/temperature)
-    seed: int=0,             # sampling seed
-) -> list[str]:              # the assistant's texts
-    "Answers, each up to its end token. Raises ValueError that names the sample or the setting."
-    check_sampling(temperature, max_new_tokens)
-    if not samples: return []
-    with self.evaluating():
-        return [self._answer(ids) for ids in self._complete(samples, max_new_tokens, temperature, seed)]
 
 _ONE_DRAWS = threading.RLock()  # threads may share a model, and all share PyTorch's generator
 
-@patch
-@contextmanager
-def _generating(self: QwenVLAdapter, seed: int):
-    "Draws depend on `seed` alone, and no setting of the checkpoint but `hold_back`'s has a say."
-    with _ONE_DRAWS:
-        own = self.qwen.generation_config
-        self.qwen.generation_config = GenerationConfig(sequence_bias=own.sequence_bias)
-        try:
-            with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
-                torch.manual_seed(seed)
-                yield
-        finally: self.qwen.generation_config = own
-
-@patch
-def _complete(self: QwenVLAdapter, samples: list[dict], max_new_tokens: int, temperature: float=0.,
-              seed: int=0) -> list[list[int]]:
-    "The ids that follow each sample's chat."
-    inputs = self._to_device(self._encode(samples, answered=False, side="left"))
-    sampling = dict(do_sample=True, temperature=temperature, top_p=1., top_k=0) if temperature else \
-        dict(do_sample=False, temperature=None, top_p=None, top_k=None)
-    with self._generating(seed):
-        ids = self.qwen.generate(
-            **inputs, **sampling, max_new_tokens=max_new_tokens, suppress_tokens=self.placeholders, eos_token_id=self.stops,
-            pad_token_id=self.tokenizer.pad_token_id)
-    return ids[:, inputs["input_ids"].shape[1]:].tolist()
-
-@patch
-def _answer(self: QwenVLAdapter, ids: list[int]) -> str:
-    "The text before the first stop token."
-    stop = next((i for i, t in enumerate(ids) if t in self.stops), len(ids))
-    return self.tokenizer.decode(ids[:stop], clean_up_tokenization_spaces=False)
-
-# %% ../../nbs/10e_models.qwen_vl.ipynb #fc19631a
-@patch
-def hold_back(self: QwenVLAdapter,
-    text: str,   # how such answers, or thoughts, begin: its first token counts
-    nats: float, # how much likelier than all others it must be; 0: not at all
-):
-    "From now on write the first token of `text`, wherever in an answer, only if it is likely by a margin. Raises ValueError."
-    if not 0 <= nats < math.inf: raise ValueError(f"nats: {nats} is not a number from 0 up")
-    if not text: raise ValueError("text: is empty; say how answers begin that are to be held back")
-    token = self.tokenizer.encode(text, add_special_tokens=False)[0]
-    others = [[ids, bias] for ids, bias in self.qwen.generation_config.sequence_bias or () if ids != [token]]
-    self.qwen.generation_config.sequence_bias = others + [[[token], -float(nats)]]*bool(nats) or None
-
-# %% ../../nbs/10e_models.qwen_vl.ipynb #dcc07965
-@patch
-def sample_completions(self: QwenVLAdapter,
-    samples: list[dict],     # each ending with the user's turn
-    n: int=1,                # answers to each
-    temperature: float=1.,   # above 0; answers are drawn by softmax(logits/temperature)
-    seed: int=0,             # sampling seed
-    max_new_tokens: int=64,  # where an answer without end is cut
-) -> list[list[Completion]]: # for each sample its `n` answers
-    "Answers as token ids, with the log-probabilities of the distribution that they were drawn from."
-    check_sampling(temperature, max_new_tokens, n)
-    with self.evaluating(): return self._sample(samples, n, temperature, seed, max_new_tokens) if samples else []
-
-@patch
-def _sample(self: QwenVLAdapter, samples: list[dict], n: int, temperature: float, seed: int, most: int) -> list[list[Completion]]:
-    "`sample_completions` by transformers."
-    inputs = self._to_device(self._encode(samples, answered=False, side="left"))
-    with self._generating(seed):
-        out = self.qwen.generate(
-            **inputs, do_sample=True, temperature=float(temperature), top_p=1., top_k=0, max_new_tokens=most, num_return_sequences=n,
-            suppress_tokens=self.placeholders, eos_token_id=self.stops, output_scores=True,
-            pad_token_id=self.tokenizer.pad_token_id, return_dict_in_generate=True)
-    answers = out.sequences[:, inputs["input_ids"].shape[1]:]
-    chances = torch.stack(out.scores, 1).float().log_softmax(-1).gather(-1, answers[..., None])[..., 0].cpu().numpy()
-    prompts = [tuple(ids[m == 1].tolist()) for ids, m in zip(inputs["input_ids"], inputs["attention_mask"])]
-    flat = [self._completion(prompts[k // n], ids, chances[k]) for k, ids in enumerate(answers.tolist())]
-    return [flat[k:k+n] for k in range(0, len(flat), n)]
-
-@patch
-def _completion(self: QwenVLAdapter, prompt: tuple[int, ...], ids: list[int], chances) -> Completion:
-    "One answer, up to the token that ends it."
-    end = next((k + 1 for k, t in enumerate(ids) if t in self.stops), len(ids))
-    return Completion(prompt, tuple(ids[:end]), chances[:end], self._answer(ids))
-
 # %% ../../nbs/10e_models.qwen_vl.ipynb #029b5817
-@patch
-def prepare_completions(self: QwenVLAdapter,
-    samples: list[dict],           # each ending with the user's turn
-    completions: list[Completion], # an answer to each, of `sample_completions`
-) -> dict[str, Tensor]:            # of prompts with answers behind them, `answer_ids` and `answer_mask` (answers, longest answer)
-    "Tensors for `log_probs`. Raises ValueError where a sample encodes to another prompt than was answered."
-    inputs = self._encode(samples, answered=False, side="left")
-    for i, (ids, mask, d) in enumerate(zip(inputs["input_ids"], inputs["attention_mask"], completions, strict=True)):
-        if tuple(ids[mask == 1].tolist()) != d.prompt: raise ValueError(f"batch[{i}]: encodes to another prompt than was answered")
-    answers = answer_tensors(completions, self.tokenizer.pad_token_id)
-    ids, mask = answers["answer_ids"], answers["answer_mask"].to(inputs["attention_mask"].dtype)
-    inputs["input_ids"] = torch.cat((inputs["input_ids"], ids), 1)
-    inputs["attention_mask"] = torch.cat((inputs["attention_mask"], mask), 1)
-    if "mm_token_type_ids" in inputs: inputs["mm_token_type_ids"] = F.pad(inputs["mm_token_type_ids"], (0, ids.shape[1]))
-    return self._to_device(inputs | answers)
 
 def answer_tensors(
     completions: list[Completion], # answers
@@ -449,76 +576,7 @@ def answer_tensors(
     mask = torch.nn.utils.rnn.pad_sequence([torch.ones(len(r)) for r in rows], True)
     return dict(answer_ids=torch.nn.utils.rnn.pad_sequence(rows, True, pad), answer_mask=mask)
 
-# %% ../../nbs/10e_models.qwen_vl.ipynb #4d1bdee4
-@patch
-def log_probs(self: QwenVLAdapter,
-    inputs: dict[str, Tensor], # from `prepare_completions`
-    temperature: float=1.,     # that the answers were drawn at
-) -> tuple[Tensor, Tensor]:    # float32 (answers, longest answer) each; 0 behind an answer's end
-    "Log-probabilities of the drawn ids, with gradient, and the entropy at each, without."
-    if not 0 < temperature < math.inf: raise ValueError(f"temperature: {temperature} is not a number above 0")
-    ids, mask = inputs["answer_ids"], inputs["answer_mask"]
-    rest = {name: v for name, v in inputs.items() if not name.startswith("answer_")}
-    keep = mask.bool()
-    logits = self.qwen.lm_head(self._answer_states(rest, inputs)).float() + self._token_bias()
-    chances = (logits / temperature).log_softmax(-1)
-    with torch.no_grad(): entropy = -(chances.exp() * chances.clamp_min(-1e4)).sum(-1)
-    place = lambda values: torch.zeros_like(mask).masked_scatter(keep, values)
-    return place(chances.gather(-1, ids[keep][:, None])[:, 0]), place(entropy)
-
-@patch
-def _answer_states(self: QwenVLAdapter, inputs: dict[str, Tensor], answers: dict[str, Tensor]) -> Tensor:
-    "(drawn tokens, size) last states before each of the answers' tokens, answer by answer."
-    n = answers["answer_ids"].shape[1]
-    return self.qwen.model(**inputs, use_cache=False).last_hidden_state[:, -n-1:-1][answers["answer_mask"].bool()]
-
-@patch
-def _token_bias(self: QwenVLAdapter) -> Tensor:
-    "What is added to the scores of single tokens in drawing, and so in learning (`hold_back`)."
-    bias, values = self.qwen.generation_config.sequence_bias or (), torch.zeros(self.qwen.lm_head.weight.shape[0], device=self.device)
-    values[self.placeholders] = -torch.inf
-    for ids, nats in bias.items() if isinstance(bias, dict) else bias:
-        if len(ids) != 1: raise ValueError(f"sequence_bias: {list(ids)}; learning knows only of single tokens")
-        values[ids[0]] = nats
-    return values
-
-# %% ../../nbs/10e_models.qwen_vl.ipynb #f83f4bb9
-@patch
-def token_probabilities(self: QwenVLAdapter,
-    sample: dict, # a chat that ends with the assistant's turn
-) -> list[tuple[str, float]]: # the answer's tokens, the one that ends it included, with the probability of each
-    "How likely each token of a given answer is behind those before it."
-    inputs = self.prepare_inputs([sample])
-    labels = inputs.pop("labels")[:, 1:]
-    inputs.pop("weights", None)
-    with self.evaluating():
-        chances = (self.qwen.lm_head(self._states(inputs, labels != IGNORED)).float() + self._token_bias()).softmax(-1)
-    ids = labels[labels != IGNORED]
-    found = [(self.tokenizer.decode([i]), p) for i, p in zip(ids.tolist(), chances.gather(1, ids[:, None])[:, 0].tolist())]
-    return found[-1 - len(self.tokenizer.encode(sample["messages"][-1]["content"], add_special_tokens=False)):]  # not of earlier answers
-
 # %% ../../nbs/10e_models.qwen_vl.ipynb #5a63000e
-@patch(cls_method=True)
-@check_arguments
-def from_pretrained(cls: QwenVLAdapter,
-    model_name: str|Path,            # hub id, local folder (a saved adapter too), or a registered name such as "nano"
-    lora_config=None,                # peft.LoraConfig, dict that changes `DEFAULT_LORA`, or None: train everything (of a saved LoRA agent: its adapter)
-    load_in_4bit: bool|None=None,    # None: only hub models on CUDA with bitsandbytes
-    device: str|torch.device|None=None, # None: `get_default_device()`
-    seed: int=0,                     # of nano's weights and of LoRA's
-    dtype: torch.dtype|None=None,    # of the weights as long as nobody trains them; None: bfloat16 on CUDA, float32 elsewhere and of a nano
-) -> QwenVLAdapter:                  # ready to train or to answer
-    """An adapter around the model called `model_name`, with a new LoRA adapter if `lora_config` is given.
-
-    Raises FileNotFoundError for a folder that is not there, ValueError for a damaged one or a setting that LoRA does not have."""
-    device = as_device(device)
-    adapter = cls._base(str(model_name), load_in_4bit, device, seed, dtype)
-    if lora_config is not None:
-        if adapter.is_lora: raise ValueError(f"{model_name}: has a LoRA adapter already; leave lora_config out")
-        adapter.model = attach_lora(adapter.model, lora_config, seed)
-        if (Path(model_name)/CARD).exists() or Path(model_name).is_dir() and not find_family(str(model_name)):
-            adapter.base_model = str(Path(model_name).resolve())
-    return adapter
 
 def means_folder(
     name: str, # a folder or a hub id
@@ -526,30 +584,6 @@ def means_folder(
     "Can `name` only mean a folder? A hub id is NAME or OWNER/NAME; where a folder OWNER is here, that is what is meant."
     parts = Path(name).parts
     return name[:1] in (".", "~", "/") or "\\" in name or len(parts) > 2 or len(parts) == 2 and Path(parts[0]).is_dir()
-
-@patch(cls_method=True)
-def _base(cls: QwenVLAdapter, name: str, load_in_4bit: bool|None, device: torch.device, seed: int, dtype: torch.dtype|None) -> QwenVLAdapter:
-    "The adapter for `name` before LoRA. Raises ValueError where 4-bit weights, or those of a `dtype`, are asked for and there will be none."
-    adapter = cls._found(name, load_in_4bit, device, seed, dtype)
-    if dtype and not adapter.load_in_4bit and adapter.qwen.dtype != dtype:
-        raise ValueError(f"dtype={dtype}: {name} has weights of {adapter.qwen.dtype}; leave dtype out")
-    if load_in_4bit and not adapter.load_in_4bit:
-        raise ValueError(f"load_in_4bit=True: {name} is not loaded with 4-bit weights; only models in transformers' own format are")
-    return adapter
-
-@patch(cls_method=True)
-def _found(cls: QwenVLAdapter, name: str, load_in_4bit: bool|None, device: torch.device, seed: int, dtype: torch.dtype|None) -> QwenVLAdapter:
-    "The adapter of a saved agent, of a registered name, of a folder or of the hub."
-    is_folder, family = Path(name).is_dir(), find_family(name)
-    quantise = choose_4bit(load_in_4bit, device, from_hub=not is_folder and not family)
-    if is_folder and (Path(name)/CARD).exists(): return cls.load(name, device, dtype)
-    if family: return family.build(name, device, seed)
-    if is_folder: check_folder(name)
-    elif means_folder(name): raise FileNotFoundError(f"model_name: {name}: no such folder; a model of the hub is OWNER/NAME")
-    model, processor = load_parts(name, device, quantise, dtype)
-    family = find_family(processor=type(processor).__name__)
-    if family: return family.wrap(model, processor, device, seed)  # saved by another trainer, without our card
-    return cls(model, processor, device, base_model=name, seed=seed, load_in_4bit=quantise)
 
 # %% ../../nbs/10e_models.qwen_vl.ipynb #0b2883b4
 @contextmanager
@@ -563,43 +597,6 @@ def no_bars():
         if shown: logging.enable_progress_bar()
 
 # %% ../../nbs/10e_models.qwen_vl.ipynb #27ed7a4c
-@patch
-def save(self: QwenVLAdapter,
-    folder: str|Path,  # made if it isn't there
-):
-    "Write weights (of a LoRA model the adapter's alone), processor, card and manifest to `folder`."
-    kind = "lora" if self.is_lora else "full"
-    with saved_folder(folder) as tmp:
-        with no_bars(): self._save_model(tmp)
-        self.processor.save_pretrained(tmp)
-        write_card(tmp, adapter=type(self).__name__, base_model=self.base_model, kind=kind, seed=self.seed,
-                   load_in_4bit=self.load_in_4bit, prompt_format=self.prompt_format)
-
-@patch
-def _save_model(self: QwenVLAdapter, folder: str|Path): self.model.save_pretrained(folder)
-
-@patch(cls_method=True)
-def load(cls: QwenVLAdapter,
-    folder: str|Path,  # what `save` wrote; a LoRA adapter also needs its base model where it was
-    device=None,       # None: `get_default_device()`
-    dtype: torch.dtype|None=None, # as of `from_pretrained`
-) -> QwenVLAdapter:
-    "The adapter that `save` wrote to `folder`, its processor too. Raises FileNotFoundError, or ValueError on damage or another version's."
-    card, device = read_card(folder), as_device(device)
-    if lacks := {"base_model", "kind", "seed", "load_in_4bit", "prompt_format"} - card.keys():
-        raise ValueError(f"{folder}: its card ({CARD}) is that of a {card.get('adapter')} and has no {min(lacks)}; {cls.__name__} cannot load it")
-    family = find_family(card["base_model"])
-    check_folder(folder, family.files if card["kind"] == "full" and family else ())
-    if card["kind"] == "full": return cls._load_full(folder, card, device, dtype)
-    from peft import PeftModel
-    quantised = card["load_in_4bit"] and device.type == "cuda"
-    adapter = cls.from_pretrained(card["base_model"], load_in_4bit=quantised, device=device, seed=card["seed"], dtype=dtype)
-    adapter.model = PeftModel.from_pretrained(adapter.model, str(folder), is_trainable=True)
-    if has_processor(folder): adapter.use_processor(load_processor(str(folder)))
-    else: _LOG.warning("%s: has no processor, so %s's is used: its image budget, chat template and tokenizer, which need not be "
-                       "those of the training", folder, card["base_model"])
-    adapter.prompt_format, adapter.base_model = card["prompt_format"], card["base_model"]
-    return adapter
 
 def has_processor(
     folder: str|Path, # of an agent
@@ -609,18 +606,3 @@ def has_processor(
 
 _LOG = logging.getLogger("oaml.models")
 
-@patch(cls_method=True)
-def _load_full(cls: QwenVLAdapter, folder: str|Path, card: dict, device: torch.device, dtype: torch.dtype|None) -> QwenVLAdapter:
-    "The adapter in `folder`, which holds all the weights."
-    rest = dict(device=device, prompt_format=card["prompt_format"], base_model=card["base_model"], seed=card["seed"])
-    if family := find_family(card["base_model"]): return family.load(folder, **rest)
-    return cls(*load_parts(str(folder), device, dtype=dtype), **rest)
-
-# %% ../../nbs/10e_models.qwen_vl.ipynb #092888fe
-@patch
-def merge(self: QwenVLAdapter):
-    "Add what LoRA learnt to the weights that it was learnt for: from now on this is a model without LoRA. Raises ValueError."
-    if not self.is_lora: raise ValueError("merge: this model has no LoRA adapter to be merged")
-    if self.load_in_4bit:
-        raise ValueError("merge: 4-bit weights would round away what LoRA learnt; load the agent with load_in_4bit=False, and merge that")
-    self.model = self.model.merge_and_unload()

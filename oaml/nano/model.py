@@ -12,7 +12,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import torch
-from fastcore.basics import patch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
@@ -69,35 +68,67 @@ class NanoAdapter(QwenVLAdapter):
         link = {kind: f"{NanoProcessor.link}.{name}" for kind, name in AUTO_CLASSES.items()}
         path.write_text(json.dumps(json.loads(path.read_text()) | dict(dtype="float32", auto_map=link), indent=2))
 
+    # %% ../../nbs/11h_nano.model.ipynb #4edb6716
+    def _states(self, inputs: dict[str, Tensor], keep: Tensor) -> Tensor:
+        "(kept, size) last states where `keep` (batch, tokens - 1) is true. Padding is on the right, so nobody sees it."
+        if self.is_lora: return QwenVLAdapter._states(self, inputs, keep)
+        rows = keep.int().argsort(dim=1, descending=True, stable=True)[:, :int(keep.sum(1).max())]
+        positions = torch.arange(inputs["input_ids"].shape[1], device=self.device)[None]
+        return text_states(self.qwen.model, inputs["input_ids"], positions, rows)[keep.gather(1, rows)]
+
+    # %% ../../nbs/11h_nano.model.ipynb #e80f04de
+    def _complete(self, samples: list[dict], max_new_tokens: int, temperature: float=0., seed: int=0) -> list[list[int]]:
+        "The ids that follow each sample's chat. On a CPU NumPy is quicker to say them."
+        if not self.by_numpy: return QwenVLAdapter._complete(self, samples, max_new_tokens, temperature, seed)
+        return LightNano.of(self).complete(samples, max_new_tokens, temperature, seed)
+
+    def _sample(self, samples: list[dict], n: int, temperature: float, seed: int, most: int) -> list[list[Completion]]:
+        "`sample_completions`, on a CPU by NumPy."
+        if not self.by_numpy: return QwenVLAdapter._sample(self, samples, n, temperature, seed, most)
+        return LightNano.of(self).sample_completions(samples, n, temperature, seed, most)
+
+    def snapshot(self) -> "LightNano|NanoAdapter":
+        "What draws as this model does now, whatever becomes of its weights: on a CPU a nano on NumPy."
+        return LightNano.of(self, copy=True) if self.by_numpy else QwenVLAdapter.snapshot(self)
+
+    # %% ../../nbs/11h_nano.model.ipynb #9472b53f
+    def _labelled(self, batch: list[dict], labels: str, tensors=None) -> dict[str, Tensor]:
+        "Qwen's; of what `SampleEncoder` made only the padding is left."
+        batch = list(batch)
+        if not any("input_ids" in s for s in batch): return QwenVLAdapter._labelled(self, batch, labels, tensors)
+        def padded(rows, value): return pad_sequence([torch.as_tensor(row) for row in rows], True, value)
+        ids, targets = ([row for s in batch for row in s[name]] for name in ("input_ids", "labels"))
+        weights = [w for s in batch for w in s.get("weights", [torch.ones(len(row)) for row in s["input_ids"]])]
+        inputs = dict(input_ids=padded(ids, self.tokenizer.pad_token_id), attention_mask=padded([torch.ones(len(row), dtype=int) for row in ids], 0),
+                      labels=padded(targets, IGNORED))
+        return inputs | (dict(weights=padded(weights, 1.)) if any("weights" in s for s in batch) else {})
+
+    # %% ../../nbs/11h_nano.model.ipynb #616bd03f
+    def prepare_completions(self,
+        samples: list[dict],           # each ending with the user's turn
+        completions: list[Completion], # an answer to each, of `sample_completions`
+    ) -> dict[str, Tensor]:            # equal prompts once, with all their answers behind them
+        "Tensors for `log_probs`."
+        if self.is_lora: return QwenVLAdapter.prepare_completions(self, samples, completions)
+        prompts = {prompt: [d for d in completions if d.prompt == prompt] for prompt in dict.fromkeys(d.prompt for d in completions)}
+        rows = _packed(prompts, self.tokenizer.pad_token_id)
+        order = {prompt: iter(spots) for prompt, spots in zip(prompts, rows.pop("spots"))}
+        spots = torch.tensor([spot for d in completions for spot in next(order[d.prompt])])
+        return self._to_device(dict(rows, **answer_tensors(completions, self.tokenizer.pad_token_id), answer_spots=spots))
+
+    # %% ../../nbs/11h_nano.model.ipynb #24490391
+    def _answer_states(self, inputs: dict[str, Tensor], drawn: dict[str, Tensor]) -> Tensor:
+        "(drawn tokens, size) last states before each of the answers' tokens, answer by answer."
+        if self.is_lora: return QwenVLAdapter._answer_states(self, inputs, drawn)
+        segments = inputs["segments"]
+        others = (segments[:, None, :] != 0) & (segments[:, None, :] != segments[:, :, None])  # tokens of another answer
+        causal = causal_mask(torch.arange(segments.shape[1], device=self.device)[None], segments.shape[1])
+        mask = causal.masked_fill(others[:, None], float("-inf"))
+        states = text_states(self.qwen.model, inputs["input_ids"], inputs["positions"], inputs["rows"], mask)
+        return states.flatten(0, 1)[drawn["answer_spots"]]
+
 AUTO_CLASSES = dict(AutoConfig="NanoConfig", AutoModelForCausalLM="NanoForCausalLM",
                     AutoModelForImageTextToText="NanoForCausalLM") # transformers' class -> ours, for trust_remote_code
-
-# %% ../../nbs/11h_nano.model.ipynb #4edb6716
-@patch
-def _states(self: NanoAdapter, inputs: dict[str, Tensor], keep: Tensor) -> Tensor:
-    "(kept, size) last states where `keep` (batch, tokens - 1) is true. Padding is on the right, so nobody sees it."
-    if self.is_lora: return QwenVLAdapter._states(self, inputs, keep)
-    rows = keep.int().argsort(dim=1, descending=True, stable=True)[:, :int(keep.sum(1).max())]
-    positions = torch.arange(inputs["input_ids"].shape[1], device=self.device)[None]
-    return text_states(self.qwen.model, inputs["input_ids"], positions, rows)[keep.gather(1, rows)]
-
-# %% ../../nbs/11h_nano.model.ipynb #e80f04de
-@patch
-def _complete(self: NanoAdapter, samples: list[dict], max_new_tokens: int, temperature: float=0., seed: int=0) -> list[list[int]]:
-    "The ids that follow each sample's chat. On a CPU NumPy is quicker to say them."
-    if not self.by_numpy: return QwenVLAdapter._complete(self, samples, max_new_tokens, temperature, seed)
-    return LightNano.of(self).complete(samples, max_new_tokens, temperature, seed)
-
-@patch
-def _sample(self: NanoAdapter, samples: list[dict], n: int, temperature: float, seed: int, most: int) -> list[list[Completion]]:
-    "`sample_completions`, on a CPU by NumPy."
-    if not self.by_numpy: return QwenVLAdapter._sample(self, samples, n, temperature, seed, most)
-    return LightNano.of(self).sample_completions(samples, n, temperature, seed, most)
-
-@patch
-def snapshot(self: NanoAdapter) -> "LightNano|NanoAdapter":
-    "What draws as this model does now, whatever becomes of its weights: on a CPU a nano on NumPy."
-    return LightNano.of(self, copy=True) if self.by_numpy else QwenVLAdapter.snapshot(self)
 
 # %% ../../nbs/11h_nano.model.ipynb #2af40928
 RANDOM_NANOS = {"nano-new": True, "nano-small": False} # drawn at random, so no weights are needed: is it the larger one?
@@ -151,18 +182,6 @@ def _encode_sample(sample: dict, folder: str, labels: str) -> dict:
     rows = {name: [row[m].numpy() for row, m in zip(inputs[name], real)] for name in ("input_ids", "labels", "weights") if name in inputs}
     return dict(rows, shape=sample["images"][0].shape)
 
-@patch
-def _labelled(self: NanoAdapter, batch: list[dict], labels: str, tensors=None) -> dict[str, Tensor]:
-    "Qwen's; of what `SampleEncoder` made only the padding is left."
-    batch = list(batch)
-    if not any("input_ids" in s for s in batch): return QwenVLAdapter._labelled(self, batch, labels, tensors)
-    def padded(rows, value): return pad_sequence([torch.as_tensor(row) for row in rows], True, value)
-    ids, targets = ([row for s in batch for row in s[name]] for name in ("input_ids", "labels"))
-    weights = [w for s in batch for w in s.get("weights", [torch.ones(len(row)) for row in s["input_ids"]])]
-    inputs = dict(input_ids=padded(ids, self.tokenizer.pad_token_id), attention_mask=padded([torch.ones(len(row), dtype=int) for row in ids], 0),
-                  labels=padded(targets, IGNORED))
-    return inputs | (dict(weights=padded(weights, 1.)) if any("weights" in s for s in batch) else {})
-
 # %% ../../nbs/11h_nano.model.ipynb #e0bcce48
 def _packed_row(prompt: tuple[int, ...], answers: list[tuple[int, ...]]) -> dict:
     "A prompt and its answers in one row; `asked`: of each answer's tokens, the column before it."
@@ -188,27 +207,3 @@ def _packed(prompts: dict[tuple, list[Completion]], pad: int) -> dict:
                 rows=torch.tensor([a + a[-1:]*(width - len(a)) for a in asked]),
                 spots=[[place(r, spots) for spots in row["asked"]] for r, row in enumerate(rows)])
 
-@patch
-def prepare_completions(self: NanoAdapter,
-    samples: list[dict],           # each ending with the user's turn
-    completions: list[Completion], # an answer to each, of `sample_completions`
-) -> dict[str, Tensor]:            # equal prompts once, with all their answers behind them
-    "Tensors for `log_probs`."
-    if self.is_lora: return QwenVLAdapter.prepare_completions(self, samples, completions)
-    prompts = {prompt: [d for d in completions if d.prompt == prompt] for prompt in dict.fromkeys(d.prompt for d in completions)}
-    rows = _packed(prompts, self.tokenizer.pad_token_id)
-    order = {prompt: iter(spots) for prompt, spots in zip(prompts, rows.pop("spots"))}
-    spots = torch.tensor([spot for d in completions for spot in next(order[d.prompt])])
-    return self._to_device(dict(rows, **answer_tensors(completions, self.tokenizer.pad_token_id), answer_spots=spots))
-
-# %% ../../nbs/11h_nano.model.ipynb #24490391
-@patch
-def _answer_states(self: NanoAdapter, inputs: dict[str, Tensor], drawn: dict[str, Tensor]) -> Tensor:
-    "(drawn tokens, size) last states before each of the answers' tokens, answer by answer."
-    if self.is_lora: return QwenVLAdapter._answer_states(self, inputs, drawn)
-    segments = inputs["segments"]
-    others = (segments[:, None, :] != 0) & (segments[:, None, :] != segments[:, :, None])  # tokens of another answer
-    causal = causal_mask(torch.arange(segments.shape[1], device=self.device)[None], segments.shape[1])
-    mask = causal.masked_fill(others[:, None], float("-inf"))
-    states = text_states(self.qwen.model, inputs["input_ids"], inputs["positions"], inputs["rows"], mask)
-    return states.flatten(0, 1)[drawn["answer_spots"]]

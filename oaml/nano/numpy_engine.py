@@ -16,7 +16,6 @@ from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
-from fastcore.basics import patch
 from threadpoolctl import threadpool_info, threadpool_limits
 from tokenizers import Tokenizer
 
@@ -157,131 +156,235 @@ class LightNano:
             norm=w("input_layernorm.weight"), inner_norm=w("post_attention_layernorm.weight"),
             inner=np.concatenate([w(f"{p}.weight") for p in inner]).T, down=w("mlp.down_proj.weight").T)
 
-# %% ../../nbs/11g_nano.numpy_engine.ipynb #517dd2d7
-@patch(cls_method=True)
-def load(cls: LightNano,
-    folder: str|Path, # that a nano was saved to
-) -> LightNano:
-    "The nano in `folder`. Raises FileNotFoundError or ValueError, for other models and for damaged files."
-    card, folder = read_card(folder), Path(folder)
-    if not is_light(card): raise ValueError(f"{folder}: {card['adapter']}, {card['kind']}; a whole nano is wanted")
-    check_folder(folder, NANO_FILES)
-    config, how = (read_json_file(folder/name) for name in ("config.json", "generation_config.json"))
-    return cls(load_arrays(folder/"model.safetensors"), config, LineReader(folder),
-               Tokenizer.from_file(str(folder/"tokenizer.json")), card["prompt_format"], how.get("sequence_bias"))
+    # %% ../../nbs/11g_nano.numpy_engine.ipynb #517dd2d7
+    @classmethod
+    def load(cls,
+        folder: str|Path, # that a nano was saved to
+    ) -> "LightNano":
+        "The nano in `folder`. Raises FileNotFoundError or ValueError, for other models and for damaged files."
+        card, folder = read_card(folder), Path(folder)
+        if not is_light(card): raise ValueError(f"{folder}: {card['adapter']}, {card['kind']}; a whole nano is wanted")
+        check_folder(folder, NANO_FILES)
+        config, how = (read_json_file(folder/name) for name in ("config.json", "generation_config.json"))
+        return cls(load_arrays(folder/"model.safetensors"), config, LineReader(folder),
+                   Tokenizer.from_file(str(folder/"tokenizer.json")), card["prompt_format"], how.get("sequence_bias"))
 
-@patch(cls_method=True)
-def of(cls: LightNano,
-    adapter,          # a NanoAdapter on a CPU
-    copy: bool=False, # have weights of its own, so that it stays as it is when the adapter learns
-) -> LightNano:
-    "The nano of an adapter, as it is now."
-    weights = {name: p.detach().float().numpy() for name, p in adapter.qwen.state_dict().items()}
-    if copy: weights = {name: w.copy() for name, w in weights.items()}
-    return cls(weights, adapter.qwen.config.to_dict(), adapter.processor.reader, adapter.tokenizer.backend_tokenizer,
-               adapter.prompt_format, adapter.qwen.generation_config.sequence_bias)
+    @classmethod
+    def of(cls,
+        adapter,          # a NanoAdapter on a CPU
+        copy: bool=False, # have weights of its own, so that it stays as it is when the adapter learns
+    ) -> "LightNano":
+        "The nano of an adapter, as it is now."
+        weights = {name: p.detach().float().numpy() for name, p in adapter.qwen.state_dict().items()}
+        if copy: weights = {name: w.copy() for name, w in weights.items()}
+        return cls(weights, adapter.qwen.config.to_dict(), adapter.processor.reader, adapter.tokenizer.backend_tokenizer,
+                   adapter.prompt_format, adapter.qwen.generation_config.sequence_bias)
+
+    # %% ../../nbs/11g_nano.numpy_engine.ipynb #8be22566
+    def _forward(self,
+        ids: list[int],                       # tokens of all parts, one part behind another
+        parts: list[tuple[Generation, int]],  # whose they are, and how many
+        last_only: bool=False,                # of one part: compute the last layer for its last token alone
+    ) -> np.ndarray:                          # (tokens, vocabulary) logits of what follows each
+        "Feed tokens, fill the caches, and say what is likely to follow."
+        x, counts = self.weights["model.embed_tokens.weight"][ids], [count for _, count in parts]
+        rows = [slice(end - count, end) for end, count in zip(accumulate(counts), counts)]
+        positions = np.concatenate([generation.cached + np.arange(count) for generation, count in parts])
+        angles = positions[:, None].astype(np.float32) * self.frequencies
+        tables, mask = (np.cos(angles), np.sin(angles)), np.triu(np.full((max(counts),)*2, -np.inf, np.float32), 1)
+        for i, w in enumerate(self.layers):
+            q, k, v = self._heads(x, w, tables)
+            if last_only and i == len(self.layers) - 1: q, x, mask = q[:, -1:], x[-1:], mask[-1:]
+            attended = [self._attend(i, generation, count, q[:, at], k[:, at], v[:, at], mask) for (generation, count), at in zip(parts, rows)]
+            x = x + np.concatenate(attended) @ w["out"] + w["out_bias"]
+            gate, up = np.split(rms_norm(x, w["inner_norm"]) @ w["inner"], 2, -1)
+            x = x + (silu(gate) * up) @ w["down"]
+        return rms_norm(x, self.weights["model.norm.weight"]) @ self.weights["lm_head.weight"].T + self.bias
+
+    def _heads(self, x: np.ndarray, w: dict, tables: tuple) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        "Queries, keys and values, (heads, tokens, size) each."
+        qkv = rms_norm(x, w["norm"]) @ w["qkv"] + w["qkv_bias"]
+        qkv = qkv.reshape(len(x), 3, self.config["num_attention_heads"], -1).transpose(1, 2, 0, 3)
+        q, k = rotate(rms_norm(qkv[:2], w["head_norms"]), tables)
+        return q, k, qkv[2]
+
+    def _attend(self, layer: int, generation: Generation, count: int, q, k, v, mask: np.ndarray) -> np.ndarray:
+        "One part's attention over its cache, which its new keys and values go into."
+        cache, start, end = generation.cache[layer], generation.cached, generation.cached + count
+        cache[0, :, start:end], cache[1, :, start:end] = k, v
+        return attention(q, *cache[:, :, :end], mask[:, :count][:count] if count > 1 else None)
+
+    # %% ../../nbs/11g_nano.numpy_engine.ipynb #fbb71f38
+    def count_tokens(self,
+        text: str, # any
+    ) -> int:
+        "Return how many tokens a text has. What can count, a screen may be told as lines instead of its picture."
+        return len(self.tokenizer.encode(text, add_special_tokens=False).ids)
+
+    def _prompt_ids(self, sample: dict, where: str) -> list[int]:
+        "A sample's token ids, its screens read."
+        check_sample(sample, self.control, where, answered=False)
+        images = [screen_of(x, f"{where}.images[{j}]") for j, x in enumerate(sample["images"])]
+        chat = chat_text(sample["messages"], len(images))
+        ids = self.tokenizer.encode(fill_images(chat, images, self.reader, self.prompt_format), add_special_tokens=False).ids
+        if len(ids) > self.config["max_position_embeddings"]:
+            raise ValueError(f"{where}: {len(ids)} tokens, the model takes {self.config['max_position_embeddings']}")
+        return ids
+
+    def _read_prompt(self, ids: list[int], most: int) -> tuple[Generation, np.ndarray]:
+        "A generation with nothing answered, with room for `most` tokens, and the logits (1, vocabulary) of its first."
+        room = len(self.layers), 2, self.config["num_attention_heads"], len(ids) + most + MAX_DRAFT, self.config["head_dim"]
+        generation = Generation(ids, np.empty(room, np.float32))
+        return generation, self._forward(ids, [(generation, len(ids))], last_only=True)
+
+    def _append(self, generation: Generation, ids: list[int], log_probs: list[float], most: int) -> Generation:
+        "`ids` as the answer's next tokens, up to the one that ends it."
+        g = generation
+        g.answer, g.log_probs = g.answer + ids, g.log_probs + log_probs
+        end = next((k + 1 for k, i in enumerate(g.answer[:most]) if i in self.stops), most)
+        g.going_on = len(g.answer) < end
+        del g.answer[end:], g.log_probs[end:]
+        return g
+
+    def _begin(self, ids: list[int], most: int, pick: Pick) -> Generation:
+        "A prompt, read, and the first token of its answer."
+        generation, logits = self._read_prompt(ids, most)
+        return self._append(generation, *pick(logits, [generation]), most)
+
+    def _go_on(self, generations: list[Generation], most: int, pick: Pick):
+        "Some more tokens of each answer: one, and as many as were drafted rightly."
+        drafts = [self._draft(g.answer, g.prompt) for g in generations]
+        fed = [[g.answer[-1], *draft] for g, draft in zip(generations, drafts)]
+        logits = self._forward(sum(fed, []), [*zip(generations, map(len, fed))])
+        best, log_probs = map(iter, pick(logits, [g for g, ids in zip(generations, fed) for _ in ids]))
+        for g, draft in zip(generations, drafts):
+            own, how = ([next(x) for _ in range(len(draft) + 1)] for x in (best, log_probs))
+            right = next((k for k, (a, b) in enumerate(zip(draft, own)) if a != b), len(draft))
+            self._append(g, own[:right + 1], how[:right + 1], most)
+
+    @property
+    def _draft(self) -> PromptLookup:
+        if "_lookup" not in self.__dict__: self._lookup = PromptLookup(self.tokenizer)
+        return self._lookup
+
+    # %% ../../nbs/11g_nano.numpy_engine.ipynb #7be20c94
+    def _picker(self, temperature: float, rng: np.random.Generator|None=None) -> Pick:
+        "The likeliest tokens, or sampled ones, by `rng` or each answer's own; none that stands for an image: no model could read that answer."
+        def pick(logits, owners):
+            logits[:, self.placeholders] = -np.inf
+            if not temperature: return logits.argmax(-1).tolist(), [0.]*len(logits)
+            return sample_tokens(logits, [rng or owner.rng for owner in owners], temperature)
+        return pick
+
+    # %% ../../nbs/11g_nano.numpy_engine.ipynb #a173734a
+    def complete(self,
+        samples: list[dict],     # each ending with the user's turn
+        max_new_tokens: int=64,  # where an answer without end is cut
+        temperature: float=0.,   # 0: the likeliest answer; else drawn, from the probabilities to the power of its inverse
+        seed: int=0,             # sampling seed
+    ) -> list[list[int]]:        # token ids, the one that ends an answer included
+        "The ids that follow each sample's chat. Raises ValueError that names the sample or the setting."
+        check_sampling(temperature, max_new_tokens)
+        groups = [range(k, min(k + TOGETHER, len(samples))) for k in range(0, len(samples), TOGETHER)]
+        def answers(group): return self._answers({k: samples[k] for k in group}, max_new_tokens, temperature, seed)
+        threads = min(len(groups), _blas_threads()) if len(groups) > 1 else 1
+        if threads == 1: return sum(map(answers, groups), [])
+        with threadpool_limits(1, "blas"), ThreadPoolExecutor(threads) as pool: return sum(pool.map(answers, groups), [])
+
+    def _answers(self, samples: dict[int, dict], most: int, temperature: float, seed: int) -> list[list[int]]:
+        "`complete` for some samples of a batch, by their places in it."
+        pick = self._picker(temperature, np.random.default_rng([seed, *samples]))
+        generations = [self._begin(self._prompt_ids(s, f"batch[{k}]"), most, pick) for k, s in samples.items()]
+        while going_on := [g for g in generations if g.going_on]: self._go_on(going_on, most, pick)
+        return [g.answer for g in generations]
+
+    # %% ../../nbs/11g_nano.numpy_engine.ipynb #4bdb6ca9
+    def _text(self, ids: list[int]) -> str:
+        "An answer in words."
+        return self.tokenizer.decode(ids[:-1] if ids[-1] in self.stops else ids, skip_special_tokens=False)
+
+    def generate_batch(self,
+        samples: list[dict],     # each ending with the user's turn
+        max_new_tokens: int=64,  # where an answer without end is cut
+        temperature: float=0.,   # 0: the likeliest answer; else drawn, from the probabilities to the power of its inverse
+        seed: int=0,             # sampling seed
+    ) -> list[str]:              # the assistant's texts
+        "Answers, each up to its end token."
+        return [self._text(row) for row in self.complete(samples, max_new_tokens, temperature, seed)]
+
+    # %% ../../nbs/11g_nano.numpy_engine.ipynb #ba0036ca
+    def _answer_probabilities(self, sample: dict) -> tuple[list[int], np.ndarray]:
+        "The ids of a given answer, its end included, and before each how likely every token was: (tokens, vocabulary)."
+        *before, answer = sample["messages"]
+        ids = self.tokenizer.encode(answer["content"], add_special_tokens=False).ids + [self.tokenizer.token_to_id("<|im_end|>")]
+        generation, logits = self._read_prompt(self._prompt_ids(dict(sample, messages=before), "sample"), len(ids))
+        generation.answer = ids[:1]  # the rest is fed at once
+        if len(ids) > 1: logits = np.concatenate((logits, self._forward(ids[:-1], [(generation, len(ids) - 1)])))
+        probabilities = np.exp(logits - logits.max(-1, keepdims=True))
+        return ids, probabilities / probabilities.sum(-1, keepdims=True)
+
+    def _with_text(self, ids: list[int], probabilities: np.ndarray) -> list[tuple[str, float]]:
+        return [(self.tokenizer.decode([i], skip_special_tokens=False), float(row[i])) for i, row in zip(ids, probabilities)]
+
+    def token_probabilities(self,
+        sample: dict, # a chat that ends with the assistant's turn
+    ) -> list[tuple[str, float]]: # the answer's tokens, the one that ends it included, with the probability of each
+        "How likely each token of a given answer is behind those before it."
+        return self._with_text(*self._answer_probabilities(sample))
+
+    # %% ../../nbs/11g_nano.numpy_engine.ipynb #246402fe
+    def scored_answer(self,
+        sample: dict, # a chat that ends with the assistant's turn
+    ) -> tuple[list[tuple[str, float]], list[list[float]]|None]: # see `token_probabilities`; rows from the top, None without a place
+        "How likely each token of an answer is, and each place of its action: p(x) times p(y) behind the answered x."
+        ids, probabilities = self._answer_probabilities(sample)
+        numbers = [self.tokenizer.token_to_id(f"{i/100:.2f}") for i in range(101)]
+        texts = [self.tokenizer.decode([i], skip_special_tokens=False) for i in ids]
+        at = [k for k in range(1, len(ids) - 2) if ids[k] in numbers and ids[k+2] in numbers and re.search(r"[( ]x=$", texts[k-1])]
+        if not at: return self._with_text(ids, probabilities), None
+        across, down = (_in_cells(probabilities[at[-1] + k][numbers]) for k in (0, 2))
+        return self._with_text(ids, probabilities), [[float(f"{p:.2g}") for p in row] for row in np.outer(down, across)]
+
+    # %% ../../nbs/11g_nano.numpy_engine.ipynb #54246952
+    def _remembered_prompt(self, sample: dict, where: str, most: int) -> tuple[Generation, np.ndarray]:
+        "A prompt, read now or before, and the logits of what may follow."
+        check_sample(sample, self.control, where, answered=False)
+        images = [screen_of(x, f"{where}.images[{j}]") for j, x in enumerate(sample.get("images") or ())]
+        key = hash((chat_text(sample["messages"]), *map(screen_key, images), most))
+        if key not in self.prompts: self.prompts[key] = self._read_prompt(self._prompt_ids(sample, where), most)
+        self.prompts.move_to_end(key)
+        while len(self.prompts) > MAX_PROMPTS: self.prompts.popitem(last=False)
+        return self.prompts[key]
+
+    def sample_completions(self,
+        samples: list[dict],     # each ending with the user's turn; equal ones are read once
+        n: int=1,                # answers to each
+        temperature: float=1.,   # above 0; answers are drawn from the probabilities to the power of its inverse
+        seed: int=0,             # sampling seed
+        max_new_tokens: int=64,  # where an answer without end is cut
+    ) -> list[list[Completion]]: # for each sample its `n` answers
+        "Answers as token ids, with the log-probabilities of the distribution that they were drawn from."
+        check_sampling(temperature, max_new_tokens, n)
+        wanted, completions, pick = [(k, j) for k in range(len(samples)) for j in range(n)], [], self._picker(temperature)
+        for some in (wanted[i:i+TOGETHER] for i in range(0, len(wanted), TOGETHER)):
+            generations = [self._copy(*self._remembered_prompt(samples[k], f"batch[{k}]", max_new_tokens),
+                                      np.random.default_rng([seed, k, j]), max_new_tokens, pick) for k, j in some]
+            while going_on := [g for g in generations if g.going_on]: self._go_on(going_on, max_new_tokens, pick)
+            completions += [Completion(tuple(g.prompt), tuple(g.answer), np.float32(g.log_probs), self._text(g.answer)) for g in generations]
+        return [completions[i:i+n] for i in range(0, len(completions), n)]
+
+    def _copy(self, prompt: Generation, logits: np.ndarray, rng: np.random.Generator, most: int, pick: Pick) -> Generation:
+        "One of several answers to a prompt that was read, with its first token."
+        generation = Generation(prompt.prompt, prompt.cache.copy(), rng=rng)
+        return self._append(generation, *pick(logits.copy(), [generation]), most)
+
+# %% ../../nbs/11g_nano.numpy_engine.ipynb #517dd2d7
 
 def is_light(
     card: dict, # from `read_card`
 ) -> bool:
     "Is the checkpoint one that `LightNano` can load?"
     return card.get("adapter") == "NanoAdapter" and card.get("kind") == "full"
-
-# %% ../../nbs/11g_nano.numpy_engine.ipynb #8be22566
-@patch
-def _forward(self: LightNano,
-    ids: list[int],                       # tokens of all parts, one part behind another
-    parts: list[tuple[Generation, int]],  # whose they are, and how many
-    last_only: bool=False,                # of one part: compute the last layer for its last token alone
-) -> np.ndarray:                          # (tokens, vocabulary) logits of what follows each
-    "Feed tokens, fill the caches, and say what is likely to follow."
-    x, counts = self.weights["model.embed_tokens.weight"][ids], [count for _, count in parts]
-    rows = [slice(end - count, end) for end, count in zip(accumulate(counts), counts)]
-    positions = np.concatenate([generation.cached + np.arange(count) for generation, count in parts])
-    angles = positions[:, None].astype(np.float32) * self.frequencies
-    tables, mask = (np.cos(angles), np.sin(angles)), np.triu(np.full((max(counts),)*2, -np.inf, np.float32), 1)
-    for i, w in enumerate(self.layers):
-        q, k, v = self._heads(x, w, tables)
-        if last_only and i == len(self.layers) - 1: q, x, mask = q[:, -1:], x[-1:], mask[-1:]
-        attended = [self._attend(i, generation, count, q[:, at], k[:, at], v[:, at], mask) for (generation, count), at in zip(parts, rows)]
-        x = x + np.concatenate(attended) @ w["out"] + w["out_bias"]
-        gate, up = np.split(rms_norm(x, w["inner_norm"]) @ w["inner"], 2, -1)
-        x = x + (silu(gate) * up) @ w["down"]
-    return rms_norm(x, self.weights["model.norm.weight"]) @ self.weights["lm_head.weight"].T + self.bias
-
-@patch
-def _heads(self: LightNano, x: np.ndarray, w: dict, tables: tuple) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    "Queries, keys and values, (heads, tokens, size) each."
-    qkv = rms_norm(x, w["norm"]) @ w["qkv"] + w["qkv_bias"]
-    qkv = qkv.reshape(len(x), 3, self.config["num_attention_heads"], -1).transpose(1, 2, 0, 3)
-    q, k = rotate(rms_norm(qkv[:2], w["head_norms"]), tables)
-    return q, k, qkv[2]
-
-@patch
-def _attend(self: LightNano, layer: int, generation: Generation, count: int, q, k, v, mask: np.ndarray) -> np.ndarray:
-    "One part's attention over its cache, which its new keys and values go into."
-    cache, start, end = generation.cache[layer], generation.cached, generation.cached + count
-    cache[0, :, start:end], cache[1, :, start:end] = k, v
-    return attention(q, *cache[:, :, :end], mask[:, :count][:count] if count > 1 else None)
-
-# %% ../../nbs/11g_nano.numpy_engine.ipynb #fbb71f38
-@patch
-def count_tokens(self: LightNano,
-    text: str, # any
-) -> int:
-    "Return how many tokens a text has. What can count, a screen may be told as lines instead of its picture."
-    return len(self.tokenizer.encode(text, add_special_tokens=False).ids)
-
-@patch
-def _prompt_ids(self: LightNano, sample: dict, where: str) -> list[int]:
-    "A sample's token ids, its screens read."
-    check_sample(sample, self.control, where, answered=False)
-    images = [screen_of(x, f"{where}.images[{j}]") for j, x in enumerate(sample["images"])]
-    chat = chat_text(sample["messages"], len(images))
-    ids = self.tokenizer.encode(fill_images(chat, images, self.reader, self.prompt_format), add_special_tokens=False).ids
-    if len(ids) > self.config["max_position_embeddings"]:
-        raise ValueError(f"{where}: {len(ids)} tokens, the model takes {self.config['max_position_embeddings']}")
-    return ids
-
-@patch
-def _read_prompt(self: LightNano, ids: list[int], most: int) -> tuple[Generation, np.ndarray]:
-    "A generation with nothing answered, with room for `most` tokens, and the logits (1, vocabulary) of its first."
-    room = len(self.layers), 2, self.config["num_attention_heads"], len(ids) + most + MAX_DRAFT, self.config["head_dim"]
-    generation = Generation(ids, np.empty(room, np.float32))
-    return generation, self._forward(ids, [(generation, len(ids))], last_only=True)
-
-@patch
-def _append(self: LightNano, generation: Generation, ids: list[int], log_probs: list[float], most: int) -> Generation:
-    "`ids` as the answer's next tokens, up to the one that ends it."
-    g = generation
-    g.answer, g.log_probs = g.answer + ids, g.log_probs + log_probs
-    end = next((k + 1 for k, i in enumerate(g.answer[:most]) if i in self.stops), most)
-    g.going_on = len(g.answer) < end
-    del g.answer[end:], g.log_probs[end:]
-    return g
-
-@patch
-def _begin(self: LightNano, ids: list[int], most: int, pick: Pick) -> Generation:
-    "A prompt, read, and the first token of its answer."
-    generation, logits = self._read_prompt(ids, most)
-    return self._append(generation, *pick(logits, [generation]), most)
-
-@patch
-def _go_on(self: LightNano, generations: list[Generation], most: int, pick: Pick):
-    "Some more tokens of each answer: one, and as many as were drafted rightly."
-    drafts = [self._draft(g.answer, g.prompt) for g in generations]
-    fed = [[g.answer[-1], *draft] for g, draft in zip(generations, drafts)]
-    logits = self._forward(sum(fed, []), [*zip(generations, map(len, fed))])
-    best, log_probs = map(iter, pick(logits, [g for g, ids in zip(generations, fed) for _ in ids]))
-    for g, draft in zip(generations, drafts):
-        own, how = ([next(x) for _ in range(len(draft) + 1)] for x in (best, log_probs))
-        right = next((k for k, (a, b) in enumerate(zip(draft, own)) if a != b), len(draft))
-        self._append(g, own[:right + 1], how[:right + 1], most)
-
-@patch(as_prop=True)
-def _draft(self: LightNano) -> PromptLookup:
-    if "_lookup" not in self.__dict__: self._lookup = PromptLookup(self.tokenizer)
-    return self._lookup
 
 # %% ../../nbs/11g_nano.numpy_engine.ipynb #144753be
 def sample_tokens(
@@ -296,84 +399,12 @@ def sample_tokens(
     total = top + np.log(np.exp(scaled - top[:, None]).sum(-1))
     return ids.tolist(), (scaled[np.arange(len(ids)), ids] - total).tolist()
 
-# %% ../../nbs/11g_nano.numpy_engine.ipynb #7be20c94
-@patch
-def _picker(self: LightNano, temperature: float, rng: np.random.Generator|None=None) -> Pick:
-    "The likeliest tokens, or sampled ones, by `rng` or each answer's own; none that stands for an image: no model could read that answer."
-    def pick(logits, owners):
-        logits[:, self.placeholders] = -np.inf
-        if not temperature: return logits.argmax(-1).tolist(), [0.]*len(logits)
-        return sample_tokens(logits, [rng or owner.rng for owner in owners], temperature)
-    return pick
-
 # %% ../../nbs/11g_nano.numpy_engine.ipynb #a173734a
 TOGETHER = 8 # chats
-
-@patch
-def complete(self: LightNano,
-    samples: list[dict],     # each ending with the user's turn
-    max_new_tokens: int=64,  # where an answer without end is cut
-    temperature: float=0.,   # 0: the likeliest answer; else drawn, from the probabilities to the power of its inverse
-    seed: int=0,             # sampling seed
-) -> list[list[int]]:        # token ids, the one that ends an answer included
-    "The ids that follow each sample's chat. Raises ValueError that names the sample or the setting."
-    check_sampling(temperature, max_new_tokens)
-    groups = [range(k, min(k + TOGETHER, len(samples))) for k in range(0, len(samples), TOGETHER)]
-    def answers(group): return self._answers({k: samples[k] for k in group}, max_new_tokens, temperature, seed)
-    threads = min(len(groups), _blas_threads()) if len(groups) > 1 else 1
-    if threads == 1: return sum(map(answers, groups), [])
-    with threadpool_limits(1, "blas"), ThreadPoolExecutor(threads) as pool: return sum(pool.map(answers, groups), [])
-
-@patch
-def _answers(self: LightNano, samples: dict[int, dict], most: int, temperature: float, seed: int) -> list[list[int]]:
-    "`complete` for some samples of a batch, by their places in it."
-    pick = self._picker(temperature, np.random.default_rng([seed, *samples]))
-    generations = [self._begin(self._prompt_ids(s, f"batch[{k}]"), most, pick) for k, s in samples.items()]
-    while going_on := [g for g in generations if g.going_on]: self._go_on(going_on, most, pick)
-    return [g.answer for g in generations]
 
 def _blas_threads() -> int:
     "How many threads a product of matrices may take."
     return max((lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas"), default=1)
-
-# %% ../../nbs/11g_nano.numpy_engine.ipynb #4bdb6ca9
-@patch
-def _text(self: LightNano, ids: list[int]) -> str:
-    "An answer in words."
-    return self.tokenizer.decode(ids[:-1] if ids[-1] in self.stops else ids, skip_special_tokens=False)
-
-@patch
-def generate_batch(self: LightNano,
-    samples: list[dict],     # each ending with the user's turn
-    max_new_tokens: int=64,  # where an answer without end is cut
-    temperature: float=0.,   # 0: the likeliest answer; else drawn, from the probabilities to the power of its inverse
-    seed: int=0,             # sampling seed
-) -> list[str]:              # the assistant's texts
-    "Answers, each up to its end token."
-    return [self._text(row) for row in self.complete(samples, max_new_tokens, temperature, seed)]
-
-# %% ../../nbs/11g_nano.numpy_engine.ipynb #ba0036ca
-@patch
-def _answer_probabilities(self: LightNano, sample: dict) -> tuple[list[int], np.ndarray]:
-    "The ids of a given answer, its end included, and before each how likely every token was: (tokens, vocabulary)."
-    *before, answer = sample["messages"]
-    ids = self.tokenizer.encode(answer["content"], add_special_tokens=False).ids + [self.tokenizer.token_to_id("<|im_end|>")]
-    generation, logits = self._read_prompt(self._prompt_ids(dict(sample, messages=before), "sample"), len(ids))
-    generation.answer = ids[:1]  # the rest is fed at once
-    if len(ids) > 1: logits = np.concatenate((logits, self._forward(ids[:-1], [(generation, len(ids) - 1)])))
-    probabilities = np.exp(logits - logits.max(-1, keepdims=True))
-    return ids, probabilities / probabilities.sum(-1, keepdims=True)
-
-@patch
-def _with_text(self: LightNano, ids: list[int], probabilities: np.ndarray) -> list[tuple[str, float]]:
-    return [(self.tokenizer.decode([i], skip_special_tokens=False), float(row[i])) for i, row in zip(ids, probabilities)]
-
-@patch
-def token_probabilities(self: LightNano,
-    sample: dict, # a chat that ends with the assistant's turn
-) -> list[tuple[str, float]]: # the answer's tokens, the one that ends it included, with the probability of each
-    "How likely each token of a given answer is behind those before it."
-    return self._with_text(*self._answer_probabilities(sample))
 
 # %% ../../nbs/11g_nano.numpy_engine.ipynb #246402fe
 HEAT_CELLS = 25 # of a map across and down: 4% of the screen each
@@ -384,53 +415,6 @@ def _in_cells(probabilities: np.ndarray) -> np.ndarray:
     np.add.at(cells, np.minimum(np.arange(101)*HEAT_CELLS // 100, HEAT_CELLS - 1), probabilities)
     return cells / max(cells.sum(), 1e-30)
 
-@patch
-def scored_answer(self: LightNano,
-    sample: dict, # a chat that ends with the assistant's turn
-) -> tuple[list[tuple[str, float]], list[list[float]]|None]: # see `token_probabilities`; rows from the top, None without a place
-    "How likely each token of an answer is, and each place of its action: p(x) times p(y) behind the answered x."
-    ids, probabilities = self._answer_probabilities(sample)
-    numbers = [self.tokenizer.token_to_id(f"{i/100:.2f}") for i in range(101)]
-    texts = [self.tokenizer.decode([i], skip_special_tokens=False) for i in ids]
-    at = [k for k in range(1, len(ids) - 2) if ids[k] in numbers and ids[k+2] in numbers and re.search(r"[( ]x=$", texts[k-1])]
-    if not at: return self._with_text(ids, probabilities), None
-    across, down = (_in_cells(probabilities[at[-1] + k][numbers]) for k in (0, 2))
-    return self._with_text(ids, probabilities), [[float(f"{p:.2g}") for p in row] for row in np.outer(down, across)]
-
 # %% ../../nbs/11g_nano.numpy_engine.ipynb #54246952
 MAX_PROMPTS = 48 # chats whose keys and values are remembered, about 5 MB each
 
-@patch
-def _remembered_prompt(self: LightNano, sample: dict, where: str, most: int) -> tuple[Generation, np.ndarray]:
-    "A prompt, read now or before, and the logits of what may follow."
-    check_sample(sample, self.control, where, answered=False)
-    images = [screen_of(x, f"{where}.images[{j}]") for j, x in enumerate(sample.get("images") or ())]
-    key = hash((chat_text(sample["messages"]), *map(screen_key, images), most))
-    if key not in self.prompts: self.prompts[key] = self._read_prompt(self._prompt_ids(sample, where), most)
-    self.prompts.move_to_end(key)
-    while len(self.prompts) > MAX_PROMPTS: self.prompts.popitem(last=False)
-    return self.prompts[key]
-
-@patch
-def sample_completions(self: LightNano,
-    samples: list[dict],     # each ending with the user's turn; equal ones are read once
-    n: int=1,                # answers to each
-    temperature: float=1.,   # above 0; answers are drawn from the probabilities to the power of its inverse
-    seed: int=0,             # sampling seed
-    max_new_tokens: int=64,  # where an answer without end is cut
-) -> list[list[Completion]]: # for each sample its `n` answers
-    "Answers as token ids, with the log-probabilities of the distribution that they were drawn from."
-    check_sampling(temperature, max_new_tokens, n)
-    wanted, completions, pick = [(k, j) for k in range(len(samples)) for j in range(n)], [], self._picker(temperature)
-    for some in (wanted[i:i+TOGETHER] for i in range(0, len(wanted), TOGETHER)):
-        generations = [self._copy(*self._remembered_prompt(samples[k], f"batch[{k}]", max_new_tokens),
-                                  np.random.default_rng([seed, k, j]), max_new_tokens, pick) for k, j in some]
-        while going_on := [g for g in generations if g.going_on]: self._go_on(going_on, max_new_tokens, pick)
-        completions += [Completion(tuple(g.prompt), tuple(g.answer), np.float32(g.log_probs), self._text(g.answer)) for g in generations]
-    return [completions[i:i+n] for i in range(0, len(completions), n)]
-
-@patch
-def _copy(self: LightNano, prompt: Generation, logits: np.ndarray, rng: np.random.Generator, most: int, pick: Pick) -> Generation:
-    "One of several answers to a prompt that was read, with its first token."
-    generation = Generation(prompt.prompt, prompt.cache.copy(), rng=rng)
-    return self._append(generation, *pick(logits.copy(), [generation]), most)

@@ -9,7 +9,6 @@ __all__ = ['LINK', 'HUB_KEYS', 'NanoConfig', 'NanoImages', 'NanoProcessor']
 from pathlib import Path
 
 import numpy as np
-from fastcore.basics import patch
 from transformers import AutoProcessor, PreTrainedTokenizerFast, Qwen3Config
 from transformers.image_processing_base import ImageProcessingMixin
 from transformers.image_utils import make_flat_list_of_images
@@ -82,49 +81,49 @@ class NanoProcessor(ImageTextProcessor):
             texts += screen_texts(chat, shown, self.reader, self.prompt_format)
         return super().get_text_with_replacements(text, texts, *args)
 
+    # %% ../../nbs/11e_nano.processor.ipynb #880857eb
+    def to_dict(self) -> dict:
+        "What processor_config.json holds."
+        settings = {k: v for k, v in ImageTextProcessor.to_dict(self).items() if k != "image_processor"}
+        name = type(self).__name__
+        return settings | dict(processor_class=name, auto_map=dict(AutoProcessor=f"{self.link}.{name}"))
+
+    @classmethod
+    def register_for_auto_class(cls,
+        auto_class="AutoProcessor",  # transformers'; it does not matter here
+    ):
+        "Nothing: its code is oaml's, and not to be copied into every folder that it is saved to."
+
+    # %% ../../nbs/11e_nano.processor.ipynb #4da43c59
+    def save_pretrained(self,
+        save_directory: str|Path,  # made if it isn't there
+        **kwargs,                  # ProcessorMixin's
+    ) -> list[str]:                # paths of the files
+        "Write settings, tokenizer, reader, and the link."
+        folder = Path(save_directory)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder/f"{self.link}.py").write_text(LINK)
+        files = ImageTextProcessor.save_pretrained(self, folder, **kwargs)
+        self.reader.save(folder)
+        return files
+
+    @classmethod
+    def from_pretrained(cls,
+        pretrained_model_name_or_path: str|Path, # folder or hub id
+        **kwargs,                                # ProcessorMixin's; `HUB_KEYS` matter
+    ) -> "NanoProcessor":
+        "The processor that `save_pretrained` wrote."
+        source, hub = str(pretrained_model_name_or_path), {k: v for k, v in kwargs.items() if k in HUB_KEYS}
+        folder = Path(cached_file(source, READER, **hub)).parent
+        settings, _ = cls.get_processor_dict(source, **hub)
+        return cls(NanoImages(LineReader(folder)), PreTrainedTokenizerFast.from_pretrained(source, **hub),
+                   settings.get("chat_template"), settings.get("prompt_format"))
+
 # %% ../../nbs/11e_nano.processor.ipynb #880857eb
 LINK = ('"For transformers: nano\'s classes are in oaml."\n'
         "from oaml.nano.network import NanoConfig, NanoForCausalLM, NanoProcessor\n")
 
-@patch
-def to_dict(self: NanoProcessor) -> dict:
-    "What processor_config.json holds."
-    settings = {k: v for k, v in ImageTextProcessor.to_dict(self).items() if k != "image_processor"}
-    name = type(self).__name__
-    return settings | dict(processor_class=name, auto_map=dict(AutoProcessor=f"{self.link}.{name}"))
-
-@patch(cls_method=True)
-def register_for_auto_class(cls: NanoProcessor,
-    auto_class="AutoProcessor",  # transformers'; it does not matter here
-):
-    "Nothing: its code is oaml's, and not to be copied into every folder that it is saved to."
-
 # %% ../../nbs/11e_nano.processor.ipynb #4da43c59
 HUB_KEYS = "cache_dir", "force_download", "local_files_only", "token", "revision", "subfolder" # where a file is looked for
-
-@patch
-def save_pretrained(self: NanoProcessor,
-    save_directory: str|Path,  # made if it isn't there
-    **kwargs,                  # ProcessorMixin's
-) -> list[str]:                # paths of the files
-    "Write settings, tokenizer, reader, and the link."
-    folder = Path(save_directory)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder/f"{self.link}.py").write_text(LINK)
-    files = ImageTextProcessor.save_pretrained(self, folder, **kwargs)
-    self.reader.save(folder)
-    return files
-
-@patch(cls_method=True)
-def from_pretrained(cls: NanoProcessor,
-    pretrained_model_name_or_path: str|Path, # folder or hub id
-    **kwargs,                                # ProcessorMixin's; `HUB_KEYS` matter
-) -> NanoProcessor:
-    "The processor that `save_pretrained` wrote."
-    source, hub = str(pretrained_model_name_or_path), {k: v for k, v in kwargs.items() if k in HUB_KEYS}
-    folder = Path(cached_file(source, READER, **hub)).parent
-    settings, _ = cls.get_processor_dict(source, **hub)
-    return cls(NanoImages(LineReader(folder)), PreTrainedTokenizerFast.from_pretrained(source, **hub),
-               settings.get("chat_template"), settings.get("prompt_format"))
 
 AutoProcessor.register(NanoConfig, NanoProcessor, exist_ok=True)

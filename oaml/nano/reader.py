@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from fastcore.basics import patch
 from rapidfuzz.distance import Levenshtein
 from safetensors.torch import load_file, save_file
 from threadpoolctl import threadpool_limits
@@ -62,6 +61,13 @@ class Reader(nn.Module):
         "Scores in float32 whatever surrounds this."
         with torch.autocast("cpu", enabled=False): return self(as_input(image[None], self.channels))[0].numpy()
 
+    # %% ../../nbs/11c_nano.reader.ipynb #379986da
+    def save(self,
+        folder: str|Path,   # must be there
+    ):
+        "Write `reader.safetensors`, in bfloat16."
+        save_file({k: v.to(torch.bfloat16).contiguous() for k, v in self.state_dict().items()}, Path(folder)/READER)
+
 def as_input(
     images: np.ndarray, # uint8 (images, height, width, 3)
     channels: int=1,    # 3: colours too
@@ -93,93 +99,82 @@ class ReaderAdapter(BaseVLMAdapter):
         device: torch.device|str="cpu", # must be a CPU: screens are read there, whatever the rest runs on
     ): super().__init__(model, None, torch.device(device))
 
-# %% ../../nbs/11c_nano.reader.ipynb #ffe26856
-@patch
-def prepare_inputs(self: ReaderAdapter,
-    batch: list[dict],       # samples of one size
-    labels: str="assistant", # unused; the interface has it
-) -> dict[str, Tensor]:      # pixels; spans (lines, 4): image, row, columns from and to; texts, lengths, weights; blank
-    "Tensors for `compute_loss`."
-    height, width = batch[0]["image"].shape[:2]
-    blank = np.ones((len(batch), height//COLUMN[1], width//COLUMN[0]), bool)  # where the target is blank
-    spans, texts, weights, unknown = [], [], [], str.maketrans("", "", SYMBOLS[self.model.symbols:])
-    for k, s in enumerate(batch):
-        for x0, y0, x1, y1 in s.get("ignored", ()):
-            (left, right), (top, bottom) = ((max(0, int(a//side)), max(0, int(b//side) + 1))
-                                            for a, b, side in ((x0, x1, COLUMN[0]), (y0, y1, COLUMN[1])))
-            blank[k, top:bottom, left:right] = False
-        for line, (row, first, end) in zip(s["lines"], line_spans(s["lines"])):
-            if not 0 <= row < blank.shape[1] or first >= min(end, blank.shape[2]): continue
-            blank[k, row, first:end] = False
-            text = line.text.translate(unknown).strip()
-            if not text or any(c not in SYMBOL_IDS for c in text): continue  # there is no class for it
-            spans.append((k, row, first, min(end, blank.shape[2])))
-            texts.append([SYMBOL_IDS[c] for c in text])
-            weights.append(STATE_WEIGHT if any(_STATE.search(name) for name in split_symbols(text)[1]) else 1.)
-    inputs = dict(pixels=as_input(np.stack([s["image"] for s in batch]), self.model.channels), blank=torch.from_numpy(blank),
-                  spans=torch.tensor(spans, dtype=torch.int64).view(-1, 4),
-                  texts=torch.tensor(sum(texts, []), dtype=torch.int64),
-                  lengths=torch.tensor(list(map(len, texts)), dtype=torch.int64), weights=torch.tensor(weights))
-    return {name: v.to(self.device) for name, v in inputs.items()}
+    # %% ../../nbs/11c_nano.reader.ipynb #ffe26856
+    def prepare_inputs(self,
+        batch: list[dict],       # samples of one size
+        labels: str="assistant", # unused; the interface has it
+    ) -> dict[str, Tensor]:      # pixels; spans (lines, 4): image, row, columns from and to; texts, lengths, weights; blank
+        "Tensors for `compute_loss`."
+        height, width = batch[0]["image"].shape[:2]
+        blank = np.ones((len(batch), height//COLUMN[1], width//COLUMN[0]), bool)  # where the target is blank
+        spans, texts, weights, unknown = [], [], [], str.maketrans("", "", SYMBOLS[self.model.symbols:])
+        for k, s in enumerate(batch):
+            for x0, y0, x1, y1 in s.get("ignored", ()):
+                (left, right), (top, bottom) = ((max(0, int(a//side)), max(0, int(b//side) + 1))
+                                                for a, b, side in ((x0, x1, COLUMN[0]), (y0, y1, COLUMN[1])))
+                blank[k, top:bottom, left:right] = False
+            for line, (row, first, end) in zip(s["lines"], line_spans(s["lines"])):
+                if not 0 <= row < blank.shape[1] or first >= min(end, blank.shape[2]): continue
+                blank[k, row, first:end] = False
+                text = line.text.translate(unknown).strip()
+                if not text or any(c not in SYMBOL_IDS for c in text): continue  # there is no class for it
+                spans.append((k, row, first, min(end, blank.shape[2])))
+                texts.append([SYMBOL_IDS[c] for c in text])
+                weights.append(STATE_WEIGHT if any(_STATE.search(name) for name in split_symbols(text)[1]) else 1.)
+        inputs = dict(pixels=as_input(np.stack([s["image"] for s in batch]), self.model.channels), blank=torch.from_numpy(blank),
+                      spans=torch.tensor(spans, dtype=torch.int64).view(-1, 4),
+                      texts=torch.tensor(sum(texts, []), dtype=torch.int64),
+                      lengths=torch.tensor(list(map(len, texts)), dtype=torch.int64), weights=torch.tensor(weights))
+        return {name: v.to(self.device) for name, v in inputs.items()}
 
-# %% ../../nbs/11c_nano.reader.ipynb #064b3dff
-@patch
-def count_supervised(self: ReaderAdapter,
-    inputs: dict[str, Tensor], # from `prepare_inputs`
-) -> float:
-    "How many characters are written."
-    return float(max(1, len(inputs["texts"])))
+    # %% ../../nbs/11c_nano.reader.ipynb #064b3dff
+    def count_supervised(self,
+        inputs: dict[str, Tensor], # from `prepare_inputs`
+    ) -> float:
+        "How many characters are written."
+        return float(max(1, len(inputs["texts"])))
 
-@patch
-def compute_loss(self: ReaderAdapter,
-    inputs: dict[str, Tensor],  # from `prepare_inputs`
-    num_items: float|None=None, # divisor; None: `count_supervised(inputs)`
-) -> Tensor:                    # float32 scalar
-    "How unlikely the lines are, and silence elsewhere, over `num_items`."
-    log_probs = self.model(inputs["pixels"]).float().log_softmax(-1)
-    loss = -log_probs[..., BLANK][inputs["blank"]].sum()
-    if len(inputs["spans"]):
-        image, row, first, end = inputs["spans"].T
-        wide = end - first
-        columns = (first[:, None] + torch.arange(int(wide.max()), device=log_probs.device)).clamp(max=log_probs.shape[2] - 1)
-        lines = log_probs[image[:, None], row[:, None], columns].transpose(0, 1)
-        each = F.ctc_loss(lines, inputs["texts"], wide, inputs["lengths"], blank=BLANK, reduction="none", zero_infinity=True)
-        loss = loss + (each*inputs["weights"]).sum()
-    return loss / (num_items or self.count_supervised(inputs))
+    def compute_loss(self,
+        inputs: dict[str, Tensor],  # from `prepare_inputs`
+        num_items: float|None=None, # divisor; None: `count_supervised(inputs)`
+    ) -> Tensor:                    # float32 scalar
+        "How unlikely the lines are, and silence elsewhere, over `num_items`."
+        log_probs = self.model(inputs["pixels"]).float().log_softmax(-1)
+        loss = -log_probs[..., BLANK][inputs["blank"]].sum()
+        if len(inputs["spans"]):
+            image, row, first, end = inputs["spans"].T
+            wide = end - first
+            columns = (first[:, None] + torch.arange(int(wide.max()), device=log_probs.device)).clamp(max=log_probs.shape[2] - 1)
+            lines = log_probs[image[:, None], row[:, None], columns].transpose(0, 1)
+            each = F.ctc_loss(lines, inputs["texts"], wide, inputs["lengths"], blank=BLANK, reduction="none", zero_infinity=True)
+            loss = loss + (each*inputs["weights"]).sum()
+        return loss / (num_items or self.count_supervised(inputs))
 
-# %% ../../nbs/11c_nano.reader.ipynb #2fb526ca
-@patch
-def save(self: ReaderAdapter,
-    folder: str|Path, # made if it isn't there
-):
-    "Write the weights to `folder`."
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    self.model.save(folder)
+    # %% ../../nbs/11c_nano.reader.ipynb #2fb526ca
+    def save(self,
+        folder: str|Path, # made if it isn't there
+    ):
+        "Write the weights to `folder`."
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        self.model.save(folder)
 
-@patch
-def letter_accuracy(self: ReaderAdapter,
-    samples: list[dict],  # with their lines
-) -> float:
-    """How much of the lines is read: 1 less the characters that must be changed, put in or left out, over all. What
-    is read where nothing is written does not count, nor does what is drawn if the reader has no symbols for it."""
-    wrong, total, unknown = 0, 0, SYMBOLS[self.model.symbols:]
-    for s in samples:
-        read = read_lines(self.model.scores(s["image"]))
-        for line in s["lines"]:
-            near = (r.text for r in read if abs(r.y - line.y) <= COLUMN[1]/2 + 1
-                    and min(r.x1, line.x1) - max(r.x0, line.x0) >= -MARGIN)
-            text = "".join(c for c in line.text if c not in unknown)
-            wrong += min(len(text), Levenshtein.distance(" ".join(near), text))
-            total += len(text)
-    return 1 - wrong/max(1, total)
+    def letter_accuracy(self,
+        samples: list[dict],  # with their lines
+    ) -> float:
+        """How much of the lines is read: 1 less the characters that must be changed, put in or left out, over all. What
+        is read where nothing is written does not count, nor does what is drawn if the reader has no symbols for it."""
+        wrong, total, unknown = 0, 0, SYMBOLS[self.model.symbols:]
+        for s in samples:
+            read = read_lines(self.model.scores(s["image"]))
+            for line in s["lines"]:
+                near = (r.text for r in read if abs(r.y - line.y) <= COLUMN[1]/2 + 1
+                        and min(r.x1, line.x1) - max(r.x0, line.x0) >= -MARGIN)
+                text = "".join(c for c in line.text if c not in unknown)
+                wrong += min(len(text), Levenshtein.distance(" ".join(near), text))
+                total += len(text)
+        return 1 - wrong/max(1, total)
 
 # %% ../../nbs/11c_nano.reader.ipynb #379986da
-@patch
-def save(self: Reader,
-    folder: str|Path,   # must be there
-):
-    "Write `reader.safetensors`, in bfloat16."
-    save_file({k: v.to(torch.bfloat16).contiguous() for k, v in self.state_dict().items()}, Path(folder)/READER)
 
 def load_reader(
     folder: str|Path|None=None, # that one was saved to; None: the one that oaml ships

@@ -16,7 +16,6 @@ from difflib import get_close_matches
 from pathlib import Path
 
 import numpy as np
-from fastcore.basics import patch
 
 from ..datasets.lines import CELL, Line, ReadScreen, at_quotation, in_columns, quoted_in, read_lines, split_symbols, transcript
 from ..datasets.demonstrations import steps_named
@@ -92,6 +91,34 @@ class LineReader:
         y = convolve(x, self.weights, "head", (1, 1), (0, 0))
         return y.reshape(len(y), -1, self.symbols)
 
+    # %% ../../nbs/11b_nano.screens.ipynb #b11714c4
+    def lines(self,
+        image: np.ndarray|ReadScreen, # uint8 (height, width, 3)
+    ) -> list[Line]:       # from top to bottom; others may have the same list
+        "What is written and drawn on it."
+        if isinstance(image, ReadScreen): return list(image.lines)
+        if (known := self._known.get(screen_key(image))) is not None: return known
+        found = read_lines(self.scores(padded(image, CELL[::-1])))
+        return self.remember(image, in_columns([replace(line, y=min(line.y, len(image))) for line in found]))  # the last row may be padding
+
+    def remember(self,
+        image: np.ndarray, # uint8 (height, width, 3)
+        lines: list[Line], # what is on it
+    ) -> list[Line]:       # the same
+        "Take `lines` for what this reader would have read."
+        key = screen_key(image)
+        older = [known for known in self._known.items() if known[0] != key]
+        self._known = dict([(key, lines), *older][:REMEMBERED])  # anew: other threads may be at it
+        return lines
+
+    # %% ../../nbs/11b_nano.screens.ipynb #d33f3773
+    def save(self,
+        folder: str|Path, # must be there
+    ):
+        "Write the reader's weights, and the settings file that transformers looks for."
+        (Path(folder)/READER).write_bytes(self.file)
+        (Path(folder)/"preprocessor_config.json").write_text(json.dumps(dict(image_processor_type="NanoImages"), indent=2))
+
 # %% ../../nbs/11b_nano.screens.ipynb #b11714c4
 REMEMBERED = 64 # screens
 
@@ -107,27 +134,6 @@ def screen_key(
 ) -> tuple:                        # of equal screens the same
     "Return what a screen is remembered by."
     return screen.shape, hash(screen if isinstance(screen, ReadScreen) else screen.tobytes())
-
-@patch
-def lines(self: LineReader,
-    image: np.ndarray|ReadScreen, # uint8 (height, width, 3)
-) -> list[Line]:       # from top to bottom; others may have the same list
-    "What is written and drawn on it."
-    if isinstance(image, ReadScreen): return list(image.lines)
-    if (known := self._known.get(screen_key(image))) is not None: return known
-    found = read_lines(self.scores(padded(image, CELL[::-1])))
-    return self.remember(image, in_columns([replace(line, y=min(line.y, len(image))) for line in found]))  # the last row may be padding
-
-@patch
-def remember(self: LineReader,
-    image: np.ndarray, # uint8 (height, width, 3)
-    lines: list[Line], # what is on it
-) -> list[Line]:       # the same
-    "Take `lines` for what this reader would have read."
-    key = screen_key(image)
-    older = [known for known in self._known.items() if known[0] != key]
-    self._known = dict([(key, lines), *older][:REMEMBERED])  # anew: other threads may be at it
-    return lines
 
 # %% ../../nbs/11b_nano.screens.ipynb #ba0f5e96
 IMAGE = "<|image_pad|>"
@@ -166,15 +172,6 @@ def fill_images(
     "The chat with its screens' text in place of the images."
     first, *rest = chat.split(IMAGE)
     return first + "".join(text + part for text, part in zip(screen_texts(chat, images, reader, fmt), rest, strict=True))
-
-# %% ../../nbs/11b_nano.screens.ipynb #d33f3773
-@patch
-def save(self: LineReader,
-    folder: str|Path, # must be there
-):
-    "Write the reader's weights, and the settings file that transformers looks for."
-    (Path(folder)/READER).write_bytes(self.file)
-    (Path(folder)/"preprocessor_config.json").write_text(json.dumps(dict(image_processor_type="NanoImages"), indent=2))
 
 # %% ../../nbs/11b_nano.screens.ipynb #a5ead002
 _NAMED = re.compile(r"(?:(?<=Thought: )|(?<=; ))(?:'(?P<quoted>[^\n]*?)', |(?P<title>[^';\n][^;\n]*?): )")

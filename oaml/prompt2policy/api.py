@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from fastcore.basics import patch
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
@@ -170,11 +169,298 @@ class P2PService:
         self.spawn(job, False)
         return job
 
+    # %% ../../nbs/17q_prompt2policy.api.ipynb #746e88dd
+    def list_sessions(self) -> list[SessionDetail]:
+        "All but those in the trash, the newest first."
+        return [session_detail(s) for s in reversed(list_records(self.runs_dir)) if not in_trash(s)]
+
+    def get_session(self,
+        session_id: str, # of a session
+    ) -> SessionDetail:
+        "One session."
+        return session_detail(self.session(session_id))
+
+    def stop_session(self,
+        session_id: str, # of a session
+    ) -> StopResponse:
+        "Ask its scheduler to stop it; one that nobody runs is stopped at once."
+        session = self.session(session_id)
+        now = session.read_status()
+        if now and now.status in ENDED: return StopResponse(id=session_id, status=now.status, message="It has ended already.")
+        request_stop(session)
+        stale = not session.is_locked() and (session.heartbeat_age() or STALE_S) >= STALE_S
+        if stale and (now and now.status == "running" or not self._is_scheduled(session_id)): session.set_status("cancelled")
+        now = session.read_status()
+        return StopResponse(id=session_id, status=now.status if now else "pending", message="It stops.")
+
+    def _is_scheduled(self, session_id: str) -> bool:
+        "Does a scheduler that runs now have it?"
+        return any(session_id in j.manifest().cases for j in list_jobs(self.runs_dir) if j.is_locked())
+
+    def update_session(self,
+        session_id: str,             # of a session
+        body: UpdateMetadataRequest, # what changes
+    ) -> UpdateMetadataResponse:
+        "Change its labels."
+        return self._label(self.session(session_id), body)
+
+    def _label(self, record: SessionRecord, body: UpdateMetadataRequest) -> UpdateMetadataResponse:
+        changed = record.update_metadata(**body.model_dump(exclude_none=True))
+        return UpdateMetadataResponse(**changed.model_dump(), id=record.path.name)
+
+    # %% ../../nbs/17q_prompt2policy.api.ipynb #3076c73a
+    def trash_session(self,
+        session_id: str, # of a session that does not run
+    ) -> StopResponse:
+        "Put it into the trash. Raises Refusal, 409, for one that runs."
+        return self._trash(self.session(session_id))
+
+    def _trash(self, record: SessionRecord) -> StopResponse:
+        if record.is_locked(): raise Refusal(409, f"{record.path.name} runs; stop it first")
+        record.update_metadata(deleted_at=time.time())
+        return StopResponse(id=record.path.name, status="deleted", message="It is in the trash.")
+
+    def restore_session(self,
+        session_id: str, # of a session in the trash
+    ) -> StopResponse:
+        "Take it out of the trash."
+        return self._restore(self.session(session_id))
+
+    def _restore(self, record: SessionRecord) -> StopResponse:
+        if not in_trash(record): raise Refusal(409, f"{record.path.name} is not in the trash")
+        record.update_metadata(deleted_at=None)
+        return StopResponse(id=record.path.name, status="restored", message="It is back.")
+
+    def list_trash(self) -> list[TrashItem]:
+        "What was deleted."
+        def item(record, kind, prompt):
+            data = record.read_metadata()
+            return TrashItem(entity_id=record.path.name, kind=kind, alias=data.alias, prompt=prompt, deleted_at=data.deleted_at)
+        sessions = [item(s, "session", session_detail(s).prompt) for s in list_records(self.runs_dir) if in_trash(s)]
+        return sessions + [item(j, "benchmark", benchmark_detail(j).name) for j in list_jobs(self.runs_dir, "benchmark_") if in_trash(j)]
+
+    def purge(self,
+        entity_id: str, # of something in the trash
+    ) -> StopResponse:
+        "Delete it for good. Raises Refusal for what is not in the trash."
+        found = [r for r in (SessionRecord(self.runs_dir/self._name(entity_id)), JobRecord(job_folder(self.runs_dir, entity_id))) if in_trash(r)]
+        if not found: raise Refusal(404, f"{entity_id} is not in the trash")
+        if found[0].is_locked(): raise Refusal(409, f"{entity_id} runs; stop it first")
+        shutil.rmtree(found[0].path)
+        return StopResponse(id=entity_id, status="purged", message="It is gone.")
+
+    # %% ../../nbs/17q_prompt2policy.api.ipynb #e050b037
+    def _iteration(self, session_id: str, iteration_id: str) -> IterationRecord:
+        "Both iter_2 and 2 name it."
+        try: found = self.session(session_id).get_iteration(iteration_id)
+        except RecordError as e: raise Refusal(404, str(e)) from None
+        if found is None: raise Refusal(404, f"{session_id} has no iteration {iteration_id}")
+        return found
+
+    def session_iterations(self,
+        session_id: str, # of a session
+    ) -> list[LoopIterationSummary]:
+        "Its iterations as the loop sees them."
+        return [loop_iteration(i) for i in self.session(session_id).iteration_records()]
+
+    def session_iteration(self,
+        session_id: str,   # of a session
+        iteration_id: str, # iter_2 or 2
+    ) -> IterationDetail:
+        "One of its iterations."
+        return iteration_detail(self._iteration(session_id, iteration_id))
+
+    def iteration_runs(self,
+        session_id: str, # of a session
+        iter_num: str,   # 2 or iter_2
+    ) -> list[IterationRunInfo]:
+        "An iteration's trainings: as they were put together at the end, or as they are now."
+        iteration = self._iteration(session_id, iter_num)
+        if aggregation := iteration.read_aggregation(): return aggregation.runs
+        return [IterationRunInfo(run_id=r.iteration_id, config_id=r.iteration_id.rpartition("_seed")[0], seed=int(r.iteration_id.rpartition("_seed")[2]),
+                                 status=r.derive_status(), progress=r.compute_progress()) for r in iteration.runs()]
+
+    def run_metrics(self,
+        session_id: str, # of a session
+        iter_num: str,   # 2 or iter_2
+        run_id: str,     # such as base_seed1
+    ) -> RunMetricsDetail:
+        "A run's scalars."
+        found = [r for r in self._iteration(session_id, iter_num).runs() if r.iteration_id == run_id]
+        if not found: raise Refusal(404, f"{session_id}, {iter_num}: has no run {run_id}")
+        training, evaluation = found[0].parse_scalars()
+        return RunMetricsDetail(run_id=run_id, training=training, evaluation=evaluation)
+
+    # %% ../../nbs/17q_prompt2policy.api.ipynb #9f946701
+    def all_iterations(self) -> list[IterationSummary]:
+        "Those of all sessions that are not in the trash."
+        return [iteration_summary(i) for s in list_records(self.runs_dir) if not in_trash(s) for i in s.iteration_records()]
+
+    def _alone(self, iteration_id: str) -> IterationRecord:
+        session, tilde, rest = iteration_id.partition("~")
+        if tilde: return self._iteration(session, rest)
+        try: name = f"iter_{iteration_number(iteration_id)}"
+        except RecordError as e: raise Refusal(404, str(e)) from None
+        found = [s.path.name for s in list_records(self.runs_dir) if (s.path/name).is_dir() and not in_trash(s)]
+        if not found: raise Refusal(404, f"no session has {name}")
+        if len(found) > 1: raise Refusal(409, f"several sessions have {name}: write one of {', '.join(f'{f}~{name}' for f in found[:5])}")
+        return self._iteration(found[0], name)
+
+    def find_iteration(self,
+        iteration_id: str, # session~iter_2, or iter_2 if there is one only
+    ) -> IterationDetail:
+        "An iteration of any session."
+        return iteration_detail(self._alone(iteration_id))
+
+    def iteration_metrics(self,
+        iteration_id: str, # session~iter_2, or iter_2 if there is one only
+    ) -> MetricsResponse:
+        "The scalars of an iteration's best run."
+        iteration = self._alone(iteration_id)
+        training, evaluation = _best_run(iteration).parse_scalars()
+        return MetricsResponse(iteration_id=iteration.iteration_id, training=training, evaluation=evaluation)
+
+    # %% ../../nbs/17q_prompt2policy.api.ipynb #c9c4a974
+    def session_analysis(self,
+        session_id: str, # of a session
+    ) -> SessionAnalysis:
+        "The look back, if there is one."
+        found = self.session(session_id).read_analysis()
+        if found is None: raise Refusal(404, f"{session_id} was not analysed; POST /api/sessions/{session_id}/analyze")
+        return SessionAnalysis(**found)
+
+    async def analyze_session(self,
+        session_id: str, # of a session with a judged iteration
+    ) -> AsyncIterator[dict]:
+        "Asks for a look back; says when it begins, what it found, or why there is none."
+        session = self.session(session_id)
+        config = session.read_session_config()
+        yield dict(event="started", session_id=session_id)
+        try: found = await asyncio.to_thread(lambda: analyse_session(session_client(session, config), session, config.prompt))
+        except (LLMError, OSError, ValueError) as e: yield dict(event="error", message=str(e))
+        else: yield dict(event="analysis", analysis=found.model_dump())
+
+    def session_events(self,
+        session_id: str, # of a session
+    ) -> list[EventSummary]:
+        "Its log, a line each."
+        return [event_summary(e) for e in EventLog(self.session(session_id).events_path).read()]
+
+    def session_event(self,
+        session_id: str, # of a session
+        seq: int,        # number of the event, from 0
+    ) -> EventDetail:
+        "One event with its data."
+        found = [e for e in EventLog(self.session(session_id).events_path).read() if e.seq == seq]
+        if not found: raise Refusal(404, f"{session_id} has no event {seq}")
+        return found[0]
+
+    # %% ../../nbs/17q_prompt2policy.api.ipynb #d7d96ff5
+    def _job(self, benchmark_id: str) -> JobRecord:
+        job = JobRecord(job_folder(self.runs_dir, self._name(benchmark_id)))
+        if not benchmark_id.startswith("benchmark_") or not (job.path/"manifest.json").exists(): raise Refusal(404, f"{benchmark_id} is not there")
+        return job
+
+    def benchmark_options(self) -> BenchmarkOptionsResponse:
+        "What can be chosen."
+        return BenchmarkOptionsResponse(env_ids=[e.env_id for e in self.list_envs()], backends=["local", "ssh:HOST", "ray"], llms=list(get_args(LLMKind)),
+                                        columns=list(CASE_COLUMNS))
+
+    def start_benchmark(self,
+        body: StartBenchmarkRequest, # the table and what its cases share
+    ) -> StartBenchmarkResponse:
+        "A session for each line, begun by one scheduler."
+        common = LoopConfig(**{k: getattr(body, k) for k in LoopConfig.model_fields})
+        try: cases = cases_of_csv(body.csv, common)
+        except RecordError as e: raise Refusal(422, str(e)) from None
+        job = self._begin(cases, name=body.name, backend=body.backend, max_parallel=body.max_parallel, prefix="benchmark")
+        return StartBenchmarkResponse(benchmark_id=job.path.name, sessions=len(cases))
+
+    def list_benchmarks(self) -> list[BenchmarkRunSummary]:
+        "All but those in the trash, the newest first."
+        return [BenchmarkRunSummary(**{k: getattr(d, k) for k in BenchmarkRunSummary.model_fields})
+                for j in reversed(list_jobs(self.runs_dir, "benchmark_")) if not in_trash(j) for d in [benchmark_detail(j)]]
+
+    def get_benchmark(self,
+        benchmark_id: str, # of a benchmark
+    ) -> BenchmarkRunDetail:
+        "A benchmark with its sessions."
+        return benchmark_detail(self._job(benchmark_id))
+
+    # %% ../../nbs/17q_prompt2policy.api.ipynb #708ad02b
+    def stop_benchmark(self,
+        benchmark_id: str, # of a benchmark
+    ) -> StopBenchmarkResponse:
+        "Ask its scheduler to stop all cases."
+        job = self._job(benchmark_id)
+        running = sum(s.status == "running" for s in benchmark_detail(job).sessions)
+        request_stop(job)
+        return StopBenchmarkResponse(id=benchmark_id, status=job.read_status().status, message="It stops.", stopped=running)
+
+    def update_benchmark(self,
+        benchmark_id: str,           # of a benchmark
+        body: UpdateMetadataRequest, # what changes
+    ) -> UpdateMetadataResponse:
+        "Change its labels."
+        return self._label(self._job(benchmark_id), body)
+
+    def trash_benchmark(self,
+        benchmark_id: str, # of a benchmark that does not run
+    ) -> StopResponse:
+        "Put it into the trash; its sessions stay."
+        return self._trash(self._job(benchmark_id))
+
+    def restore_benchmark(self,
+        benchmark_id: str, # of a benchmark in the trash
+    ) -> StopResponse:
+        "Take it out of the trash."
+        return self._restore(self._job(benchmark_id))
+
+    # %% ../../nbs/17q_prompt2policy.api.ipynb #3e2af638
+    def list_envs(self) -> list[EnvInfo]:
+        "The environments that there are labs for."
+        return [lab_info(name) for name in LABS]
+
+    def reward_templates(self) -> list[RewardTemplateInfo]:
+        "Rewards that ship with oaml. Raises Refusal, 424, where there is no jail to load them in."
+        try: return reward_templates()
+        except RewardError as e: raise Refusal(424, str(e)) from None
+
+    def resources(self) -> ResourceStatusResponse:
+        "What this machine has, and how busy it is."
+        import psutil  # of the extra `serve`
+        memory = psutil.virtual_memory()
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return ResourceStatusResponse(cpu_count=cores, cpu_load=psutil.getloadavg()[0], memory_total=memory.total, memory_free=memory.available, gpus=_gpu_names(), running_sessions=sum(s.is_locked() for s in list_records(self.runs_dir)))
+
+    # %% ../../nbs/17q_prompt2policy.api.ipynb #70f44d2e
+    def vlm_tags(self) -> "VlmTags":
+        "The model that looks, as Ollama lists its own."
+        return VlmTags(models=[VlmTag(name=self.vlm, model=self.vlm)] if self.vlm else [])
+
+    def vlm_status(self) -> VlmStatusResponse:
+        "Whether a model that looks is set and could be asked."
+        if not self.vlm: return VlmStatusResponse(available=False, reason="none is set: oaml p2p serve --vlm openai:MODEL")
+        try: llm = get_llm(self.vlm)
+        except (ValueError, ImportError) as e: return VlmStatusResponse(available=False, model=self.vlm, reason=str(e))
+        return VlmStatusResponse(available=True, provider=llm.kind, model=llm.model)
+
+    def vlm_chat(self,
+        body: VlmChatRequest, # turns, with pictures
+    ) -> VlmChatResponse:
+        "The model's answer. Raises Refusal: 409 without a model, 424 if it gives none."
+        if body.model not in ("", self.vlm): raise Refusal(409, f"model: {body.model!r} is not the one that is set, {self.vlm!r}")
+        if not self.vlm_status().available: raise Refusal(409, f"no model that looks: {self.vlm_status().reason}")
+        try: turns = [dict(role="assistant", text=m.content, calls=[]) if m.role == "assistant" else
+                      user_turn(m.content, [base64.b64decode(i, validate=True) for i in m.images]) for m in body.messages if m.role != "system"]
+        except ValueError: raise Refusal(422, "messages.images: is no base64") from None
+        if not turns: raise Refusal(422, "messages: need one of the user")
+        system = "\n".join(m.content for m in body.messages if m.role == "system")
+        try: reply = get_llm(self.vlm).reply("vlm-chat", LLMRequest(system, turns))
+        except (LLMError, OSError) as e: raise Refusal(424, str(e)) from None
+        return VlmChatResponse(model=self.vlm, message=VlmMessage(role="assistant", content=reply.text))
+
 # %% ../../nbs/17q_prompt2policy.api.ipynb #746e88dd
-@patch
-def list_sessions(self: P2PService) -> list[SessionDetail]:
-    "All but those in the trash, the newest first."
-    return [session_detail(s) for s in reversed(list_records(self.runs_dir)) if not in_trash(s)]
 
 def in_trash(
     record: SessionRecord, # a session or a job
@@ -182,248 +468,6 @@ def in_trash(
     "Whether it was deleted; labels that cannot be read count as not."
     try: return record.read_metadata().deleted_at is not None
     except RecordError: return False
-
-@patch
-def get_session(self: P2PService,
-    session_id: str, # of a session
-) -> SessionDetail:
-    "One session."
-    return session_detail(self.session(session_id))
-
-@patch
-def stop_session(self: P2PService,
-    session_id: str, # of a session
-) -> StopResponse:
-    "Ask its scheduler to stop it; one that nobody runs is stopped at once."
-    session = self.session(session_id)
-    now = session.read_status()
-    if now and now.status in ENDED: return StopResponse(id=session_id, status=now.status, message="It has ended already.")
-    request_stop(session)
-    stale = not session.is_locked() and (session.heartbeat_age() or STALE_S) >= STALE_S
-    if stale and (now and now.status == "running" or not self._is_scheduled(session_id)): session.set_status("cancelled")
-    now = session.read_status()
-    return StopResponse(id=session_id, status=now.status if now else "pending", message="It stops.")
-
-@patch
-def _is_scheduled(self: P2PService, session_id: str) -> bool:
-    "Does a scheduler that runs now have it?"
-    return any(session_id in j.manifest().cases for j in list_jobs(self.runs_dir) if j.is_locked())
-
-@patch
-def update_session(self: P2PService,
-    session_id: str,             # of a session
-    body: UpdateMetadataRequest, # what changes
-) -> UpdateMetadataResponse:
-    "Change its labels."
-    return self._label(self.session(session_id), body)
-
-@patch
-def _label(self: P2PService, record: SessionRecord, body: UpdateMetadataRequest) -> UpdateMetadataResponse:
-    changed = record.update_metadata(**body.model_dump(exclude_none=True))
-    return UpdateMetadataResponse(**changed.model_dump(), id=record.path.name)
-
-# %% ../../nbs/17q_prompt2policy.api.ipynb #3076c73a
-@patch
-def trash_session(self: P2PService,
-    session_id: str, # of a session that does not run
-) -> StopResponse:
-    "Put it into the trash. Raises Refusal, 409, for one that runs."
-    return self._trash(self.session(session_id))
-
-@patch
-def _trash(self: P2PService, record: SessionRecord) -> StopResponse:
-    if record.is_locked(): raise Refusal(409, f"{record.path.name} runs; stop it first")
-    record.update_metadata(deleted_at=time.time())
-    return StopResponse(id=record.path.name, status="deleted", message="It is in the trash.")
-
-@patch
-def restore_session(self: P2PService,
-    session_id: str, # of a session in the trash
-) -> StopResponse:
-    "Take it out of the trash."
-    return self._restore(self.session(session_id))
-
-@patch
-def _restore(self: P2PService, record: SessionRecord) -> StopResponse:
-    if not in_trash(record): raise Refusal(409, f"{record.path.name} is not in the trash")
-    record.update_metadata(deleted_at=None)
-    return StopResponse(id=record.path.name, status="restored", message="It is back.")
-
-@patch
-def list_trash(self: P2PService) -> list[TrashItem]:
-    "What was deleted."
-    def item(record, kind, prompt):
-        data = record.read_metadata()
-        return TrashItem(entity_id=record.path.name, kind=kind, alias=data.alias, prompt=prompt, deleted_at=data.deleted_at)
-    sessions = [item(s, "session", session_detail(s).prompt) for s in list_records(self.runs_dir) if in_trash(s)]
-    return sessions + [item(j, "benchmark", benchmark_detail(j).name) for j in list_jobs(self.runs_dir, "benchmark_") if in_trash(j)]
-
-@patch
-def purge(self: P2PService,
-    entity_id: str, # of something in the trash
-) -> StopResponse:
-    "Delete it for good. Raises Refusal for what is not in the trash."
-    found = [r for r in (SessionRecord(self.runs_dir/self._name(entity_id)), JobRecord(job_folder(self.runs_dir, entity_id))) if in_trash(r)]
-    if not found: raise Refusal(404, f"{entity_id} is not in the trash")
-    if found[0].is_locked(): raise Refusal(409, f"{entity_id} runs; stop it first")
-    shutil.rmtree(found[0].path)
-    return StopResponse(id=entity_id, status="purged", message="It is gone.")
-
-# %% ../../nbs/17q_prompt2policy.api.ipynb #e050b037
-@patch
-def _iteration(self: P2PService, session_id: str, iteration_id: str) -> IterationRecord:
-    "Both iter_2 and 2 name it."
-    try: found = self.session(session_id).get_iteration(iteration_id)
-    except RecordError as e: raise Refusal(404, str(e)) from None
-    if found is None: raise Refusal(404, f"{session_id} has no iteration {iteration_id}")
-    return found
-
-@patch
-def session_iterations(self: P2PService,
-    session_id: str, # of a session
-) -> list[LoopIterationSummary]:
-    "Its iterations as the loop sees them."
-    return [loop_iteration(i) for i in self.session(session_id).iteration_records()]
-
-@patch
-def session_iteration(self: P2PService,
-    session_id: str,   # of a session
-    iteration_id: str, # iter_2 or 2
-) -> IterationDetail:
-    "One of its iterations."
-    return iteration_detail(self._iteration(session_id, iteration_id))
-
-@patch
-def iteration_runs(self: P2PService,
-    session_id: str, # of a session
-    iter_num: str,   # 2 or iter_2
-) -> list[IterationRunInfo]:
-    "An iteration's trainings: as they were put together at the end, or as they are now."
-    iteration = self._iteration(session_id, iter_num)
-    if aggregation := iteration.read_aggregation(): return aggregation.runs
-    return [IterationRunInfo(run_id=r.iteration_id, config_id=r.iteration_id.rpartition("_seed")[0], seed=int(r.iteration_id.rpartition("_seed")[2]),
-                             status=r.derive_status(), progress=r.compute_progress()) for r in iteration.runs()]
-
-@patch
-def run_metrics(self: P2PService,
-    session_id: str, # of a session
-    iter_num: str,   # 2 or iter_2
-    run_id: str,     # such as base_seed1
-) -> RunMetricsDetail:
-    "A run's scalars."
-    found = [r for r in self._iteration(session_id, iter_num).runs() if r.iteration_id == run_id]
-    if not found: raise Refusal(404, f"{session_id}, {iter_num}: has no run {run_id}")
-    training, evaluation = found[0].parse_scalars()
-    return RunMetricsDetail(run_id=run_id, training=training, evaluation=evaluation)
-
-# %% ../../nbs/17q_prompt2policy.api.ipynb #9f946701
-@patch
-def all_iterations(self: P2PService) -> list[IterationSummary]:
-    "Those of all sessions that are not in the trash."
-    return [iteration_summary(i) for s in list_records(self.runs_dir) if not in_trash(s) for i in s.iteration_records()]
-
-@patch
-def _alone(self: P2PService, iteration_id: str) -> IterationRecord:
-    session, tilde, rest = iteration_id.partition("~")
-    if tilde: return self._iteration(session, rest)
-    try: name = f"iter_{iteration_number(iteration_id)}"
-    except RecordError as e: raise Refusal(404, str(e)) from None
-    found = [s.path.name for s in list_records(self.runs_dir) if (s.path/name).is_dir() and not in_trash(s)]
-    if not found: raise Refusal(404, f"no session has {name}")
-    if len(found) > 1: raise Refusal(409, f"several sessions have {name}: write one of {', '.join(f'{f}~{name}' for f in found[:5])}")
-    return self._iteration(found[0], name)
-
-@patch
-def find_iteration(self: P2PService,
-    iteration_id: str, # session~iter_2, or iter_2 if there is one only
-) -> IterationDetail:
-    "An iteration of any session."
-    return iteration_detail(self._alone(iteration_id))
-
-@patch
-def iteration_metrics(self: P2PService,
-    iteration_id: str, # session~iter_2, or iter_2 if there is one only
-) -> MetricsResponse:
-    "The scalars of an iteration's best run."
-    iteration = self._alone(iteration_id)
-    training, evaluation = _best_run(iteration).parse_scalars()
-    return MetricsResponse(iteration_id=iteration.iteration_id, training=training, evaluation=evaluation)
-
-# %% ../../nbs/17q_prompt2policy.api.ipynb #c9c4a974
-@patch
-def session_analysis(self: P2PService,
-    session_id: str, # of a session
-) -> SessionAnalysis:
-    "The look back, if there is one."
-    found = self.session(session_id).read_analysis()
-    if found is None: raise Refusal(404, f"{session_id} was not analysed; POST /api/sessions/{session_id}/analyze")
-    return SessionAnalysis(**found)
-
-@patch
-async def analyze_session(self: P2PService,
-    session_id: str, # of a session with a judged iteration
-) -> AsyncIterator[dict]:
-    "Asks for a look back; says when it begins, what it found, or why there is none."
-    session = self.session(session_id)
-    config = session.read_session_config()
-    yield dict(event="started", session_id=session_id)
-    try: found = await asyncio.to_thread(lambda: analyse_session(session_client(session, config), session, config.prompt))
-    except (LLMError, OSError, ValueError) as e: yield dict(event="error", message=str(e))
-    else: yield dict(event="analysis", analysis=found.model_dump())
-
-@patch
-def session_events(self: P2PService,
-    session_id: str, # of a session
-) -> list[EventSummary]:
-    "Its log, a line each."
-    return [event_summary(e) for e in EventLog(self.session(session_id).events_path).read()]
-
-@patch
-def session_event(self: P2PService,
-    session_id: str, # of a session
-    seq: int,        # number of the event, from 0
-) -> EventDetail:
-    "One event with its data."
-    found = [e for e in EventLog(self.session(session_id).events_path).read() if e.seq == seq]
-    if not found: raise Refusal(404, f"{session_id} has no event {seq}")
-    return found[0]
-
-# %% ../../nbs/17q_prompt2policy.api.ipynb #d7d96ff5
-@patch
-def _job(self: P2PService, benchmark_id: str) -> JobRecord:
-    job = JobRecord(job_folder(self.runs_dir, self._name(benchmark_id)))
-    if not benchmark_id.startswith("benchmark_") or not (job.path/"manifest.json").exists(): raise Refusal(404, f"{benchmark_id} is not there")
-    return job
-
-@patch
-def benchmark_options(self: P2PService) -> BenchmarkOptionsResponse:
-    "What can be chosen."
-    return BenchmarkOptionsResponse(env_ids=[e.env_id for e in self.list_envs()], backends=["local", "ssh:HOST", "ray"], llms=list(get_args(LLMKind)),
-                                    columns=list(CASE_COLUMNS))
-
-@patch
-def start_benchmark(self: P2PService,
-    body: StartBenchmarkRequest, # the table and what its cases share
-) -> StartBenchmarkResponse:
-    "A session for each line, begun by one scheduler."
-    common = LoopConfig(**{k: getattr(body, k) for k in LoopConfig.model_fields})
-    try: cases = cases_of_csv(body.csv, common)
-    except RecordError as e: raise Refusal(422, str(e)) from None
-    job = self._begin(cases, name=body.name, backend=body.backend, max_parallel=body.max_parallel, prefix="benchmark")
-    return StartBenchmarkResponse(benchmark_id=job.path.name, sessions=len(cases))
-
-@patch
-def list_benchmarks(self: P2PService) -> list[BenchmarkRunSummary]:
-    "All but those in the trash, the newest first."
-    return [BenchmarkRunSummary(**{k: getattr(d, k) for k in BenchmarkRunSummary.model_fields})
-            for j in reversed(list_jobs(self.runs_dir, "benchmark_")) if not in_trash(j) for d in [benchmark_detail(j)]]
-
-@patch
-def get_benchmark(self: P2PService,
-    benchmark_id: str, # of a benchmark
-) -> BenchmarkRunDetail:
-    "A benchmark with its sessions."
-    return benchmark_detail(self._job(benchmark_id))
 
 # %% ../../nbs/17q_prompt2policy.api.ipynb #708ad02b
 def benchmark_detail(
@@ -438,43 +482,7 @@ def benchmark_detail(
         status=status.status if status else "unknown", created_at=m.created_at, total=len(sessions), sessions=sessions,
         done=sum(s.status in ENDED for s in sessions), passed=sum(s.passed for s in sessions))
 
-@patch
-def stop_benchmark(self: P2PService,
-    benchmark_id: str, # of a benchmark
-) -> StopBenchmarkResponse:
-    "Ask its scheduler to stop all cases."
-    job = self._job(benchmark_id)
-    running = sum(s.status == "running" for s in benchmark_detail(job).sessions)
-    request_stop(job)
-    return StopBenchmarkResponse(id=benchmark_id, status=job.read_status().status, message="It stops.", stopped=running)
-
-@patch
-def update_benchmark(self: P2PService,
-    benchmark_id: str,           # of a benchmark
-    body: UpdateMetadataRequest, # what changes
-) -> UpdateMetadataResponse:
-    "Change its labels."
-    return self._label(self._job(benchmark_id), body)
-
-@patch
-def trash_benchmark(self: P2PService,
-    benchmark_id: str, # of a benchmark that does not run
-) -> StopResponse:
-    "Put it into the trash; its sessions stay."
-    return self._trash(self._job(benchmark_id))
-
-@patch
-def restore_benchmark(self: P2PService,
-    benchmark_id: str, # of a benchmark in the trash
-) -> StopResponse:
-    "Take it out of the trash."
-    return self._restore(self._job(benchmark_id))
-
 # %% ../../nbs/17q_prompt2policy.api.ipynb #3e2af638
-@patch
-def list_envs(self: P2PService) -> list[EnvInfo]:
-    "The environments that there are labs for."
-    return [lab_info(name) for name in LABS]
 
 def lab_info(
     env_id: str, # a key of `LABS`
@@ -486,19 +494,6 @@ def lab_info(
         return EnvInfo(env_id=env_id, engine="mujoco", observation="", action="", available=False, missing=str(e))
 
 _EMPTY_SESSION = SessionConfig(prompt="-", session_id="-", created_at=0.)
-@patch
-def reward_templates(self: P2PService) -> list[RewardTemplateInfo]:
-    "Rewards that ship with oaml. Raises Refusal, 424, where there is no jail to load them in."
-    try: return reward_templates()
-    except RewardError as e: raise Refusal(424, str(e)) from None
-
-@patch
-def resources(self: P2PService) -> ResourceStatusResponse:
-    "What this machine has, and how busy it is."
-    import psutil  # of the extra `serve`
-    memory = psutil.virtual_memory()
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return ResourceStatusResponse(cpu_count=cores, cpu_load=psutil.getloadavg()[0], memory_total=memory.total, memory_free=memory.available, gpus=_gpu_names(), running_sessions=sum(s.is_locked() for s in list_records(self.runs_dir)))
 
 def _gpu_names() -> list[str]:
     if not shutil.which("nvidia-smi"): return []
@@ -514,35 +509,6 @@ class VlmTag(StrictRecord):
 class VlmTags(StrictRecord):
     "The models that can be asked to look."
     models: list[VlmTag]  # none, or the one that is set
-
-@patch
-def vlm_tags(self: P2PService) -> VlmTags:
-    "The model that looks, as Ollama lists its own."
-    return VlmTags(models=[VlmTag(name=self.vlm, model=self.vlm)] if self.vlm else [])
-
-@patch
-def vlm_status(self: P2PService) -> VlmStatusResponse:
-    "Whether a model that looks is set and could be asked."
-    if not self.vlm: return VlmStatusResponse(available=False, reason="none is set: oaml p2p serve --vlm openai:MODEL")
-    try: llm = get_llm(self.vlm)
-    except (ValueError, ImportError) as e: return VlmStatusResponse(available=False, model=self.vlm, reason=str(e))
-    return VlmStatusResponse(available=True, provider=llm.kind, model=llm.model)
-
-@patch
-def vlm_chat(self: P2PService,
-    body: VlmChatRequest, # turns, with pictures
-) -> VlmChatResponse:
-    "The model's answer. Raises Refusal: 409 without a model, 424 if it gives none."
-    if body.model not in ("", self.vlm): raise Refusal(409, f"model: {body.model!r} is not the one that is set, {self.vlm!r}")
-    if not self.vlm_status().available: raise Refusal(409, f"no model that looks: {self.vlm_status().reason}")
-    try: turns = [dict(role="assistant", text=m.content, calls=[]) if m.role == "assistant" else
-                  user_turn(m.content, [base64.b64decode(i, validate=True) for i in m.images]) for m in body.messages if m.role != "system"]
-    except ValueError: raise Refusal(422, "messages.images: is no base64") from None
-    if not turns: raise Refusal(422, "messages: need one of the user")
-    system = "\n".join(m.content for m in body.messages if m.role == "system")
-    try: reply = get_llm(self.vlm).reply("vlm-chat", LLMRequest(system, turns))
-    except (LLMError, OSError) as e: raise Refusal(424, str(e)) from None
-    return VlmChatResponse(model=self.vlm, message=VlmMessage(role="assistant", content=reply.text))
 
 # %% ../../nbs/17q_prompt2policy.api.ipynb #662ed54e
 @dataclass(frozen=True)

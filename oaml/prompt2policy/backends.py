@@ -23,7 +23,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from fastcore.basics import patch
 from pydantic import Field, ValidationError
 
 from .contracts import LoopConfig, RecordError, RunStatus, StartSessionRequest, StrictRecord, record_problem
@@ -264,32 +263,30 @@ class SSHBackend:
             self.pids[id] = int(self._run(f"setsid {command} >> {log} 2>&1 < /dev/null & echo $! | tee {pid_file}"))
         return RunStatus(job_id=id, status="running", node=self.host)
 
-# %% ../../nbs/17p_prompt2policy.backends.ipynb #b0df163a
-@patch
-def status(self: SSHBackend,
-    session: SessionRecord, # that was submitted
-) -> RunStatus:
-    "How it is; its folder is fetched."
-    id, pid = session.session_id, self.pids[session.session_id]
-    try:
-        alive = self._run(f"kill -0 {pid} 2>/dev/null && echo yes || echo no").strip() == b"yes"
-        unpack(self._run(f"tar -c -C {shlex.quote(self.folder)} --exclude=.lock --exclude=.status.lock --exclude=.reserve --exclude=.pid {shlex.quote(id)}"), session)
-        self.failed[id] = 0
-    except OSError as e:
-        self.failed[id] = self.failed.get(id, 0) + 1
-        if self.failed[id] < SSH_TRIES: return RunStatus(job_id=id, status="running", node=self.host)
-        return RunStatus(job_id=id, status="error", node=self.host, error=f"the node does not answer ({e}); resume the session elsewhere")
-    return ended_status(session, None if alive else 0, self.host)
+    # %% ../../nbs/17p_prompt2policy.backends.ipynb #b0df163a
+    def status(self,
+        session: SessionRecord, # that was submitted
+    ) -> RunStatus:
+        "How it is; its folder is fetched."
+        id, pid = session.session_id, self.pids[session.session_id]
+        try:
+            alive = self._run(f"kill -0 {pid} 2>/dev/null && echo yes || echo no").strip() == b"yes"
+            unpack(self._run(f"tar -c -C {shlex.quote(self.folder)} --exclude=.lock --exclude=.status.lock --exclude=.reserve --exclude=.pid {shlex.quote(id)}"), session)
+            self.failed[id] = 0
+        except OSError as e:
+            self.failed[id] = self.failed.get(id, 0) + 1
+            if self.failed[id] < SSH_TRIES: return RunStatus(job_id=id, status="running", node=self.host)
+            return RunStatus(job_id=id, status="error", node=self.host, error=f"the node does not answer ({e}); resume the session elsewhere")
+        return ended_status(session, None if alive else 0, self.host)
 
-@patch
-def stop(self: SSHBackend,
-    session: SessionRecord, # that was submitted
-) -> RunStatus:
-    "End its process group there."
-    pid = self.pids[session.session_id]
-    self._run(f"kill -TERM -- -{pid} 2>/dev/null; for i in 1 2 3 4 5 6 7 8 9 10; do kill -0 {pid} 2>/dev/null || exit 0; sleep .5; done; "
-              f"kill -KILL -- -{pid} 2>/dev/null || true")
-    return RunStatus(job_id=session.session_id, status="cancelled", node=self.host)
+    def stop(self,
+        session: SessionRecord, # that was submitted
+    ) -> RunStatus:
+        "End its process group there."
+        pid = self.pids[session.session_id]
+        self._run(f"kill -TERM -- -{pid} 2>/dev/null; for i in 1 2 3 4 5 6 7 8 9 10; do kill -0 {pid} 2>/dev/null || exit 0; sleep .5; done; "
+                  f"kill -KILL -- -{pid} 2>/dev/null || true")
+        return RunStatus(job_id=session.session_id, status="cancelled", node=self.host)
 
 # %% ../../nbs/17p_prompt2policy.backends.ipynb #55f33f66
 def packed(

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from fastcore.basics import patch
 
 from ..apps.catalog import APPS, load_app
 from ..devices.app_device import AppDevice
@@ -192,51 +191,65 @@ class MujocoEngine:
             raise EngineError(f"{env_id}{f' with {kwargs}' if kwargs else ''}: gymnasium cannot make it ({' '.join(str(e).split())[:300]})") from None
         return flat_spaces(env)
 
+    # %% ../../nbs/17e_prompt2policy.engines.ipynb #3b2f7056
+    def info_of(self,
+        env: Any,    # of `make`
+        info: dict,  # of its last step
+    ) -> dict[str, Any]: # numbers and arrays
+        "What a reward gets as `info`."
+        numbers = {k: float(v) for k, v in info.items() if isinstance(v, (bool, int, float, np.number, np.bool_))}
+        return numbers | {k: np.array(getattr(env.unwrapped.data, k)) for k in PHYSICS if hasattr(env.unwrapped, "data")}
+
+    def physics(self,
+        env: Any,                  # of `make`
+    ) -> dict[str, np.ndarray]:    # flat views, which follow each step
+        "MuJoCo's arrays of an environment by name."
+        return {k: getattr(env.unwrapped.data, k).reshape(-1) for k in PHYSICS if hasattr(env.unwrapped, "data")}
+
+    def fields(self,
+        env: Any, # of `make`; is reset
+    ) -> list[tuple[str, tuple[int, ...]]]:
+        "Names and shapes of a step, as `JailedReward.bind` takes them."
+        obs, _ = env.reset(seed=0)
+        info = self.info_of(env, env.step(np.zeros(env.action_space.shape, np.float32))[4])
+        shapes = dict(obs=obs.shape, action=env.action_space.shape, next_obs=obs.shape)
+        return [*shapes.items(), *((k, np.shape(info[k])) for k in sorted(info))]
+
+    def describe(self,
+        env_id: str, # one that has a preset, or a person's own
+        **kwargs,    # of the environment
+    ) -> EnvInfo:
+        "Shapes, names and units, and the body from the model itself. Raises EngineError."
+        if env_id not in MUJOCO_ENVS and not own_gym_env(env_id): raise EngineError(f"{env_id!r} is no environment{nearest(env_id, all_env_ids())}")
+        if problem := missing_mujoco():
+            return EnvInfo(env_id=env_id, engine="mujoco", observation="", action="", available=False, missing=problem)
+        env, spec = self.make(env_id, **kwargs), MUJOCO_ENVS.get(env_id) or EnvSpec(env_id, "mujoco", "an environment of one's own", _preset("HalfCheetah-v5"), "see below", "see below")
+        shapes, space = dict(self.fields(env)), env.action_space
+        keys, body = [f"{k} {list(s)}" if s else k for k, s in shapes.items() if k not in ("obs", "action", "next_obs")], body_text(env)
+        env.close()
+        return EnvInfo(env_id=env_id, engine="mujoco", observation=f"array of shape {shapes['obs']}: {spec.observation}",
+                       action=f"array of shape {shapes['action']}: {spec.action}, {space.low[0]:g} to {space.high[0]:g}", info_keys=keys,
+                       description=spec.description, body=body)
+
+    # %% ../../nbs/17e_prompt2policy.engines.ipynb #7da7afc4
+    def truth(self,
+        episode: dict[str, np.ndarray], # arrays by field, a row for each step
+    ) -> dict[str, float]:
+        "Speed (m/s, mean), distance (m), torque (mean size) and steps of an episode."
+        facts = dict(steps=float(len(episode["action"])), torque=float(np.abs(episode["action"]).mean()))
+        if "x_velocity" in episode: facts["speed"] = float(episode["x_velocity"].mean())
+        if "x_position" in episode: facts["distance"] = float(episode["x_position"][-1] - episode["x_position"][0])
+        return facts
+
+    def film(self,
+        frames: Sequence[np.ndarray], # RGB
+        path: Path,                   # ends in .webp
+    ) -> str:                         # the file's name
+        "Write a film."
+        return save_film(frames, path)
+
 # %% ../../nbs/17e_prompt2policy.engines.ipynb #3b2f7056
 PHYSICS = ("qpos", "qvel", "xpos")  # arrays of MuJoCo's state that `info` holds besides gymnasium's own
-
-@patch
-def info_of(self: MujocoEngine,
-    env: Any,    # of `make`
-    info: dict,  # of its last step
-) -> dict[str, Any]: # numbers and arrays
-    "What a reward gets as `info`."
-    numbers = {k: float(v) for k, v in info.items() if isinstance(v, (bool, int, float, np.number, np.bool_))}
-    return numbers | {k: np.array(getattr(env.unwrapped.data, k)) for k in PHYSICS if hasattr(env.unwrapped, "data")}
-
-@patch
-def physics(self: MujocoEngine,
-    env: Any,                  # of `make`
-) -> dict[str, np.ndarray]:    # flat views, which follow each step
-    "MuJoCo's arrays of an environment by name."
-    return {k: getattr(env.unwrapped.data, k).reshape(-1) for k in PHYSICS if hasattr(env.unwrapped, "data")}
-
-@patch
-def fields(self: MujocoEngine,
-    env: Any, # of `make`; is reset
-) -> list[tuple[str, tuple[int, ...]]]:
-    "Names and shapes of a step, as `JailedReward.bind` takes them."
-    obs, _ = env.reset(seed=0)
-    info = self.info_of(env, env.step(np.zeros(env.action_space.shape, np.float32))[4])
-    shapes = dict(obs=obs.shape, action=env.action_space.shape, next_obs=obs.shape)
-    return [*shapes.items(), *((k, np.shape(info[k])) for k in sorted(info))]
-
-@patch
-def describe(self: MujocoEngine,
-    env_id: str, # one that has a preset, or a person's own
-    **kwargs,    # of the environment
-) -> EnvInfo:
-    "Shapes, names and units, and the body from the model itself. Raises EngineError."
-    if env_id not in MUJOCO_ENVS and not own_gym_env(env_id): raise EngineError(f"{env_id!r} is no environment{nearest(env_id, all_env_ids())}")
-    if problem := missing_mujoco():
-        return EnvInfo(env_id=env_id, engine="mujoco", observation="", action="", available=False, missing=problem)
-    env, spec = self.make(env_id, **kwargs), MUJOCO_ENVS.get(env_id) or EnvSpec(env_id, "mujoco", "an environment of one's own", _preset("HalfCheetah-v5"), "see below", "see below")
-    shapes, space = dict(self.fields(env)), env.action_space
-    keys, body = [f"{k} {list(s)}" if s else k for k, s in shapes.items() if k not in ("obs", "action", "next_obs")], body_text(env)
-    env.close()
-    return EnvInfo(env_id=env_id, engine="mujoco", observation=f"array of shape {shapes['obs']}: {spec.observation}",
-                   action=f"array of shape {shapes['action']}: {spec.action}, {space.low[0]:g} to {space.high[0]:g}", info_keys=keys,
-                   description=spec.description, body=body)
 
 # %% ../../nbs/17e_prompt2policy.engines.ipynb #864d557e
 _JOINTS = {0: (["x (m)", "y (m)", "z (m)", "quaternion w", "quaternion x", "quaternion y", "quaternion z"],
@@ -347,25 +360,6 @@ def body_text(
     healthy = [f"{k.strip('_')}: {v}" for k, v in vars(u).items() if "healthy" in k and "reward" not in k]
     return "\n".join(time + lines + _lines("qpos", qpos) + _lines("qvel", qvel) + ranges + motors + bodies + geoms + sensors + healthy)
 
-# %% ../../nbs/17e_prompt2policy.engines.ipynb #7da7afc4
-@patch
-def truth(self: MujocoEngine,
-    episode: dict[str, np.ndarray], # arrays by field, a row for each step
-) -> dict[str, float]:
-    "Speed (m/s, mean), distance (m), torque (mean size) and steps of an episode."
-    facts = dict(steps=float(len(episode["action"])), torque=float(np.abs(episode["action"]).mean()))
-    if "x_velocity" in episode: facts["speed"] = float(episode["x_velocity"].mean())
-    if "x_position" in episode: facts["distance"] = float(episode["x_position"][-1] - episode["x_position"][0])
-    return facts
-
-@patch
-def film(self: MujocoEngine,
-    frames: Sequence[np.ndarray], # RGB
-    path: Path,                   # ends in .webp
-) -> str:                         # the file's name
-    "Write a film."
-    return save_film(frames, path)
-
 # %% ../../nbs/17e_prompt2policy.engines.ipynb #2fe32055
 GUI_PRESET = dict(total_timesteps=300, learning_rate=1e-4, gamma=.95, num_envs=4, num_steps=25, batch_size=4, n_epochs=1, eval_episodes=10, checkpoints=1)
 GUI_GOALS = dict(login=("login", "login_remember"), settings=("toggle",))  # goal families that gui:APP draws from; of other applications all
@@ -402,42 +396,40 @@ class GuiEngine:
         name, goals = self.goals_of(env_id)
         return EpisodeDriver(AppDevice(name, goals=goals))
 
+    # %% ../../nbs/17e_prompt2policy.engines.ipynb #27da7d6a
+    def describe(self,
+        env_id: str, # such as gui:login
+    ) -> EnvInfo:
+        "What observations and actions look like, and two of the goals."
+        name, goals = self.goals_of(env_id)
+        driver, examples = self.make(env_id), []
+        for seed in range(2):
+            driver.reset(seed, draw=False)
+            examples.append(driver.device.goal.text)
+        driver.close()
+        return EnvInfo(env_id=env_id, engine="gui", info_keys=["step", "effect"], observation=_GUI_FORM, action=_GUI_ACTION,
+                       description=f"The application {name} (goals: {', '.join(goals)}). An episode ends with done, or after "
+                                   f"{load_app(name).step_budget} actions. Goals such as: {' / '.join(examples)}")
+
+    # %% ../../nbs/17e_prompt2policy.engines.ipynb #82075b7b
+    def truth(self,
+        episode: EpisodeDriver, # one that has ended
+    ) -> dict[str, float]:
+        "Whether the goal was reached at the end, or at some moment, and the number of actions."
+        return dict(success=float(episode.success), reached=float(episode.reached), steps=float(episode.steps))
+
+    def film(self,
+        frames: Sequence[np.ndarray], # RGB
+        path: Path,                   # ends in .webp
+    ) -> str:                         # the file's name
+        "Write a film, a frame for each action."
+        return save_film(frames, path, 700)
+
 # %% ../../nbs/17e_prompt2policy.engines.ipynb #27da7d6a
 _GUI_FORM = ('{"goal": words, "elements": [{"role", "name", "value", "checked", "focused", "box": [left, top, right, bottom]}]}, boxes in shares '
              'of the screen. In a trajectory obs, next_obs and action are lists of dicts, one a step, not arrays')
 _GUI_ACTION = ('{"type": "click", "x": 0.5, "y": 0.5}, {"type": "type", "text": "..."}, {"type": "key_press", "key": "Enter"}, '
                '{"type": "done"}, ...; "failed" is an answer that is no action')
-
-@patch
-def describe(self: GuiEngine,
-    env_id: str, # such as gui:login
-) -> EnvInfo:
-    "What observations and actions look like, and two of the goals."
-    name, goals = self.goals_of(env_id)
-    driver, examples = self.make(env_id), []
-    for seed in range(2):
-        driver.reset(seed, draw=False)
-        examples.append(driver.device.goal.text)
-    driver.close()
-    return EnvInfo(env_id=env_id, engine="gui", info_keys=["step", "effect"], observation=_GUI_FORM, action=_GUI_ACTION,
-                   description=f"The application {name} (goals: {', '.join(goals)}). An episode ends with done, or after "
-                               f"{load_app(name).step_budget} actions. Goals such as: {' / '.join(examples)}")
-
-# %% ../../nbs/17e_prompt2policy.engines.ipynb #82075b7b
-@patch
-def truth(self: GuiEngine,
-    episode: EpisodeDriver, # one that has ended
-) -> dict[str, float]:
-    "Whether the goal was reached at the end, or at some moment, and the number of actions."
-    return dict(success=float(episode.success), reached=float(episode.reached), steps=float(episode.steps))
-
-@patch
-def film(self: GuiEngine,
-    frames: Sequence[np.ndarray], # RGB
-    path: Path,                   # ends in .webp
-) -> str:                         # the file's name
-    "Write a film, a frame for each action."
-    return save_film(frames, path, 700)
 
 # %% ../../nbs/17e_prompt2policy.engines.ipynb #9f3a53c9
 class IsaacLabEngine:

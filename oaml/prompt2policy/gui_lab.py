@@ -17,7 +17,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from fastcore.basics import patch
 from PIL import Image
 
 from ..apps.app import split_seeds
@@ -140,26 +139,25 @@ class NanoLearner:
         from oaml.runtime.policy import AgentPolicy
         return AgentPolicy(self.adapter.snapshot(), fmt=self.fmt)
 
-# %% ../../nbs/17n_prompt2policy.gui_lab.ipynb #097ca8e1
-@patch
-def learn(self: NanoLearner,
-    groups: list, # of `runtime.rollouts.RolloutGroup`, played by it
-) -> dict[str, float]: # of the update: loss, entropy, clipped, answers; empty if all attempts of each group were paid alike
-    "One update on what was played. Raises ValueError if the loss is not finite."
-    from torch.nn.utils import clip_grad_norm_
-    from oaml.runtime.rollouts import group_experiences
-    from oaml.training.grpo import LossRule, policy_gradients
-    c = self.config
-    learnt = [x for g in groups if g.mixed for x in group_experiences(g, discount=c.gamma)]
-    if not learnt: return {}
-    for epoch in range(c.n_epochs):
-        row = policy_gradients(self.adapter, learnt, LossRule("dapo", epsilon=c.clip_range), prompts=c.batch_size, version=None if epoch else self.version)
-        if not math.isfinite(row["loss"]): raise ValueError(f"update {self.version + 1}: the loss is {row['loss']}; lower the learning rate")
-        clip_grad_norm_(self.adapter.trainable_parameters(), 1.)
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
-    self.version += 1
-    return dict(loss=row["loss"], entropy=row["entropy"], clipped=row["clipped"], answers=float(len(learnt)))
+    # %% ../../nbs/17n_prompt2policy.gui_lab.ipynb #097ca8e1
+    def learn(self,
+        groups: list, # of `runtime.rollouts.RolloutGroup`, played by it
+    ) -> dict[str, float]: # of the update: loss, entropy, clipped, answers; empty if all attempts of each group were paid alike
+        "One update on what was played. Raises ValueError if the loss is not finite."
+        from torch.nn.utils import clip_grad_norm_
+        from oaml.runtime.rollouts import group_experiences
+        from oaml.training.grpo import LossRule, policy_gradients
+        c = self.config
+        learnt = [x for g in groups if g.mixed for x in group_experiences(g, discount=c.gamma)]
+        if not learnt: return {}
+        for epoch in range(c.n_epochs):
+            row = policy_gradients(self.adapter, learnt, LossRule("dapo", epsilon=c.clip_range), prompts=c.batch_size, version=None if epoch else self.version)
+            if not math.isfinite(row["loss"]): raise ValueError(f"update {self.version + 1}: the loss is {row['loss']}; lower the learning rate")
+            clip_grad_norm_(self.adapter.trainable_parameters(), 1.)
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=True)
+        self.version += 1
+        return dict(loss=row["loss"], entropy=row["entropy"], clipped=row["clipped"], answers=float(len(learnt)))
 
 # %% ../../nbs/17n_prompt2policy.gui_lab.ipynb #4b0b5fd2
 @dataclass
@@ -188,40 +186,59 @@ class GuiTraining:
         self.step, self.acts = self.step + wanted, self.acts + played
         return groups
 
-# %% ../../nbs/17n_prompt2policy.gui_lab.ipynb #f19a6c00
-@patch
-def practise(self: GuiTraining,
-    learner: NanoLearner, # changes
-) -> float: # seconds, without evaluations
-    "Train. Raises RewardError, ValueError."
-    starts, seconds = practice_starts(self.config.env_id, self.config.seed), 0.
-    while self.step < self.config.total_timesteps:
-        began = time.perf_counter()
-        groups = self.play(learner, starts)
-        row, paid = learner.learn(groups), [r.reward for g in groups for r in g.rollouts]
-        seconds += time.perf_counter() - began
-        self.record.append_scalar("training", self.step, mean_return=float(np.mean(paid)), acts=self.acts, **row)
-        due = len(self.evaluations)*self.config.total_timesteps/self.config.checkpoints
-        if due <= self.step < self.config.total_timesteps: self.examine(learner.policy())
-    return seconds
+    # %% ../../nbs/17n_prompt2policy.gui_lab.ipynb #f19a6c00
+    def practise(self,
+        learner: NanoLearner, # changes
+    ) -> float: # seconds, without evaluations
+        "Train. Raises RewardError, ValueError."
+        starts, seconds = practice_starts(self.config.env_id, self.config.seed), 0.
+        while self.step < self.config.total_timesteps:
+            began = time.perf_counter()
+            groups = self.play(learner, starts)
+            row, paid = learner.learn(groups), [r.reward for g in groups for r in g.rollouts]
+            seconds += time.perf_counter() - began
+            self.record.append_scalar("training", self.step, mean_return=float(np.mean(paid)), acts=self.acts, **row)
+            due = len(self.evaluations)*self.config.total_timesteps/self.config.checkpoints
+            if due <= self.step < self.config.total_timesteps: self.examine(learner.policy())
+        return seconds
+
+    # %% ../../nbs/17n_prompt2policy.gui_lab.ipynb #efa973a0
+    def examine(self,
+        policy: Any, # has `predict_actions`
+    ) -> tuple[list[RecordedPlay], dict[str, list[float]], dict[str, np.ndarray]]: # episodes, facts of each, terms of all steps
+        "Play the held-out episodes and write an evaluation down. Raises RewardError."
+        plays = play_held_out(policy, self.config.env_id, held_out_seeds(self.config))
+        paid = [self.reward.rewards_of(p.steps) for p in plays]
+        returns, facts = [float(total.sum()) for total, _ in paid], play_facts(plays)
+        point = EvalPoint(step=self.step, mean_return=float(np.mean(returns)), std_return=float(np.std(returns)),
+                          facts={k: float(np.mean(v)) for k, v in facts.items()})
+        self.evaluations.append(point)
+        self.record.append_scalar("evaluation", self.step, mean_return=point.mean_return, **point.facts)
+        lines = "".join(json.dumps(gui_trajectory(p.stored("policy"))) + "\n" for p in plays)
+        write_record(self.record.path/f"trajectory_{self.step}.jsonl", lines)
+        save_episodes([_without_truth(p.episode) for p in plays], self.record.path/f"trajectory_{self.step}.episodes.jsonl")  # for `oaml inspect`
+        return plays, facts, {name: np.concatenate([terms[:, k] for _, terms in paid]) for k, name in enumerate(self.reward.names)}
+
+    # %% ../../nbs/17n_prompt2policy.gui_lab.ipynb #0aa43b23
+    def finish(self,
+        learner: NanoLearner, # trained
+        seconds: float,       # that it took
+    ) -> TrainSummary:
+        "The agent, held-out episodes, film, audit and summary. Raises RewardError."
+        c, record = self.config, self.record
+        learner.adapter.save(record.path/"agent")
+        plays, facts, terms = self.examine(learner.policy())
+        truths = [p.stored("policy").truth for p in plays]
+        write_record(record.audit_path, AuditRecord(seeds=held_out_seeds(c), facts={k: [t[k] for t in truths] for k in truths[0]}))
+        film = GuiEngine().film(gui_film(plays[0]), record.videos_dir/"eval.webp") if c.film else "not filmed: film is off"
+        last = self.evaluations[-1]
+        summary = TrainSummary(env_id=c.env_id, seed=c.seed, total_timesteps=self.acts, train_seconds=seconds, jail_seconds=self.reward.jail.seconds,
+                               evaluations=self.evaluations, final_episodic_return=last.mean_return, facts=last.facts, episode_facts=facts,
+                               terms=trajectory_metrics(terms), film=film)
+        record.save_summary(summary)
+        return summary
 
 # %% ../../nbs/17n_prompt2policy.gui_lab.ipynb #efa973a0
-@patch
-def examine(self: GuiTraining,
-    policy: Any, # has `predict_actions`
-) -> tuple[list[RecordedPlay], dict[str, list[float]], dict[str, np.ndarray]]: # episodes, facts of each, terms of all steps
-    "Play the held-out episodes and write an evaluation down. Raises RewardError."
-    plays = play_held_out(policy, self.config.env_id, held_out_seeds(self.config))
-    paid = [self.reward.rewards_of(p.steps) for p in plays]
-    returns, facts = [float(total.sum()) for total, _ in paid], play_facts(plays)
-    point = EvalPoint(step=self.step, mean_return=float(np.mean(returns)), std_return=float(np.std(returns)),
-                      facts={k: float(np.mean(v)) for k, v in facts.items()})
-    self.evaluations.append(point)
-    self.record.append_scalar("evaluation", self.step, mean_return=point.mean_return, **point.facts)
-    lines = "".join(json.dumps(gui_trajectory(p.stored("policy"))) + "\n" for p in plays)
-    write_record(self.record.path/f"trajectory_{self.step}.jsonl", lines)
-    save_episodes([_without_truth(p.episode) for p in plays], self.record.path/f"trajectory_{self.step}.episodes.jsonl")  # for `oaml inspect`
-    return plays, facts, {name: np.concatenate([terms[:, k] for _, terms in paid]) for k, name in enumerate(self.reward.names)}
 
 def _without_truth(episode: Episode) -> Episode:
     "What everybody may see of an episode: not whether the goal was reached, which only the audit says."
@@ -242,24 +259,6 @@ def gui_film(
     return [*drawn, play.driver.frame.image]
 
 # %% ../../nbs/17n_prompt2policy.gui_lab.ipynb #0aa43b23
-@patch
-def finish(self: GuiTraining,
-    learner: NanoLearner, # trained
-    seconds: float,       # that it took
-) -> TrainSummary:
-    "The agent, held-out episodes, film, audit and summary. Raises RewardError."
-    c, record = self.config, self.record
-    learner.adapter.save(record.path/"agent")
-    plays, facts, terms = self.examine(learner.policy())
-    truths = [p.stored("policy").truth for p in plays]
-    write_record(record.audit_path, AuditRecord(seeds=held_out_seeds(c), facts={k: [t[k] for t in truths] for k in truths[0]}))
-    film = GuiEngine().film(gui_film(plays[0]), record.videos_dir/"eval.webp") if c.film else "not filmed: film is off"
-    last = self.evaluations[-1]
-    summary = TrainSummary(env_id=c.env_id, seed=c.seed, total_timesteps=self.acts, train_seconds=seconds, jail_seconds=self.reward.jail.seconds,
-                           evaluations=self.evaluations, final_episodic_return=last.mean_return, facts=last.facts, episode_facts=facts,
-                           terms=trajectory_metrics(terms), film=film)
-    record.save_summary(summary)
-    return summary
 
 def train_nano(
     record: IterationRecord, # the run's folder; what an interrupted run left there is removed
@@ -322,65 +321,60 @@ class GuiLab(TriesRewardOnSteps):
     def _steps(self) -> list:
         return next(e.steps for e in self.known if e.agent == "oracle") + next(e.steps for e in self.known if e.agent == "random")
 
-# %% ../../nbs/17n_prompt2policy.gui_lab.ipynb #4b13c9c4
-@patch
-def replay(self: GuiLab,
-    code: str, # a reward that was tried
-) -> tuple[list[ReplayRow], str|None]: # the best paid first; the oracle does the task
-    "What it pays the five known agents."
-    with JailedReward(code) as reward: return replay_reward(reward, self.known), "oracle"
+    # %% ../../nbs/17n_prompt2policy.gui_lab.ipynb #4b13c9c4
+    def replay(self,
+        code: str, # a reward that was tried
+    ) -> tuple[list[ReplayRow], str|None]: # the best paid first; the oracle does the task
+        "What it pays the five known agents."
+        with JailedReward(code) as reward: return replay_reward(reward, self.known), "oracle"
 
-@patch
-def trials(self: GuiLab) -> list[dict]:
-    "One episode each of the oracle, the spammer, and one that does nothing."
-    return [gui_trajectory(next(e for e in self.known if e.agent == agent)) for agent in ("do-nothing", "spammer", "oracle")]
+    def trials(self) -> list[dict]:
+        "One episode each of the oracle, the spammer, and one that does nothing."
+        return [gui_trajectory(next(e for e in self.known if e.agent == agent)) for agent in ("do-nothing", "spammer", "oracle")]
 
-@patch
-def study(self: GuiLab,
-    code: str, # a judge that was tried
-) -> JudgeStudy|None:
-    "It beside what the application knows of the known agents' episodes: whether their goals were reached."
-    return study_gui_judge(code, self.known, lambda e: bool(e.truth["success"]))
+    def study(self,
+        code: str, # a judge that was tried
+    ) -> JudgeStudy|None:
+        "It beside what the application knows of the known agents' episodes: whether their goals were reached."
+        return study_gui_judge(code, self.known, lambda e: bool(e.truth["success"]))
 
-@patch
-def train(self: GuiLab,
-    iteration: IterationRecord, # with reward and configuration; gets a folder for each run
-    seeds: Sequence[int],       # one training each
-) -> IterationAggregation:
-    "nano for each seed, one after the other. A run that fails is missing."
-    config, source = TrainConfig(**iteration.read_config()), iteration.read_reward_source()
-    runs = [IterationRecord(iteration.path/f"base_seed{seed}") for seed in seeds]
-    for run, seed in zip(runs, seeds): train_nano(run, source, config.model_copy(update=dict(seed=seed)))
-    return aggregate(runs)
+    def train(self,
+        iteration: IterationRecord, # with reward and configuration; gets a folder for each run
+        seeds: Sequence[int],       # one training each
+    ) -> IterationAggregation:
+        "nano for each seed, one after the other. A run that fails is missing."
+        config, source = TrainConfig(**iteration.read_config()), iteration.read_reward_source()
+        runs = [IterationRecord(iteration.path/f"base_seed{seed}") for seed in seeds]
+        for run, seed in zip(runs, seeds): train_nano(run, source, config.model_copy(update=dict(seed=seed)))
+        return aggregate(runs)
 
-# %% ../../nbs/17n_prompt2policy.gui_lab.ipynb #4e58f0f0
-@patch
-def episodes(self: GuiLab,
-    run: IterationRecord,   # trained
-    confirm: bool=False,    # others than before, that nobody has seen
-) -> list[dict]:
-    "The held-out episodes of its summary, or as many new ones."
-    path = run.path/"confirmation.jsonl" if confirm else run.trajectory_path
-    if path.exists(): return read_json_lines(read_text_file(path), str(path))
-    from oaml.runtime.policy import load_policy
-    config = TrainConfig(**run.read_config())
-    plays = play_held_out(load_policy(run.path/"agent"), config.env_id, held_out_seeds(config, confirm=True))
-    found = [gui_trajectory(p.stored("policy")) for p in plays]
-    write_record(path, "".join(json.dumps(t) + "\n" for t in found))
-    return found
+    # %% ../../nbs/17n_prompt2policy.gui_lab.ipynb #4e58f0f0
+    def episodes(self,
+        run: IterationRecord,   # trained
+        confirm: bool=False,    # others than before, that nobody has seen
+    ) -> list[dict]:
+        "The held-out episodes of its summary, or as many new ones."
+        path = run.path/"confirmation.jsonl" if confirm else run.trajectory_path
+        if path.exists(): return read_json_lines(read_text_file(path), str(path))
+        from oaml.runtime.policy import load_policy
+        config = TrainConfig(**run.read_config())
+        plays = play_held_out(load_policy(run.path/"agent"), config.env_id, held_out_seeds(config, confirm=True))
+        found = [gui_trajectory(p.stored("policy")) for p in plays]
+        write_record(path, "".join(json.dumps(t) + "\n" for t in found))
+        return found
 
-@patch
-def frames(self: GuiLab,
-    run: IterationRecord,   # trained
-    episode: int=0,         # which of those that `episodes` gives
-    confirm: bool=False,    # of those that nobody has seen
-) -> list[bytes]:
-    "Pictures of an episode, its actions done again; none if films are off."
-    config, actions = TrainConfig(**run.read_config()), self.episodes(run, confirm)[episode]["action"]
-    if not config.film: return []
-    driver = GuiEngine().make(config.env_id)
-    driver.reset(held_out_seeds(config, confirm)[episode])
-    again = RecordedPlay(driver, draw=True)
-    for a in actions: again.act(from_dict(Action, a))
-    frames = gui_film(again)
-    return [png_bytes(frames[k]) for k in sorted(set(np.linspace(0, len(frames) - 1, LOOK_FRAMES).astype(int).tolist()))]
+    def frames(self,
+        run: IterationRecord,   # trained
+        episode: int=0,         # which of those that `episodes` gives
+        confirm: bool=False,    # of those that nobody has seen
+    ) -> list[bytes]:
+        "Pictures of an episode, its actions done again; none if films are off."
+        config, actions = TrainConfig(**run.read_config()), self.episodes(run, confirm)[episode]["action"]
+        if not config.film: return []
+        driver = GuiEngine().make(config.env_id)
+        driver.reset(held_out_seeds(config, confirm)[episode])
+        again = RecordedPlay(driver, draw=True)
+        for a in actions: again.act(from_dict(Action, a))
+        frames = gui_film(again)
+        return [png_bytes(frames[k]) for k in sorted(set(np.linspace(0, len(frames) - 1, LOOK_FRAMES).astype(int).tolist()))]
+

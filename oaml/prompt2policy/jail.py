@@ -26,7 +26,6 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
-from fastcore.basics import patch
 
 # %% ../../nbs/17c_prompt2policy.jail.ipynb #5c4ab0ab
 class JailError(RuntimeError):
@@ -227,73 +226,69 @@ class Inmate:
         "What the function returns."
         return self.space[function](*args)
 
+    # %% ../../nbs/17c_prompt2policy.jail.ipynb #54243414
+    def one(self,
+        k: int,        # which environment
+        obs: Any,      # before the step
+        action: Any,   # that was taken
+        next_obs: Any, # after it
+        info: dict,    # what the engine tells
+        first: bool,   # whether an episode begins with it
+    ) -> list[float]:  # the total, then the terms in the order of `names`
+        "One reward, as numbers. The first answer decides the names of the terms."
+        if first: self.rewards[k].reset()
+        answer = self.rewards[k](obs, action, next_obs, info)
+        if not (isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], dict)):
+            raise JailError(f"a reward returns (total, {{term: value}}), not {type(answer).__name__}")
+        total, terms = answer
+        if self.names is None: self.names = list(terms)
+        if terms.keys() != set(self.names):
+            raise JailError(f"the terms were {sorted(map(str, self.names))} before and are {sorted(map(str, terms))} now")
+        try: numbers = [float(total), *(float(terms[n]) for n in self.names)]
+        except (TypeError, ValueError): raise JailError("total and terms are plain numbers, not arrays or words") from None
+        for name, x in zip([*(f"the term {n!r}" for n in self.names), "the total"], [*numbers[1:], numbers[0]]):
+            if not math.isfinite(x): raise JailError(f"{name} is not finite; a reward is a finite number")
+            if abs(x) > LARGEST_REWARD: raise JailError(f"{name} is {x:g}; a reward is at most {LARGEST_REWARD:g}: scale it")
+        return numbers
+
+    def steps(self,
+        rows: list, # [k, obs, action, next_obs, info, first]
+    ) -> dict:
+        "Rewards of some steps, with the terms' names."
+        values = [self.one(*row) for row in rows]
+        return dict(names=self.names, values=values)
+
+    # %% ../../nbs/17c_prompt2policy.jail.ipynb #ba249496
+    def term_names(self) -> list[str]:
+        "Names of the terms, in the order of the numbers."
+        return self.names
+
+    def layout(self,
+        envs: int,    # how many environments
+        fields: list, # [name, shape] of obs, action, next_obs, then of info's entries
+    ) -> int:         # bytes of a step
+        "Fix how the numbers of a step lie in its bytes: a row for each environment, and in front of it whether an episode begins."
+        self.envs, self.fields, at = envs, [], 1
+        for name, shape in fields:
+            size = int(np.prod(shape, dtype=int))
+            self.fields.append((name, slice(at, at + size), tuple(shape)))
+            at += size
+        self.width = at
+        return 8*envs*at
+
+    def vector_step(self,
+        data: bytes, # of the layout
+    ) -> bytes:      # total and terms of each environment, float64
+        "Rewards of one step of all environments."
+        rows, answers = np.frombuffer(data).reshape(self.envs, self.width).copy(), []  # may be stored or changed by the reward
+        columns = [rows[:, part].reshape(-1, *shape) if shape else rows[:, part.start].tolist() for _, part, shape in self.fields]
+        names = [name for name, *_ in self.fields[3:]]
+        for k, (first, obs, action, next_obs, *info) in enumerate(zip(rows[:, 0] != 0, *columns)):
+            answers.append(self.one(k, obs, action, next_obs, dict(zip(names, info)), first))
+        return np.array(answers, np.float64).tobytes()
+
 # %% ../../nbs/17c_prompt2policy.jail.ipynb #54243414
 LARGEST_REWARD = 1e30  # sums over episodes stay finite, in single precision too
-
-@patch
-def one(self: Inmate,
-    k: int,        # which environment
-    obs: Any,      # before the step
-    action: Any,   # that was taken
-    next_obs: Any, # after it
-    info: dict,    # what the engine tells
-    first: bool,   # whether an episode begins with it
-) -> list[float]:  # the total, then the terms in the order of `names`
-    "One reward, as numbers. The first answer decides the names of the terms."
-    if first: self.rewards[k].reset()
-    answer = self.rewards[k](obs, action, next_obs, info)
-    if not (isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], dict)):
-        raise JailError(f"a reward returns (total, {{term: value}}), not {type(answer).__name__}")
-    total, terms = answer
-    if self.names is None: self.names = list(terms)
-    if terms.keys() != set(self.names):
-        raise JailError(f"the terms were {sorted(map(str, self.names))} before and are {sorted(map(str, terms))} now")
-    try: numbers = [float(total), *(float(terms[n]) for n in self.names)]
-    except (TypeError, ValueError): raise JailError("total and terms are plain numbers, not arrays or words") from None
-    for name, x in zip([*(f"the term {n!r}" for n in self.names), "the total"], [*numbers[1:], numbers[0]]):
-        if not math.isfinite(x): raise JailError(f"{name} is not finite; a reward is a finite number")
-        if abs(x) > LARGEST_REWARD: raise JailError(f"{name} is {x:g}; a reward is at most {LARGEST_REWARD:g}: scale it")
-    return numbers
-
-@patch
-def steps(self: Inmate,
-    rows: list, # [k, obs, action, next_obs, info, first]
-) -> dict:
-    "Rewards of some steps, with the terms' names."
-    values = [self.one(*row) for row in rows]
-    return dict(names=self.names, values=values)
-
-# %% ../../nbs/17c_prompt2policy.jail.ipynb #ba249496
-@patch
-def term_names(self: Inmate) -> list[str]:
-    "Names of the terms, in the order of the numbers."
-    return self.names
-
-@patch
-def layout(self: Inmate,
-    envs: int,    # how many environments
-    fields: list, # [name, shape] of obs, action, next_obs, then of info's entries
-) -> int:         # bytes of a step
-    "Fix how the numbers of a step lie in its bytes: a row for each environment, and in front of it whether an episode begins."
-    self.envs, self.fields, at = envs, [], 1
-    for name, shape in fields:
-        size = int(np.prod(shape, dtype=int))
-        self.fields.append((name, slice(at, at + size), tuple(shape)))
-        at += size
-    self.width = at
-    return 8*envs*at
-
-@patch
-def vector_step(self: Inmate,
-    data: bytes, # of the layout
-) -> bytes:      # total and terms of each environment, float64
-    "Rewards of one step of all environments."
-    rows, answers = np.frombuffer(data).reshape(self.envs, self.width).copy(), []  # may be stored or changed by the reward
-    columns = [rows[:, part].reshape(-1, *shape) if shape else rows[:, part.start].tolist() for _, part, shape in self.fields]
-    names = [name for name, *_ in self.fields[3:]]
-    for k, (first, obs, action, next_obs, *info) in enumerate(zip(rows[:, 0] != 0, *columns)):
-        answers.append(self.one(k, obs, action, next_obs, dict(zip(names, info)), first))
-    return np.array(answers, np.float64).tobytes()
 
 # %% ../../nbs/17c_prompt2policy.jail.ipynb #8e7e6ab9
 def explain_error(
@@ -396,41 +391,101 @@ class Jail:
         self.process.wait()
         for pipe in (self.process.stdin, self.process.stdout): pipe.close()
 
+    # %% ../../nbs/17c_prompt2policy.jail.ipynb #0ee974ee
+    def _ask(self, kind: bytes, body: bytes, timeout_s: float) -> tuple[bytes, bytearray]:
+        "Send a frame and wait for the answer; JailError ends the process, but for an error in words."
+        began = time.monotonic()
+        if self.process.poll() is not None: raise JailError(f"the jailed process is gone; {self._why()}")
+        self._most_cpu = processor_seconds(self.process.pid) + timeout_s
+        try:
+            self._allow_cpu(timeout_s)
+            self._send(_HEAD.pack(kind, len(body)) + body, began + timeout_s)
+            kind, size = _HEAD.unpack(self._read(_HEAD.size, began + timeout_s))
+            if kind not in b"JSE" or size > MOST_ANSWER: raise JailError("the answer is no message of the jail, or too long")
+            answer = self._read(size, began + timeout_s)
+        except BaseException:
+            self.process.kill()
+            raise
+        self.seconds += time.monotonic() - began
+        if kind == b"E": raise JailError(_printable(answer.decode(errors="replace")))
+        return kind, answer
+
+    def _read(self, n: int, until: float) -> bytearray:
+        data = bytearray()
+        while len(data) < n:
+            if not self._poll.poll(max(0., until - time.monotonic())*1000):
+                if self._is_starved():
+                    until = time.monotonic() + .2
+                    continue
+                raise JailError(f"no answer within {self.timeout_s:g} s; does the code loop?")
+            part = os.read(self.process.stdout.fileno(), n - len(data))
+            if not part: raise JailError(self._why())
+            data += part
+        return data
+
+    # %% ../../nbs/17c_prompt2policy.jail.ipynb #a381bce5
+    def _is_starved(self) -> bool:
+        "It could go on if it had the CPU, and has not had it for as long as an answer may take."
+        try:
+            with open(f"/proc/{self.process.pid}/stat") as file: state = file.read().rpartition(")")[2].split()[0]
+            return state in "RD" and processor_seconds(self.process.pid) < self._most_cpu
+        except OSError: return False
+
+    # %% ../../nbs/17c_prompt2policy.jail.ipynb #41e54b89
+    def _send(self, data: bytes, until: float):
+        "Write to the process, which may be slow to read."
+        fd, data = self.process.stdin.fileno(), memoryview(data)
+        os.set_blocking(fd, False)
+        while data:
+            try: data = data[os.write(fd, data):]
+            except BlockingIOError:
+                if time.monotonic() > until: raise JailError("the jailed process does not read its questions") from None
+                select.select([], [fd], [], .1)
+            except BrokenPipeError: raise JailError(self._why()) from None
+
+    def _allow_cpu(self, timeout_s: float):
+        "Let it use the CPU a little longer than this answer may take."
+        import resource
+        seconds = int(time.monotonic() - self._began + timeout_s) + 10
+        if abs(seconds - self._cpu) > 4 and hasattr(resource, "prlimit"):
+            self._cpu = seconds
+            try: resource.prlimit(self.process.pid, resource.RLIMIT_CPU, (seconds, resource.RLIM_INFINITY))
+            except ProcessLookupError: pass
+
+    def _why(self) -> str:
+        "How the process ended, in words."
+        try: code = self.process.wait(5)
+        except subprocess.TimeoutExpired: return "it closed its output"
+        names = {-signal.SIGKILL: "it was killed", -signal.SIGXCPU: "it used too much CPU time", -signal.SIGSEGV: "it crashed"}
+        return f"the code ended its process ({names.get(code, f'exit {code}')})"
+
+    # %% ../../nbs/17c_prompt2policy.jail.ipynb #ba96365c
+    def ask(self,
+        op: str,  # a method of `Inmate`
+        **order,  # its arguments; arrays may be among them
+    ) -> Any:     # plain values
+        "The answer to a question in JSON. Raises JailError."
+        from oaml.schemas.door import read_json
+        kind, answer = self._ask(b"J", pack_json(dict(op=op, **order)), self.timeout_s)
+        try:
+            if kind != b"J": raise ValueError("not JSON")
+            return read_json(bytes(answer))
+        except ValueError as e:
+            self.process.kill()
+            raise JailError(f"the answer is not plain and finite ({_printable(str(e))})") from None
+
+    def call(self,
+        source: str,   # of a module
+        function: str, # one of its functions
+        *args,         # plain values and arrays
+    ) -> Any:          # plain values
+        "Run a module in the jail and call one function of it. Raises JailError."
+        self.ask("module", source=source)
+        return self.ask("call", function=function, args=list(args))
+
 # %% ../../nbs/17c_prompt2policy.jail.ipynb #0ee974ee
-@patch
-def _ask(self: Jail, kind: bytes, body: bytes, timeout_s: float) -> tuple[bytes, bytearray]:
-    "Send a frame and wait for the answer; JailError ends the process, but for an error in words."
-    began = time.monotonic()
-    if self.process.poll() is not None: raise JailError(f"the jailed process is gone; {self._why()}")
-    self._most_cpu = processor_seconds(self.process.pid) + timeout_s
-    try:
-        self._allow_cpu(timeout_s)
-        self._send(_HEAD.pack(kind, len(body)) + body, began + timeout_s)
-        kind, size = _HEAD.unpack(self._read(_HEAD.size, began + timeout_s))
-        if kind not in b"JSE" or size > MOST_ANSWER: raise JailError("the answer is no message of the jail, or too long")
-        answer = self._read(size, began + timeout_s)
-    except BaseException:
-        self.process.kill()
-        raise
-    self.seconds += time.monotonic() - began
-    if kind == b"E": raise JailError(_printable(answer.decode(errors="replace")))
-    return kind, answer
 
 def _printable(text: str) -> str: return "".join(c if c.isprintable() else " " for c in text)[:1200]
-
-@patch
-def _read(self: Jail, n: int, until: float) -> bytearray:
-    data = bytearray()
-    while len(data) < n:
-        if not self._poll.poll(max(0., until - time.monotonic())*1000):
-            if self._is_starved():
-                until = time.monotonic() + .2
-                continue
-            raise JailError(f"no answer within {self.timeout_s:g} s; does the code loop?")
-        part = os.read(self.process.stdout.fileno(), n - len(data))
-        if not part: raise JailError(self._why())
-        data += part
-    return data
 
 # %% ../../nbs/17c_prompt2policy.jail.ipynb #a381bce5
 def processor_seconds(
@@ -439,70 +494,7 @@ def processor_seconds(
     "How long a process has had the CPU, on Linux. Raises OSError if it is gone."
     return time.clock_gettime((~pid << 3) | 2)  # what clock_getcpuclockid(3) gives
 
-@patch
-def _is_starved(self: Jail) -> bool:
-    "It could go on if it had the CPU, and has not had it for as long as an answer may take."
-    try:
-        with open(f"/proc/{self.process.pid}/stat") as file: state = file.read().rpartition(")")[2].split()[0]
-        return state in "RD" and processor_seconds(self.process.pid) < self._most_cpu
-    except OSError: return False
-
-# %% ../../nbs/17c_prompt2policy.jail.ipynb #41e54b89
-@patch
-def _send(self: Jail, data: bytes, until: float):
-    "Write to the process, which may be slow to read."
-    fd, data = self.process.stdin.fileno(), memoryview(data)
-    os.set_blocking(fd, False)
-    while data:
-        try: data = data[os.write(fd, data):]
-        except BlockingIOError:
-            if time.monotonic() > until: raise JailError("the jailed process does not read its questions") from None
-            select.select([], [fd], [], .1)
-        except BrokenPipeError: raise JailError(self._why()) from None
-
-@patch
-def _allow_cpu(self: Jail, timeout_s: float):
-    "Let it use the CPU a little longer than this answer may take."
-    import resource
-    seconds = int(time.monotonic() - self._began + timeout_s) + 10
-    if abs(seconds - self._cpu) > 4 and hasattr(resource, "prlimit"):
-        self._cpu = seconds
-        try: resource.prlimit(self.process.pid, resource.RLIMIT_CPU, (seconds, resource.RLIM_INFINITY))
-        except ProcessLookupError: pass
-
-@patch
-def _why(self: Jail) -> str:
-    "How the process ended, in words."
-    try: code = self.process.wait(5)
-    except subprocess.TimeoutExpired: return "it closed its output"
-    names = {-signal.SIGKILL: "it was killed", -signal.SIGXCPU: "it used too much CPU time", -signal.SIGSEGV: "it crashed"}
-    return f"the code ended its process ({names.get(code, f'exit {code}')})"
-
 # %% ../../nbs/17c_prompt2policy.jail.ipynb #ba96365c
-@patch
-def ask(self: Jail,
-    op: str,  # a method of `Inmate`
-    **order,  # its arguments; arrays may be among them
-) -> Any:     # plain values
-    "The answer to a question in JSON. Raises JailError."
-    from oaml.schemas.door import read_json
-    kind, answer = self._ask(b"J", pack_json(dict(op=op, **order)), self.timeout_s)
-    try:
-        if kind != b"J": raise ValueError("not JSON")
-        return read_json(bytes(answer))
-    except ValueError as e:
-        self.process.kill()
-        raise JailError(f"the answer is not plain and finite ({_printable(str(e))})") from None
-
-@patch
-def call(self: Jail,
-    source: str,   # of a module
-    function: str, # one of its functions
-    *args,         # plain values and arrays
-) -> Any:          # plain values
-    "Run a module in the jail and call one function of it. Raises JailError."
-    self.ask("module", source=source)
-    return self.ask("call", function=function, args=list(args))
 
 def _script() -> str: return importlib.util.find_spec("oaml.prompt2policy.jail").origin
 

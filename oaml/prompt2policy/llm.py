@@ -28,7 +28,7 @@ from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import ProxyHandler, Request, build_opener
 
-from fastcore.basics import camel2snake, patch
+from fastcore.basics import camel2snake
 from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError
 
 from ..config import PROVIDERS, find_api_key
@@ -147,6 +147,59 @@ class HostedLLM:
             found |= dict(calls=calls_in_text(found["text"], request.tools, request.must), form="text")
         return LLMReply(kind=self.kind, model=self.model, seconds=round(time.monotonic() - since, 3), **found)
 
+    # %% ../../nbs/17i_prompt2policy.llm.ipynb #8923c6fa
+    def _anthropic(self, q: LLMRequest, **how) -> dict:
+        "Ask in Anthropic's form."
+        cache = dict(cache_control=dict(type="ephemeral"))
+        turns = [anthropic_turn(t) for t in q.turns]
+        turns[-1]["content"][-1] |= cache
+        asked = dict(model=self.model, max_tokens=q.max_tokens, messages=turns, system=[dict(type="text", text=q.system) | cache])
+        if q.tools:
+            asked["tools"] = [dict(name=t["name"], description=t["description"], input_schema=t["schema"]) for t in map(tool_schema, q.tools)]
+            asked["tool_choice"] = dict(type="auto") if not q.must else dict(type="any") if q.must == "any" else dict(type="tool", name=q.must)
+        got = self._api.client.messages.create(**asked, **how).to_dict(mode="json")
+        blocks = got.get("content") or []
+        return dict(text="\n".join(b["text"] for b in blocks if b["type"] == "text"), stop=str(got.get("stop_reason")),
+                    calls=[LLMToolCall(id=b["id"], name=b["name"], input=b["input"]) for b in blocks if b["type"] == "tool_use"],
+                    usage=vars(self._api.usage_of(got.get("usage") or {})))
+
+    # %% ../../nbs/17i_prompt2policy.llm.ipynb #e83757f3
+    def _openai(self, q: LLMRequest, **how) -> dict:
+        "Ask in the form of OpenAI's chat completions, which vLLM, Ollama and Gemini know too, in simpler ones where it is refused."
+        while True:
+            try: got = self._api.client.chat.completions.create(**self._openai_question(q), **how)
+            except self._api._sdk.APIStatusError as e:
+                if not self._simpler(e, q): raise
+            else: break
+        if not got.choices: raise LLMError(f"openai:{self.model} at {self._api.base_url} sent no choices; ask again, or another server")
+        message, usage = got.choices[0].message, self._api.usage_of(got.usage) or Usage()
+        return dict(text=message.content or message.refusal or "", usage=vars(usage), calls=[
+                        LLMToolCall(id=c.id, name=c.function.name, input=_loaded(c.function.arguments)) for c in message.tool_calls or ()],
+                    stop="refusal" if message.refusal else _STOPS.get(got.choices[0].finish_reason, got.choices[0].finish_reason))
+
+    def _openai_question(self, q: LLMRequest) -> dict:
+        "What is sent, in the form that the server takes."
+        asked, plain = dict(model=self.model) | {self.limit_name: q.max_tokens}, self.tool_form == "text"
+        system = q.system + (f"\n\n{text_guide(q.tools, q.must)}" if q.tools and plain else "")
+        asked["messages"] = [dict(role="system", content=system)] + [m for t in (map(plain_turn, q.turns) if plain else q.turns) for m in openai_turns(t)]
+        if q.tools and not plain:
+            functions = [dict(name=t["name"], description=t["description"], parameters=t["schema"]) for t in map(tool_schema, q.tools)]
+            asked["tools"] = [dict(type="function", function=f) for f in functions]
+            named = dict(type="function", function=dict(name=q.must))
+            asked["tool_choice"] = "auto" if not q.must else "required" if q.must == "any" or self.tool_form == "required" else named
+        return asked
+
+    def _simpler(self, e: Exception, q: LLMRequest) -> bool:
+        "After a refusal: is there a simpler form to ask in? Raises LLMError for a model that cannot see."
+        said = str(e).lower()
+        if e.status_code not in _REFUSED_FORM: return False
+        if "max_completion_tokens" in said and self.limit_name != "max_tokens": self.limit_name = "max_tokens"
+        elif q.tools and "tool" in said and self.tool_form != "text": self.tool_form = TOOL_FORMS[TOOL_FORMS.index(self.tool_form) + 1]
+        elif any(t.get("images") for t in q.turns) and "image" in said: raise LLMError(f"openai:{self.model} at {self._api.base_url} cannot look at pictures; "
+                                    "name a model that can with --film-llm KIND:MODEL, or --film-llm none")
+        else: return False
+        return True
+
 # %% ../../nbs/17i_prompt2policy.llm.ipynb #0e682e07
 PROVIDER_HOSTS = dict(anthropic="api.anthropic.com", openai="api.openai.com", gemini="generativelanguage.googleapis.com")  # that their keys go to
 
@@ -165,64 +218,8 @@ def address_key(
         if _place(address) == _place(base_url): return read_secret(key, "OAML_P2P_KEYS")
     return False
 
-# %% ../../nbs/17i_prompt2policy.llm.ipynb #8923c6fa
-@patch
-def _anthropic(self: HostedLLM, q: LLMRequest, **how) -> dict:
-    "Ask in Anthropic's form."
-    cache = dict(cache_control=dict(type="ephemeral"))
-    turns = [anthropic_turn(t) for t in q.turns]
-    turns[-1]["content"][-1] |= cache
-    asked = dict(model=self.model, max_tokens=q.max_tokens, messages=turns, system=[dict(type="text", text=q.system) | cache])
-    if q.tools:
-        asked["tools"] = [dict(name=t["name"], description=t["description"], input_schema=t["schema"]) for t in map(tool_schema, q.tools)]
-        asked["tool_choice"] = dict(type="auto") if not q.must else dict(type="any") if q.must == "any" else dict(type="tool", name=q.must)
-    got = self._api.client.messages.create(**asked, **how).to_dict(mode="json")
-    blocks = got.get("content") or []
-    return dict(text="\n".join(b["text"] for b in blocks if b["type"] == "text"), stop=str(got.get("stop_reason")),
-                calls=[LLMToolCall(id=b["id"], name=b["name"], input=b["input"]) for b in blocks if b["type"] == "tool_use"],
-                usage=vars(self._api.usage_of(got.get("usage") or {})))
-
 # %% ../../nbs/17i_prompt2policy.llm.ipynb #e83757f3
 _REFUSED_FORM = (400, 404, 422, 500, 501)   # statuses with which servers refuse what they do not know
-
-@patch
-def _openai(self: HostedLLM, q: LLMRequest, **how) -> dict:
-    "Ask in the form of OpenAI's chat completions, which vLLM, Ollama and Gemini know too, in simpler ones where it is refused."
-    while True:
-        try: got = self._api.client.chat.completions.create(**self._openai_question(q), **how)
-        except self._api._sdk.APIStatusError as e:
-            if not self._simpler(e, q): raise
-        else: break
-    if not got.choices: raise LLMError(f"openai:{self.model} at {self._api.base_url} sent no choices; ask again, or another server")
-    message, usage = got.choices[0].message, self._api.usage_of(got.usage) or Usage()
-    return dict(text=message.content or message.refusal or "", usage=vars(usage), calls=[
-                    LLMToolCall(id=c.id, name=c.function.name, input=_loaded(c.function.arguments)) for c in message.tool_calls or ()],
-                stop="refusal" if message.refusal else _STOPS.get(got.choices[0].finish_reason, got.choices[0].finish_reason))
-
-@patch
-def _openai_question(self: HostedLLM, q: LLMRequest) -> dict:
-    "What is sent, in the form that the server takes."
-    asked, plain = dict(model=self.model) | {self.limit_name: q.max_tokens}, self.tool_form == "text"
-    system = q.system + (f"\n\n{text_guide(q.tools, q.must)}" if q.tools and plain else "")
-    asked["messages"] = [dict(role="system", content=system)] + [m for t in (map(plain_turn, q.turns) if plain else q.turns) for m in openai_turns(t)]
-    if q.tools and not plain:
-        functions = [dict(name=t["name"], description=t["description"], parameters=t["schema"]) for t in map(tool_schema, q.tools)]
-        asked["tools"] = [dict(type="function", function=f) for f in functions]
-        named = dict(type="function", function=dict(name=q.must))
-        asked["tool_choice"] = "auto" if not q.must else "required" if q.must == "any" or self.tool_form == "required" else named
-    return asked
-
-@patch
-def _simpler(self: HostedLLM, e: Exception, q: LLMRequest) -> bool:
-    "After a refusal: is there a simpler form to ask in? Raises LLMError for a model that cannot see."
-    said = str(e).lower()
-    if e.status_code not in _REFUSED_FORM: return False
-    if "max_completion_tokens" in said and self.limit_name != "max_tokens": self.limit_name = "max_tokens"
-    elif q.tools and "tool" in said and self.tool_form != "text": self.tool_form = TOOL_FORMS[TOOL_FORMS.index(self.tool_form) + 1]
-    elif any(t.get("images") for t in q.turns) and "image" in said: raise LLMError(f"openai:{self.model} at {self._api.base_url} cannot look at pictures; "
-                                "name a model that can with --film-llm KIND:MODEL, or --film-llm none")
-    else: return False
-    return True
 
 def _loaded(text: str) -> Any:
     "Arguments of a call; the text itself if they are no JSON, for the check to refuse."
@@ -401,6 +398,48 @@ class LLMClient:
         "The calls that were answered, by time. Raises LLMError naming a broken file."
         return sorted((read_call(p) for p in self.folder.glob("*.json")), key=lambda r: r.at)
 
+    # %% ../../nbs/17i_prompt2policy.llm.ipynb #eca565a4
+    def ask(self,
+        name: str,            # of the call: letters, digits, - and _, once in a session
+        request: LLMRequest,  # the question
+    ) -> LLMReply:
+        "The reply, from disk if this call was answered before. Raises LLMError, LLMBudgetSpent, ApiError."
+        path = self.folder/f"{name}.json"
+        if path.exists():
+            if (known := read_call(path)).digest == request.digest(): return known.reply
+            raise LLMError(f"{name}: {path} answers another question than is asked now (the record or oaml changed since); "
+                           "remove the file, and the call is made again")
+        with self._lock:
+            self._check_budget(name)
+            left = self.budget.seconds - self.spent["seconds"]
+            reply = self.llm.reply(name, request, timeout=max(1., min(600., left)))
+            self._count(reply)
+        record = CallRecord(name=name, at=datetime.now(timezone.utc).isoformat(), digest=request.digest(), request=request.plain(), reply=reply)
+        write_atomic(path, record.model_dump_json(indent=1).encode())
+        return reply
+
+    def _check_budget(self, name: str):
+        for what, used in self.spent.items():
+            most = getattr(self.budget, what)
+            if used >= most: raise LLMBudgetSpent(f"{name}: the budget of {most:g} {what} is spent; raise it to go on from here")
+
+    # %% ../../nbs/17i_prompt2policy.llm.ipynb #fb4e7c47
+    def fill(self,
+        name: str,                  # of the calls; -1, -2, -3 is added
+        tool: type[ToolInput],      # what is wanted back
+        system: str,                # instructions
+        text: str,                  # the question
+        images: Sequence[bytes]=(), # PNG
+    ) -> ToolInput:                 # an object of `tool`
+        "An answer in the form of `tool`. Raises LLMError when three tries gave none."
+        turns = [user_turn(text, images)]
+        for k in range(1, PARSE_TRIES + 1):
+            reply = self.ask(f"{name}-{k}", LLMRequest(system, list(turns), [tool], must=tool_name(tool)))
+            try: return read_fill(reply, tool)
+            except ValueError as e: problem = str(e)
+            turns += answer_turns(reply, f"That cannot be used: {problem}. Call {tool_name(tool)} again.")
+        raise LLMError(f"{name}: no usable answer in {PARSE_TRIES} tries; the last: {problem}")
+
 def read_call(
     path: Path, # of a call's record
 ) -> CallRecord:
@@ -409,52 +448,8 @@ def read_call(
     except ValidationError as e:
         raise LLMError(f"{path}: is no record of a call ({record_problem(e, CallRecord)}); remove it, and the call is made again") from None
 
-# %% ../../nbs/17i_prompt2policy.llm.ipynb #eca565a4
-@patch
-def ask(self: LLMClient,
-    name: str,            # of the call: letters, digits, - and _, once in a session
-    request: LLMRequest,  # the question
-) -> LLMReply:
-    "The reply, from disk if this call was answered before. Raises LLMError, LLMBudgetSpent, ApiError."
-    path = self.folder/f"{name}.json"
-    if path.exists():
-        if (known := read_call(path)).digest == request.digest(): return known.reply
-        raise LLMError(f"{name}: {path} answers another question than is asked now (the record or oaml changed since); "
-                       "remove the file, and the call is made again")
-    with self._lock:
-        self._check_budget(name)
-        left = self.budget.seconds - self.spent["seconds"]
-        reply = self.llm.reply(name, request, timeout=max(1., min(600., left)))
-        self._count(reply)
-    record = CallRecord(name=name, at=datetime.now(timezone.utc).isoformat(), digest=request.digest(), request=request.plain(), reply=reply)
-    write_atomic(path, record.model_dump_json(indent=1).encode())
-    return reply
-
-@patch
-def _check_budget(self: LLMClient, name: str):
-    for what, used in self.spent.items():
-        most = getattr(self.budget, what)
-        if used >= most: raise LLMBudgetSpent(f"{name}: the budget of {most:g} {what} is spent; raise it to go on from here")
-
 # %% ../../nbs/17i_prompt2policy.llm.ipynb #fb4e7c47
 PARSE_TRIES = 3  # for a reply that can be read
-
-@patch
-def fill(self: LLMClient,
-    name: str,                  # of the calls; -1, -2, -3 is added
-    tool: type[ToolInput],      # what is wanted back
-    system: str,                # instructions
-    text: str,                  # the question
-    images: Sequence[bytes]=(), # PNG
-) -> ToolInput:                 # an object of `tool`
-    "An answer in the form of `tool`. Raises LLMError when three tries gave none."
-    turns = [user_turn(text, images)]
-    for k in range(1, PARSE_TRIES + 1):
-        reply = self.ask(f"{name}-{k}", LLMRequest(system, list(turns), [tool], must=tool_name(tool)))
-        try: return read_fill(reply, tool)
-        except ValueError as e: problem = str(e)
-        turns += answer_turns(reply, f"That cannot be used: {problem}. Call {tool_name(tool)} again.")
-    raise LLMError(f"{name}: no usable answer in {PARSE_TRIES} tries; the last: {problem}")
 
 def read_fill(
     reply: LLMReply,       # of a model

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from fastcore.basics import patch
 
 from ..models.api_adapter import ApiError
 from .analysis import aggregate, guardrails, trajectory_metrics
@@ -181,66 +180,64 @@ class LineLab:
         "None: there is nothing to see."
         return []
 
+    # %% ../../nbs/17o_prompt2policy.loop.ipynb #5eb19b53
+    def train(self,
+        iteration: IterationRecord, # with reward and configuration; gets a folder for each run
+        seeds: Sequence[int],       # one training each
+    ) -> IterationAggregation:
+        "A policy for each seed. A run that fails is missing."
+        config, source, runs = TrainConfig(**iteration.read_config()), iteration.read_reward_source(), []
+        for seed in seeds:
+            runs.append(run := IterationRecord(iteration.path/f"base_seed{seed}"))
+            try:
+                if not run.summary_path.exists(): self._train_one(run, config.model_copy(update=dict(seed=seed)), source)
+                run.set_status("completed")
+            except JailError as e: run.set_status("error", str(e))
+        return aggregate(runs)
+
+    def _train_one(self, run: IterationRecord, config: TrainConfig, source: str):
+        rng, mean, std = np.random.default_rng(config.seed), np.zeros(3), np.ones(3)
+        run.save_config(config)
+        run.scalars_path.unlink(missing_ok=True)
+        begun = time.monotonic()
+        with Jail(timeout_s=60) as jail:
+            jail.ask("load", source=source, envs=LINE_GROUP)
+            for k in range(_generations(config)):
+                policies = rng.normal(mean, std, (LINE_GROUP, 3))
+                returns = line_rewards(jail, play_line(policies, rng))[0].sum(1)
+                best = policies[np.argsort(returns)[-LINE_ELITE:]]
+                mean, std = best.mean(0), best.std(0) + .2
+                run.append_scalar("training", (k + 1)*LINE_GROUP*LINE_STEPS, mean_return=float(returns.mean()))
+            write_record(run.path/"policy.json", dict(policy=mean.tolist()))
+            self._examine(run, config, jail, source, time.monotonic() - begun)
+
+    # %% ../../nbs/17o_prompt2policy.loop.ipynb #d2e32693
+    def episodes(self,
+        run: IterationRecord,   # trained
+        confirm: bool=False,    # others than before, that nobody has seen
+    ) -> list[dict]:
+        "Episodes from starts that training did not have."
+        config, policy = TrainConfig(**run.read_config()), load_json(run.path/"policy.json", dict)["policy"]
+        played = play_line(np.tile(policy, (config.eval_episodes, 1)), np.random.default_rng(10_000_000 + 2*config.seed + confirm))
+        return [{k: v[n] for k, v in played.items()} for n in range(config.eval_episodes)]
+
+    def _examine(self, run: IterationRecord, config: TrainConfig, jail: Jail, source: str, seconds: float):
+        "Play held-out episodes and write the summary."
+        each = self.episodes(run)
+        jail.ask("load", source=source, envs=len(each))
+        totals, terms = line_rewards(jail, {k: np.stack([e[k] for e in each]) for k in each[0]})
+        returns, speeds = totals.sum(1), [float(e["x_velocity"].mean()) for e in each]
+        facts = dict(x_velocity=float(np.mean(speeds)))
+        steps = _generations(config)*LINE_GROUP*LINE_STEPS
+        point = EvalPoint(step=steps, mean_return=float(returns.mean()), std_return=float(returns.std()), facts=facts)
+        run.append_scalar("evaluation", steps, mean_return=point.mean_return, **facts)
+        run.save_summary(TrainSummary(env_id="line", seed=config.seed, total_timesteps=steps, train_seconds=seconds,
+            jail_seconds=jail.seconds, evaluations=[point], final_episodic_return=point.mean_return, facts=facts, episode_facts=dict(x_velocity=speeds),
+            terms=trajectory_metrics({k: v.ravel() for k, v in terms.items()}), film="not filmed: there is nothing to see"))
+
 # %% ../../nbs/17o_prompt2policy.loop.ipynb #5eb19b53
-@patch
-def train(self: LineLab,
-    iteration: IterationRecord, # with reward and configuration; gets a folder for each run
-    seeds: Sequence[int],       # one training each
-) -> IterationAggregation:
-    "A policy for each seed. A run that fails is missing."
-    config, source, runs = TrainConfig(**iteration.read_config()), iteration.read_reward_source(), []
-    for seed in seeds:
-        runs.append(run := IterationRecord(iteration.path/f"base_seed{seed}"))
-        try:
-            if not run.summary_path.exists(): self._train_one(run, config.model_copy(update=dict(seed=seed)), source)
-            run.set_status("completed")
-        except JailError as e: run.set_status("error", str(e))
-    return aggregate(runs)
 
 def _generations(config: TrainConfig) -> int: return max(1, config.total_timesteps//(LINE_GROUP*LINE_STEPS))
-
-@patch
-def _train_one(self: LineLab, run: IterationRecord, config: TrainConfig, source: str):
-    rng, mean, std = np.random.default_rng(config.seed), np.zeros(3), np.ones(3)
-    run.save_config(config)
-    run.scalars_path.unlink(missing_ok=True)
-    begun = time.monotonic()
-    with Jail(timeout_s=60) as jail:
-        jail.ask("load", source=source, envs=LINE_GROUP)
-        for k in range(_generations(config)):
-            policies = rng.normal(mean, std, (LINE_GROUP, 3))
-            returns = line_rewards(jail, play_line(policies, rng))[0].sum(1)
-            best = policies[np.argsort(returns)[-LINE_ELITE:]]
-            mean, std = best.mean(0), best.std(0) + .2
-            run.append_scalar("training", (k + 1)*LINE_GROUP*LINE_STEPS, mean_return=float(returns.mean()))
-        write_record(run.path/"policy.json", dict(policy=mean.tolist()))
-        self._examine(run, config, jail, source, time.monotonic() - begun)
-
-# %% ../../nbs/17o_prompt2policy.loop.ipynb #d2e32693
-@patch
-def episodes(self: LineLab,
-    run: IterationRecord,   # trained
-    confirm: bool=False,    # others than before, that nobody has seen
-) -> list[dict]:
-    "Episodes from starts that training did not have."
-    config, policy = TrainConfig(**run.read_config()), load_json(run.path/"policy.json", dict)["policy"]
-    played = play_line(np.tile(policy, (config.eval_episodes, 1)), np.random.default_rng(10_000_000 + 2*config.seed + confirm))
-    return [{k: v[n] for k, v in played.items()} for n in range(config.eval_episodes)]
-
-@patch
-def _examine(self: LineLab, run: IterationRecord, config: TrainConfig, jail: Jail, source: str, seconds: float):
-    "Play held-out episodes and write the summary."
-    each = self.episodes(run)
-    jail.ask("load", source=source, envs=len(each))
-    totals, terms = line_rewards(jail, {k: np.stack([e[k] for e in each]) for k in each[0]})
-    returns, speeds = totals.sum(1), [float(e["x_velocity"].mean()) for e in each]
-    facts = dict(x_velocity=float(np.mean(speeds)))
-    steps = _generations(config)*LINE_GROUP*LINE_STEPS
-    point = EvalPoint(step=steps, mean_return=float(returns.mean()), std_return=float(returns.std()), facts=facts)
-    run.append_scalar("evaluation", steps, mean_return=point.mean_return, **facts)
-    run.save_summary(TrainSummary(env_id="line", seed=config.seed, total_timesteps=steps, train_seconds=seconds,
-        jail_seconds=jail.seconds, evaluations=[point], final_episodic_return=point.mean_return, facts=facts, episode_facts=dict(x_velocity=speeds),
-        terms=trajectory_metrics({k: v.ravel() for k, v in terms.items()}), film="not filmed: there is nothing to see"))
 
 # %% ../../nbs/17o_prompt2policy.loop.ipynb #b82794ba
 _NO_REWARD = "def reward_fn(obs, action, next_obs, info): return 0., {'none': 0.}"  # where episodes are played and nobody is paid
@@ -276,6 +273,47 @@ class MujocoLab(TriesRewardOnSteps):
         e = cut_episode(self.played[agent], steps)
         return stored_episodes([e | dict(reward=np.zeros(len(e["obs"])))], agent)[0]
 
+    # %% ../../nbs/17o_prompt2policy.loop.ipynb #8e060af4
+    def train(self,
+        iteration: IterationRecord, # with reward and configuration; gets a folder for each run
+        seeds: Sequence[int],       # one training each
+    ) -> IterationAggregation:
+        "PPO for each seed, in a process of its own."
+        config = RunConfigEntry(config_id="base", train=TrainConfig(**iteration.read_config()))
+        return LocalTrainer(iteration, stopped=lambda: (iteration.path.parent/"stop").exists()).train([config], list(seeds))
+
+    def replay(self,
+        code: str, # a reward that was tried
+    ) -> tuple[list[ReplayRow], str|None]: # None: no policy here is known to do what was asked
+        "What it pays for doing nothing and for moving at random."
+        with JailedReward(code) as reward: return replay_reward(reward, [self._stored(agent, REPLAY_STEPS) for agent in self.played]), None
+
+    def study(self,
+        code: str, # unused; the interface has it
+    ) -> None:
+        "None: what was asked is the intent's to say, and no figure here is the truth about it."
+
+    def episodes(self,
+        run: IterationRecord,   # trained
+        confirm: bool=False,    # others than before, that nobody has seen
+    ) -> list[dict]:
+        "The held-out episodes of its summary, or as many new ones."
+        path = run.path/"confirmation.npz"
+        if confirm and not path.exists():
+            config, policy = TrainConfig(**run.read_config()), load_mlp_policy(run.path/"policy.npz")
+            save_trajectory(path, evaluate_policy(policy, config, _NO_REWARD, config.eval_episodes, CONFIRM_SEED))
+        return [unpaid(e) for e in load_trajectory(path if confirm else run.trajectory_path)]
+
+    def frames(self,
+        run: IterationRecord, # trained
+        episode: int=0,       # which of those that `episodes` gives
+        confirm: bool=False,  # of those that nobody has seen
+    ) -> list[bytes]:
+        "Pictures of a whole episode, played again; none if films are off or nothing can be drawn."
+        config, policy = TrainConfig(**run.read_config()), load_mlp_policy(run.path/"policy.npz")
+        seed, steps = (CONFIRM_SEED if confirm else EVAL_SEED) + 1000*config.seed + episode, len(self.episodes(run, confirm)[episode]["action"])
+        return episode_pictures(policy, config, seed, steps) if config.film else []
+
 def cut_episode(
     episode: dict,   # arrays
     steps: int|None, # that stay; None: all
@@ -288,52 +326,6 @@ def unpaid(
 ) -> dict:
     "An episode without the reward and its terms."
     return {k: v for k, v in episode.items() if k != "reward" and not k.startswith("term:")}
-
-# %% ../../nbs/17o_prompt2policy.loop.ipynb #8e060af4
-@patch
-def train(self: MujocoLab,
-    iteration: IterationRecord, # with reward and configuration; gets a folder for each run
-    seeds: Sequence[int],       # one training each
-) -> IterationAggregation:
-    "PPO for each seed, in a process of its own."
-    config = RunConfigEntry(config_id="base", train=TrainConfig(**iteration.read_config()))
-    return LocalTrainer(iteration, stopped=lambda: (iteration.path.parent/"stop").exists()).train([config], list(seeds))
-
-@patch
-def replay(self: MujocoLab,
-    code: str, # a reward that was tried
-) -> tuple[list[ReplayRow], str|None]: # None: no policy here is known to do what was asked
-    "What it pays for doing nothing and for moving at random."
-    with JailedReward(code) as reward: return replay_reward(reward, [self._stored(agent, REPLAY_STEPS) for agent in self.played]), None
-
-@patch
-def study(self: MujocoLab,
-    code: str, # unused; the interface has it
-) -> None:
-    "None: what was asked is the intent's to say, and no figure here is the truth about it."
-
-@patch
-def episodes(self: MujocoLab,
-    run: IterationRecord,   # trained
-    confirm: bool=False,    # others than before, that nobody has seen
-) -> list[dict]:
-    "The held-out episodes of its summary, or as many new ones."
-    path = run.path/"confirmation.npz"
-    if confirm and not path.exists():
-        config, policy = TrainConfig(**run.read_config()), load_mlp_policy(run.path/"policy.npz")
-        save_trajectory(path, evaluate_policy(policy, config, _NO_REWARD, config.eval_episodes, CONFIRM_SEED))
-    return [unpaid(e) for e in load_trajectory(path if confirm else run.trajectory_path)]
-
-@patch
-def frames(self: MujocoLab,
-    run: IterationRecord, # trained
-    episode: int=0,       # which of those that `episodes` gives
-    confirm: bool=False,  # of those that nobody has seen
-) -> list[bytes]:
-    "Pictures of a whole episode, played again; none if films are off or nothing can be drawn."
-    config, policy = TrainConfig(**run.read_config()), load_mlp_policy(run.path/"policy.npz")
-    seed, steps = (CONFIRM_SEED if confirm else EVAL_SEED) + 1000*config.seed + episode, len(self.episodes(run, confirm)[episode]["action"])
-    return episode_pictures(policy, config, seed, steps) if config.film else []
 
 # %% ../../nbs/17o_prompt2policy.loop.ipynb #38e2eebd
 LABS: dict[str, Callable[[SessionConfig], Lab]] = (dict(line=lambda config: LineLab()) | dict.fromkeys(MUJOCO_ENVS, MujocoLab)
@@ -398,118 +390,177 @@ class Loop:
             stages.append(LoopStage(it.path/"revision.json", lambda it=it: self._revise(it)))
         return stages
 
-# %% ../../nbs/17o_prompt2policy.loop.ipynb #7fc3ba7c
-@patch
-def _elicit(self: Loop):
-    trials = self.lab.trials()
-    def problem(found):
-        with Jail() as jail: return criteria_problem(jail, found, trials)
-    if self.config.criteria:
-        found = parse_criteria(self.config.criteria)
-        if wrong := problem(found): raise ValueError(f"criteria: {wrong}")
-    else: found = elicit_criteria(self.llm, self.config.prompt, self.lab.env, problem)
-    write_record(self.session.path/"criteria.json", SessionCriteria(criteria=found))
+    # %% ../../nbs/17o_prompt2policy.loop.ipynb #7fc3ba7c
+    def _elicit(self):
+        trials = self.lab.trials()
+        def problem(found):
+            with Jail() as jail: return criteria_problem(jail, found, trials)
+        if self.config.criteria:
+            found = parse_criteria(self.config.criteria)
+            if wrong := problem(found): raise ValueError(f"criteria: {wrong}")
+        else: found = elicit_criteria(self.llm, self.config.prompt, self.lab.env, problem)
+        write_record(self.session.path/"criteria.json", SessionCriteria(criteria=found))
 
-@patch
-def _write_judge(self: Loop):
-    studied, trials, criteria = {}, self.lab.trials(), self.criteria()
-    with Jail() as jail: wanted = [meets_criteria(criteria, measure_in_jail(jail, criteria, t)) for t in trials]
-    def problem(code):
-        with Jail() as jail: found = judge_problem(jail, code, trials)
-        if found: return found
-        try: studied[code] = self.lab.study(code)
-        except JailError as e: return f"it fails on an episode of a known agent: {e}"
-        if studied[code] is None:  # nobody knows the truth: the numbers that count stand in for it
-            with Jail() as jail: return judge_problem(jail, code, trials, wanted)
-    code = author_judge(self.llm, self.task, problem)
-    if study := studied[code]: write_record(self.session.path/"judge_study.json", study)
-    write_record(self.session.judge_fn_path, code)
+    def _write_judge(self):
+        studied, trials, criteria = {}, self.lab.trials(), self.criteria()
+        with Jail() as jail: wanted = [meets_criteria(criteria, measure_in_jail(jail, criteria, t)) for t in trials]
+        def problem(code):
+            with Jail() as jail: found = judge_problem(jail, code, trials)
+            if found: return found
+            try: studied[code] = self.lab.study(code)
+            except JailError as e: return f"it fails on an episode of a known agent: {e}"
+            if studied[code] is None:  # nobody knows the truth: the numbers that count stand in for it
+                with Jail() as jail: return judge_problem(jail, code, trials, wanted)
+        code = author_judge(self.llm, self.task, problem)
+        if study := studied[code]: write_record(self.session.path/"judge_study.json", study)
+        write_record(self.session.judge_fn_path, code)
 
-@patch
-def _write_reward(self: Loop, it: IterationRecord, n: int):
-    if n == 1: return it.save_reward_source(author_reward(self.llm, self.task, self.lab.reward_problem))
-    revised = read_revision(IterationRecord(self.session.path/f"iter_{n - 1}")).reward_code
-    it.save_reward_source(repair_reward(self.llm, it.iteration_id, self.task, revised, self.lab.reward_problem))
+    def _write_reward(self, it: IterationRecord, n: int):
+        if n == 1: return it.save_reward_source(author_reward(self.llm, self.task, self.lab.reward_problem))
+        revised = read_revision(IterationRecord(self.session.path/f"iter_{n - 1}")).reward_code
+        it.save_reward_source(repair_reward(self.llm, it.iteration_id, self.task, revised, self.lab.reward_problem))
 
-@patch
-def _describe(self: Loop, it: IterationRecord): it.save_reward_spec(self.lab.reward_spec(it.read_reward_source()))
+    def _describe(self, it: IterationRecord): it.save_reward_spec(self.lab.reward_spec(it.read_reward_source()))
 
-@patch
-def _configure(self: Loop, it: IterationRecord, n: int):
-    if n == 1:
-        config = self.config.train or (self.lab.preset() if self.config.use_zoo_preset else TrainConfig())
-        steps = self.config.total_timesteps or config.total_timesteps
-        config = config.model_copy(update=dict(env_id=self.config.env_id, total_timesteps=steps))
-        self.lab.check_config(config)
-        return it.save_config(config)
-    revision = read_revision(IterationRecord(self.session.path/f"iter_{n - 1}"))
-    parent = IterationRecord(self.session.path/revision.parent)
-    it.save_config(changed_config(TrainConfig(**parent.read_config()), revision.hp_changes))
+    def _configure(self, it: IterationRecord, n: int):
+        if n == 1:
+            config = self.config.train or (self.lab.preset() if self.config.use_zoo_preset else TrainConfig())
+            steps = self.config.total_timesteps or config.total_timesteps
+            config = config.model_copy(update=dict(env_id=self.config.env_id, total_timesteps=steps))
+            self.lab.check_config(config)
+            return it.save_config(config)
+        revision = read_revision(IterationRecord(self.session.path/f"iter_{n - 1}"))
+        parent = IterationRecord(self.session.path/revision.parent)
+        it.save_config(changed_config(TrainConfig(**parent.read_config()), revision.hp_changes))
 
-@patch
-def _train(self: Loop, it: IterationRecord):
-    trained = self.lab.train(it, self.config.seeds)
-    if (self.session.path/"stop").exists(): raise KeyboardInterrupt  # what ended early is no result
-    it.save_aggregation(trained)
+    def _train(self, it: IterationRecord):
+        trained = self.lab.train(it, self.config.seeds)
+        if (self.session.path/"stop").exists(): raise KeyboardInterrupt  # what ended early is no result
+        it.save_aggregation(trained)
 
-# %% ../../nbs/17o_prompt2policy.loop.ipynb #d00db142
-@patch
-def _replay(self: Loop, it: IterationRecord):
-    "What the reward pays known agents, and what speaks against training on it."
-    try: rows, best = self.lab.replay(it.read_reward_source())
-    except (RewardError, JailError) as e: return write_record(it.replay_path, ReplayRecord(rows=[], problems=[f"it fails on stored episodes: {e}"]))
-    write_record(it.replay_path, ReplayRecord(rows=rows, best=best, problems=replay_problems(rows, best) if best else []))
+    # %% ../../nbs/17o_prompt2policy.loop.ipynb #d00db142
+    def _replay(self, it: IterationRecord):
+        "What the reward pays known agents, and what speaks against training on it."
+        try: rows, best = self.lab.replay(it.read_reward_source())
+        except (RewardError, JailError) as e: return write_record(it.replay_path, ReplayRecord(rows=[], problems=[f"it fails on stored episodes: {e}"]))
+        write_record(it.replay_path, ReplayRecord(rows=rows, best=best, problems=replay_problems(rows, best) if best else []))
 
-@patch
-def _refused(self: Loop, it: IterationRecord) -> list[str]:
-    "Why an iteration is not trained; empty if it is, or was not replayed yet."
-    found = read_record(it.replay_path, ReplayRecord)
-    return found.problems if found else []
+    def _refused(self, it: IterationRecord) -> list[str]:
+        "Why an iteration is not trained; empty if it is, or was not replayed yet."
+        found = read_record(it.replay_path, ReplayRecord)
+        return found.problems if found else []
 
-# %% ../../nbs/17o_prompt2policy.loop.ipynb #fb52d1d5
-@patch
-def _judge(self: Loop, it: IterationRecord):
-    study = read_record(self.session.path/"judge_study.json", JudgeStudy)
-    lax = [f"the judge is {study.sentence}"] if study and study.verdict == "lax" else []  # a strict one may ask for more than the goal
-    if why := self._refused(it):
-        return it.save_judgment(JudgmentResult(intent_score=None, passed=False, diagnosis=f"Refused before training: {'; '.join(why)}.",
-                                               failure_tags=["refused_by_replay"], judge="replay", warnings=lax))
-    aggregation, source = it.read_aggregation(), self.session.judge_fn_path.read_text()
-    done = [r.run_id for r in aggregation.runs if r.run_id not in aggregation.missing]
-    rollouts, tags = self._rollouts(it, done, source)
-    rollouts, runs, confirmation = self._valued(it, rollouts), [r.run_id for r in aggregation.runs], None
-    judged = lambda again: judgment_of(rollouts, runs, self.config.pass_threshold, again, tags, "code" + (f" + {self.looker.llm.model}" if self.looker else ""), self.criteria())
-    verdict = judged(None)
-    if not verdict.missing and exceeds(list(verdict.seed_scores.values()), self.config.pass_threshold) and all(c.verdict == "met" for c in verdict.criteria):
-        confirmation = self._valued(it, self._rollouts(it, done, source, confirm=True)[0], confirm=True)
-        verdict = judged(confirmation)
-    verdict = verdict.model_copy(update=dict(looked=self._looked(rollouts + (confirmation or [])), agreement=study.sentence if study else
-                                             agreement_text(self.criteria(), rollouts + (confirmation or []))))
-    summaries = {run: IterationRecord(it.path/run).read_summary() for run in done}
-    warnings = lax + [f"{run}: {w}" for run, s in summaries.items() for w in guardrails(s) + learnt_before(s)]
-    failed = [f"{r.run_id}: {r.error}" for r in aggregation.runs if r.error and not done]
-    it.save_judgment(verdict.model_copy(update=dict(warnings=warnings) | (dict(diagnosis=f"No training ended. {failed[0]}"[:2000]) if failed else {})))
+    # %% ../../nbs/17o_prompt2policy.loop.ipynb #fb52d1d5
+    def _judge(self, it: IterationRecord):
+        study = read_record(self.session.path/"judge_study.json", JudgeStudy)
+        lax = [f"the judge is {study.sentence}"] if study and study.verdict == "lax" else []  # a strict one may ask for more than the goal
+        if why := self._refused(it):
+            return it.save_judgment(JudgmentResult(intent_score=None, passed=False, diagnosis=f"Refused before training: {'; '.join(why)}.",
+                                                   failure_tags=["refused_by_replay"], judge="replay", warnings=lax))
+        aggregation, source = it.read_aggregation(), self.session.judge_fn_path.read_text()
+        done = [r.run_id for r in aggregation.runs if r.run_id not in aggregation.missing]
+        rollouts, tags = self._rollouts(it, done, source)
+        rollouts, runs, confirmation = self._valued(it, rollouts), [r.run_id for r in aggregation.runs], None
+        judged = lambda again: judgment_of(rollouts, runs, self.config.pass_threshold, again, tags, "code" + (f" + {self.looker.llm.model}" if self.looker else ""), self.criteria())
+        verdict = judged(None)
+        if not verdict.missing and exceeds(list(verdict.seed_scores.values()), self.config.pass_threshold) and all(c.verdict == "met" for c in verdict.criteria):
+            confirmation = self._valued(it, self._rollouts(it, done, source, confirm=True)[0], confirm=True)
+            verdict = judged(confirmation)
+        verdict = verdict.model_copy(update=dict(looked=self._looked(rollouts + (confirmation or [])), agreement=study.sentence if study else
+                                                 agreement_text(self.criteria(), rollouts + (confirmation or []))))
+        summaries = {run: IterationRecord(it.path/run).read_summary() for run in done}
+        warnings = lax + [f"{run}: {w}" for run, s in summaries.items() for w in guardrails(s) + learnt_before(s)]
+        failed = [f"{r.run_id}: {r.error}" for r in aggregation.runs if r.error and not done]
+        it.save_judgment(verdict.model_copy(update=dict(warnings=warnings) | (dict(diagnosis=f"No training ended. {failed[0]}"[:2000]) if failed else {})))
 
-# %% ../../nbs/17o_prompt2policy.loop.ipynb #74dc2c5d
-@patch
-def _rollouts(self: Loop, it: IterationRecord, runs: list[str], source: str, confirm: bool=False) -> tuple[list[RolloutJudgment], list[str]]:
-    "Each run's episodes judged, and their tags; an episode that the judge fails on has no score."
-    rollouts, tags = [], []
-    for run in runs:
-        jail = Jail()
-        try:
-            for k, trajectory in enumerate(self.lab.episodes(IterationRecord(it.path/run), confirm)):
-                try: verdict = judge_in_jail(jail, source, trajectory)
-                except JailError as e:
-                    jail.close()
-                    jail = Jail()  # a wrong answer may have ended its process
-                    rollouts.append(RolloutJudgment(run_id=run, episode=k, diagnosis=f"the judge failed: {e}"))
-                    continue
-                look = "" if k >= FILM_SAMPLE else "confirm_look" if confirm else "look"
-                rollouts.append(self._joined(it, run, k, verdict, look=look))
-                tags += verdict.failure_tags
-        finally: jail.close()
-    return rollouts, tags
+    # %% ../../nbs/17o_prompt2policy.loop.ipynb #74dc2c5d
+    def _rollouts(self, it: IterationRecord, runs: list[str], source: str, confirm: bool=False) -> tuple[list[RolloutJudgment], list[str]]:
+        "Each run's episodes judged, and their tags; an episode that the judge fails on has no score."
+        rollouts, tags = [], []
+        for run in runs:
+            jail = Jail()
+            try:
+                for k, trajectory in enumerate(self.lab.episodes(IterationRecord(it.path/run), confirm)):
+                    try: verdict = judge_in_jail(jail, source, trajectory)
+                    except JailError as e:
+                        jail.close()
+                        jail = Jail()  # a wrong answer may have ended its process
+                        rollouts.append(RolloutJudgment(run_id=run, episode=k, diagnosis=f"the judge failed: {e}"))
+                        continue
+                    look = "" if k >= FILM_SAMPLE else "confirm_look" if confirm else "look"
+                    rollouts.append(self._joined(it, run, k, verdict, look=look))
+                    tags += verdict.failure_tags
+            finally: jail.close()
+        return rollouts, tags
+
+    # %% ../../nbs/17o_prompt2policy.loop.ipynb #905f557c
+    def _joined(self, it: IterationRecord, run: str, k: int, verdict: Any, look: str) -> RolloutJudgment:
+        "The code's verdict on an episode, with what a model sees in its film. `look`: the call's name; empty, and nobody looks."
+        plain = dict(run_id=run, episode=k, code_score=verdict.intent_score)
+        frames = self.lab.frames(IterationRecord(it.path/run), k, look.startswith("confirm")) if look and self.looker else []
+        if not frames: return RolloutJudgment(**plain, score=verdict.intent_score, diagnosis=verdict.diagnosis)
+        looked, criteria, diagnosis = look_at_film(self.looker, f"{it.iteration_id}-{look}_{run}_{k}", self.task, self.criteria(), frames)
+        notes = f"Code: {verdict.diagnosis}\nFilm: {diagnosis}"
+        score, rule = join_scores(self.looker, f"{it.iteration_id}-{look.replace('look', 'join')}_{run}_{k}", verdict.intent_score, looked, notes)
+        return RolloutJudgment(**plain, vlm_score=looked, score=score, criteria=criteria, diagnosis=f"{notes}\nSettled by: {rule}")
+
+    def _valued(self, it: IterationRecord, rollouts: list[RolloutJudgment], confirm: bool=False) -> list[RolloutJudgment]:
+        "Judged episodes with what the measured criteria come to in each, measured where no judge has been."
+        out, criteria = [], self.criteria()
+        for run in dict.fromkeys(r.run_id for r in rollouts):
+            episodes = self.lab.episodes(IterationRecord(it.path/run), confirm)
+            with Jail() as jail: found = [measure_in_jail(jail, criteria, e) for e in episodes]
+            out += [r.model_copy(update=dict(values={t: v for t, v in found[r.episode].items() if not isinstance(v, str)})) for r in rollouts if r.run_id == run]
+        return out
+
+    def _looked(self, rollouts: list[RolloutJudgment]) -> str:
+        "Who looked at which films, in a sentence."
+        if self.looker is None: return "nobody looked at films" + (" (answers written by hand cannot; name a model with --film-llm)" if self.llm.llm.kind == "scripted" else "")
+        films = sum(bool(r.criteria) for r in rollouts)
+        return f"{self.looker.llm.model} looked at {films} films: of each seed the first {FILM_SAMPLE} held-out episodes, and of a confirmation as many"
+
+    def _revise(self, it: IterationRecord):
+        result, lineage = revise(self.llm, self.session, it.iteration_id, self.task, self.config.hp_tuning, self.lab.check_config)
+        write_record(it.path/"lineage.json", lineage)
+        save_revision(it, result)
+
+    # %% ../../nbs/17o_prompt2policy.loop.ipynb #e21f4d61
+    def _derive(self, stages: Sequence[LoopStage], status: str="running", error: str|None=None):
+        "Write what follows from the files."
+        s, lineage = self.session, session_lineage(self.session)
+        s.save_lineage(lineage)
+        known = {e.data.get("stage") for e in self.log.read()}
+        for stage in stages:
+            name = stage.path.relative_to(s.path).as_posix()
+            if stage.path.exists() and name not in known: self.log.append("stage_done", f"{name} is written", stage=name)
+        best = best_entry(lineage)
+        s.save_history(LoopResult(session_id=s.session_id, prompt=self.config.prompt, status=status, error=error, iterations=len(lineage.entries),
+            passed=any(e.passed for e in lineage.entries), best_iteration=best and best.iteration, best_score=best and best.score,
+            llm=self.llm.llm.kind, calls=self.llm.spent["calls"], tokens=self.llm.spent["tokens"]).model_dump())
+        s.touch_heartbeat()
+
+    # %% ../../nbs/17o_prompt2policy.loop.ipynb #7596594d
+    def run(self) -> LoopResult:
+        "Go on until every stage is done. An error that a person can mend is a status and a sentence; nothing is lost."
+        status, error = "completed", None
+        with self.session.running(), self.session.reserve(), _beating(self.session):
+            self.session.set_status("running")
+            try:
+                while True:
+                    stages = self.stages()
+                    self._derive(stages)
+                    stage = next((s for s in stages if not s.path.exists()), None)
+                    if stage is None: break
+                    if (self.session.path/"stop").exists(): raise KeyboardInterrupt  # somebody wishes it
+                    stage.path.parent.mkdir(parents=True, exist_ok=True)
+                    stage.make()
+            except KeyboardInterrupt: status = "cancelled"
+            except USER_ERRORS as e: status, error = "error", _sentence(e, self.session)
+            try: self._derive(self.stages(), status, error)
+            except USER_ERRORS as e: status, error = "error", error or _sentence(e, self.session)
+            self.session.set_status(status, error)
+            result = read_record(self.session.history_path, LoopResult)
+            return result and result.model_copy(update=dict(status=status, error=error))  # a full disk has an older one
 
 # %% ../../nbs/17o_prompt2policy.loop.ipynb #905f557c
 FILM_SAMPLE = 3  # held-out episodes of each seed that are looked at, the first ones
@@ -523,40 +574,6 @@ def film_client(
     if not config.film_llm: return llm
     if (looker := get_llm(config.film_llm)).kind == "scripted": raise ValueError("film_llm: answers written by hand cannot look at a film; name a model that sees, or none")
     return llm.with_model(looker)
-
-@patch
-def _joined(self: Loop, it: IterationRecord, run: str, k: int, verdict: Any, look: str) -> RolloutJudgment:
-    "The code's verdict on an episode, with what a model sees in its film. `look`: the call's name; empty, and nobody looks."
-    plain = dict(run_id=run, episode=k, code_score=verdict.intent_score)
-    frames = self.lab.frames(IterationRecord(it.path/run), k, look.startswith("confirm")) if look and self.looker else []
-    if not frames: return RolloutJudgment(**plain, score=verdict.intent_score, diagnosis=verdict.diagnosis)
-    looked, criteria, diagnosis = look_at_film(self.looker, f"{it.iteration_id}-{look}_{run}_{k}", self.task, self.criteria(), frames)
-    notes = f"Code: {verdict.diagnosis}\nFilm: {diagnosis}"
-    score, rule = join_scores(self.looker, f"{it.iteration_id}-{look.replace('look', 'join')}_{run}_{k}", verdict.intent_score, looked, notes)
-    return RolloutJudgment(**plain, vlm_score=looked, score=score, criteria=criteria, diagnosis=f"{notes}\nSettled by: {rule}")
-
-@patch
-def _valued(self: Loop, it: IterationRecord, rollouts: list[RolloutJudgment], confirm: bool=False) -> list[RolloutJudgment]:
-    "Judged episodes with what the measured criteria come to in each, measured where no judge has been."
-    out, criteria = [], self.criteria()
-    for run in dict.fromkeys(r.run_id for r in rollouts):
-        episodes = self.lab.episodes(IterationRecord(it.path/run), confirm)
-        with Jail() as jail: found = [measure_in_jail(jail, criteria, e) for e in episodes]
-        out += [r.model_copy(update=dict(values={t: v for t, v in found[r.episode].items() if not isinstance(v, str)})) for r in rollouts if r.run_id == run]
-    return out
-
-@patch
-def _looked(self: Loop, rollouts: list[RolloutJudgment]) -> str:
-    "Who looked at which films, in a sentence."
-    if self.looker is None: return "nobody looked at films" + (" (answers written by hand cannot; name a model with --film-llm)" if self.llm.llm.kind == "scripted" else "")
-    films = sum(bool(r.criteria) for r in rollouts)
-    return f"{self.looker.llm.model} looked at {films} films: of each seed the first {FILM_SAMPLE} held-out episodes, and of a confirmation as many"
-
-@patch
-def _revise(self: Loop, it: IterationRecord):
-    result, lineage = revise(self.llm, self.session, it.iteration_id, self.task, self.config.hp_tuning, self.lab.check_config)
-    write_record(it.path/"lineage.json", lineage)
-    save_revision(it, result)
 
 # %% ../../nbs/17o_prompt2policy.loop.ipynb #e21f4d61
 def session_lineage(
@@ -573,46 +590,8 @@ def session_lineage(
         before = revision
     return lineage
 
-@patch
-def _derive(self: Loop, stages: Sequence[LoopStage], status: str="running", error: str|None=None):
-    "Write what follows from the files."
-    s, lineage = self.session, session_lineage(self.session)
-    s.save_lineage(lineage)
-    known = {e.data.get("stage") for e in self.log.read()}
-    for stage in stages:
-        name = stage.path.relative_to(s.path).as_posix()
-        if stage.path.exists() and name not in known: self.log.append("stage_done", f"{name} is written", stage=name)
-    best = best_entry(lineage)
-    s.save_history(LoopResult(session_id=s.session_id, prompt=self.config.prompt, status=status, error=error, iterations=len(lineage.entries),
-        passed=any(e.passed for e in lineage.entries), best_iteration=best and best.iteration, best_score=best and best.score,
-        llm=self.llm.llm.kind, calls=self.llm.spent["calls"], tokens=self.llm.spent["tokens"]).model_dump())
-    s.touch_heartbeat()
-
 # %% ../../nbs/17o_prompt2policy.loop.ipynb #7596594d
 USER_ERRORS = (LLMError, ApiError, RecordError, JailError, EngineError, ValueError, OSError, ImportError)  # that end a session in a sentence
-
-@patch
-def run(self: Loop) -> LoopResult:
-    "Go on until every stage is done. An error that a person can mend is a status and a sentence; nothing is lost."
-    status, error = "completed", None
-    with self.session.running(), self.session.reserve(), _beating(self.session):
-        self.session.set_status("running")
-        try:
-            while True:
-                stages = self.stages()
-                self._derive(stages)
-                stage = next((s for s in stages if not s.path.exists()), None)
-                if stage is None: break
-                if (self.session.path/"stop").exists(): raise KeyboardInterrupt  # somebody wishes it
-                stage.path.parent.mkdir(parents=True, exist_ok=True)
-                stage.make()
-        except KeyboardInterrupt: status = "cancelled"
-        except USER_ERRORS as e: status, error = "error", _sentence(e, self.session)
-        try: self._derive(self.stages(), status, error)
-        except USER_ERRORS as e: status, error = "error", error or _sentence(e, self.session)
-        self.session.set_status(status, error)
-        result = read_record(self.session.history_path, LoopResult)
-        return result and result.model_copy(update=dict(status=status, error=error))  # a full disk has an older one
 
 def _sentence(e: Exception, session: SessionRecord) -> str:
     "Why a session ended, for its status."

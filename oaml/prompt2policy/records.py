@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fastcore.basics import patch
 from pydantic import SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
@@ -123,31 +122,29 @@ class RecordFolder:
         "The status; None if there is none yet. Raises RecordError."
         return read_record(self.status_path, StatusData)
 
-# %% ../../nbs/17b_prompt2policy.records.ipynb #5d0c7a11
-@patch
-@contextmanager
-def reserve(self: RecordFolder) -> Iterator[None]:
-    "Hold some room on the disk for a last status, for the time of a `with`. Raises OSError."
-    self.path.mkdir(parents=True, exist_ok=True)
-    self.reserve_path.write_bytes(b"\1"*RESERVE)  # no zeros: those some file systems do not store
-    try: yield
-    finally: self.reserve_path.unlink(missing_ok=True)
+    # %% ../../nbs/17b_prompt2policy.records.ipynb #5d0c7a11
+    @contextmanager
+    def reserve(self) -> Iterator[None]:
+        "Hold some room on the disk for a last status, for the time of a `with`. Raises OSError."
+        self.path.mkdir(parents=True, exist_ok=True)
+        self.reserve_path.write_bytes(b"\1"*RESERVE)  # no zeros: those some file systems do not store
+        try: yield
+        finally: self.reserve_path.unlink(missing_ok=True)
 
-# %% ../../nbs/17b_prompt2policy.records.ipynb #d121bb17
-@patch
-def set_status_if(self: RecordFolder,
-    expected: set[str],      # statuses that may be replaced; "" stands for none
-    status: StatusLiteral,   # the new one
-    error: str|None=None,    # one sentence, for "error"
-) -> bool:                   # whether it was written
-    "Write the status if the one there is among `expected`, with no other process in between."
-    from filelock import FileLock
-    self.path.mkdir(parents=True, exist_ok=True)
-    with FileLock(self.path/".status.lock", timeout=60):
-        now = self.read_status()
-        if (now.status if now else "") not in expected: return False
-        self.set_status(status, error)
-        return True
+    # %% ../../nbs/17b_prompt2policy.records.ipynb #d121bb17
+    def set_status_if(self,
+        expected: set[str],      # statuses that may be replaced; "" stands for none
+        status: StatusLiteral,   # the new one
+        error: str|None=None,    # one sentence, for "error"
+    ) -> bool:                   # whether it was written
+        "Write the status if the one there is among `expected`, with no other process in between."
+        from filelock import FileLock
+        self.path.mkdir(parents=True, exist_ok=True)
+        with FileLock(self.path/".status.lock", timeout=60):
+            now = self.read_status()
+            if (now.status if now else "") not in expected: return False
+            self.set_status(status, error)
+            return True
 
 # %% ../../nbs/17b_prompt2policy.records.ipynb #73491895
 class IterationRecord(RecordFolder):
@@ -164,6 +161,178 @@ class IterationRecord(RecordFolder):
         for kind in ("npz", "jsonl"):
             if found := list(self.path.glob(f"trajectory_*.{kind}")): return max(found, key=number)
 
+    # %% ../../nbs/17b_prompt2policy.records.ipynb #5b422583
+    def read_config(self) -> dict|None:
+        "The training's configuration as plain values; None if there is none. Raises RecordError."
+        config = read_record(self.config_path, TrainConfig)
+        return config and config.model_dump()
+
+    def save_config(self,
+        config: TrainConfig, # of the training
+    ) -> None:
+        "Write config.json."
+        write_record(self.config_path, config)
+
+    def read_summary(self) -> TrainSummary|None:
+        "What the training came to; None if it has not. Raises RecordError."
+        return read_record(self.summary_path, TrainSummary)
+
+    def save_summary(self,
+        summary: TrainSummary, # of the training
+    ) -> None:
+        "Write summary.json."
+        write_record(self.summary_path, summary)
+
+    # %% ../../nbs/17b_prompt2policy.records.ipynb #f0f5a0f9
+    def read_reward_source(self) -> str:
+        "The reward's code. Raises RecordError if there is none."
+        text = _read_bytes(self.reward_fn_path)
+        if text is None: raise RecordError(f"{self.reward_fn_path}: is missing; this iteration has no reward yet")
+        return text.decode(errors="replace")
+
+    def save_reward_source(self,
+        source: str, # Python
+    ) -> None:
+        "Write reward_fn.py."
+        write_record(self.reward_fn_path, source)
+
+    def read_reward_spec(self) -> RewardSpec:
+        "What the reward says about itself. Raises RecordError if it is missing."
+        spec = read_record(self.reward_spec_path, RewardSpec)
+        if spec is None: raise RecordError(f"{self.reward_spec_path}: is missing; the reward was not loaded yet")
+        return spec
+
+    def save_reward_spec(self,
+        spec: RewardSpec, # as the reward told it
+    ) -> None:
+        "Write reward_spec.json."
+        write_record(self.reward_spec_path, spec)
+
+    # %% ../../nbs/17b_prompt2policy.records.ipynb #f18e61fc
+    def mark_completed(self) -> None:
+        "Say so, unless it is said: a run may have been killed behind its last file."
+        if not (now := self.read_status()) or now.status != "completed": self.set_status("completed")
+
+    def finished_run(self,
+        config: TrainConfig, # how it is to train
+        source: str,         # of its reward
+    ) -> TrainSummary|None:  # None if it is not complete
+        "What this very run came to. Raises RecordError if another one is complete here."
+        summary = self.read_summary()
+        if summary and (self.read_config(), self.read_reward_source()) != (config.model_dump(), source):
+            raise RecordError(f"{self.path}: is complete, with another reward or config; take another --iteration-id, or delete it")
+        return summary
+
+    def begin_run(self,
+        config: TrainConfig, # how it trains
+        source: str,         # of its reward
+    ) -> None:
+        "The folder of a run that begins; what an interrupted run left there is removed. Raises RecordError for a folder that is no run's."
+        if self.path.exists():
+            if foreign := sorted(p.name for p in self.path.iterdir() if not _is_of_run(p.name)):
+                raise RecordError(f"{self.path}: has {foreign[0]} and is no training's folder; take another --iteration-id")
+            shutil.rmtree(self.path)
+        self.set_status("running")
+        self.save_config(config)
+        self.save_reward_source(source)
+
+    # %% ../../nbs/17b_prompt2policy.records.ipynb #cfb42063
+    def read_judgment(self) -> JudgmentResult|None:
+        "The judgment; None if there is none yet. Raises RecordError."
+        return read_record(self.judgment_path, JudgmentResult)
+
+    def save_judgment(self,
+        judgment: JudgmentResult, # of the iteration
+    ) -> None:
+        "Write judgment.json."
+        write_record(self.judgment_path, judgment)
+
+    def save_revised_reward(self,
+        code: str, # Python
+    ) -> None:
+        "Write reward_fn_revised.py: what the next iteration trains."
+        write_record(self.revised_reward_path, code)
+
+    def read_aggregation(self) -> IterationAggregation|None:
+        "All runs in one record; None if they have not ended. Raises RecordError."
+        return read_record(self.aggregation_path, IterationAggregation)
+
+    def save_aggregation(self,
+        aggregation: IterationAggregation, # of all runs
+    ) -> None:
+        "Write best_run.json if there is one, then aggregation.json: what is there last says that all is there."
+        if aggregation.best_run: write_record(self.best_run_path, dict(run_id=aggregation.best_run))
+        write_record(self.aggregation_path, aggregation)
+
+    # %% ../../nbs/17b_prompt2policy.records.ipynb #0c27fbaa
+    def parse_scalars(self) -> tuple[list[dict], list[dict]]:
+        "The lines (training, evaluation) of scalars.jsonl; a last line without its end is left out. Raises RecordError."
+        lines = (_read_bytes(self.scalars_path) or b"").split(b"\n")[:-1]
+        training, evaluation = [], []
+        for k, line in enumerate(lines, 1):
+            try: row = read_json(line, kind=dict)
+            except ValueError: row = {}
+            if not isinstance(row.get("step"), int):
+                raise RecordError(f"{self.scalars_path}: line {k} is no scalar; delete the line, or train again")
+            (evaluation if row.get("kind") == "evaluation" else training).append(row)
+        return training, evaluation
+
+    def append_scalar(self,
+        kind: str,       # "training" or "evaluation"
+        step: int,       # environment steps so far
+        **values: float, # finite figures by name
+    ) -> None:
+        "Add a line to scalars.jsonl."
+        self.scalars_path.parent.mkdir(parents=True, exist_ok=True)
+        with open(self.scalars_path, "ab") as f: f.write(json.dumps(dict(kind=kind, step=step, **values), allow_nan=False).encode() + b"\n")
+
+    # %% ../../nbs/17b_prompt2policy.records.ipynb #db653c9b
+    def runs(self) -> list["IterationRecord"]:
+        "The runs of single seeds, in the order of configuration and seed."
+        def order(p): return (p.name.rpartition("_seed")[0], int(p.name.rpartition("_seed")[2]))
+        folders = [p for p in self.path.glob("*_seed*") if p.is_dir() and p.name.rpartition("_seed")[2].isdigit()]
+        return [IterationRecord(p) for p in sorted(folders, key=order)]
+
+    def compute_progress(self) -> float|None:
+        "How much of the training is done, 0 to 1, the mean over runs; None if there is no configuration yet."
+        if runs := self.runs():
+            try: session = read_record(self.path.parent/"session_config.json", SessionConfig)
+            except RecordError: session = None
+            return sum(r.compute_progress() or 0. for r in runs)/max(len(runs), len(session.seeds) if session else 0)
+        if (config := self.read_config()) is None: return None
+        if self.summary_path.exists(): return 1.
+        training, _ = self.parse_scalars()
+        return min(1., training[-1]["step"]/config["total_timesteps"]) if training else 0.
+
+    def derive_status(self) -> str:
+        "pending, running, completed, cancelled, error, or unknown: from status.json, or from the files that are there."
+        try: status = self.read_status()
+        except RecordError: return "unknown"
+        if status: return status.status
+        if self.summary_path.exists() or self.judgment_path.exists(): return "completed"
+        of_runs = {r.derive_status() for r in self.runs()}
+        for name in ("running", "cancelled", "error"):
+            if name in of_runs: return name
+        if of_runs: return "completed" if of_runs == {"completed"} else "running"
+        return "pending" if self.config_path.exists() or self.reward_fn_path.exists() else "unknown"
+
+    # %% ../../nbs/17b_prompt2policy.records.ipynb #b51a131c
+    def video_filenames(self) -> list[str]:
+        "Names of the films, in order."
+        return sorted(p.name for p in self.videos_dir.glob("*") if p.suffix in (".webp", ".mp4", ".gif"))
+
+    def validate(self) -> list[str]:
+        "What is missing or wrong in an iteration that has ended, a sentence each; empty if nothing."
+        problems = [f"{p}: is missing" for p in (self.reward_fn_path, self.config_path) if not p.exists()]
+        try: replayed = read_record(self.replay_path, ReplayRecord)
+        except RecordError as e: replayed = problems.append(str(e))
+        results = [] if replayed and replayed.problems else [self.summary_path] if not self.runs() else [self.aggregation_path]
+        problems += [f"{p}: is missing" for p in results if not p.exists()]
+        for read in (self.read_config, self.read_summary, self.read_judgment, self.read_aggregation, self.parse_scalars, self.read_status):
+            try: read()
+            except RecordError as e: problems.append(str(e))
+        return problems + [p for run in self.runs() for p in run.validate() if "reward_fn.py" not in p]
+
 _FILES = dict(config_path="config.json", reward_fn_path="reward_fn.py", reward_spec_path="reward_spec.json",
               summary_path="summary.json", scalars_path="metrics/scalars.jsonl", prompt_path="prompt.txt", videos_dir="videos",
               judgment_path="judgment.json", revised_reward_path="reward_fn_revised.py", aggregation_path="aggregation.json",
@@ -173,205 +342,12 @@ def _path_property(name: str) -> property: return property(lambda self: self.pat
 
 for _attribute, _name in _FILES.items(): setattr(IterationRecord, _attribute, _path_property(_name))
 
-# %% ../../nbs/17b_prompt2policy.records.ipynb #5b422583
-@patch
-def read_config(self: IterationRecord) -> dict|None:
-    "The training's configuration as plain values; None if there is none. Raises RecordError."
-    config = read_record(self.config_path, TrainConfig)
-    return config and config.model_dump()
-
-@patch
-def save_config(self: IterationRecord,
-    config: TrainConfig, # of the training
-) -> None:
-    "Write config.json."
-    write_record(self.config_path, config)
-
-@patch
-def read_summary(self: IterationRecord) -> TrainSummary|None:
-    "What the training came to; None if it has not. Raises RecordError."
-    return read_record(self.summary_path, TrainSummary)
-
-@patch
-def save_summary(self: IterationRecord,
-    summary: TrainSummary, # of the training
-) -> None:
-    "Write summary.json."
-    write_record(self.summary_path, summary)
-
-# %% ../../nbs/17b_prompt2policy.records.ipynb #f0f5a0f9
-@patch
-def read_reward_source(self: IterationRecord) -> str:
-    "The reward's code. Raises RecordError if there is none."
-    text = _read_bytes(self.reward_fn_path)
-    if text is None: raise RecordError(f"{self.reward_fn_path}: is missing; this iteration has no reward yet")
-    return text.decode(errors="replace")
-
-@patch
-def save_reward_source(self: IterationRecord,
-    source: str, # Python
-) -> None:
-    "Write reward_fn.py."
-    write_record(self.reward_fn_path, source)
-
-@patch
-def read_reward_spec(self: IterationRecord) -> RewardSpec:
-    "What the reward says about itself. Raises RecordError if it is missing."
-    spec = read_record(self.reward_spec_path, RewardSpec)
-    if spec is None: raise RecordError(f"{self.reward_spec_path}: is missing; the reward was not loaded yet")
-    return spec
-
-@patch
-def save_reward_spec(self: IterationRecord,
-    spec: RewardSpec, # as the reward told it
-) -> None:
-    "Write reward_spec.json."
-    write_record(self.reward_spec_path, spec)
-
 # %% ../../nbs/17b_prompt2policy.records.ipynb #f18e61fc
-@patch
-def mark_completed(self: IterationRecord) -> None:
-    "Say so, unless it is said: a run may have been killed behind its last file."
-    if not (now := self.read_status()) or now.status != "completed": self.set_status("completed")
-
-@patch
-def finished_run(self: IterationRecord,
-    config: TrainConfig, # how it is to train
-    source: str,         # of its reward
-) -> TrainSummary|None:  # None if it is not complete
-    "What this very run came to. Raises RecordError if another one is complete here."
-    summary = self.read_summary()
-    if summary and (self.read_config(), self.read_reward_source()) != (config.model_dump(), source):
-        raise RecordError(f"{self.path}: is complete, with another reward or config; take another --iteration-id, or delete it")
-    return summary
 
 def _is_of_run(name: str) -> bool:
     "Whether a training may have written a file or folder of this name."
     known = {"status.json", "agent", *(Path(f).parts[0] for f in _FILES.values())}
     return name in known or name.startswith((".", "trajectory_", "policy.")) or name.endswith(".part")
-
-@patch
-def begin_run(self: IterationRecord,
-    config: TrainConfig, # how it trains
-    source: str,         # of its reward
-) -> None:
-    "The folder of a run that begins; what an interrupted run left there is removed. Raises RecordError for a folder that is no run's."
-    if self.path.exists():
-        if foreign := sorted(p.name for p in self.path.iterdir() if not _is_of_run(p.name)):
-            raise RecordError(f"{self.path}: has {foreign[0]} and is no training's folder; take another --iteration-id")
-        shutil.rmtree(self.path)
-    self.set_status("running")
-    self.save_config(config)
-    self.save_reward_source(source)
-
-# %% ../../nbs/17b_prompt2policy.records.ipynb #cfb42063
-@patch
-def read_judgment(self: IterationRecord) -> JudgmentResult|None:
-    "The judgment; None if there is none yet. Raises RecordError."
-    return read_record(self.judgment_path, JudgmentResult)
-
-@patch
-def save_judgment(self: IterationRecord,
-    judgment: JudgmentResult, # of the iteration
-) -> None:
-    "Write judgment.json."
-    write_record(self.judgment_path, judgment)
-
-@patch
-def save_revised_reward(self: IterationRecord,
-    code: str, # Python
-) -> None:
-    "Write reward_fn_revised.py: what the next iteration trains."
-    write_record(self.revised_reward_path, code)
-
-@patch
-def read_aggregation(self: IterationRecord) -> IterationAggregation|None:
-    "All runs in one record; None if they have not ended. Raises RecordError."
-    return read_record(self.aggregation_path, IterationAggregation)
-
-@patch
-def save_aggregation(self: IterationRecord,
-    aggregation: IterationAggregation, # of all runs
-) -> None:
-    "Write best_run.json if there is one, then aggregation.json: what is there last says that all is there."
-    if aggregation.best_run: write_record(self.best_run_path, dict(run_id=aggregation.best_run))
-    write_record(self.aggregation_path, aggregation)
-
-# %% ../../nbs/17b_prompt2policy.records.ipynb #0c27fbaa
-@patch
-def parse_scalars(self: IterationRecord) -> tuple[list[dict], list[dict]]:
-    "The lines (training, evaluation) of scalars.jsonl; a last line without its end is left out. Raises RecordError."
-    lines = (_read_bytes(self.scalars_path) or b"").split(b"\n")[:-1]
-    training, evaluation = [], []
-    for k, line in enumerate(lines, 1):
-        try: row = read_json(line, kind=dict)
-        except ValueError: row = {}
-        if not isinstance(row.get("step"), int):
-            raise RecordError(f"{self.scalars_path}: line {k} is no scalar; delete the line, or train again")
-        (evaluation if row.get("kind") == "evaluation" else training).append(row)
-    return training, evaluation
-
-@patch
-def append_scalar(self: IterationRecord,
-    kind: str,       # "training" or "evaluation"
-    step: int,       # environment steps so far
-    **values: float, # finite figures by name
-) -> None:
-    "Add a line to scalars.jsonl."
-    self.scalars_path.parent.mkdir(parents=True, exist_ok=True)
-    with open(self.scalars_path, "ab") as f: f.write(json.dumps(dict(kind=kind, step=step, **values), allow_nan=False).encode() + b"\n")
-
-# %% ../../nbs/17b_prompt2policy.records.ipynb #db653c9b
-@patch
-def runs(self: IterationRecord) -> list["IterationRecord"]:
-    "The runs of single seeds, in the order of configuration and seed."
-    def order(p): return (p.name.rpartition("_seed")[0], int(p.name.rpartition("_seed")[2]))
-    folders = [p for p in self.path.glob("*_seed*") if p.is_dir() and p.name.rpartition("_seed")[2].isdigit()]
-    return [IterationRecord(p) for p in sorted(folders, key=order)]
-
-@patch
-def compute_progress(self: IterationRecord) -> float|None:
-    "How much of the training is done, 0 to 1, the mean over runs; None if there is no configuration yet."
-    if runs := self.runs():
-        try: session = read_record(self.path.parent/"session_config.json", SessionConfig)
-        except RecordError: session = None
-        return sum(r.compute_progress() or 0. for r in runs)/max(len(runs), len(session.seeds) if session else 0)
-    if (config := self.read_config()) is None: return None
-    if self.summary_path.exists(): return 1.
-    training, _ = self.parse_scalars()
-    return min(1., training[-1]["step"]/config["total_timesteps"]) if training else 0.
-
-@patch
-def derive_status(self: IterationRecord) -> str:
-    "pending, running, completed, cancelled, error, or unknown: from status.json, or from the files that are there."
-    try: status = self.read_status()
-    except RecordError: return "unknown"
-    if status: return status.status
-    if self.summary_path.exists() or self.judgment_path.exists(): return "completed"
-    of_runs = {r.derive_status() for r in self.runs()}
-    for name in ("running", "cancelled", "error"):
-        if name in of_runs: return name
-    if of_runs: return "completed" if of_runs == {"completed"} else "running"
-    return "pending" if self.config_path.exists() or self.reward_fn_path.exists() else "unknown"
-
-# %% ../../nbs/17b_prompt2policy.records.ipynb #b51a131c
-@patch
-def video_filenames(self: IterationRecord) -> list[str]:
-    "Names of the films, in order."
-    return sorted(p.name for p in self.videos_dir.glob("*") if p.suffix in (".webp", ".mp4", ".gif"))
-
-@patch
-def validate(self: IterationRecord) -> list[str]:
-    "What is missing or wrong in an iteration that has ended, a sentence each; empty if nothing."
-    problems = [f"{p}: is missing" for p in (self.reward_fn_path, self.config_path) if not p.exists()]
-    try: replayed = read_record(self.replay_path, ReplayRecord)
-    except RecordError as e: replayed = problems.append(str(e))
-    results = [] if replayed and replayed.problems else [self.summary_path] if not self.runs() else [self.aggregation_path]
-    problems += [f"{p}: is missing" for p in results if not p.exists()]
-    for read in (self.read_config, self.read_summary, self.read_judgment, self.read_aggregation, self.parse_scalars, self.read_status):
-        try: read()
-        except RecordError as e: problems.append(str(e))
-    return problems + [p for run in self.runs() for p in run.validate() if "reward_fn.py" not in p]
 
 # %% ../../nbs/17b_prompt2policy.records.ipynb #87a442f7
 class SessionRecord(RecordFolder):
@@ -381,6 +357,112 @@ class SessionRecord(RecordFolder):
         "The folder's name."
         return self.path.name
 
+    # %% ../../nbs/17b_prompt2policy.records.ipynb #a5b5b20a
+    def save_history(self,
+        data: dict, # plain values
+    ) -> None:
+        "Write loop_history.json."
+        write_record(self.history_path, data)
+
+    def read_history(self) -> dict|None:
+        "What the loop did; None if nothing yet. Raises RecordError."
+        return _read_object(self.history_path)
+
+    def save_analysis(self,
+        data: dict|SessionAnalysis, # the look back
+    ) -> None:
+        "Write analysis.json. Raises ValueError if it is no `SessionAnalysis`."
+        write_record(self.analysis_path, SessionAnalysis.model_validate(data))
+
+    def read_analysis(self) -> dict|None:
+        "The look back as plain values; None if there is none. Raises RecordError."
+        found = read_record(self.analysis_path, SessionAnalysis)
+        return found and found.model_dump()
+
+    # %% ../../nbs/17b_prompt2policy.records.ipynb #063780ed
+    def read_metadata(self) -> EntityMetadata:
+        "Alias, star and tags; the empty ones if nobody has set any. Raises RecordError."
+        return read_record(self.metadata_path, EntityMetadata) or EntityMetadata()
+
+    def save_metadata(self,
+        data: EntityMetadata, # all of them
+    ) -> None:
+        "Write metadata.json."
+        write_record(self.metadata_path, data)
+
+    def update_metadata(self,
+        **kwargs, # fields of `EntityMetadata`
+    ) -> EntityMetadata: # as it is now
+        "Change some labels. Raises RecordError for an unknown field or a wrong value."
+        now = self.read_metadata().model_dump() | kwargs
+        data = parse_record(EntityMetadata, json.dumps(now), f"{self.metadata_path}")
+        self.save_metadata(data)
+        return data
+
+    def read_session_config(self) -> SessionConfig|None:
+        "How the session was begun; None if it is no session. Raises RecordError."
+        return read_record(self.config_path, SessionConfig)
+
+    def save_session_config(self,
+        config: SessionConfig, # as it begins
+    ) -> None:
+        "Write session_config.json."
+        write_record(self.config_path, config)
+
+    # %% ../../nbs/17b_prompt2policy.records.ipynb #cfcfc037
+    def iteration_records(self) -> list[IterationRecord]:
+        "The iterations in numeric order."
+        folders = [p for p in self.path.glob("iter_*") if p.is_dir() and re.fullmatch(r"iter_[1-9]\d{0,5}", p.name)]
+        return [IterationRecord(p) for p in sorted(folders, key=lambda p: iteration_number(p.name))]
+
+    def get_iteration(self,
+        iteration_id: str, # "iter_2" or "2"
+    ) -> IterationRecord|None:
+        "An iteration that is there; None if it is not. Raises RecordError for what is no id."
+        path = self.path/f"iter_{iteration_number(iteration_id)}"
+        return IterationRecord(path) if path.is_dir() else None
+
+    # %% ../../nbs/17b_prompt2policy.records.ipynb #dfdb3790
+    def touch_heartbeat(self) -> None:
+        "A sign of life."
+        self.heartbeat_path.touch()
+
+    def heartbeat_age(self) -> float|None:
+        "Seconds since the last sign of life; None if there was none."
+        try: return max(0., time.time() - self.heartbeat_path.stat().st_mtime)
+        except FileNotFoundError: return None
+
+    @contextmanager
+    def running(self,
+        wait_s: float=1., # for another process, seconds
+    ) -> Iterator[None]:
+        "Be the one that runs this session, for the time of a `with`. Raises RecordError if another process does."
+        from filelock import FileLock, Timeout
+        self.path.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(self.path/".lock", thread_local=False)
+        try: lock.acquire(timeout=wait_s, poll_interval=.02)  # whoever asks `is_locked` has it for a moment
+        except Timeout: raise RecordError(f"{self.path}: another process runs this session; stop it first") from None
+        try: yield
+        finally: lock.release()
+
+    def is_locked(self) -> bool:
+        "Whether some process runs it now."
+        if not (self.path/".lock").exists(): return False
+        try:
+            with self.running(.05): return False
+        except RecordError: return True
+
+    # %% ../../nbs/17b_prompt2policy.records.ipynb #a070b14b
+    def read_lineage(self) -> Lineage:
+        "The session's lineage; an empty one at the start. Raises RecordError."
+        return read_record(self.lineage_path, Lineage) or Lineage()
+
+    def save_lineage(self,
+        lineage: Lineage, # the new one
+    ) -> None:
+        "Write lineage.json."
+        write_record(self.lineage_path, lineage)
+
 _SESSION_FILES = dict(history_path="loop_history.json", metadata_path="metadata.json", analysis_path="analysis.json",
                       config_path="session_config.json", judge_fn_path="judge_fn.py", lineage_path="lineage.json",
                       events_path="events.jsonl", heartbeat_path="heartbeat", log_path="subprocess.log")
@@ -388,120 +470,12 @@ _SESSION_FILES = dict(history_path="loop_history.json", metadata_path="metadata.
 for _attribute, _name in _SESSION_FILES.items(): setattr(SessionRecord, _attribute, _path_property(_name))
 
 # %% ../../nbs/17b_prompt2policy.records.ipynb #a5b5b20a
-@patch
-def save_history(self: SessionRecord,
-    data: dict, # plain values
-) -> None:
-    "Write loop_history.json."
-    write_record(self.history_path, data)
-
-@patch
-def read_history(self: SessionRecord) -> dict|None:
-    "What the loop did; None if nothing yet. Raises RecordError."
-    return _read_object(self.history_path)
-
-@patch
-def save_analysis(self: SessionRecord,
-    data: dict|SessionAnalysis, # the look back
-) -> None:
-    "Write analysis.json. Raises ValueError if it is no `SessionAnalysis`."
-    write_record(self.analysis_path, SessionAnalysis.model_validate(data))
-
-@patch
-def read_analysis(self: SessionRecord) -> dict|None:
-    "The look back as plain values; None if there is none. Raises RecordError."
-    found = read_record(self.analysis_path, SessionAnalysis)
-    return found and found.model_dump()
 
 def _read_object(path: Path) -> dict|None:
     "A file with any JSON object; None if there is none."
     if (text := _read_bytes(path)) is None: return None
     try: return read_json(text, str(path), dict)
     except ValueError as e: raise RecordError(str(e)) from None
-
-# %% ../../nbs/17b_prompt2policy.records.ipynb #063780ed
-@patch
-def read_metadata(self: SessionRecord) -> EntityMetadata:
-    "Alias, star and tags; the empty ones if nobody has set any. Raises RecordError."
-    return read_record(self.metadata_path, EntityMetadata) or EntityMetadata()
-
-@patch
-def save_metadata(self: SessionRecord,
-    data: EntityMetadata, # all of them
-) -> None:
-    "Write metadata.json."
-    write_record(self.metadata_path, data)
-
-@patch
-def update_metadata(self: SessionRecord,
-    **kwargs, # fields of `EntityMetadata`
-) -> EntityMetadata: # as it is now
-    "Change some labels. Raises RecordError for an unknown field or a wrong value."
-    now = self.read_metadata().model_dump() | kwargs
-    data = parse_record(EntityMetadata, json.dumps(now), f"{self.metadata_path}")
-    self.save_metadata(data)
-    return data
-
-@patch
-def read_session_config(self: SessionRecord) -> SessionConfig|None:
-    "How the session was begun; None if it is no session. Raises RecordError."
-    return read_record(self.config_path, SessionConfig)
-
-@patch
-def save_session_config(self: SessionRecord,
-    config: SessionConfig, # as it begins
-) -> None:
-    "Write session_config.json."
-    write_record(self.config_path, config)
-
-# %% ../../nbs/17b_prompt2policy.records.ipynb #cfcfc037
-@patch
-def iteration_records(self: SessionRecord) -> list[IterationRecord]:
-    "The iterations in numeric order."
-    folders = [p for p in self.path.glob("iter_*") if p.is_dir() and re.fullmatch(r"iter_[1-9]\d{0,5}", p.name)]
-    return [IterationRecord(p) for p in sorted(folders, key=lambda p: iteration_number(p.name))]
-
-@patch
-def get_iteration(self: SessionRecord,
-    iteration_id: str, # "iter_2" or "2"
-) -> IterationRecord|None:
-    "An iteration that is there; None if it is not. Raises RecordError for what is no id."
-    path = self.path/f"iter_{iteration_number(iteration_id)}"
-    return IterationRecord(path) if path.is_dir() else None
-
-# %% ../../nbs/17b_prompt2policy.records.ipynb #dfdb3790
-@patch
-def touch_heartbeat(self: SessionRecord) -> None:
-    "A sign of life."
-    self.heartbeat_path.touch()
-
-@patch
-def heartbeat_age(self: SessionRecord) -> float|None:
-    "Seconds since the last sign of life; None if there was none."
-    try: return max(0., time.time() - self.heartbeat_path.stat().st_mtime)
-    except FileNotFoundError: return None
-
-@patch
-@contextmanager
-def running(self: SessionRecord,
-    wait_s: float=1., # for another process, seconds
-) -> Iterator[None]:
-    "Be the one that runs this session, for the time of a `with`. Raises RecordError if another process does."
-    from filelock import FileLock, Timeout
-    self.path.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(self.path/".lock", thread_local=False)
-    try: lock.acquire(timeout=wait_s, poll_interval=.02)  # whoever asks `is_locked` has it for a moment
-    except Timeout: raise RecordError(f"{self.path}: another process runs this session; stop it first") from None
-    try: yield
-    finally: lock.release()
-
-@patch
-def is_locked(self: SessionRecord) -> bool:
-    "Whether some process runs it now."
-    if not (self.path/".lock").exists(): return False
-    try:
-        with self.running(.05): return False
-    except RecordError: return True
 
 # %% ../../nbs/17b_prompt2policy.records.ipynb #79d31985
 def list_records(
@@ -595,14 +569,3 @@ def lessons_text(
     held = sorted((k for k in lineage.lessons if k.tier in tiers), key=lambda k: tiers.index(k.tier))
     return "\n".join(f"[{k.tier}] {k.text} ({k.iteration})" for k in held)
 
-@patch
-def read_lineage(self: SessionRecord) -> Lineage:
-    "The session's lineage; an empty one at the start. Raises RecordError."
-    return read_record(self.lineage_path, Lineage) or Lineage()
-
-@patch
-def save_lineage(self: SessionRecord,
-    lineage: Lineage, # the new one
-) -> None:
-    "Write lineage.json."
-    write_record(self.lineage_path, lineage)

@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from fastcore.basics import patch
 from pydantic import Field, ValidationError
 
 from .authors import REWARD_FORM
@@ -104,17 +103,57 @@ class RecordTools:
         if found: return found
         raise RecordError(f"{iteration}; the iterations are {', '.join(i.iteration_id for i in self.session.iteration_records())}")
 
+    # %% ../../nbs/17l_prompt2policy.reviser.ipynb #d14df6a9
+    def _get_iteration_reward_code(self, iteration: str) -> str: return self._of(iteration).read_reward_source()
+
+    def _get_iteration_training_dynamics(self, iteration: str) -> str: return dynamics_text(self._of(iteration))
+
+    def _get_iteration_judgment_detail(self, iteration: str) -> str:
+        j = self._of(iteration).read_judgment()
+        return j.model_dump_json(exclude={"rollouts"}) if j else f"{iteration} is not judged yet."
+
+    # %% ../../nbs/17l_prompt2policy.reviser.ipynb #6a634574
+    def _compare_iterations(self, first: str, second: str) -> str:
+        a, b = self._of(first), self._of(second)
+        code = difflib.unified_diff(a.read_reward_source().splitlines(), b.read_reward_source().splitlines(), first, second, lineterm="")
+        return "\n".join([self._score_line(a), self._score_line(b), *code])
+
+    def _score_line(self, iteration: IterationRecord) -> str:
+        j, a = iteration.read_judgment(), iteration.read_aggregation()
+        score = "not judged" if j is None or j.intent_score is None else f"score {j.intent_score:.2f}" + (f" ({j.low:.2f} to {j.high:.2f})" if j.low is not None else "")
+        return f"{iteration.iteration_id}: {score}" + (f"; {_plain_facts(a.facts)}" if a else "") + (f"; {j.diagnosis}" if j else "")
+
+    def _get_iteration_scores(self) -> str: return "\n".join(map(self._score_line, self.session.iteration_records())) or "None yet."
+
+    def _get_config_comparison(self, first: str, second: str) -> str:
+        a, b = (self._of(k).read_config() or {} for k in (first, second))
+        return "\n".join(f"{k}: {a.get(k)} -> {b.get(k)}" for k in b if a.get(k) != b.get(k)) or "The settings are the same."
+
+    # %% ../../nbs/17l_prompt2policy.reviser.ipynb #29e1ed04
+    def _get_checkpoint_judgments(self, iteration: str) -> str:
+        lines = [f"{run.iteration_id} at {e.step}: return {e.mean_return:.3g}±{e.std_return:.2g}; {_plain_facts(e.facts)}"
+                 for run in self._of(iteration).runs() if (s := run.read_summary()) for e in s.evaluations]
+        return "\n".join(lines) or "No evaluations."
+
+    def _get_rollout_judgment(self, iteration: str, run_id: str, episode: int) -> str:
+        judgment = self._of(iteration).read_judgment()
+        found = [r for r in (judgment.rollouts if judgment else []) if (r.run_id, r.episode) == (run_id, episode)]
+        return found[0].model_dump_json() if found else "No such episode was judged."
+
+    def _get_strategy_summary(self) -> str:
+        lines = [f"{e.iteration}: {'passed' if e.passed else e.score}; {e.lesson}" for e in self.lineage.entries]
+        return "\n".join([*lines, lessons_text(self.lineage)]) or "Nothing was tried yet."
+
+    def _get_experiment_lineage(self) -> str:
+        best, lines = best_entry(self.lineage), []
+        for e in self.lineage.entries: lines.append(" <- ".join([e.iteration, *ancestors(self.lineage, e.iteration)]) + f": {e.score}")
+        return "\n".join(lines + ([f"best: {best.iteration}"] if best else [])) or "No iterations yet."
+
+    def _update_experiment_lessons(self, text: str, tier: LessonTier) -> str:
+        self.lineage = add_lesson(self.lineage, Lesson(text=text, tier=tier, iteration=self.current))
+        return f"Noted. The lessons now:\n{lessons_text(self.lineage) or '(none that holds)'}"
+
 # %% ../../nbs/17l_prompt2policy.reviser.ipynb #d14df6a9
-@patch
-def _get_iteration_reward_code(self: RecordTools, iteration: str) -> str: return self._of(iteration).read_reward_source()
-
-@patch
-def _get_iteration_training_dynamics(self: RecordTools, iteration: str) -> str: return dynamics_text(self._of(iteration))
-
-@patch
-def _get_iteration_judgment_detail(self: RecordTools, iteration: str) -> str:
-    j = self._of(iteration).read_judgment()
-    return j.model_dump_json(exclude={"rollouts"}) if j else f"{iteration} is not judged yet."
 
 def dynamics_text(
     iteration: IterationRecord, # trained
@@ -131,56 +170,6 @@ def dynamics_text(
     return "\n".join(lines + [f"missing: {r.run_id}, {r.error or r.status}" for r in aggregation.runs if r.run_id in aggregation.missing])
 
 def _plain_facts(facts: dict[str, float]) -> str: return ", ".join(f"{k} {v:.3g}" for k, v in facts.items())
-
-# %% ../../nbs/17l_prompt2policy.reviser.ipynb #6a634574
-@patch
-def _compare_iterations(self: RecordTools, first: str, second: str) -> str:
-    a, b = self._of(first), self._of(second)
-    code = difflib.unified_diff(a.read_reward_source().splitlines(), b.read_reward_source().splitlines(), first, second, lineterm="")
-    return "\n".join([self._score_line(a), self._score_line(b), *code])
-
-@patch
-def _score_line(self: RecordTools, iteration: IterationRecord) -> str:
-    j, a = iteration.read_judgment(), iteration.read_aggregation()
-    score = "not judged" if j is None or j.intent_score is None else f"score {j.intent_score:.2f}" + (f" ({j.low:.2f} to {j.high:.2f})" if j.low is not None else "")
-    return f"{iteration.iteration_id}: {score}" + (f"; {_plain_facts(a.facts)}" if a else "") + (f"; {j.diagnosis}" if j else "")
-
-@patch
-def _get_iteration_scores(self: RecordTools) -> str: return "\n".join(map(self._score_line, self.session.iteration_records())) or "None yet."
-
-@patch
-def _get_config_comparison(self: RecordTools, first: str, second: str) -> str:
-    a, b = (self._of(k).read_config() or {} for k in (first, second))
-    return "\n".join(f"{k}: {a.get(k)} -> {b.get(k)}" for k in b if a.get(k) != b.get(k)) or "The settings are the same."
-
-# %% ../../nbs/17l_prompt2policy.reviser.ipynb #29e1ed04
-@patch
-def _get_checkpoint_judgments(self: RecordTools, iteration: str) -> str:
-    lines = [f"{run.iteration_id} at {e.step}: return {e.mean_return:.3g}±{e.std_return:.2g}; {_plain_facts(e.facts)}"
-             for run in self._of(iteration).runs() if (s := run.read_summary()) for e in s.evaluations]
-    return "\n".join(lines) or "No evaluations."
-
-@patch
-def _get_rollout_judgment(self: RecordTools, iteration: str, run_id: str, episode: int) -> str:
-    judgment = self._of(iteration).read_judgment()
-    found = [r for r in (judgment.rollouts if judgment else []) if (r.run_id, r.episode) == (run_id, episode)]
-    return found[0].model_dump_json() if found else "No such episode was judged."
-
-@patch
-def _get_strategy_summary(self: RecordTools) -> str:
-    lines = [f"{e.iteration}: {'passed' if e.passed else e.score}; {e.lesson}" for e in self.lineage.entries]
-    return "\n".join([*lines, lessons_text(self.lineage)]) or "Nothing was tried yet."
-
-@patch
-def _get_experiment_lineage(self: RecordTools) -> str:
-    best, lines = best_entry(self.lineage), []
-    for e in self.lineage.entries: lines.append(" <- ".join([e.iteration, *ancestors(self.lineage, e.iteration)]) + f": {e.score}")
-    return "\n".join(lines + ([f"best: {best.iteration}"] if best else [])) or "No iterations yet."
-
-@patch
-def _update_experiment_lessons(self: RecordTools, text: str, tier: LessonTier) -> str:
-    self.lineage = add_lesson(self.lineage, Lesson(text=text, tier=tier, iteration=self.current))
-    return f"Noted. The lessons now:\n{lessons_text(self.lineage) or '(none that holds)'}"
 
 # %% ../../nbs/17l_prompt2policy.reviser.ipynb #8d539a55
 READ_TURNS = 12  # of the reviser, before it has to hand in

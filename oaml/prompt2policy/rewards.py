@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fastcore.basics import patch
 from pydantic import ValidationError
 
 from .contracts import ReplayRow, RewardSpec, RewardTemplateInfo
@@ -58,32 +57,62 @@ class JailedReward:
         "End its process."
         self.jail.close()
 
-# %% ../../nbs/17d_prompt2policy.rewards.ipynb #da39fc5d
-@patch
-def _check(self: JailedReward, names: Any, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    "Totals and terms of the rows of `values`. Raises RewardError."
-    if self.names is None: self.names = self._checked_names(names)
-    if values.ndim != 2 or values.shape[1] != 1 + len(self.names): raise RewardError("the answer has another shape than its terms")
-    if not np.isfinite(values).all(): raise RewardError(f"{self._worst(values)} is not finite; a reward is a finite number")
-    totals, terms = values[:, 0], values[:, 1:]
-    off = np.abs(totals - terms.sum(1)) > 1e-6*(1 + np.abs(terms).sum(1))
-    if off.any():
-        k = int(off.argmax())
-        raise RewardError(f"the total is {totals[k]:g}, but the terms add up to {terms[k].sum():g}; return their sum")
-    return totals, terms
+    # %% ../../nbs/17d_prompt2policy.rewards.ipynb #da39fc5d
+    def _check(self, names: Any, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        "Totals and terms of the rows of `values`. Raises RewardError."
+        if self.names is None: self.names = self._checked_names(names)
+        if values.ndim != 2 or values.shape[1] != 1 + len(self.names): raise RewardError("the answer has another shape than its terms")
+        if not np.isfinite(values).all(): raise RewardError(f"{self._worst(values)} is not finite; a reward is a finite number")
+        totals, terms = values[:, 0], values[:, 1:]
+        off = np.abs(totals - terms.sum(1)) > 1e-6*(1 + np.abs(terms).sum(1))
+        if off.any():
+            k = int(off.argmax())
+            raise RewardError(f"the total is {totals[k]:g}, but the terms add up to {terms[k].sum():g}; return their sum")
+        return totals, terms
 
-@patch
-def _worst(self: JailedReward, values: np.ndarray) -> str:
-    column = int((~np.isfinite(values)).any(0)[::-1].argmax())  # a term rather than the total
-    return f"the term {self.names[-1 - column]!r}" if column < len(self.names) else "the total"
+    def _worst(self, values: np.ndarray) -> str:
+        column = int((~np.isfinite(values)).any(0)[::-1].argmax())  # a term rather than the total
+        return f"the term {self.names[-1 - column]!r}" if column < len(self.names) else "the total"
 
-@patch
-def _checked_names(self: JailedReward, names: Any) -> list[str]:
-    if not isinstance(names, list) or not all(isinstance(n, str) and 0 < len(n) <= 100 for n in names) or len(names) > MAX_TERMS:
-        raise RewardError(f"terms are at most {MAX_TERMS} and have short names")
-    if self.spec.terms and set(names) != self.spec.terms.keys():
-        raise RewardError(f"it returns the terms {sorted(names)} and describes {sorted(self.spec.terms)}; they must be the same")
-    return names
+    def _checked_names(self, names: Any) -> list[str]:
+        if not isinstance(names, list) or not all(isinstance(n, str) and 0 < len(n) <= 100 for n in names) or len(names) > MAX_TERMS:
+            raise RewardError(f"terms are at most {MAX_TERMS} and have short names")
+        if self.spec.terms and set(names) != self.spec.terms.keys():
+            raise RewardError(f"it returns the terms {sorted(names)} and describes {sorted(self.spec.terms)}; they must be the same")
+        return names
+
+    # %% ../../nbs/17d_prompt2policy.rewards.ipynb #29a13e69
+    def rewards_of(self,
+        steps: "Sequence[RewardStep]", # of one episode, in order
+        env: int=0,                  # which instance
+    ) -> tuple[np.ndarray, np.ndarray]: # totals (n,), terms (n, terms) in the order of `names`
+        "Rewards of an episode; the instance is reset before it. Raises RewardError."
+        rows = [[env, s.obs, s.action, s.next_obs, s.info, k == 0] for k, s in enumerate(steps)]
+        answer = self._ask("steps", rows=rows)
+        try: names, values = answer["names"], np.array(answer["values"], np.float64)
+        except (ValueError, TypeError, KeyError, OverflowError): raise RewardError("the answer is no table of numbers") from None
+        if values.ndim != 2 or len(values) != len(rows): raise RewardError("there are fewer answers than steps")
+        return self._check(names, values)
+
+    # %% ../../nbs/17d_prompt2policy.rewards.ipynb #78ea9dce
+    def bind(self,
+        fields: list[tuple[str, tuple[int, ...]]], # name and shape: obs, action, next_obs, then info's entries
+    ) -> int:                                      # numbers of a row
+        "Fix the layout of a row of `vector`: a flag (an episode begins), then the fields, flat."
+        size = self._ask("layout", envs=self.envs, fields=[[n, list(s)] for n, s in fields])
+        self.width = 1 + sum(int(np.prod(s, dtype=int)) for _, s in fields)
+        if size != 8*self.envs*self.width: raise RewardError("the jail counts otherwise")
+        return self.width
+
+    def vector(self,
+        rows: np.ndarray, # (environments, width) of `bind`, float64
+    ) -> tuple[np.ndarray, np.ndarray]: # totals (environments,), terms (environments, terms)
+        "Rewards of one step of all environments. Raises RewardError."
+        try: kind, answer = self.jail._ask(b"S", rows.tobytes(), self.jail.timeout_s)
+        except JailError as e: raise RewardError(str(e)) from None
+        names = self.names or self._checked_names(self._ask("term_names"))
+        if kind != b"S" or len(answer) != 8*self.envs*(1 + len(names)): raise RewardError("the answer has another length than its terms")
+        return self._check(names, np.frombuffer(answer).reshape(self.envs, -1))
 
 # %% ../../nbs/17d_prompt2policy.rewards.ipynb #29a13e69
 @dataclass
@@ -93,41 +122,6 @@ class RewardStep:
     action: Any                  # that was taken
     next_obs: Any                # after
     info: dict[str, Any]         # what the engine tells
-
-@patch
-def rewards_of(self: JailedReward,
-    steps: Sequence[RewardStep], # of one episode, in order
-    env: int=0,                  # which instance
-) -> tuple[np.ndarray, np.ndarray]: # totals (n,), terms (n, terms) in the order of `names`
-    "Rewards of an episode; the instance is reset before it. Raises RewardError."
-    rows = [[env, s.obs, s.action, s.next_obs, s.info, k == 0] for k, s in enumerate(steps)]
-    answer = self._ask("steps", rows=rows)
-    try: names, values = answer["names"], np.array(answer["values"], np.float64)
-    except (ValueError, TypeError, KeyError, OverflowError): raise RewardError("the answer is no table of numbers") from None
-    if values.ndim != 2 or len(values) != len(rows): raise RewardError("there are fewer answers than steps")
-    return self._check(names, values)
-
-# %% ../../nbs/17d_prompt2policy.rewards.ipynb #78ea9dce
-@patch
-def bind(self: JailedReward,
-    fields: list[tuple[str, tuple[int, ...]]], # name and shape: obs, action, next_obs, then info's entries
-) -> int:                                      # numbers of a row
-    "Fix the layout of a row of `vector`: a flag (an episode begins), then the fields, flat."
-    size = self._ask("layout", envs=self.envs, fields=[[n, list(s)] for n, s in fields])
-    self.width = 1 + sum(int(np.prod(s, dtype=int)) for _, s in fields)
-    if size != 8*self.envs*self.width: raise RewardError("the jail counts otherwise")
-    return self.width
-
-@patch
-def vector(self: JailedReward,
-    rows: np.ndarray, # (environments, width) of `bind`, float64
-) -> tuple[np.ndarray, np.ndarray]: # totals (environments,), terms (environments, terms)
-    "Rewards of one step of all environments. Raises RewardError."
-    try: kind, answer = self.jail._ask(b"S", rows.tobytes(), self.jail.timeout_s)
-    except JailError as e: raise RewardError(str(e)) from None
-    names = self.names or self._checked_names(self._ask("term_names"))
-    if kind != b"S" or len(answer) != 8*self.envs*(1 + len(names)): raise RewardError("the answer has another length than its terms")
-    return self._check(names, np.frombuffer(answer).reshape(self.envs, -1))
 
 # %% ../../nbs/17d_prompt2policy.rewards.ipynb #ca02b379
 def load_from_file(

@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from fastcore.basics import patch
 
 from .analysis import aggregate, trajectory_metrics
 from .contracts import EvalPoint, IterationAggregation, RunConfigEntry, TrainConfig, TrainSummary
@@ -69,36 +68,34 @@ class RewardedEnvs:
         "Give the environments back; the reward is its owner's."
         for e in self.envs: e.close()
 
-# %% ../../nbs/17g_prompt2policy.training.ipynb #0cb40ea2
-@patch
-def step(self: RewardedEnvs,
-    actions: np.ndarray, # (environments, action)
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[dict]]: # observations, rewards, dones, infos
-    "One step of all; an episode that ends is followed by the next one. Raises RewardError."
-    actions, infos, dones = np.clip(actions, self.space.low, self.space.high), [], np.zeros(len(self.envs), bool)
-    for name, values in (("obs", self.obs), ("action", actions)): self.rows[:, self.columns[name]] = values
-    self.rows[:, 0], after = self.first, np.empty_like(self.obs)
-    for k, (env, action) in enumerate(zip(self.envs, actions)):
-        obs, _, terminated, truncated, info = env.step(action)
-        self._write_row(k, obs, info)
-        infos.append({"TimeLimit.truncated": truncated and not terminated})
-        dones[k] = terminated or truncated
-        if dones[k]: infos[k]["terminal_observation"], (obs, _) = obs.astype(np.float32), env.reset()
-        after[k] = obs
-    self.obs, self.first = after, dones.copy()
-    self.totals, self.terms = self.reward.vector(self.rows)
-    self.returns += self.totals
-    self.finished += list(self.returns[dones])
-    self.returns[dones] = 0
-    return self.obs.astype(np.float32), self.totals.astype(np.float32), dones, infos
+    # %% ../../nbs/17g_prompt2policy.training.ipynb #0cb40ea2
+    def step(self,
+        actions: np.ndarray, # (environments, action)
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[dict]]: # observations, rewards, dones, infos
+        "One step of all; an episode that ends is followed by the next one. Raises RewardError."
+        actions, infos, dones = np.clip(actions, self.space.low, self.space.high), [], np.zeros(len(self.envs), bool)
+        for name, values in (("obs", self.obs), ("action", actions)): self.rows[:, self.columns[name]] = values
+        self.rows[:, 0], after = self.first, np.empty_like(self.obs)
+        for k, (env, action) in enumerate(zip(self.envs, actions)):
+            obs, _, terminated, truncated, info = env.step(action)
+            self._write_row(k, obs, info)
+            infos.append({"TimeLimit.truncated": truncated and not terminated})
+            dones[k] = terminated or truncated
+            if dones[k]: infos[k]["terminal_observation"], (obs, _) = obs.astype(np.float32), env.reset()
+            after[k] = obs
+        self.obs, self.first = after, dones.copy()
+        self.totals, self.terms = self.reward.vector(self.rows)
+        self.returns += self.totals
+        self.finished += list(self.returns[dones])
+        self.returns[dones] = 0
+        return self.obs.astype(np.float32), self.totals.astype(np.float32), dones, infos
 
-@patch
-def _write_row(self: RewardedEnvs, k: int, obs: np.ndarray, info: dict):
-    "What is known after a step of environment `k`."
-    row = self.rows[k]
-    row[self.columns["next_obs"]] = obs
-    for name, column in self.scalars: row[column] = info[name]
-    for view, array in self.views[k]: view[:] = array
+    def _write_row(self, k: int, obs: np.ndarray, info: dict):
+        "What is known after a step of environment `k`."
+        row = self.rows[k]
+        row[self.columns["next_obs"]] = obs
+        for name, column in self.scalars: row[column] = info[name]
+        for view, array in self.views[k]: view[:] = array
 
 # %% ../../nbs/17g_prompt2policy.training.ipynb #12e3faba
 @dataclass
@@ -272,36 +269,68 @@ class TrainingRun:
     evaluations: list[EvalPoint] = field(default_factory=list) # so far
     pause: float = 0.                            # seconds spent on evaluations
 
-# %% ../../nbs/17g_prompt2policy.training.ipynb #2a639e36
-@patch
-def after_update(self: TrainingRun,
-    model: Any,              # the learner
-    venv: Any,               # its environment, with normalised observations
-    envs: RewardedEnvs,      # for the returns
-):
-    "A line of scalars; an evaluation, if one is due. Raises TrainingCancelled."
-    if self.stopped(): raise TrainingCancelled("stopped")
-    step, recent = int(model.num_timesteps), envs.finished[-20:]
-    self.record.append_scalar("training", step, **({"mean_return": float(np.mean(recent))} if recent else {}))
-    due = len(self.evaluations) + 1
-    total = self.config.total_timesteps  # at its end comes the final evaluation
-    if due < self.config.checkpoints and due*total/self.config.checkpoints <= step < total:
-        began = time.perf_counter()
-        episodes = evaluate_policy(mlp_policy(model, venv), self.config, self.source, min(4, self.config.eval_episodes))
-        self.add_evaluation(step, episodes[:1], eval_point(step, episodes, MujocoEngine())[0])
-        self.pause += time.perf_counter() - began
+    # %% ../../nbs/17g_prompt2policy.training.ipynb #2a639e36
+    def after_update(self,
+        model: Any,              # the learner
+        venv: Any,               # its environment, with normalised observations
+        envs: RewardedEnvs,      # for the returns
+    ):
+        "A line of scalars; an evaluation, if one is due. Raises TrainingCancelled."
+        if self.stopped(): raise TrainingCancelled("stopped")
+        step, recent = int(model.num_timesteps), envs.finished[-20:]
+        self.record.append_scalar("training", step, **({"mean_return": float(np.mean(recent))} if recent else {}))
+        due = len(self.evaluations) + 1
+        total = self.config.total_timesteps  # at its end comes the final evaluation
+        if due < self.config.checkpoints and due*total/self.config.checkpoints <= step < total:
+            began = time.perf_counter()
+            episodes = evaluate_policy(mlp_policy(model, venv), self.config, self.source, min(4, self.config.eval_episodes))
+            self.add_evaluation(step, episodes[:1], eval_point(step, episodes, MujocoEngine())[0])
+            self.pause += time.perf_counter() - began
 
-# %% ../../nbs/17g_prompt2policy.training.ipynb #55509e37
-@patch
-def add_evaluation(self: TrainingRun,
-    step: int,            # environment steps so far
-    episodes: list[dict], # to be stored
-    point: EvalPoint,     # their means
-):
-    "Write an evaluation to the record."
-    self.evaluations.append(point)
-    self.record.append_scalar("evaluation", step, mean_return=point.mean_return, **point.facts)
-    save_trajectory(self.record.path/f"trajectory_{step}.npz", episodes)
+    # %% ../../nbs/17g_prompt2policy.training.ipynb #55509e37
+    def add_evaluation(self,
+        step: int,            # environment steps so far
+        episodes: list[dict], # to be stored
+        point: EvalPoint,     # their means
+    ):
+        "Write an evaluation to the record."
+        self.evaluations.append(point)
+        self.record.append_scalar("evaluation", step, mean_return=point.mean_return, **point.facts)
+        save_trajectory(self.record.path/f"trajectory_{step}.npz", episodes)
+
+    # %% ../../nbs/17g_prompt2policy.training.ipynb #9dda6e04
+    def learn(self) -> tuple[MlpPolicy, float, float]: # policy, seconds of training, of these in the jail
+        "Train. Raises RewardError, TrainingCancelled."
+        c = self.config
+        with JailedReward(self.source, envs=c.num_envs) as reward:
+            self.record.save_reward_spec(reward.spec)
+            envs = RewardedEnvs(MujocoEngine(), c, reward, [1000*c.seed + k for k in range(c.num_envs)])
+            model, venv = _ppo(c, _vec_env(envs))
+            reward.jail.seconds, began = 0., time.perf_counter()
+            model.learn(c.total_timesteps, callback=_each_update(lambda: self.after_update(model, venv, envs)))
+            seconds, self.steps = time.perf_counter() - began - self.pause, model.num_timesteps
+            envs.close()
+            return mlp_policy(model, venv), seconds, reward.jail.seconds
+
+    # %% ../../nbs/17g_prompt2policy.training.ipynb #5d0849d1
+    def finish(self,
+        policy: MlpPolicy,    # what was learnt
+        seconds: float,       # that it took
+        jail_seconds: float,  # of these, spent waiting for the reward
+    ) -> TrainSummary:
+        "Held-out episodes, film and summary."
+        engine, c = MujocoEngine(), self.config
+        episodes = evaluate_policy(policy, c, self.source, c.eval_episodes)
+        point, facts = eval_point(self.steps, episodes, engine)
+        self.add_evaluation(self.steps, episodes, point)
+        policy.save(self.record.path/"policy.npz")
+        terms = {k[5:]: np.concatenate([e[k] for e in episodes]) for k in episodes[0] if k.startswith("term:")}
+        film = film_policy(policy, c, self.record.videos_dir/"eval.webp")
+        summary = TrainSummary(env_id=c.env_id, seed=c.seed, total_timesteps=self.steps, train_seconds=seconds, jail_seconds=jail_seconds,
+                               evaluations=self.evaluations, final_episodic_return=point.mean_return, facts=point.facts, episode_facts=facts,
+                               terms=trajectory_metrics(terms), film=film)
+        self.record.save_summary(summary)
+        return summary
 
 # %% ../../nbs/17g_prompt2policy.training.ipynb #9dda6e04
 def _each_update(do: Callable[[], None]):
@@ -313,20 +342,6 @@ def _each_update(do: Callable[[], None]):
             if self.num_timesteps: do()
         def _on_training_end(self): do()
     return EachUpdate()
-
-@patch
-def learn(self: TrainingRun) -> tuple[MlpPolicy, float, float]: # policy, seconds of training, of these in the jail
-    "Train. Raises RewardError, TrainingCancelled."
-    c = self.config
-    with JailedReward(self.source, envs=c.num_envs) as reward:
-        self.record.save_reward_spec(reward.spec)
-        envs = RewardedEnvs(MujocoEngine(), c, reward, [1000*c.seed + k for k in range(c.num_envs)])
-        model, venv = _ppo(c, _vec_env(envs))
-        reward.jail.seconds, began = 0., time.perf_counter()
-        model.learn(c.total_timesteps, callback=_each_update(lambda: self.after_update(model, venv, envs)))
-        seconds, self.steps = time.perf_counter() - began - self.pause, model.num_timesteps
-        envs.close()
-        return mlp_policy(model, venv), seconds, reward.jail.seconds
 
 # %% ../../nbs/17g_prompt2policy.training.ipynb #ed080c0a
 FILM_STEPS = 300  # of an episode: software takes a tenth of a second to draw a frame
@@ -373,27 +388,6 @@ def episode_pictures(
         _LOG.warning("no pictures: %s: %s", type(e).__name__, e)
         return []
     return [png_bytes(f) for f in frames]
-
-# %% ../../nbs/17g_prompt2policy.training.ipynb #5d0849d1
-@patch
-def finish(self: TrainingRun,
-    policy: MlpPolicy,    # what was learnt
-    seconds: float,       # that it took
-    jail_seconds: float,  # of these, spent waiting for the reward
-) -> TrainSummary:
-    "Held-out episodes, film and summary."
-    engine, c = MujocoEngine(), self.config
-    episodes = evaluate_policy(policy, c, self.source, c.eval_episodes)
-    point, facts = eval_point(self.steps, episodes, engine)
-    self.add_evaluation(self.steps, episodes, point)
-    policy.save(self.record.path/"policy.npz")
-    terms = {k[5:]: np.concatenate([e[k] for e in episodes]) for k in episodes[0] if k.startswith("term:")}
-    film = film_policy(policy, c, self.record.videos_dir/"eval.webp")
-    summary = TrainSummary(env_id=c.env_id, seed=c.seed, total_timesteps=self.steps, train_seconds=seconds, jail_seconds=jail_seconds,
-                           evaluations=self.evaluations, final_episodic_return=point.mean_return, facts=point.facts, episode_facts=facts,
-                           terms=trajectory_metrics(terms), film=film)
-    self.record.save_summary(summary)
-    return summary
 
 # %% ../../nbs/17g_prompt2policy.training.ipynb #13f57180
 def run_training(
@@ -454,28 +448,28 @@ class LocalTrainer:
         if not self.stopped(): self.iteration.save_aggregation(aggregation)  # what ended early is no result
         return aggregation
 
-# %% ../../nbs/17g_prompt2policy.training.ipynb #8ea88516
-@patch
-def run_one(self: LocalTrainer,
-    record: IterationRecord, # of the run
-    config: TrainConfig,     # with its seed
-) -> None:
-    "Run the executor in a process of its own; its status is in the record when this returns."
-    if record.finished_run(config, self.iteration.read_reward_source()): return record.mark_completed()
-    if self.stopped(): return record.set_status("cancelled")
-    config_path = self.iteration.path/f"{record.iteration_id}.json"
-    write_record(config_path, config)
-    command = [sys.executable, "-m", f"{__package__}.executor", "--reward-fn", str(self.iteration.reward_fn_path),
-               "--config", str(config_path), "--runs-dir", str(self.iteration.path), "--iteration-id", record.iteration_id,
-               "--until-stdin-closes"]  # or it would outlive a session that is killed
-    with open(self.iteration.path/f"{record.iteration_id}.log", "ab") as log:
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, env=os.environ | dict(OMP_NUM_THREADS="1"))
-    while process.poll() is None:
-        if self.stopped(): process.terminate()
-        try: process.wait(.5)
-        except subprocess.TimeoutExpired: pass
-    process.stdin.close()
-    if process.returncode and record.derive_status() not in ("error", "cancelled"):
-        last = Path(log.name).read_text(errors="replace").strip().splitlines()[-1:]
-        record.set_status("cancelled" if self.stopped() else "error", f"the training's process ended with {process.returncode}: {''.join(last)[:500]}")
-    if record.summary_path.exists() or record.status_path.exists(): config_path.unlink(missing_ok=True)
+    # %% ../../nbs/17g_prompt2policy.training.ipynb #8ea88516
+    def run_one(self,
+        record: IterationRecord, # of the run
+        config: TrainConfig,     # with its seed
+    ) -> None:
+        "Run the executor in a process of its own; its status is in the record when this returns."
+        if record.finished_run(config, self.iteration.read_reward_source()): return record.mark_completed()
+        if self.stopped(): return record.set_status("cancelled")
+        config_path = self.iteration.path/f"{record.iteration_id}.json"
+        write_record(config_path, config)
+        command = [sys.executable, "-m", f"{__package__}.executor", "--reward-fn", str(self.iteration.reward_fn_path),
+                   "--config", str(config_path), "--runs-dir", str(self.iteration.path), "--iteration-id", record.iteration_id,
+                   "--until-stdin-closes"]  # or it would outlive a session that is killed
+        with open(self.iteration.path/f"{record.iteration_id}.log", "ab") as log:
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, env=os.environ | dict(OMP_NUM_THREADS="1"))
+        while process.poll() is None:
+            if self.stopped(): process.terminate()
+            try: process.wait(.5)
+            except subprocess.TimeoutExpired: pass
+        process.stdin.close()
+        if process.returncode and record.derive_status() not in ("error", "cancelled"):
+            last = Path(log.name).read_text(errors="replace").strip().splitlines()[-1:]
+            record.set_status("cancelled" if self.stopped() else "error", f"the training's process ended with {process.returncode}: {''.join(last)[:500]}")
+        if record.summary_path.exists() or record.status_path.exists(): config_path.unlink(missing_ok=True)
+

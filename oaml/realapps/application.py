@@ -22,7 +22,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from random import Random
 
-from fastcore.basics import patch
 
 from ..devices.device import DeviceError
 from .changes import KeptState
@@ -77,6 +76,78 @@ class RealApp:
         "Return the cookies of whoever is signed in."
         return {}
 
+    # %% ../../nbs/07f_realapps.application.ipynb #e2c99cd2
+    @property
+    def address(self) -> str:
+        "Where it is, such as http://127.0.0.1:8000."
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> "RealApp":
+        "Prepare a folder and start the server; returns itself once it answers. Raises DeviceError with the last it wrote."
+        if self.process: return self
+        began = time.perf_counter()
+        self.folder, self.port = Path(tempfile.mkdtemp(prefix=f"oaml-{self.name}-")), free_port()
+        try:
+            self.prepare()
+            self._launch()
+            self._wait_for_answer()
+        except BaseException:
+            self.close()
+            raise
+        self.start_seconds = time.perf_counter() - began
+        return self
+
+    # %% ../../nbs/07f_realapps.application.ipynb #8ea2f6fb
+    def _environment(self) -> dict[str, str]:
+        "Nothing of ours but the path: no token, no setting, no home."
+        return dict(PATH=os.environ.get("PATH", os.defpath), HOME=str(self.folder), LANG="C.UTF-8", TZ="UTC") | self.environment()
+
+    def _launch(self):
+        with open(self.folder/"server.log", "wb") as log:
+            self.process = subprocess.Popen(["sh", "-c", _GUARD, "sh", str(self.folder), *self.command()], stdin=subprocess.PIPE, stdout=log,
+                                            stderr=log, cwd=self.folder, env=self._environment(), start_new_session=True)
+
+    def run_python(self,
+        *words: str, # what stands after `python`
+    ) -> str:
+        "Run Python once in the application's folder and environment, and return what it printed. Raises DeviceError."
+        done = subprocess.run([sys.executable, *words], cwd=self.folder, env=self._environment(), capture_output=True, text=True)
+        if done.returncode: raise DeviceError(f"{self.name}: python {words[0]} ended with {done.returncode}: {done.stderr.strip()[-500:]}")
+        return done.stdout
+
+    def _wait_for_answer(self):
+        ends = time.monotonic() + START_S
+        while time.monotonic() < ends:
+            with suppress(OSError): return self.ask(self.home)
+            time.sleep(.05)
+        raise DeviceError(f"{self.name} has not answered within {START_S:g} s; the last it wrote: {self.log()[-500:]!r}")
+
+    def log(self) -> str:
+        "Return what the server has written."
+        return (self.folder/"server.log").read_text(errors="replace").strip()
+
+    # %% ../../nbs/07f_realapps.application.ipynb #02541933
+    def ask(self,
+        path: str,           # of the address, with a slash first
+        method: str="GET",   # of HTTP
+        seconds: float=10.,  # for the answer
+    ) -> bytes:
+        "Return the server's answer, also one that says it will not. Raises OSError if there is none."
+        request = urllib.request.Request(self.address + path, method=method)
+        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # no proxy of the environment
+        try:
+            with direct.open(request, timeout=seconds) as answer: return answer.read()
+        except urllib.error.HTTPError as refused: return refused.read()
+
+    def close(self) -> None:
+        "End the server and all it has started, and remove its folder. Closing twice does nothing."
+        process, self.process = self.process, None
+        if process:
+            with suppress(ProcessLookupError): os.killpg(process.pid, signal.SIGKILL)
+            process.stdin.close()
+            process.wait()
+        if self.folder: shutil.rmtree(self.folder, ignore_errors=True)
+
 # %% ../../nbs/07f_realapps.application.ipynb #e2c99cd2
 _GUARD = 'folder=$1; shift; "$@" </dev/null & server=$!; cat >/dev/null; kill -9 $server; rm -rf -- "$folder"; kill -9 0'
 START_S = 60.  # seconds for a server to answer for the first time
@@ -85,81 +156,3 @@ def free_port() -> int:
     "Return a port on 127.0.0.1 that nobody listens on now."
     with socket.create_server(("127.0.0.1", 0)) as s: return s.getsockname()[1]
 
-@patch(as_prop=True)
-def address(self: RealApp) -> str:
-    "Where it is, such as http://127.0.0.1:8000."
-    return f"http://127.0.0.1:{self.port}"
-
-@patch
-def start(self: RealApp) -> RealApp:
-    "Prepare a folder and start the server; returns itself once it answers. Raises DeviceError with the last it wrote."
-    if self.process: return self
-    began = time.perf_counter()
-    self.folder, self.port = Path(tempfile.mkdtemp(prefix=f"oaml-{self.name}-")), free_port()
-    try:
-        self.prepare()
-        self._launch()
-        self._wait_for_answer()
-    except BaseException:
-        self.close()
-        raise
-    self.start_seconds = time.perf_counter() - began
-    return self
-
-# %% ../../nbs/07f_realapps.application.ipynb #8ea2f6fb
-@patch
-def _environment(self: RealApp) -> dict[str, str]:
-    "Nothing of ours but the path: no token, no setting, no home."
-    return dict(PATH=os.environ.get("PATH", os.defpath), HOME=str(self.folder), LANG="C.UTF-8", TZ="UTC") | self.environment()
-
-@patch
-def _launch(self: RealApp):
-    with open(self.folder/"server.log", "wb") as log:
-        self.process = subprocess.Popen(["sh", "-c", _GUARD, "sh", str(self.folder), *self.command()], stdin=subprocess.PIPE, stdout=log,
-                                        stderr=log, cwd=self.folder, env=self._environment(), start_new_session=True)
-
-@patch
-def run_python(self: RealApp,
-    *words: str, # what stands after `python`
-) -> str:
-    "Run Python once in the application's folder and environment, and return what it printed. Raises DeviceError."
-    done = subprocess.run([sys.executable, *words], cwd=self.folder, env=self._environment(), capture_output=True, text=True)
-    if done.returncode: raise DeviceError(f"{self.name}: python {words[0]} ended with {done.returncode}: {done.stderr.strip()[-500:]}")
-    return done.stdout
-
-@patch
-def _wait_for_answer(self: RealApp):
-    ends = time.monotonic() + START_S
-    while time.monotonic() < ends:
-        with suppress(OSError): return self.ask(self.home)
-        time.sleep(.05)
-    raise DeviceError(f"{self.name} has not answered within {START_S:g} s; the last it wrote: {self.log()[-500:]!r}")
-
-@patch
-def log(self: RealApp) -> str:
-    "Return what the server has written."
-    return (self.folder/"server.log").read_text(errors="replace").strip()
-
-# %% ../../nbs/07f_realapps.application.ipynb #02541933
-@patch
-def ask(self: RealApp,
-    path: str,           # of the address, with a slash first
-    method: str="GET",   # of HTTP
-    seconds: float=10.,  # for the answer
-) -> bytes:
-    "Return the server's answer, also one that says it will not. Raises OSError if there is none."
-    request = urllib.request.Request(self.address + path, method=method)
-    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # no proxy of the environment
-    try:
-        with direct.open(request, timeout=seconds) as answer: return answer.read()
-    except urllib.error.HTTPError as refused: return refused.read()
-
-@patch
-def close(self: RealApp) -> None:
-    "End the server and all it has started, and remove its folder. Closing twice does nothing."
-    process, self.process = self.process, None
-    if process:
-        with suppress(ProcessLookupError): os.killpg(process.pid, signal.SIGKILL)
-        process.stdin.close()
-        process.wait()
-    if self.folder: shutil.rmtree(self.folder, ignore_errors=True)

@@ -14,7 +14,6 @@ import sys
 from contextlib import closing
 from random import Random
 
-from fastcore.basics import patch
 
 from ..apps.words import make_title, pick_words
 from .application import RealApp
@@ -89,6 +88,46 @@ class DjangoAdmin(RealApp):
         "Return the session of whoever is signed in."
         return dict(sessionid=self.sessions[data["signed_in"]]) if data["signed_in"] else {}
 
+    # %% ../../nbs/07i_realapps.django_admin.ipynb #af824361
+    def draw_data(self,
+        rng: Random, # decides
+    ) -> dict:
+        "Return people, groups, redirects and pages, each in the order in which they were entered."
+        names, paths = set(), set()
+        groups = [w.capitalize() + " team" for w in pick_words(rng, 5)]
+        users = [_person(rng, names) for _ in range(8)]
+        for u in users: u["groups"] = sorted(rng.sample(groups, rng.randrange(2)))
+        redirects = [dict(old_path=_path(rng, paths), new_path=_path(rng, paths)) for _ in range(8)]
+        pages = [dict(url=_path(rng, paths, 1), title=make_title(rng), content=" ".join(pick_words(rng, 6))) for _ in range(6)]
+        return dict(users=users, groups=groups, redirects=redirects, pages=pages, signed_in="admin")
+
+    # %% ../../nbs/07i_realapps.django_admin.ipynb #a81d3000
+    def fill(self,
+        data: dict, # of `draw_data`
+    ):
+        "Put a fresh copy of the template, with these rows, in the place of the database."
+        fresh = self.folder/"fresh.sqlite3"
+        shutil.copy(self.folder/"template.sqlite3", fresh)
+        with closing(sqlite3.connect(fresh)) as db:
+            groups = {name: _insert(db, "auth_group", name=name) for name in data["groups"]}
+            for u in data["users"]:
+                row = {k: v for k, v in u.items() if k != "groups"}
+                number = _insert(db, "auth_user", password="!", is_superuser=0, date_joined="2026-01-01 08:00:00", **row)
+                for g in u["groups"]: _insert(db, "auth_user_groups", user_id=number, group_id=groups[g])
+            for r in data["redirects"]: _insert(db, "django_redirect", site_id=1, **r)
+            for p in data["pages"]:
+                number = _insert(db, "django_flatpage", enable_comments=0, template_name="", registration_required=0, **p)
+                _insert(db, "django_flatpage_sites", flatpage_id=number, site_id=1)
+            db.commit()
+        os.replace(fresh, self.folder/"site.sqlite3")
+
+    def state(self) -> KeptState:
+        "Return the rows of all tables that tasks are about, without the time of the last sign-in."
+        with closing(sqlite3.connect(f"file:{self.folder}/site.sqlite3?mode=ro", uri=True)) as db:
+            db.row_factory = sqlite3.Row
+            tables = {t: [dict(r) for r in db.execute(f"select * from {t}")] for t in _TABLES}
+        return {t: {str(r.pop("id")): {k: v for k, v in r.items() if k != "last_login"} for r in rows} for t, rows in tables.items()}
+
 # %% ../../nbs/07i_realapps.django_admin.ipynb #af824361
 def _path(rng: Random, taken: set[str], words: int=2) -> str:
     "A path that is not taken, which it is from now on."
@@ -105,51 +144,10 @@ def _person(rng: Random, taken: set[str]) -> dict:
     taken.add(name)
     return dict(username=name, first_name=first, last_name=last, email=f"{name}@example.org", is_active=1, is_staff=int(rng.random() < .3), groups=[])
 
-@patch
-def draw_data(self: DjangoAdmin,
-    rng: Random, # decides
-) -> dict:
-    "Return people, groups, redirects and pages, each in the order in which they were entered."
-    names, paths = set(), set()
-    groups = [w.capitalize() + " team" for w in pick_words(rng, 5)]
-    users = [_person(rng, names) for _ in range(8)]
-    for u in users: u["groups"] = sorted(rng.sample(groups, rng.randrange(2)))
-    redirects = [dict(old_path=_path(rng, paths), new_path=_path(rng, paths)) for _ in range(8)]
-    pages = [dict(url=_path(rng, paths, 1), title=make_title(rng), content=" ".join(pick_words(rng, 6))) for _ in range(6)]
-    return dict(users=users, groups=groups, redirects=redirects, pages=pages, signed_in="admin")
-
 # %% ../../nbs/07i_realapps.django_admin.ipynb #a81d3000
 def _insert(db: sqlite3.Connection, table: str, **row) -> int:
     "Insert a row; gives its number."
     return db.execute(f"insert into {table} ({', '.join(row)}) values ({', '.join('?'*len(row))})", list(row.values())).lastrowid
-
-@patch
-def fill(self: DjangoAdmin,
-    data: dict, # of `draw_data`
-):
-    "Put a fresh copy of the template, with these rows, in the place of the database."
-    fresh = self.folder/"fresh.sqlite3"
-    shutil.copy(self.folder/"template.sqlite3", fresh)
-    with closing(sqlite3.connect(fresh)) as db:
-        groups = {name: _insert(db, "auth_group", name=name) for name in data["groups"]}
-        for u in data["users"]:
-            row = {k: v for k, v in u.items() if k != "groups"}
-            number = _insert(db, "auth_user", password="!", is_superuser=0, date_joined="2026-01-01 08:00:00", **row)
-            for g in u["groups"]: _insert(db, "auth_user_groups", user_id=number, group_id=groups[g])
-        for r in data["redirects"]: _insert(db, "django_redirect", site_id=1, **r)
-        for p in data["pages"]:
-            number = _insert(db, "django_flatpage", enable_comments=0, template_name="", registration_required=0, **p)
-            _insert(db, "django_flatpage_sites", flatpage_id=number, site_id=1)
-        db.commit()
-    os.replace(fresh, self.folder/"site.sqlite3")
-
-@patch
-def state(self: DjangoAdmin) -> KeptState:
-    "Return the rows of all tables that tasks are about, without the time of the last sign-in."
-    with closing(sqlite3.connect(f"file:{self.folder}/site.sqlite3?mode=ro", uri=True)) as db:
-        db.row_factory = sqlite3.Row
-        tables = {t: [dict(r) for r in db.execute(f"select * from {t}")] for t in _TABLES}
-    return {t: {str(r.pop("id")): {k: v for k, v in r.items() if k != "last_login"} for r in rows} for t, rows in tables.items()}
 
 # %% ../../nbs/07i_realapps.django_admin.ipynb #4c39d2f8
 def _long_lists(rng: Random, data: dict, values: dict):

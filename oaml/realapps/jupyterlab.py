@@ -12,7 +12,6 @@ import shutil
 import sys
 from random import Random
 
-from fastcore.basics import patch
 
 from ..apps.words import pick_words
 from .application import RealApp
@@ -49,6 +48,46 @@ class JupyterLab(RealApp):
         "Make the folder that it shows."
         (self.folder/"work").mkdir()
 
+    # %% ../../nbs/07j_realapps.jupyterlab.ipynb #314748e3
+    def draw_data(self,
+        rng: Random, # decides
+    ) -> dict:
+        "Return folders, texts by path, and the sums of the notebooks."
+        words = pick_words(rng, 11)
+        files = {f"{w}.{ending}": _text(rng) for w, ending in zip(words, ("txt", "txt", "md", "csv", "csv"))}
+        folders = {w: {f"{pick_words(rng, 1)[0]}.txt": _text(rng)} for w in words[5:8]}
+        sums = {f"{w}.ipynb": [rng.randrange(100, 1000), rng.randrange(100, 1000)] for w in words[8:10]}
+        return dict(files=files, folders=folders, sums=sums, news=False)
+
+    def fill(self,
+        data: dict, # of `draw_data`
+    ):
+        "End the kernels, forget tabs and settings, and write the folder anew."
+        for session in read_json(self.ask("/api/sessions"), "JupyterLab's sessions", list): self.ask(f"/api/sessions/{session['id']}", "DELETE")
+        work = self.folder/"work"
+        for part in (*work.iterdir(), self.folder/"settings", self.folder/"workspaces"):
+            shutil.rmtree(part) if part.is_dir() else part.unlink(missing_ok=True)
+        for name, text in data["files"].items(): (work/name).write_text(text)
+        for folder, its in data["folders"].items():
+            (work/folder).mkdir()
+            for name, text in its.items(): (work/folder/name).write_text(text)
+        for name, (a, b) in data["sums"].items(): (work/name).write_text(json.dumps(_notebook(f"{a} + {b}")))
+        settings = {name: s for name, s in _SETTINGS.items() if not (data["news"] and name == "notification")}
+        (self.folder/_EXTENSION).mkdir(parents=True)
+        for name, s in settings.items(): (self.folder/_EXTENSION/f"{name}.jupyterlab-settings").write_text(json.dumps(s))
+
+    # %% ../../nbs/07j_realapps.jupyterlab.ipynb #7e52e7de
+    def state(self) -> KeptState:
+        "Return the folder's files and folders, without the checkpoints that JupyterLab makes for itself."
+        work, found = self.folder/"work", dict(files={}, folders={}, notebooks={})
+        for path in sorted(work.rglob("*")):
+            key = path.relative_to(work).as_posix()
+            if ".ipynb_checkpoints" in key: continue
+            if path.is_dir(): found["folders"][key] = {}
+            elif path.suffix == ".ipynb" and path.stat().st_size: found["notebooks"][key] = _plain_notebook(path.read_text())
+            else: found["files"][key] = dict(text=path.read_text(errors="replace").rstrip("\n"))
+        return found
+
 # %% ../../nbs/07j_realapps.jupyterlab.ipynb #314748e3
 def _notebook(source: str, output: str="") -> dict:
     "A notebook of one cell."
@@ -59,53 +98,12 @@ def _notebook(source: str, output: str="") -> dict:
 
 def _text(rng: Random) -> str: return "".join(" ".join(pick_words(rng, 4)) + "\n" for _ in range(3))
 
-@patch
-def draw_data(self: JupyterLab,
-    rng: Random, # decides
-) -> dict:
-    "Return folders, texts by path, and the sums of the notebooks."
-    words = pick_words(rng, 11)
-    files = {f"{w}.{ending}": _text(rng) for w, ending in zip(words, ("txt", "txt", "md", "csv", "csv"))}
-    folders = {w: {f"{pick_words(rng, 1)[0]}.txt": _text(rng)} for w in words[5:8]}
-    sums = {f"{w}.ipynb": [rng.randrange(100, 1000), rng.randrange(100, 1000)] for w in words[8:10]}
-    return dict(files=files, folders=folders, sums=sums, news=False)
-
-@patch
-def fill(self: JupyterLab,
-    data: dict, # of `draw_data`
-):
-    "End the kernels, forget tabs and settings, and write the folder anew."
-    for session in read_json(self.ask("/api/sessions"), "JupyterLab's sessions", list): self.ask(f"/api/sessions/{session['id']}", "DELETE")
-    work = self.folder/"work"
-    for part in (*work.iterdir(), self.folder/"settings", self.folder/"workspaces"):
-        shutil.rmtree(part) if part.is_dir() else part.unlink(missing_ok=True)
-    for name, text in data["files"].items(): (work/name).write_text(text)
-    for folder, its in data["folders"].items():
-        (work/folder).mkdir()
-        for name, text in its.items(): (work/folder/name).write_text(text)
-    for name, (a, b) in data["sums"].items(): (work/name).write_text(json.dumps(_notebook(f"{a} + {b}")))
-    settings = {name: s for name, s in _SETTINGS.items() if not (data["news"] and name == "notification")}
-    (self.folder/_EXTENSION).mkdir(parents=True)
-    for name, s in settings.items(): (self.folder/_EXTENSION/f"{name}.jupyterlab-settings").write_text(json.dumps(s))
-
 # %% ../../nbs/07j_realapps.jupyterlab.ipynb #7e52e7de
 def _plain_notebook(text: str) -> dict:
     "A notebook's cells and what they gave."
     cells = read_json(text, "a notebook", dict)["cells"]
     def given(o): return "".join(o.get("data", {}).get("text/plain", o.get("text", o.get("evalue", ""))))
     return dict(sources="\n\n".join("".join(c["source"]) for c in cells), outputs="\n".join(given(o) for c in cells for o in c.get("outputs", [])))
-
-@patch
-def state(self: JupyterLab) -> KeptState:
-    "Return the folder's files and folders, without the checkpoints that JupyterLab makes for itself."
-    work, found = self.folder/"work", dict(files={}, folders={}, notebooks={})
-    for path in sorted(work.rglob("*")):
-        key = path.relative_to(work).as_posix()
-        if ".ipynb_checkpoints" in key: continue
-        if path.is_dir(): found["folders"][key] = {}
-        elif path.suffix == ".ipynb" and path.stat().st_size: found["notebooks"][key] = _plain_notebook(path.read_text())
-        else: found["files"][key] = dict(text=path.read_text(errors="replace").rstrip("\n"))
-    return found
 
 # %% ../../nbs/07j_realapps.jupyterlab.ipynb #d33e3e4b
 def _news(rng: Random, data: dict, v: dict):

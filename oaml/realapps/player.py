@@ -9,7 +9,6 @@ __all__ = ['MAX_WAITS', 'MAX_SCROLLS', 'Halt', 'in_row', 'find_elements', 'Playe
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from fastcore.basics import patch
 
 from ..devices.device import Frame
 from .tasks import RealAppDevice
@@ -76,6 +75,102 @@ class Player:
         for _ in range(max(1, round(abs(by)))):
             yield from self.act(Target(Action("scroll", x=self.list_at[0], y=self.list_at[1], dx=0., dy=max(-1., min(1., by)))))
 
+    # %% ../../nbs/07h_realapps.player.ipynb #cf0a89c9
+    def bring(self,
+        role: str,               # "" for any
+        name: str,               # the whole name
+        row: Sequence[str]=(),   # what stands beside it
+        lists: bool=True,        # turn the wheel to find it?
+    ) -> Generator[Target, Frame, Element]:
+        "Wait and scroll until the one element that fits shows; raises Halt if it never does, or if there are several."
+        for _ in range(1 if lists else self.patience):
+            if e := self.find(role, name, row): return e
+            yield from self.act(Target(Action("wait")))
+        for _ in range(MAX_SCROLLS if lists else 0):
+            if e := self.find(role, name, row): return e
+            seen = _places(self.elements)
+            yield from self.scroll()
+            if seen == _places(self.elements): break
+        if e := self.find(role, name, row): return e
+        raise Halt(f"missing: {role} {name!r}" + (f" beside {', '.join(row)}" if row else ""))
+
+    # %% ../../nbs/07h_realapps.player.ipynb #315915fa
+    def press(self,
+        role: str,               # "" for any
+        name: str,               # the whole name
+        row: Sequence[str]=(),   # what stands beside it
+        how: str="click",        # or "double_click", "right_click"
+        lists: bool=True,        # turn the wheel to find it?
+    ) -> Generator[Target, Frame, None]:
+        "Press it."
+        e = yield from self.bring(role, name, row, lists)
+        yield from self.act(aim(how, e))
+
+    def keys(self,
+        *names: str, # keys and chords, one after the other
+    ) -> Generator[Target, Frame, None]:
+        "Press keys."
+        for name in names: yield from self.act(Target(Action("key_press", key=name)))
+
+    def type(self,
+        text: str, # where the focus is
+    ) -> Generator[Target, Frame, None]:
+        "Type."
+        yield from self.act(Target(Action("type", text=text)))
+
+    def fill_in(self,
+        name: str, # of a text box
+        text: str, # what shall stand there
+    ) -> Generator[Target, Frame, None]:
+        "Put `text` into a text box, unless it is there."
+        e = yield from self.bring("textbox", name)
+        if e.value == text: return
+        yield from self.act(aim("click", e))
+        if e.value: yield from self.keys("ctrl+a")
+        yield from self.type(text)
+
+    def tick(self,
+        name: str,      # of a check box or radio button
+        on: bool=True,  # how it shall be
+        role: str="checkbox", # or "radio"
+    ) -> Generator[Target, Frame, None]:
+        "Tick a box, or clear it, unless it is so."
+        e = yield from self.bring(role, name)
+        if e.checked != on: yield from self.act(aim("click", e))
+
+    def wait_until(self,
+        holds: Callable[[], bool], # asked on each screen
+        what: str,                 # that is waited for, for the reason to halt
+        refused: Sequence[str]=(), # words on the screen that say it will not be
+    ) -> Generator[Target, Frame, None]:
+        "Wait for it; raises Halt if it does not come, or at once if words of a refusal do."
+        for _ in range(self.patience + 1):
+            if why := self.reads(*refused): raise Halt(f"refused: {why}")
+            if holds(): return
+            yield from self.act(Target(Action("wait")))
+        raise Halt(f"refused: {what}")
+
+    def reads(self,
+        *words: str, # in any case
+    ) -> str:
+        "Return the first name on the screen that has one of these words in it, \"\" if none has."
+        return next((e.name for e in self.elements for w in words if w.casefold() in e.name.casefold()), "")
+
+    def expect(self,
+        *words: str,               # one of which must stand in a name
+        refused: Sequence[str]=(), # words that say it will not be
+    ) -> Generator[Target, Frame, None]:
+        "Wait for words on the screen."
+        yield from self.wait_until(lambda: bool(self.reads(*words)), f"no {' or '.join(map(repr, words))}", refused)
+
+    def gone(self,
+        name: str,                 # the whole name of what shall disappear
+        refused: Sequence[str]=(), # words that say it will not be
+    ) -> Generator[Target, Frame, None]:
+        "Wait until nothing on the screen has this name."
+        yield from self.act(Target(Action("wait")))  # a list is drawn anew
+        yield from self.wait_until(lambda: not find_elements(self.elements, "", name), f"{name!r} is still there", refused)
+
 # %% ../../nbs/07h_realapps.player.ipynb #cf0a89c9
 def aim(
     kind: str,   # of a click
@@ -85,112 +180,7 @@ def aim(
     x0, y0, x1, y1 = e.box
     return Target(Action(kind, x=round((x0+x1)/2, 3), y=round((y0+y1)/2, 3)), e.box, e.role, e.name)
 
-@patch
-def bring(self: Player,
-    role: str,               # "" for any
-    name: str,               # the whole name
-    row: Sequence[str]=(),   # what stands beside it
-    lists: bool=True,        # turn the wheel to find it?
-) -> Generator[Target, Frame, Element]:
-    "Wait and scroll until the one element that fits shows; raises Halt if it never does, or if there are several."
-    for _ in range(1 if lists else self.patience):
-        if e := self.find(role, name, row): return e
-        yield from self.act(Target(Action("wait")))
-    for _ in range(MAX_SCROLLS if lists else 0):
-        if e := self.find(role, name, row): return e
-        seen = _places(self.elements)
-        yield from self.scroll()
-        if seen == _places(self.elements): break
-    if e := self.find(role, name, row): return e
-    raise Halt(f"missing: {role} {name!r}" + (f" beside {', '.join(row)}" if row else ""))
-
 def _places(elements: Iterable[Element]) -> list: return [(e.name, e.box) for e in elements]
-
-# %% ../../nbs/07h_realapps.player.ipynb #315915fa
-@patch
-def press(self: Player,
-    role: str,               # "" for any
-    name: str,               # the whole name
-    row: Sequence[str]=(),   # what stands beside it
-    how: str="click",        # or "double_click", "right_click"
-    lists: bool=True,        # turn the wheel to find it?
-) -> Generator[Target, Frame, None]:
-    "Press it."
-    e = yield from self.bring(role, name, row, lists)
-    yield from self.act(aim(how, e))
-
-@patch
-def keys(self: Player,
-    *names: str, # keys and chords, one after the other
-) -> Generator[Target, Frame, None]:
-    "Press keys."
-    for name in names: yield from self.act(Target(Action("key_press", key=name)))
-
-@patch
-def type(self: Player,
-    text: str, # where the focus is
-) -> Generator[Target, Frame, None]:
-    "Type."
-    yield from self.act(Target(Action("type", text=text)))
-
-@patch
-def fill_in(self: Player,
-    name: str, # of a text box
-    text: str, # what shall stand there
-) -> Generator[Target, Frame, None]:
-    "Put `text` into a text box, unless it is there."
-    e = yield from self.bring("textbox", name)
-    if e.value == text: return
-    yield from self.act(aim("click", e))
-    if e.value: yield from self.keys("ctrl+a")
-    yield from self.type(text)
-
-@patch
-def tick(self: Player,
-    name: str,      # of a check box or radio button
-    on: bool=True,  # how it shall be
-    role: str="checkbox", # or "radio"
-) -> Generator[Target, Frame, None]:
-    "Tick a box, or clear it, unless it is so."
-    e = yield from self.bring(role, name)
-    if e.checked != on: yield from self.act(aim("click", e))
-
-@patch
-def wait_until(self: Player,
-    holds: Callable[[], bool], # asked on each screen
-    what: str,                 # that is waited for, for the reason to halt
-    refused: Sequence[str]=(), # words on the screen that say it will not be
-) -> Generator[Target, Frame, None]:
-    "Wait for it; raises Halt if it does not come, or at once if words of a refusal do."
-    for _ in range(self.patience + 1):
-        if why := self.reads(*refused): raise Halt(f"refused: {why}")
-        if holds(): return
-        yield from self.act(Target(Action("wait")))
-    raise Halt(f"refused: {what}")
-
-@patch
-def reads(self: Player,
-    *words: str, # in any case
-) -> str:
-    "Return the first name on the screen that has one of these words in it, \"\" if none has."
-    return next((e.name for e in self.elements for w in words if w.casefold() in e.name.casefold()), "")
-
-@patch
-def expect(self: Player,
-    *words: str,               # one of which must stand in a name
-    refused: Sequence[str]=(), # words that say it will not be
-) -> Generator[Target, Frame, None]:
-    "Wait for words on the screen."
-    yield from self.wait_until(lambda: bool(self.reads(*words)), f"no {' or '.join(map(repr, words))}", refused)
-
-@patch
-def gone(self: Player,
-    name: str,                 # the whole name of what shall disappear
-    refused: Sequence[str]=(), # words that say it will not be
-) -> Generator[Target, Frame, None]:
-    "Wait until nothing on the screen has this name."
-    yield from self.act(Target(Action("wait")))  # a list is drawn anew
-    yield from self.wait_until(lambda: not find_elements(self.elements, "", name), f"{name!r} is still there", refused)
 
 # %% ../../nbs/07h_realapps.player.ipynb #24a20519
 @dataclass

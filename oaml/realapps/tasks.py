@@ -12,7 +12,6 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from random import Random
 
-from fastcore.basics import patch
 
 from ..apps.app import SPLITS, Goal, split_of
 from ..devices.chromium import PageDevice
@@ -127,63 +126,58 @@ class RealAppDevice(PageDevice):
         "Actions before an episode is truncated."
         return self.kind.step_budget
 
-# %% ../../nbs/07g_realapps.tasks.ipynb #23665867
-@patch
-def reset(self: RealAppDevice,
-    seed: int,  # of the episode, 0 to 2,999,999
-) -> Frame:
-    "Begin the episode of `seed`: the application has its data and no others."
-    split_of(seed)
-    self.scene = draw_scene(self.app, self.kind, self.task_condition, seed)
-    if self.page and self.page.alive: self.page.goto("about:blank")  # nothing of the last episode is still being saved
-    self.app.fill(self.scene.data)
-    self.before = self.app.state()
-    self._take_look(self.scene.look)
-    return PageDevice.reset(self, seed)
+    # %% ../../nbs/07g_realapps.tasks.ipynb #23665867
+    def reset(self,
+        seed: int,  # of the episode, 0 to 2,999,999
+    ) -> Frame:
+        "Begin the episode of `seed`: the application has its data and no others."
+        split_of(seed)
+        self.scene = draw_scene(self.app, self.kind, self.task_condition, seed)
+        if self.page and self.page.alive: self.page.goto("about:blank")  # nothing of the last episode is still being saved
+        self.app.fill(self.scene.data)
+        self.before = self.app.state()
+        self._take_look(self.scene.look)
+        return PageDevice.reset(self, seed)
 
-@patch
-def _take_look(self: RealAppDevice, look: Look):
-    "From now on the page is shown so."
-    self.page_size, self.scale = look.size, look.scale
-    self.size = tuple(round(v*look.scale) for v in look.size)
-    if self.page and self.page.alive: self.page.resize(look.size, look.scale)
+    def _take_look(self, look: Look):
+        "From now on the page is shown so."
+        self.page_size, self.scale = look.size, look.scale
+        self.size = tuple(round(v*look.scale) for v in look.size)
+        if self.page and self.page.alive: self.page.resize(look.size, look.scale)
 
-@patch
-def _load(self: RealAppDevice):
-    "Sign in and open the first page."
-    look, data = self.scene.look, self.scene.data
-    self.page.send("Emulation.setEmulatedMedia", features=[dict(name="prefers-color-scheme", value="dark" if look.dark else "light")])
-    for name, value in self.app.cookies(data).items(): self.page.send("Network.setCookie", name=name, value=value, url=self.app.address)
-    self.page.goto(self.app.address + data.get("start", self.app.home))
-    self._pass(SETTLE_MS)
+    def _load(self):
+        "Sign in and open the first page."
+        look, data = self.scene.look, self.scene.data
+        self.page.send("Emulation.setEmulatedMedia", features=[dict(name="prefers-color-scheme", value="dark" if look.dark else "light")])
+        for name, value in self.app.cookies(data).items(): self.page.send("Network.setCookie", name=name, value=value, url=self.app.address)
+        self.page.goto(self.app.address + data.get("start", self.app.home))
+        self._pass(SETTLE_MS)
 
-@patch
-def _pass(self: RealAppDevice, ms: int):
-    "Time passes. What an action has asked the server for is waited for."
-    if ms == SETTLE_MS: self.page.until(lambda: self.page.still, ARRIVE_S)
-    PageDevice._pass(self, ms)
+    def _pass(self, ms: int):
+        "Time passes. What an action has asked the server for is waited for."
+        if ms == SETTLE_MS: self.page.until(lambda: self.page.still, ARRIVE_S)
+        PageDevice._pass(self, ms)
+
+    # %% ../../nbs/07g_realapps.tasks.ipynb #707dd1b5
+    @property
+    def wanted(self) -> list[Change]:
+        "What must have changed; nothing where the right thing is to stop."
+        return [] if self.scene.halt else self.kind.wanted(self.before, self.scene.values)
+
+    def faults(self) -> list[str]:
+        "Return what is missing and what is too much, in words; for an episode that must halt, what has changed."
+        return change_faults(self.wanted, find_changes(self.before, self.app.state()))
+
+    def solved(self) -> bool:
+        "True if what was asked for has changed, and nothing else."
+        return not self.scene.halt and not self.faults()
+
+    def close(self) -> None:
+        "Give the page back, and end the application if it is this device's own. Closing twice does nothing."
+        PageDevice.close(self)
+        if self.owned: self.app.close()
 
 # %% ../../nbs/07g_realapps.tasks.ipynb #707dd1b5
-@patch(as_prop=True)
-def wanted(self: RealAppDevice) -> list[Change]:
-    "What must have changed; nothing where the right thing is to stop."
-    return [] if self.scene.halt else self.kind.wanted(self.before, self.scene.values)
-
-@patch
-def faults(self: RealAppDevice) -> list[str]:
-    "Return what is missing and what is too much, in words; for an episode that must halt, what has changed."
-    return change_faults(self.wanted, find_changes(self.before, self.app.state()))
-
-@patch
-def solved(self: RealAppDevice) -> bool:
-    "True if what was asked for has changed, and nothing else."
-    return not self.scene.halt and not self.faults()
-
-@patch
-def close(self: RealAppDevice) -> None:
-    "Give the page back, and end the application if it is this device's own. Closing twice does nothing."
-    PageDevice.close(self)
-    if self.owned: self.app.close()
 
 take_turns(RealAppDevice, "reset")
 

@@ -14,7 +14,6 @@ from collections.abc import Hashable, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
-from fastcore.basics import patch
 from PIL import Image
 
 from ..datasets.demonstrations import Demonstration, page_title
@@ -171,119 +170,122 @@ class AgentPolicy:
         pixels, TypeError for what is no picture or text."""
         return self.predict_actions([image], [goal], [history], think, elements=[elements])[0]
 
-# %% ../../nbs/14a_runtime.policy.ipynb #43b0fb31
-@patch
-def notes(self: AgentPolicy,
-    image: Picture, # a screen
-) -> list[str]:     # lines: how it is fitted, and whether it is of another kind
-    "What somebody should know who reads an answer about `image`; there will be no warning about screens of its size."
-    screen = Image.fromarray(load_image(image))
-    self._noted.add(screen.size)
-    return fit_notes(screen, fit_screen(screen, self.screens), self.screens)
+    # %% ../../nbs/14a_runtime.policy.ipynb #43b0fb31
+    def notes(self,
+        image: Picture, # a screen
+    ) -> list[str]:     # lines: how it is fitted, and whether it is of another kind
+        "What somebody should know who reads an answer about `image`; there will be no warning about screens of its size."
+        screen = Image.fromarray(load_image(image))
+        self._noted.add(screen.size)
+        return fit_notes(screen, fit_screen(screen, self.screens), self.screens)
 
-@patch
-def fit(self: AgentPolicy,
-    image: Picture, # a screen
-) -> FittedScreen:  # in a size that the model was trained on; coordinates go there and back by it
-    "The screen as the model is shown it. Warns once of each size that is fitted."
-    screen = Image.fromarray(load_image(image))
-    if self.screens and screen.size not in self._noted and screen.size not in self.screens:
-        for note in self.notes(screen): warnings.warn(note.removeprefix("warning: "), stacklevel=3)
-    return fit_screen(screen, self.screens)
+    def fit(self,
+        image: Picture, # a screen
+    ) -> FittedScreen:  # in a size that the model was trained on; coordinates go there and back by it
+        "The screen as the model is shown it. Warns once of each size that is fitted."
+        screen = Image.fromarray(load_image(image))
+        if self.screens and screen.size not in self._noted and screen.size not in self.screens:
+            for note in self.notes(screen): warnings.warn(note.removeprefix("warning: "), stacklevel=3)
+        return fit_screen(screen, self.screens)
+
+    # %% ../../nbs/14a_runtime.policy.ipynb #7c028793
+    @check_arguments
+    def predict_actions(self,
+        images: list[Picture],                        # screens
+        goals: list[str],                             # one for each
+        histories: list[list[Action]|None]|None=None, # one for each, or None
+        think: bool=False,                            # ask for thoughts
+        temperature: float=0.,                        # 0: the likeliest answers; else drawn, and left as they are drawn
+        seed: int=0,                                  # sampling seed, with a temperature; retries have their own, of the screens that are asked together
+        retries: int|None=None,                       # None: the policy's own; 0 for recorded screens, to which nobody comes back
+        whole: bool=False,                            # give answers with prompt and text, not only actions and thoughts
+        probabilities: bool=False,                    # those of the answers' tokens and places; needs `whole`
+        episodes: list[Hashable]|None=None,           # a name for each, to tell episodes of one goal apart; None: goal and history do
+        recorded: bool=False,                         # screens to which nobody comes back: no retries, and of an answer's parts the first
+        elements: list[Sequence[Element]|None]|None=None, # of each screen; for eyes that see by the tree
+    ) -> list[tuple[Action, str|None]]|list[PolicyAnswer]: # in the same order
+        """`predict_action` for many screens at once: one pass through the model, and one for each retry.
+
+        An answer of several parts is handed out part by part, and meanwhile that episode's model is not asked."""
+        check_sampling(temperature, self.max_new_tokens)
+        if probabilities and not whole: raise ValueError("probabilities: they come with whole answers; ask with whole=True")
+        histories = [h or [] for h in ([None]*len(images) if histories is None else histories)]
+        asked = list(zip(images, goals, histories, strict=True))
+        names = [None]*len(images) if episodes is None else episodes
+        trees = [_Seen(tree, self._choose(e, g, h, seen)) for tree, seen, e, (_, g, h) in zip(self._trees(elements, len(asked)), elements or [None]*len(asked), names, asked)]
+        waiting = [None if recorded else self.parts.take(e, g, h) for e, (_, g, h) in zip(names, asked, strict=True)]
+        free = [i for i, answer in enumerate(waiting) if answer is None]
+        retries = 0 if temperature or recorded else self.retries if retries is None else retries
+        for i, parts in zip(free, self._new_answers([asked[i] for i in free], [trees[i] for i in free], think, temperature, seed, retries, probabilities) if free else ()):
+            waiting[i] = parts[0]
+            if not recorded: self.parts.put(names[i], *asked[i][1:], parts)
+        return waiting if whole else [(a.action, a.thought) for a in waiting]
+
+    def _trees(self, elements: list|None, n: int) -> list:
+        "The elements of each screen; None for each if they are not looked at. Raises ValueError if they are wanted and missing."
+        if self.eyes == "pixels": return [None]*n
+        missing = [k for k, tree in enumerate(elements or [None]*n) if tree is None]
+        if missing: raise ValueError(f"eyes: tree: screen {missing[0]} comes without its elements; make its device with tree=True, or give `elements`")
+        if len(elements) != n: raise ValueError(f"elements: of {len(elements)} screens, and there are {n}")
+        return elements
+
+    def _choose(self, episode: Hashable, goal: str, history: list[Action], elements: Sequence[Element]|None) -> list[Demonstration]:
+        "What is shown in an episode: chosen by its goal and its first screen, and then the same to its end."
+        if not self.demonstrations: return []
+        if not history or (episode, goal) not in self._chosen:
+            self._chosen[episode, goal] = most_similar(self.demonstrations, goal, page_title(elements or ()), self.fmt.shots)
+            if len(self._chosen) > MAX_WAITING: self._chosen.popitem(last=False)
+        return self._chosen[episode, goal]
+
+    def _new_answers(self, asked: list[tuple], trees: "list[_Seen]", think: bool, temperature: float, seed: int, retries: int, probabilities: bool) -> list[list[PolicyAnswer]]:
+        "The parts of the model's answers to (image, goal, history) each."
+        answers, drawn = self._answers(asked, trees, think, temperature, seed), set()
+        likeliest = list(answers)
+        tried = [self.memory.tried(*a) for a in asked] if retries else []
+        for k in range(retries):
+            again = [i for i, a in enumerate(answers) if any(same_act(a[0].action, b) for b in tried[i])
+                     or i in drawn and a[0].action.type in NOT_DRAWN]
+            if not again: break
+            drawn |= set(again)
+            others = self._answers([asked[i] for i in again], [trees[i] for i in again], think, 1., retries*len(asked[again[0]][2]) + k)
+            for i, answer in zip(again, others): answers[i] = answer
+        for i in drawn:
+            if answers[i][0].action.type in NOT_DRAWN: answers[i] = likeliest[i]
+        if probabilities: self._score([parts[0] for parts in answers], asked, trees)
+        return answers
+
+    def _shown(self, image: Picture, goal: str, seen: "_Seen") -> tuple[FittedScreen, np.ndarray|ReadScreen]:
+        "How a screen is fitted, and what the model gets: its fitted pixels, or the lines of its elements."
+        if seen.elements is None: return (fitted := self.fit(image)), fitted.image
+        fitted = fit_screen(Image.fromarray(load_image(image)), [])  # letters may be of any size
+        return fitted, read_elements(seen.elements, fitted.original, goal, self.adapter.count_tokens)
+
+    def _answers(self, asked: list[tuple], trees: "list[_Seen]", think: bool, temperature: float, seed: int) -> list[list[PolicyAnswer]]:
+        "The parts of the model's answers to (image, goal, history) each, as it says them."
+        fmt = self.fmt if not think else PromptFormat(**asdict(self.fmt) | dict(thought=True))
+        shown = [self._shown(image, g, tree) for (image, g, _), tree in zip(asked, trees)]
+        fitted = [f for f, _ in shown]
+        parts = [shown_parts(seen.shown, g, fmt, seen.elements, screen) for seen, (_, g, _), (_, screen) in zip(trees, asked, shown)]
+        samples = [dict(images=[screen], messages=prompt_messages(g, [f.on_fitted(a) for a in h], fmt, *more)) for (f, screen), (_, g, h), more in zip(shown, asked, parts)]
+        texts = self.adapter.generate_batch(samples, self.max_new_tokens, temperature, seed)
+        return [_parts_of(text, f, sample["messages"], fmt) for f, sample, text in zip(fitted, samples, texts, strict=True)]
+
+    def _score(self, answers: list[PolicyAnswer], asked: list[tuple], trees: "list[_Seen]"):
+        "Write down how likely each token of the answers, and each place of their actions, was, if the adapter can say it."
+        both, tokens = (getattr(self.adapter, name, None) for name in ("scored_answer", "token_probabilities"))
+        for answer, (image, goal, _), tree in zip(answers, asked, trees) if both or tokens else ():
+            fitted, screen = self._shown(image, goal, tree)
+            sample = dict(images=[screen], messages=[*answer.messages, dict(role="assistant", content=answer.text)])
+            answer.tokens, heat = both(sample) if both else (tokens(sample), None)
+            answer.heat = heat and fitted.rows(heat)
 
 # %% ../../nbs/14a_runtime.policy.ipynb #7c028793
-@patch
-@check_arguments
-def predict_actions(self: AgentPolicy,
-    images: list[Picture],                        # screens
-    goals: list[str],                             # one for each
-    histories: list[list[Action]|None]|None=None, # one for each, or None
-    think: bool=False,                            # ask for thoughts
-    temperature: float=0.,                        # 0: the likeliest answers; else drawn, and left as they are drawn
-    seed: int=0,                                  # sampling seed, with a temperature; retries have their own, of the screens that are asked together
-    retries: int|None=None,                       # None: the policy's own; 0 for recorded screens, to which nobody comes back
-    whole: bool=False,                            # give answers with prompt and text, not only actions and thoughts
-    probabilities: bool=False,                    # those of the answers' tokens and places; needs `whole`
-    episodes: list[Hashable]|None=None,           # a name for each, to tell episodes of one goal apart; None: goal and history do
-    recorded: bool=False,                         # screens to which nobody comes back: no retries, and of an answer's parts the first
-    elements: list[Sequence[Element]|None]|None=None, # of each screen; for eyes that see by the tree
-) -> list[tuple[Action, str|None]]|list[PolicyAnswer]: # in the same order
-    """`predict_action` for many screens at once: one pass through the model, and one for each retry.
-
-    An answer of several parts is handed out part by part, and meanwhile that episode's model is not asked."""
-    check_sampling(temperature, self.max_new_tokens)
-    if probabilities and not whole: raise ValueError("probabilities: they come with whole answers; ask with whole=True")
-    histories = [h or [] for h in ([None]*len(images) if histories is None else histories)]
-    asked = list(zip(images, goals, histories, strict=True))
-    names = [None]*len(images) if episodes is None else episodes
-    trees = [_Seen(tree, self._choose(e, g, h, seen)) for tree, seen, e, (_, g, h) in zip(self._trees(elements, len(asked)), elements or [None]*len(asked), names, asked)]
-    waiting = [None if recorded else self.parts.take(e, g, h) for e, (_, g, h) in zip(names, asked, strict=True)]
-    free = [i for i, answer in enumerate(waiting) if answer is None]
-    retries = 0 if temperature or recorded else self.retries if retries is None else retries
-    for i, parts in zip(free, self._new_answers([asked[i] for i in free], [trees[i] for i in free], think, temperature, seed, retries, probabilities) if free else ()):
-        waiting[i] = parts[0]
-        if not recorded: self.parts.put(names[i], *asked[i][1:], parts)
-    return waiting if whole else [(a.action, a.thought) for a in waiting]
-
-@patch
-def _trees(self: AgentPolicy, elements: list|None, n: int) -> list:
-    "The elements of each screen; None for each if they are not looked at. Raises ValueError if they are wanted and missing."
-    if self.eyes == "pixels": return [None]*n
-    missing = [k for k, tree in enumerate(elements or [None]*n) if tree is None]
-    if missing: raise ValueError(f"eyes: tree: screen {missing[0]} comes without its elements; make its device with tree=True, or give `elements`")
-    if len(elements) != n: raise ValueError(f"elements: of {len(elements)} screens, and there are {n}")
-    return elements
 
 @dataclass(frozen=True)
 class _Seen:
     "What a policy goes by besides a picture."
     elements: Sequence[Element]|None           # of the screen, if it sees by them
     shown: Sequence[Demonstration]             # what the prompt is to have
-
-@patch
-def _choose(self: AgentPolicy, episode: Hashable, goal: str, history: list[Action], elements: Sequence[Element]|None) -> list[Demonstration]:
-    "What is shown in an episode: chosen by its goal and its first screen, and then the same to its end."
-    if not self.demonstrations: return []
-    if not history or (episode, goal) not in self._chosen:
-        self._chosen[episode, goal] = most_similar(self.demonstrations, goal, page_title(elements or ()), self.fmt.shots)
-        if len(self._chosen) > MAX_WAITING: self._chosen.popitem(last=False)
-    return self._chosen[episode, goal]
-
-@patch
-def _new_answers(self: AgentPolicy, asked: list[tuple], trees: list[_Seen], think: bool, temperature: float, seed: int, retries: int, probabilities: bool) -> list[list[PolicyAnswer]]:
-    "The parts of the model's answers to (image, goal, history) each."
-    answers, drawn = self._answers(asked, trees, think, temperature, seed), set()
-    likeliest = list(answers)
-    tried = [self.memory.tried(*a) for a in asked] if retries else []
-    for k in range(retries):
-        again = [i for i, a in enumerate(answers) if any(same_act(a[0].action, b) for b in tried[i])
-                 or i in drawn and a[0].action.type in NOT_DRAWN]
-        if not again: break
-        drawn |= set(again)
-        others = self._answers([asked[i] for i in again], [trees[i] for i in again], think, 1., retries*len(asked[again[0]][2]) + k)
-        for i, answer in zip(again, others): answers[i] = answer
-    for i in drawn:
-        if answers[i][0].action.type in NOT_DRAWN: answers[i] = likeliest[i]
-    if probabilities: self._score([parts[0] for parts in answers], asked, trees)
-    return answers
-
-@patch
-def _shown(self: AgentPolicy, image: Picture, goal: str, seen: _Seen) -> tuple[FittedScreen, np.ndarray|ReadScreen]:
-    "How a screen is fitted, and what the model gets: its fitted pixels, or the lines of its elements."
-    if seen.elements is None: return (fitted := self.fit(image)), fitted.image
-    fitted = fit_screen(Image.fromarray(load_image(image)), [])  # letters may be of any size
-    return fitted, read_elements(seen.elements, fitted.original, goal, self.adapter.count_tokens)
-
-@patch
-def _answers(self: AgentPolicy, asked: list[tuple], trees: list[_Seen], think: bool, temperature: float, seed: int) -> list[list[PolicyAnswer]]:
-    "The parts of the model's answers to (image, goal, history) each, as it says them."
-    fmt = self.fmt if not think else PromptFormat(**asdict(self.fmt) | dict(thought=True))
-    shown = [self._shown(image, g, tree) for (image, g, _), tree in zip(asked, trees)]
-    fitted = [f for f, _ in shown]
-    parts = [shown_parts(seen.shown, g, fmt, seen.elements, screen) for seen, (_, g, _), (_, screen) in zip(trees, asked, shown)]
-    samples = [dict(images=[screen], messages=prompt_messages(g, [f.on_fitted(a) for a in h], fmt, *more)) for (f, screen), (_, g, h), more in zip(shown, asked, parts)]
-    texts = self.adapter.generate_batch(samples, self.max_new_tokens, temperature, seed)
-    return [_parts_of(text, f, sample["messages"], fmt) for f, sample, text in zip(fitted, samples, texts, strict=True)]
 
 def _parts_of(text: str, fitted: FittedScreen, messages: list[dict], fmt: PromptFormat) -> list[PolicyAnswer]:
     "What an answer says to do on the screen as it was before it was fitted, up to what fails; its thought belongs to the first part."
@@ -292,16 +294,6 @@ def _parts_of(text: str, fitted: FittedScreen, messages: list[dict], fmt: Prompt
     end = next((k for k, a in enumerate(acts, 1) if a.type == "failed"), len(acts))
     if end < len(acts): acts[end - 1].raw["reason"] += f"; {len(acts) - end} parts behind it are dropped"
     return [PolicyAnswer(a, None if k else thought, messages, text, part=(k + 1, end)) for k, a in enumerate(acts[:end])]
-
-@patch
-def _score(self: AgentPolicy, answers: list[PolicyAnswer], asked: list[tuple], trees: list[_Seen]):
-    "Write down how likely each token of the answers, and each place of their actions, was, if the adapter can say it."
-    both, tokens = (getattr(self.adapter, name, None) for name in ("scored_answer", "token_probabilities"))
-    for answer, (image, goal, _), tree in zip(answers, asked, trees) if both or tokens else ():
-        fitted, screen = self._shown(image, goal, tree)
-        sample = dict(images=[screen], messages=[*answer.messages, dict(role="assistant", content=answer.text)])
-        answer.tokens, heat = both(sample) if both else (tokens(sample), None)
-        answer.heat = heat and fitted.rows(heat)
 
 # %% ../../nbs/14a_runtime.policy.ipynb #a10186c7
 def with_eyes(

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from itertools import permutations
 from weakref import WeakValueDictionary
 
-from fastcore.basics import patch
 
 from ..datasets.lines import QUOTATION
 from ..datasets.demonstrations import (COMMON_WORDS, FIRST, LAST, is_pager, month_of, with_parts, DECLINES, RETRIES, same_stem, FIELDS, NAMED, PRESSES, SLOT, TOGGLES, TURNED, Demonstration, GoalValue, StepWords, Thing,
@@ -320,602 +319,606 @@ class Replay:
         self.touched += [" ".join((e.name, e.value)), row_of(e, self.screen), page_title(self.screen)]
         yield from self._act(Action(kind, x=round((x0+x1)/2, 3), y=round((y0+y1)/2, 3)))
 
+    # %% ../../nbs/14d_runtime.replay.ipynb #f1b4865e
+    def _run(self) -> Course:
+        "All steps, then DONE."
+        self.values, b = self._bind(), self.bound
+        self.left = [v.text for v in b.left]
+        self.steps = self._turned(list(self.shown.steps), b.opposite)
+        entered = [h for s in self.steps if s.do in ("enter", "append", "choose") and not s.already and s.source == "goal" for h in holes(s.value)]
+        if entered and not self.left and not any(h in self.values or h in b.open for h in entered): raise Halt(f"the goal gives no {', '.join(dict.fromkeys(entered))}")
+        while _is_busy(self.screen): self.screen = yield WAIT
+        k = 0
+        while k < len(self.steps):
+            self.k, step = k, self.steps[k]
+            self._take_whole()
+            if step.do in PRESSES.values() and self._ends_form(k): yield from self._fill_more()
+            k = (yield from self._do_again(k) if step.until_gone else self._do(k)) + 1
+        yield from self._come_to_rest()
+        self._check_used()
+        if not self.log: raise Halt("none of the steps that were shown fits this goal")
+        yield Action("done")
+
+    def _do_again(self, k: int) -> Course:
+        "Step `k`, and those behind it that are done with it, again and again until there is no more; return the last one's number."
+        end = next((j for j, s in enumerate(self.steps) if j > k and not s.until_gone), len(self.steps))
+        first = self.steps[k]
+        for _ in range(MAX_AGAIN):
+            self.k = k
+            if (yield from self._look(lambda elements: self._usable(first, elements), wander=False)) is None:
+                self.log.append(f"there is no more {say_thing(first.what, self.values).removeprefix('the ')}")
+                return end - 1
+            before, j = self.screen, k
+            while j < end: self.k, j = j, (yield from self._do(j)) + 1
+            if _lines(before) == _lines(self.screen): raise Halt(f"step {k + 1}: it was done again, and nothing changed")
+        raise Halt(f"step {k + 1}: done {MAX_AGAIN} times, and there is still {say_thing(first.what, self.values)}")
+
+    def _bind(self) -> dict[str, str]:
+        "The parameters' values, as the goal and the first screen tell them."
+        self.bound = bind_values(self.shown, self.goal, self._named, [t for e in self.screen if e.role not in ("heading", "label") for t in (e.name, e.value)])
+        return with_parts(self.bound.values)
+
+    def _take_whole(self):
+        "Take values that the goal has without quotes as the screen has them: Talon stove, where its first word alone is capitalised."
+        if self.bound.sure: return
+        texts = [t for e in self.screen if e.role not in ("heading", "label") for t in (e.name, e.value)]
+        loose, whole = ([v.text for v in vs if not v.quoted] for vs in (goal_values(self.goal), with_shown(self.goal, texts)))
+        for old in loose:
+            new = next((w for w in whole if w != old and w not in loose and (old in w or old.split()[-1] == w.split()[0])), None)
+            if new is None: # a verb or a noun before it has a capital too: as many words as the value shown had
+                lengths = {len(words_of(self.shown.values[k])) for k, v in self.values.items() if v == old and k in self.shown.values}
+                new = next((t for t in texts if old.endswith(" " + t) and len(words_of(t)) in lengths and len(words_of(old)) not in lengths), None)
+            if new is None: continue
+            self.values = with_parts({k: new if v == old else v for k, v in self.values.items()})
+            self.left = [v for v in self.left if v not in new]
+
+    def _come_to_rest(self) -> Course:
+        "Wait while the screen still changes by itself: what was edited last may be on its way to where it is kept."
+        for _ in range(MAX_WAITS if self.steps[-1].do not in (*PRESSES.values(), "answer") else 0):
+            before, self.screen = self.screen, (yield WAIT)
+            if _lines(before) == _lines(self.screen): return
+
+    def _ends_form(self, k: int) -> bool:
+        "Whether this press is the one behind the last field."
+        return not any(s.do in ("enter", "choose") for s in self.steps[k:]) and not self.steps[k].optional
+
+    def _fill_more(self) -> Course:
+        "Fields that the goal names with a value, and that the demonstration did not have."
+        for value in [v for v in self.bound.left if v.text in self.left and v.quoted and v.label and not v.label[-1] in _PREPOSITIONS]:
+            def fits(elements): return [e for e in elements if e.role in FIELDS and e.name and _names(e.name, value)]
+            e = yield from self._look(fits, wander=False)
+            if e is None: continue
+            yield from self._enter(e, Thing(e.role, e.name), value.text)
+            self.left.remove(value.text)
+
+    def _check_used(self):
+        "Halt if the goal names a value that played no part."
+        words = [" ".join((e.name, e.value)) for screen in self.seen for e in screen]
+        quoted = {v.text for v in goal_values(self.goal) if v.quoted}
+        for value in self.left:
+            if not any(has_words(w, value) for w in self.touched) and value in quoted: raise Halt(f"the goal says {value!r}, and no step has it")
+            if not any(has_words(w, value) for w in words): raise Halt(f"the goal says {value!r}, and nothing that was shown uses it")
+        said = set(goal_words(self.goal))
+        fresh = said - set(goal_words(self.shown.shown_goal()))
+        acted = [words_of(t) for t in self.touched]
+        for e in (e for screen in self.seen for e in screen if e.role in TOGGLES and e.name):
+            w = words_of(e.name)
+            if set(w) <= said and set(w) & fresh and w not in acted: raise Halt(f"the goal speaks of {e.name!r}, a {e.role} that was not shown")
+
+    def _turned(self, steps: list[StepWords], opposite: tuple[str, ...]) -> list[StepWords]:
+        "The steps, with what the goal wants the other way round."
+        sets = [k for k, s in enumerate(steps) if s.do == "set" and s.what.role != "radio"]
+        said, shown = _sign(set(goal_words(self.goal))), _sign(set(goal_words(self.shown.shown_goal())))
+        if len(sets) == 1 and said and not shown and (steps[sets[0]].value == "on") != (said > 0): opposite = (*opposite, "on" if said > 0 else "off")
+        if not self.bound.sure and sets and shown < 0 and not said and not opposite: raise Halt("the goal says neither on nor off, and the one shown was to turn something off")
+        if opposite in (("first, not last",), ("last, not first",)) and any(s.origin and (FIRST in s.origin.name or LAST in s.origin.name) for s in steps):
+            swap = {FIRST: LAST, LAST: FIRST}
+            def other(thing): return thing and replace(thing, name=re.sub(r"\{(?:first|last)\}", lambda m: swap[m[0]], thing.name))
+            return [replace(s, origin=other(s.origin)) for s in steps]
+        if not opposite: return steps
+        if len(sets) != 1: raise Halt(f"the goal says {'; '.join(opposite)}, which was not shown")
+        k = sets[0]
+        return [*steps[:k], replace(steps[k], value="off" if steps[k].value == "on" else "on"), *steps[k+1:]]
+
+    # %% ../../nbs/14d_runtime.replay.ipynb #d68fdcf4
+    def _find(self, step: StepWords, elements: Sequence[Element]) -> list[Element]:
+        "What a step acts on, on a screen."
+        if step.what is None: return []
+        if self._is_open(step.what): return self._tell(step, elements)
+        found = find_things(step.what, self.values, elements, self.left)
+        missing = [h for h in holes(step.what.name) if h.startswith(NAMED) and h not in self.values]
+        if missing and not found:
+            found = self._named_by_goal(step, elements)
+            if not found: found = find_things(step.what, self.values | {h: self.shown.values[h] for h in missing}, elements, self.left)
+        context = replace(step.what, name="") if holes(step.what.section + step.what.row) and step.what.role not in DATA_ROLES else None
+        if not found and context and len(only := find_things(context, self.values, elements, self.left)) == 1: found = only  # the one of its kind in that section, whatever it is called
+        if not found and step.what.role in _PRESSED:
+            found = next((f for r in _PRESSED if r != step.what.role and (f := find_things(replace(step.what, role=r), self.values, elements, self.left))), [])
+        if not found and step.do in ("enter", "choose"):
+            others = [r for r in FIELDS if r not in (step.what.role, "gridcell")]
+            found = next((f for r in others if (f := find_things(replace(step.what, role=r), self.values, elements, self.left))), [])
+        return found
+
+    def _is_open(self, thing: Thing) -> list[str]:
+        "The parameters of a thing whose values are not known yet."
+        return [k for k in self.bound.open if k not in self.values and any(k in holes(t) for t in vars(thing).values())]
+
+    def _tell(self, step: StepWords, elements: Sequence[Element]) -> list[Element]:
+        "What a step acts on if one way alone of giving its open parameters values finds something here; they have them from now on."
+        keys = self._is_open(step.what)
+        free = [v for v in self.bound.loose if v not in self.values.values()]
+        fits = [(ways, found) for ways in permutations(free, len(keys)) if (found := find_things(step.what, self.values | dict(zip(keys, ways)), elements, self.left))]
+        if len(fits) > 1: raise Halt(self._undecided())
+        if not fits: return []
+        self._settle(dict(zip(keys, fits[0][0])))
+        return fits[0][1]
+
+    def _settle(self, values: dict[str, str]):
+        "Take parameters' values for known; a last open one has the last value."
+        self.values = with_parts(self.values | values)
+        keys = [k for k in self.bound.open if k not in self.values]
+        free = [v for v in self.bound.loose if v not in self.values.values()]
+        if len(keys) == len(free) == 1: self.values = with_parts(self.values | {keys[0]: free[0]})
+
+    def _undecided(self) -> str:
+        return f"the goal is worded otherwise than the one shown, and nothing says which of its values is which: {', '.join(map(repr, self.bound.loose))}"
+
+    def _named_by_goal(self, step: StepWords, elements: Sequence[Element]) -> list[Element]:
+        "Elements of the step's role that this goal names, and the goal that was shown did not."
+        fresh = set(goal_words(self.goal)) - set(goal_words(self.shown.shown_goal()))
+        def said(word, words): return any(word == g or same_stem(word, g) for g in words)
+        return [e for e in elements if e.role == step.what.role and e.name and all(said(w, goal_words(self.goal)) for w in words_of(e.name)) and any(said(w, fresh) for w in words_of(e.name))]
+
+    def _do(self, k: int) -> Course:
+        "Do step `k`, or one behind it if that is where things stand; return its number."
+        step = self.steps[k]
+        if step.do == "answer": return (yield from self._answer(k))
+        if step.do == "key": return (yield from self._key(k))
+        if step.source == "goal" and not all(h in self.values or h in self.bound.open for h in holes(step.value)):
+            if step.already or self._label_of(step): return k  # this goal leaves the field alone
+        if step.already: return (yield from self._keep(k))
+        if step.do == "set_all": return (yield from self._set_all(k))
+        if step.what.role in DATA_ROLES or step.do == "enter" and words_of(step.what.name) in (("search",), ("find",)): yield from self._go_where_goal_says()
+        if (step.leads or step.do == "double_press") and holes(step.what.name) and all(h in self.values for h in holes(step.what.name)) and not step.what.value and same_words(page_title(self.screen), fill(step.what.name, self.values)): return k  # it is open
+        if step.source == "unknown": raise Halt(f"step {k + 1}: nobody knows why {say_thing(step.what, self.values)} was chosen: the goal shown does not say it")
+        needs = [h for h in holes(step.what.name + step.what.value) if not h.startswith(NAMED) and h not in self.bound.open]
+        lacking = needs if needs and not any(h in self.values for h in needs) else []
+        if lacking and step.leads and k < len(self.steps) - 1: return k  # it went where the next thing was; that will be looked for
+        if lacking and not any(h in self.values for h in holes(step.what.name + step.what.value + step.what.row + step.what.section)): raise Halt(f"step {k + 1}: the goal gives no {', '.join(lacking)}")
+        if step.do == "set_named": return (yield from self._set_named(k))
+        seeks = step.do == "enter" and words_of(step.what.name) in (("search",), ("find",))
+        e = yield from self._look(lambda els: self._usable(step, els), ahead=k, wander=not step.optional and not seeks)
+        if isinstance(e, int): return e - 1
+        if e is None:
+            if step.do == "set" and any(s.do in PRESSES.values() for s in self.steps[k+1:]) and not holes(step.what.name + step.what.row + step.what.section) and not set(words_of(step.what.name)) & set(goal_words(self.goal)) - {"the", "i"}: return k
+            if step.optional or seeks or self._only_leads(k) or self._came_about(step): return k
+            raise Halt(self._lost(step))
+        if step.do == "set": yield from self._set(e, step)
+        elif step.do == "append": yield from self._append(e, step)
+        elif step.do in ("enter", "choose"): yield from self._enter(e, step.what, (yield from self._value(step)))
+        else: yield from self._press_step(e, step, k)
+        return k
+
+    def _only_leads(self, k: int) -> bool:
+        "Whether a step names nothing of the goal's and only goes to where the next ones are: they will look for themselves."
+        step = self.steps[k]
+        if step.what.role == "tab" and step.do == "press" and k < len(self.steps) - 1: return not holes(step.what.name) or step.what.name.startswith("{" + NAMED)
+        return step.leads and step.do in PRESSES.values() and not self._edits_before(k) and k < len(self.steps) - 1 and not holes(step.what.name + step.what.value + step.what.row) and not any(holes(c) for c in step.changes if c.startswith(("+ text", "+ status", "+ alert")))
+
+    def _is_way(self, step: StepWords) -> bool:
+        "Whether a step presses a link by its name alone."
+        return step.do == "press" and step.what.role in ("link", "tab") and not any(holes(t) for t in (step.what.row, step.what.section, step.what.value)) and bool(step.what.name)
+
+    def _browses(self, k: int) -> bool:
+        "Whether a step is a press on nothing of the goal's, behind which something of the goal's is looked for: that says itself whether it is there."
+        step = self.steps[k]
+        if step.what is None or step.do != "press" or step.what.role not in (*BROWSED, "button") or holes(step.what.name + step.what.value + step.what.row): return False
+        if any(s.do in ("enter", "choose", "set") and not s.already for s in self.steps[:k]): return False
+        return (step.leads or step.what.role != "button") and any(t and holes(t.name + t.value + t.row) for s in self.steps[k+1:] for t in (s.what, s.origin))
+
+    def _came_about(self, step: StepWords) -> bool:
+        "Whether what this step brought is there already, since the last press."
+        new = {_words(e) for e in self.screen} - {_words(e) for e in self._before}
+        lines = [(c.split(" ", 2)[1], c.split(" ", 2)[2]) for c in step.changes if c.startswith(("+ text", "+ status")) and holes(c)]
+        return bool(lines) and all(any(_says(rest, e[1], self.values, True) for e in new) for _, rest in lines)
+
+    def _label_of(self, step: StepWords) -> bool:
+        return any(_names(step.what.name, v) for v in goal_values(self.shown.shown_goal()))
+
+    def _usable(self, step: StepWords, elements: Sequence[Element]) -> list[Element]:
+        found = [e for e in self._find(step, elements) if not (e.disabled and step.do in PRESSES.values())]
+        return found[:1] if step.until_gone else found  # whichever comes first: the others have their turn
+
+    def _lost(self, step: StepWords) -> str:
+        alike = [e.name for e in self.screen if e.role == step.what.role and e.name][:6]
+        there = ", ".join(map(repr, alike)) or "none"
+        return f"step {self.k + 1}: looked for {say_thing(step.what, self.values)} to {step.do.replace('_', ' ')}, and found nothing; on {page_title(self.screen)!r} there are these {step.what.role}s: {there}"
+
+    def _keep(self, k: int) -> Course:
+        "What was so already: see that it is."
+        step = self.steps[k]
+        e = yield from self._look(lambda els: self._find(step, els), wander=False)
+        if e is None:
+            if step.what.role == "tab": self.left += [v for h in holes(step.what.name) if (v := self.values.get(h))]  # when it comes into sight
+            return k
+        if step.do in PRESSES.values():
+            if not e.selected: yield from self._press(e)
+        elif step.do == "set": yield from self._set(e, step)
+        else:
+            text = yield from self._value(step)
+            if holes(step.value) and any(s.what and set(holes(step.value)) & set(holes(s.what.name + s.what.value + s.what.row)) for s in self.steps[:k]): return k  # it only says which one this is
+            changed = e.value != text
+            yield from self._enter(e, step.what, text)
+            if changed and words_of(step.what.name) in _GO_FIELDS: yield from self._act(Action("key_press", key="Enter"))
+        return k
+
+    # %% ../../nbs/14d_runtime.replay.ipynb #8f4a014d
+    def _look(self, fits, ahead: int|None=None, wander: bool=True) -> Course:
+        "The one element that fits, after scrolling and looking elsewhere; a step's number if a later one can be done; None if there is none."
+        def here():
+            self._take_whole()
+            found = fits(self.screen)
+            if len(found) > 1 and ahead is not None and self._is_way(self.steps[ahead]) and len({(e.role, e.name) for e in found}) == 1: return found[0]  # one way is as good as another
+            if len(found) > 1: raise Halt(f"step {self.k + 1}: {len(found)} things fit: " + ", ".join(f"the {e.role} {e.name!r} {e.value}".strip() for e in found[:3]))
+            return found[0] if found else self._later(ahead)
+        if (e := here()) is not None: return e
+        for _ in range(3 if self._opens(ahead) else 0):  # it may take a moment to open
+            self.screen = yield WAIT
+            if (e := here()) is not None: return e
+        yield from self._dismiss()
+        if (e := here()) is not None: return e
+        if (e := (yield from self._scroll_for(here))) is not None: return e
+        if not wander or ahead is not None and self.steps[ahead].what.role == "option": return None
+        if ahead is not None and self.steps[ahead].what.section.endswith("_month}"): return (yield from self._turn_pages(here, self.values.get(self.steps[ahead].what.section[1:-1])))
+        tried = set()
+        for _ in range(MAX_DETOUR):
+            way = self._way(tried)
+            if way is None: return None
+            tried.add((way.role, way.name, "" if way.role == "tab" else page_title(self.screen)))
+            yield from self._press(way)
+            if (e := here()) is not None: return e
+            if (e := (yield from self._scroll_for(here))) is not None: return e
+
+    def _opens(self, k: int|None) -> bool:
+        "Whether a step acts on something that the press before it opens: an entry of a menu, a box without a name, a button of a dialog."
+        if not k or self.steps[k-1].do not in PRESSES.values(): return False
+        what = self.steps[k].what
+        return what.role in _POPPED or what.role in FIELDS and not what.name or self.steps[k].title != self.steps[k-1].title and what.role == "button"
+
+    def _turn_pages(self, here, month: str|None) -> Course:
+        "Turn a calendar's pages until it shows a month."
+        for _ in range(24):
+            now = next((m for e in self.screen if (m := month_of(e.name)) is not None), None)
+            if now is None:
+                way = next((e for e in self.screen if e.role in ("button", "tab") and words_of(e.name) == ("month",) and not e.disabled), None)
+                if way is None: return None
+            else:
+                far = month_of(month) - now if month else 0
+                pagers = [e for e in self.screen if e.role in ("button", "link") and not e.disabled and is_pager(e.name)*far > 0 and abs(is_pager(e.name)) <= abs(far)]
+                way = max(pagers, key=lambda e: abs(is_pager(e.name)), default=None)
+                if way is None: return None
+            yield from self._press(way)
+            if (e := here()) is not None: return e
+
+    def _later(self, k: int|None) -> int|None:
+        "The number of a later step that can be done here, if those before it only lead to it."
+        if k is None: return None
+        for j in range(k, len(self.steps) - 1):
+            step, after = self.steps[j], self.steps[j + 1]
+            if not (step.do in PRESSES.values() and (step.leads or self._browses(j)) and not self._edits_before(j)) and not step.optional: return None
+            if any(h not in self.values for h in holes(step.what.name) if not h.startswith(NAMED)): return None
+            if after.what is None or after.already: continue
+            found = self._usable(after, self.screen)
+            needed = {self.values[h] for s in self.steps[k:j+1] if s.what for part in holes(s.what.name + s.what.value + s.what.section)
+                      for h in [part.rpartition("_")[0] if part.endswith(("_day", "_month")) else part] if h in self.values and not h.startswith(NAMED)}  # of a day all of its date: a 4 stands anywhere
+            words = [" ".join((e.name, e.value)) for e in self.screen]
+            if len(found) == 1 and all(any(has_words(w, v) for w in words) for v in needed): return j + 1
+        return None
+
+    def _edits_before(self, k: int) -> bool:
+        return k > 0 and self.steps[k-1].do in ("enter", "choose", "set") and not self.steps[k-1].already
+
+    def _dismiss(self) -> Course:
+        "Send away a dialog whose own words say how."
+        buttons = [e for e in self.screen if e.role == "button" and not e.disabled]
+        no = next((e for word in DECLINES for e in buttons if words_of(e.name) == words_of(word)), None)
+        if no is not None and len(buttons) <= 4: yield from self._press(no)
+
+    def _scroll_for(self, here) -> Course:
+        "Scroll a region, or the page, down to its end, then up to its beginning, until something fits."
+        scrolled = 0
+        for direction in (1, -1):
+            for _ in range(30):
+                r = self._scrolled_region()
+                if r.value == ("100" if direction > 0 else "0") or not r.value and tuple(_spots(self.screen)) in self._still: break
+                x, y = (r.box[0]+r.box[2])/2, (r.box[1]+r.box[3])/2
+                before = self.screen
+                self.screen = yield Action("scroll", x=round(x, 3), y=round(y, 3), dx=0., dy=round(direction*.6*(r.box[3]-r.box[1]), 3))
+                if (e := here()) is not None: return e
+                if _spots(before) == _spots(self.screen):
+                    if not r.value and direction*scrolled >= 0: self._still.add(tuple(_spots(self.screen)))
+                    break
+                scrolled += direction
+
+    def _scrolled_region(self) -> Element:
+        "What is scrolled to look for a step's thing: the region with most of its role, the largest of several; else the page, at a place where no list or text takes the wheel."
+        role = self.steps[self.k].what.role if self.steps[self.k].what else ""
+        def area(e): return (e.box[2]-e.box[0])*(e.box[3]-e.box[1])
+        def inside(e, r): return r.box[0] <= (e.box[0]+e.box[2])/2 < r.box[2] and r.box[1] <= (e.box[1]+e.box[3])/2 < r.box[3]
+        regions = [e for e in self.screen if e.role == "region" and e.value]
+        if regions: return max(regions, key=lambda r: (sum(e.role == role and inside(e, r) for e in self.screen), area(r)))
+        taken = [e for e in self.screen if e.role in ("listbox", "option", "textbox", "combobox")]
+        places = [Element("region", "", (x - .1, y - .4, x + .1, y + .4)) for x, y in ((.5, .6), (.5, .45), (.8, .6), (.2, .6), (.95, .5))]
+        return next((p for p in places if not any(inside(p, e) for e in taken)), places[-1])
+
+    def _way(self, tried: set) -> Element|None:
+        "Where else to look: what the goal names, more of a menu, other tabs, a way back."
+        title = page_title(self.screen)
+        def fresh(e): return (e.role, e.name, "" if e.role == "tab" else title) not in tried and not e.disabled and not e.selected and e.name
+        said = [self.values.get(k, "") for k in self.values] + self.left
+        places = [e for e in self.screen if e.role in ("tab", "link", "button", "treeitem") and fresh(e)]
+        if self._arrived and self.steps[self.k].what and self.steps[self.k].what.role not in DATA_ROLES: places = [e for e in places if e.role != "tab" and words_of(e.name)[:1] not in [words_of(w) for w in WAYS_OUT]]
+        named = [e for e in places if e.role == "tab" and any(same_words(e.name, v) for v in said if v) or e.role == "tab" and set(words_of(e.name)) <= set(goal_words(self.goal))]
+        page = [e for e in places if e.role in ("button", "link") and self.steps[self.k].title and set(words_of(e.name)) <= set(words_of(self.steps[self.k].title)) and not set(words_of(e.name)) <= set(words_of(title))]
+        more = [e for e in places if e.role == "button" and any(words_of(e.name) == words_of(w) for w in MORE)]
+        tabs = [e for e in places if e.role == "tab"]
+        out = [] if self._edited else [e for w in WAYS_OUT for e in places if words_of(e.name)[:1] == words_of(w)]
+        beside = [] if self._edited else self._beside_shown(places)
+        spoken = [e for e in beside if all(any(w == g or same_stem(w, g) for g in goal_words(self.goal)) for w in words_of(e.name))]
+        return next(iter(page + named + spoken + more + sorted(tabs, key=lambda e: words_of(e.name)[:1] != ("all",)) + beside + out), None)
+
+    def _beside_shown(self, places: Sequence[Element]) -> list[Element]:
+        "What stands in one row or column with something that was pressed to look behind it: other pages of the same kind."
+        pressed = {(s.what.role, s.what.name) for k, s in enumerate(self.steps) if self._browses(k)}
+        shown = [e for e in self.screen if (e.role, e.name) in pressed]
+        def alike(a, b): return any(abs(a.box[k] - b.box[k]) < .005 and abs(a.box[k+2] - b.box[k+2]) < .005 for k in (0, 1))
+        return [e for e in places if any(e.role == o.role and e != o and alike(e, o) for o in shown)]
+
+    # %% ../../nbs/14d_runtime.replay.ipynb #5952851e
+    def _set(self, e: Element, step: StepWords) -> Course:
+        "A check box, a switch or a choice as it was shown."
+        w, spoken = set(words_of(step.what.name)), set(goal_words(self.shown.shown_goal()))
+        if w and not holes(step.what.name) and w <= spoken and not w & set(goal_words(self.goal)): raise Halt(f"step {self.k + 1}: the goal does not speak of {step.what.name!r}, and the one shown did")
+        wanted = step.value == "on"
+        self._note(step)
+        if e.checked == wanted: return
+        where = e
+        yield from self._press(e)
+        self._edited = True
+        now = [o for o in self._find(step, self.screen) if abs(o.box[0] - where.box[0]) < .2]
+        if now and all(o.checked != wanted for o in now): raise Halt(f"step {self.k + 1}: {say_thing(step.what, self.values)} was pressed and is not {step.value}")
+
+    def _set_all(self, k: int) -> Course:
+        "Every switch of the page as the goal says: on and on until there is no more."
+        step = self.steps[k]
+        def fits(elements): return [e for e in elements if e.role == step.what.role and not e.disabled and e.checked is not (step.value == "on")][:1]
+        def any_here(elements): return [e for e in elements if e.role == step.what.role][:1]
+        if (yield from self._look(any_here)) is None: raise Halt(self._lost(step))
+        for _ in range(30):
+            e = yield from self._look(fits, wander=False)
+            if e is None: break
+            self.log.append(f"set the {e.role} {e.name!r} {step.value}")
+            yield from self._press(e)
+            self._edited = True
+        self.log.append(f"every {step.what.role} is {step.value}")
+        return k
+
+    def _set_named(self, k: int) -> Course:
+        "The switches that the goal names on, the others of the page off."
+        step, spoken = self.steps[k], set(goal_words(self.goal))
+        def wanted(e): return set(words_of(e.name)) <= spoken
+        def fits(elements): return [e for e in elements if e.role == step.what.role and not e.disabled and e.checked is not None and e.checked != wanted(e)][:1]
+        if (yield from self._look(lambda els: [e for e in els if e.role == step.what.role][:1])) is None: raise Halt(self._lost(step))
+        if not any(wanted(e) for e in self.screen if e.role == step.what.role): raise Halt(f"step {k + 1}: the goal names none of the {step.what.role}es on {page_title(self.screen)!r}")
+        for _ in range(30):
+            self.touched += [e.name for e in self.screen if e.role == step.what.role]
+            e = yield from self._look(fits, wander=False)
+            if e is None: break
+            yield from self._press(e)
+            self._edited = True
+        self.log.append("set what the goal names on, the others off")
+        return k
+
+    def _go_where_goal_says(self) -> Course:
+        "Press a tab that the goal names and the demonstration had no need of."
+        for value in self.left:
+            tab = next((e for e in self.screen if e.role == "tab" and same_words(e.name, value) and not e.selected and not e.disabled), None)
+            if tab and (tab.name, self.k) not in self._tabs:
+                self._tabs.add((tab.name, self.k))
+                yield from self._press(tab)
+
+    def _value(self, step: StepWords) -> Course:
+        "What is to be typed or chosen."
+        if step.source == "screen": return (yield from self._read(step))
+        missing = [h for h in holes(step.value) if h not in self.values]
+        if any(h in self.bound.open for h in missing): raise Halt(self._undecided())
+        if missing: raise Halt(f"step {self.k + 1}: the goal gives no {', '.join(missing)} for {say_thing(step.what, self.values)}")
+        return fill(step.value, self.values)
+        yield
+
+    def _enter(self, e: Element, thing: Thing, text: str) -> Course:
+        "A text into a field, or a choice from its list; nothing if it is there."
+        do = "choose" if e.role == "combobox" else "enter"
+        self.log.append(f"{do} {text!r} into {say_thing(thing, self.values)}")
+        shown = lambda e: e.value
+        if shown(e) == text: return
+        if do == "choose":
+            yield from self._press(e)
+            options = [o for o in self.screen if o.role in ("option", "menuitem") and same_words(o.name, text)]
+            if len(options) != 1: raise Halt(f"step {self.k + 1}: {say_thing(thing, self.values)} offers {len(options)} times {text!r}")
+            yield from self._press(options[0])
+        else:
+            yield from self._press(e)
+            if e.value and e.role != "gridcell": yield from self._act(Action("key_press", key="ctrl+a"))
+            yield from self._act(Action("type", text=text) if text else Action("key_press", key="Delete"))
+        self._edited = True
+        now = self._again(e)
+        if now is None or now.value in (text, "") and (text == "" or now.value == text): return
+        if set(now.value) == {DOT} and len(now.value) == len(text): return
+        if now.value.endswith("…") and text.startswith(now.value[:-1]): return
+        raise Halt(f"step {self.k + 1}: {say_thing(thing, self.values)} shows {now.value!r}, not {text!r}")
+
+    def _append(self, e: Element, step: StepWords) -> Course:
+        "A text behind what a field has; nothing if it ends so."
+        text = yield from self._value(step)
+        self.log.append(f"add {text!r} at the end of {say_thing(step.what, self.values)}")
+        if e.value.rstrip("\n").endswith("\n" + text): return
+        yield from self._press(e)
+        yield from self._act(Action("key_press", key="ctrl+End"))
+        yield from self._act(Action("type", text=text))
+        self._edited = True
+
+    def _again(self, e: Element) -> Element|None:
+        "The same element on the screen now."
+        alike = [o for o in self.screen if o.role == e.role and o.name == e.name]
+        return min(alike, key=lambda o: abs(o.box[0]-e.box[0]) + abs(o.box[1]-e.box[1]), default=None)
+
+    def _press_step(self, e: Element, step: StepWords, k: int) -> Course:
+        "A press, and what has to come of it."
+        self._note(step)
+        if e.selected and e.role == "tab" and step.do == "press": return
+        before = self._before = self.screen
+        if step.do == "drag":
+            to = find_things(step.to, self.values, self.screen, self.left)
+            if len(to) != 1: raise Halt(f"step {self.k + 1}: looked for {say_thing(step.to, self.values)} to drop it on, and found {len(to)}")
+            (x0, y0, x1, y1), (a, b, c, d) = e.box, to[0].box
+            yield from self._act(Action("drag", x=round((x0+x1)/2, 3), y=round((y0+y1)/2, 3), x2=round((a+c)/2, 3), y2=round((b+d)/2, 3)))
+        else:
+            kind = next(a for a, do in PRESSES.items() if do == step.do)
+            yield from self._press(e, kind)
+            if (there := self._moved(e, step, before)) is not None: yield from self._press(there, kind)
+        sent, self._edited = self._edited, self._edited and not step.leads
+        if step.what.role in DATA_ROLES and holes(step.what.name + step.what.value): self._arrived = True  # on this one's page: another page would be another's
+        elif step.leads: self._arrived = False
+        yield from self._verify(step, before, sent)
+
+    def _moved(self, e: Element, step: StepWords, before: tuple) -> Element|None:
+        "Where a thing is now that was pressed where it had been: the press met nothing, for nothing has changed but its place."
+        if not step.changes or _lines(before) != _lines(self.screen): return None
+        now = self._usable(step, self.screen)
+        return now[0] if len(now) == 1 and now[0].box != e.box else None
+
+    def _verify(self, step: StepWords, before: tuple, sent: bool=False) -> Course:
+        "See that what changed then changes now; what did not load is asked for again, what was `sent` is not sent again. Halts with what is missing."
+        captions = _RELOADS if sent else RETRIES
+        def retry(): return next((e for e in self.screen if e.role in ("button", "link") and not e.disabled and " ".join(words_of(e.name)) in captions), None)
+        old = {_words(e) for e in before}
+        for n in range(4):
+            alert = next((e for e in self.screen if e.role == "alert" and e.name and _words(e) not in old), None)
+            if alert and (again := retry()) and n < 3:
+                yield from self._press(again)
+                continue
+            if alert and n < 3 and (yield from self._tick_what_it_says(alert.name, step)): continue
+            if alert and not any(c.startswith("+ alert") for c in step.changes): raise Halt(f"step {self.k + 1}: the screen says {alert.name!r}")
+            missing = "" if step.optional else self._missing(step, before, old)
+            if not missing: return
+            if (yes := self._confirms(step, before)) is not None:
+                yield from self._press(yes)
+                continue
+            shown = self.screen
+            yield from self._dismiss()
+            if _lines(shown) != _lines(self.screen): continue
+            if n == 1 and (again := retry()): yield from self._press(again)
+            elif n < 3: self.screen = yield WAIT
+        raise Halt(f"step {self.k + 1}: {step.do.replace('_', ' ')} {say_thing(step.what, self.values)} was done, and {missing}")
+
+    def _tick_what_it_says(self, alert: str, step: StepWords) -> Course:
+        "Tick the box that an alert names, and press once more; False if there is none."
+        e = yield from self._look(lambda els: [e for e in els if e.role == "checkbox" and not e.checked and set(words_of(alert)) <= set(words_of(e.name))][:1], wander=False)
+        if e is None: return False
+        yield from self._press(e)
+        again = yield from self._look(lambda els: self._usable(step, els), wander=False)
+        if again is not None: yield from self._press(again)
+        return True
+
+    def _confirms(self, step: StepWords, before: tuple) -> Element|None:
+        "The button of a dialog that came up, which says once more what was pressed, or yes."
+        if page_title(before) == page_title(self.screen) or step.what is None or len(self.screen) > 9: return None
+        fresh = [e for e in self.screen if e.role == "button" and not e.disabled]
+        return next((e for e in fresh if same_words(e.name, step.what.name) or words_of(e.name) in (("ok",), ("yes",), ("confirm",), ("continue",))), None)
+
+    def _missing(self, step: StepWords, before: tuple, old: set) -> str:
+        "What should have changed and has not; empty if all is as it was shown."
+        if step.changes and _lines(before) == _lines(self.screen): return "nothing changed"
+        if still := _stays(step, before, self.screen, self.values): return still
+        if step.what.role == "tab" and not holes(step.what.name): return ""  # what it leads to is looked for by the next step
+        said = {w for w in goal_words(self.goal) if len(w) > 3} & set(goal_words(self.shown.shown_goal()))
+        for line in (c for c in step.changes if c.startswith(("+ listitem", "+ heading")) and not holes(c)):
+            if (w := said & set(words_of(line.split(" ", 2)[2].split(" = ")[0]))) and not any(e.role == line.split()[1] and w <= set(words_of(e.name)) for e in self.screen): return f"nothing says {' '.join(sorted(w))!r}"
+        for line in () if self._browses(self.k) else step.changes:
+            sign, role, rest = line.split(" ", 2)
+            wanted = [self.values.get(h) for h in holes(rest)]
+            if not wanted or None in wanted or sign == "-" or role in ("tab", "button", "link", "menuitem", *TOGGLES, *FIELDS): continue
+            if not any(e.role == role and all(has_words(" ".join((e.name, e.value)), w) for w in wanted) for e in self.screen if _words(e) not in old): return f"no {role} says {' and '.join(map(repr, wanted))}"
+            return ""
+        return ""
+
+    def _note(self, step: StepWords):
+        self.log.append(f"{step.do.replace('_', ' ')} {say_thing(step.what, self.values)}")
+
+    def _key(self, k: int) -> Course:
+        "A key where the focus is."
+        step, before = self.steps[k], self.screen
+        self.log.append(f"press the key {step.value}")
+        yield from self._act(Action("key_press", key=step.value))
+        yield from self._verify(step if step.what else replace(step, what=Thing("key", step.value)), before)
+        return k
+
+    # %% ../../nbs/14d_runtime.replay.ipynb #46dce54d
+    def _answer(self, k: int) -> Course:
+        "Tell the user what the screen says, or what the goal did."
+        step = self.steps[k]
+        if step.source == "unknown": raise Halt(f"step {k + 1}: what was answered then, {step.value!r}, stood nowhere on the screen: nobody knows how it was found")
+        text = (yield from self._read(step)) if step.source == "screen" else (yield from self._value(step))
+        self.log.append(f"answer {text!r}")
+        yield from self._act(Action("answer", text=text))
+        return k
+
+    def _read(self, step: StepWords) -> Course:
+        "The value that stands where it stood then."
+        origin, meanings = step.origin, self._meanings(step)
+        def fits(elements):
+            read = {}
+            for e in elements:
+                if not (e.role == origin.role or e.role in FIELDS and origin.role in FIELDS): continue
+                for values in meanings:
+                    if (v := read_value(origin, values, e, elements)) is not None: read.setdefault(v, e)
+            return [replace(e, value=v) for v, e in read.items()]
+        e = fits(self.screen)
+        if len(e) != 1:
+            for old in reversed(self.seen[:-1]):
+                if not e and len(fits(old)) == 1: e = fits(old)
+        found = e[0] if len(e) == 1 else (yield from self._look(fits))
+        if found is None: raise Halt(f"step {self.k + 1}: looked for {say_thing(origin, self.values)} to read it, and found nothing on {page_title(self.screen)!r}")
+        return found.value
+
+    def _meanings(self, step: StepWords) -> list[dict[str, str]]:
+        "The parameters' values, with each word of the goal that may stand for what was asked for then."
+        missing = [h for h in holes(step.origin.name + step.origin.value) if h.startswith(NAMED) and h not in self.values]
+        if not missing: return [self.values]
+        fresh = [w for w in dict.fromkeys(goal_words(self.goal)) if w not in goal_words(self.shown.shown_goal()) and len(w) > 2 and w not in COMMON_WORDS]
+        return [self.values | {missing[0]: w} for w in fresh]
+
 # %% ../../nbs/14d_runtime.replay.ipynb #f1b4865e
-@patch
-def _run(self: Replay) -> Course:
-    "All steps, then DONE."
-    self.values, b = self._bind(), self.bound
-    self.left = [v.text for v in b.left]
-    self.steps = self._turned(list(self.shown.steps), b.opposite)
-    entered = [h for s in self.steps if s.do in ("enter", "append", "choose") and not s.already and s.source == "goal" for h in holes(s.value)]
-    if entered and not self.left and not any(h in self.values or h in b.open for h in entered): raise Halt(f"the goal gives no {', '.join(dict.fromkeys(entered))}")
-    while _is_busy(self.screen): self.screen = yield WAIT
-    k = 0
-    while k < len(self.steps):
-        self.k, step = k, self.steps[k]
-        self._take_whole()
-        if step.do in PRESSES.values() and self._ends_form(k): yield from self._fill_more()
-        k = (yield from self._do_again(k) if step.until_gone else self._do(k)) + 1
-    yield from self._come_to_rest()
-    self._check_used()
-    if not self.log: raise Halt("none of the steps that were shown fits this goal")
-    yield Action("done")
 
 MAX_AGAIN = 100 # times that steps are done again until there is no more
-
-@patch
-def _do_again(self: Replay, k: int) -> Course:
-    "Step `k`, and those behind it that are done with it, again and again until there is no more; return the last one's number."
-    end = next((j for j, s in enumerate(self.steps) if j > k and not s.until_gone), len(self.steps))
-    first = self.steps[k]
-    for _ in range(MAX_AGAIN):
-        self.k = k
-        if (yield from self._look(lambda elements: self._usable(first, elements), wander=False)) is None:
-            self.log.append(f"there is no more {say_thing(first.what, self.values).removeprefix('the ')}")
-            return end - 1
-        before, j = self.screen, k
-        while j < end: self.k, j = j, (yield from self._do(j)) + 1
-        if _lines(before) == _lines(self.screen): raise Halt(f"step {k + 1}: it was done again, and nothing changed")
-    raise Halt(f"step {k + 1}: done {MAX_AGAIN} times, and there is still {say_thing(first.what, self.values)}")
-
-@patch
-def _bind(self: Replay) -> dict[str, str]:
-    "The parameters' values, as the goal and the first screen tell them."
-    self.bound = bind_values(self.shown, self.goal, self._named, [t for e in self.screen if e.role not in ("heading", "label") for t in (e.name, e.value)])
-    return with_parts(self.bound.values)
-
-@patch
-def _take_whole(self: Replay):
-    "Take values that the goal has without quotes as the screen has them: Talon stove, where its first word alone is capitalised."
-    if self.bound.sure: return
-    texts = [t for e in self.screen if e.role not in ("heading", "label") for t in (e.name, e.value)]
-    loose, whole = ([v.text for v in vs if not v.quoted] for vs in (goal_values(self.goal), with_shown(self.goal, texts)))
-    for old in loose:
-        new = next((w for w in whole if w != old and w not in loose and (old in w or old.split()[-1] == w.split()[0])), None)
-        if new is None: # a verb or a noun before it has a capital too: as many words as the value shown had
-            lengths = {len(words_of(self.shown.values[k])) for k, v in self.values.items() if v == old and k in self.shown.values}
-            new = next((t for t in texts if old.endswith(" " + t) and len(words_of(t)) in lengths and len(words_of(old)) not in lengths), None)
-        if new is None: continue
-        self.values = with_parts({k: new if v == old else v for k, v in self.values.items()})
-        self.left = [v for v in self.left if v not in new]
-
-@patch
-def _come_to_rest(self: Replay) -> Course:
-    "Wait while the screen still changes by itself: what was edited last may be on its way to where it is kept."
-    for _ in range(MAX_WAITS if self.steps[-1].do not in (*PRESSES.values(), "answer") else 0):
-        before, self.screen = self.screen, (yield WAIT)
-        if _lines(before) == _lines(self.screen): return
-
-@patch
-def _ends_form(self: Replay, k: int) -> bool:
-    "Whether this press is the one behind the last field."
-    return not any(s.do in ("enter", "choose") for s in self.steps[k:]) and not self.steps[k].optional
-
-@patch
-def _fill_more(self: Replay) -> Course:
-    "Fields that the goal names with a value, and that the demonstration did not have."
-    for value in [v for v in self.bound.left if v.text in self.left and v.quoted and v.label and not v.label[-1] in _PREPOSITIONS]:
-        def fits(elements): return [e for e in elements if e.role in FIELDS and e.name and _names(e.name, value)]
-        e = yield from self._look(fits, wander=False)
-        if e is None: continue
-        yield from self._enter(e, Thing(e.role, e.name), value.text)
-        self.left.remove(value.text)
-
-@patch
-def _check_used(self: Replay):
-    "Halt if the goal names a value that played no part."
-    words = [" ".join((e.name, e.value)) for screen in self.seen for e in screen]
-    quoted = {v.text for v in goal_values(self.goal) if v.quoted}
-    for value in self.left:
-        if not any(has_words(w, value) for w in self.touched) and value in quoted: raise Halt(f"the goal says {value!r}, and no step has it")
-        if not any(has_words(w, value) for w in words): raise Halt(f"the goal says {value!r}, and nothing that was shown uses it")
-    said = set(goal_words(self.goal))
-    fresh = said - set(goal_words(self.shown.shown_goal()))
-    acted = [words_of(t) for t in self.touched]
-    for e in (e for screen in self.seen for e in screen if e.role in TOGGLES and e.name):
-        w = words_of(e.name)
-        if set(w) <= said and set(w) & fresh and w not in acted: raise Halt(f"the goal speaks of {e.name!r}, a {e.role} that was not shown")
-
-@patch
-def _turned(self: Replay, steps: list[StepWords], opposite: tuple[str, ...]) -> list[StepWords]:
-    "The steps, with what the goal wants the other way round."
-    sets = [k for k, s in enumerate(steps) if s.do == "set" and s.what.role != "radio"]
-    said, shown = _sign(set(goal_words(self.goal))), _sign(set(goal_words(self.shown.shown_goal())))
-    if len(sets) == 1 and said and not shown and (steps[sets[0]].value == "on") != (said > 0): opposite = (*opposite, "on" if said > 0 else "off")
-    if not self.bound.sure and sets and shown < 0 and not said and not opposite: raise Halt("the goal says neither on nor off, and the one shown was to turn something off")
-    if opposite in (("first, not last",), ("last, not first",)) and any(s.origin and (FIRST in s.origin.name or LAST in s.origin.name) for s in steps):
-        swap = {FIRST: LAST, LAST: FIRST}
-        def other(thing): return thing and replace(thing, name=re.sub(r"\{(?:first|last)\}", lambda m: swap[m[0]], thing.name))
-        return [replace(s, origin=other(s.origin)) for s in steps]
-    if not opposite: return steps
-    if len(sets) != 1: raise Halt(f"the goal says {'; '.join(opposite)}, which was not shown")
-    k = sets[0]
-    return [*steps[:k], replace(steps[k], value="off" if steps[k].value == "on" else "on"), *steps[k+1:]]
 
 # %% ../../nbs/14d_runtime.replay.ipynb #d68fdcf4
 BROWSED = ("tab", "link", "listitem", "treeitem") # what is pressed to see what is behind it
 _PRESSED = ("button", "menuitem", "link") # what one program has as a button is another's entry of a menu
 
-@patch
-def _find(self: Replay, step: StepWords, elements: Sequence[Element]) -> list[Element]:
-    "What a step acts on, on a screen."
-    if step.what is None: return []
-    if self._is_open(step.what): return self._tell(step, elements)
-    found = find_things(step.what, self.values, elements, self.left)
-    missing = [h for h in holes(step.what.name) if h.startswith(NAMED) and h not in self.values]
-    if missing and not found:
-        found = self._named_by_goal(step, elements)
-        if not found: found = find_things(step.what, self.values | {h: self.shown.values[h] for h in missing}, elements, self.left)
-    context = replace(step.what, name="") if holes(step.what.section + step.what.row) and step.what.role not in DATA_ROLES else None
-    if not found and context and len(only := find_things(context, self.values, elements, self.left)) == 1: found = only  # the one of its kind in that section, whatever it is called
-    if not found and step.what.role in _PRESSED:
-        found = next((f for r in _PRESSED if r != step.what.role and (f := find_things(replace(step.what, role=r), self.values, elements, self.left))), [])
-    if not found and step.do in ("enter", "choose"):
-        others = [r for r in FIELDS if r not in (step.what.role, "gridcell")]
-        found = next((f for r in others if (f := find_things(replace(step.what, role=r), self.values, elements, self.left))), [])
-    return found
-
-@patch
-def _is_open(self: Replay, thing: Thing) -> list[str]:
-    "The parameters of a thing whose values are not known yet."
-    return [k for k in self.bound.open if k not in self.values and any(k in holes(t) for t in vars(thing).values())]
-
-@patch
-def _tell(self: Replay, step: StepWords, elements: Sequence[Element]) -> list[Element]:
-    "What a step acts on if one way alone of giving its open parameters values finds something here; they have them from now on."
-    keys = self._is_open(step.what)
-    free = [v for v in self.bound.loose if v not in self.values.values()]
-    fits = [(ways, found) for ways in permutations(free, len(keys)) if (found := find_things(step.what, self.values | dict(zip(keys, ways)), elements, self.left))]
-    if len(fits) > 1: raise Halt(self._undecided())
-    if not fits: return []
-    self._settle(dict(zip(keys, fits[0][0])))
-    return fits[0][1]
-
-@patch
-def _settle(self: Replay, values: dict[str, str]):
-    "Take parameters' values for known; a last open one has the last value."
-    self.values = with_parts(self.values | values)
-    keys = [k for k in self.bound.open if k not in self.values]
-    free = [v for v in self.bound.loose if v not in self.values.values()]
-    if len(keys) == len(free) == 1: self.values = with_parts(self.values | {keys[0]: free[0]})
-
-@patch
-def _undecided(self: Replay) -> str:
-    return f"the goal is worded otherwise than the one shown, and nothing says which of its values is which: {', '.join(map(repr, self.bound.loose))}"
-
-@patch
-def _named_by_goal(self: Replay, step: StepWords, elements: Sequence[Element]) -> list[Element]:
-    "Elements of the step's role that this goal names, and the goal that was shown did not."
-    fresh = set(goal_words(self.goal)) - set(goal_words(self.shown.shown_goal()))
-    def said(word, words): return any(word == g or same_stem(word, g) for g in words)
-    return [e for e in elements if e.role == step.what.role and e.name and all(said(w, goal_words(self.goal)) for w in words_of(e.name)) and any(said(w, fresh) for w in words_of(e.name))]
-
-@patch
-def _do(self: Replay, k: int) -> Course:
-    "Do step `k`, or one behind it if that is where things stand; return its number."
-    step = self.steps[k]
-    if step.do == "answer": return (yield from self._answer(k))
-    if step.do == "key": return (yield from self._key(k))
-    if step.source == "goal" and not all(h in self.values or h in self.bound.open for h in holes(step.value)):
-        if step.already or self._label_of(step): return k  # this goal leaves the field alone
-    if step.already: return (yield from self._keep(k))
-    if step.do == "set_all": return (yield from self._set_all(k))
-    if step.what.role in DATA_ROLES or step.do == "enter" and words_of(step.what.name) in (("search",), ("find",)): yield from self._go_where_goal_says()
-    if (step.leads or step.do == "double_press") and holes(step.what.name) and all(h in self.values for h in holes(step.what.name)) and not step.what.value and same_words(page_title(self.screen), fill(step.what.name, self.values)): return k  # it is open
-    if step.source == "unknown": raise Halt(f"step {k + 1}: nobody knows why {say_thing(step.what, self.values)} was chosen: the goal shown does not say it")
-    needs = [h for h in holes(step.what.name + step.what.value) if not h.startswith(NAMED) and h not in self.bound.open]
-    lacking = needs if needs and not any(h in self.values for h in needs) else []
-    if lacking and step.leads and k < len(self.steps) - 1: return k  # it went where the next thing was; that will be looked for
-    if lacking and not any(h in self.values for h in holes(step.what.name + step.what.value + step.what.row + step.what.section)): raise Halt(f"step {k + 1}: the goal gives no {', '.join(lacking)}")
-    if step.do == "set_named": return (yield from self._set_named(k))
-    seeks = step.do == "enter" and words_of(step.what.name) in (("search",), ("find",))
-    e = yield from self._look(lambda els: self._usable(step, els), ahead=k, wander=not step.optional and not seeks)
-    if isinstance(e, int): return e - 1
-    if e is None:
-        if step.do == "set" and any(s.do in PRESSES.values() for s in self.steps[k+1:]) and not holes(step.what.name + step.what.row + step.what.section) and not set(words_of(step.what.name)) & set(goal_words(self.goal)) - {"the", "i"}: return k
-        if step.optional or seeks or self._only_leads(k) or self._came_about(step): return k
-        raise Halt(self._lost(step))
-    if step.do == "set": yield from self._set(e, step)
-    elif step.do == "append": yield from self._append(e, step)
-    elif step.do in ("enter", "choose"): yield from self._enter(e, step.what, (yield from self._value(step)))
-    else: yield from self._press_step(e, step, k)
-    return k
-
-@patch
-def _only_leads(self: Replay, k: int) -> bool:
-    "Whether a step names nothing of the goal's and only goes to where the next ones are: they will look for themselves."
-    step = self.steps[k]
-    if step.what.role == "tab" and step.do == "press" and k < len(self.steps) - 1: return not holes(step.what.name) or step.what.name.startswith("{" + NAMED)
-    return step.leads and step.do in PRESSES.values() and not self._edits_before(k) and k < len(self.steps) - 1 and not holes(step.what.name + step.what.value + step.what.row) and not any(holes(c) for c in step.changes if c.startswith(("+ text", "+ status", "+ alert")))
-
-@patch
-def _is_way(self: Replay, step: StepWords) -> bool:
-    "Whether a step presses a link by its name alone."
-    return step.do == "press" and step.what.role in ("link", "tab") and not any(holes(t) for t in (step.what.row, step.what.section, step.what.value)) and bool(step.what.name)
-
-@patch
-def _browses(self: Replay, k: int) -> bool:
-    "Whether a step is a press on nothing of the goal's, behind which something of the goal's is looked for: that says itself whether it is there."
-    step = self.steps[k]
-    if step.what is None or step.do != "press" or step.what.role not in (*BROWSED, "button") or holes(step.what.name + step.what.value + step.what.row): return False
-    if any(s.do in ("enter", "choose", "set") and not s.already for s in self.steps[:k]): return False
-    return (step.leads or step.what.role != "button") and any(t and holes(t.name + t.value + t.row) for s in self.steps[k+1:] for t in (s.what, s.origin))
-
-@patch
-def _came_about(self: Replay, step: StepWords) -> bool:
-    "Whether what this step brought is there already, since the last press."
-    new = {_words(e) for e in self.screen} - {_words(e) for e in self._before}
-    lines = [(c.split(" ", 2)[1], c.split(" ", 2)[2]) for c in step.changes if c.startswith(("+ text", "+ status")) and holes(c)]
-    return bool(lines) and all(any(_says(rest, e[1], self.values, True) for e in new) for _, rest in lines)
-
-@patch
-def _label_of(self: Replay, step: StepWords) -> bool:
-    return any(_names(step.what.name, v) for v in goal_values(self.shown.shown_goal()))
-
-@patch
-def _usable(self: Replay, step: StepWords, elements: Sequence[Element]) -> list[Element]:
-    found = [e for e in self._find(step, elements) if not (e.disabled and step.do in PRESSES.values())]
-    return found[:1] if step.until_gone else found  # whichever comes first: the others have their turn
-
-@patch
-def _lost(self: Replay, step: StepWords) -> str:
-    alike = [e.name for e in self.screen if e.role == step.what.role and e.name][:6]
-    there = ", ".join(map(repr, alike)) or "none"
-    return f"step {self.k + 1}: looked for {say_thing(step.what, self.values)} to {step.do.replace('_', ' ')}, and found nothing; on {page_title(self.screen)!r} there are these {step.what.role}s: {there}"
-
-@patch
-def _keep(self: Replay, k: int) -> Course:
-    "What was so already: see that it is."
-    step = self.steps[k]
-    e = yield from self._look(lambda els: self._find(step, els), wander=False)
-    if e is None:
-        if step.what.role == "tab": self.left += [v for h in holes(step.what.name) if (v := self.values.get(h))]  # when it comes into sight
-        return k
-    if step.do in PRESSES.values():
-        if not e.selected: yield from self._press(e)
-    elif step.do == "set": yield from self._set(e, step)
-    else:
-        text = yield from self._value(step)
-        if holes(step.value) and any(s.what and set(holes(step.value)) & set(holes(s.what.name + s.what.value + s.what.row)) for s in self.steps[:k]): return k  # it only says which one this is
-        changed = e.value != text
-        yield from self._enter(e, step.what, text)
-        if changed and words_of(step.what.name) in _GO_FIELDS: yield from self._act(Action("key_press", key="Enter"))
-    return k
-
 _GO_FIELDS = (("address",), ("url",), ("location",)) # a text in them is gone to by Enter
 
 # %% ../../nbs/14d_runtime.replay.ipynb #8f4a014d
-@patch
-def _look(self: Replay, fits, ahead: int|None=None, wander: bool=True) -> Course:
-    "The one element that fits, after scrolling and looking elsewhere; a step's number if a later one can be done; None if there is none."
-    def here():
-        self._take_whole()
-        found = fits(self.screen)
-        if len(found) > 1 and ahead is not None and self._is_way(self.steps[ahead]) and len({(e.role, e.name) for e in found}) == 1: return found[0]  # one way is as good as another
-        if len(found) > 1: raise Halt(f"step {self.k + 1}: {len(found)} things fit: " + ", ".join(f"the {e.role} {e.name!r} {e.value}".strip() for e in found[:3]))
-        return found[0] if found else self._later(ahead)
-    if (e := here()) is not None: return e
-    for _ in range(3 if self._opens(ahead) else 0):  # it may take a moment to open
-        self.screen = yield WAIT
-        if (e := here()) is not None: return e
-    yield from self._dismiss()
-    if (e := here()) is not None: return e
-    if (e := (yield from self._scroll_for(here))) is not None: return e
-    if not wander or ahead is not None and self.steps[ahead].what.role == "option": return None
-    if ahead is not None and self.steps[ahead].what.section.endswith("_month}"): return (yield from self._turn_pages(here, self.values.get(self.steps[ahead].what.section[1:-1])))
-    tried = set()
-    for _ in range(MAX_DETOUR):
-        way = self._way(tried)
-        if way is None: return None
-        tried.add((way.role, way.name, "" if way.role == "tab" else page_title(self.screen)))
-        yield from self._press(way)
-        if (e := here()) is not None: return e
-        if (e := (yield from self._scroll_for(here))) is not None: return e
-
-@patch
-def _opens(self: Replay, k: int|None) -> bool:
-    "Whether a step acts on something that the press before it opens: an entry of a menu, a box without a name, a button of a dialog."
-    if not k or self.steps[k-1].do not in PRESSES.values(): return False
-    what = self.steps[k].what
-    return what.role in _POPPED or what.role in FIELDS and not what.name or self.steps[k].title != self.steps[k-1].title and what.role == "button"
-
-@patch
-def _turn_pages(self: Replay, here, month: str|None) -> Course:
-    "Turn a calendar's pages until it shows a month."
-    for _ in range(24):
-        now = next((m for e in self.screen if (m := month_of(e.name)) is not None), None)
-        if now is None:
-            way = next((e for e in self.screen if e.role in ("button", "tab") and words_of(e.name) == ("month",) and not e.disabled), None)
-            if way is None: return None
-        else:
-            far = month_of(month) - now if month else 0
-            pagers = [e for e in self.screen if e.role in ("button", "link") and not e.disabled and is_pager(e.name)*far > 0 and abs(is_pager(e.name)) <= abs(far)]
-            way = max(pagers, key=lambda e: abs(is_pager(e.name)), default=None)
-            if way is None: return None
-        yield from self._press(way)
-        if (e := here()) is not None: return e
-
-@patch
-def _later(self: Replay, k: int|None) -> int|None:
-    "The number of a later step that can be done here, if those before it only lead to it."
-    if k is None: return None
-    for j in range(k, len(self.steps) - 1):
-        step, after = self.steps[j], self.steps[j + 1]
-        if not (step.do in PRESSES.values() and (step.leads or self._browses(j)) and not self._edits_before(j)) and not step.optional: return None
-        if any(h not in self.values for h in holes(step.what.name) if not h.startswith(NAMED)): return None
-        if after.what is None or after.already: continue
-        found = self._usable(after, self.screen)
-        needed = {self.values[h] for s in self.steps[k:j+1] if s.what for part in holes(s.what.name + s.what.value + s.what.section)
-                  for h in [part.rpartition("_")[0] if part.endswith(("_day", "_month")) else part] if h in self.values and not h.startswith(NAMED)}  # of a day all of its date: a 4 stands anywhere
-        words = [" ".join((e.name, e.value)) for e in self.screen]
-        if len(found) == 1 and all(any(has_words(w, v) for w in words) for v in needed): return j + 1
-    return None
-
-@patch
-def _edits_before(self: Replay, k: int) -> bool:
-    return k > 0 and self.steps[k-1].do in ("enter", "choose", "set") and not self.steps[k-1].already
-
-@patch
-def _dismiss(self: Replay) -> Course:
-    "Send away a dialog whose own words say how."
-    buttons = [e for e in self.screen if e.role == "button" and not e.disabled]
-    no = next((e for word in DECLINES for e in buttons if words_of(e.name) == words_of(word)), None)
-    if no is not None and len(buttons) <= 4: yield from self._press(no)
-
-@patch
-def _scroll_for(self: Replay, here) -> Course:
-    "Scroll a region, or the page, down to its end, then up to its beginning, until something fits."
-    scrolled = 0
-    for direction in (1, -1):
-        for _ in range(30):
-            r = self._scrolled_region()
-            if r.value == ("100" if direction > 0 else "0") or not r.value and tuple(_spots(self.screen)) in self._still: break
-            x, y = (r.box[0]+r.box[2])/2, (r.box[1]+r.box[3])/2
-            before = self.screen
-            self.screen = yield Action("scroll", x=round(x, 3), y=round(y, 3), dx=0., dy=round(direction*.6*(r.box[3]-r.box[1]), 3))
-            if (e := here()) is not None: return e
-            if _spots(before) == _spots(self.screen):
-                if not r.value and direction*scrolled >= 0: self._still.add(tuple(_spots(self.screen)))
-                break
-            scrolled += direction
 
 def _spots(elements: Sequence[Element]) -> list[tuple]:
     return [(e.role, e.name, e.value, e.box) for e in elements]
 
-@patch
-def _scrolled_region(self: Replay) -> Element:
-    "What is scrolled to look for a step's thing: the region with most of its role, the largest of several; else the page, at a place where no list or text takes the wheel."
-    role = self.steps[self.k].what.role if self.steps[self.k].what else ""
-    def area(e): return (e.box[2]-e.box[0])*(e.box[3]-e.box[1])
-    def inside(e, r): return r.box[0] <= (e.box[0]+e.box[2])/2 < r.box[2] and r.box[1] <= (e.box[1]+e.box[3])/2 < r.box[3]
-    regions = [e for e in self.screen if e.role == "region" and e.value]
-    if regions: return max(regions, key=lambda r: (sum(e.role == role and inside(e, r) for e in self.screen), area(r)))
-    taken = [e for e in self.screen if e.role in ("listbox", "option", "textbox", "combobox")]
-    places = [Element("region", "", (x - .1, y - .4, x + .1, y + .4)) for x, y in ((.5, .6), (.5, .45), (.8, .6), (.2, .6), (.95, .5))]
-    return next((p for p in places if not any(inside(p, e) for e in taken)), places[-1])
-
-@patch
-def _way(self: Replay, tried: set) -> Element|None:
-    "Where else to look: what the goal names, more of a menu, other tabs, a way back."
-    title = page_title(self.screen)
-    def fresh(e): return (e.role, e.name, "" if e.role == "tab" else title) not in tried and not e.disabled and not e.selected and e.name
-    said = [self.values.get(k, "") for k in self.values] + self.left
-    places = [e for e in self.screen if e.role in ("tab", "link", "button", "treeitem") and fresh(e)]
-    if self._arrived and self.steps[self.k].what and self.steps[self.k].what.role not in DATA_ROLES: places = [e for e in places if e.role != "tab" and words_of(e.name)[:1] not in [words_of(w) for w in WAYS_OUT]]
-    named = [e for e in places if e.role == "tab" and any(same_words(e.name, v) for v in said if v) or e.role == "tab" and set(words_of(e.name)) <= set(goal_words(self.goal))]
-    page = [e for e in places if e.role in ("button", "link") and self.steps[self.k].title and set(words_of(e.name)) <= set(words_of(self.steps[self.k].title)) and not set(words_of(e.name)) <= set(words_of(title))]
-    more = [e for e in places if e.role == "button" and any(words_of(e.name) == words_of(w) for w in MORE)]
-    tabs = [e for e in places if e.role == "tab"]
-    out = [] if self._edited else [e for w in WAYS_OUT for e in places if words_of(e.name)[:1] == words_of(w)]
-    beside = [] if self._edited else self._beside_shown(places)
-    spoken = [e for e in beside if all(any(w == g or same_stem(w, g) for g in goal_words(self.goal)) for w in words_of(e.name))]
-    return next(iter(page + named + spoken + more + sorted(tabs, key=lambda e: words_of(e.name)[:1] != ("all",)) + beside + out), None)
-
-@patch
-def _beside_shown(self: Replay, places: Sequence[Element]) -> list[Element]:
-    "What stands in one row or column with something that was pressed to look behind it: other pages of the same kind."
-    pressed = {(s.what.role, s.what.name) for k, s in enumerate(self.steps) if self._browses(k)}
-    shown = [e for e in self.screen if (e.role, e.name) in pressed]
-    def alike(a, b): return any(abs(a.box[k] - b.box[k]) < .005 and abs(a.box[k+2] - b.box[k+2]) < .005 for k in (0, 1))
-    return [e for e in places if any(e.role == o.role and e != o and alike(e, o) for o in shown)]
-
-
 # %% ../../nbs/14d_runtime.replay.ipynb #5952851e
-@patch
-def _set(self: Replay, e: Element, step: StepWords) -> Course:
-    "A check box, a switch or a choice as it was shown."
-    w, spoken = set(words_of(step.what.name)), set(goal_words(self.shown.shown_goal()))
-    if w and not holes(step.what.name) and w <= spoken and not w & set(goal_words(self.goal)): raise Halt(f"step {self.k + 1}: the goal does not speak of {step.what.name!r}, and the one shown did")
-    wanted = step.value == "on"
-    self._note(step)
-    if e.checked == wanted: return
-    where = e
-    yield from self._press(e)
-    self._edited = True
-    now = [o for o in self._find(step, self.screen) if abs(o.box[0] - where.box[0]) < .2]
-    if now and all(o.checked != wanted for o in now): raise Halt(f"step {self.k + 1}: {say_thing(step.what, self.values)} was pressed and is not {step.value}")
-
-@patch
-def _set_all(self: Replay, k: int) -> Course:
-    "Every switch of the page as the goal says: on and on until there is no more."
-    step = self.steps[k]
-    def fits(elements): return [e for e in elements if e.role == step.what.role and not e.disabled and e.checked is not (step.value == "on")][:1]
-    def any_here(elements): return [e for e in elements if e.role == step.what.role][:1]
-    if (yield from self._look(any_here)) is None: raise Halt(self._lost(step))
-    for _ in range(30):
-        e = yield from self._look(fits, wander=False)
-        if e is None: break
-        self.log.append(f"set the {e.role} {e.name!r} {step.value}")
-        yield from self._press(e)
-        self._edited = True
-    self.log.append(f"every {step.what.role} is {step.value}")
-    return k
-
-@patch
-def _set_named(self: Replay, k: int) -> Course:
-    "The switches that the goal names on, the others of the page off."
-    step, spoken = self.steps[k], set(goal_words(self.goal))
-    def wanted(e): return set(words_of(e.name)) <= spoken
-    def fits(elements): return [e for e in elements if e.role == step.what.role and not e.disabled and e.checked is not None and e.checked != wanted(e)][:1]
-    if (yield from self._look(lambda els: [e for e in els if e.role == step.what.role][:1])) is None: raise Halt(self._lost(step))
-    if not any(wanted(e) for e in self.screen if e.role == step.what.role): raise Halt(f"step {k + 1}: the goal names none of the {step.what.role}es on {page_title(self.screen)!r}")
-    for _ in range(30):
-        self.touched += [e.name for e in self.screen if e.role == step.what.role]
-        e = yield from self._look(fits, wander=False)
-        if e is None: break
-        yield from self._press(e)
-        self._edited = True
-    self.log.append("set what the goal names on, the others off")
-    return k
-
-@patch
-def _go_where_goal_says(self: Replay) -> Course:
-    "Press a tab that the goal names and the demonstration had no need of."
-    for value in self.left:
-        tab = next((e for e in self.screen if e.role == "tab" and same_words(e.name, value) and not e.selected and not e.disabled), None)
-        if tab and (tab.name, self.k) not in self._tabs:
-            self._tabs.add((tab.name, self.k))
-            yield from self._press(tab)
-
-@patch
-def _value(self: Replay, step: StepWords) -> Course:
-    "What is to be typed or chosen."
-    if step.source == "screen": return (yield from self._read(step))
-    missing = [h for h in holes(step.value) if h not in self.values]
-    if any(h in self.bound.open for h in missing): raise Halt(self._undecided())
-    if missing: raise Halt(f"step {self.k + 1}: the goal gives no {', '.join(missing)} for {say_thing(step.what, self.values)}")
-    return fill(step.value, self.values)
-    yield
-
-@patch
-def _enter(self: Replay, e: Element, thing: Thing, text: str) -> Course:
-    "A text into a field, or a choice from its list; nothing if it is there."
-    do = "choose" if e.role == "combobox" else "enter"
-    self.log.append(f"{do} {text!r} into {say_thing(thing, self.values)}")
-    shown = lambda e: e.value
-    if shown(e) == text: return
-    if do == "choose":
-        yield from self._press(e)
-        options = [o for o in self.screen if o.role in ("option", "menuitem") and same_words(o.name, text)]
-        if len(options) != 1: raise Halt(f"step {self.k + 1}: {say_thing(thing, self.values)} offers {len(options)} times {text!r}")
-        yield from self._press(options[0])
-    else:
-        yield from self._press(e)
-        if e.value and e.role != "gridcell": yield from self._act(Action("key_press", key="ctrl+a"))
-        yield from self._act(Action("type", text=text) if text else Action("key_press", key="Delete"))
-    self._edited = True
-    now = self._again(e)
-    if now is None or now.value in (text, "") and (text == "" or now.value == text): return
-    if set(now.value) == {DOT} and len(now.value) == len(text): return
-    if now.value.endswith("…") and text.startswith(now.value[:-1]): return
-    raise Halt(f"step {self.k + 1}: {say_thing(thing, self.values)} shows {now.value!r}, not {text!r}")
-
-@patch
-def _append(self: Replay, e: Element, step: StepWords) -> Course:
-    "A text behind what a field has; nothing if it ends so."
-    text = yield from self._value(step)
-    self.log.append(f"add {text!r} at the end of {say_thing(step.what, self.values)}")
-    if e.value.rstrip("\n").endswith("\n" + text): return
-    yield from self._press(e)
-    yield from self._act(Action("key_press", key="ctrl+End"))
-    yield from self._act(Action("type", text=text))
-    self._edited = True
-
-@patch
-def _again(self: Replay, e: Element) -> Element|None:
-    "The same element on the screen now."
-    alike = [o for o in self.screen if o.role == e.role and o.name == e.name]
-    return min(alike, key=lambda o: abs(o.box[0]-e.box[0]) + abs(o.box[1]-e.box[1]), default=None)
-
-@patch
-def _press_step(self: Replay, e: Element, step: StepWords, k: int) -> Course:
-    "A press, and what has to come of it."
-    self._note(step)
-    if e.selected and e.role == "tab" and step.do == "press": return
-    before = self._before = self.screen
-    if step.do == "drag":
-        to = find_things(step.to, self.values, self.screen, self.left)
-        if len(to) != 1: raise Halt(f"step {self.k + 1}: looked for {say_thing(step.to, self.values)} to drop it on, and found {len(to)}")
-        (x0, y0, x1, y1), (a, b, c, d) = e.box, to[0].box
-        yield from self._act(Action("drag", x=round((x0+x1)/2, 3), y=round((y0+y1)/2, 3), x2=round((a+c)/2, 3), y2=round((b+d)/2, 3)))
-    else:
-        kind = next(a for a, do in PRESSES.items() if do == step.do)
-        yield from self._press(e, kind)
-        if (there := self._moved(e, step, before)) is not None: yield from self._press(there, kind)
-    sent, self._edited = self._edited, self._edited and not step.leads
-    if step.what.role in DATA_ROLES and holes(step.what.name + step.what.value): self._arrived = True  # on this one's page: another page would be another's
-    elif step.leads: self._arrived = False
-    yield from self._verify(step, before, sent)
 
 _RELOADS = ("refresh", "reload") # of `RETRIES`, those that send nothing
 
-@patch
-def _moved(self: Replay, e: Element, step: StepWords, before: tuple) -> Element|None:
-    "Where a thing is now that was pressed where it had been: the press met nothing, for nothing has changed but its place."
-    if not step.changes or _lines(before) != _lines(self.screen): return None
-    now = self._usable(step, self.screen)
-    return now[0] if len(now) == 1 and now[0].box != e.box else None
-
-@patch
-def _verify(self: Replay, step: StepWords, before: tuple, sent: bool=False) -> Course:
-    "See that what changed then changes now; what did not load is asked for again, what was `sent` is not sent again. Halts with what is missing."
-    captions = _RELOADS if sent else RETRIES
-    def retry(): return next((e for e in self.screen if e.role in ("button", "link") and not e.disabled and " ".join(words_of(e.name)) in captions), None)
-    old = {_words(e) for e in before}
-    for n in range(4):
-        alert = next((e for e in self.screen if e.role == "alert" and e.name and _words(e) not in old), None)
-        if alert and (again := retry()) and n < 3:
-            yield from self._press(again)
-            continue
-        if alert and n < 3 and (yield from self._tick_what_it_says(alert.name, step)): continue
-        if alert and not any(c.startswith("+ alert") for c in step.changes): raise Halt(f"step {self.k + 1}: the screen says {alert.name!r}")
-        missing = "" if step.optional else self._missing(step, before, old)
-        if not missing: return
-        if (yes := self._confirms(step, before)) is not None:
-            yield from self._press(yes)
-            continue
-        shown = self.screen
-        yield from self._dismiss()
-        if _lines(shown) != _lines(self.screen): continue
-        if n == 1 and (again := retry()): yield from self._press(again)
-        elif n < 3: self.screen = yield WAIT
-    raise Halt(f"step {self.k + 1}: {step.do.replace('_', ' ')} {say_thing(step.what, self.values)} was done, and {missing}")
-
-@patch
-def _tick_what_it_says(self: Replay, alert: str, step: StepWords) -> Course:
-    "Tick the box that an alert names, and press once more; False if there is none."
-    e = yield from self._look(lambda els: [e for e in els if e.role == "checkbox" and not e.checked and set(words_of(alert)) <= set(words_of(e.name))][:1], wander=False)
-    if e is None: return False
-    yield from self._press(e)
-    again = yield from self._look(lambda els: self._usable(step, els), wander=False)
-    if again is not None: yield from self._press(again)
-    return True
-
-@patch
-def _confirms(self: Replay, step: StepWords, before: tuple) -> Element|None:
-    "The button of a dialog that came up, which says once more what was pressed, or yes."
-    if page_title(before) == page_title(self.screen) or step.what is None or len(self.screen) > 9: return None
-    fresh = [e for e in self.screen if e.role == "button" and not e.disabled]
-    return next((e for e in fresh if same_words(e.name, step.what.name) or words_of(e.name) in (("ok",), ("yes",), ("confirm",), ("continue",))), None)
-
 def _words(e: Element) -> tuple: return e.role, e.name, e.value, e.checked
-
-@patch
-def _missing(self: Replay, step: StepWords, before: tuple, old: set) -> str:
-    "What should have changed and has not; empty if all is as it was shown."
-    if step.changes and _lines(before) == _lines(self.screen): return "nothing changed"
-    if still := _stays(step, before, self.screen, self.values): return still
-    if step.what.role == "tab" and not holes(step.what.name): return ""  # what it leads to is looked for by the next step
-    said = {w for w in goal_words(self.goal) if len(w) > 3} & set(goal_words(self.shown.shown_goal()))
-    for line in (c for c in step.changes if c.startswith(("+ listitem", "+ heading")) and not holes(c)):
-        if (w := said & set(words_of(line.split(" ", 2)[2].split(" = ")[0]))) and not any(e.role == line.split()[1] and w <= set(words_of(e.name)) for e in self.screen): return f"nothing says {' '.join(sorted(w))!r}"
-    for line in () if self._browses(self.k) else step.changes:
-        sign, role, rest = line.split(" ", 2)
-        wanted = [self.values.get(h) for h in holes(rest)]
-        if not wanted or None in wanted or sign == "-" or role in ("tab", "button", "link", "menuitem", *TOGGLES, *FIELDS): continue
-        if not any(e.role == role and all(has_words(" ".join((e.name, e.value)), w) for w in wanted) for e in self.screen if _words(e) not in old): return f"no {role} says {' and '.join(map(repr, wanted))}"
-        return ""
-    return ""
 
 def _stays(step: StepWords, before: tuple, now: tuple, values: dict[str, str]) -> str:
     "Why a press that led on when it was shown has not: the same page, with what went then; empty if it has."
@@ -927,56 +930,7 @@ def _stays(step: StepWords, before: tuple, now: tuple, values: dict[str, str]) -
         if sign == "-" and role in FIELDS and step.do == "press" and step.what.role == "button" and holes(value) and known and any(e.role == role and e.name == fill(name, values) and e.value == fill(value, values) for e in now): return f"the {role} {fill(name, values)!r} is still there"
     return ""
 
-@patch
-def _note(self: Replay, step: StepWords):
-    self.log.append(f"{step.do.replace('_', ' ')} {say_thing(step.what, self.values)}")
-
-@patch
-def _key(self: Replay, k: int) -> Course:
-    "A key where the focus is."
-    step, before = self.steps[k], self.screen
-    self.log.append(f"press the key {step.value}")
-    yield from self._act(Action("key_press", key=step.value))
-    yield from self._verify(step if step.what else replace(step, what=Thing("key", step.value)), before)
-    return k
-
 # %% ../../nbs/14d_runtime.replay.ipynb #46dce54d
-@patch
-def _answer(self: Replay, k: int) -> Course:
-    "Tell the user what the screen says, or what the goal did."
-    step = self.steps[k]
-    if step.source == "unknown": raise Halt(f"step {k + 1}: what was answered then, {step.value!r}, stood nowhere on the screen: nobody knows how it was found")
-    text = (yield from self._read(step)) if step.source == "screen" else (yield from self._value(step))
-    self.log.append(f"answer {text!r}")
-    yield from self._act(Action("answer", text=text))
-    return k
-
-@patch
-def _read(self: Replay, step: StepWords) -> Course:
-    "The value that stands where it stood then."
-    origin, meanings = step.origin, self._meanings(step)
-    def fits(elements):
-        read = {}
-        for e in elements:
-            if not (e.role == origin.role or e.role in FIELDS and origin.role in FIELDS): continue
-            for values in meanings:
-                if (v := read_value(origin, values, e, elements)) is not None: read.setdefault(v, e)
-        return [replace(e, value=v) for v, e in read.items()]
-    e = fits(self.screen)
-    if len(e) != 1:
-        for old in reversed(self.seen[:-1]):
-            if not e and len(fits(old)) == 1: e = fits(old)
-    found = e[0] if len(e) == 1 else (yield from self._look(fits))
-    if found is None: raise Halt(f"step {self.k + 1}: looked for {say_thing(origin, self.values)} to read it, and found nothing on {page_title(self.screen)!r}")
-    return found.value
-
-@patch
-def _meanings(self: Replay, step: StepWords) -> list[dict[str, str]]:
-    "The parameters' values, with each word of the goal that may stand for what was asked for then."
-    missing = [h for h in holes(step.origin.name + step.origin.value) if h.startswith(NAMED) and h not in self.values]
-    if not missing: return [self.values]
-    fresh = [w for w in dict.fromkeys(goal_words(self.goal)) if w not in goal_words(self.shown.shown_goal()) and len(w) > 2 and w not in COMMON_WORDS]
-    return [self.values | {missing[0]: w} for w in fresh]
 
 def read_value(
     origin: Thing,               # with `SLOT` or `TURNED` where the value stands

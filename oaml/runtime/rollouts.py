@@ -20,7 +20,6 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import count
 
 import numpy as np
-from fastcore.basics import patch
 from PIL import Image
 
 from ..apps.app import require_split
@@ -447,110 +446,101 @@ class RolloutSource:
         paid = getattr(self.reward, "__name__", type(self.reward).__name__)
         return json.loads(json.dumps(asdict(self.fmt) | asdict(self.play) | dict(reward=paid)))
 
+    # %% ../../nbs/14e_runtime.rollouts.ipynb #83db6622
+    def starts_now(self) -> list[Start]:
+        "Where the next round begins."
+        chosen = self.sampler.choose(self.rules.groups_at_once)
+        return [self.replay.midway(s, self.rng) if self.rng.random() < self.rules.midway else s for s in chosen]
+
+    def play_round(self,
+        actor,        # has `sample_completions`
+        version: int, # of its weights
+    ) -> list[RolloutGroup]: # as they were played
+        "Play one round of groups, and put the mixed ones into the queue."
+        groups = play_groups(actor, self.starts_now(), self.fmt, self.play, int(self.rng.integers(2**31)), version, self.reward, self.limit)
+        for g in groups: self.take(g)
+        return groups
+
+    def take(self,
+        group: RolloutGroup, # played
+    ):
+        "Count a group; into the queue with it if there is something to compare."
+        own = group.rollouts
+        if not own[0].start.before: self.sampler.count(group)
+        self.limit.count(group)
+        full = self.replay.complete(group)
+        self.counts.update(groups=1, mixed=group.mixed, replayed=full is not group, rollouts=len(own), steps=sum(len(r.steps) for r in own),
+                           success=sum(r.success for r in own), reached=sum(r.reached for r in own), reward=sum(r.reward for r in own))
+        self.counts.update(f"ended_{r.why}" for r in own)
+        if full.mixed: self.queue.append(full)
+        else: self.counts["dropped_uniform"] += 1
+
+    # %% ../../nbs/14e_runtime.rollouts.ipynb #b5643573
+    def drop_stale(self,
+        version: int, # of the weights that learn
+    ):
+        "Drop groups that waited too long. A success that was put into a group may be older: the loss knows its ratio."
+        fresh = [g for g in self.queue if version - max(r.version for r in g.rollouts if not r.replayed) <= self.rules.staleness]
+        self.counts["dropped_stale"] += len(self.queue) - len(fresh)
+        self.queue = fresh
+
+    def next_groups(self,
+        actor,        # has `sample_completions`
+        version: int, # of its weights, which are those that learn
+    ) -> list[RolloutGroup]: # mixed ones, `rules.groups_per_update` at most
+        "Groups for the next update. Raises RuntimeError if round after round all groups are uniform."
+        self.drop_stale(version)
+        before, rounds = self.counts.copy(), 0
+        while len(self.queue) < self.rules.groups_per_update and rounds < self.rules.max_rounds:
+            self.play_round(actor, version)
+            rounds += 1
+        if not self.queue:
+            new = self.counts - before
+            raise RuntimeError(NO_MIXED.format(dropped=new["dropped_uniform"], rounds=rounds, won=new["success"]/max(new["rollouts"], 1)))
+        taken, self.queue = self.queue[:self.rules.groups_per_update], self.queue[self.rules.groups_per_update:]
+        return taken
+
+    def experiences(self,
+        groups: list[RolloutGroup], # for an update
+    ) -> list[Experience]:
+        "What is to be learnt from them."
+        r = self.rules
+        return [x for g in groups for x in group_experiences(g, r.step_weight, r.discount, r.std)]
+
+    # %% ../../nbs/14e_runtime.rollouts.ipynb #546de3f2
+    def counts_now(self) -> Counter:
+        "A copy of what was counted so far."
+        return self.counts.copy()
+
+    def state(self) -> dict: # of plain values and tensors
+        "All that the next rollouts depend on: generators, the queue, kept successes, shares of successes, lengths."
+        import torch
+        queue, stored = pack_groups(self.queue), pack_groups(RolloutGroup([r]) for r in self.replay.stored.values())
+        plain = dict(starts=[start_to_json(s) for s in self.sampler.starts], rng=self.rng.bit_generator.state,
+                     sampler=self.sampler.rng.bit_generator.state, tries=self.sampler.tries.tolist(), wins=self.sampler.wins.tolist(), closed=self.sampler.closed.tolist(), lengths=self.limit.lengths,
+                     counts=dict(self.counts), queue=queue[0], stored=stored[0], source=type(self).__name__)
+        pictures = lambda pngs: [torch.frombuffer(bytearray(png), dtype=torch.uint8) for png in pngs]
+        return dict(plain=json.dumps(plain), queue_screens=pictures(queue[1]), stored_screens=pictures(stored[1]))
+
+    def load_state(self,
+        state: dict, # from `state`, of a source with the same starts
+    ):
+        "Go on from there. Raises ValueError for the state of other starts."
+        plain, pngs = json.loads(state["plain"]), lambda tensors: [t.numpy().tobytes() for t in tensors]
+        mine, theirs = json.loads(json.dumps([start_to_json(s) for s in self.sampler.starts])), plain["starts"]
+        if mine != theirs: raise ValueError(f"rollouts: the state is of {len(theirs)} other starts than the {len(mine)} here; "
+                                            "go on with the same rft.apps, rft.starts and rft.first_seed")
+        if (by := plain.get("source", type(self).__name__)) != type(self).__name__:
+            logging.getLogger(__name__).warning("rollouts: the run was played by a %s and goes on with a %s, so the bits will differ", by, type(self).__name__)
+        self.rng.bit_generator.state, self.sampler.rng.bit_generator.state = plain["rng"], plain["sampler"]
+        self.sampler.tries, self.sampler.wins, self.sampler.closed = (np.array(plain[k]) for k in ("tries", "wins", "closed"))
+        self.limit.lengths, self.counts = plain["lengths"], Counter(plain["counts"])
+        self.queue = unpack_groups(plain["queue"], pngs(state["queue_screens"]))
+        stored = [g.rollouts[0] for g in unpack_groups(plain["stored"], pngs(state["stored_screens"]))]
+        self.replay.stored = OrderedDict((r.start, r) for r in stored)
+
 NO_MIXED = ("all {dropped} groups of {rounds} rounds were uniform ({won:.0%} of their rollouts succeeded): nothing to compare. "
             "Raise rft.temperature or rft.group_size, practise another application, or begin with a better model")
-
-# %% ../../nbs/14e_runtime.rollouts.ipynb #83db6622
-@patch
-def starts_now(self: RolloutSource) -> list[Start]:
-    "Where the next round begins."
-    chosen = self.sampler.choose(self.rules.groups_at_once)
-    return [self.replay.midway(s, self.rng) if self.rng.random() < self.rules.midway else s for s in chosen]
-
-@patch
-def play_round(self: RolloutSource,
-    actor,        # has `sample_completions`
-    version: int, # of its weights
-) -> list[RolloutGroup]: # as they were played
-    "Play one round of groups, and put the mixed ones into the queue."
-    groups = play_groups(actor, self.starts_now(), self.fmt, self.play, int(self.rng.integers(2**31)), version, self.reward, self.limit)
-    for g in groups: self.take(g)
-    return groups
-
-@patch
-def take(self: RolloutSource,
-    group: RolloutGroup, # played
-):
-    "Count a group; into the queue with it if there is something to compare."
-    own = group.rollouts
-    if not own[0].start.before: self.sampler.count(group)
-    self.limit.count(group)
-    full = self.replay.complete(group)
-    self.counts.update(groups=1, mixed=group.mixed, replayed=full is not group, rollouts=len(own), steps=sum(len(r.steps) for r in own),
-                       success=sum(r.success for r in own), reached=sum(r.reached for r in own), reward=sum(r.reward for r in own))
-    self.counts.update(f"ended_{r.why}" for r in own)
-    if full.mixed: self.queue.append(full)
-    else: self.counts["dropped_uniform"] += 1
-
-# %% ../../nbs/14e_runtime.rollouts.ipynb #b5643573
-@patch
-def drop_stale(self: RolloutSource,
-    version: int, # of the weights that learn
-):
-    "Drop groups that waited too long. A success that was put into a group may be older: the loss knows its ratio."
-    fresh = [g for g in self.queue if version - max(r.version for r in g.rollouts if not r.replayed) <= self.rules.staleness]
-    self.counts["dropped_stale"] += len(self.queue) - len(fresh)
-    self.queue = fresh
-
-@patch
-def next_groups(self: RolloutSource,
-    actor,        # has `sample_completions`
-    version: int, # of its weights, which are those that learn
-) -> list[RolloutGroup]: # mixed ones, `rules.groups_per_update` at most
-    "Groups for the next update. Raises RuntimeError if round after round all groups are uniform."
-    self.drop_stale(version)
-    before, rounds = self.counts.copy(), 0
-    while len(self.queue) < self.rules.groups_per_update and rounds < self.rules.max_rounds:
-        self.play_round(actor, version)
-        rounds += 1
-    if not self.queue:
-        new = self.counts - before
-        raise RuntimeError(NO_MIXED.format(dropped=new["dropped_uniform"], rounds=rounds, won=new["success"]/max(new["rollouts"], 1)))
-    taken, self.queue = self.queue[:self.rules.groups_per_update], self.queue[self.rules.groups_per_update:]
-    return taken
-
-@patch
-def experiences(self: RolloutSource,
-    groups: list[RolloutGroup], # for an update
-) -> list[Experience]:
-    "What is to be learnt from them."
-    r = self.rules
-    return [x for g in groups for x in group_experiences(g, r.step_weight, r.discount, r.std)]
-
-# %% ../../nbs/14e_runtime.rollouts.ipynb #546de3f2
-@patch
-def counts_now(self: RolloutSource) -> Counter:
-    "A copy of what was counted so far."
-    return self.counts.copy()
-
-@patch
-def state(self: RolloutSource) -> dict: # of plain values and tensors
-    "All that the next rollouts depend on: generators, the queue, kept successes, shares of successes, lengths."
-    import torch
-    queue, stored = pack_groups(self.queue), pack_groups(RolloutGroup([r]) for r in self.replay.stored.values())
-    plain = dict(starts=[start_to_json(s) for s in self.sampler.starts], rng=self.rng.bit_generator.state,
-                 sampler=self.sampler.rng.bit_generator.state, tries=self.sampler.tries.tolist(), wins=self.sampler.wins.tolist(), closed=self.sampler.closed.tolist(), lengths=self.limit.lengths,
-                 counts=dict(self.counts), queue=queue[0], stored=stored[0], source=type(self).__name__)
-    pictures = lambda pngs: [torch.frombuffer(bytearray(png), dtype=torch.uint8) for png in pngs]
-    return dict(plain=json.dumps(plain), queue_screens=pictures(queue[1]), stored_screens=pictures(stored[1]))
-
-@patch
-def load_state(self: RolloutSource,
-    state: dict, # from `state`, of a source with the same starts
-):
-    "Go on from there. Raises ValueError for the state of other starts."
-    plain, pngs = json.loads(state["plain"]), lambda tensors: [t.numpy().tobytes() for t in tensors]
-    mine, theirs = json.loads(json.dumps([start_to_json(s) for s in self.sampler.starts])), plain["starts"]
-    if mine != theirs: raise ValueError(f"rollouts: the state is of {len(theirs)} other starts than the {len(mine)} here; "
-                                        "go on with the same rft.apps, rft.starts and rft.first_seed")
-    if (by := plain.get("source", type(self).__name__)) != type(self).__name__:
-        logging.getLogger(__name__).warning("rollouts: the run was played by a %s and goes on with a %s, so the bits will differ", by, type(self).__name__)
-    self.rng.bit_generator.state, self.sampler.rng.bit_generator.state = plain["rng"], plain["sampler"]
-    self.sampler.tries, self.sampler.wins, self.sampler.closed = (np.array(plain[k]) for k in ("tries", "wins", "closed"))
-    self.limit.lengths, self.counts = plain["lengths"], Counter(plain["counts"])
-    self.queue = unpack_groups(plain["queue"], pngs(state["queue_screens"]))
-    stored = [g.rollouts[0] for g in unpack_groups(plain["stored"], pngs(state["stored_screens"]))]
-    self.replay.stored = OrderedDict((r.start, r) for r in stored)
 
 # %% ../../nbs/14e_runtime.rollouts.ipynb #a73f19d4
 @dataclass(frozen=True)

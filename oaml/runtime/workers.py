@@ -18,7 +18,6 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from uuid import uuid4
 
-from fastcore.basics import patch
 
 from ..schemas.door import read_json, read_secret
 from .rollouts import (
@@ -60,36 +59,75 @@ class WorkedSource(RolloutSource):
         "As of `RolloutSource`, between two changes."
         with self.ready: return super().counts_now()
 
-# %% ../../nbs/14f_runtime.workers.ipynb #30883aee
-@patch
-def _job(self: WorkedSource) -> tuple|None:
-    "The next round: actor, version, starts with their limits, seed; None when all is over. Waits while the queue is full."
-    with self.ready:
-        self.ready.wait_for(lambda: self.closed or self.now and len(self.queue) < self.room)
-        if self.closed: return None
-        starts = self.starts_now()
-        return (*self.now, starts, {s: self.limit(s) for s in starts}, int(self.rng.integers(2**31)))
+    # %% ../../nbs/14f_runtime.workers.ipynb #30883aee
+    def _job(self) -> tuple|None:
+        "The next round: actor, version, starts with their limits, seed; None when all is over. Waits while the queue is full."
+        with self.ready:
+            self.ready.wait_for(lambda: self.closed or self.now and len(self.queue) < self.room)
+            if self.closed: return None
+            starts = self.starts_now()
+            return (*self.now, starts, {s: self.limit(s) for s in starts}, int(self.rng.integers(2**31)))
 
-@patch
-def _hand_in(self: WorkedSource, groups: list[RolloutGroup]):
-    "Take what was played."
-    with self.ready:
-        for g in groups: self.take(g)
-        self.last_round, self.rounds = time.monotonic(), self.rounds + 1
+    def _hand_in(self, groups: list[RolloutGroup]):
+        "Take what was played."
+        with self.ready:
+            for g in groups: self.take(g)
+            self.last_round, self.rounds = time.monotonic(), self.rounds + 1
+            self.ready.notify_all()
+
+    def _work(self, k: int):
+        "A worker's life: round after round, until the end or an error, which is kept."
+        try:
+            while job := self._job():
+                actor, version, starts, limits, seed = job
+                self._hand_in(play_groups(own_actor(actor), starts, self.fmt, self.play, seed, version, self.reward, limits.__getitem__))
+        except BaseException as e:
+            worker_log.warning("rollout worker %s has died: %r", k, e)
+            with self.ready:
+                self.dead[k] = e
+                self.ready.notify_all()
+
+    # %% ../../nbs/14f_runtime.workers.ipynb #40c2a137
+    def _begin(self, actor, version: int):
+        "From now on workers play with these weights; the first time they are started."
+        self.now = actor, version
+        if not self.threads:
+            self.threads = [threading.Thread(target=self._work, args=(k,), daemon=True, name=f"oaml-rollouts-{k}") for k in range(self.workers)]
+            for thread in self.threads: thread.start()
         self.ready.notify_all()
 
-@patch
-def _work(self: WorkedSource, k: int):
-    "A worker's life: round after round, until the end or an error, which is kept."
-    try:
-        while job := self._job():
-            actor, version, starts, limits, seed = job
-            self._hand_in(play_groups(own_actor(actor), starts, self.fmt, self.play, seed, version, self.reward, limits.__getitem__))
-    except BaseException as e:
-        worker_log.warning("rollout worker %s has died: %r", k, e)
+    def _why_none(self, began: float, rounds: int, before: Counter) -> str|None:
+        "Why there will be no group; None while there is hope."
+        alive, now = self.workers - len(self.dead), time.monotonic()
+        elsewhere = self.last_message is not None and now - self.last_message < self.deadline
+        if self.workers and not alive and not elsewhere:
+            return f"all {self.workers} workers have died; the last of {list(self.dead.values())[-1]!r}"
+        if now - max(began, self.last_round or began) > self.deadline:
+            last = "no round was ever handed in" if self.last_round is None else f"the last round was handed in {now - self.last_round:.0f} s ago"
+            return NO_GROUP.format(seconds=now - began, alive=alive, all=self.workers, last=last)
+        if self.rounds - rounds >= self.rules.max_rounds and not self.queue:
+            new = self.counts - before
+            return NO_MIXED.format(dropped=new["dropped_uniform"], rounds=self.rounds - rounds, won=new["success"]/max(new["rollouts"], 1))
+
+    def next_groups(self,
+        actor,        # has `sample_completions`; stays as it is when the learner goes on
+        version: int, # of its weights, which are those that learn
+    ) -> list[RolloutGroup]: # mixed ones, `rules.groups_per_update` at most; fewer after `rules.max_rounds` rounds
+        "Groups for the next update. Raises RuntimeError that says why there are none."
         with self.ready:
-            self.dead[k] = e
+            self._begin(actor, version)
+            began, rounds, before = time.monotonic(), self.rounds, self.counts.copy()
+            def enough():
+                self.drop_stale(version)  # what comes in was perhaps begun long ago
+                return len(self.queue) >= self.rules.groups_per_update or self.queue and self.rounds - rounds >= self.rules.max_rounds
+            while not enough():
+                if why := self._why_none(began, rounds, before): raise RuntimeError(why)
+                self.ready.wait(1.)
+            taken, self.queue = self.queue[:self.rules.groups_per_update], self.queue[self.rules.groups_per_update:]
             self.ready.notify_all()
+            return taken
+
+# %% ../../nbs/14f_runtime.workers.ipynb #30883aee
 
 def own_actor(
     actor,  # has `sample_completions`
@@ -100,50 +138,9 @@ def own_actor(
     return own
 
 # %% ../../nbs/14f_runtime.workers.ipynb #40c2a137
-@patch
-def _begin(self: WorkedSource, actor, version: int):
-    "From now on workers play with these weights; the first time they are started."
-    self.now = actor, version
-    if not self.threads:
-        self.threads = [threading.Thread(target=self._work, args=(k,), daemon=True, name=f"oaml-rollouts-{k}") for k in range(self.workers)]
-        for thread in self.threads: thread.start()
-    self.ready.notify_all()
 
 NO_GROUP = ("no group came in {seconds:.0f} s: {alive} of {all} workers of this process are alive, {last}; "
             "raise rft.deadline, or let more play (rft.workers; oaml rft-worker CONFIG --connect ADDRESS)")
-
-@patch
-def _why_none(self: WorkedSource, began: float, rounds: int, before: Counter) -> str|None:
-    "Why there will be no group; None while there is hope."
-    alive, now = self.workers - len(self.dead), time.monotonic()
-    elsewhere = self.last_message is not None and now - self.last_message < self.deadline
-    if self.workers and not alive and not elsewhere:
-        return f"all {self.workers} workers have died; the last of {list(self.dead.values())[-1]!r}"
-    if now - max(began, self.last_round or began) > self.deadline:
-        last = "no round was ever handed in" if self.last_round is None else f"the last round was handed in {now - self.last_round:.0f} s ago"
-        return NO_GROUP.format(seconds=now - began, alive=alive, all=self.workers, last=last)
-    if self.rounds - rounds >= self.rules.max_rounds and not self.queue:
-        new = self.counts - before
-        return NO_MIXED.format(dropped=new["dropped_uniform"], rounds=self.rounds - rounds, won=new["success"]/max(new["rollouts"], 1))
-
-@patch
-def next_groups(self: WorkedSource,
-    actor,        # has `sample_completions`; stays as it is when the learner goes on
-    version: int, # of its weights, which are those that learn
-) -> list[RolloutGroup]: # mixed ones, `rules.groups_per_update` at most; fewer after `rules.max_rounds` rounds
-    "Groups for the next update. Raises RuntimeError that says why there are none."
-    with self.ready:
-        self._begin(actor, version)
-        began, rounds, before = time.monotonic(), self.rounds, self.counts.copy()
-        def enough():
-            self.drop_stale(version)  # what comes in was perhaps begun long ago
-            return len(self.queue) >= self.rules.groups_per_update or self.queue and self.rounds - rounds >= self.rules.max_rounds
-        while not enough():
-            if why := self._why_none(began, rounds, before): raise RuntimeError(why)
-            self.ready.wait(1.)
-        taken, self.queue = self.queue[:self.rules.groups_per_update], self.queue[self.rules.groups_per_update:]
-        self.ready.notify_all()
-        return taken
 
 # %% ../../nbs/14f_runtime.workers.ipynb #79a639a1
 def curve_pair(
@@ -216,51 +213,48 @@ class RolloutServer:
         self.socket.close()
         self.context.term()
 
-# %% ../../nbs/14f_runtime.workers.ipynb #d79a5fc4
-@patch
-def _lock(self: RolloutServer, key: str):
-    "Let only those in who know the key."
-    from zmq.auth.thread import ThreadAuthenticator
-    self.guard = ThreadAuthenticator(self.context)
-    self.guard.start()
-    allowed = curve_pair(key, "worker")[0]
-    class Known:
-        def callback(self, domain, public): return public == allowed
-    self.guard.configure_curve_callback(domain="*", credentials_provider=Known())
-    self.socket.curve_publickey, self.socket.curve_secretkey = curve_pair(key, "learner")
-    self.socket.curve_server = True
+    # %% ../../nbs/14f_runtime.workers.ipynb #d79a5fc4
+    def _lock(self, key: str):
+        "Let only those in who know the key."
+        from zmq.auth.thread import ThreadAuthenticator
+        self.guard = ThreadAuthenticator(self.context)
+        self.guard.start()
+        allowed = curve_pair(key, "worker")[0]
+        class Known:
+            def callback(self, domain, public): return public == allowed
+        self.guard.configure_curve_callback(domain="*", credentials_provider=Known())
+        self.socket.curve_publickey, self.socket.curve_secretkey = curve_pair(key, "learner")
+        self.socket.curve_server = True
 
-@patch
-def _serve(self: RolloutServer):
-    "Answer workers until closed."
-    while not self.stopped.is_set():
-        if not self.socket.poll(200): continue
-        frames = self.socket.recv_multipart()
-        try: reply = self._answer(frames)
-        except Exception as e:  # what a worker sent was not what workers send
-            self.refused[type(e).__name__] += 1
-            worker_log.warning("a worker's message was refused: %r", e)
-            reply = [json.dumps(dict(refused=repr(e))).encode()]
-        self.socket.send_multipart(reply)
+    def _serve(self):
+        "Answer workers until closed."
+        while not self.stopped.is_set():
+            if not self.socket.poll(200): continue
+            frames = self.socket.recv_multipart()
+            try: reply = self._answer(frames)
+            except Exception as e:  # what a worker sent was not what workers send
+                self.refused[type(e).__name__] += 1
+                worker_log.warning("a worker's message was refused: %r", e)
+                reply = [json.dumps(dict(refused=repr(e))).encode()]
+            self.socket.send_multipart(reply)
 
-@patch
-def _answer(self: RolloutServer, frames: list[bytes]) -> list[bytes]:
-    "Take a worker's groups and give it the next round; a worker asks again in a while when there is none."
-    message, source = read_json(frames[0], "a worker's message", dict), self.source
-    if message.get("groups"): source._hand_in(unpack_groups(message["groups"], frames[1:]))
-    if message.get("error"): worker_log.warning("a worker process has died: %s", message["error"])
-    if message.get("error") or message.get("leaves") or source.closed:
-        self.present.discard(message.get("worker"))
-        return [b'{"over": true}']
-    self.present.add(message.get("worker"))
-    with source.ready:
-        source.last_message = time.monotonic()
-        if not source.now or len(source.queue) >= source.room: return [json.dumps(dict(wait=.2, settings=source.settings)).encode()]
-        (actor, version), starts = source.now, source.starts_now()
-        job = dict(version=version, starts=[start_to_json(s) for s in starts], limits=[source.limit(s) for s in starts],
-                   seed=int(source.rng.integers(2**31)), settings=source.settings)
-    if self.sent[0] != version: self.sent = version, self.weights(actor)
-    return [json.dumps(job).encode(), *([self.sent[1]] if message.get("version") != version else ())]
+    def _answer(self, frames: list[bytes]) -> list[bytes]:
+        "Take a worker's groups and give it the next round; a worker asks again in a while when there is none."
+        message, source = read_json(frames[0], "a worker's message", dict), self.source
+        if message.get("groups"): source._hand_in(unpack_groups(message["groups"], frames[1:]))
+        if message.get("error"): worker_log.warning("a worker process has died: %s", message["error"])
+        if message.get("error") or message.get("leaves") or source.closed:
+            self.present.discard(message.get("worker"))
+            return [b'{"over": true}']
+        self.present.add(message.get("worker"))
+        with source.ready:
+            source.last_message = time.monotonic()
+            if not source.now or len(source.queue) >= source.room: return [json.dumps(dict(wait=.2, settings=source.settings)).encode()]
+            (actor, version), starts = source.now, source.starts_now()
+            job = dict(version=version, starts=[start_to_json(s) for s in starts], limits=[source.limit(s) for s in starts],
+                       seed=int(source.rng.integers(2**31)), settings=source.settings)
+        if self.sent[0] != version: self.sent = version, self.weights(actor)
+        return [json.dumps(job).encode(), *([self.sent[1]] if message.get("version") != version else ())]
 
 # %% ../../nbs/14f_runtime.workers.ipynb #e3eb0f9a
 def rollout_worker(
@@ -327,24 +321,24 @@ class EngineSource(RolloutSource):
         self.engine, self.weights, self.play_start, self.deadline = engine, weights, play_start, deadline
         self.sent = None, None, b""  # actor, version, weights
 
-@patch
-def play_round(self: EngineSource,
-    actor,        # whose weights play
-    version: int, # of them
-) -> list[RolloutGroup]: # as they were played
-    "Play one round of groups. Raises RuntimeError for a call that fails, and for one that is late."
-    if self.sent[0] is not actor or self.sent[1] != version: self.sent = actor, version, self.weights(actor)
-    starts = self.starts_now()
-    seeds, late = self.rng.integers(2**31, size=len(starts)).tolist(), time.monotonic() + self.deadline
-    calls = [self.engine.submit(self.play_start, self.sent[2], version, start_to_json(s), self.limit(s), seed)
-             for s, seed in zip(starts, seeds)]
-    try: packed = [call.result(max(0., late - time.monotonic())) for call in calls]
-    except Exception as e:
-        if isinstance(e, TimeoutError) and time.monotonic() >= late:
-            raise RuntimeError(f"the engine's round was not played in {self.deadline:g} s; raise rft.deadline, or lower rft.groups_at_once") from e
-        raise RuntimeError(f"the engine's round failed: {e!r}") from e
-    finally:
-        for call in calls: call.cancel()
-    groups = [g for text, screens in packed for g in unpack_groups(text, screens)]
-    for g in groups: self.take(g)
-    return groups
+    def play_round(self,
+        actor,        # whose weights play
+        version: int, # of them
+    ) -> list[RolloutGroup]: # as they were played
+        "Play one round of groups. Raises RuntimeError for a call that fails, and for one that is late."
+        if self.sent[0] is not actor or self.sent[1] != version: self.sent = actor, version, self.weights(actor)
+        starts = self.starts_now()
+        seeds, late = self.rng.integers(2**31, size=len(starts)).tolist(), time.monotonic() + self.deadline
+        calls = [self.engine.submit(self.play_start, self.sent[2], version, start_to_json(s), self.limit(s), seed)
+                 for s, seed in zip(starts, seeds)]
+        try: packed = [call.result(max(0., late - time.monotonic())) for call in calls]
+        except Exception as e:
+            if isinstance(e, TimeoutError) and time.monotonic() >= late:
+                raise RuntimeError(f"the engine's round was not played in {self.deadline:g} s; raise rft.deadline, or lower rft.groups_at_once") from e
+            raise RuntimeError(f"the engine's round failed: {e!r}") from e
+        finally:
+            for call in calls: call.cancel()
+        groups = [g for text, screens in packed for g in unpack_groups(text, screens)]
+        for g in groups: self.take(g)
+        return groups
+

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import cache, wraps
 from numbers import Integral, Real
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
 # %% ../../nbs/00d_schemas.arguments.ipynb #0d0a0006
 def fits(
@@ -45,9 +45,12 @@ def _members(protocol: type) -> set[str]:
     return {*protocol.__annotations__, *(n for n in vars(protocol) if not n.startswith("_"))}
 
 # %% ../../nbs/00d_schemas.arguments.ipynb #0d0a0009
+_Params = ParamSpec("_Params")  # of the function that is decorated
+_Result = TypeVar("_Result")
+
 def check_arguments(
-    func: Callable, # with annotations
-) -> Callable:      # the same, more careful
+    func: Callable[_Params, _Result], # with annotations
+) -> Callable[_Params, _Result]:      # the same, more careful
     "A decorator: TypeError, naming function, argument and value, for one that does not fit. numpy's numbers become Python's."
     @cache
     def expected(): return inspect.signature(func), get_type_hints(func)

@@ -20,7 +20,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
-from fastcore.basics import patch
 
 from .actions import DSL_TYPES, DSL_VERSION, INSIDE_THOUGHT, format_action, parse_answer, split_thought, writable_text
 from .door import composed_text, read_json
@@ -63,43 +62,40 @@ class Dialect(ABC):
 
     def __repr__(self): return f"<{self.name}: {', '.join(self.types)}>"
 
-# %% ../../nbs/00h_schemas.dialects.ipynb #3bac94c5
-@patch
-def format(self:Dialect,
-    action: Action|Iterable[Action], # one or several
-    size: Size,                      # width and height of the screen, pixels
-) -> str:                            # one text, a line or more for each
-    "Actions as text. Raises DialectError for what cannot be said; it names what can be."
-    acts = [action] if isinstance(action, Action) else list(action)
-    for a in acts:
-        if a.type not in self.types:
-            raise DialectError(f"{a!r} cannot be said in {self.name}, which has {', '.join(self.types)}")
-    return "\n".join(self._write(a, size) for a in acts)
+    # %% ../../nbs/00h_schemas.dialects.ipynb #3bac94c5
+    def format(self,
+        action: Action|Iterable[Action], # one or several
+        size: Size,                      # width and height of the screen, pixels
+    ) -> str:                            # one text, a line or more for each
+        "Actions as text. Raises DialectError for what cannot be said; it names what can be."
+        acts = [action] if isinstance(action, Action) else list(action)
+        for a in acts:
+            if a.type not in self.types:
+                raise DialectError(f"{a!r} cannot be said in {self.name}, which has {', '.join(self.types)}")
+        return "\n".join(self._write(a, size) for a in acts)
 
-# %% ../../nbs/00h_schemas.dialects.ipynb #33273d81
-@patch
-def read(self:Dialect,
-    text: str,                                     # what a model or a program wrote
-    size: Size,                                    # width and height of the screen, pixels
-    pointer: tuple[float, float]|None=None,        # where the mouse is now, fractions; None if unknown
-) -> tuple[list[Action], str|None]:                # one action or more, in order; what was thought before, if anything
-    "The actions in `text`, whose thoughts are cut first. Raises DialectError: what is wrong, and where."
-    thought, answer = self._split(text)
-    if answer is None: raise DialectError(INSIDE_THOUGHT)
-    if len(answer) > MAX_DIALECT_TEXT: raise DialectError(f"the text has {len(answer)} characters; {MAX_DIALECT_TEXT} is the most")
-    actions = self._read(answer, size, pointer)
-    if not actions: raise DialectError(f"there is no action in {answer[:40]!r}; {self.name} has "
-                                       f"{', '.join(self.types)}")
-    return actions, thought and writable_text(thought)
+    # %% ../../nbs/00h_schemas.dialects.ipynb #33273d81
+    def read(self,
+        text: str,                                     # what a model or a program wrote
+        size: Size,                                    # width and height of the screen, pixels
+        pointer: tuple[float, float]|None=None,        # where the mouse is now, fractions; None if unknown
+    ) -> tuple[list[Action], str|None]:                # one action or more, in order; what was thought before, if anything
+        "The actions in `text`, whose thoughts are cut first. Raises DialectError: what is wrong, and where."
+        thought, answer = self._split(text)
+        if answer is None: raise DialectError(INSIDE_THOUGHT)
+        if len(answer) > MAX_DIALECT_TEXT: raise DialectError(f"the text has {len(answer)} characters; {MAX_DIALECT_TEXT} is the most")
+        actions = self._read(answer, size, pointer)
+        if not actions: raise DialectError(f"there is no action in {answer[:40]!r}; {self.name} has "
+                                           f"{', '.join(self.types)}")
+        return actions, thought and writable_text(thought)
 
-@patch
-def parse(self:Dialect,
-    text: str,                                     # what a model or a program wrote
-    size: Size,                                    # width and height of the screen, pixels
-    pointer: tuple[float, float]|None=None,        # where the mouse is now, fractions; None if unknown
-) -> list[Action]:                                 # one or more, in order
-    "The actions in `text`, but not those in its thoughts. Raises DialectError as `read` does."
-    return self.read(text, size, pointer)[0]
+    def parse(self,
+        text: str,                                     # what a model or a program wrote
+        size: Size,                                    # width and height of the screen, pixels
+        pointer: tuple[float, float]|None=None,        # where the mouse is now, fractions; None if unknown
+    ) -> list[Action]:                                 # one or more, in order
+        "The actions in `text`, but not those in its thoughts. Raises DialectError as `read` does."
+        return self.read(text, size, pointer)[0]
 
 # %% ../../nbs/00h_schemas.dialects.ipynb #3b022f20
 def to_fraction(
@@ -176,7 +172,6 @@ def _key_act(key: str, names: dict[str, str], modifiers: dict[str, str], machine
 # %% ../../nbs/00h_schemas.dialects.ipynb #f10f8a2d
 NOOP_MS, MAX_WAITS = 1000, 60  # what one WAIT is; a minute is long enough for any screen
 
-
 # %% ../../nbs/00h_schemas.dialects.ipynb #6599d633
 def need_text(
     value,      # anything
@@ -204,106 +199,95 @@ class _Calls:
         self.pointer = tuple(to_fraction(v, n, name) for v, n, name in zip((x, y), self.size, names))
         return self.pointer
 
-# %% ../../nbs/00h_schemas.dialects.ipynb #6c8d82c1
-@patch
-def mouse_click(self:_Calls,
-    x,             # pixels from the left
-    y,             # pixels from the top
-    button="left", # "left" or "right"
-):
-    "A click of the left or right button."
-    if button not in ("left", "right"): raise DialectError(f"button: {button!r} is neither 'left' nor 'right'")
-    yield Action("click" if button == "left" else "right_click", *self.at(x, y))
+    # %% ../../nbs/00h_schemas.dialects.ipynb #6c8d82c1
+    def mouse_click(self,
+        x,             # pixels from the left
+        y,             # pixels from the top
+        button="left", # "left" or "right"
+    ):
+        "A click of the left or right button."
+        if button not in ("left", "right"): raise DialectError(f"button: {button!r} is neither 'left' nor 'right'")
+        yield Action("click" if button == "left" else "right_click", *self.at(x, y))
 
-@patch
-def mouse_dblclick(self:_Calls,
-    x,             # pixels from the left
-    y,             # pixels from the top
-    button="left", # "left" or "right"
-):
-    "A double click of the left button."
-    if button != "left": raise DialectError(f"button: {button!r}; only the left button can be clicked twice")
-    yield Action("double_click", *self.at(x, y))
+    def mouse_dblclick(self,
+        x,             # pixels from the left
+        y,             # pixels from the top
+        button="left", # "left" or "right"
+    ):
+        "A double click of the left button."
+        if button != "left": raise DialectError(f"button: {button!r}; only the left button can be clicked twice")
+        yield Action("double_click", *self.at(x, y))
 
-# %% ../../nbs/00h_schemas.dialects.ipynb #c96984c5
-@patch
-def mouse_move(self:_Calls,
-    x, # pixels from the left
-    y, # pixels from the top
-):
-    "The mouse moves there."
-    yield Action("move", *self.at(x, y))
+    # %% ../../nbs/00h_schemas.dialects.ipynb #c96984c5
+    def mouse_move(self,
+        x, # pixels from the left
+        y, # pixels from the top
+    ):
+        "The mouse moves there."
+        yield Action("move", *self.at(x, y))
 
-@patch
-def mouse_drag_and_drop(self:_Calls,
-    from_x, # where it begins, pixels from the left
-    from_y, # where it begins, pixels from the top
-    to_x,   # where it ends, pixels from the left
-    to_y,   # where it ends, pixels from the top
-):
-    "Press at one place, let go at another."
-    x, y = self.at(from_x, from_y, ("from_x", "from_y"))
-    x2, y2 = self.at(to_x, to_y, ("to_x", "to_y"))
-    yield Action("drag", x, y, x2=x2, y2=y2)
+    def mouse_drag_and_drop(self,
+        from_x, # where it begins, pixels from the left
+        from_y, # where it begins, pixels from the top
+        to_x,   # where it ends, pixels from the left
+        to_y,   # where it ends, pixels from the top
+    ):
+        "Press at one place, let go at another."
+        x, y = self.at(from_x, from_y, ("from_x", "from_y"))
+        x2, y2 = self.at(to_x, to_y, ("to_x", "to_y"))
+        yield Action("drag", x, y, x2=x2, y2=y2)
 
-# %% ../../nbs/00h_schemas.dialects.ipynb #5649548c
-@patch
-def scroll(self:_Calls,
-    delta_x, # pixels to the right
-    delta_y, # pixels down
-):
-    "The wheel turns where the mouse is."
-    if self.pointer is None:
-        raise DialectError("it acts where the mouse is, which nobody said: mouse_move(x, y) first, or pass pointer")
-    dx, dy = (to_fraction(v, n, k, -1) for v, n, k in zip((delta_x, delta_y), self.size, ("delta_x", "delta_y")))
-    yield Action("scroll", *self.pointer, dx=dx, dy=dy)
+    # %% ../../nbs/00h_schemas.dialects.ipynb #5649548c
+    def scroll(self,
+        delta_x, # pixels to the right
+        delta_y, # pixels down
+    ):
+        "The wheel turns where the mouse is."
+        if self.pointer is None:
+            raise DialectError("it acts where the mouse is, which nobody said: mouse_move(x, y) first, or pass pointer")
+        dx, dy = (to_fraction(v, n, k, -1) for v, n, k in zip((delta_x, delta_y), self.size, ("delta_x", "delta_y")))
+        yield Action("scroll", *self.pointer, dx=dx, dy=dy)
 
-# %% ../../nbs/00h_schemas.dialects.ipynb #69adfa25
-@patch
-def keyboard_press(self:_Calls,
-    key, # a browser's name, such as "Control+a"
-):
-    "A key or a chord."
-    yield from_web_key(need_text(key, "key"))
+    # %% ../../nbs/00h_schemas.dialects.ipynb #69adfa25
+    def keyboard_press(self,
+        key, # a browser's name, such as "Control+a"
+    ):
+        "A key or a chord."
+        yield from_web_key(need_text(key, "key"))
 
-@patch
-def keyboard_type(self:_Calls,
-    text, # not empty
-):
-    "Keys one after the other: a newline is the key Enter, a tab the key Tab."
-    yield from typed_actions(need_text(text, "text"))
+    def keyboard_type(self,
+        text, # not empty
+    ):
+        "Keys one after the other: a newline is the key Enter, a tab the key Tab."
+        yield from typed_actions(need_text(text, "text"))
 
-@patch
-def keyboard_insert_text(self:_Calls,
-    text, # not empty
-):
-    "Text at once, without keys."
-    yield from typed_actions(need_text(text, "text"))
+    def keyboard_insert_text(self,
+        text, # not empty
+    ):
+        "Text at once, without keys."
+        yield from typed_actions(need_text(text, "text"))
 
-# %% ../../nbs/00h_schemas.dialects.ipynb #14f26bba
-@patch
-def send_msg_to_user(self:_Calls,
-    text, # not empty
-):
-    "Words to the user."
-    yield Action("answer", text=need_text(text, "text"))
+    # %% ../../nbs/00h_schemas.dialects.ipynb #14f26bba
+    def send_msg_to_user(self,
+        text, # not empty
+    ):
+        "Words to the user."
+        yield Action("answer", text=need_text(text, "text"))
 
-@patch
-def report_infeasible(self:_Calls,
-    reason, # not empty
-):
-    "The task cannot be done."
-    yield Action("impossible", raw={"reason": need_text(reason, "reason")})
+    def report_infeasible(self,
+        reason, # not empty
+    ):
+        "The task cannot be done."
+        yield Action("impossible", raw={"reason": need_text(reason, "reason")})
 
-@patch
-def noop(self:_Calls,
-    wait_ms=NOOP_MS, # milliseconds, a whole number of waits
-):
-    "Waiting, by whole waits of oaml's."
-    times = wait_ms/NOOP_MS if isinstance(wait_ms, int|float) and not isinstance(wait_ms, bool) else 0
-    if times not in range(1, MAX_WAITS+1):
-        raise DialectError(f"wait_ms: {str(wait_ms)[:40]} is not {NOOP_MS} times 1 to {MAX_WAITS}")
-    yield from [Action("wait")]*int(times)
+    def noop(self,
+        wait_ms=NOOP_MS, # milliseconds, a whole number of waits
+    ):
+        "Waiting, by whole waits of oaml's."
+        times = wait_ms/NOOP_MS if isinstance(wait_ms, int|float) and not isinstance(wait_ms, bool) else 0
+        if times not in range(1, MAX_WAITS+1):
+            raise DialectError(f"wait_ms: {str(wait_ms)[:40]} is not {NOOP_MS} times 1 to {MAX_WAITS}")
+        yield from [Action("wait")]*int(times)
 
 # %% ../../nbs/00h_schemas.dialects.ipynb #505d2a8a
 def _literal(node: ast.expr):
@@ -378,15 +362,14 @@ class BrowserGym(Dialect):
             actions += new
         return actions
 
-# %% ../../nbs/00h_schemas.dialects.ipynb #de7cb1db
-@patch
-def _bound(self:BrowserGym, calls: _Calls, name: str, args: tuple, kwargs: dict) -> Iterator[Action]:
-    "The actions of one call. Raises DialectError for an unknown name, TypeError for wrong arguments."
-    if name not in BROWSERGYM_CALLS:
-        raise DialectError("cannot be said; there are " + ", ".join(BROWSERGYM_CALLS))
-    call = getattr(calls, name)
-    inspect.signature(call).bind(*args, **kwargs)
-    return call(*args, **kwargs)
+    # %% ../../nbs/00h_schemas.dialects.ipynb #de7cb1db
+    def _bound(self, calls: _Calls, name: str, args: tuple, kwargs: dict) -> Iterator[Action]:
+        "The actions of one call. Raises DialectError for an unknown name, TypeError for wrong arguments."
+        if name not in BROWSERGYM_CALLS:
+            raise DialectError("cannot be said; there are " + ", ".join(BROWSERGYM_CALLS))
+        call = getattr(calls, name)
+        inspect.signature(call).bind(*args, **kwargs)
+        return call(*args, **kwargs)
 
 # %% ../../nbs/00h_schemas.dialects.ipynb #777c08fa
 def json_object(
@@ -484,18 +467,17 @@ class AndroidWorld(JsonLines):
         dx, dy = check_choice(fields, "direction", _ANDROID_SCROLLS)
         return [Action("scroll", .5, .5, dx=dx, dy=dy)]
 
-# %% ../../nbs/00h_schemas.dialects.ipynb #c06ba69b
-@patch
-def _names(self:AndroidWorld, action: Action) -> Iterator[tuple[str, dict]]:
-    "What AndroidWorld calls `action`, with its arguments but the place; nothing if it has no name for it."
-    yield from ((n, {}) for n, t in _ANDROID_POINTS.items() if t == action.type)
-    yield from ((n, {}) for n, k in _ANDROID_KEYS.items() if k == action.key)
-    yield from (("scroll", dict(direction=d)) for d, (dx, dy) in _ANDROID_SCROLLS.items()
-                if action == Action("scroll", .5, .5, dx=dx, dy=dy))
-    if action.type == "wait": yield "wait", {}
-    if action.type == "open_app": yield "open_app", dict(app_name=action.text)
-    yield from (("status", dict(goal_status=s)) for s, t in _ANDROID_ENDS.items() if t == action.type)
-    if action.type == "answer": yield "answer", dict(text=action.text)
+    # %% ../../nbs/00h_schemas.dialects.ipynb #c06ba69b
+    def _names(self, action: Action) -> Iterator[tuple[str, dict]]:
+        "What AndroidWorld calls `action`, with its arguments but the place; nothing if it has no name for it."
+        yield from ((n, {}) for n, t in _ANDROID_POINTS.items() if t == action.type)
+        yield from ((n, {}) for n, k in _ANDROID_KEYS.items() if k == action.key)
+        yield from (("scroll", dict(direction=d)) for d, (dx, dy) in _ANDROID_SCROLLS.items()
+                    if action == Action("scroll", .5, .5, dx=dx, dy=dy))
+        if action.type == "wait": yield "wait", {}
+        if action.type == "open_app": yield "open_app", dict(app_name=action.text)
+        yield from (("status", dict(goal_status=s)) for s, t in _ANDROID_ENDS.items() if t == action.type)
+        if action.type == "answer": yield "answer", dict(text=action.text)
 
 # %% ../../nbs/00h_schemas.dialects.ipynb #898ce37c
 _KEY_NAMES = ({k.lower(): k for k in KEYS} | {"arrow" + k: k.title() for k in ("left", "right", "up", "down")}
@@ -601,31 +583,29 @@ class AnthropicComputer(JsonLines):
         dx, dy = check_choice(fields, "scroll_direction", _WHEEL)
         return scrolled_actions(place, dx*clicks/SCROLL_CLICKS, dy*clicks/SCROLL_CLICKS)
 
-# %% ../../nbs/00h_schemas.dialects.ipynb #d8e55c8e
-@patch
-def _name_and_place(self:AnthropicComputer, action: Action, size: Size) -> tuple:
-    "The name of the action, and the place it ends at if it has one."
-    x, y = (action.x2, action.y2) if action.type == "drag" else (action.x, action.y)
-    names = _MOUSE_NAMES | dict(drag="left_click_drag", key_press="key")
-    place = () if x is None else ([to_pixels(v, n, 0) for v, n in zip((x, y), size)],)
-    return names.get(action.type, action.type), *place
+    # %% ../../nbs/00h_schemas.dialects.ipynb #d8e55c8e
+    def _name_and_place(self, action: Action, size: Size) -> tuple:
+        "The name of the action, and the place it ends at if it has one."
+        x, y = (action.x2, action.y2) if action.type == "drag" else (action.x, action.y)
+        names = _MOUSE_NAMES | dict(drag="left_click_drag", key_press="key")
+        place = () if x is None else ([to_pixels(v, n, 0) for v, n in zip((x, y), size)],)
+        return names.get(action.type, action.type), *place
 
-# %% ../../nbs/00h_schemas.dialects.ipynb #63a9db96
-@patch
-def _more(self:AnthropicComputer, action: Action, size: Size) -> dict:
-    "The other fields of an action. Raises DialectError for a scroll that no number of clicks is."
-    match action.type:
-        case "drag": return dict(start_coordinate=[to_pixels(v, n, 0) for v, n in zip((action.x, action.y), size)])
-        case "type": return dict(text=action.text)
-        case "key_press": return dict(text="+".join(to_desktop_keys(action.key)))
-        case "wait": return dict(duration=1)
-        case "scroll":
-            clicks = max(abs(action.dx), abs(action.dy)) * SCROLL_CLICKS
-            ways = [w for w, (dx, dy) in _WHEEL.items() if dx*action.dx + dy*action.dy > 0]
-            if len(ways) != 1 or abs(clicks - round(clicks)) > 1e-9:
-                raise DialectError(f"{action!r} cannot be said in anthropic, which scrolls one way by tenths of a screen")
-            return dict(scroll_direction=ways[0], scroll_amount=round(clicks))
-    return {}
+    # %% ../../nbs/00h_schemas.dialects.ipynb #63a9db96
+    def _more(self, action: Action, size: Size) -> dict:
+        "The other fields of an action. Raises DialectError for a scroll that no number of clicks is."
+        match action.type:
+            case "drag": return dict(start_coordinate=[to_pixels(v, n, 0) for v, n in zip((action.x, action.y), size)])
+            case "type": return dict(text=action.text)
+            case "key_press": return dict(text="+".join(to_desktop_keys(action.key)))
+            case "wait": return dict(duration=1)
+            case "scroll":
+                clicks = max(abs(action.dx), abs(action.dy)) * SCROLL_CLICKS
+                ways = [w for w, (dx, dy) in _WHEEL.items() if dx*action.dx + dy*action.dy > 0]
+                if len(ways) != 1 or abs(clicks - round(clicks)) > 1e-9:
+                    raise DialectError(f"{action!r} cannot be said in anthropic, which scrolls one way by tenths of a screen")
+                return dict(scroll_direction=ways[0], scroll_amount=round(clicks))
+        return {}
 
 # %% ../../nbs/00h_schemas.dialects.ipynb #9beb4cbf
 _OPENAI = dict(click=("x", "y", "button"), double_click=("x", "y"), move=("x", "y"), drag=("path",), wait=(),

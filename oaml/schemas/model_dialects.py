@@ -12,7 +12,6 @@ import math
 import re
 from collections.abc import Iterator
 
-from fastcore.basics import patch
 
 from .actions import ACTION_LINE, THOUGHT_LINE, last_match, split_thought
 from .dialects import (DIALECTS, MAX_WAITS, Dialect, DialectError, JsonLines, Size, calls_in, check_choice, check_only,
@@ -312,6 +311,40 @@ class CallDialect(Dialect):
             except (ValueError, OverflowError) as e: raise DialectError(f"line {line}, {name}: {e}") from None
         return acts
 
+    # %% ../../nbs/00j_schemas.model_dialects.ipynb #6763b2d9
+    def _acts(self, name: str, fields: dict, size: Size, at: tuple) -> list[Action]:
+        "The actions of one call. Raises ValueError."
+        if acts := _place_acts(self, name, fields, size, at): return acts
+        if name in self.texts:
+            kind, arg = self.texts[name]
+            check_only(fields, name, (arg,), self.notes)
+            text = need_text(fields[arg], arg)
+            return typed_actions(text) if kind == "type" else [Action(kind, text=text)]
+        if name == self.hotkey[0]:
+            check_only(fields, name, self.hotkey[1:], self.notes)
+            keys = re.split(r"(?<=[^+ ])[+ ]", need_text(fields[self.hotkey[1]], self.hotkey[1]).strip())
+            return [from_desktop_key("+".join(keys))]
+        if name not in (words := self.buttons | self.plain): raise DialectError("cannot be said; there are " + ", ".join(self._words()))
+        check_only(fields, name, (), ("content",) if name in _ENDED_WITH_WORDS else ())
+        return [Action("key_press", key=words[name]) if name in self.buttons else Action(words[name], raw={k: v for k, v in fields.items() if v} or None)]
+
+    def _words(self) -> list[str]:
+        "All that can be called."
+        return [*self.points, *self.drags, "scroll", *self.texts, self.hotkey[0], *self.buttons, *self.plain]
+
+    # %% ../../nbs/00j_schemas.model_dialects.ipynb #6287a3e8
+    def _call(self, action: Action, size: Size) -> str:
+        "An action as a call. Raises DialectError."
+        at = "" if action.x is None else self._at(action.x, action.y, size)
+        if word := _first(self.points, action.type): return f"{word}({self.start}={at})"
+        if word := next((w for w, (kind, _) in self.texts.items() if kind == action.type), None):
+            return f"{word}({self.texts[word][1]}={_literal_text(action.text)})"
+        if word := _first(self.plain, action.type) or action.key and _first(self.buttons, action.key): return f"{word}()"
+        if action.type == "drag": return f"{self.drags[0]}({self.start}={at}, {self.end}={self._at(action.x2, action.y2, size)})"
+        if action.type == "scroll" and (way := _first(_WAYS, (action.dx, action.dy))): return f"scroll({self.start}={at}, direction='{way}')"
+        if action.type != "key_press": raise DialectError(f"{action!r} cannot be said in {self.name}, which scrolls half a screen one way")
+        return f"{self.hotkey[0]}({self.hotkey[1]}={_literal_text(self.joint.join(k.lower() for k in to_desktop_keys(action.key)))})"
+
 # %% ../../nbs/00j_schemas.model_dialects.ipynb #954ef30e
 def _known_place(acts: list[Action], pointer: tuple|None) -> tuple[float, float]:
     "Where a scroll without a place acts: where the mouse is; the middle where nobody knows."
@@ -357,47 +390,12 @@ def _place_acts(
         dx, dy = check_choice(fields, "direction", _WAYS)
         return [Action("scroll", *(place(start) if start in fields else at), dx=dx, dy=dy)]
 
-@patch
-def _acts(self:CallDialect, name: str, fields: dict, size: Size, at: tuple) -> list[Action]:
-    "The actions of one call. Raises ValueError."
-    if acts := _place_acts(self, name, fields, size, at): return acts
-    if name in self.texts:
-        kind, arg = self.texts[name]
-        check_only(fields, name, (arg,), self.notes)
-        text = need_text(fields[arg], arg)
-        return typed_actions(text) if kind == "type" else [Action(kind, text=text)]
-    if name == self.hotkey[0]:
-        check_only(fields, name, self.hotkey[1:], self.notes)
-        keys = re.split(r"(?<=[^+ ])[+ ]", need_text(fields[self.hotkey[1]], self.hotkey[1]).strip())
-        return [from_desktop_key("+".join(keys))]
-    if name not in (words := self.buttons | self.plain): raise DialectError("cannot be said; there are " + ", ".join(self._words()))
-    check_only(fields, name, (), ("content",) if name in _ENDED_WITH_WORDS else ())
-    return [Action("key_press", key=words[name]) if name in self.buttons else Action(words[name], raw={k: v for k, v in fields.items() if v} or None)]
-
 _ENDED_WITH_WORDS = "finished", "error"
-
-@patch
-def _words(self:CallDialect) -> list[str]:
-    "All that can be called."
-    return [*self.points, *self.drags, "scroll", *self.texts, self.hotkey[0], *self.buttons, *self.plain]
 
 # %% ../../nbs/00j_schemas.model_dialects.ipynb #6287a3e8
 def _first(table: dict, value) -> str|None:
     "The first word of a table for a value."
     return next((k for k, v in table.items() if v == value), None)
-
-@patch
-def _call(self:CallDialect, action: Action, size: Size) -> str:
-    "An action as a call. Raises DialectError."
-    at = "" if action.x is None else self._at(action.x, action.y, size)
-    if word := _first(self.points, action.type): return f"{word}({self.start}={at})"
-    if word := next((w for w, (kind, _) in self.texts.items() if kind == action.type), None):
-        return f"{word}({self.texts[word][1]}={_literal_text(action.text)})"
-    if word := _first(self.plain, action.type) or action.key and _first(self.buttons, action.key): return f"{word}()"
-    if action.type == "drag": return f"{self.drags[0]}({self.start}={at}, {self.end}={self._at(action.x2, action.y2, size)})"
-    if action.type == "scroll" and (way := _first(_WAYS, (action.dx, action.dy))): return f"scroll({self.start}={at}, direction='{way}')"
-    if action.type != "key_press": raise DialectError(f"{action!r} cannot be said in {self.name}, which scrolls half a screen one way")
-    return f"{self.hotkey[0]}({self.hotkey[1]}={_literal_text(self.joint.join(k.lower() for k in to_desktop_keys(action.key)))})"
 
 # %% ../../nbs/00j_schemas.model_dialects.ipynb #57c4d8fc
 class UiTars2(UiTars):

@@ -19,7 +19,7 @@ from dataclasses import field, fields
 from functools import cache, wraps
 from html import escape
 from pathlib import PureWindowsPath
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from PIL import Image
 from pydantic import AfterValidator, ConfigDict, Field, Strict, TypeAdapter, ValidationError, model_validator
@@ -76,9 +76,11 @@ def _plain_assignment(cls: type):
             raise SchemaError(_problems(e, cls)) from None
     cls.__setattr__ = __setattr__
 
+_RecordClass = TypeVar("_RecordClass")  # a class of them
+
 def plain_errors(
-    cls: type # a pydantic dataclass
-) -> type:    # the same class
+    cls: type[_RecordClass] # a pydantic dataclass
+) -> type[_RecordClass]:    # the same class
     "Make the constructor of the pydantic dataclass `cls`, and its assignments if they are checked, raise `SchemaError`."
     init = cls.__init__
     @wraps(init)

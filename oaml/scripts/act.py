@@ -18,7 +18,6 @@ from typing import Any
 from urllib.parse import quote, quote_plus
 
 import numpy as np
-from fastcore.basics import patch
 
 from ..apps.app import Goal
 from ..datasets.demonstrations import Demonstration, element_at, fill, holes, load_demonstration, row_of, to_yaml
@@ -104,74 +103,91 @@ class PersonsDevice:
         "Close the device."
         self.device.close()
 
+    # %% ../../nbs/18p_scripts.act.ipynb #d42ada1a
+    def reset(self,
+        seed: int, # of the first screen
+        **how,     # as the device takes it
+    ) -> Frame:
+        "Begin. A goal in the words of the device's own is checked as that is."
+        self.seed, self.read, self._showing = seed, None, []
+        with self._in_plain_words(): frame = self._hidden(self.device.reset(seed, **how))
+        self.checked = self.words is None or hasattr(type(self.device), "solved") and self.device.goal.text == self.words
+        return frame
+
+    def perform(self,
+        action: Action, # of the agent; {name} stands for a secret
+        **how,          # as the device takes it
+    ) -> Frame:
+        "Carry out an action, secrets filled in."
+        text, self.read = action.text, None
+        for name, secret in self.secrets.items() if action.type == "type" else (): text = text.replace(f"{{{name}}}", secret)
+        with self._in_plain_words(): return self._hidden(self.device.perform(action if text == action.text else replace(action, text=text), **how))
+
+    def read_elements(self) -> tuple[Element, ...]:
+        "What is on the screen, without secrets."
+        with self._in_plain_words(): self.read = tuple(map(self._without, self.device.read_elements()))
+        return self.read
+
+    def _plain(self, text: str) -> str:
+        "A text with the names of secrets in their places."
+        for name, forms, _ in self._forms: text = forms.sub(f"{{{name}}}", text) if text else text
+        return text
+
+    @contextmanager
+    def _in_plain_words(self) -> Iterator[None]:
+        "What the device says when it fails, without secrets."
+        try: yield
+        except DeviceError as e: words, error = self._plain(str(e)), e
+        else: return
+        if words == str(error): raise error
+        raise DeviceError(words)  # not beside the error, which holds the secret
+
+    def _without(self, e: Element) -> Element:
+        "An element without secrets; the dots of one are as many as its name has characters."
+        value = self._plain(e.value)
+        for name, _, secret in self._forms if value else ():
+            if value == DOT*len(secret): value = DOT*len(f"{{{name}}}")
+            elif len(value) >= max(3, len(secret)/2) and secret.startswith(value): value = f"{{{name}}}…"  # a box that takes no more of it
+        return replace(e, name=self._plain(e.name), value=value)
+
+    def _hidden(self, frame: Frame) -> Frame:
+        "A frame without secrets: those who show one are painted over."
+        frame, self._log = replace(frame, log=(*self._log, *frame.log)), ()
+        if not self.secrets: return frame
+        elements = frame.elements or self.device.read_elements()
+        plain = tuple(map(self._without, elements))
+        now = [e.box for e, p in zip(elements, plain) if e != p and set(e.value) != {DOT}]
+        boxes, self._showing = now if frame.elements else now + self._showing, now  # a tree that is read after the picture may be of the next page
+        return replace(frame, image=_painted_over(frame.image, boxes), elements=plain if frame.elements else (), log=tuple(map(self._plain, frame.log)))
+
+    # %% ../../nbs/18p_scripts.act.ipynb #544048ce
+    def on_target(self,
+        action: Action, # of the agent
+        frame: Frame,   # that it went by
+    ) -> Action:        # the same, or where its target is now, or a halt
+        "Return an action that hits what the agent saw. The mouse is there first. Only a page by its own clock is looked at again."
+        seen = self.read or frame.elements
+        if action.x is None or action.type == "scroll" or getattr(self.device, "own_time", True) or not seen: return action
+        on = element_at(seen, action.x, action.y)
+        if on is None: return action
+        def same(e, elements): return (e.role, e.name, row_of(e, elements)) == (on.role, on.name, row_of(on, seen))
+        for _ in range(FOLLOWED + 1):
+            with self._in_plain_words(): self._log += self.device.feed([PointerMove(action.x*self.device.size[0], action.y*self.device.size[1])]).log
+            now = self.read_elements()
+            under = element_at(now, action.x, action.y)
+            if under is not None and same(under, now): return action
+            alike = [e for e in now if same(e, now)]
+            if len(alike) != 1: break
+            (x0, y0, x1, y1), = (e.box for e in alike)
+            action = replace(action, x=(x0 + x1)/2, y=(y0 + y1)/2)
+        return _halt(f"the {ROLE_WORDS.get(on.role, on.role)} {on.name!r} {'does not stand still' if len(alike) == 1 else 'is no longer there'}; it was not pressed")
+
 def _forms(secret: str) -> re.Pattern:
     "A secret as a page may show it: as it is, in an address, in its source, in capitals, cut short."
     cut = (re.escape(secret[:k]) + "…" for k in range(len(secret) - 1, 2, -1))
     return re.compile("|".join([*map(re.escape, sorted({secret, quote(secret, safe=""), quote_plus(secret), escape(secret)}, key=len, reverse=True)), *cut]), re.I)
 
 # %% ../../nbs/18p_scripts.act.ipynb #d42ada1a
-@patch
-def reset(self: PersonsDevice,
-    seed: int, # of the first screen
-    **how,     # as the device takes it
-) -> Frame:
-    "Begin. A goal in the words of the device's own is checked as that is."
-    self.seed, self.read, self._showing = seed, None, []
-    with self._in_plain_words(): frame = self._hidden(self.device.reset(seed, **how))
-    self.checked = self.words is None or hasattr(type(self.device), "solved") and self.device.goal.text == self.words
-    return frame
-
-@patch
-def perform(self: PersonsDevice,
-    action: Action, # of the agent; {name} stands for a secret
-    **how,          # as the device takes it
-) -> Frame:
-    "Carry out an action, secrets filled in."
-    text, self.read = action.text, None
-    for name, secret in self.secrets.items() if action.type == "type" else (): text = text.replace(f"{{{name}}}", secret)
-    with self._in_plain_words(): return self._hidden(self.device.perform(action if text == action.text else replace(action, text=text), **how))
-
-@patch
-def read_elements(self: PersonsDevice) -> tuple[Element, ...]:
-    "What is on the screen, without secrets."
-    with self._in_plain_words(): self.read = tuple(map(self._without, self.device.read_elements()))
-    return self.read
-
-@patch
-def _plain(self: PersonsDevice, text: str) -> str:
-    "A text with the names of secrets in their places."
-    for name, forms, _ in self._forms: text = forms.sub(f"{{{name}}}", text) if text else text
-    return text
-
-@patch
-@contextmanager
-def _in_plain_words(self: PersonsDevice) -> Iterator[None]:
-    "What the device says when it fails, without secrets."
-    try: yield
-    except DeviceError as e: words, error = self._plain(str(e)), e
-    else: return
-    if words == str(error): raise error
-    raise DeviceError(words)  # not beside the error, which holds the secret
-
-@patch
-def _without(self: PersonsDevice, e: Element) -> Element:
-    "An element without secrets; the dots of one are as many as its name has characters."
-    value = self._plain(e.value)
-    for name, _, secret in self._forms if value else ():
-        if value == DOT*len(secret): value = DOT*len(f"{{{name}}}")
-        elif len(value) >= max(3, len(secret)/2) and secret.startswith(value): value = f"{{{name}}}…"  # a box that takes no more of it
-    return replace(e, name=self._plain(e.name), value=value)
-
-@patch
-def _hidden(self: PersonsDevice, frame: Frame) -> Frame:
-    "A frame without secrets: those who show one are painted over."
-    frame, self._log = replace(frame, log=(*self._log, *frame.log)), ()
-    if not self.secrets: return frame
-    elements = frame.elements or self.device.read_elements()
-    plain = tuple(map(self._without, elements))
-    now = [e.box for e, p in zip(elements, plain) if e != p and set(e.value) != {DOT}]
-    boxes, self._showing = now if frame.elements else now + self._showing, now  # a tree that is read after the picture may be of the next page
-    return replace(frame, image=_painted_over(frame.image, boxes), elements=plain if frame.elements else (), log=tuple(map(self._plain, frame.log)))
 
 def _painted_over(image: np.ndarray, boxes: list[tuple[float, ...]]) -> np.ndarray:
     "The picture with these places grey."
@@ -182,28 +198,6 @@ def _painted_over(image: np.ndarray, boxes: list[tuple[float, ...]]) -> np.ndarr
 
 # %% ../../nbs/18p_scripts.act.ipynb #544048ce
 FOLLOWED = 3 # times that what moves away from the mouse is followed
-
-@patch
-def on_target(self: PersonsDevice,
-    action: Action, # of the agent
-    frame: Frame,   # that it went by
-) -> Action:        # the same, or where its target is now, or a halt
-    "Return an action that hits what the agent saw. The mouse is there first. Only a page by its own clock is looked at again."
-    seen = self.read or frame.elements
-    if action.x is None or action.type == "scroll" or getattr(self.device, "own_time", True) or not seen: return action
-    on = element_at(seen, action.x, action.y)
-    if on is None: return action
-    def same(e, elements): return (e.role, e.name, row_of(e, elements)) == (on.role, on.name, row_of(on, seen))
-    for _ in range(FOLLOWED + 1):
-        with self._in_plain_words(): self._log += self.device.feed([PointerMove(action.x*self.device.size[0], action.y*self.device.size[1])]).log
-        now = self.read_elements()
-        under = element_at(now, action.x, action.y)
-        if under is not None and same(under, now): return action
-        alike = [e for e in now if same(e, now)]
-        if len(alike) != 1: break
-        (x0, y0, x1, y1), = (e.box for e in alike)
-        action = replace(action, x=(x0 + x1)/2, y=(y0 + y1)/2)
-    return _halt(f"the {ROLE_WORDS.get(on.role, on.role)} {on.name!r} {'does not stand still' if len(alike) == 1 else 'is no longer there'}; it was not pressed")
 
 # %% ../../nbs/18p_scripts.act.ipynb #52c3fb9b
 ASKED = dict(none=(), press=("click", "double_click", "right_click", "long_press", "drag", "key_press"), type=("type",))
@@ -321,6 +315,46 @@ class ActPlan:
         "Open the device. Raises ValueError, DeviceError or ImportError."
         return open_device(self.device, **self.options)
 
+    # %% ../../nbs/18p_scripts.act.ipynb #c128b2f5
+    def make_agent(self,
+        values: Mapping[str, str]={}, # of the demonstration's parameters, by name
+    ) -> Agent:
+        "Return who acts, shown what was shown. Raises ValueError for what does not go together."
+        if self.agent == "replay": return ReplayAgent(list(self.shown), self.named(values))
+        who = load_agent(self.agent, None, hosted=dict(self.hosted or {})) if isinstance(self.agent, str) else self.agent
+        if self.eyes != "pixels":
+            if not isinstance(who, PolicyAgent): raise ValueError(f"eyes: {self.eyes}: is for nano, shipped or trained, not for {self.agent!r}")
+            who = PolicyAgent(with_eyes(who.policy, self.eyes), f"{who.name}, {self.eyes}")
+        if not self.shown: return who
+        if not hasattr(who, "show"): raise ValueError(f"like: {agent_label(who)} takes no demonstrations; leave out agent for the replay, which does")
+        who.show(list(self.shown))
+        return who
+
+    def named(self,
+        values: Mapping[str, str], # of parameters
+    ) -> dict[str, str]:           # those, and {name} for each secret
+        "Return all that stands for a name."
+        return {name: f"{{{name}}}" for name in self.secrets} | dict(values)
+
+    def goal_of(self,
+        goal: str|None,            # in words, with {parameters}; None: the demonstration's, if there are values, else the device's own
+        values: Mapping[str, str], # of its parameters
+    ) -> str|None:                 # None: the device's own
+        "Return the goal with its values. Raises ValueError for a name without a value, and for a secret's text."
+        for name, value in values.items():
+            if name in self.secrets: raise ValueError(f"set: {name} is a secret already")
+            if any(f"{{{s}}}" in value for s in self.secrets): raise ValueError(f"set: {name}: {value!r:.60} names a secret, which only the goal may")
+        if goal is None:
+            if not values: return None
+            if len(self.shown) != 1: raise ValueError("set: is for one demonstration, whose goal has parameters, or for a goal that has some")
+            goal = self.shown[0].goal
+        named, known = self.named(values), {*holes(goal), *(k for d in self.shown for k in d.values)}
+        if unknown := next((k for k in values if k not in known), None): raise ValueError(f"set: {unknown!r} is no parameter{nearest(unknown, known)}; there {'is' if len(known) == 1 else 'are'} {', '.join(sorted(known)) or 'none'}")
+        if missing := next((h for h in holes(goal) if h not in named), None): raise ValueError(f"goal: {{{missing}}} has no value; give --set {missing}=VALUE, or --secret {missing}=ENV_NAME")
+        text = fill(goal, named)
+        check_no_secret(text, self.secrets, "goal")
+        return text
+
 @check_arguments
 def plan_act(
     device: str,                   # kind and name: app:mail, page:https://example.org, android:emulator-5554, http://127.0.0.1:8765
@@ -364,49 +398,6 @@ def check_no_secret(
     "Raise ValueError if a text holds that of a secret, which its name must stand for."
     for name, secret in secrets.items():
         if secret in text: raise ValueError(f"{where}: holds the text of the secret {name}; write {{{name}}} in its place")
-
-# %% ../../nbs/18p_scripts.act.ipynb #c128b2f5
-@patch
-def make_agent(self: ActPlan,
-    values: Mapping[str, str]={}, # of the demonstration's parameters, by name
-) -> Agent:
-    "Return who acts, shown what was shown. Raises ValueError for what does not go together."
-    if self.agent == "replay": return ReplayAgent(list(self.shown), self.named(values))
-    who = load_agent(self.agent, None, hosted=dict(self.hosted or {})) if isinstance(self.agent, str) else self.agent
-    if self.eyes != "pixels":
-        if not isinstance(who, PolicyAgent): raise ValueError(f"eyes: {self.eyes}: is for nano, shipped or trained, not for {self.agent!r}")
-        who = PolicyAgent(with_eyes(who.policy, self.eyes), f"{who.name}, {self.eyes}")
-    if not self.shown: return who
-    if not hasattr(who, "show"): raise ValueError(f"like: {agent_label(who)} takes no demonstrations; leave out agent for the replay, which does")
-    who.show(list(self.shown))
-    return who
-
-@patch
-def named(self: ActPlan,
-    values: Mapping[str, str], # of parameters
-) -> dict[str, str]:           # those, and {name} for each secret
-    "Return all that stands for a name."
-    return {name: f"{{{name}}}" for name in self.secrets} | dict(values)
-
-@patch
-def goal_of(self: ActPlan,
-    goal: str|None,            # in words, with {parameters}; None: the demonstration's, if there are values, else the device's own
-    values: Mapping[str, str], # of its parameters
-) -> str|None:                 # None: the device's own
-    "Return the goal with its values. Raises ValueError for a name without a value, and for a secret's text."
-    for name, value in values.items():
-        if name in self.secrets: raise ValueError(f"set: {name} is a secret already")
-        if any(f"{{{s}}}" in value for s in self.secrets): raise ValueError(f"set: {name}: {value!r:.60} names a secret, which only the goal may")
-    if goal is None:
-        if not values: return None
-        if len(self.shown) != 1: raise ValueError("set: is for one demonstration, whose goal has parameters, or for a goal that has some")
-        goal = self.shown[0].goal
-    named, known = self.named(values), {*holes(goal), *(k for d in self.shown for k in d.values)}
-    if unknown := next((k for k in values if k not in known), None): raise ValueError(f"set: {unknown!r} is no parameter{nearest(unknown, known)}; there {'is' if len(known) == 1 else 'are'} {', '.join(sorted(known)) or 'none'}")
-    if missing := next((h for h in holes(goal) if h not in named), None): raise ValueError(f"goal: {{{missing}}} has no value; give --set {missing}=VALUE, or --secret {missing}=ENV_NAME")
-    text = fill(goal, named)
-    check_no_secret(text, self.secrets, "goal")
-    return text
 
 # %% ../../nbs/18p_scripts.act.ipynb #99a03a06
 @check_arguments

@@ -16,7 +16,6 @@ from itertools import count
 from pathlib import Path
 
 import numpy as np
-from fastcore.basics import patch
 
 from ..devices.app_device import AppDevice, device_at
 from ..devices.device import save_observation
@@ -210,49 +209,45 @@ class AppPlay:
         "Whether it ended with the goal reached."
         return self.driver.success
 
-# %% ../../nbs/18n_scripts.inspect.ipynb #5d569cf6
-@patch
-def start(self: AppPlay) -> np.ndarray:
-    "Begin the episode; its first screen, uint8 height x width x 3."
-    self.steps, self.moments = [], []
-    frame = self.driver.reset(self.seed).frame
-    names = (f"{self.driver.device.app.name}-{self.seed}-played" + f"-{k}"*(k > 1) for k in count(1))
-    self.name = next(n for n in names if n not in self.used and not (self.folder/"sessions"/f"{session_name(n)}.json").exists())
-    return frame.image
+    # %% ../../nbs/18n_scripts.inspect.ipynb #5d569cf6
+    def start(self) -> np.ndarray:
+        "Begin the episode; its first screen, uint8 height x width x 3."
+        self.steps, self.moments = [], []
+        frame = self.driver.reset(self.seed).frame
+        names = (f"{self.driver.device.app.name}-{self.seed}-played" + f"-{k}"*(k > 1) for k in count(1))
+        self.name = next(n for n in names if n not in self.used and not (self.folder/"sessions"/f"{session_name(n)}.json").exists())
+        return frame.image
 
-@patch
-def act(self: AppPlay,
-    action: Action, # what the person did
-) -> np.ndarray:
-    "Carry it out and record it; the screen after it. Raises RuntimeError once the episode has ended."
-    self.driver.require_running()
-    last = self.acts[-1] if self.steps else None
-    if last and action.type == last.type == "type":  # a further key of the same text
-        self.steps[-1] = *self.steps[-1][:2], replace(last, text=last.text + action.text)
+    def act(self,
+        action: Action, # what the person did
+    ) -> np.ndarray:
+        "Carry it out and record it; the screen after it. Raises RuntimeError once the episode has ended."
+        self.driver.require_running()
+        last = self.acts[-1] if self.steps else None
+        if last and action.type == last.type == "type":  # a further key of the same text
+            self.steps[-1] = *self.steps[-1][:2], replace(last, text=last.text + action.text)
+            return self.driver.act(action).frame.image
+        if last and action.type == "double_click" and last.type == "click" and same_act(last, replace(action, type="click")): self.undo()
+        self.moments.append(self.driver.snapshot())
+        frame = self.driver.frame
+        self.steps.append((frame.clock/1000, self.writer.submit(save_observation, frame, self.folder/"screens"), action))
         return self.driver.act(action).frame.image
-    if last and action.type == "double_click" and last.type == "click" and same_act(last, replace(action, type="click")): self.undo()
-    self.moments.append(self.driver.snapshot())
-    frame = self.driver.frame
-    self.steps.append((frame.clock/1000, self.writer.submit(save_observation, frame, self.folder/"screens"), action))
-    return self.driver.act(action).frame.image
 
-@patch
-def undo(self: AppPlay) -> np.ndarray:
-    "Take the last action back; the screen before it."
-    if self.steps:
-        self.steps.pop()
-        self.driver.restore(self.moments.pop())
-    return self.driver.frame.image
+    def undo(self) -> np.ndarray:
+        "Take the last action back; the screen before it."
+        if self.steps:
+            self.steps.pop()
+            self.driver.restore(self.moments.pop())
+        return self.driver.frame.image
 
-@patch
-def episode(self: AppPlay) -> Episode:
-    "What was done so far, as a record."
-    device = self.driver.device
-    meta = dict(app=device.app.name, seed=self.seed, theme=device.stage.theme.family, size=list(device.size), played=True)
-    steps = [Step(t, saved.result(), action) for t, saved, action in self.steps]
-    self.used.add(self.name)
-    return Episode(self.name, self.goal, steps, None,
-                   self.success if self.over else None, device.goal.family, meta)
+    def episode(self) -> Episode:
+        "What was done so far, as a record."
+        device = self.driver.device
+        meta = dict(app=device.app.name, seed=self.seed, theme=device.stage.theme.family, size=list(device.size), played=True)
+        steps = [Step(t, saved.result(), action) for t, saved, action in self.steps]
+        self.used.add(self.name)
+        return Episode(self.name, self.goal, steps, None,
+                       self.success if self.over else None, device.goal.family, meta)
 
 # %% ../../nbs/18n_scripts.inspect.ipynb #6e848ea5
 def keep_episode(

@@ -20,7 +20,6 @@ from pathlib import Path
 from statistics import mean
 from threading import Lock
 
-from fastcore.basics import patch
 from threadpoolctl import threadpool_limits
 
 from ..apps.app import split_seeds
@@ -155,34 +154,72 @@ class RftTrainer(Trainer):
         self.played = now | {k: v + now[k] for k, v in self.played.items()}
         return Window(0, [[x.id] for x in experiences], experiences, float(sum(len(x.completion.ids) for x in experiences)))
 
-# %% ../../nbs/18k_scripts.rft.ipynb #816aefa4
-@patch
-def less_memory(self: RftTrainer) -> str:
-    "Which settings make the same steps in less memory."
-    n = self.config.training.per_device_train_batch_size
-    if n == 1: return "One prompt is learnt from at a time already; lower rft.group_size, or use a smaller model"
-    return f"training.per_device_train_batch_size={n//2} makes the same steps in less memory"
+    # %% ../../nbs/18k_scripts.rft.ipynb #816aefa4
+    def less_memory(self) -> str:
+        "Which settings make the same steps in less memory."
+        n = self.config.training.per_device_train_batch_size
+        if n == 1: return "One prompt is learnt from at a time already; lower rft.group_size, or use a smaller model"
+        return f"training.per_device_train_batch_size={n//2} makes the same steps in less memory"
 
-@patch
-def train_step(self: RftTrainer,
-    window: Window # from `prepare`
-):
-    "One optimizer step on what was played, or `rft.epochs` of them."
-    cfg, rft, began, cpu = self.config.training, self.config.rft, time.perf_counter(), time.process_time()
-    if not window.inputs: raise TrainingError(f"step {self.cursor.step + 1}: all advantages of the window are 0")
-    gap = None  # between drawing and learning: later epochs differ by what was learnt, too
-    for epoch in range(rft.epochs):
-        row = policy_gradients(self.adapter, window.inputs, loss_rule(rft), rft.temperature, cfg.per_device_train_batch_size,
-                               cfg.bf16, self.reference, None if epoch else self.cursor.step, partial(self.call, "after_micro_batch"))
-        gap = row["gap"] if gap is None else gap
-        self.loss, self.grad_norm = row["loss"], self.clip_gradients()
-        self.lr = self.schedules[0].get_last_lr()[0]
-        self._check_finite(window)
-        for optimizer in self.optimizers:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-    for schedule in self.schedules: schedule.step()
-    self.learnt = row | dict(gap=gap, seconds=time.perf_counter() - began, cpu=time.process_time() - cpu)
+    def train_step(self,
+        window: Window # from `prepare`
+    ):
+        "One optimizer step on what was played, or `rft.epochs` of them."
+        cfg, rft, began, cpu = self.config.training, self.config.rft, time.perf_counter(), time.process_time()
+        if not window.inputs: raise TrainingError(f"step {self.cursor.step + 1}: all advantages of the window are 0")
+        gap = None  # between drawing and learning: later epochs differ by what was learnt, too
+        for epoch in range(rft.epochs):
+            row = policy_gradients(self.adapter, window.inputs, loss_rule(rft), rft.temperature, cfg.per_device_train_batch_size,
+                                   cfg.bf16, self.reference, None if epoch else self.cursor.step, partial(self.call, "after_micro_batch"))
+            gap = row["gap"] if gap is None else gap
+            self.loss, self.grad_norm = row["loss"], self.clip_gradients()
+            self.lr = self.schedules[0].get_last_lr()[0]
+            self._check_finite(window)
+            for optimizer in self.optimizers:
+                optimizer.step()
+                optimizer.zero_grad(set_to_none=True)
+        for schedule in self.schedules: schedule.step()
+        self.learnt = row | dict(gap=gap, seconds=time.perf_counter() - began, cpu=time.process_time() - cpu)
+
+    # %% ../../nbs/18k_scripts.rft.ipynb #31eb9044
+    def log_row(self):
+        "A row for the last update; a warning where reward rises and success does not."
+        c = self.cursor
+        row = dict(loss=c.loss_sum/c.tokens, lr=self.lr, grad_norm=self.grad_norm, samples=c.samples, seconds=round(c.seconds, 3))
+        row |= update_row(self.played, self.learnt)
+        self.played = {}
+        played = [r.episode(f"attempt {k}") for g in self.groups for k, r in enumerate(g.rollouts, 1)]
+        save_episodes(played, self.out_dir/"rollouts.episodes.jsonl")  # of the last update, for `oaml inspect`
+        self.rows = [r for r in self.rows if r["step"] < c.step] + [dict(row, step=c.step)]
+        paid = [r for r in self.rows if r["success"] is not None]
+        parted = reward_without_success(paid)
+        if parted is not None:
+            row["warning"] = REWARD_WITHOUT_SUCCESS.format(step=paid[parted]["step"])
+            log.warning(row["warning"])
+        self.write_row(**row)
+        c.loss_sum, c.tokens, c.since = 0., 0, (c.samples, c.seconds)
+
+    # %% ../../nbs/18k_scripts.rft.ipynb #7fc9df42
+    def state(self) -> dict:
+        "Everything that the rest of the run depends on, one file each."
+        return Trainer.state(self) | dict(rollouts=self.dataset.state(), played=self.played, counted=dict(self.counted))
+
+    def restore(self,
+        folder: Path # a whole checkpoint
+    ) -> int:        # how many bytes of metrics.jsonl it knew
+        "Put the state in the checkpoint `folder` back."
+        import torch
+        size = Trainer.restore(self, folder)
+        self.dataset.load_state(torch.load(folder/"rollouts.pt", weights_only=True))
+        self.counted = self.dataset.counts_now()
+        if (folder/"played.pt").exists():  # checkpoints of earlier versions have none
+            self.played, self.counted = (torch.load(folder/f"{name}.pt", weights_only=True) for name in ("played", "counted"))
+            self.counted = Counter(self.counted)
+            if self.played: self.played["new"] = Counter(self.played["new"])
+        path = self.out_dir/"metrics.jsonl"
+        known = read_json_lines(path.read_bytes()[:size], str(path)) if path.exists() else ()
+        self.rows = [row for row in known if "reward" in row]
+        return size
 
 # %% ../../nbs/18k_scripts.rft.ipynb #40e54887
 def update_row(
@@ -203,49 +240,8 @@ def update_row(
         draw_cpu_seconds=round(played["cpu"], 3), learn_cpu_seconds=round(learnt["cpu"], 3))
 
 # %% ../../nbs/18k_scripts.rft.ipynb #31eb9044
-@patch
-def log_row(self: RftTrainer):
-    "A row for the last update; a warning where reward rises and success does not."
-    c = self.cursor
-    row = dict(loss=c.loss_sum/c.tokens, lr=self.lr, grad_norm=self.grad_norm, samples=c.samples, seconds=round(c.seconds, 3))
-    row |= update_row(self.played, self.learnt)
-    self.played = {}
-    played = [r.episode(f"attempt {k}") for g in self.groups for k, r in enumerate(g.rollouts, 1)]
-    save_episodes(played, self.out_dir/"rollouts.episodes.jsonl")  # of the last update, for `oaml inspect`
-    self.rows = [r for r in self.rows if r["step"] < c.step] + [dict(row, step=c.step)]
-    paid = [r for r in self.rows if r["success"] is not None]
-    parted = reward_without_success(paid)
-    if parted is not None:
-        row["warning"] = REWARD_WITHOUT_SUCCESS.format(step=paid[parted]["step"])
-        log.warning(row["warning"])
-    self.write_row(**row)
-    c.loss_sum, c.tokens, c.since = 0., 0, (c.samples, c.seconds)
 
 REWARD_WITHOUT_SUCCESS = "from step {step} on the reward has risen and success has not: what is paid is not what is wanted; look at the rollouts"
-
-# %% ../../nbs/18k_scripts.rft.ipynb #7fc9df42
-@patch
-def state(self: RftTrainer) -> dict:
-    "Everything that the rest of the run depends on, one file each."
-    return Trainer.state(self) | dict(rollouts=self.dataset.state(), played=self.played, counted=dict(self.counted))
-
-@patch
-def restore(self: RftTrainer,
-    folder: Path # a whole checkpoint
-) -> int:        # how many bytes of metrics.jsonl it knew
-    "Put the state in the checkpoint `folder` back."
-    import torch
-    size = Trainer.restore(self, folder)
-    self.dataset.load_state(torch.load(folder/"rollouts.pt", weights_only=True))
-    self.counted = self.dataset.counts_now()
-    if (folder/"played.pt").exists():  # checkpoints of earlier versions have none
-        self.played, self.counted = (torch.load(folder/f"{name}.pt", weights_only=True) for name in ("played", "counted"))
-        self.counted = Counter(self.counted)
-        if self.played: self.played["new"] = Counter(self.played["new"])
-    path = self.out_dir/"metrics.jsonl"
-    known = read_json_lines(path.read_bytes()[:size], str(path)) if path.exists() else ()
-    self.rows = [row for row in known if "reward" in row]
-    return size
 
 # %% ../../nbs/18k_scripts.rft.ipynb #398e8ccd
 def actor_weights(

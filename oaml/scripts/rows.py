@@ -18,7 +18,6 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fastcore.basics import patch
 
 from ..datasets.demonstrations import NAMED, SECRET, holes
 from ..devices.catalog import is_one_screen
@@ -107,52 +106,64 @@ class RowRecord:
         if self.path.exists(): self._read_begun()
         self._check(rows)
 
-# %% ../../nbs/18r_scripts.rows.ipynb #97097abd
-@patch
-def _read_begun(self: RowRecord):
-    "Read which rows were begun; a line that was cut was written before an action that was never done."
-    whole, cut, _ = self.path.read_bytes().rpartition(b"\n")
-    write_atomic(self.path, whole + cut)
-    for line in read_json_lines(whole, str(self.path)): self.begun[line["row"]] = line
+    # %% ../../nbs/18r_scripts.rows.ipynb #97097abd
+    def _read_begun(self):
+        "Read which rows were begun; a line that was cut was written before an action that was never done."
+        whole, cut, _ = self.path.read_bytes().rpartition(b"\n")
+        write_atomic(self.path, whole + cut)
+        for line in read_json_lines(whole, str(self.path)): self.begun[line["row"]] = line
 
-@patch
-def _check(self: RowRecord, rows: list[Row]):
-    "Raise ValueError if the table is no longer the one whose rows were done."
-    for number, old in sorted([*self.begun.items(), *((n, e.meta | dict(goal=e.goal)) for n, e in self.done.items())], key=lambda p: p[0]):
-        row = next((r for r in rows if r.number == number), None)
-        if row is None: raise ValueError(f"rows: row {number} was done already, and the table has {len(rows)}; give the table that it was, or choose another --out")
-        if old["device"] != self.device: raise ValueError(f"rows: row {number} was done on {old['device']}, and this is {self.device}; choose another --out")
-        if old["values"] != dict(row.values) or row.goal is not None and old["goal"] != row.goal:
-            raise ValueError(f"rows: row {number} (line {row.line}) was done with another goal, {old['goal']!r}; give the table that it was, or choose another --out")
+    def _check(self, rows: list[Row]):
+        "Raise ValueError if the table is no longer the one whose rows were done."
+        for number, old in sorted([*self.begun.items(), *((n, e.meta | dict(goal=e.goal)) for n, e in self.done.items())], key=lambda p: p[0]):
+            row = next((r for r in rows if r.number == number), None)
+            if row is None: raise ValueError(f"rows: row {number} was done already, and the table has {len(rows)}; give the table that it was, or choose another --out")
+            if old["device"] != self.device: raise ValueError(f"rows: row {number} was done on {old['device']}, and this is {self.device}; choose another --out")
+            if old["values"] != dict(row.values) or row.goal is not None and old["goal"] != row.goal:
+                raise ValueError(f"rows: row {number} (line {row.line}) was done with another goal, {old['goal']!r}; give the table that it was, or choose another --out")
 
-@patch
-def _about(self: RowRecord, row: Row) -> dict: return dict(row=row.number, line=row.line, values=dict(row.values), device=self.device)
+    def _about(self, row: Row) -> dict: return dict(row=row.number, line=row.line, values=dict(row.values), device=self.device)
 
-@patch
-def note(self: RowRecord,
-    row: Row,    # that is acted
-    goal: str,   # its goal, or the device's own
-    step: int,   # number of the action, from 1
-    words: str,  # what it does
-):
-    "Write down that an action is about to be done; it is on the disk when this returns. Raises OSError."
-    line = self._about(row) | dict(goal=goal, step=step, words=words)
-    with self._turn, open(self.path, "ab", buffering=0) as f:
-        f.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
-        os.fsync(f.fileno())
-        self.begun[row.number] = line
+    def note(self,
+        row: Row,    # that is acted
+        goal: str,   # its goal, or the device's own
+        step: int,   # number of the action, from 1
+        words: str,  # what it does
+    ):
+        "Write down that an action is about to be done; it is on the disk when this returns. Raises OSError."
+        line = self._about(row) | dict(goal=goal, step=step, words=words)
+        with self._turn, open(self.path, "ab", buffering=0) as f:
+            f.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+            os.fsync(f.fileno())
+            self.begun[row.number] = line
 
-@patch
-def add(self: RowRecord,
-    row: Row,         # that was acted
-    episode: Episode, # its record
-):
-    "Write down how a row ended. Raises OSError."
-    episode.meta = (episode.meta or {}) | self._about(row)
-    episode.id = f"{episode.id}-row-{row.number}"
-    with self._turn:
-        self.file.add(episode)
-        self.done[row.number] = episode
+    def add(self,
+        row: Row,         # that was acted
+        episode: Episode, # its record
+    ):
+        "Write down how a row ended. Raises OSError."
+        episode.meta = (episode.meta or {}) | self._about(row)
+        episode.id = f"{episode.id}-row-{row.number}"
+        with self._turn:
+            self.file.add(episode)
+            self.done[row.number] = episode
+
+    # %% ../../nbs/18r_scripts.rows.ipynb #abc683e5
+    def outcome(self,
+        row: Row, # of the table
+    ) -> "RowOutcome":
+        "Return how a row stands, and why."
+        e, begun = self.done.get(row.number), self.begun.get(row.number)
+        if e is None: return RowOutcome(row, "cut", f"broken off in step {begun['step']}, and whether it had its effect is not known: {begun['words']}") if begun else RowOutcome(row, "open", "not begun")
+        how = "cut" if e.ended in _CUT else "halted" if e.ended == "halted" else "failed" if e.ended not in ("done", "page") or e.success is False else "unchecked" if e.success is None else "checked"
+        return RowOutcome(row, how, e.summary or "", self._film(e))
+
+    def _film(self, episode: Episode) -> str:
+        "Which steps of the file are this episode's."
+        first = 0
+        for e in self.file.episodes:
+            if e is episode: return f"{first}:{first + len(e.steps)}" if e.steps else ""
+            first += len(e.steps)
 
 # %% ../../nbs/18r_scripts.rows.ipynb #abc683e5
 OUTCOMES = ("checked", "unchecked", "halted", "failed", "cut", "open") # done and checked; done, and nobody could check; ...; not begun
@@ -165,24 +176,6 @@ class RowOutcome:
     outcome: str # one of `OUTCOMES`
     reason: str  # in words
     film: str="" # steps for `oaml inspect --steps`; empty if there are none
-
-@patch
-def outcome(self: RowRecord,
-    row: Row, # of the table
-) -> RowOutcome:
-    "Return how a row stands, and why."
-    e, begun = self.done.get(row.number), self.begun.get(row.number)
-    if e is None: return RowOutcome(row, "cut", f"broken off in step {begun['step']}, and whether it had its effect is not known: {begun['words']}") if begun else RowOutcome(row, "open", "not begun")
-    how = "cut" if e.ended in _CUT else "halted" if e.ended == "halted" else "failed" if e.ended not in ("done", "page") or e.success is False else "unchecked" if e.success is None else "checked"
-    return RowOutcome(row, how, e.summary or "", self._film(e))
-
-@patch
-def _film(self: RowRecord, episode: Episode) -> str:
-    "Which steps of the file are this episode's."
-    first = 0
-    for e in self.file.episodes:
-        if e is episode: return f"{first}:{first + len(e.steps)}" if e.steps else ""
-        first += len(e.steps)
 
 # %% ../../nbs/18r_scripts.rows.ipynb #20fd5343
 @dataclass

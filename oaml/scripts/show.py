@@ -20,7 +20,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fastcore.basics import patch
 
 import oaml
 from ..datasets.demonstrations import (NAMED, SECRET, Demonstration, StepWords, demonstrate, from_yaml, holes, in_words, load_demonstration,
@@ -212,100 +211,148 @@ class DemonstrationRecorder:
         "What is on the screen."
         return self.driver.frame.elements
 
-# %% ../../nbs/18q_scripts.show.ipynb #2eb59599
-@patch
-def look(self: DemonstrationRecorder):
-    "See the screen as it is now: a page or a phone goes on by itself."
-    if self.driver.over: return
-    frame = self.device._hidden(self.device.device.look())
-    if frame.screen_hash() != self.driver.frame.screen_hash(): self._see(frame)
+    # %% ../../nbs/18q_scripts.show.ipynb #2eb59599
+    def look(self):
+        "See the screen as it is now: a page or a phone goes on by itself."
+        if self.driver.over: return
+        frame = self.device._hidden(self.device.device.look())
+        if frame.screen_hash() != self.driver.frame.screen_hash(): self._see(frame)
 
-@patch
-def act(self: DemonstrationRecorder,
-    action: Action, # what the person did; {name} stands for a secret
-):
-    "Do it, and write it down unless it is a pause. Raises DeviceError, RuntimeError once the device has ended the episode; then nothing is written."
-    self.driver.require_running()
-    steps, (before, kept) = self.writer.steps, self.history[-1] if self.history else (None, False)
-    joins = kept and not self.paused and action.type == before.type == "type" and len(before.text + action.text) <= MAX_TYPED
-    noted = not (self.paused or joins)
-    n, moment, words, last = len(steps), self._moment() if noted else None, step_in_words(action, self.elements), self.driver.last
-    self.driver.watch = self.writer.note if noted else None
-    try: self.driver.act(action)
-    except BaseException:
-        self.driver.last = last
-        del steps[n:]
-        raise
-    if joins: action = replace(before, text=before.text + action.text)
-    if action.type == "type": action = replace(action, text=self.device._plain(action.text))
-    self.history[len(self.history) - joins:] = [(action, not self.paused)]
-    self._see(self.driver.frame)
-    self.note = ""
-    self.last = self.device._plain(words if noted or self.paused else step_in_words(action, ()))
-    if self.paused: return
-    if noted: self.moments.append(moment)
-    steps[-1].action = action
-    self.afters[len(steps) - 1:] = [self.elements]
+    def act(self,
+        action: Action, # what the person did; {name} stands for a secret
+    ):
+        "Do it, and write it down unless it is a pause. Raises DeviceError, RuntimeError once the device has ended the episode; then nothing is written."
+        self.driver.require_running()
+        steps, (before, kept) = self.writer.steps, self.history[-1] if self.history else (None, False)
+        joins = kept and not self.paused and action.type == before.type == "type" and len(before.text + action.text) <= MAX_TYPED
+        noted = not (self.paused or joins)
+        n, moment, words, last = len(steps), self._moment() if noted else None, step_in_words(action, self.elements), self.driver.last
+        self.driver.watch = self.writer.note if noted else None
+        try: self.driver.act(action)
+        except BaseException:
+            self.driver.last = last
+            del steps[n:]
+            raise
+        if joins: action = replace(before, text=before.text + action.text)
+        if action.type == "type": action = replace(action, text=self.device._plain(action.text))
+        self.history[len(self.history) - joins:] = [(action, not self.paused)]
+        self._see(self.driver.frame)
+        self.note = ""
+        self.last = self.device._plain(words if noted or self.paused else step_in_words(action, ()))
+        if self.paused: return
+        if noted: self.moments.append(moment)
+        steps[-1].action = action
+        self.afters[len(steps) - 1:] = [self.elements]
 
-@patch
-def _moment(self: DemonstrationRecorder) -> Any:
-    "The moment to go back to, of an application; None of what has none."
-    return self.driver.snapshot() if hasattr(type(self.device.device), "snapshot") else None
+    def _moment(self) -> Any:
+        "The moment to go back to, of an application; None of what has none."
+        return self.driver.snapshot() if hasattr(type(self.device.device), "snapshot") else None
+
+    # %% ../../nbs/18q_scripts.show.ipynb #6a267cbf
+    @property
+    def goes_back(self) -> str:
+        "How a step is undone here: moment, again (from the start), or nothing where what was sent is sent."
+        if hasattr(type(self.device.device), "snapshot"): return "moment"
+        activity = getattr(self.device.device, "activity", lambda: "")()
+        own = activity.startswith("app.oaml.") and not activity.startswith("app.oaml.page/")  # an application of oaml's, on a phone or lent by another machine
+        return "again" if own or self.device.place.device == "miniwob" else ""
+
+    def undo(self):
+        "Take the last step that was written down back, with what was done in pauses since."
+        if not self.writer.steps: return
+        how = self.goes_back  # before anything changes: it may ask the device
+        last = max(k for k, (_, kept) in enumerate(self.history) if kept)
+        if how == "again": return self._do_again(self.history[:last])
+        self.writer.steps.pop(), self.afters.pop()
+        moment, self.history, self.last = self.moments.pop(), self.history[:last], ""
+        if how == "moment": self.driver.restore(moment)
+        else: self.paused, self.note = True, CANNOT_GO_BACK
+
+    def _do_again(self, history: list[tuple[Action, bool]]):
+        "From the start, all of `history`."
+        paused = self.paused
+        self.begin()
+        for action, kept in history:
+            self.paused = not kept
+            self.act(action)
+        self.paused = paused
+
+    # %% ../../nbs/18q_scripts.show.ipynb #19b0066c
+    def written(self) -> Demonstration|None:
+        "What was shown so far, as oaml writes it; None before the first step."
+        goal, stands = self.device.goal.text, {f"{{{n}}}": _stand_in(n) for n in self.device.secrets}
+        for name in self.device.secrets: goal = re.sub(rf"(['\"]?)\{{{name}\}}\1", f"'{_stand_in(name)}'", goal)
+        def put(text):
+            for name, word in stands.items(): text = text.replace(name, word) if text else text
+            return text
+        def plain(elements): return tuple(replace(e, name=put(e.name), value=put(e.value)) if stands else e for e in elements)
+        def said(action): return replace(action, text=put(action.text)) if action.type == "type" else action
+        steps = [(said(s.action), plain(recorded_elements(s.observation)), plain(after)) for s, after in zip(self.writer.steps, self.afters)]
+        try: shown = in_words(goal, steps)
+        except SchemaError: return None  # nothing was done yet that words would have
+        for name in self.device.secrets: shown = _with_secret(shown, name)
+        return shown
+
+    def shown(self) -> Demonstration|None:
+        "What was shown so far, with the person's changes."
+        written = self.written()
+        return written and self.draft.apply(written)
+
+    # %% ../../nbs/18q_scripts.show.ipynb #51da9e59
+    def finish(self) -> Demonstration:
+        "Write the demonstration's file, and the episode beside it. Raises ValueError while nothing was shown."
+        shown = self.shown()
+        if shown is None: raise ValueError("nothing was shown yet: act on the screen first")
+        if not self.driver.over:
+            self.driver.watch = self.writer.note
+            self.driver.act(Action("done"))
+        episode = self.writer.episode()
+        if not self.device.checked: episode.success = episode.reached = episode.presatisfied = None
+        save_episodes([episode], self.folder/"results.episodes.jsonl")
+        save_demonstration(shown, self.out)
+        self.finished.set()
+        return shown
+
+    # %% ../../nbs/18q_scripts.show.ipynb #74c10812
+    def state(self,
+        screen: str="", # hash of the picture that the page has
+    ) -> dict:
+        "What the page shows."
+        frame, written = self.driver.frame, self.written()
+        out = dict(mode="live", device=self.device.spec, goal=self.device.goal.text, steps=_step_lines(written, self.draft), values=_value_lines(written, self.draft),
+                   last=self.last, paused=self.paused, note=self.note, over=self.driver.over, reached=self.device.solved() if self.device.checked else None,
+                   secrets=list(self.device.secrets), actions=len(self.writer.steps), size=list(frame.size), screen=frame.screen_hash(),
+                   phone=frame.size[1] > frame.size[0], written=str(self.out) if self.finished.is_set() else "",
+                   things=[dict(role=e.role, name=e.name, x=(e.box[0] + e.box[2])/2, y=(e.box[1] + e.box[3])/2) for e in self.elements if e.role in _PRESSABLE and e.name and not e.disabled])
+        if screen != out["screen"]: out["picture"] = "data:image/png;base64," + base64.b64encode(frame._repr_png_()).decode()
+        return out
+
+    # %% ../../nbs/18q_scripts.show.ipynb #9e382035
+    def do(self,
+        message: dict, # of the page
+    ) -> dict:
+        "Do what the page asks; what cannot be done is said in `problem`. Raises Refusal for what it cannot have meant."
+        ask, problem = message.get("do"), ""
+        try:
+            if self.finished.is_set() or ask == "state": pass
+            elif ask == "act": self.act(from_dict(Action, message.get("action") or {}))
+            elif ask == "undo": self.undo()
+            elif ask == "pause": self.paused, self.note = bool(message.get("on")), ""
+            elif ask == "look": self.look()
+            elif ask == "done": self.finish()
+            elif not _change(self.draft, self.written(), ask, message): raise Refusal(422, f"do: {ask!r:.40} is unknown")
+        except MENDED as e: problem = str(e)
+        return self.state(str(message.get("screen", ""))) | dict(problem=problem)
 
 # %% ../../nbs/18q_scripts.show.ipynb #6a267cbf
-@patch(as_prop=True)
-def goes_back(self: DemonstrationRecorder) -> str:
-    "How a step is undone here: moment, again (from the start), or nothing where what was sent is sent."
-    if hasattr(type(self.device.device), "snapshot"): return "moment"
-    activity = getattr(self.device.device, "activity", lambda: "")()
-    own = activity.startswith("app.oaml.") and not activity.startswith("app.oaml.page/")  # an application of oaml's, on a phone or lent by another machine
-    return "again" if own or self.device.place.device == "miniwob" else ""
 
 CANNOT_GO_BACK = ("The step is off the list, but this device cannot go back: what was sent there is sent. Put the screen right by hand; nothing is "
                   "written down until you press Pause once more.")
-
-@patch
-def undo(self: DemonstrationRecorder):
-    "Take the last step that was written down back, with what was done in pauses since."
-    if not self.writer.steps: return
-    how = self.goes_back  # before anything changes: it may ask the device
-    last = max(k for k, (_, kept) in enumerate(self.history) if kept)
-    if how == "again": return self._do_again(self.history[:last])
-    self.writer.steps.pop(), self.afters.pop()
-    moment, self.history, self.last = self.moments.pop(), self.history[:last], ""
-    if how == "moment": self.driver.restore(moment)
-    else: self.paused, self.note = True, CANNOT_GO_BACK
-
-@patch
-def _do_again(self: DemonstrationRecorder, history: list[tuple[Action, bool]]):
-    "From the start, all of `history`."
-    paused = self.paused
-    self.begin()
-    for action, kept in history:
-        self.paused = not kept
-        self.act(action)
-    self.paused = paused
 
 # %% ../../nbs/18q_scripts.show.ipynb #19b0066c
 def _stand_in(name: str) -> str:
     "A word for a secret while steps are put into words: it stands in quotes in the goal, as any value does."
     return f"secret_{name}"
-
-@patch
-def written(self: DemonstrationRecorder) -> Demonstration|None:
-    "What was shown so far, as oaml writes it; None before the first step."
-    goal, stands = self.device.goal.text, {f"{{{n}}}": _stand_in(n) for n in self.device.secrets}
-    for name in self.device.secrets: goal = re.sub(rf"(['\"]?)\{{{name}\}}\1", f"'{_stand_in(name)}'", goal)
-    def put(text):
-        for name, word in stands.items(): text = text.replace(name, word) if text else text
-        return text
-    def plain(elements): return tuple(replace(e, name=put(e.name), value=put(e.value)) if stands else e for e in elements)
-    def said(action): return replace(action, text=put(action.text)) if action.type == "type" else action
-    steps = [(said(s.action), plain(recorded_elements(s.observation)), plain(after)) for s, after in zip(self.writer.steps, self.afters)]
-    try: shown = in_words(goal, steps)
-    except SchemaError: return None  # nothing was done yet that words would have
-    for name in self.device.secrets: shown = _with_secret(shown, name)
-    return shown
 
 def _with_secret(shown: Demonstration, name: str) -> Demonstration:
     "The demonstration with a secret under its own name."
@@ -314,28 +361,6 @@ def _with_secret(shown: Demonstration, name: str) -> Demonstration:
     if not any(_stand_in(name) in t or f"{{{name}}}" in t for s in shown.steps for t in (s.value, *s.changes)) and key is None: return shown
     shown = _rewrite(shown, lambda text: text.replace(_stand_in(name), f"{{{name}}}"), shown.values | {name: SECRET})
     return replace(shown, steps=tuple(replace(s, source="secret") if name in holes(s.value) else s for s in shown.steps))
-
-@patch
-def shown(self: DemonstrationRecorder) -> Demonstration|None:
-    "What was shown so far, with the person's changes."
-    written = self.written()
-    return written and self.draft.apply(written)
-
-# %% ../../nbs/18q_scripts.show.ipynb #51da9e59
-@patch
-def finish(self: DemonstrationRecorder) -> Demonstration:
-    "Write the demonstration's file, and the episode beside it. Raises ValueError while nothing was shown."
-    shown = self.shown()
-    if shown is None: raise ValueError("nothing was shown yet: act on the screen first")
-    if not self.driver.over:
-        self.driver.watch = self.writer.note
-        self.driver.act(Action("done"))
-    episode = self.writer.episode()
-    if not self.device.checked: episode.success = episode.reached = episode.presatisfied = None
-    save_episodes([episode], self.folder/"results.episodes.jsonl")
-    save_demonstration(shown, self.out)
-    self.finished.set()
-    return shown
 
 # %% ../../nbs/18q_scripts.show.ipynb #74c10812
 _PRESSABLE = ("button", "link", "tab", "checkbox", "switch", "radio", "textbox", "searchbox", "combobox", "spinbutton", "option", "menuitem", "listitem", "gridcell", "treeitem", "row", "cell")
@@ -354,20 +379,6 @@ def _value_lines(written: Demonstration|None, draft: Draft) -> list[dict]:
     names = draft.called(written) if written else {}
     return [dict(key=k, name=names[k], text=written.values[k], fixed=k in draft.fixed, secret=written.values[k] == SECRET) for k in names if not k.startswith(NAMED)]
 
-@patch
-def state(self: DemonstrationRecorder,
-    screen: str="", # hash of the picture that the page has
-) -> dict:
-    "What the page shows."
-    frame, written = self.driver.frame, self.written()
-    out = dict(mode="live", device=self.device.spec, goal=self.device.goal.text, steps=_step_lines(written, self.draft), values=_value_lines(written, self.draft),
-               last=self.last, paused=self.paused, note=self.note, over=self.driver.over, reached=self.device.solved() if self.device.checked else None,
-               secrets=list(self.device.secrets), actions=len(self.writer.steps), size=list(frame.size), screen=frame.screen_hash(),
-               phone=frame.size[1] > frame.size[0], written=str(self.out) if self.finished.is_set() else "",
-               things=[dict(role=e.role, name=e.name, x=(e.box[0] + e.box[2])/2, y=(e.box[1] + e.box[3])/2) for e in self.elements if e.role in _PRESSABLE and e.name and not e.disabled])
-    if screen != out["screen"]: out["picture"] = "data:image/png;base64," + base64.b64encode(frame._repr_png_()).decode()
-    return out
-
 # %% ../../nbs/18q_scripts.show.ipynb #9e382035
 MENDED = ValueError, RuntimeError, OSError # what the page says, and goes on; DeviceError is one
 
@@ -382,23 +393,6 @@ def _change(draft: Draft, written: Demonstration|None, ask: str, message: dict) 
         draft.names = trial.names
     else: (draft.fixed.add if message.get("on") else draft.fixed.discard)(str(message.get("key")))
     return True
-
-@patch
-def do(self: DemonstrationRecorder,
-    message: dict, # of the page
-) -> dict:
-    "Do what the page asks; what cannot be done is said in `problem`. Raises Refusal for what it cannot have meant."
-    ask, problem = message.get("do"), ""
-    try:
-        if self.finished.is_set() or ask == "state": pass
-        elif ask == "act": self.act(from_dict(Action, message.get("action") or {}))
-        elif ask == "undo": self.undo()
-        elif ask == "pause": self.paused, self.note = bool(message.get("on")), ""
-        elif ask == "look": self.look()
-        elif ask == "done": self.finish()
-        elif not _change(self.draft, self.written(), ask, message): raise Refusal(422, f"do: {ask!r:.40} is unknown")
-    except MENDED as e: problem = str(e)
-    return self.state(str(message.get("screen", ""))) | dict(problem=problem)
 
 # %% ../../nbs/18q_scripts.show.ipynb #347344c4
 class DemonstrationEditor:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from fastcore.basics import patch
 from pydantic import SecretStr
 
 from ..devices.wire import need_serve, wire_json
@@ -57,33 +56,63 @@ class TaskClient:
         "End the connections."
         self.http.close()
 
+    # %% ../../nbs/16e_service.client.ipynb #7069af40
+    def ask(self,
+        method: str,           # GET or POST
+        route: str,            # of the server
+        body: dict|None=None,  # for JSON
+        number: int|None=None, # of the session's request; with it, a lost answer is asked for again
+        **params,              # of the address
+    ) -> Any:
+        "What the server answers. Raises TaskServerError, SampleLost."
+        import httpx
+        headers = {"X-Oaml-Number": str(number)} if number else {}
+        try: content = None if body is None else wire_json(body)
+        except (TypeError, ValueError) as e: raise TaskServerError(f"{route}: {e}") from None
+        if content is not None: headers |= {"Content-Type": "application/json"}
+        pause, began, lost = _AGAIN_S[0], time.monotonic(), None
+        while True:
+            try: answer, why = self.http.request(method, route, content=content, params=params, headers=headers), None
+            except httpx.TransportError as e: answer, why = None, f"no answer from {self.http.base_url} ({type(e).__name__}: {e})"
+            now = time.monotonic()
+            lost = (lost or now) if answer is None else None
+            if answer is None and (now - lost > self.retry_s or method == "POST" and not number): raise TaskServerError(why)
+            if answer is not None and (answer.status_code not in (406, 502, 503) or now - began > self.wait_s): return _content(answer)
+            time.sleep(pause)
+            pause = min(_AGAIN_S[1], 2*pause)
+
+    # %% ../../nbs/16e_service.client.ipynb #14c048c2
+    def get_indices(self) -> list[SampleIndex]:
+        "The samples that there are."
+        return self.ask("GET", "/get_indices", name=self.name)
+
+    def calculate_overall(self,
+        results: Sequence[TaskOutput], # of samples
+    ) -> Any:
+        "The task's figures over many samples."
+        return self.ask("POST", "/calculate_overall", dict(name=self.name, results=[asdict(r) for r in results]))
+
+    # %% ../../nbs/16e_service.client.ipynb #163729aa
+    def start(self,
+        index: SampleIndex,     # of the sample; -1: `custom`
+        custom: dict|None=None, # a description of the sample
+    ) -> "SampleClient":
+        "A session whose first turn is there. Raises TaskServerError."
+        return SampleClient(self, index, custom)
+
+    # %% ../../nbs/16e_service.client.ipynb #ffd01a0e
+    def run_sample(self,
+        index: SampleIndex, # of the sample
+        agent: Callable[[list[dict], list|None], str|dict], # what was said and the tools: what the agent says
+    ) -> TaskOutput:
+        "Play a sample to its end; a task's error is a status, not an exception. Raises what `agent` raises, TaskServerError."
+        with self.start(index) as sample:
+            while not sample.turn.finish: sample.interact(agent(sample.history, sample.turn.tools))
+            return TaskOutput(index, sample.turn.status, sample.turn.result, sample.history + sample.rewards, len(sample.history),
+                              sample.turn.error)
+
 # %% ../../nbs/16e_service.client.ipynb #7069af40
 _AGAIN_S = .2, 2. # seconds between two tries, at first and at most
-
-@patch
-def ask(self: TaskClient,
-    method: str,           # GET or POST
-    route: str,            # of the server
-    body: dict|None=None,  # for JSON
-    number: int|None=None, # of the session's request; with it, a lost answer is asked for again
-    **params,              # of the address
-) -> Any:
-    "What the server answers. Raises TaskServerError, SampleLost."
-    import httpx
-    headers = {"X-Oaml-Number": str(number)} if number else {}
-    try: content = None if body is None else wire_json(body)
-    except (TypeError, ValueError) as e: raise TaskServerError(f"{route}: {e}") from None
-    if content is not None: headers |= {"Content-Type": "application/json"}
-    pause, began, lost = _AGAIN_S[0], time.monotonic(), None
-    while True:
-        try: answer, why = self.http.request(method, route, content=content, params=params, headers=headers), None
-        except httpx.TransportError as e: answer, why = None, f"no answer from {self.http.base_url} ({type(e).__name__}: {e})"
-        now = time.monotonic()
-        lost = (lost or now) if answer is None else None
-        if answer is None and (now - lost > self.retry_s or method == "POST" and not number): raise TaskServerError(why)
-        if answer is not None and (answer.status_code not in (406, 502, 503) or now - began > self.wait_s): return _content(answer)
-        time.sleep(pause)
-        pause = min(_AGAIN_S[1], 2*pause)
 
 # %% ../../nbs/16e_service.client.ipynb #d9d67731
 def _content(answer: Any) -> Any:
@@ -93,28 +122,6 @@ def _content(answer: Any) -> Any:
     if answer.status_code == 200: return content
     why = str(content.get("detail", content) if isinstance(content, dict) else content)
     raise (SampleLost if "No such session" in why else TaskServerError)(why, answer.status_code)
-
-# %% ../../nbs/16e_service.client.ipynb #14c048c2
-@patch
-def get_indices(self: TaskClient) -> list[SampleIndex]:
-    "The samples that there are."
-    return self.ask("GET", "/get_indices", name=self.name)
-
-@patch
-def calculate_overall(self: TaskClient,
-    results: Sequence[TaskOutput], # of samples
-) -> Any:
-    "The task's figures over many samples."
-    return self.ask("POST", "/calculate_overall", dict(name=self.name, results=[asdict(r) for r in results]))
-
-# %% ../../nbs/16e_service.client.ipynb #163729aa
-@patch
-def start(self: TaskClient,
-    index: SampleIndex,     # of the sample; -1: `custom`
-    custom: dict|None=None, # a description of the sample
-) -> "SampleClient":
-    "A session whose first turn is there. Raises TaskServerError."
-    return SampleClient(self, index, custom)
 
 # %% ../../nbs/16e_service.client.ipynb #83f5c225
 class SampleClient:
@@ -146,35 +153,23 @@ class SampleClient:
     def __exit__(self, *_):
         if not self.turn.finish: self.cancel()
 
-# %% ../../nbs/16e_service.client.ipynb #a809e15e
-@patch
-def interact(self: SampleClient,
-    answer: str|dict|list[dict], # of the agent: text, a message, or several
-) -> TaskTurn:
-    "The next turn. Raises TaskServerError, SampleLost."
-    if self.turn.finish: raise TaskServerError(f"the sample has ended: {self.turn.status.value}")
-    messages = [dict(role="assistant", content=answer)] if isinstance(answer, str) else [answer] if isinstance(answer, dict) else answer
-    before, self.history = self.history, self.history + messages
-    try: self._take("/interact", dict(session_id=self.id, messages=messages))
-    except BaseException:
-        self.history = before
-        raise
-    return self.turn
+    # %% ../../nbs/16e_service.client.ipynb #a809e15e
+    def interact(self,
+        answer: str|dict|list[dict], # of the agent: text, a message, or several
+    ) -> TaskTurn:
+        "The next turn. Raises TaskServerError, SampleLost."
+        if self.turn.finish: raise TaskServerError(f"the sample has ended: {self.turn.status.value}")
+        messages = [dict(role="assistant", content=answer)] if isinstance(answer, str) else [answer] if isinstance(answer, dict) else answer
+        before, self.history = self.history, self.history + messages
+        try: self._take("/interact", dict(session_id=self.id, messages=messages))
+        except BaseException:
+            self.history = before
+            raise
+        return self.turn
 
-# %% ../../nbs/16e_service.client.ipynb #ffd01a0e
-@patch
-def cancel(self: SampleClient) -> None:
-    "End it; a session that is gone is ended."
-    try: self.client.ask("POST", "/cancel", dict(session_id=self.id))
-    except TaskServerError: pass
+    # %% ../../nbs/16e_service.client.ipynb #ffd01a0e
+    def cancel(self) -> None:
+        "End it; a session that is gone is ended."
+        try: self.client.ask("POST", "/cancel", dict(session_id=self.id))
+        except TaskServerError: pass
 
-@patch
-def run_sample(self: TaskClient,
-    index: SampleIndex, # of the sample
-    agent: Callable[[list[dict], list|None], str|dict], # what was said and the tools: what the agent says
-) -> TaskOutput:
-    "Play a sample to its end; a task's error is a status, not an exception. Raises what `agent` raises, TaskServerError."
-    with self.start(index) as sample:
-        while not sample.turn.finish: sample.interact(agent(sample.history, sample.turn.tools))
-        return TaskOutput(index, sample.turn.status, sample.turn.result, sample.history + sample.rewards, len(sample.history),
-                          sample.turn.error)

@@ -21,7 +21,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 # %% ../../nbs/16d_service.controller.ipynb #75a39694
-from fastcore.basics import patch
 
 from ..devices.daemon import (LOCAL_HOSTS, Access, BareLease, DaemonServer, DirectRoutes, LeaseTable, Refusal, ServiceRoute, http_answer,
                                  request_number, serve_in_thread, service_app, sleep_heard)
@@ -126,50 +125,327 @@ class TaskController:
         self.leases, self.finished, self.last_ends = LeaseTable(None, 10**9, silence_s, reopen=True), LastAnswers(), OrderedDict()
         self.agentbench_replies = weakref.WeakKeyDictionary()  # a session's requests: its last turn, and that in AgentBench's words
 
+    # %% ../../nbs/16d_service.controller.ipynb #52462e00
+    async def call(self,
+        worker: ServedWorker,  # to be asked
+        route: str,            # of the worker
+        body: dict|None=None,  # for JSON; None: a GET
+        seconds: float|None=None, # for the answer; None: a turn's
+        number: int|None=None, # of the client's request
+    ) -> Any:
+        "What a worker answers. Raises Refusal with its own words, or that it does not answer."
+        try: content = None if body is None else wire_json(body)
+        except (TypeError, ValueError) as e: raise Refusal(400, f"not JSON: {e}") from None
+        try: status, data = await self.http.ask(worker.address + route, content, {"X-Oaml-Number": str(number)} if number else {}, seconds)
+        except ConnectionError as e: raise Refusal(502, f"the worker at {worker.address} does not answer ({e})") from None
+        try: reply = read_json(data)
+        except ValueError: reply = data.decode(errors="replace")[:500]
+        if status == 200: return reply
+        raise Refusal(status, str(reply.get("detail", reply.get("error", reply)) if isinstance(reply, dict) else reply))
 
-# %% ../../nbs/16d_service.controller.ipynb #52462e00
-@patch
-async def call(self: TaskController,
-    worker: ServedWorker,  # to be asked
-    route: str,            # of the worker
-    body: dict|None=None,  # for JSON; None: a GET
-    seconds: float|None=None, # for the answer; None: a turn's
-    number: int|None=None, # of the client's request
-) -> Any:
-    "What a worker answers. Raises Refusal with its own words, or that it does not answer."
-    try: content = None if body is None else wire_json(body)
-    except (TypeError, ValueError) as e: raise Refusal(400, f"not JSON: {e}") from None
-    try: status, data = await self.http.ask(worker.address + route, content, {"X-Oaml-Number": str(number)} if number else {}, seconds)
-    except ConnectionError as e: raise Refusal(502, f"the worker at {worker.address} does not answer ({e})") from None
-    try: reply = read_json(data)
-    except ValueError: reply = data.decode(errors="replace")[:500]
-    if status == 200: return reply
-    raise Refusal(status, str(reply.get("detail", reply.get("error", reply)) if isinstance(reply, dict) else reply))
+    # %% ../../nbs/16d_service.controller.ipynb #31d1be49
+    async def receive_heartbeat(self,
+        request: Any, # Starlette's: {name, address, concurrency, indices}
+    ) -> dict:
+        "A worker lives, and says which samples it has, or a digest of them. Raises Refusal for other indices than its task has, or an address that is not its own."
+        body, _ = await read_request(request, self.max_body)
+        name, capacity, indices, digest = body.get("name"), body.get("concurrency"), body.get("indices"), body.get("indices_digest")
+        if not isinstance(name, str) or not name: raise Refusal(400, f"name: {name!r} is no name of a task")
+        if isinstance(capacity, bool) or not isinstance(capacity, int) or capacity < 1: raise Refusal(400, f"concurrency: {capacity!r} is no number of sessions")
+        address, task = check_origin(body.get("address"), request.client.host, self.allow), self.tasks.get(name)
+        if task and isinstance(indices, list) and task.indices == indices: digest = task.digest
+        elif indices is not None or digest is None: digest = indices_digest(_checked_indices(indices))
+        if task is None or task.digest != digest:
+            if indices is None: return dict(worker_id=None, indices_digest=None)  # it will send them
+            if task and task.workers: raise Refusal(400, f"indices: the task {name} is served already, with other indices")
+            task = self.tasks[name] = ServedTask(indices, digest, frozenset(indices))
+        known = next((w for w in task.workers.values() if w.address == address), None)
+        if known and known.boot != body.get("boot"): self.forget_worker(name, known)
+        if known is None or known.id not in task.workers:
+            known = task.workers[task.next_id] = ServedWorker(task.next_id, address, capacity, body.get("boot"))
+            task.next_id += 1
+        known.last_heartbeat, known.capacity = time.monotonic(), capacity
+        return dict(worker_id=known.id, indices_digest=task.digest)
+
+    # %% ../../nbs/16d_service.controller.ipynb #b2bdd4e9
+    def forget_worker(self,
+        name: str,            # of the task
+        worker: ServedWorker, # that is gone
+    ) -> None:
+        "Forget a worker, and end its sessions; the task stays known."
+        self.tasks[name].workers.pop(worker.id, None)
+        for id in list(worker.sessions): self.lose(id, f"its worker at {worker.address} is gone")
+        worker.sessions.clear()
+
+    # %% ../../nbs/16d_service.controller.ipynb #4ad8b077
+    def lose(self,
+        id: int,  # of a session
+        why: str, # for its client
+    ) -> None:
+        "End a session that its worker does not have any more."
+        if session := self.leases.leases.get(id): session.ended()
+        self.last_ends[id] = why
+        if len(self.last_ends) > _KEPT_ENDS: self.last_ends.popitem(last=False)
+
+    # %% ../../nbs/16d_service.controller.ipynb #83c3258a
+    async def sync(self,
+        worker: ServedWorker, # to be asked
+    ) -> None:
+        "End the sessions that the worker has not, if they are not at work."
+        before = set(worker.sessions)
+        try: has = {int(id) for id in await self.call(worker, "/get_sessions", seconds=10)}
+        except (Refusal, ValueError, TypeError): return  # its heartbeats will tell
+        for id in before - has:
+            session = self.leases.leases.get(id)
+            if session and not session.busy and not session.closing and session.silence > 1: self.lose(id, "its worker has ended it")
+
+    # %% ../../nbs/16d_service.controller.ipynb #1bd4ccac
+    async def watch(self) -> None:
+        "For ever: forget dead workers, ask the others."
+        synced = time.monotonic()
+        while True:
+            unheard = await sleep_heard(min(1., self.dead_s/4))
+            now, living = time.monotonic(), []
+            for name, task in self.tasks.items():
+                for worker in list(task.workers.values()):
+                    worker.last_heartbeat += unheard
+                    if now - worker.last_heartbeat > self.dead_s: self.forget_worker(name, worker)
+                    else: living.append(worker)
+            if now - synced > self.sync_s:
+                await asyncio.gather(*map(self.sync, living))
+                synced = time.monotonic()
+
+    # %% ../../nbs/16d_service.controller.ipynb #b6fabb06
+    def task_of(self,
+        name: Any, # of a task, as the client says
+    ) -> ServedTask:
+        "A task that is served. Raises Refusal: 400, or 503 while workers may not have been heard yet."
+        if isinstance(name, str) and name in self.tasks: return self.tasks[name]
+        if isinstance(name, str) and name and time.monotonic() - self.began < ANNOUNCE_S:
+            raise Refusal(503, f"name: no worker has announced the task {name!r:.60} yet, and this controller has just begun; ask again", Retry_After=1)
+        raise Refusal(400, f"name: no task {name!r}{nearest(str(name), self.tasks)}; "
+                           + (f"there is {', '.join(self.tasks)}" if self.tasks else "no worker has announced one yet"))
+
+    # %% ../../nbs/16d_service.controller.ipynb #00c7ca75
+    async def begin(self,
+        name: Any,    # of the task
+        index: Any,   # of the sample
+        request: Any, # Starlette's
+        digest: bytes,# of its content
+        custom: dict|None=None, # the client's description of a sample
+        id: int|None=None,      # of the session, if the client chose it
+    ) -> tuple[RelayedSession, dict]: # the session and its first turn
+        "Start a sample at the freest worker. Raises Refusal: 400, or 406 if no slot is free."
+        task = self.task_of(name)
+        if isinstance(index, (bool, float, list, dict)) or index not in task.known: raise Refusal(400, f"index: {nearest_index(index, task.indices)}")
+        for _ in range(len(task.workers)):
+            worker = max(task.workers.values(), key=lambda w: w.free, default=None)
+            if worker is None or worker.free < 1: break
+            session = RelayedSession(secrets.randbelow(2**53) if id is None else id, self, name, worker, index)
+            self.leases.leases[session.id] = session
+            body = dict(index=index, session_id=session.id) | (dict(custom_task=custom) if custom is not None else {})
+            try: return session, await session.requests.answer_once(request, digest, lambda: self.relay(session, "/start_sample", body))
+            except Refusal as e:
+                if e.status == 502: await session.close()  # it may have begun there
+                else: session.ended()
+                self.finished.pop(session.id, None)
+                if e.status not in (406, 502): raise
+                worker.full_until = time.monotonic() + _FULL_S
+            except Exception:
+                session.ended()
+                self.finished.pop(session.id, None)
+                raise
+        raise Refusal(406, f"no slot of the task {name} is free; ask again later", Retry_After=1)
+
+    # %% ../../nbs/16d_service.controller.ipynb #985df6b5
+    async def relay(self,
+        session: RelayedSession, # that is meant
+        route: str,              # of the worker
+        body: dict,              # for JSON
+        number: int|None=None,   # of the client's request
+    ) -> dict:
+        "A turn of a session; one that ends it frees the worker's place. Raises Refusal."
+        try: reply = await self.call(session.worker, route, body, number=number)
+        except Refusal as e:
+            if "No such session" in str(e): self.lose(session.id, str(e))
+            raise
+        turn = reply.get("env_out", reply)
+        if "metrics" not in turn: turn["metrics"] = turn.get("metric", {})
+        session.touch()
+        if turn.get("finish"): session.ended()
+        return turn
+
+    # %% ../../nbs/16d_service.controller.ipynb #d7b50cc7
+    def find(self,
+        id: int, # of a session
+    ) -> RelayedSession:
+        "A session that is relayed. Raises Refusal that says why there is none."
+        session = self.leases.leases.get(id)
+        if session and not session.closing:
+            session.touch()
+            return session
+        raise Refusal(400, f"No such session: {id}; {self.last_ends.get(id, 'it has ended, was silent for too long, or never was')}")
+
+    # %% ../../nbs/16d_service.controller.ipynb #0ff0ea5b
+    async def once(self,
+        request: Any,   # Starlette's
+        id: int,        # of a session
+        digest: bytes,  # of the request's content
+        route: str,     # of the worker
+        body: dict,     # for JSON
+    ) -> dict:
+        "A session's next turn; a repeat gets the last one's, also after its end. Raises Refusal."
+        last, number = self.finished.get(id), request_number(request)
+        if id not in self.leases.leases and last and last.digest == digest and (number == last.number or not number and await last.repeats(digest)):
+            return await last.answer_once(request, digest, None)
+        session = self.find(id)
+        async def relayed(): return await self.relay(session, route, body, session.requests.number)
+        return await session.requests.answer_once(request, digest, relayed)
+
+    # %% ../../nbs/16d_service.controller.ipynb #1e4543d0
+    async def start_sample(self,
+        request: Any, # Starlette's: {name, index, custom_task, and session_id if the client chooses it}
+    ) -> Any:
+        "A session's first turn, its number in the header `session_id`. Raises Refusal."
+        body, digest = await read_request(request, self.max_body)
+        id = None if body.get("session_id") is None else session_number(body, request)
+        session, ended = self.leases.leases.get(id), self.finished.get(id)
+        known = session.requests if session else ended
+        if known and known.digest == digest and (request_number(request) == 1 or await known.repeats(digest)):
+            turn = await known.answer_once(request, digest, None)
+        elif session: raise Refusal(400, f"Session ID already exists: {id}")
+        else:
+            session, turn = await self.begin(body.get("name"), body.get("index"), request, digest, body.get("custom_task"), id)
+            id = session.id
+        return http_answer(turn | dict(session_id=id), headers=dict(session_id=str(id)))
+
+    # %% ../../nbs/16d_service.controller.ipynb #1bfc94d5
+    async def interact(self,
+        request: Any, # Starlette's: {messages}, the session in the header or the body
+    ) -> Any:
+        "The next turn. Raises Refusal."
+        body, digest = await read_request(request, self.max_body)
+        id = session_number(body, request)
+        turn = await self.once(request, id, digest, "/interact", dict(session_id=id, messages=body.get("messages")))
+        return http_answer(turn | dict(session_id=id), headers=dict(session_id=str(id)))
+
+    # %% ../../nbs/16d_service.controller.ipynb #b41e6151
+    async def cancel(self,
+        request: Any, # Starlette's: the session in the body or the header
+    ) -> dict:
+        "End a session. Raises Refusal."
+        id = session_number((await read_request(request, self.max_body))[0], request)
+        self.find(id)
+        await self.leases.close(id)
+        return dict(session_id=id)
+
+    # %% ../../nbs/16d_service.controller.ipynb #78c5207c
+    async def cancel_all(self,
+        request: Any, # Starlette's
+    ) -> dict:
+        "End all sessions."
+        ids = list(self.leases.leases)
+        await asyncio.gather(*(self.leases.close(id) for id in ids if id in self.leases.leases))
+        return dict(cancelled=ids)
+
+    async def cancel_notice(self,
+        request: Any, # Starlette's, from a worker: {session_id}
+    ) -> dict:
+        "A worker has ended a session."
+        id = session_number((await read_request(request, self.max_body))[0], request)
+        if (session := self.leases.leases.get(id)) and not session.closing: self.lose(id, "its worker has ended it")
+        return dict(session_id=id)
+
+    # %% ../../nbs/16d_service.controller.ipynb #3d3251cb
+    async def calculate_overall(self,
+        request: Any, # Starlette's: {name, results}
+    ) -> Any:
+        "A task's figures over many samples. Raises Refusal."
+        body, _ = await read_request(request, OVERALL_REQUESTS*self.max_body)
+        workers = self.task_of(body.get("name")).workers
+        if not workers: raise Refusal(406, f"no worker of the task {body['name']} lives; ask again later")
+        return await self.call(next(iter(workers.values())), "/calculate_overall", body)
+
+    # %% ../../nbs/16d_service.controller.ipynb #a0d067b8
+    def agentbench_reply(self,
+        session: RelayedSession, # that is meant
+        turn: dict,              # as the worker gave it
+    ) -> dict:
+        "The turn in AgentBench's words, with all that was said."
+        session.history = history_after(session.history, turn.get("messages") or [], turn.get("full"))
+        history = [dict(role="agent" if m["role"] == "assistant" else "user", content=plain_text(m)) for m in session.history]
+        return dict(session_id=session.id, output=dict(index=session.index, status=turn["status"], result=turn.get("result"), history=history))
+
+    # %% ../../nbs/16d_service.controller.ipynb #8e27d750
+    async def agentbench_start(self,
+        request: Any, # Starlette's: {name, index}
+    ) -> dict:
+        "A session's first turn, for AgentBench. Raises Refusal."
+        body, digest = await read_request(request, self.max_body)
+        return self.agentbench_reply(*await self.begin(body.get("name"), body.get("index"), request, digest))
+
+    async def agentbench_interact(self,
+        request: Any, # Starlette's: {session_id, agent_response: {status, content}}
+    ) -> dict:
+        "The next turn, for AgentBench; an agent that ends the session gets its status back. Raises Refusal."
+        body, digest = await read_request(request, self.max_body)
+        id, reply = session_number(body, request), body.get("agent_response")
+        if not isinstance(reply, dict): raise Refusal(400, "agent_response: is missing")
+        session, ended = self.leases.leases.get(id), self.finished.get(id)
+        if not isinstance(reply.get("status", "normal"), str): raise Refusal(400, "agent_response.status: is no text")
+        if reply.get("status", "normal") != "normal":
+            self.find(id)
+            await self.leases.close(id)
+            return self.agentbench_reply(session, dict(status=SampleStatus.AGENT_CONTEXT_LIMIT.value if "context" in reply["status"] else SampleStatus.CANCELLED.value))
+        message = dict(role="assistant", content=reply.get("content"))
+        turn = await self.once(request, id, digest, "/interact", dict(session_id=id, messages=[message]))
+        requests = session.requests if session else ended
+        last_turn, last_reply = self.agentbench_replies.get(requests, (None, None))
+        if turn is last_turn: return last_reply  # a repeat
+        if session is None: raise Refusal(400, f"No such session: {id}; it has ended")
+        session.history = [*session.history, message]
+        answer = self.agentbench_reply(session, turn)
+        self.agentbench_replies[requests] = turn, answer
+        return answer
+
+    # %% ../../nbs/16d_service.controller.ipynb #db0bc87d
+    def list_workers(self) -> dict:
+        "Each task's indices and workers; status 0 is alive."
+        return {name: dict(indices=task.indices, workers={str(w.id): dict(
+            id=w.id, address=w.address, capacity=w.capacity, current=len(w.sessions), status=0, last_visit=time.time() - (time.monotonic() - w.last_heartbeat))
+            for w in task.workers.values()}) for name, task in self.tasks.items()}
+
+    def list_sessions(self) -> dict:
+        "Each session's task, sample, worker, and seconds of silence."
+        return {str(s.id): dict(name=s.task, index=s.index, worker_id=s.worker.id, silence=round(s.silence, 1), locked=s.busy)
+                for s in self.leases.leases.values()}
+
+    # %% ../../nbs/16d_service.controller.ipynb #3038af52
+    def page(self) -> str:
+        "Tasks, workers and sessions as HTML."
+        now = time.monotonic()
+        workers = [(name, w.address, f"{len(w.sessions)} of {w.capacity}", f"{now - w.last_heartbeat:.0f} s ago") for name, t in self.tasks.items() for w in t.workers.values()]
+        sessions = [(s.id, s.task, s.index, s.worker.address, "at work" if s.busy else f"{s.silence:.0f} s silent") for s in self.leases.leases.values()]
+        return _PAGE.format(_table(("task", "worker", "sessions", "last heartbeat"), workers),
+                            _table(("session", "task", "sample", "worker", "client"), sessions[:1000]))
+
+    # %% ../../nbs/16d_service.controller.ipynb #8aff330e
+    def app(self) -> DirectRoutes:
+        "Both dialects and the page. Needs the extra `serve`."
+        async def workers(request): return self.list_workers()
+        async def sessions(request): return self.list_sessions()
+        async def page(request): return http_answer(self.page().encode(), media="text/html", headers={"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"})
+        async def health(request): return self.leases.health() | dict(tasks=len(self.tasks))
+        async def indices(request): return self.task_of(request.query_params.get("name")).indices
+        shared = [("GET", "get_indices", indices), ("GET", "list_workers", workers), ("GET", "list_sessions", sessions)]
+        shared += [("POST", p.__name__, p) for p in (self.cancel, self.cancel_all, self.cancel_notice, self.receive_heartbeat, self.calculate_overall)]
+        routes = [ServiceRoute(method, f"{prefix}/{name}", answer) for prefix in ("/api", "/v0.2/api") for method, name, answer in shared]
+        routes += [ServiceRoute("POST", path, answer) for path, answer in (("/api/start_sample", self.start_sample), ("/api/interact", self.interact),
+                                                                           ("/v0.2/api/start_sample", self.agentbench_start), ("/v0.2/api/interact", self.agentbench_interact))]
+        routes += [ServiceRoute("GET", "/", page), ServiceRoute("GET", "/health", health, health=True)]
+        return service_app(routes, self.access, self.leases, lambda refusal: dict(detail=str(refusal)), lambda: _connected(self), invalid=400)
 
 # %% ../../nbs/16d_service.controller.ipynb #31d1be49
-@patch
-async def receive_heartbeat(self: TaskController,
-    request: Any, # Starlette's: {name, address, concurrency, indices}
-) -> dict:
-    "A worker lives, and says which samples it has, or a digest of them. Raises Refusal for other indices than its task has, or an address that is not its own."
-    body, _ = await read_request(request, self.max_body)
-    name, capacity, indices, digest = body.get("name"), body.get("concurrency"), body.get("indices"), body.get("indices_digest")
-    if not isinstance(name, str) or not name: raise Refusal(400, f"name: {name!r} is no name of a task")
-    if isinstance(capacity, bool) or not isinstance(capacity, int) or capacity < 1: raise Refusal(400, f"concurrency: {capacity!r} is no number of sessions")
-    address, task = check_origin(body.get("address"), request.client.host, self.allow), self.tasks.get(name)
-    if task and isinstance(indices, list) and task.indices == indices: digest = task.digest
-    elif indices is not None or digest is None: digest = indices_digest(_checked_indices(indices))
-    if task is None or task.digest != digest:
-        if indices is None: return dict(worker_id=None, indices_digest=None)  # it will send them
-        if task and task.workers: raise Refusal(400, f"indices: the task {name} is served already, with other indices")
-        task = self.tasks[name] = ServedTask(indices, digest, frozenset(indices))
-    known = next((w for w in task.workers.values() if w.address == address), None)
-    if known and known.boot != body.get("boot"): self.forget_worker(name, known)
-    if known is None or known.id not in task.workers:
-        known = task.workers[task.next_id] = ServedWorker(task.next_id, address, capacity, body.get("boot"))
-        task.next_id += 1
-    known.last_heartbeat, known.capacity = time.monotonic(), capacity
-    return dict(worker_id=known.id, indices_digest=task.digest)
 
 def _checked_indices(indices: Any) -> list:
     "The indices. Raises Refusal for what is no list of texts and whole numbers."
@@ -178,281 +454,9 @@ def _checked_indices(indices: Any) -> list:
         if isinstance(index, bool) or not isinstance(index, (int, str)): raise Refusal(400, f"indices: {index!r:.60} is neither a text nor a whole number")
     return indices
 
-# %% ../../nbs/16d_service.controller.ipynb #b2bdd4e9
-@patch
-def forget_worker(self: TaskController,
-    name: str,            # of the task
-    worker: ServedWorker, # that is gone
-) -> None:
-    "Forget a worker, and end its sessions; the task stays known."
-    self.tasks[name].workers.pop(worker.id, None)
-    for id in list(worker.sessions): self.lose(id, f"its worker at {worker.address} is gone")
-    worker.sessions.clear()
-
-# %% ../../nbs/16d_service.controller.ipynb #4ad8b077
-@patch
-def lose(self: TaskController,
-    id: int,  # of a session
-    why: str, # for its client
-) -> None:
-    "End a session that its worker does not have any more."
-    if session := self.leases.leases.get(id): session.ended()
-    self.last_ends[id] = why
-    if len(self.last_ends) > _KEPT_ENDS: self.last_ends.popitem(last=False)
-
-# %% ../../nbs/16d_service.controller.ipynb #83c3258a
-@patch
-async def sync(self: TaskController,
-    worker: ServedWorker, # to be asked
-) -> None:
-    "End the sessions that the worker has not, if they are not at work."
-    before = set(worker.sessions)
-    try: has = {int(id) for id in await self.call(worker, "/get_sessions", seconds=10)}
-    except (Refusal, ValueError, TypeError): return  # its heartbeats will tell
-    for id in before - has:
-        session = self.leases.leases.get(id)
-        if session and not session.busy and not session.closing and session.silence > 1: self.lose(id, "its worker has ended it")
-
-# %% ../../nbs/16d_service.controller.ipynb #1bd4ccac
-@patch
-async def watch(self: TaskController) -> None:
-    "For ever: forget dead workers, ask the others."
-    synced = time.monotonic()
-    while True:
-        unheard = await sleep_heard(min(1., self.dead_s/4))
-        now, living = time.monotonic(), []
-        for name, task in self.tasks.items():
-            for worker in list(task.workers.values()):
-                worker.last_heartbeat += unheard
-                if now - worker.last_heartbeat > self.dead_s: self.forget_worker(name, worker)
-                else: living.append(worker)
-        if now - synced > self.sync_s:
-            await asyncio.gather(*map(self.sync, living))
-            synced = time.monotonic()
-
 # %% ../../nbs/16d_service.controller.ipynb #b6fabb06
 _FULL_S = 1.  # seconds that a worker is left alone which had less room than was thought
 ANNOUNCE_S = 10. # seconds after its start in which a controller may not have heard all workers: they beat every eight
-
-@patch
-def task_of(self: TaskController,
-    name: Any, # of a task, as the client says
-) -> ServedTask:
-    "A task that is served. Raises Refusal: 400, or 503 while workers may not have been heard yet."
-    if isinstance(name, str) and name in self.tasks: return self.tasks[name]
-    if isinstance(name, str) and name and time.monotonic() - self.began < ANNOUNCE_S:
-        raise Refusal(503, f"name: no worker has announced the task {name!r:.60} yet, and this controller has just begun; ask again", Retry_After=1)
-    raise Refusal(400, f"name: no task {name!r}{nearest(str(name), self.tasks)}; "
-                       + (f"there is {', '.join(self.tasks)}" if self.tasks else "no worker has announced one yet"))
-
-# %% ../../nbs/16d_service.controller.ipynb #00c7ca75
-@patch
-async def begin(self: TaskController,
-    name: Any,    # of the task
-    index: Any,   # of the sample
-    request: Any, # Starlette's
-    digest: bytes,# of its content
-    custom: dict|None=None, # the client's description of a sample
-    id: int|None=None,      # of the session, if the client chose it
-) -> tuple[RelayedSession, dict]: # the session and its first turn
-    "Start a sample at the freest worker. Raises Refusal: 400, or 406 if no slot is free."
-    task = self.task_of(name)
-    if isinstance(index, (bool, float, list, dict)) or index not in task.known: raise Refusal(400, f"index: {nearest_index(index, task.indices)}")
-    for _ in range(len(task.workers)):
-        worker = max(task.workers.values(), key=lambda w: w.free, default=None)
-        if worker is None or worker.free < 1: break
-        session = RelayedSession(secrets.randbelow(2**53) if id is None else id, self, name, worker, index)
-        self.leases.leases[session.id] = session
-        body = dict(index=index, session_id=session.id) | (dict(custom_task=custom) if custom is not None else {})
-        try: return session, await session.requests.answer_once(request, digest, lambda: self.relay(session, "/start_sample", body))
-        except Refusal as e:
-            if e.status == 502: await session.close()  # it may have begun there
-            else: session.ended()
-            self.finished.pop(session.id, None)
-            if e.status not in (406, 502): raise
-            worker.full_until = time.monotonic() + _FULL_S
-        except Exception:
-            session.ended()
-            self.finished.pop(session.id, None)
-            raise
-    raise Refusal(406, f"no slot of the task {name} is free; ask again later", Retry_After=1)
-
-# %% ../../nbs/16d_service.controller.ipynb #985df6b5
-@patch
-async def relay(self: TaskController,
-    session: RelayedSession, # that is meant
-    route: str,              # of the worker
-    body: dict,              # for JSON
-    number: int|None=None,   # of the client's request
-) -> dict:
-    "A turn of a session; one that ends it frees the worker's place. Raises Refusal."
-    try: reply = await self.call(session.worker, route, body, number=number)
-    except Refusal as e:
-        if "No such session" in str(e): self.lose(session.id, str(e))
-        raise
-    turn = reply.get("env_out", reply)
-    if "metrics" not in turn: turn["metrics"] = turn.get("metric", {})
-    session.touch()
-    if turn.get("finish"): session.ended()
-    return turn
-
-# %% ../../nbs/16d_service.controller.ipynb #d7b50cc7
-@patch
-def find(self: TaskController,
-    id: int, # of a session
-) -> RelayedSession:
-    "A session that is relayed. Raises Refusal that says why there is none."
-    session = self.leases.leases.get(id)
-    if session and not session.closing:
-        session.touch()
-        return session
-    raise Refusal(400, f"No such session: {id}; {self.last_ends.get(id, 'it has ended, was silent for too long, or never was')}")
-
-# %% ../../nbs/16d_service.controller.ipynb #0ff0ea5b
-@patch
-async def once(self: TaskController,
-    request: Any,   # Starlette's
-    id: int,        # of a session
-    digest: bytes,  # of the request's content
-    route: str,     # of the worker
-    body: dict,     # for JSON
-) -> dict:
-    "A session's next turn; a repeat gets the last one's, also after its end. Raises Refusal."
-    last, number = self.finished.get(id), request_number(request)
-    if id not in self.leases.leases and last and last.digest == digest and (number == last.number or not number and await last.repeats(digest)):
-        return await last.answer_once(request, digest, None)
-    session = self.find(id)
-    async def relayed(): return await self.relay(session, route, body, session.requests.number)
-    return await session.requests.answer_once(request, digest, relayed)
-
-# %% ../../nbs/16d_service.controller.ipynb #1e4543d0
-@patch
-async def start_sample(self: TaskController,
-    request: Any, # Starlette's: {name, index, custom_task, and session_id if the client chooses it}
-) -> Any:
-    "A session's first turn, its number in the header `session_id`. Raises Refusal."
-    body, digest = await read_request(request, self.max_body)
-    id = None if body.get("session_id") is None else session_number(body, request)
-    session, ended = self.leases.leases.get(id), self.finished.get(id)
-    known = session.requests if session else ended
-    if known and known.digest == digest and (request_number(request) == 1 or await known.repeats(digest)):
-        turn = await known.answer_once(request, digest, None)
-    elif session: raise Refusal(400, f"Session ID already exists: {id}")
-    else:
-        session, turn = await self.begin(body.get("name"), body.get("index"), request, digest, body.get("custom_task"), id)
-        id = session.id
-    return http_answer(turn | dict(session_id=id), headers=dict(session_id=str(id)))
-
-# %% ../../nbs/16d_service.controller.ipynb #1bfc94d5
-@patch
-async def interact(self: TaskController,
-    request: Any, # Starlette's: {messages}, the session in the header or the body
-) -> Any:
-    "The next turn. Raises Refusal."
-    body, digest = await read_request(request, self.max_body)
-    id = session_number(body, request)
-    turn = await self.once(request, id, digest, "/interact", dict(session_id=id, messages=body.get("messages")))
-    return http_answer(turn | dict(session_id=id), headers=dict(session_id=str(id)))
-
-# %% ../../nbs/16d_service.controller.ipynb #b41e6151
-@patch
-async def cancel(self: TaskController,
-    request: Any, # Starlette's: the session in the body or the header
-) -> dict:
-    "End a session. Raises Refusal."
-    id = session_number((await read_request(request, self.max_body))[0], request)
-    self.find(id)
-    await self.leases.close(id)
-    return dict(session_id=id)
-
-# %% ../../nbs/16d_service.controller.ipynb #78c5207c
-@patch
-async def cancel_all(self: TaskController,
-    request: Any, # Starlette's
-) -> dict:
-    "End all sessions."
-    ids = list(self.leases.leases)
-    await asyncio.gather(*(self.leases.close(id) for id in ids if id in self.leases.leases))
-    return dict(cancelled=ids)
-
-@patch
-async def cancel_notice(self: TaskController,
-    request: Any, # Starlette's, from a worker: {session_id}
-) -> dict:
-    "A worker has ended a session."
-    id = session_number((await read_request(request, self.max_body))[0], request)
-    if (session := self.leases.leases.get(id)) and not session.closing: self.lose(id, "its worker has ended it")
-    return dict(session_id=id)
-
-# %% ../../nbs/16d_service.controller.ipynb #3d3251cb
-@patch
-async def calculate_overall(self: TaskController,
-    request: Any, # Starlette's: {name, results}
-) -> Any:
-    "A task's figures over many samples. Raises Refusal."
-    body, _ = await read_request(request, OVERALL_REQUESTS*self.max_body)
-    workers = self.task_of(body.get("name")).workers
-    if not workers: raise Refusal(406, f"no worker of the task {body['name']} lives; ask again later")
-    return await self.call(next(iter(workers.values())), "/calculate_overall", body)
-
-# %% ../../nbs/16d_service.controller.ipynb #a0d067b8
-@patch
-def agentbench_reply(self: TaskController,
-    session: RelayedSession, # that is meant
-    turn: dict,              # as the worker gave it
-) -> dict:
-    "The turn in AgentBench's words, with all that was said."
-    session.history = history_after(session.history, turn.get("messages") or [], turn.get("full"))
-    history = [dict(role="agent" if m["role"] == "assistant" else "user", content=plain_text(m)) for m in session.history]
-    return dict(session_id=session.id, output=dict(index=session.index, status=turn["status"], result=turn.get("result"), history=history))
-
-# %% ../../nbs/16d_service.controller.ipynb #8e27d750
-@patch
-async def agentbench_start(self: TaskController,
-    request: Any, # Starlette's: {name, index}
-) -> dict:
-    "A session's first turn, for AgentBench. Raises Refusal."
-    body, digest = await read_request(request, self.max_body)
-    return self.agentbench_reply(*await self.begin(body.get("name"), body.get("index"), request, digest))
-
-@patch
-async def agentbench_interact(self: TaskController,
-    request: Any, # Starlette's: {session_id, agent_response: {status, content}}
-) -> dict:
-    "The next turn, for AgentBench; an agent that ends the session gets its status back. Raises Refusal."
-    body, digest = await read_request(request, self.max_body)
-    id, reply = session_number(body, request), body.get("agent_response")
-    if not isinstance(reply, dict): raise Refusal(400, "agent_response: is missing")
-    session, ended = self.leases.leases.get(id), self.finished.get(id)
-    if not isinstance(reply.get("status", "normal"), str): raise Refusal(400, "agent_response.status: is no text")
-    if reply.get("status", "normal") != "normal":
-        self.find(id)
-        await self.leases.close(id)
-        return self.agentbench_reply(session, dict(status=SampleStatus.AGENT_CONTEXT_LIMIT.value if "context" in reply["status"] else SampleStatus.CANCELLED.value))
-    message = dict(role="assistant", content=reply.get("content"))
-    turn = await self.once(request, id, digest, "/interact", dict(session_id=id, messages=[message]))
-    requests = session.requests if session else ended
-    last_turn, last_reply = self.agentbench_replies.get(requests, (None, None))
-    if turn is last_turn: return last_reply  # a repeat
-    if session is None: raise Refusal(400, f"No such session: {id}; it has ended")
-    session.history = [*session.history, message]
-    answer = self.agentbench_reply(session, turn)
-    self.agentbench_replies[requests] = turn, answer
-    return answer
-
-# %% ../../nbs/16d_service.controller.ipynb #db0bc87d
-@patch
-def list_workers(self: TaskController) -> dict:
-    "Each task's indices and workers; status 0 is alive."
-    return {name: dict(indices=task.indices, workers={str(w.id): dict(
-        id=w.id, address=w.address, capacity=w.capacity, current=len(w.sessions), status=0, last_visit=time.time() - (time.monotonic() - w.last_heartbeat))
-        for w in task.workers.values()}) for name, task in self.tasks.items()}
-
-@patch
-def list_sessions(self: TaskController) -> dict:
-    "Each session's task, sample, worker, and seconds of silence."
-    return {str(s.id): dict(name=s.task, index=s.index, worker_id=s.worker.id, silence=round(s.silence, 1), locked=s.busy)
-            for s in self.leases.leases.values()}
 
 # %% ../../nbs/16d_service.controller.ipynb #c3293464
 _PAGE = """<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="5"><title>oaml: tasks</title>
@@ -466,16 +470,6 @@ def _table(heads: Sequence[str], rows: list[tuple]) -> str:
     line = lambda kind, cells: "<tr>" + "".join(f"<{kind}>{html.escape(str(c))}</{kind}>" for c in cells) + "</tr>"
     return f"<table>{line('th', heads)}{''.join(line('td', r) for r in rows)}</table>"
 
-# %% ../../nbs/16d_service.controller.ipynb #3038af52
-@patch
-def page(self: TaskController) -> str:
-    "Tasks, workers and sessions as HTML."
-    now = time.monotonic()
-    workers = [(name, w.address, f"{len(w.sessions)} of {w.capacity}", f"{now - w.last_heartbeat:.0f} s ago") for name, t in self.tasks.items() for w in t.workers.values()]
-    sessions = [(s.id, s.task, s.index, s.worker.address, "at work" if s.busy else f"{s.silence:.0f} s silent") for s in self.leases.leases.values()]
-    return _PAGE.format(_table(("task", "worker", "sessions", "last heartbeat"), workers),
-                        _table(("session", "task", "sample", "worker", "client"), sessions[:1000]))
-
 # %% ../../nbs/16d_service.controller.ipynb #7ec08d69
 @asynccontextmanager
 async def _connected(self: TaskController):
@@ -484,23 +478,6 @@ async def _connected(self: TaskController):
         watching = asyncio.ensure_future(self.watch())
         try: yield
         finally: watching.cancel()
-
-# %% ../../nbs/16d_service.controller.ipynb #8aff330e
-@patch
-def app(self: TaskController) -> DirectRoutes:
-    "Both dialects and the page. Needs the extra `serve`."
-    async def workers(request): return self.list_workers()
-    async def sessions(request): return self.list_sessions()
-    async def page(request): return http_answer(self.page().encode(), media="text/html", headers={"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"})
-    async def health(request): return self.leases.health() | dict(tasks=len(self.tasks))
-    async def indices(request): return self.task_of(request.query_params.get("name")).indices
-    shared = [("GET", "get_indices", indices), ("GET", "list_workers", workers), ("GET", "list_sessions", sessions)]
-    shared += [("POST", p.__name__, p) for p in (self.cancel, self.cancel_all, self.cancel_notice, self.receive_heartbeat, self.calculate_overall)]
-    routes = [ServiceRoute(method, f"{prefix}/{name}", answer) for prefix in ("/api", "/v0.2/api") for method, name, answer in shared]
-    routes += [ServiceRoute("POST", path, answer) for path, answer in (("/api/start_sample", self.start_sample), ("/api/interact", self.interact),
-                                                                       ("/v0.2/api/start_sample", self.agentbench_start), ("/v0.2/api/interact", self.agentbench_interact))]
-    routes += [ServiceRoute("GET", "/", page), ServiceRoute("GET", "/health", health, health=True)]
-    return service_app(routes, self.access, self.leases, lambda refusal: dict(detail=str(refusal)), lambda: _connected(self), invalid=400)
 
 # %% ../../nbs/16d_service.controller.ipynb #d6219c74
 def controller_server(

@@ -18,7 +18,6 @@ from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from fastcore.basics import patch
 
 from ..schemas.door import nearest
 from .state import LEASE_S, EnvironmentRecord, MemoryState, RedisState, StateUnavailable
@@ -57,75 +56,65 @@ class EnvironmentDelegation:
         "True if sessions may have one after another. Deprecated for the two limits below, whose defaults ask here."
         return False
 
-# %% ../../nbs/16h_service.delegation.ipynb #c75f0007
-@patch
-def get_concurrency_limit(self: EnvironmentDelegation,
-    subtype: str, # one of `get_subtypes`
-) -> int:
-    "Sessions that may have one at the same time; 0: any number."
-    return 1 if self.is_exclusive(subtype) else 0
+    # %% ../../nbs/16h_service.delegation.ipynb #c75f0007
+    def get_concurrency_limit(self,
+        subtype: str, # one of `get_subtypes`
+    ) -> int:
+        "Sessions that may have one at the same time; 0: any number."
+        return 1 if self.is_exclusive(subtype) else 0
 
-@patch
-def get_reuse_limit(self: EnvironmentDelegation,
-    subtype: str, # one of `get_subtypes`
-) -> int:
-    "Sessions that may ever have one; 0: any number; 1: each session gets its own."
-    return 1 if self.is_exclusive(subtype) or not self.supports_reuse(subtype) else 0
+    def get_reuse_limit(self,
+        subtype: str, # one of `get_subtypes`
+    ) -> int:
+        "Sessions that may ever have one; 0: any number; 1: each session gets its own."
+        return 1 if self.is_exclusive(subtype) or not self.supports_reuse(subtype) else 0
 
-@patch
-def get_max_execution_time(self: EnvironmentDelegation,
-    subtype: str, # one of `get_subtypes`
-) -> int:
-    "Seconds after which one that is for a single session ends, whatever the session does. Four hours."
-    return 4*60*60
+    def get_max_execution_time(self,
+        subtype: str, # one of `get_subtypes`
+    ) -> int:
+        "Seconds after which one that is for a single session ends, whatever the session does. Four hours."
+        return 4*60*60
 
-# %% ../../nbs/16h_service.delegation.ipynb #c75f0008
-@patch
-def get_container_images(self: EnvironmentDelegation) -> dict[str, str]:
-    "For the docker driver: the image of each subtype."
-    raise NotImplementedError(f"{self.name}: its delegation has no get_container_images, which the docker driver needs")
+    # %% ../../nbs/16h_service.delegation.ipynb #c75f0008
+    def get_container_images(self) -> dict[str, str]:
+        "For the docker driver: the image of each subtype."
+        raise NotImplementedError(f"{self.name}: its delegation has no get_container_images, which the docker driver needs")
 
-@patch
-async def create_docker_container(self: EnvironmentDelegation,
-    attrs: dict,  # of Docker's API to create a container; `Env` is a dict here
-    subtype: str, # one of `get_subtypes`
-) -> dict:        # the attributes to be used
-    "For the docker driver: change what is asked of Docker; mounts and capabilities are there only if asked for here."
-    return attrs
+    async def create_docker_container(self,
+        attrs: dict,  # of Docker's API to create a container; `Env` is a dict here
+        subtype: str, # one of `get_subtypes`
+    ) -> dict:        # the attributes to be used
+        "For the docker driver: change what is asked of Docker; mounts and capabilities are there only if asked for here."
+        return attrs
 
-@patch
-async def post_create_docker_container(self: EnvironmentDelegation,
-    subtype: str,         # one of `get_subtypes`
-    environment_id: str,  # the container's name
-    environment_url: str, # where it answers
-) -> None:
-    "Called when a new container is healthy."
+    async def post_create_docker_container(self,
+        subtype: str,         # one of `get_subtypes`
+        environment_id: str,  # the container's name
+        environment_url: str, # where it answers
+    ) -> None:
+        "Called when a new container is healthy."
 
-@patch
-def make_environment(self: EnvironmentDelegation,
-    subtype: str,               # one of `get_subtypes`
-    variables: dict[str, str],  # of a homepage; else empty
-) -> Callable[[], Any]:         # makes an object that has `close()`; it is pickled for another process
-    "For the drivers that make Python objects."
-    raise NotImplementedError(f"{self.name}: its delegation has no make_environment, which this driver needs")
+    def make_environment(self,
+        subtype: str,               # one of `get_subtypes`
+        variables: dict[str, str],  # of a homepage; else empty
+    ) -> Callable[[], Any]:         # makes an object that has `close()`; it is pickled for another process
+        "For the drivers that make Python objects."
+        raise NotImplementedError(f"{self.name}: its delegation has no make_environment, which this driver needs")
 
-# %% ../../nbs/16h_service.delegation.ipynb #c75f000a
-@patch
-def has_homepage(self: EnvironmentDelegation) -> bool:
-    "True if each session gets a homepage as well."
-    return False
+    # %% ../../nbs/16h_service.delegation.ipynb #c75f000a
+    def has_homepage(self) -> bool:
+        "True if each session gets a homepage as well."
+        return False
 
-@patch
-def get_homepage_subtype(self: EnvironmentDelegation) -> str:
-    "Which subtype it is."
-    raise NotImplementedError(f"{self.name}: its delegation has a homepage but no get_homepage_subtype")
+    def get_homepage_subtype(self) -> str:
+        "Which subtype it is."
+        raise NotImplementedError(f"{self.name}: its delegation has a homepage but no get_homepage_subtype")
 
-@patch
-def get_homepage_envs(self: EnvironmentDelegation,
-    site_urls: dict[str, str], # subtype: where the session's environment of it answers
-) -> dict[str, str]:
-    "The homepage's environment variables."
-    raise NotImplementedError(f"{self.name}: its delegation has a homepage but no get_homepage_envs")
+    def get_homepage_envs(self,
+        site_urls: dict[str, str], # subtype: where the session's environment of it answers
+    ) -> dict[str, str]:
+        "The homepage's environment variables."
+        raise NotImplementedError(f"{self.name}: its delegation has a homepage but no get_homepage_envs")
 
 # %% ../../nbs/16h_service.delegation.ipynb #c75f000d
 _LOG = logging.getLogger(__name__)
@@ -155,237 +144,276 @@ class EnvironmentController:
         self._next_reap = 0.  # on the clock of event loops
         delegation.controller = self
 
-# %% ../../nbs/16h_service.delegation.ipynb #c75f000e
-@patch
-async def make(self: EnvironmentController,
-    environment: str,          # its id
-    subtype: str,              # of the delegation
-    variables: dict[str, str], # environment variables
-    **kwargs,                  # what `start_session` was given besides; for the delegation
-) -> None:
-    "The driver's: make an environment. Raises EnvironmentFailed."
-    raise NotImplementedError
+    # %% ../../nbs/16h_service.delegation.ipynb #c75f000e
+    async def make(self,
+        environment: str,          # its id
+        subtype: str,              # of the delegation
+        variables: dict[str, str], # environment variables
+        **kwargs,                  # what `start_session` was given besides; for the delegation
+    ) -> None:
+        "The driver's: make an environment. Raises EnvironmentFailed."
+        raise NotImplementedError
 
-@patch
-async def unmake(self: EnvironmentController,
-    environment: str, # its id
-) -> None:
-    "The driver's: end an environment, whatever became of it."
-    raise NotImplementedError
+    async def unmake(self,
+        environment: str, # its id
+    ) -> None:
+        "The driver's: end an environment, whatever became of it."
+        raise NotImplementedError
 
-@patch
-async def reachable(self: EnvironmentController) -> set[str]:
-    "The driver's: the environments that run, and that this controller can lend."
-    raise NotImplementedError
+    async def reachable(self) -> set[str]:
+        "The driver's: the environments that run, and that this controller can lend."
+        raise NotImplementedError
 
-@patch
-async def runs(self: EnvironmentController,
-    environment: str, # one that is to be lent again
-) -> bool:
-    "The driver's: whether it is there; a driver that knows without counting all of them says so itself."
-    return environment in await self.reachable()
+    async def runs(self,
+        environment: str, # one that is to be lent again
+    ) -> bool:
+        "The driver's: whether it is there; a driver that knows without counting all of them says so itself."
+        return environment in await self.reachable()
 
-@patch
-async def place(self: EnvironmentController) -> str:
-    "The driver's: a word for where its environments are; controllers with the same word can lend each other's."
-    return "" if self.reaches_all else self.owner
+    async def place(self) -> str:
+        "The driver's: a word for where its environments are; controllers with the same word can lend each other's."
+        return "" if self.reaches_all else self.owner
 
-@patch
-async def wait_ready(self: EnvironmentController,
-    environment: str, # its id
-) -> None:
-    "The driver's: return when it can be used. Raises EnvironmentFailed if it can't be."
+    async def wait_ready(self,
+        environment: str, # its id
+    ) -> None:
+        "The driver's: return when it can be used. Raises EnvironmentFailed if it can't be."
 
-@patch
-async def url_of(self: EnvironmentController,
-    environment: str, # its id
-    subtype: str,     # of the delegation
-) -> str:
-    "The driver's: where it answers."
-    return environment
+    async def url_of(self,
+        environment: str, # its id
+        subtype: str,     # of the delegation
+    ) -> str:
+        "The driver's: where it answers."
+        return environment
 
-@patch
-async def end_strays(self: EnvironmentController) -> None:
-    "The driver's: end what earlier controllers left and nobody recorded."
+    async def end_strays(self) -> None:
+        "The driver's: end what earlier controllers left and nobody recorded."
 
-# %% ../../nbs/16h_service.delegation.ipynb #c75f0010
-@patch
-async def _make(self: EnvironmentController, session: str, subtype: str, exclusive: bool, variables: dict, kwargs: dict) -> str:
-    "A new environment's id; written down as the session's before there is anything to lose."
-    environment = re.sub(r"[^\w.-]", "-", f"{self.delegation.get_name()}-{subtype}-{secrets.token_hex(6)}")
-    longest = self.delegation.get_max_execution_time(subtype) if exclusive else 0
-    await self.state.add(environment, EnvironmentRecord(subtype, exclusive, longest, self.owner), session, self.lease_s)
-    making = asyncio.ensure_future(self.make(environment, subtype, variables, **kwargs))
-    try: await asyncio.shield(making)
-    except asyncio.CancelledError:
-        await asyncio.wait([making])  # what is half made can't be ended
-        raise
-    if not exclusive: await self.state.offer(environment, await self._shelf(subtype))
-    return environment
+    # %% ../../nbs/16h_service.delegation.ipynb #c75f0010
+    async def _make(self, session: str, subtype: str, exclusive: bool, variables: dict, kwargs: dict) -> str:
+        "A new environment's id; written down as the session's before there is anything to lose."
+        environment = re.sub(r"[^\w.-]", "-", f"{self.delegation.get_name()}-{subtype}-{secrets.token_hex(6)}")
+        longest = self.delegation.get_max_execution_time(subtype) if exclusive else 0
+        await self.state.add(environment, EnvironmentRecord(subtype, exclusive, longest, self.owner), session, self.lease_s)
+        making = asyncio.ensure_future(self.make(environment, subtype, variables, **kwargs))
+        try: await asyncio.shield(making)
+        except asyncio.CancelledError:
+            await asyncio.wait([making])  # what is half made can't be ended
+            raise
+        if not exclusive: await self.state.offer(environment, await self._shelf(subtype))
+        return environment
 
-@patch
-async def _shelf(self: EnvironmentController, subtype: str) -> str:
-    "Where those of a kind wait that this controller can lend."
-    return f"{subtype}@{await self.place()}"
+    async def _shelf(self, subtype: str) -> str:
+        "Where those of a kind wait that this controller can lend."
+        return f"{subtype}@{await self.place()}"
 
-@patch
-async def _take(self: EnvironmentController, session: str, subtype: str, most: int, uses: int) -> str|None:
-    "One that is there and has room."
-    shelf = await self._shelf(subtype)
-    while environment := await self.state.take(shelf, session, most, uses, self.lease_s):
-        if await self.runs(environment): return environment
-        await self.state.withdraw(environment, session)
+    async def _take(self, session: str, subtype: str, most: int, uses: int) -> str|None:
+        "One that is there and has room."
+        shelf = await self._shelf(subtype)
+        while environment := await self.state.take(shelf, session, most, uses, self.lease_s):
+            if await self.runs(environment): return environment
+            await self.state.withdraw(environment, session)
 
-@patch
-async def _allot(self: EnvironmentController, session: str, subtype: str, immutable: bool, kwargs: dict) -> str:
-    "An environment for the session."
-    most, uses = self.delegation.get_concurrency_limit(subtype), self.delegation.get_reuse_limit(subtype)
-    if uses == 1 or uses and not immutable: return await self._make(session, subtype, True, {}, kwargs)
-    async with nullcontext() if most == 1 else self._makers.setdefault(subtype, asyncio.Lock()):
-        return await self._take(session, subtype, most, uses) or await self._make(session, subtype, False, {}, kwargs)
+    async def _allot(self, session: str, subtype: str, immutable: bool, kwargs: dict) -> str:
+        "An environment for the session."
+        most, uses = self.delegation.get_concurrency_limit(subtype), self.delegation.get_reuse_limit(subtype)
+        if uses == 1 or uses and not immutable: return await self._make(session, subtype, True, {}, kwargs)
+        async with nullcontext() if most == 1 else self._makers.setdefault(subtype, asyncio.Lock()):
+            return await self._take(session, subtype, most, uses) or await self._make(session, subtype, False, {}, kwargs)
 
-# %% ../../nbs/16h_service.delegation.ipynb #c75f0012
-@patch
-def _checked(self: EnvironmentController, subtypes: str|list[str]) -> list[str]:
-    "The subtypes as a list. Raises ValueError for one that the delegation doesn't have."
-    subtypes, known = [subtypes] if isinstance(subtypes, str) else list(subtypes), self.delegation.get_subtypes()
-    if not subtypes: raise ValueError(f"subtypes: there are none; give one or more of {', '.join(known)}")
-    if twice := {s for s in subtypes if subtypes.count(s) > 1}: raise ValueError(f"subtypes: {min(twice)!r} is there twice; a session has one of each")
-    for s in subtypes:
-        if s in known: continue
-        raise ValueError(f"subtype {s!r} is none of {self.delegation.get_name()}'s: {', '.join(known)}" + nearest(s, known))
-    return subtypes
+    # %% ../../nbs/16h_service.delegation.ipynb #c75f0012
+    def _checked(self, subtypes: str|list[str]) -> list[str]:
+        "The subtypes as a list. Raises ValueError for one that the delegation doesn't have."
+        subtypes, known = [subtypes] if isinstance(subtypes, str) else list(subtypes), self.delegation.get_subtypes()
+        if not subtypes: raise ValueError(f"subtypes: there are none; give one or more of {', '.join(known)}")
+        if twice := {s for s in subtypes if subtypes.count(s) > 1}: raise ValueError(f"subtypes: {min(twice)!r} is there twice; a session has one of each")
+        for s in subtypes:
+            if s in known: continue
+            raise ValueError(f"subtype {s!r} is none of {self.delegation.get_name()}'s: {', '.join(known)}" + nearest(s, known))
+        return subtypes
 
-@patch
-async def start_session(self: EnvironmentController,
-    subtypes: str|list[str], # what the session needs
-    immutable: bool=True,    # False: it changes them, so that nobody else may have those that can't be used again
-    **kwargs,                # for the delegation
-) -> tuple[str, dict[str, str], dict[str, str]]: # session id; subtype: environment id; subtype: where it answers
-    "Lend a session its environments. Raises ValueError, EnvironmentFailed, EnvironmentsBusy, StateUnavailable."
-    session, ids, wanted = secrets.token_hex(16), {}, self._checked(subtypes)
-    await self._show_life()
-    holding = asyncio.ensure_future(self._hold(session))
-    try:
-        for subtype in wanted: ids[subtype] = await self._allot(session, subtype, immutable, kwargs)
-        if self.delegation.has_homepage(): await self._add_homepage(session, ids, kwargs)
+    async def start_session(self,
+        subtypes: str|list[str], # what the session needs
+        immutable: bool=True,    # False: it changes them, so that nobody else may have those that can't be used again
+        **kwargs,                # for the delegation
+    ) -> tuple[str, dict[str, str], dict[str, str]]: # session id; subtype: environment id; subtype: where it answers
+        "Lend a session its environments. Raises ValueError, EnvironmentFailed, EnvironmentsBusy, StateUnavailable."
+        session, ids, wanted = secrets.token_hex(16), {}, self._checked(subtypes)
+        await self._show_life()
+        holding = asyncio.ensure_future(self._hold(session))
+        try:
+            for subtype in wanted: ids[subtype] = await self._allot(session, subtype, immutable, kwargs)
+            if self.delegation.has_homepage(): await self._add_homepage(session, ids, kwargs)
+            for environment in ids.values(): await self.wait_ready(environment)
+            urls = await self._urls(ids)
+            await self.renew_session(session)
+        except BaseException:
+            await asyncio.shield(self.end_session(session))
+            raise
+        finally: holding.cancel()
+        return session, ids, urls
+
+    async def _hold(self, session: str):
+        "Renew a session that is starting: it may take longer than a lease."
+        while True:
+            await asyncio.sleep(self.lease_s/4)
+            try: await self.state.renew(session, self.lease_s)
+            except StateUnavailable: pass  # its clock stands still, too
+
+    async def _urls(self, ids: dict[str, str]) -> dict[str, str]:
+        return {subtype: await self.url_of(e, subtype) for subtype, e in ids.items()}
+
+    async def _add_homepage(self, session: str, ids: dict[str, str], kwargs: dict):
+        "Make the homepage, told where the others are."
         for environment in ids.values(): await self.wait_ready(environment)
-        urls = await self._urls(ids)
-        await self.renew_session(session)
-    except BaseException:
-        await asyncio.shield(self.end_session(session))
-        raise
-    finally: holding.cancel()
-    return session, ids, urls
+        subtype = self.delegation.get_homepage_subtype()
+        variables = self.delegation.get_homepage_envs(await self._urls(ids))
+        ids[subtype] = await self._make(session, subtype, True, variables, kwargs)
 
-@patch
-async def _hold(self: EnvironmentController, session: str):
-    "Renew a session that is starting: it may take longer than a lease."
-    while True:
-        await asyncio.sleep(self.lease_s/4)
-        try: await self.state.renew(session, self.lease_s)
-        except StateUnavailable: pass  # its clock stands still, too
+    # %% ../../nbs/16h_service.delegation.ipynb #c75f0013
+    async def renew_session(self,
+        session_id: str, # from `start_session`
+    ) -> None:
+        "The session is at work: its lease begins anew. Raises SessionExpired, StateUnavailable."
+        await self._show_life()
+        if not await self.state.renew(session_id, self.lease_s):
+            raise SessionExpired(f"session {session_id} has no environments: it has ended, or was silent for more than "
+                                 f"{self.lease_s:g} s, or had one for longer than its maximal time")
 
-@patch
-async def _urls(self: EnvironmentController, ids: dict[str, str]) -> dict[str, str]:
-    return {subtype: await self.url_of(e, subtype) for subtype, e in ids.items()}
+    async def end_session(self,
+        session_id: str, # from `start_session`
+    ) -> None:
+        "Give the session's environments back; what nobody may use again ends. Twice is once."
+        try:
+            for environment in await self.state.end(session_id): await self._end_if_over(environment)
+        except StateUnavailable as e: _LOG.warning("session %s is given back by the reaper: %s", session_id, e)
 
-@patch
-async def _add_homepage(self: EnvironmentController, session: str, ids: dict[str, str], kwargs: dict):
-    "Make the homepage, told where the others are."
-    for environment in ids.values(): await self.wait_ready(environment)
-    subtype = self.delegation.get_homepage_subtype()
-    variables = self.delegation.get_homepage_envs(await self._urls(ids))
-    ids[subtype] = await self._make(session, subtype, True, variables, kwargs)
+    async def _end_if_over(self, environment: str):
+        "End an environment that nobody will use again."
+        row = await self.state.look(environment)
+        if row and self._is_over(row): await self._end_environment(environment)
 
-# %% ../../nbs/16h_service.delegation.ipynb #c75f0013
-@patch
-async def renew_session(self: EnvironmentController,
-    session_id: str, # from `start_session`
-) -> None:
-    "The session is at work: its lease begins anew. Raises SessionExpired, StateUnavailable."
-    await self._show_life()
-    if not await self.state.renew(session_id, self.lease_s):
-        raise SessionExpired(f"session {session_id} has no environments: it has ended, or was silent for more than "
-                             f"{self.lease_s:g} s, or had one for longer than its maximal time")
+    def _is_over(self, row: dict) -> bool:
+        "Has it been used for the last time? One that nobody has and that is on no shelf, also: it was not made whole, or has died."
+        limit = self.delegation.get_reuse_limit(row["record"].subtype)
+        return row["retired"] or not row["users"] and (not row["offered"] or 0 < limit <= row["uses"])
 
-@patch
-async def end_session(self: EnvironmentController,
-    session_id: str, # from `start_session`
-) -> None:
-    "Give the session's environments back; what nobody may use again ends. Twice is once."
-    try:
-        for environment in await self.state.end(session_id): await self._end_if_over(environment)
-    except StateUnavailable as e: _LOG.warning("session %s is given back by the reaper: %s", session_id, e)
+    async def _end_environment(self, environment: str, force: bool=False):
+        "No more loans, then the environment, then its record."
+        if not await self.state.retire(environment, force): return
+        try: await self.unmake(environment)
+        except Exception as e: return _LOG.warning("%s could not be ended, and will be tried again: %s", environment, e)
+        await self.state.forget(environment)
 
-@patch
-async def _end_if_over(self: EnvironmentController, environment: str):
-    "End an environment that nobody will use again."
-    row = await self.state.look(environment)
-    if row and self._is_over(row): await self._end_environment(environment)
+    # %% ../../nbs/16h_service.delegation.ipynb #c75f0016
+    async def _show_life(self):
+        "Until it was silent for a lease, nobody takes this controller for dead."
+        await self.state.lock(f"owner:{self.owner}", self.owner, self.lease_s)
 
-@patch
-def _is_over(self: EnvironmentController, row: dict) -> bool:
-    "Has it been used for the last time? One that nobody has and that is on no shelf, also: it was not made whole, or has died."
-    limit = self.delegation.get_reuse_limit(row["record"].subtype)
-    return row["retired"] or not row["users"] and (not row["offered"] or 0 < limit <= row["uses"])
+    async def _owner_lives(self, owner: str) -> bool:
+        return await self.state.locked(f"owner:{owner}")
 
-@patch
-async def _end_environment(self: EnvironmentController, environment: str, force: bool=False):
-    "No more loans, then the environment, then its record."
-    if not await self.state.retire(environment, force): return
-    try: await self.unmake(environment)
-    except Exception as e: return _LOG.warning("%s could not be ended, and will be tried again: %s", environment, e)
-    await self.state.forget(environment)
+    async def close(self) -> None:
+        "End every environment that this controller made, and its sessions."
+        for environment, row in (await self.state.listing()).items():
+            if row["record"].owner == self.owner: await self._end_environment(environment, force=True)
+        await self.state.unlock(f"owner:{self.owner}", self.owner)
+        await self.state.close()
 
-# %% ../../nbs/16h_service.delegation.ipynb #c75f0016
-@patch
-async def _show_life(self: EnvironmentController):
-    "Until it was silent for a lease, nobody takes this controller for dead."
-    await self.state.lock(f"owner:{self.owner}", self.owner, self.lease_s)
+    # %% ../../nbs/16h_service.delegation.ipynb #c75f001b
+    async def reap(self) -> None:
+        "Once: end what has run out. Raises StateUnavailable."
+        self._next_reap = asyncio.get_running_loop().time() + self._pause
+        await self._show_life()
+        if not await self.state.lock("reaper", self.owner, self.lease_s): return
+        try:
+            for session in await self.state.expired(): await self.state.end(session)
+            here, listed = await self.reachable(), await self.state.listing()
+            for environment, row in listed.items():
+                mine = row["record"].owner == self.owner
+                lives = mine or await self._owner_lives(row["record"].owner)
+                old = 0 < row["record"].max_s < row["age_s"]
+                lost = environment not in here and not row["users"] and (mine or not lives)
+                if (old or lost or self._is_over(row)) and (mine or self.reaches_all or not lives):
+                    await self._end_environment(environment, force=old)
+            await self.end_strays()
+        finally: await self.state.unlock("reaper", self.owner)
 
-@patch
-async def _owner_lives(self: EnvironmentController, owner: str) -> bool:
-    return await self.state.locked(f"owner:{owner}")
+    @property
+    def _pause(self) -> float: return min(10, self.lease_s/4)
 
-@patch
-async def close(self: EnvironmentController) -> None:
-    "End every environment that this controller made, and its sessions."
-    for environment, row in (await self.state.listing()).items():
-        if row["record"].owner == self.owner: await self._end_environment(environment, force=True)
-    await self.state.unlock(f"owner:{self.owner}", self.owner)
-    await self.state.close()
+    async def background_task(self) -> None:
+        "For ever: reap, four times a lease and at least every ten seconds."
+        while True:
+            try: await self.reap()
+            except Exception as e: _LOG.warning("the reaper tries again: %s", e)
+            await asyncio.sleep(self._pause)
 
-# %% ../../nbs/16h_service.delegation.ipynb #c75f001b
-@patch
-async def reap(self: EnvironmentController) -> None:
-    "Once: end what has run out. Raises StateUnavailable."
-    self._next_reap = asyncio.get_running_loop().time() + self._pause
-    await self._show_life()
-    if not await self.state.lock("reaper", self.owner, self.lease_s): return
-    try:
-        for session in await self.state.expired(): await self.state.end(session)
-        here, listed = await self.reachable(), await self.state.listing()
-        for environment, row in listed.items():
-            mine = row["record"].owner == self.owner
-            lives = mine or await self._owner_lives(row["record"].owner)
-            old = 0 < row["record"].max_s < row["age_s"]
-            lost = environment not in here and not row["users"] and (mine or not lives)
-            if (old or lost or self._is_over(row)) and (mine or self.reaches_all or not lives):
-                await self._end_environment(environment, force=old)
-        await self.end_strays()
-    finally: await self.state.unlock("reaper", self.owner)
+    # %% ../../nbs/16h_service.delegation.ipynb #c75f001f
+    @asynccontextmanager
+    async def session(self,
+        subtypes: str|list[str], # what is needed
+        immutable: bool=True,    # False: it changes them
+        **kwargs,                # for the delegation
+    ) -> "AsyncIterator[EnvironmentSession]":
+        "Environments for the time of a `with`, renewed meanwhile. Raises what `start_session` raises."
+        lent = EnvironmentSession(*await self.start_session(subtypes, immutable, **kwargs))
+        renewing = asyncio.ensure_future(self._keep(lent.id))
+        try: yield lent
+        finally:
+            renewing.cancel()
+            await asyncio.shield(self.end_session(lent.id))
 
-@patch(as_prop=True)
-def _pause(self: EnvironmentController) -> float: return min(10, self.lease_s/4)
+    async def _keep(self, session: str):
+        "Renew a session until it is over; one of them reaps, for all."
+        while True:
+            await asyncio.sleep(self._pause)
+            try:
+                await self.renew_session(session)
+                if asyncio.get_running_loop().time() >= self._next_reap: await self.reap()
+            except SessionExpired as e: return _LOG.warning("%s", e)
+            except Exception as e: _LOG.warning("session %s: %s", session, e)
 
-@patch
-async def background_task(self: EnvironmentController) -> None:
-    "For ever: reap, four times a lease and at least every ten seconds."
-    while True:
-        try: await self.reap()
-        except Exception as e: _LOG.warning("the reaper tries again: %s", e)
-        await asyncio.sleep(self._pause)
+    # %% ../../nbs/16h_service.delegation.ipynb #c75f0022
+    def _sync(self, work: Coroutine) -> Any:
+        "What `work` gives, done in the controller's loop. Raises RuntimeError where that can't be."
+        try: here = asyncio.get_running_loop()
+        except RuntimeError: here = None
+        if self.loop is None or here is self.loop:
+            work.close()
+            raise RuntimeError("controller.loop is not set: asyncio.get_running_loop() of the loop that it lives in" if here is None
+                               or self.loop is None else "a sync_ method would wait for its own loop here; await the other one")
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result()
+
+    # %% ../../nbs/16h_service.delegation.ipynb #c75f0024
+    async def execute_command(self,
+        environment_id: str,    # from `start_session`
+        command: str|list[str], # as Docker's exec takes it
+        timeout: int=30,        # seconds
+    ) -> tuple[int, bytes, bytes]: # exit code, stdout, stderr
+        "Run a command in an environment. Raises EnvironmentFailed, TimeoutError."
+        raise NotImplementedError(f"{type(self).__name__} runs no commands; the docker driver does")
+
+    async def create_shell(self,
+        environment_id: str,     # from `start_session`
+        shell: str="/bin/sh",    # what to start
+    ) -> None:
+        "Start a shell that remembers, for `execute_shell`."
+        raise NotImplementedError(f"{type(self).__name__} has no shells; the docker driver has")
+
+    async def execute_shell(self,
+        environment_id: str, # from `start_session`
+        command: str,        # a line
+        timeout: int=30,     # seconds
+    ) -> bytes:              # stdout and stderr as they came
+        "Run a line in the environment's shell. Raises EnvironmentFailed, TimeoutError."
+        raise NotImplementedError(f"{type(self).__name__} has no shells; the docker driver has")
+
+    async def get_env_variables(self,
+        environment_id: str, # from `start_session`
+    ) -> dict[str, str]:
+        "The environment variables that it was made with."
+        raise NotImplementedError(f"{type(self).__name__} does not know environment variables")
 
 # %% ../../nbs/16h_service.delegation.ipynb #c75f001f
 @dataclass(frozen=True)
@@ -395,43 +423,7 @@ class EnvironmentSession:
     ids: dict[str, str]  # subtype: environment
     urls: dict[str, str] # subtype: where it answers
 
-@patch
-@asynccontextmanager
-async def session(self: EnvironmentController,
-    subtypes: str|list[str], # what is needed
-    immutable: bool=True,    # False: it changes them
-    **kwargs,                # for the delegation
-) -> AsyncIterator[EnvironmentSession]:
-    "Environments for the time of a `with`, renewed meanwhile. Raises what `start_session` raises."
-    lent = EnvironmentSession(*await self.start_session(subtypes, immutable, **kwargs))
-    renewing = asyncio.ensure_future(self._keep(lent.id))
-    try: yield lent
-    finally:
-        renewing.cancel()
-        await asyncio.shield(self.end_session(lent.id))
-
-@patch
-async def _keep(self: EnvironmentController, session: str):
-    "Renew a session until it is over; one of them reaps, for all."
-    while True:
-        await asyncio.sleep(self._pause)
-        try:
-            await self.renew_session(session)
-            if asyncio.get_running_loop().time() >= self._next_reap: await self.reap()
-        except SessionExpired as e: return _LOG.warning("%s", e)
-        except Exception as e: _LOG.warning("session %s: %s", session, e)
-
 # %% ../../nbs/16h_service.delegation.ipynb #c75f0022
-@patch
-def _sync(self: EnvironmentController, work: Coroutine) -> Any:
-    "What `work` gives, done in the controller's loop. Raises RuntimeError where that can't be."
-    try: here = asyncio.get_running_loop()
-    except RuntimeError: here = None
-    if self.loop is None or here is self.loop:
-        work.close()
-        raise RuntimeError("controller.loop is not set: asyncio.get_running_loop() of the loop that it lives in" if here is None
-                           or self.loop is None else "a sync_ method would wait for its own loop here; await the other one")
-    return asyncio.run_coroutine_threadsafe(work, self.loop).result()
 
 def _sync_twin(name: str):
     "The method `name` for threads."
@@ -443,36 +435,3 @@ for _name in ("start_session", "renew_session", "end_session", "execute_command"
               "get_env_variables"):
     setattr(EnvironmentController, f"sync_{_name}", _sync_twin(_name))
 
-# %% ../../nbs/16h_service.delegation.ipynb #c75f0024
-@patch
-async def execute_command(self: EnvironmentController,
-    environment_id: str,    # from `start_session`
-    command: str|list[str], # as Docker's exec takes it
-    timeout: int=30,        # seconds
-) -> tuple[int, bytes, bytes]: # exit code, stdout, stderr
-    "Run a command in an environment. Raises EnvironmentFailed, TimeoutError."
-    raise NotImplementedError(f"{type(self).__name__} runs no commands; the docker driver does")
-
-@patch
-async def create_shell(self: EnvironmentController,
-    environment_id: str,     # from `start_session`
-    shell: str="/bin/sh",    # what to start
-) -> None:
-    "Start a shell that remembers, for `execute_shell`."
-    raise NotImplementedError(f"{type(self).__name__} has no shells; the docker driver has")
-
-@patch
-async def execute_shell(self: EnvironmentController,
-    environment_id: str, # from `start_session`
-    command: str,        # a line
-    timeout: int=30,     # seconds
-) -> bytes:              # stdout and stderr as they came
-    "Run a line in the environment's shell. Raises EnvironmentFailed, TimeoutError."
-    raise NotImplementedError(f"{type(self).__name__} has no shells; the docker driver has")
-
-@patch
-async def get_env_variables(self: EnvironmentController,
-    environment_id: str, # from `start_session`
-) -> dict[str, str]:
-    "The environment variables that it was made with."
-    raise NotImplementedError(f"{type(self).__name__} does not know environment variables")

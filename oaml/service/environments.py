@@ -19,7 +19,6 @@ from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from typing import Any
 
-from fastcore.basics import patch
 
 from ..devices.daemon import SerialThread
 from ..ingest.engines import ActorEngine, ProcessEngine
@@ -115,70 +114,68 @@ class ObjectController(EnvironmentController):
         "Those of a homepage; others have none."
         return dict(self.variables.get(environment_id, {}))
 
+    # %% ../../nbs/16i_service.environments.ipynb #6f27000b
+    async def make(self,
+        environment: str,          # its id
+        subtype: str,              # of the delegation
+        variables: dict[str, str], # of a homepage
+        **kwargs,                  # for the delegation
+    ) -> None:
+        "Make the object where it is to live. Raises EnvironmentFailed."
+        build = self.delegation.make_environment(subtype, variables, **kwargs)
+        self.executors[environment], self.variables[environment] = await asyncio.to_thread(self.new_executor), variables
+        try: self.pids[environment] = await self._ask(environment, _open_object, environment, build)
+        except Exception as e: raise EnvironmentFailed(f"{environment} could not be made: {type(e).__name__}: {e}") from None
+
+    async def _ask(self, environment: str, fn: Callable, *args) -> Any:
+        return await asyncio.wrap_future(await asyncio.to_thread(self.executors[environment].submit, fn, *args))
+
+    async def call(self,
+        environment_id: str,      # from `start_session`
+        method: str,              # of the object
+        *args,                    # of the method
+        timeout: float|None=None, # seconds; None: as long as it takes
+        **kwargs,                 # of the method
+    ) -> Any:
+        "What the object's method gives. Raises what it raises; EnvironmentFailed if the object is gone; TimeoutError."
+        if environment_id not in self.executors: raise EnvironmentFailed(f"{environment_id} is not there: its session has ended")
+        asked = asyncio.ensure_future(self._ask(environment_id, _call_object, environment_id, method, args, kwargs))
+        asked.add_done_callback(lambda late: late.cancelled() or late.exception())  # also if nobody waits for it any more
+        try:
+            done, _ = await asyncio.wait({asked}, timeout=timeout)
+            if done: return asked.result()
+            raise TimeoutError(f"{environment_id}: {method} took longer than {timeout} s; it goes on, and later calls wait for it")
+        except (BrokenProcessPool, *_ray_deaths()) as e:
+            self.pids.pop(environment_id, None)
+            raise EnvironmentFailed(f"{environment_id} has died in {method}: {e}") from None
+
+    # %% ../../nbs/16i_service.environments.ipynb #6f27000c
+    async def unmake(self,
+        environment: str, # its id
+    ) -> None:
+        "Close the object; kill the process that has it if that takes longer than `CLOSE_S`."
+        executor, pid = self.executors.pop(environment, None), self.pids.pop(environment, None)
+        self.variables.pop(environment, None)
+        if executor is None: return
+        try:
+            closing = asyncio.wrap_future(executor.submit(_close_object, environment))
+            closing.add_done_callback(lambda late: late.cancelled() or late.exception())  # also of a process that is killed below
+            done, _ = await asyncio.wait({closing}, timeout=CLOSE_S if pid else .01)  # cancels nothing: a busy object is closed later
+            if not done: raise TimeoutError(f"is busy for more than {CLOSE_S} s")
+            closing.result()
+        except Exception as e:
+            if pid: logging.getLogger(__name__).warning("%s did not close: %r", environment, e)
+            if isinstance(executor, ProcessEngine):
+                for process in list((executor._processes or {}).values()): process.kill()
+        finally: executor.shutdown(wait=False, cancel_futures=not isinstance(executor, SerialThread))
+
 # %% ../../nbs/16i_service.environments.ipynb #6f27000b
-@patch
-async def make(self: ObjectController,
-    environment: str,          # its id
-    subtype: str,              # of the delegation
-    variables: dict[str, str], # of a homepage
-    **kwargs,                  # for the delegation
-) -> None:
-    "Make the object where it is to live. Raises EnvironmentFailed."
-    build = self.delegation.make_environment(subtype, variables, **kwargs)
-    self.executors[environment], self.variables[environment] = await asyncio.to_thread(self.new_executor), variables
-    try: self.pids[environment] = await self._ask(environment, _open_object, environment, build)
-    except Exception as e: raise EnvironmentFailed(f"{environment} could not be made: {type(e).__name__}: {e}") from None
-
-@patch
-async def _ask(self: ObjectController, environment: str, fn: Callable, *args) -> Any:
-    return await asyncio.wrap_future(await asyncio.to_thread(self.executors[environment].submit, fn, *args))
-
-@patch
-async def call(self: ObjectController,
-    environment_id: str,      # from `start_session`
-    method: str,              # of the object
-    *args,                    # of the method
-    timeout: float|None=None, # seconds; None: as long as it takes
-    **kwargs,                 # of the method
-) -> Any:
-    "What the object's method gives. Raises what it raises; EnvironmentFailed if the object is gone; TimeoutError."
-    if environment_id not in self.executors: raise EnvironmentFailed(f"{environment_id} is not there: its session has ended")
-    asked = asyncio.ensure_future(self._ask(environment_id, _call_object, environment_id, method, args, kwargs))
-    asked.add_done_callback(lambda late: late.cancelled() or late.exception())  # also if nobody waits for it any more
-    try:
-        done, _ = await asyncio.wait({asked}, timeout=timeout)
-        if done: return asked.result()
-        raise TimeoutError(f"{environment_id}: {method} took longer than {timeout} s; it goes on, and later calls wait for it")
-    except (BrokenProcessPool, *_ray_deaths()) as e:
-        self.pids.pop(environment_id, None)
-        raise EnvironmentFailed(f"{environment_id} has died in {method}: {e}") from None
 
 def _ray_deaths() -> tuple:
     "The errors by which Ray says that an actor is dead."
     if not is_installed("ray"): return ()
     from ray.exceptions import RayActorError
     return (RayActorError,)
-
-# %% ../../nbs/16i_service.environments.ipynb #6f27000c
-@patch
-async def unmake(self: ObjectController,
-    environment: str, # its id
-) -> None:
-    "Close the object; kill the process that has it if that takes longer than `CLOSE_S`."
-    executor, pid = self.executors.pop(environment, None), self.pids.pop(environment, None)
-    self.variables.pop(environment, None)
-    if executor is None: return
-    try:
-        closing = asyncio.wrap_future(executor.submit(_close_object, environment))
-        closing.add_done_callback(lambda late: late.cancelled() or late.exception())  # also of a process that is killed below
-        done, _ = await asyncio.wait({closing}, timeout=CLOSE_S if pid else .01)  # cancels nothing: a busy object is closed later
-        if not done: raise TimeoutError(f"is busy for more than {CLOSE_S} s")
-        closing.result()
-    except Exception as e:
-        if pid: logging.getLogger(__name__).warning("%s did not close: %r", environment, e)
-        if isinstance(executor, ProcessEngine):
-            for process in list((executor._processes or {}).values()): process.kill()
-    finally: executor.shutdown(wait=False, cancel_futures=not isinstance(executor, SerialThread))
 
 # %% ../../nbs/16i_service.environments.ipynb #6f270011
 def missing_docker() -> str|None:
@@ -207,148 +204,197 @@ class DockerController(EnvironmentController):
         where = f"redis:{self.state.where}:{self.state.prefix}" if isinstance(self.state, RedisState) else f"memory:{self.owner}"
         self.labels = {"oaml.task": delegation.get_name(), "oaml.state": where}
 
-# %% ../../nbs/16i_service.environments.ipynb #6f270012
-@patch
-async def _docker(self: DockerController, do: Callable[[Any], Any]) -> Any:
-    "What `do` gives, with Docker's low-level client, in a thread. Raises EnvironmentFailed; NotFound is Docker's own."
-    import docker
-    import requests
-    def work():
-        if self._client is None:
-            pool = dict(max_pool_size=DOCKER_CALLS)
-            client = docker.DockerClient(**pool | self.connection) if self.connection else docker.from_env(**pool)
-            client.api.headers["Connection"] = "close"  # docker-py keeps connections for each address, and each container has its own
-            self._client = client
-        return do(self._client.api)
-    try: return await asyncio.get_running_loop().run_in_executor(self._threads, work)
-    except docker.errors.NotFound: raise
-    except (docker.errors.DockerException, requests.exceptions.RequestException) as e:
-        raise EnvironmentFailed(f"docker: {e}") from None
+    # %% ../../nbs/16i_service.environments.ipynb #6f270012
+    async def _docker(self, do: Callable[[Any], Any]) -> Any:
+        "What `do` gives, with Docker's low-level client, in a thread. Raises EnvironmentFailed; NotFound is Docker's own."
+        import docker
+        import requests
+        def work():
+            if self._client is None:
+                pool = dict(max_pool_size=DOCKER_CALLS)
+                client = docker.DockerClient(**pool | self.connection) if self.connection else docker.from_env(**pool)
+                client.api.headers["Connection"] = "close"  # docker-py keeps connections for each address, and each container has its own
+                self._client = client
+            return do(self._client.api)
+        try: return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        except docker.errors.NotFound: raise
+        except (docker.errors.DockerException, requests.exceptions.RequestException) as e:
+            raise EnvironmentFailed(f"docker: {e}") from None
 
-@patch
-def _attributes(self: DockerController, subtype: str, variables: dict[str, str]) -> dict:
-    "What is asked of Docker, before the delegation has its say."
-    network = self.network_name or ("bridge" if self.delegation.get_service_port(subtype) else "none")
-    return dict(Env=dict(variables), Labels=self.labels | {"oaml.subtype": subtype}, HostConfig=dict(
-        NetworkMode=network, CapDrop=["ALL"], SecurityOpt=["no-new-privileges"], Privileged=False, Init=True,
-        Memory=_bytes(self.memory), MemorySwap=_bytes(self.memory), PidsLimit=self.processes))
+    def _attributes(self, subtype: str, variables: dict[str, str]) -> dict:
+        "What is asked of Docker, before the delegation has its say."
+        network = self.network_name or ("bridge" if self.delegation.get_service_port(subtype) else "none")
+        return dict(Env=dict(variables), Labels=self.labels | {"oaml.subtype": subtype}, HostConfig=dict(
+            NetworkMode=network, CapDrop=["ALL"], SecurityOpt=["no-new-privileges"], Privileged=False, Init=True,
+            Memory=_bytes(self.memory), MemorySwap=_bytes(self.memory), PidsLimit=self.processes))
+
+    # %% ../../nbs/16i_service.environments.ipynb #6f270013
+    async def make(self,
+        environment: str,          # its id, the container's name
+        subtype: str,              # of the delegation
+        variables: dict[str, str], # environment variables
+        **kwargs,                  # for the delegation
+    ) -> None:
+        "Create and start a container. Raises EnvironmentFailed."
+        from docker.errors import NotFound
+        attrs = await self.delegation.create_docker_container(self._attributes(subtype, variables), subtype, **kwargs)
+        attrs = dict(attrs, Env=[f"{k}={v}" for k, v in (attrs["Env"] | variables).items()])
+        attrs.pop("Name", None)
+        attrs.setdefault("Image", None)
+        if attrs["Image"] is None:
+            images = self.delegation.get_container_images()
+            if subtype not in images: raise EnvironmentFailed(f"get_container_images has none for {subtype!r}")
+            attrs["Image"] = images[subtype]
+        try:
+            await self._docker(lambda api: api.create_container_from_config(attrs, environment))
+            await self._docker(lambda api: api.start(environment))
+        except NotFound as e: raise EnvironmentFailed(f"{environment}: {e.explanation or e}; docker pull {attrs['Image']}?") from None
+        if type(self.delegation).post_create_docker_container is EnvironmentDelegation.post_create_docker_container: return
+        await self.wait_ready(environment)
+        await self.delegation.post_create_docker_container(subtype, environment, await self.url_of(environment, subtype))
+
+    # %% ../../nbs/16i_service.environments.ipynb #6f270014
+    async def _inspect(self, environment: str) -> dict:
+        "What Docker knows of a container. Raises EnvironmentFailed if there is none."
+        from docker.errors import NotFound
+        try: return await self._docker(lambda api: api.inspect_container(environment))
+        except NotFound: raise EnvironmentGone(f"{environment} is not there: it has ended") from None
+
+    async def wait_ready(self,
+        environment: str, # its id
+    ) -> None:
+        "Return when the container runs, and is healthy if it has a health check. Raises EnvironmentFailed with its last words."
+        until = time.monotonic() + READY_S
+        while True:
+            state = (await self._inspect(environment))["State"]
+            health = (state.get("Health") or {}).get("Status", "healthy")
+            if state["Running"] and health == "healthy": return
+            if not state["Running"] or health == "unhealthy" or time.monotonic() > until:
+                words = (await self._docker(lambda api: api.logs(environment, tail=20))).decode(errors="replace").strip()
+                raise EnvironmentFailed(f"{environment} is {state['Status']} ({health}), exit code {state['ExitCode']}: {words}")
+            await asyncio.sleep(.1)
+
+    async def url_of(self,
+        environment: str, # its id
+        subtype: str,     # of the delegation
+    ) -> str:
+        "http://address:port for a service, else its address, or its name if it has none."
+        networks = (await self._inspect(environment))["NetworkSettings"]["Networks"]
+        address = next((n["IPAddress"] for n in networks.values() if n["IPAddress"]), environment)
+        port = self.delegation.get_service_port(subtype)
+        port = port[0] if isinstance(port, Sequence) else port
+        return address if not port else f"http://{address}" + (f":{port}" if port != 80 else "")
+
+    # %% ../../nbs/16i_service.environments.ipynb #6f270015
+    async def _containers(self, running: bool) -> dict[str, dict]:
+        "This task's containers by name, with their labels."
+        filters = dict(label=[f"oaml.task={self.labels['oaml.task']}"])
+        rows = await self._docker(lambda api: api.containers(all=not running, filters=filters))
+        return {name.lstrip("/"): row["Labels"] for row in rows for name in row["Names"][:1]}
+
+    async def reachable(self) -> set[str]:
+        "Containers that run, of all controllers with this state."
+        return {e for e, labels in (await self._containers(True)).items() if labels.get("oaml.state") == self.labels["oaml.state"]}
+
+    async def runs(self,
+        environment: str, # one that is to be lent again
+    ) -> bool:
+        "Whether the container runs on this daemon."
+        try: return (await self._inspect(environment))["State"]["Running"]
+        except EnvironmentGone: return False
+
+    async def place(self) -> str:
+        "The daemon, by the number that it gives itself: controllers on other machines may have the same state, and other containers."
+        if self._place is None: self._place = (await self._docker(lambda api: api.info())).get("ID", "")
+        return self._place
+
+    async def unmake(self,
+        environment: str, # its id
+    ) -> None:
+        "Kill and remove the container and its volumes."
+        from docker.errors import NotFound
+        if shell := self._shells.pop(environment, None): shell.close()
+        try: await self._docker(lambda api: api.remove_container(environment, v=True, force=True))
+        except NotFound: pass
+        except EnvironmentFailed as e:
+            if "already in progress" not in str(e): raise
+
+    async def end_strays(self) -> None:
+        "End containers of this state that it has no record of, and those whose state was the memory of a process that is dead."
+        there = await self._containers(False)  # first: a record is there before its container
+        known = await self.state.listing()
+        for environment, labels in there.items():
+            state = labels.get("oaml.state", "")
+            if environment not in known and (state == self.labels["oaml.state"] or _memory_is_gone(state)): await self.unmake(environment)
+
+    async def close(self) -> None:
+        "End every environment that this controller made, and the connection."
+        await EnvironmentController.close(self)
+        if self._client: self._client.close()
+        self._threads.shutdown(wait=False)
+
+    # %% ../../nbs/16i_service.environments.ipynb #6f270017
+    async def execute_command(self,
+        environment_id: str,    # from `start_session`
+        command: str|list[str], # a line is split as a shell does it, and no shell is run
+        timeout: int=30,        # seconds; what takes longer goes on until the container ends
+    ) -> tuple[int, bytes, bytes]: # exit code, stdout, stderr
+        "Run a command in a container. Raises EnvironmentFailed, TimeoutError."
+        def run(api):
+            execution = api.exec_create(environment_id, command)["Id"]
+            out, err = api.exec_start(execution, demux=True)
+            return api.exec_inspect(execution)["ExitCode"], out or b"", err or b""
+        return await self._in_time(environment_id, self._docker(run), timeout, f"{command!r}")
+
+    async def _in_time(self, environment: str, work: Any, timeout: float, what: str) -> Any:
+        "What `work` gives. Raises TimeoutError and EnvironmentFailed that say what was not done."
+        from docker.errors import NotFound
+        try: return await asyncio.wait_for(work, timeout)
+        except TimeoutError: raise TimeoutError(f"{environment}: {what} took longer than {timeout} s") from None
+        except NotFound as e: raise EnvironmentFailed(f"{environment} is not there: {e.explanation or e}") from None
+
+    async def get_env_variables(self,
+        environment_id: str, # from `start_session`
+    ) -> dict[str, str]:
+        "The environment variables that it was made with, its image's among them."
+        return dict(v.split("=", 1) for v in (await self._inspect(environment_id))["Config"]["Env"] or [])
+
+    # %% ../../nbs/16i_service.environments.ipynb #6f270019
+    async def create_shell(self,
+        environment_id: str,  # from `start_session`
+        shell: str="/bin/sh", # what to start, with its options
+    ) -> None:
+        "Start a shell that remembers, for `execute_shell`; instead of the one that was there."
+        await self._inspect(environment_id)
+        if before := self._shells.pop(environment_id, None): before.close()
+        self._shells[environment_id] = await self._in_time(
+            environment_id, self._docker(lambda api: _Shell(api, environment_id, shell)), READY_S, shell)
+
+    async def execute_shell(self,
+        environment_id: str, # from `start_session`
+        command: str,        # a line
+        timeout: int=30,     # seconds; after longer ones the shell is given up, and the next line has a new one
+    ) -> bytes:              # stdout and stderr as they came
+        "Run a line in the environment's shell, started if there is none. Raises EnvironmentFailed, TimeoutError."
+        if environment_id not in self._shells: await self.create_shell(environment_id)
+        shell = self._shells[environment_id]
+        try: return await self._in_time(environment_id, self._docker(lambda api: shell.run(command)), timeout, f"{command!r}")
+        except (TimeoutError, EnvironmentFailed):
+            self._shells.pop(environment_id, shell).close()
+            raise
+
+# %% ../../nbs/16i_service.environments.ipynb #6f270012
 
 def _bytes(size: str|int) -> int:
     "A size as Docker writes it, such as 512m, in bytes."
     from docker.utils import parse_bytes
     return parse_bytes(size)
 
-# %% ../../nbs/16i_service.environments.ipynb #6f270013
-@patch
-async def make(self: DockerController,
-    environment: str,          # its id, the container's name
-    subtype: str,              # of the delegation
-    variables: dict[str, str], # environment variables
-    **kwargs,                  # for the delegation
-) -> None:
-    "Create and start a container. Raises EnvironmentFailed."
-    from docker.errors import NotFound
-    attrs = await self.delegation.create_docker_container(self._attributes(subtype, variables), subtype, **kwargs)
-    attrs = dict(attrs, Env=[f"{k}={v}" for k, v in (attrs["Env"] | variables).items()])
-    attrs.pop("Name", None)
-    attrs.setdefault("Image", None)
-    if attrs["Image"] is None:
-        images = self.delegation.get_container_images()
-        if subtype not in images: raise EnvironmentFailed(f"get_container_images has none for {subtype!r}")
-        attrs["Image"] = images[subtype]
-    try:
-        await self._docker(lambda api: api.create_container_from_config(attrs, environment))
-        await self._docker(lambda api: api.start(environment))
-    except NotFound as e: raise EnvironmentFailed(f"{environment}: {e.explanation or e}; docker pull {attrs['Image']}?") from None
-    if type(self.delegation).post_create_docker_container is EnvironmentDelegation.post_create_docker_container: return
-    await self.wait_ready(environment)
-    await self.delegation.post_create_docker_container(subtype, environment, await self.url_of(environment, subtype))
-
 # %% ../../nbs/16i_service.environments.ipynb #6f270014
 class EnvironmentGone(EnvironmentFailed):
     "A container is not there."
 
-@patch
-async def _inspect(self: DockerController, environment: str) -> dict:
-    "What Docker knows of a container. Raises EnvironmentFailed if there is none."
-    from docker.errors import NotFound
-    try: return await self._docker(lambda api: api.inspect_container(environment))
-    except NotFound: raise EnvironmentGone(f"{environment} is not there: it has ended") from None
-
-@patch
-async def wait_ready(self: DockerController,
-    environment: str, # its id
-) -> None:
-    "Return when the container runs, and is healthy if it has a health check. Raises EnvironmentFailed with its last words."
-    until = time.monotonic() + READY_S
-    while True:
-        state = (await self._inspect(environment))["State"]
-        health = (state.get("Health") or {}).get("Status", "healthy")
-        if state["Running"] and health == "healthy": return
-        if not state["Running"] or health == "unhealthy" or time.monotonic() > until:
-            words = (await self._docker(lambda api: api.logs(environment, tail=20))).decode(errors="replace").strip()
-            raise EnvironmentFailed(f"{environment} is {state['Status']} ({health}), exit code {state['ExitCode']}: {words}")
-        await asyncio.sleep(.1)
-
-@patch
-async def url_of(self: DockerController,
-    environment: str, # its id
-    subtype: str,     # of the delegation
-) -> str:
-    "http://address:port for a service, else its address, or its name if it has none."
-    networks = (await self._inspect(environment))["NetworkSettings"]["Networks"]
-    address = next((n["IPAddress"] for n in networks.values() if n["IPAddress"]), environment)
-    port = self.delegation.get_service_port(subtype)
-    port = port[0] if isinstance(port, Sequence) else port
-    return address if not port else f"http://{address}" + (f":{port}" if port != 80 else "")
-
 # %% ../../nbs/16i_service.environments.ipynb #6f270015
-@patch
-async def _containers(self: DockerController, running: bool) -> dict[str, dict]:
-    "This task's containers by name, with their labels."
-    filters = dict(label=[f"oaml.task={self.labels['oaml.task']}"])
-    rows = await self._docker(lambda api: api.containers(all=not running, filters=filters))
-    return {name.lstrip("/"): row["Labels"] for row in rows for name in row["Names"][:1]}
-
-@patch
-async def reachable(self: DockerController) -> set[str]:
-    "Containers that run, of all controllers with this state."
-    return {e for e, labels in (await self._containers(True)).items() if labels.get("oaml.state") == self.labels["oaml.state"]}
-
-@patch
-async def runs(self: DockerController,
-    environment: str, # one that is to be lent again
-) -> bool:
-    "Whether the container runs on this daemon."
-    try: return (await self._inspect(environment))["State"]["Running"]
-    except EnvironmentGone: return False
-
-@patch
-async def place(self: DockerController) -> str:
-    "The daemon, by the number that it gives itself: controllers on other machines may have the same state, and other containers."
-    if self._place is None: self._place = (await self._docker(lambda api: api.info())).get("ID", "")
-    return self._place
-
-@patch
-async def unmake(self: DockerController,
-    environment: str, # its id
-) -> None:
-    "Kill and remove the container and its volumes."
-    from docker.errors import NotFound
-    if shell := self._shells.pop(environment, None): shell.close()
-    try: await self._docker(lambda api: api.remove_container(environment, v=True, force=True))
-    except NotFound: pass
-    except EnvironmentFailed as e:
-        if "already in progress" not in str(e): raise
-
-@patch
-async def end_strays(self: DockerController) -> None:
-    "End containers of this state that it has no record of, and those whose state was the memory of a process that is dead."
-    there = await self._containers(False)  # first: a record is there before its container
-    known = await self.state.listing()
-    for environment, labels in there.items():
-        state = labels.get("oaml.state", "")
-        if environment not in known and (state == self.labels["oaml.state"] or _memory_is_gone(state)): await self.unmake(environment)
 
 def _memory_is_gone(state: str) -> bool:
     "Whether a container's state was the memory of a process of this machine that has ended."
@@ -360,42 +406,6 @@ def _memory_is_gone(state: str) -> bool:
     except ProcessLookupError: return True
     except PermissionError: pass
     return False
-
-@patch
-async def close(self: DockerController) -> None:
-    "End every environment that this controller made, and the connection."
-    await EnvironmentController.close(self)
-    if self._client: self._client.close()
-    self._threads.shutdown(wait=False)
-
-# %% ../../nbs/16i_service.environments.ipynb #6f270017
-@patch
-async def execute_command(self: DockerController,
-    environment_id: str,    # from `start_session`
-    command: str|list[str], # a line is split as a shell does it, and no shell is run
-    timeout: int=30,        # seconds; what takes longer goes on until the container ends
-) -> tuple[int, bytes, bytes]: # exit code, stdout, stderr
-    "Run a command in a container. Raises EnvironmentFailed, TimeoutError."
-    def run(api):
-        execution = api.exec_create(environment_id, command)["Id"]
-        out, err = api.exec_start(execution, demux=True)
-        return api.exec_inspect(execution)["ExitCode"], out or b"", err or b""
-    return await self._in_time(environment_id, self._docker(run), timeout, f"{command!r}")
-
-@patch
-async def _in_time(self: DockerController, environment: str, work: Any, timeout: float, what: str) -> Any:
-    "What `work` gives. Raises TimeoutError and EnvironmentFailed that say what was not done."
-    from docker.errors import NotFound
-    try: return await asyncio.wait_for(work, timeout)
-    except TimeoutError: raise TimeoutError(f"{environment}: {what} took longer than {timeout} s") from None
-    except NotFound as e: raise EnvironmentFailed(f"{environment} is not there: {e.explanation or e}") from None
-
-@patch
-async def get_env_variables(self: DockerController,
-    environment_id: str, # from `start_session`
-) -> dict[str, str]:
-    "The environment variables that it was made with, its image's among them."
-    return dict(v.split("=", 1) for v in (await self._inspect(environment_id))["Config"]["Env"] or [])
 
 # %% ../../nbs/16i_service.environments.ipynb #6f270018
 class _Shell:
@@ -418,32 +428,6 @@ class _Shell:
         return answer.removesuffix(end)
 
     def close(self): self.socket.close()
-
-# %% ../../nbs/16i_service.environments.ipynb #6f270019
-@patch
-async def create_shell(self: DockerController,
-    environment_id: str,  # from `start_session`
-    shell: str="/bin/sh", # what to start, with its options
-) -> None:
-    "Start a shell that remembers, for `execute_shell`; instead of the one that was there."
-    await self._inspect(environment_id)
-    if before := self._shells.pop(environment_id, None): before.close()
-    self._shells[environment_id] = await self._in_time(
-        environment_id, self._docker(lambda api: _Shell(api, environment_id, shell)), READY_S, shell)
-
-@patch
-async def execute_shell(self: DockerController,
-    environment_id: str, # from `start_session`
-    command: str,        # a line
-    timeout: int=30,     # seconds; after longer ones the shell is given up, and the next line has a new one
-) -> bytes:              # stdout and stderr as they came
-    "Run a line in the environment's shell, started if there is none. Raises EnvironmentFailed, TimeoutError."
-    if environment_id not in self._shells: await self.create_shell(environment_id)
-    shell = self._shells[environment_id]
-    try: return await self._in_time(environment_id, self._docker(lambda api: shell.run(command)), timeout, f"{command!r}")
-    except (TimeoutError, EnvironmentFailed):
-        self._shells.pop(environment_id, shell).close()
-        raise
 
 # %% ../../nbs/16i_service.environments.ipynb #6f27001b
 ENVIRONMENT_DRIVERS = dict(manual=ManualController, docker=DockerController,

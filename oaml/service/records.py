@@ -15,7 +15,6 @@ from enum import Enum
 from typing import Annotated, Any, Literal, NotRequired
 
 import numpy as np
-from fastcore.basics import patch
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Discriminator, Field, Tag, TypeAdapter, ValidationError, with_config
 from pydantic.dataclasses import dataclass as checked
 from typing_extensions import TypedDict
@@ -283,23 +282,24 @@ class TaskTurn:
         "True if the sample has ended."
         return self.status is not SampleStatus.RUNNING
 
-# %% ../../nbs/16a_service.records.ipynb #ff249b6e
-@patch
-def reply(self: TaskTurn) -> dict:
-    "For JSON, in AgentRL's words."
-    end = dict(result=self.result) | ({"error": self.error} if self.error else {}) if self.finish else {}
-    end |= {} if self.full is None else dict(full=self.full)
-    return dict(messages=self.messages, tools=self.tools, status=self.status.value, finish=self.finish, reward=self.reward,
-                metric=self.metrics, metrics=self.metrics, **end)
+    # %% ../../nbs/16a_service.records.ipynb #ff249b6e
+    def reply(self) -> dict:
+        "For JSON, in AgentRL's words."
+        end = dict(result=self.result) | ({"error": self.error} if self.error else {}) if self.finish else {}
+        end |= {} if self.full is None else dict(full=self.full)
+        return dict(messages=self.messages, tools=self.tools, status=self.status.value, finish=self.finish, reward=self.reward,
+                    metric=self.metrics, metrics=self.metrics, **end)
 
-@patch(cls_method=True)
-def from_reply(cls: TaskTurn,
-    reply: dict, # as `reply` wrote it, or AgentRL's worker
-) -> TaskTurn:
-    "The turn of a reply. Raises SchemaError."
-    try: return cls(reply["messages"], reply.get("tools"), SampleStatus(reply["status"]), reply.get("reward", 0.),
-                    reply.get("metrics", reply.get("metric")) or {}, reply.get("result"), reply.get("error"), reply.get("full"))
-    except (KeyError, ValueError, TypeError) as e: raise SchemaError([f"no turn of a task ({type(e).__name__}: {e})"]) from None
+    @classmethod
+    def from_reply(cls,
+        reply: dict, # as `reply` wrote it, or AgentRL's worker
+    ) -> "TaskTurn":
+        "The turn of a reply. Raises SchemaError."
+        try: return cls(reply["messages"], reply.get("tools"), SampleStatus(reply["status"]), reply.get("reward", 0.),
+                        reply.get("metrics", reply.get("metric")) or {}, reply.get("result"), reply.get("error"), reply.get("full"))
+        except (KeyError, ValueError, TypeError) as e: raise SchemaError([f"no turn of a task ({type(e).__name__}: {e})"]) from None
+
+# %% ../../nbs/16a_service.records.ipynb #ff249b6e
 
 def history_after(
     history: list[dict], # what an agent has seen and said

@@ -18,7 +18,6 @@ from dataclasses import asdict, dataclass
 from functools import wraps
 from typing import Any
 
-from fastcore.basics import patch
 
 from ..schemas.packages import missing_packages
 
@@ -70,179 +69,162 @@ class MemoryState:
         for e in had: self.users[e].discard(session)
         return had
 
-# %% ../../nbs/16g_service.state.ipynb #a48e0009
-@patch
-async def add(self: MemoryState,
-    environment: str,          # a new id
-    record: EnvironmentRecord, # of it
-    session: str="",           # that has it from the start, if any
-    seconds: float=LEASE_S,    # until the session's deadline
-) -> None:
-    "Write an environment down, and lend it to `session`. One that is known stays as it is."
-    with self._step():
-        if environment not in self.records:
-            fields = asdict(record) | dict(made_s=self.now())
-            self.records[environment], self.uses[environment], self.users[environment] = EnvironmentRecord(**fields), 0, set()
-        if session: await self.claim(environment, session, 0, 0, seconds)
+    # %% ../../nbs/16g_service.state.ipynb #a48e0009
+    async def add(self,
+        environment: str,          # a new id
+        record: EnvironmentRecord, # of it
+        session: str="",           # that has it from the start, if any
+        seconds: float=LEASE_S,    # until the session's deadline
+    ) -> None:
+        "Write an environment down, and lend it to `session`. One that is known stays as it is."
+        with self._step():
+            if environment not in self.records:
+                fields = asdict(record) | dict(made_s=self.now())
+                self.records[environment], self.uses[environment], self.users[environment] = EnvironmentRecord(**fields), 0, set()
+            if session: await self.claim(environment, session, 0, 0, seconds)
 
-@patch
-async def claim(self: MemoryState,
-    environment: str,       # which
-    session: str,           # for whom
-    most_sessions: int=0,   # that may have it at once; 0: any number
-    most_uses: int=0,       # sessions that may ever have it; 0: any number
-    seconds: float=LEASE_S, # until the session's deadline
-) -> bool:
-    "Lend an environment, unless it is full, used up, retired or unknown: then False. Twice is once."
-    with self._step():
-        if environment not in self.records or environment in self.retired: return False
-        if session not in self.users[environment]:
-            if not self._has_room(environment, most_sessions, most_uses): return False
-            self.uses[environment] += 1
-        self.users[environment].add(session)
-        self.had.setdefault(session, {})[environment] = None
-        self.sessions[session] = self.now() + seconds
-        self.lapsed.pop(session, None)
-        return True
+    async def claim(self,
+        environment: str,       # which
+        session: str,           # for whom
+        most_sessions: int=0,   # that may have it at once; 0: any number
+        most_uses: int=0,       # sessions that may ever have it; 0: any number
+        seconds: float=LEASE_S, # until the session's deadline
+    ) -> bool:
+        "Lend an environment, unless it is full, used up, retired or unknown: then False. Twice is once."
+        with self._step():
+            if environment not in self.records or environment in self.retired: return False
+            if session not in self.users[environment]:
+                if not self._has_room(environment, most_sessions, most_uses): return False
+                self.uses[environment] += 1
+            self.users[environment].add(session)
+            self.had.setdefault(session, {})[environment] = None
+            self.sessions[session] = self.now() + seconds
+            self.lapsed.pop(session, None)
+            return True
 
-@patch
-def _has_room(self: MemoryState, environment: str, most_sessions: int, most_uses: int) -> bool:
-    return not (0 < most_sessions <= len(self.users[environment]) or 0 < most_uses <= self.uses[environment])
+    def _has_room(self, environment: str, most_sessions: int, most_uses: int) -> bool:
+        return not (0 < most_sessions <= len(self.users[environment]) or 0 < most_uses <= self.uses[environment])
 
-# %% ../../nbs/16g_service.state.ipynb #a48e000c
-@patch
-async def renew(self: MemoryState,
-    session: str,           # at work
-    seconds: float=LEASE_S, # from now to its new deadline
-) -> bool:
-    "Put the session's deadline off; False if it is past, or the session has ended."
-    with self._step():
-        if session not in self.sessions: return False
-        self.sessions[session] = self.now() + seconds
-        return True
+    # %% ../../nbs/16g_service.state.ipynb #a48e000c
+    async def renew(self,
+        session: str,           # at work
+        seconds: float=LEASE_S, # from now to its new deadline
+    ) -> bool:
+        "Put the session's deadline off; False if it is past, or the session has ended."
+        with self._step():
+            if session not in self.sessions: return False
+            self.sessions[session] = self.now() + seconds
+            return True
 
-@patch
-async def end(self: MemoryState,
-    session: str, # over
-) -> list[str]:
-    "The environments it had; it has none from now on."
-    with self._step():
-        self.lapsed.pop(session, None)
-        return self._give_back(session)
+    async def end(self,
+        session: str, # over
+    ) -> list[str]:
+        "The environments it had; it has none from now on."
+        with self._step():
+            self.lapsed.pop(session, None)
+            return self._give_back(session)
 
-@patch
-async def expired(self: MemoryState) -> list[str]:
-    "Sessions whose deadline is past, and which have not ended."
-    with self._step(): return list(self.lapsed)
+    async def expired(self) -> list[str]:
+        "Sessions whose deadline is past, and which have not ended."
+        with self._step(): return list(self.lapsed)
 
-# %% ../../nbs/16g_service.state.ipynb #c4c92e81
-@patch
-async def offer(self: MemoryState,
-    environment: str, # that is made
-    shelf: str,       # a name that its borrowers know
-) -> None:
-    "Put an environment on a shelf: from now on `take` lends it. Of one that is unknown or retired, nothing."
-    with self._step():
-        if environment in self.records and environment not in self.retired: self.shelves[environment] = shelf
+    # %% ../../nbs/16g_service.state.ipynb #c4c92e81
+    async def offer(self,
+        environment: str, # that is made
+        shelf: str,       # a name that its borrowers know
+    ) -> None:
+        "Put an environment on a shelf: from now on `take` lends it. Of one that is unknown or retired, nothing."
+        with self._step():
+            if environment in self.records and environment not in self.retired: self.shelves[environment] = shelf
 
-@patch
-async def take(self: MemoryState,
-    shelf: str,             # of which one is wanted
-    session: str,           # for whom
-    most_sessions: int=0,   # that may have one at once; 0: any number
-    most_uses: int=0,       # sessions that may ever have one; 0: any number
-    seconds: float=LEASE_S, # until the session's deadline
-) -> str|None:
-    "Lend the environment of a shelf that fewest have; None if no one has room. Twice is once: a session gets the one that it has."
-    with self._step():
-        here = [e for e in self.had.get(session, ()) if self.shelves.get(e) == shelf] or \
-            [e for e, s in self.shelves.items() if s == shelf and self._has_room(e, most_sessions, most_uses)]
-        if not here: return None
-        freest = min(here, key=lambda e: len(self.users[e]))
-        await self.claim(freest, session, most_sessions, most_uses, seconds)
-        return freest
+    async def take(self,
+        shelf: str,             # of which one is wanted
+        session: str,           # for whom
+        most_sessions: int=0,   # that may have one at once; 0: any number
+        most_uses: int=0,       # sessions that may ever have one; 0: any number
+        seconds: float=LEASE_S, # until the session's deadline
+    ) -> str|None:
+        "Lend the environment of a shelf that fewest have; None if no one has room. Twice is once: a session gets the one that it has."
+        with self._step():
+            here = [e for e in self.had.get(session, ()) if self.shelves.get(e) == shelf] or \
+                [e for e, s in self.shelves.items() if s == shelf and self._has_room(e, most_sessions, most_uses)]
+            if not here: return None
+            freest = min(here, key=lambda e: len(self.users[e]))
+            await self.claim(freest, session, most_sessions, most_uses, seconds)
+            return freest
 
-@patch
-async def withdraw(self: MemoryState,
-    environment: str, # that is not to be lent again
-    session: str,     # that took it, and gives it back
-) -> None:
-    "Take an environment off its shelf. Those who have it keep it."
-    with self._step():
-        self.shelves.pop(environment, None)
-        self.had.get(session, {}).pop(environment, None)
-        self.users.get(environment, set()).discard(session)
+    async def withdraw(self,
+        environment: str, # that is not to be lent again
+        session: str,     # that took it, and gives it back
+    ) -> None:
+        "Take an environment off its shelf. Those who have it keep it."
+        with self._step():
+            self.shelves.pop(environment, None)
+            self.had.get(session, {}).pop(environment, None)
+            self.users.get(environment, set()).discard(session)
 
-# %% ../../nbs/16g_service.state.ipynb #a48e000f
-@patch
-async def retire(self: MemoryState,
-    environment: str,    # to be ended
-    force: bool=False,   # although somebody has it: its sessions end
-) -> bool:
-    "No more loans; False if somebody has it, or there is none."
-    with self._step():
-        if environment not in self.records or self.users[environment] and not force: return False
-        for session in list(self.users[environment]): self._give_back(session)
-        self.shelves.pop(environment, None)
-        self.retired.add(environment)
-        return True
+    # %% ../../nbs/16g_service.state.ipynb #a48e000f
+    async def retire(self,
+        environment: str,    # to be ended
+        force: bool=False,   # although somebody has it: its sessions end
+    ) -> bool:
+        "No more loans; False if somebody has it, or there is none."
+        with self._step():
+            if environment not in self.records or self.users[environment] and not force: return False
+            for session in list(self.users[environment]): self._give_back(session)
+            self.shelves.pop(environment, None)
+            self.retired.add(environment)
+            return True
 
-@patch
-async def forget(self: MemoryState,
-    environment: str, # is no more
-) -> None:
-    "Drop all that is known of it."
-    with self._step():
-        for known in self.records, self.uses, self.users, self.shelves: known.pop(environment, None)
-        self.retired.discard(environment)
+    async def forget(self,
+        environment: str, # is no more
+    ) -> None:
+        "Drop all that is known of it."
+        with self._step():
+            for known in self.records, self.uses, self.users, self.shelves: known.pop(environment, None)
+            self.retired.discard(environment)
 
-@patch
-async def look(self: MemoryState,
-    environment: str, # which
-) -> dict|None:
-    "`record`, `uses`, `users` (sessions), `age_s`, `offered` (to others), `retired`; None if it is unknown."
-    with self._step():
-        record = self.records.get(environment)
-        return record and dict(record=record, uses=self.uses[environment], users=len(self.users[environment]), age_s=self.now() - record.made_s,
-                               offered=environment in self.shelves, retired=environment in self.retired)
+    async def look(self,
+        environment: str, # which
+    ) -> dict|None:
+        "`record`, `uses`, `users` (sessions), `age_s`, `offered` (to others), `retired`; None if it is unknown."
+        with self._step():
+            record = self.records.get(environment)
+            return record and dict(record=record, uses=self.uses[environment], users=len(self.users[environment]), age_s=self.now() - record.made_s,
+                                   offered=environment in self.shelves, retired=environment in self.retired)
 
-@patch
-async def listing(self: MemoryState) -> dict[str, dict]:
-    "What `look` gives, of every environment."
-    with self._step(): return {e: await self.look(e) for e in list(self.records)}
+    async def listing(self) -> dict[str, dict]:
+        "What `look` gives, of every environment."
+        with self._step(): return {e: await self.look(e) for e in list(self.records)}
 
-# %% ../../nbs/16g_service.state.ipynb #a48e0012
-@patch
-async def lock(self: MemoryState,
-    name: str,      # of the lock
-    holder: str,    # who wants it
-    seconds: float, # until it is free again by itself
-) -> bool:
-    "Take a lock, or put off its deadline; False if another has it."
-    with self._step():
-        owner, until = self.locks.get(name, (holder, 0))
-        if owner != holder and until > self.now(): return False
-        self.locks[name] = holder, self.now() + seconds
-        return True
+    # %% ../../nbs/16g_service.state.ipynb #a48e0012
+    async def lock(self,
+        name: str,      # of the lock
+        holder: str,    # who wants it
+        seconds: float, # until it is free again by itself
+    ) -> bool:
+        "Take a lock, or put off its deadline; False if another has it."
+        with self._step():
+            owner, until = self.locks.get(name, (holder, 0))
+            if owner != holder and until > self.now(): return False
+            self.locks[name] = holder, self.now() + seconds
+            return True
 
-@patch
-async def unlock(self: MemoryState,
-    name: str,   # of a lock
-    holder: str, # who has it, if nobody else does
-) -> None:
-    "Let go of a lock; of another's, nothing."
-    with self._step():
-        if self.locks.get(name, ("", 0))[0] == holder: del self.locks[name]
+    async def unlock(self,
+        name: str,   # of a lock
+        holder: str, # who has it, if nobody else does
+    ) -> None:
+        "Let go of a lock; of another's, nothing."
+        with self._step():
+            if self.locks.get(name, ("", 0))[0] == holder: del self.locks[name]
 
-@patch
-async def locked(self: MemoryState,
-    name: str, # of a lock
-) -> bool:
-    "True while somebody has it."
-    with self._step(): return self.locks.get(name, ("", 0))[1] > self.now()
+    async def locked(self,
+        name: str, # of a lock
+    ) -> bool:
+        "True while somebody has it."
+        with self._step(): return self.locks.get(name, ("", 0))[1] > self.now()
 
-@patch
-async def close(self: MemoryState) -> None: "Nothing to close; the interface has it."
+    async def close(self) -> None: "Nothing to close; the interface has it."
 
 # %% ../../nbs/16g_service.state.ipynb #a48e0015
 _LUA_LOANS = """
@@ -457,6 +439,12 @@ class RedisState:
             raise StateUnavailable(f"state: Redis at {self.where} {redis_state(e)}; sessions keep their environments, "
                                    "try again when it is back") from None
 
+    # %% ../../nbs/16g_service.state.ipynb #a48e0019
+    async def close(self) -> None:
+        "End the connection."
+        if self._client and self._loop is asyncio.get_running_loop(): await self._client.aclose()
+        self._client = self._loop = None
+
 # %% ../../nbs/16g_service.state.ipynb #a48e0018
 def _plain(name: str, value: Any) -> Any:
     "A parameter as the script takes it: seconds as milliseconds, a record as JSON."
@@ -489,13 +477,6 @@ def _nothing(_: Any): "For a step that gives nothing."
 
 for _name, _answer in dict(add=_nothing, claim=bool, renew=bool, end=list, expired=list, offer=_nothing, take=lambda e: e, withdraw=_nothing,
                            retire=bool, forget=_nothing, look=_row, listing=_rows, lock=bool, unlock=_nothing, locked=bool).items(): setattr(RedisState, _name, _redis_step(_name, _answer))
-
-# %% ../../nbs/16g_service.state.ipynb #a48e0019
-@patch
-async def close(self: RedisState) -> None:
-    "End the connection."
-    if self._client and self._loop is asyncio.get_running_loop(): await self._client.aclose()
-    self._client = self._loop = None
 
 # %% ../../nbs/16g_service.state.ipynb #a48e001c
 async def check_state(

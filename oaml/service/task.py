@@ -21,7 +21,6 @@ from importlib import import_module
 from typing import Any
 
 # %% ../../nbs/16b_service.task.ipynb #1634f1a2
-from fastcore.basics import patch
 
 from ..devices.daemon import SerialThread
 from ..devices.wire import wire_json, wire_value
@@ -54,18 +53,123 @@ class Session:
         "Give the whole history in each turn, or only what is new (as by default)."
         self.full_history = full_history
 
+    # %% ../../nbs/16b_service.task.ipynb #8d98ade5
+    def inject(self,
+        item: dict|RewardHistoryItem|Sequence|None, # a message, a reward, or several
+    ) -> None:
+        "Add to what the agent sees in the next turn, or to what it has earned. Raises SchemaError."
+        if isinstance(item, (list, tuple)):
+            for part in item: self.inject(part)
+        elif isinstance(item, RewardHistoryItem):
+            self.history.append(item)
+            self._rewards.append(item)
+        elif item: self.history += _sendable(check_messages([item]))
+
+    # %% ../../nbs/16b_service.task.ipynb #d156196e
+    def cover(self,
+        items: list, # messages and rewards
+    ) -> None:
+        "Replace the history; new rewards in `items` are paid, old ones are not paid again. Raises SchemaError."
+        before, shown = self.history, self._shown
+        self.clear()
+        for item in items:
+            if any(item is b for b in before): self.history.append(item)
+            else: self.inject(item)
+        same = next((i for i, (a, b) in enumerate(zip(before, self.history)) if a != b), min(len(before), len(self.history)))
+        self._shown = min(shown, same)
+
+    # %% ../../nbs/16b_service.task.ipynb #f72b17e0
+    def set_tools(self,
+        tools: list|None, # in OpenAI's format
+    ) -> None:
+        "What the agent may call in this session; before its first turn only. Raises RuntimeError, SchemaError."
+        if self.acted: raise RuntimeError("set_tools: too late, the agent has seen its first turn; call it before the first action()")
+        self.tools = _sendable(check_tools(tools))
+
+    # %% ../../nbs/16b_service.task.ipynb #41a4659b
+    def next_turn(self) -> asyncio.Future:
+        "A future of the task's next turn."
+        self._turn = asyncio.get_running_loop().create_future()
+        return self._turn
+
+    def _give(self, status: SampleStatus, result: Any=None, error: str|None=None):
+        "Hand over a turn, if somebody waits for one; what is not handed over stays for the next."
+        if not self.at_work: return
+        items = self.history if self.full_history else self.history[self._shown:]
+        rewards, self._rewards, self._shown = self._rewards, [], len(self.history)
+        turn = TaskTurn([i for i in items if not isinstance(i, RewardHistoryItem)], self.tools, status, sum(r.reward for r in rewards),
+                        {k: v for r in rewards for k, v in r.metrics.items()}, result, error, self.full_history)
+        self._turn.set_result(turn)
+
+    # %% ../../nbs/16b_service.task.ipynb #ad7ac376
+    def finish(self,
+        status: SampleStatus,  # how the sample ended
+        result: Any=None,      # what the task said
+        error: str|None=None,  # why, if by no will of the task's
+    ) -> None:
+        "The last turn."
+        if not self.dropped: self._give(status, result, error)
+
+    # %% ../../nbs/16b_service.task.ipynb #17e7faf7
+    async def action(self,
+        *injection, # added first
+    ) -> AgentOutput:
+        "Give what was injected, and wait for the agent. Raises AgentCancelledException, SchemaError."
+        self.inject(injection)
+        if self.cancelled: await self._insist()
+        if self._answer: raise RuntimeError("action: this session waits for its agent already")
+        self.acted, self._answer = True, asyncio.get_running_loop().create_future()
+        try:
+            self._give(SampleStatus.RUNNING)
+            output = await self._answer
+        finally: self._answer = None
+        if output.status is AgentStatus.CANCELLED: raise AgentCancelledException("the session was cancelled")
+        self.history[self._shown:self._shown] = output.messages  # what was injected meanwhile comes after the answer
+        self._shown += len(output.messages)
+        return output
+
+    # %% ../../nbs/16b_service.task.ipynb #f5904f8d
+    def sync_action(self,
+        *injection, # added first
+    ) -> AgentOutput:
+        "As `action`, for a task that runs in a thread. Raises AgentCancelledException, SchemaError."
+        if self.loop is None: raise RuntimeError("sync_action: is for sync_start_sample; here, await session.action()")
+        return asyncio.run_coroutine_threadsafe(self.action(*injection), self.loop).result()
+
+    # %% ../../nbs/16b_service.task.ipynb #7726dffc
+    def answer(self,
+        messages: list[dict], # of the agent, checked
+    ) -> asyncio.Future:
+        "Let the task go on; of its next turn."
+        turn = self.next_turn()
+        self._answer.set_result(AgentOutput(messages=messages))
+        return turn
+
+    # %% ../../nbs/16b_service.task.ipynb #ee4d5a3b
+    def cancel(self) -> None:
+        "The agent does not go on."
+        self.cancelled = True
+        if self._answer and not self._answer.done(): self._answer.set_result(AgentOutput(AgentStatus.CANCELLED))
+
+    async def _insist(self):
+        "Raise AgentCancelledException, again."
+        if self.dropped and self.thread is None: await asyncio.get_running_loop().create_future()
+        first, most = _INSIST_S
+        await asyncio.sleep(min(most, first*2**min(self._ignored, 10)))
+        self._ignored += 1
+        raise AgentCancelledException("the session was cancelled")
+
+    @property
+    def waits(self) -> bool:
+        "True while the task waits for its agent's answer."
+        return self._answer is not None and not self._answer.done()
+
+    @property
+    def at_work(self) -> bool:
+        "True while the task has not given the turn that is waited for."
+        return self._turn is not None and not self._turn.done()
+
 # %% ../../nbs/16b_service.task.ipynb #8d98ade5
-@patch
-def inject(self: Session,
-    item: dict|RewardHistoryItem|Sequence|None, # a message, a reward, or several
-) -> None:
-    "Add to what the agent sees in the next turn, or to what it has earned. Raises SchemaError."
-    if isinstance(item, (list, tuple)):
-        for part in item: self.inject(part)
-    elif isinstance(item, RewardHistoryItem):
-        self.history.append(item)
-        self._rewards.append(item)
-    elif item: self.history += _sendable(check_messages([item]))
 
 def _sendable(value: Any) -> Any:
     "`value`. Raises SchemaError for what JSON cannot hold."
@@ -73,121 +177,8 @@ def _sendable(value: Any) -> Any:
     except (TypeError, ValueError) as e: raise SchemaError([f"cannot be sent: {e}"]) from None
     return value
 
-# %% ../../nbs/16b_service.task.ipynb #d156196e
-@patch
-def cover(self: Session,
-    items: list, # messages and rewards
-) -> None:
-    "Replace the history; new rewards in `items` are paid, old ones are not paid again. Raises SchemaError."
-    before, shown = self.history, self._shown
-    self.clear()
-    for item in items:
-        if any(item is b for b in before): self.history.append(item)
-        else: self.inject(item)
-    same = next((i for i, (a, b) in enumerate(zip(before, self.history)) if a != b), min(len(before), len(self.history)))
-    self._shown = min(shown, same)
-
-# %% ../../nbs/16b_service.task.ipynb #f72b17e0
-@patch
-def set_tools(self: Session,
-    tools: list|None, # in OpenAI's format
-) -> None:
-    "What the agent may call in this session; before its first turn only. Raises RuntimeError, SchemaError."
-    if self.acted: raise RuntimeError("set_tools: too late, the agent has seen its first turn; call it before the first action()")
-    self.tools = _sendable(check_tools(tools))
-
-# %% ../../nbs/16b_service.task.ipynb #41a4659b
-@patch
-def next_turn(self: Session) -> asyncio.Future:
-    "A future of the task's next turn."
-    self._turn = asyncio.get_running_loop().create_future()
-    return self._turn
-
-@patch
-def _give(self: Session, status: SampleStatus, result: Any=None, error: str|None=None):
-    "Hand over a turn, if somebody waits for one; what is not handed over stays for the next."
-    if not self.at_work: return
-    items = self.history if self.full_history else self.history[self._shown:]
-    rewards, self._rewards, self._shown = self._rewards, [], len(self.history)
-    turn = TaskTurn([i for i in items if not isinstance(i, RewardHistoryItem)], self.tools, status, sum(r.reward for r in rewards),
-                    {k: v for r in rewards for k, v in r.metrics.items()}, result, error, self.full_history)
-    self._turn.set_result(turn)
-
-# %% ../../nbs/16b_service.task.ipynb #ad7ac376
-@patch
-def finish(self: Session,
-    status: SampleStatus,  # how the sample ended
-    result: Any=None,      # what the task said
-    error: str|None=None,  # why, if by no will of the task's
-) -> None:
-    "The last turn."
-    if not self.dropped: self._give(status, result, error)
-
-# %% ../../nbs/16b_service.task.ipynb #17e7faf7
-@patch
-async def action(self: Session,
-    *injection, # added first
-) -> AgentOutput:
-    "Give what was injected, and wait for the agent. Raises AgentCancelledException, SchemaError."
-    self.inject(injection)
-    if self.cancelled: await self._insist()
-    if self._answer: raise RuntimeError("action: this session waits for its agent already")
-    self.acted, self._answer = True, asyncio.get_running_loop().create_future()
-    try:
-        self._give(SampleStatus.RUNNING)
-        output = await self._answer
-    finally: self._answer = None
-    if output.status is AgentStatus.CANCELLED: raise AgentCancelledException("the session was cancelled")
-    self.history[self._shown:self._shown] = output.messages  # what was injected meanwhile comes after the answer
-    self._shown += len(output.messages)
-    return output
-
-# %% ../../nbs/16b_service.task.ipynb #f5904f8d
-@patch
-def sync_action(self: Session,
-    *injection, # added first
-) -> AgentOutput:
-    "As `action`, for a task that runs in a thread. Raises AgentCancelledException, SchemaError."
-    if self.loop is None: raise RuntimeError("sync_action: is for sync_start_sample; here, await session.action()")
-    return asyncio.run_coroutine_threadsafe(self.action(*injection), self.loop).result()
-
 # %% ../../nbs/16b_service.task.ipynb #7726dffc
 _INSIST_S = .01, 1.  # seconds that a task waits which ignores a cancel: at first, and at most
-
-@patch
-def answer(self: Session,
-    messages: list[dict], # of the agent, checked
-) -> asyncio.Future:
-    "Let the task go on; of its next turn."
-    turn = self.next_turn()
-    self._answer.set_result(AgentOutput(messages=messages))
-    return turn
-
-# %% ../../nbs/16b_service.task.ipynb #ee4d5a3b
-@patch
-def cancel(self: Session) -> None:
-    "The agent does not go on."
-    self.cancelled = True
-    if self._answer and not self._answer.done(): self._answer.set_result(AgentOutput(AgentStatus.CANCELLED))
-
-@patch
-async def _insist(self: Session):
-    "Raise AgentCancelledException, again."
-    if self.dropped and self.thread is None: await asyncio.get_running_loop().create_future()
-    first, most = _INSIST_S
-    await asyncio.sleep(min(most, first*2**min(self._ignored, 10)))
-    self._ignored += 1
-    raise AgentCancelledException("the session was cancelled")
-
-@patch(as_prop=True)
-def waits(self: Session) -> bool:
-    "True while the task waits for its agent's answer."
-    return self._answer is not None and not self._answer.done()
-
-@patch(as_prop=True)
-def at_work(self: Session) -> bool:
-    "True while the task has not given the turn that is waited for."
-    return self._turn is not None and not self._turn.done()
 
 # %% ../../nbs/16b_service.task.ipynb #60af8c9c
 class Task:
@@ -235,20 +226,19 @@ class Task:
     def release(self):
         "At the server's end."
 
+    # %% ../../nbs/16b_service.task.ipynb #ce3265cb
+    async def start_sample(self,
+        index: SampleIndex, # of the sample
+        session: Session,   # to play
+    ) -> TaskSampleExecutionResult:
+        "Play a sample; by default `sync_start_sample` does, in a thread."
+        if self.full_async: raise NotImplementedError("start_sample: a task with full_async has to implement it")
+        session.loop, session.thread = asyncio.get_running_loop(), SerialThread(f"sample {session.id}")
+        try: return await asyncio.wrap_future(session.thread.submit(lambda: self.sync_start_sample(index, session)))
+        finally: session.thread.shutdown()
+
 def _missing(task: Task, method: str, what: str) -> NotImplementedError:
     return NotImplementedError(f"{method}: {type(task).__module__}.{type(task).__qualname__} does not say {what}; give it a method {method}")
-
-# %% ../../nbs/16b_service.task.ipynb #ce3265cb
-@patch
-async def start_sample(self: Task,
-    index: SampleIndex, # of the sample
-    session: Session,   # to play
-) -> TaskSampleExecutionResult:
-    "Play a sample; by default `sync_start_sample` does, in a thread."
-    if self.full_async: raise NotImplementedError("start_sample: a task with full_async has to implement it")
-    session.loop, session.thread = asyncio.get_running_loop(), SerialThread(f"sample {session.id}")
-    try: return await asyncio.wrap_future(session.thread.submit(lambda: self.sync_start_sample(index, session)))
-    finally: session.thread.shutdown()
 
 # %% ../../nbs/16b_service.task.ipynb #d7f30d28
 _LOG = logging.getLogger("oaml.service")
@@ -374,21 +364,21 @@ class TaskProcess:
         self.process.stdin.close()
         await self.process.wait()
 
-# %% ../../nbs/16b_service.task.ipynb #698a87b6
-@patch(cls_method=True)
-async def start(cls: TaskProcess,
-    module: str,      # of the task, as `make_task` has it
-    parameters: dict, # as JSON can hold them
-) -> TaskProcess:
-    "A process that has made the task. Raises RuntimeError if it could not."
-    path = os.pathsep.join(filter(None, sys.path))
-    started = cls(await asyncio.create_subprocess_exec(sys.executable, "-c", _CHILD, stdin=-1, stdout=-1, limit=_LINE,
-                                                       start_new_session=True, env=os.environ | dict(PYTHONPATH=path)))
-    try: started.about = await asyncio.wait_for(started.ask(dict(module=module, parameters=parameters)), _START_S)
-    except BaseException:
-        await asyncio.shield(started.kill())
-        raise
-    return started
+    # %% ../../nbs/16b_service.task.ipynb #698a87b6
+    @classmethod
+    async def start(cls,
+        module: str,      # of the task, as `make_task` has it
+        parameters: dict, # as JSON can hold them
+    ) -> "TaskProcess":
+        "A process that has made the task. Raises RuntimeError if it could not."
+        path = os.pathsep.join(filter(None, sys.path))
+        started = cls(await asyncio.create_subprocess_exec(sys.executable, "-c", _CHILD, stdin=-1, stdout=-1, limit=_LINE,
+                                                           start_new_session=True, env=os.environ | dict(PYTHONPATH=path)))
+        try: started.about = await asyncio.wait_for(started.ask(dict(module=module, parameters=parameters)), _START_S)
+        except BaseException:
+            await asyncio.shield(started.kill())
+            raise
+        return started
 
 # %% ../../nbs/16b_service.task.ipynb #ee9b5de0
 class IsolatedTask(Task):
@@ -419,40 +409,58 @@ class IsolatedTask(Task):
         "Play a described sample in a process."
         return await self._relay(dict(index=-1, custom=task), session)
 
+    # %% ../../nbs/16b_service.task.ipynb #75f4704c
+    async def _process(self) -> TaskProcess:
+        "One that waits, or a new one."
+        while self.spare:
+            if (waiting := self.spare.pop()).process.returncode is None: return waiting
+        return await TaskProcess.start(self.module, self.parameters)
+
+    async def _put_back(self, process: TaskProcess, well: bool):
+        "Keep a process that ended well for the next sample, `_SPARE` at most."
+        if well and len(self.spare) < _SPARE: self.spare.append(process)
+        else: await asyncio.shield(process.kill())
+
+    async def _relay(self, order: dict, session: Session) -> TaskSampleExecutionResult:
+        "Turns and answers there and back; a process whose sample was cancelled or did not end is killed, and what it started."
+        process = await self._process()
+        try:
+            reply = await process.ask(order | dict(id=session.id))
+            while not reply["finish"]:
+                _load(session, reply)
+                try: answer = dict(messages=(await session.action()).messages)
+                except AgentCancelledException: answer = dict(cancel=True)
+                reply = await process.ask(answer)
+            _load(session, reply)
+        except BaseException:
+            await asyncio.shield(process.kill())
+            raise
+        await self._put_back(process, reply["status"] != SampleStatus.CANCELLED and not reply.get("error"))
+        if reply.get("error"): raise RuntimeError(reply["error"])
+        return TaskSampleExecutionResult(reply["status"], reply["result"])
+
+    # %% ../../nbs/16b_service.task.ipynb #69d3a361
+    async def overall(self,
+        results: list[dict], # of samples
+    ) -> Any:
+        "What the task says about them. Raises RuntimeError if it does not."
+        process = await self._process()
+        try: reply = await process.ask(dict(results=results))
+        except BaseException:
+            await asyncio.shield(process.kill())
+            raise
+        await self._put_back(process, True)
+        return reply["overall"]
+
+    # %% ../../nbs/16b_service.task.ipynb #46bf7e1d
+    def release(self):
+        "End the processes that wait."
+        for process in self.spare:
+            with suppress(ProcessLookupError): os.killpg(process.process.pid, signal.SIGKILL) if os.name == "posix" else process.process.kill()
+        self.spare.clear()
+
 # %% ../../nbs/16b_service.task.ipynb #75f4704c
 _SPARE = 4  # processes that wait for the next sample
-
-@patch
-async def _process(self: IsolatedTask) -> TaskProcess:
-    "One that waits, or a new one."
-    while self.spare:
-        if (waiting := self.spare.pop()).process.returncode is None: return waiting
-    return await TaskProcess.start(self.module, self.parameters)
-
-@patch
-async def _put_back(self: IsolatedTask, process: TaskProcess, well: bool):
-    "Keep a process that ended well for the next sample, `_SPARE` at most."
-    if well and len(self.spare) < _SPARE: self.spare.append(process)
-    else: await asyncio.shield(process.kill())
-
-@patch
-async def _relay(self: IsolatedTask, order: dict, session: Session) -> TaskSampleExecutionResult:
-    "Turns and answers there and back; a process whose sample was cancelled or did not end is killed, and what it started."
-    process = await self._process()
-    try:
-        reply = await process.ask(order | dict(id=session.id))
-        while not reply["finish"]:
-            _load(session, reply)
-            try: answer = dict(messages=(await session.action()).messages)
-            except AgentCancelledException: answer = dict(cancel=True)
-            reply = await process.ask(answer)
-        _load(session, reply)
-    except BaseException:
-        await asyncio.shield(process.kill())
-        raise
-    await self._put_back(process, reply["status"] != SampleStatus.CANCELLED and not reply.get("error"))
-    if reply.get("error"): raise RuntimeError(reply["error"])
-    return TaskSampleExecutionResult(reply["status"], reply["result"])
 
 # %% ../../nbs/16b_service.task.ipynb #56c7e39e
 def _load(session: Session, reply: dict):
@@ -462,27 +470,7 @@ def _load(session: Session, reply: dict):
     (session.cover if reply["full"] else session.inject)(reply["messages"])
     if reply["reward"] or reply["metrics"]: session.inject(RewardHistoryItem(reply["reward"], metrics=reply["metrics"]))
 
-# %% ../../nbs/16b_service.task.ipynb #69d3a361
-@patch
-async def overall(self: IsolatedTask,
-    results: list[dict], # of samples
-) -> Any:
-    "What the task says about them. Raises RuntimeError if it does not."
-    process = await self._process()
-    try: reply = await process.ask(dict(results=results))
-    except BaseException:
-        await asyncio.shield(process.kill())
-        raise
-    await self._put_back(process, True)
-    return reply["overall"]
-
 # %% ../../nbs/16b_service.task.ipynb #46bf7e1d
-@patch
-def release(self: IsolatedTask):
-    "End the processes that wait."
-    for process in self.spare:
-        with suppress(ProcessLookupError): os.killpg(process.process.pid, signal.SIGKILL) if os.name == "posix" else process.process.kill()
-    self.spare.clear()
 
 def make_isolated(
     module: str,         # of the task, as `make_task` has it

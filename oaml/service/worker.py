@@ -21,7 +21,6 @@ from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 # %% ../../nbs/16c_service.worker.ipynb #37cdf563
-from fastcore.basics import patch
 from pydantic import Field, SecretStr
 from pydantic.dataclasses import dataclass as checked
 
@@ -83,42 +82,39 @@ class SampleLease(BareLease):
         self.worker.leases.drop(self)
         self.worker.keep(self)
 
-# %% ../../nbs/16c_service.worker.ipynb #1db45998
-@patch
-async def _in_time(self: SampleLease, turn: asyncio.Future, deadline: str) -> TaskTurn:
-    "The turn; if it does not come before the deadline, one that says so."
-    seconds, late = getattr(self.worker.deadlines, deadline), False
-    def expire():
-        nonlocal late
-        if not self.session.at_work: return  # the turn came in time, and this loop was too busy to pass it on
-        late = True
-        self.session.finish(SampleStatus.TASK_ERROR, None, f"the task gave no turn within {seconds:g} s ({deadline})")
-    timer = asyncio.get_running_loop().call_later(seconds, expire)
-    try:
-        given = await turn
-        if late: await self.worker.end(self)
-        return given
-    finally:
-        timer.cancel()
-        self.touch()
+    # %% ../../nbs/16c_service.worker.ipynb #1db45998
+    async def _in_time(self, turn: asyncio.Future, deadline: str) -> TaskTurn:
+        "The turn; if it does not come before the deadline, one that says so."
+        seconds, late = getattr(self.worker.deadlines, deadline), False
+        def expire():
+            nonlocal late
+            if not self.session.at_work: return  # the turn came in time, and this loop was too busy to pass it on
+            late = True
+            self.session.finish(SampleStatus.TASK_ERROR, None, f"the task gave no turn within {seconds:g} s ({deadline})")
+        timer = asyncio.get_running_loop().call_later(seconds, expire)
+        try:
+            given = await turn
+            if late: await self.worker.end(self)
+            return given
+        finally:
+            timer.cancel()
+            self.touch()
 
-# %% ../../nbs/16c_service.worker.ipynb #eb21d7e4
-@patch
-async def close(self: SampleLease) -> None:
-    "Cancel what is at work; returns when it has ended, or has not in time."
-    self.session.cancel()
-    if self.runner and not self.runner.done():
-        if self.worker.task.full_async: self.runner.cancel()
-        if not await self._ends_within(self.worker.deadlines.cancel_s):
-            self.session.finish(SampleStatus.CANCELLED)
-            self.session.dropped = True
-            if self.session.thread is None: self.runner.cancel()
-            if self.session.thread or not await self._ends_within(1): self.worker.abandon(self)
-    self.ended()
+    # %% ../../nbs/16c_service.worker.ipynb #eb21d7e4
+    async def close(self) -> None:
+        "Cancel what is at work; returns when it has ended, or has not in time."
+        self.session.cancel()
+        if self.runner and not self.runner.done():
+            if self.worker.task.full_async: self.runner.cancel()
+            if not await self._ends_within(self.worker.deadlines.cancel_s):
+                self.session.finish(SampleStatus.CANCELLED)
+                self.session.dropped = True
+                if self.session.thread is None: self.runner.cancel()
+                if self.session.thread or not await self._ends_within(1): self.worker.abandon(self)
+        self.ended()
 
-@patch
-async def _ends_within(self: SampleLease, seconds: float) -> bool:
-    return bool((await asyncio.wait({self.runner}, timeout=seconds))[0])
+    async def _ends_within(self, seconds: float) -> bool:
+        return bool((await asyncio.wait({self.runner}, timeout=seconds))[0])
 
 # %% ../../nbs/16c_service.worker.ipynb #2ddd8550
 _KEPT = 256  # sessions that have ended, whose last answer is kept
@@ -160,6 +156,187 @@ class TaskWorker:
                                  "all {} sessions of this worker are taken; ask again later", 406, reopen=True)
         self.known, self.finished, self.abandoned, self.notices = set(self.indices), LastAnswers(), weakref.WeakSet(), set()
 
+    # %% ../../nbs/16c_service.worker.ipynb #82706b1e
+    def unknown(self,
+        id: int, # of a session
+    ) -> Refusal:
+        "The answer to whoever has no session."
+        return Refusal(400, f"No such session: {id} has ended, was silent for more than {self.deadlines.silence_s:g} s, or never was")
+
+    def find(self,
+        id: int, # of a session
+    ) -> SampleLease:
+        "The session's lease. Raises Refusal."
+        lease = self.leases.leases.get(id)
+        if lease is None or lease.closing: raise self.unknown(id)
+        lease.touch()
+        return lease
+
+    # %% ../../nbs/16c_service.worker.ipynb #65e9ec60
+    def keep(self,
+        lease: SampleLease, # that has ended
+    ) -> None:
+        "Keep the last answer, for a client that did not get it; tell the controller of an end that no answer tells."
+        self.finished.keep(lease)
+        if lease.closing and lease.notify: self.notice(lease.id)
+
+    # %% ../../nbs/16c_service.worker.ipynb #7a95f571
+    def abandon(self,
+        lease: SampleLease, # whose task does not end
+    ) -> None:
+        "Count it, for as long as it goes on."
+        _LOG.warning("%s: session %s was cancelled and goes on; its slot is free", self.task.name, lease.id)
+        self.abandoned.add(lease.runner)
+
+    async def end(self,
+        lease: SampleLease, # to be closed
+    ) -> None:
+        "Close it; returns when its place is free."
+        if self.leases.leases.get(lease.id) is lease: await self.leases.close(lease.id)
+
+    # %% ../../nbs/16c_service.worker.ipynb #9d61b38b
+    async def _repeated(self, request: Any, id: int, digest: bytes) -> TaskTurn|None:
+        "The answer of the session's last request, if this is that one again."
+        lease = self.leases.leases.get(id)
+        last = lease.requests if lease else self.finished.get(id)
+        if last is None or last.digest != digest: return None
+        if request_number(request) == last.number or not request_number(request) and await last.repeats(digest):
+            return await last.answer_once(request, digest, None)
+
+    # %% ../../nbs/16c_service.worker.ipynb #a8e767a7
+    async def start_sample(self,
+        request: Any, # Starlette's: {index, session_id, custom_task}
+    ) -> Any:
+        "A session's first turn. Raises Refusal: 400 for an unknown index or a session that exists, 406 if all are taken."
+        body, digest = await read_request(request, self.max_body)
+        id, index, custom = session_number(body, request), body.get("index"), body.get("custom_task")
+        turn = await self._repeated(request, id, digest)
+        if turn is None:
+            if isinstance(index, (bool, float, list, dict)) or index not in self.known: raise Refusal(400, f"index: {nearest_index(index, self.indices)}")
+            if index == -1 and not isinstance(custom, dict): raise Refusal(400, "custom_task: has to describe the sample, for index -1")
+            if id in self.leases.leases: raise Refusal(400, f"Session ID already exists: {id}")
+            if request_number(request) not in (None, 1): raise Refusal(409, "a session's first request has the number 1")
+            lease = self.leases.open(id)
+            self.finished.pop(id, None)
+            turn = await lease.requests.answer_once(request, digest, lambda: lease.begin(index, custom))
+        return http_answer(turn.reply(), headers=dict(session_id=str(id)))
+
+    # %% ../../nbs/16c_service.worker.ipynb #ee5469e4
+    async def interact(self,
+        request: Any, # Starlette's: {session_id, messages}
+    ) -> dict:
+        "The next turn. Raises Refusal, SchemaError."
+        body, digest = await read_request(request, self.max_body)
+        id = session_number(body, request)
+        turn = await self._repeated(request, id, digest)
+        if turn is None:
+            lease = self.find(id)
+            messages = check_messages(body.get("messages"), ("assistant",))
+            if not self.task.any_tool: check_calls(messages, lease.session.tools)
+            turn = await lease.requests.answer_once(request, digest, lambda: lease.interact(messages))
+        return dict(session_id=id, env_out=turn.reply())
+
+    # %% ../../nbs/16c_service.worker.ipynb #59a0cf12
+    async def cancel(self,
+        request: Any,          # Starlette's: {session_id}
+        with_notice: bool=False, # answer at once, and tell the controller of the end
+    ) -> dict:
+        "End a session. Raises Refusal."
+        id = session_number((await read_request(request, self.max_body))[0], request)
+        lease = self.find(id)
+        lease.notify = with_notice
+        closing = asyncio.ensure_future(self.leases.close(id))
+        if not with_notice: await closing
+        return dict(session_id=id)
+
+    # %% ../../nbs/16c_service.worker.ipynb #542af885
+    async def cancel_with_notice(self,
+        request: Any, # Starlette's: {session_id}
+    ) -> dict:
+        "As `cancel`, answered at once; the controller is told of the end."
+        return await self.cancel(request, True)
+
+    async def cancel_all(self,
+        request: Any, # Starlette's
+    ) -> dict:
+        "End all sessions."
+        leases = list(self.leases.leases.values())
+        await asyncio.gather(*map(self.end, leases))
+        return dict(cancelled=[lease.id for lease in leases])
+
+    # %% ../../nbs/16c_service.worker.ipynb #e509cda7
+    def status(self) -> dict:
+        "How many sessions there may be and are, and how many cancelled tasks go on."
+        return dict(concurrency=self.task.concurrency, current=len(self.leases.leases), abandoned=sum(not t.done() for t in self.abandoned))
+
+    async def sample_status(self,
+        request: Any, # Starlette's: {session_id}
+    ) -> dict:
+        "Who is waited for in a session, and what was said in it. Raises Refusal."
+        lease = self.find(session_number((await read_request(request, self.max_body))[0], request))
+        session, history = lease.session, [vars(i) if isinstance(i, RewardHistoryItem) else i for i in lease.session.history]
+        output = dict(index=lease.index, status="running", result=None, history=history, history_ptr=session._shown)
+        return dict(session_id=lease.id, index=lease.index, status=dict(waiting_for_env=session.at_work, waiting_for_agent=not session.at_work,
+                                                                        env_output=output))
+
+    # %% ../../nbs/16c_service.worker.ipynb #138f3c72
+    async def calculate_overall(self,
+        request: Any, # Starlette's: {results}
+    ) -> Any:
+        "The task's figures over many samples. Raises Refusal, SchemaError."
+        results = (await read_request(request, OVERALL_REQUESTS*self.max_body))[0].get("results")
+        if not isinstance(results, list) or not all(isinstance(r, dict) for r in results): raise Refusal(400, "results: is no list of outcomes")
+        outputs = [TaskOutput(**r) for r in results]
+        try:
+            if isinstance(self.task, IsolatedTask): return await self.task.overall(results)
+            return wire_value(await asyncio.to_thread(self.task.calculate_overall, outputs))  # what JSON cannot say is the task's error
+        except Exception as e: raise Refusal(400, f"{self.task.name} could not: {type(e).__name__}: {e}") from None
+
+    # %% ../../nbs/16c_service.worker.ipynb #2d81c694
+    async def tell(self,
+        route: str, # of the controller
+        body: dict, # for JSON
+    ) -> dict|None:
+        "Tell the controller, and return what it says; None, and a line in the log, if it did not take it."
+        try:
+            status, content = await self.http.ask(self.controller + route, wire_json(body), {"session_id": str(body.get("session_id", ""))})
+            if status == 200: return parse_object(content)
+            why = f"{status}: {content.decode(errors='replace')[:300]}"
+        except Exception as e: why = f"{type(e).__name__}: {e}"
+        _LOG.warning("%s: the controller at %s did not take %s (%s)", self.task.name, self.controller, route, why)
+
+    # %% ../../nbs/16c_service.worker.ipynb #207d149f
+    def notice(self,
+        id: int, # of a session
+    ) -> None:
+        "Tell the controller, soon, that a session has ended."
+        if not self.controller: return
+        self.notices.add(telling := asyncio.ensure_future(self.tell("/cancel_notice", dict(session_id=id))))
+        telling.add_done_callback(self.notices.discard)
+
+    async def beat(self) -> None:
+        "For ever: heartbeats, with all indices only until the controller has them; one of AgentRL's gets them each time."
+        about = dict(name=self.task.name, address=self.address, concurrency=self.task.concurrency, boot=self.leases.boot)
+        while True:
+            told = await self.tell("/receive_heartbeat", about | (dict(indices_digest=self.digest) if self.digest_known else dict(indices=self.indices)))
+            was_known, self.digest_known = self.digest_known, (told or {}).get("indices_digest") == self.digest
+            if told and was_known and not self.digest_known: continue  # it was started anew, and asks for them
+            await asyncio.sleep(self.beat_s)
+
+    # %% ../../nbs/16c_service.worker.ipynb #64eefeea
+    def app(self) -> DirectRoutes:
+        "The routes, below /api. Needs the extra `serve`."
+        async def indices(request): return self.indices
+        async def sessions(request): return {str(id): lease.index for id, lease in self.leases.leases.items()}
+        async def status(request): return self.status()
+        async def health(request): return self.leases.health() | dict(task=self.task.name)
+        posts = (self.start_sample, self.interact, self.cancel, self.cancel_with_notice, self.cancel_all, self.sample_status, self.calculate_overall)
+        routes = [ServiceRoute("POST", f"/api/{p.__name__}", p) for p in posts]
+        routes += [ServiceRoute("GET", f"/api/{name}", answer) for name, answer in
+                   (("get_indices", indices), ("get_sessions", sessions), ("worker_status", status))]
+        routes += [ServiceRoute("POST", "/api/cancel_all_with_notice", self.cancel_all), ServiceRoute("GET", "/health", health, health=True)]
+        return service_app(routes, self.access, self.leases, lambda refusal: dict(detail=str(refusal)), lambda: _living(self), invalid=400)
+
 # %% ../../nbs/16c_service.worker.ipynb #3f5ea31e
 def http_address(
     address: str|None, # of a controller or a worker
@@ -170,49 +347,6 @@ def http_address(
     if address.startswith("grpc"): raise ValueError(f"{address}: gRPC is not spoken here; the same server answers at http://HOST:PORT/api")
     if not address.startswith(("http://", "https://")): raise ValueError(f"{address}: is not such as http://127.0.0.1:5020/api")
     return address.rstrip("/")
-
-# %% ../../nbs/16c_service.worker.ipynb #82706b1e
-@patch
-def unknown(self: TaskWorker,
-    id: int, # of a session
-) -> Refusal:
-    "The answer to whoever has no session."
-    return Refusal(400, f"No such session: {id} has ended, was silent for more than {self.deadlines.silence_s:g} s, or never was")
-
-@patch
-def find(self: TaskWorker,
-    id: int, # of a session
-) -> SampleLease:
-    "The session's lease. Raises Refusal."
-    lease = self.leases.leases.get(id)
-    if lease is None or lease.closing: raise self.unknown(id)
-    lease.touch()
-    return lease
-
-# %% ../../nbs/16c_service.worker.ipynb #65e9ec60
-@patch
-def keep(self: TaskWorker,
-    lease: SampleLease, # that has ended
-) -> None:
-    "Keep the last answer, for a client that did not get it; tell the controller of an end that no answer tells."
-    self.finished.keep(lease)
-    if lease.closing and lease.notify: self.notice(lease.id)
-
-# %% ../../nbs/16c_service.worker.ipynb #7a95f571
-@patch
-def abandon(self: TaskWorker,
-    lease: SampleLease, # whose task does not end
-) -> None:
-    "Count it, for as long as it goes on."
-    _LOG.warning("%s: session %s was cancelled and goes on; its slot is free", self.task.name, lease.id)
-    self.abandoned.add(lease.runner)
-
-@patch
-async def end(self: TaskWorker,
-    lease: SampleLease, # to be closed
-) -> None:
-    "Close it; returns when its place is free."
-    if self.leases.leases.get(lease.id) is lease: await self.leases.close(lease.id)
 
 # %% ../../nbs/16c_service.worker.ipynb #16c1acc7
 async def read_request(
@@ -234,114 +368,8 @@ def session_number(
     if isinstance(id, bool) or not isinstance(id, int) or not 0 <= id < 2**63: raise Refusal(400, f"session_id: {id!r} is no number of a session")
     return id
 
-# %% ../../nbs/16c_service.worker.ipynb #9d61b38b
-@patch
-async def _repeated(self: TaskWorker, request: Any, id: int, digest: bytes) -> TaskTurn|None:
-    "The answer of the session's last request, if this is that one again."
-    lease = self.leases.leases.get(id)
-    last = lease.requests if lease else self.finished.get(id)
-    if last is None or last.digest != digest: return None
-    if request_number(request) == last.number or not request_number(request) and await last.repeats(digest):
-        return await last.answer_once(request, digest, None)
-
-# %% ../../nbs/16c_service.worker.ipynb #a8e767a7
-@patch
-async def start_sample(self: TaskWorker,
-    request: Any, # Starlette's: {index, session_id, custom_task}
-) -> Any:
-    "A session's first turn. Raises Refusal: 400 for an unknown index or a session that exists, 406 if all are taken."
-    body, digest = await read_request(request, self.max_body)
-    id, index, custom = session_number(body, request), body.get("index"), body.get("custom_task")
-    turn = await self._repeated(request, id, digest)
-    if turn is None:
-        if isinstance(index, (bool, float, list, dict)) or index not in self.known: raise Refusal(400, f"index: {nearest_index(index, self.indices)}")
-        if index == -1 and not isinstance(custom, dict): raise Refusal(400, "custom_task: has to describe the sample, for index -1")
-        if id in self.leases.leases: raise Refusal(400, f"Session ID already exists: {id}")
-        if request_number(request) not in (None, 1): raise Refusal(409, "a session's first request has the number 1")
-        lease = self.leases.open(id)
-        self.finished.pop(id, None)
-        turn = await lease.requests.answer_once(request, digest, lambda: lease.begin(index, custom))
-    return http_answer(turn.reply(), headers=dict(session_id=str(id)))
-
-# %% ../../nbs/16c_service.worker.ipynb #ee5469e4
-@patch
-async def interact(self: TaskWorker,
-    request: Any, # Starlette's: {session_id, messages}
-) -> dict:
-    "The next turn. Raises Refusal, SchemaError."
-    body, digest = await read_request(request, self.max_body)
-    id = session_number(body, request)
-    turn = await self._repeated(request, id, digest)
-    if turn is None:
-        lease = self.find(id)
-        messages = check_messages(body.get("messages"), ("assistant",))
-        if not self.task.any_tool: check_calls(messages, lease.session.tools)
-        turn = await lease.requests.answer_once(request, digest, lambda: lease.interact(messages))
-    return dict(session_id=id, env_out=turn.reply())
-
-# %% ../../nbs/16c_service.worker.ipynb #59a0cf12
-@patch
-async def cancel(self: TaskWorker,
-    request: Any,          # Starlette's: {session_id}
-    with_notice: bool=False, # answer at once, and tell the controller of the end
-) -> dict:
-    "End a session. Raises Refusal."
-    id = session_number((await read_request(request, self.max_body))[0], request)
-    lease = self.find(id)
-    lease.notify = with_notice
-    closing = asyncio.ensure_future(self.leases.close(id))
-    if not with_notice: await closing
-    return dict(session_id=id)
-
-# %% ../../nbs/16c_service.worker.ipynb #542af885
-@patch
-async def cancel_with_notice(self: TaskWorker,
-    request: Any, # Starlette's: {session_id}
-) -> dict:
-    "As `cancel`, answered at once; the controller is told of the end."
-    return await self.cancel(request, True)
-
-@patch
-async def cancel_all(self: TaskWorker,
-    request: Any, # Starlette's
-) -> dict:
-    "End all sessions."
-    leases = list(self.leases.leases.values())
-    await asyncio.gather(*map(self.end, leases))
-    return dict(cancelled=[lease.id for lease in leases])
-
-# %% ../../nbs/16c_service.worker.ipynb #e509cda7
-@patch
-def status(self: TaskWorker) -> dict:
-    "How many sessions there may be and are, and how many cancelled tasks go on."
-    return dict(concurrency=self.task.concurrency, current=len(self.leases.leases), abandoned=sum(not t.done() for t in self.abandoned))
-
-@patch
-async def sample_status(self: TaskWorker,
-    request: Any, # Starlette's: {session_id}
-) -> dict:
-    "Who is waited for in a session, and what was said in it. Raises Refusal."
-    lease = self.find(session_number((await read_request(request, self.max_body))[0], request))
-    session, history = lease.session, [vars(i) if isinstance(i, RewardHistoryItem) else i for i in lease.session.history]
-    output = dict(index=lease.index, status="running", result=None, history=history, history_ptr=session._shown)
-    return dict(session_id=lease.id, index=lease.index, status=dict(waiting_for_env=session.at_work, waiting_for_agent=not session.at_work,
-                                                                    env_output=output))
-
 # %% ../../nbs/16c_service.worker.ipynb #138f3c72
 OVERALL_REQUESTS = 16  # requests of the largest size that one of all samples' outcomes may be as large as: they hold screenshots
-
-@patch
-async def calculate_overall(self: TaskWorker,
-    request: Any, # Starlette's: {results}
-) -> Any:
-    "The task's figures over many samples. Raises Refusal, SchemaError."
-    results = (await read_request(request, OVERALL_REQUESTS*self.max_body))[0].get("results")
-    if not isinstance(results, list) or not all(isinstance(r, dict) for r in results): raise Refusal(400, "results: is no list of outcomes")
-    outputs = [TaskOutput(**r) for r in results]
-    try:
-        if isinstance(self.task, IsolatedTask): return await self.task.overall(results)
-        return wire_value(await asyncio.to_thread(self.task.calculate_overall, outputs))  # what JSON cannot say is the task's error
-    except Exception as e: raise Refusal(400, f"{self.task.name} could not: {type(e).__name__}: {e}") from None
 
 # %% ../../nbs/16c_service.worker.ipynb #0e9dc6f8
 _IDLE_S = 4. # seconds that a connection may be idle: less than the five after which a worker of AgentRL's ends it
@@ -378,40 +406,6 @@ class ServiceLinks:
         except TimeoutError: raise ConnectionError(f"no answer within {seconds:g} s") from None
         except (aiohttp.ClientError, OSError, ValueError, OverflowError) as e: raise ConnectionError(f"{type(e).__name__}: {e}") from None
 
-# %% ../../nbs/16c_service.worker.ipynb #2d81c694
-@patch
-async def tell(self: TaskWorker,
-    route: str, # of the controller
-    body: dict, # for JSON
-) -> dict|None:
-    "Tell the controller, and return what it says; None, and a line in the log, if it did not take it."
-    try:
-        status, content = await self.http.ask(self.controller + route, wire_json(body), {"session_id": str(body.get("session_id", ""))})
-        if status == 200: return parse_object(content)
-        why = f"{status}: {content.decode(errors='replace')[:300]}"
-    except Exception as e: why = f"{type(e).__name__}: {e}"
-    _LOG.warning("%s: the controller at %s did not take %s (%s)", self.task.name, self.controller, route, why)
-
-# %% ../../nbs/16c_service.worker.ipynb #207d149f
-@patch
-def notice(self: TaskWorker,
-    id: int, # of a session
-) -> None:
-    "Tell the controller, soon, that a session has ended."
-    if not self.controller: return
-    self.notices.add(telling := asyncio.ensure_future(self.tell("/cancel_notice", dict(session_id=id))))
-    telling.add_done_callback(self.notices.discard)
-
-@patch
-async def beat(self: TaskWorker) -> None:
-    "For ever: heartbeats, with all indices only until the controller has them; one of AgentRL's gets them each time."
-    about = dict(name=self.task.name, address=self.address, concurrency=self.task.concurrency, boot=self.leases.boot)
-    while True:
-        told = await self.tell("/receive_heartbeat", about | (dict(indices_digest=self.digest) if self.digest_known else dict(indices=self.indices)))
-        was_known, self.digest_known = self.digest_known, (told or {}).get("indices_digest") == self.digest
-        if told and was_known and not self.digest_known: continue  # it was started anew, and asks for them
-        await asyncio.sleep(self.beat_s)
-
 # %% ../../nbs/16c_service.worker.ipynb #b2626843
 @asynccontextmanager
 async def _living(self: TaskWorker):
@@ -423,21 +417,6 @@ async def _living(self: TaskWorker):
             if beating: beating.cancel()
             if self.notices: await asyncio.wait(self.notices, timeout=1)
             self.task.release()
-
-# %% ../../nbs/16c_service.worker.ipynb #64eefeea
-@patch
-def app(self: TaskWorker) -> DirectRoutes:
-    "The routes, below /api. Needs the extra `serve`."
-    async def indices(request): return self.indices
-    async def sessions(request): return {str(id): lease.index for id, lease in self.leases.leases.items()}
-    async def status(request): return self.status()
-    async def health(request): return self.leases.health() | dict(task=self.task.name)
-    posts = (self.start_sample, self.interact, self.cancel, self.cancel_with_notice, self.cancel_all, self.sample_status, self.calculate_overall)
-    routes = [ServiceRoute("POST", f"/api/{p.__name__}", p) for p in posts]
-    routes += [ServiceRoute("GET", f"/api/{name}", answer) for name, answer in
-               (("get_indices", indices), ("get_sessions", sessions), ("worker_status", status))]
-    routes += [ServiceRoute("POST", "/api/cancel_all_with_notice", self.cancel_all), ServiceRoute("GET", "/health", health, health=True)]
-    return service_app(routes, self.access, self.leases, lambda refusal: dict(detail=str(refusal)), lambda: _living(self), invalid=400)
 
 # %% ../../nbs/16c_service.worker.ipynb #864cdd14
 _KEEP_ALIVE_S = 120  # seconds that a connection may be idle

@@ -22,7 +22,6 @@ from functools import cached_property
 from typing import Any
 
 import regex
-from fastcore.basics import patch
 
 # %% ../../nbs/05a_tasks.expressions.ipynb #9c711e0f
 class ExpressionError(ValueError):
@@ -154,39 +153,38 @@ class ExpressionReader:
     ):
         self.text, self.where, self.names, self.depth = text, where, names, 0
 
-# %% ../../nbs/05a_tasks.expressions.ipynb #ccea60c1
-@patch
-def refuse(self: ExpressionReader,
-    line: int,       # from 1
-    column: int,     # from 1
-    what: str,       # is wrong
-):
-    "Raise ExpressionError."
-    place = f"line {line}, column {column}" if "\n" in self.text else f"column {column}"
-    raise ExpressionError(f"{self.where}: {_show(self.text)!r}, {place}: {what}; {ALLOWED}") from None
+    # %% ../../nbs/05a_tasks.expressions.ipynb #ccea60c1
+    def refuse(self,
+        line: int,       # from 1
+        column: int,     # from 1
+        what: str,       # is wrong
+    ):
+        "Raise ExpressionError."
+        place = f"line {line}, column {column}" if "\n" in self.text else f"column {column}"
+        raise ExpressionError(f"{self.where}: {_show(self.text)!r}, {place}: {what}; {ALLOWED}") from None
 
-@patch
-def refuse_node(self: ExpressionReader,
-    node: ast.AST,   # that is not allowed
-    what: str,       # is wrong with it
-):
-    "Raise ExpressionError for `node`."
-    lines = self.text.split("\n")[node.lineno - 1:]
-    before = lines[0].encode()[:node.col_offset] if lines else b""
-    self.refuse(node.lineno, len(before.decode(errors="ignore")) + 1, what)
+    def refuse_node(self,
+        node: ast.AST,   # that is not allowed
+        what: str,       # is wrong with it
+    ):
+        "Raise ExpressionError for `node`."
+        lines = self.text.split("\n")[node.lineno - 1:]
+        before = lines[0].encode()[:node.col_offset] if lines else b""
+        self.refuse(node.lineno, len(before.decode(errors="ignore")) + 1, what)
+
+    # %% ../../nbs/05a_tasks.expressions.ipynb #9ed3eb1c
+    def read(self,
+        node: ast.AST,   # part of the statement
+    ) -> Run:            # what it does
+        "The function of `node`. Raises ExpressionError."
+        self.depth += 1
+        if self.depth > MAX_EXPRESSION_DEPTH: self.refuse_node(node, f"more than {MAX_EXPRESSION_DEPTH} expressions inside one another")
+        if type(node) not in READERS: self.refuse_node(node, f"{_kind(node)} is not allowed")
+        run = READERS[type(node)](self, node)
+        self.depth -= 1
+        return run
 
 # %% ../../nbs/05a_tasks.expressions.ipynb #9ed3eb1c
-@patch
-def read(self: ExpressionReader,
-    node: ast.AST,   # part of the statement
-) -> Run:            # what it does
-    "The function of `node`. Raises ExpressionError."
-    self.depth += 1
-    if self.depth > MAX_EXPRESSION_DEPTH: self.refuse_node(node, f"more than {MAX_EXPRESSION_DEPTH} expressions inside one another")
-    if type(node) not in READERS: self.refuse_node(node, f"{_kind(node)} is not allowed")
-    run = READERS[type(node)](self, node)
-    self.depth -= 1
-    return run
 
 def _kind(node: ast.AST) -> str:
     "What a message calls a node: `list comp` for ListComp."

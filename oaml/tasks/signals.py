@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fastcore.basics import patch
 
 from ..devices.device import Frame
 from ..schemas.door import read_json
@@ -497,44 +496,41 @@ class Signals:
         for n in self.nodes: n.release()
         return fired
 
-# %% ../../nbs/05d_tasks.signals.ipynb #faa853ba
-@patch
-def _hear(self: Signals, look: Look, screen: bool, vh: bool):
-    "Give the sources their inputs; those that are not looked at have none, and forget nothing."
-    for s in self.sources.values(): s.values = []
-    for group in self.groups:
-        if not {"text": screen, "icon": screen, "view": vh}.get(group.kind[:4], True): continue
-        for i, inputs in zip(group.ids, group.read(look), strict=True): self.sources[i].hear(inputs)
+    # %% ../../nbs/05d_tasks.signals.ipynb #faa853ba
+    def _hear(self, look: Look, screen: bool, vh: bool):
+        "Give the sources their inputs; those that are not looked at have none, and forget nothing."
+        for s in self.sources.values(): s.values = []
+        for group in self.groups:
+            if not {"text": screen, "icon": screen, "view": vh}.get(group.kind[:4], True): continue
+            for i, inputs in zip(group.ids, group.read(look), strict=True): self.sources[i].hear(inputs)
 
-@patch
-def _read_slots(self: Signals) -> Fired:
-    "What the slots say now."
-    says = {name: node.values[0] for name, node in self.slots.items() if node.on}
-    score = says.get("score_listener", self.score)
-    reward, outcome = says.get("reward_listener", 0.) + score - self.score, says.get("episode_end_listener")
-    self.score = score
-    on = {i: e for i, e in sorted((self.sources | {n.id: n for n in self.nodes if n.id}).items()) if e.on}
-    return Fired(reward, outcome is not None, says.get("instruction_listener", ()),
-                 _join(says.get("extra_listener", {}), says.get("json_extra_listener", {})),
-                 tuple(i for i, e in on.items() if e.fired), {i: tuple(e.values) for i, e in on.items()}, outcome)
+    def _read_slots(self) -> Fired:
+        "What the slots say now."
+        says = {name: node.values[0] for name, node in self.slots.items() if node.on}
+        score = says.get("score_listener", self.score)
+        reward, outcome = says.get("reward_listener", 0.) + score - self.score, says.get("episode_end_listener")
+        self.score = score
+        on = {i: e for i, e in sorted((self.sources | {n.id: n for n in self.nodes if n.id}).items()) if e.on}
+        return Fired(reward, outcome is not None, says.get("instruction_listener", ()),
+                     _join(says.get("extra_listener", {}), says.get("json_extra_listener", {})),
+                     tuple(i for i, e in on.items() if e.fired), {i: tuple(e.values) for i, e in on.items()}, outcome)
+
+    def memory(self) -> tuple:
+        "What its events remember of the episode, for `recall`."
+        return self.score, tuple({k: copy(getattr(e, k)) for k in _MEMORY[type(e)]} for e in (*self.sources.values(), *self.nodes))
+
+    def recall(self,
+        memory: tuple, # of signals of the same task
+    ):
+        "Go on from there."
+        self.score, remembered = memory
+        for e, saved in zip((*self.sources.values(), *self.nodes), remembered, strict=True): vars(e).update({k: copy(v) for k, v in saved.items()})
+
+    def __reduce__(self): return type(self), self._made_of, self.memory()  # its functions are made again from the task
+
+    def __setstate__(self, state): self.recall(state)
+
+# %% ../../nbs/05d_tasks.signals.ipynb #faa853ba
 
 _MEMORY = {SignalSource: ("ever", "last", "paid", "values"), SignalNode: ("on", "fired", "ever", "held", "_ran", "values")}
 
-@patch
-def memory(self: Signals) -> tuple:
-    "What its events remember of the episode, for `recall`."
-    return self.score, tuple({k: copy(getattr(e, k)) for k in _MEMORY[type(e)]} for e in (*self.sources.values(), *self.nodes))
-
-@patch
-def recall(self: Signals,
-    memory: tuple, # of signals of the same task
-):
-    "Go on from there."
-    self.score, remembered = memory
-    for e, saved in zip((*self.sources.values(), *self.nodes), remembered, strict=True): vars(e).update({k: copy(v) for k, v in saved.items()})
-
-@patch
-def __reduce__(self: Signals): return type(self), self._made_of, self.memory()  # its functions are made again from the task
-
-@patch
-def __setstate__(self: Signals, state): self.recall(state)

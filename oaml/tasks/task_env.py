@@ -15,7 +15,6 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
-from fastcore.basics import patch
 
 from ..devices.device import AdbCommand, DeviceError, Frame, InstallApk, ShellCommand, TaskDevice, full_activity
 from ..devices.episode import EpisodeDriver, EpisodeSnapshot, Transition
@@ -151,6 +150,148 @@ class TaskEnv(EpisodeDriver):
         self._set_up: set[int] = set()  # tasks whose setup steps are done
         self._choose(0)
 
+    # %% ../../nbs/05e_tasks.task_env.ipynb #469160fb
+    def _choose(self, index: int):
+        "Make a task the present one."
+        task = self.tasks[index]
+        signals = Signals(task, self.text_model, self.icon_model, similarity=self.similarity)  # before anything changes: it may refuse
+        self.index, self.task, self.signals, self.last = index, task, signals, None
+        _warn_of_blindness(self)
+
+    # %% ../../nbs/05e_tasks.task_env.ipynb #ef62ae67
+    def switch_task(self,
+        index: int,       # from 0, in the order of `tasks`
+        seed: int=0,      # of the episode that begins
+    ) -> TaskStep:
+        "Go over to another task and begin an episode of it. Raises IndexError naming how many there are."
+        if isinstance(index, bool) or not isinstance(index, Integral): raise TypeError(f"task: {index!r} is no whole number")
+        if not 0 <= index < len(self.tasks): raise IndexError(f"task {index}: there are {len(self.tasks)}, from 0 on")
+        self._choose(index)
+        return self.reset(seed)
+
+    # %% ../../nbs/05e_tasks.task_env.ipynb #4c873737
+    def _from_folder(self, steps: Sequence[SetupStep]) -> tuple[SetupStep, ...]:
+        "The steps, with the files of apps where they lie beside the task; a daemon's files are its own."
+        if isinstance(self.device, RemoteDevice): return tuple(steps)
+        def placed(call): return replace(call, path=str(self.task.resolve(call.path))) if isinstance(call, InstallApk) else call
+        return tuple(replace(s, adb_call=placed(s.adb_call)) for s in steps)
+
+    def reset(self,
+        seed: int, # of the device's episode
+    ) -> TaskStep:
+        "Prepare the device and begin an episode."
+        self.last, self.steps = None, 0
+        self.device.reset(seed)
+        ready = getattr(self.device, "keeps_setup", False) and self.index in self._set_up
+        if not ready: prepare(self.device, self._from_folder(self.task.setup_steps), shell=self.shell)
+        self._set_up.add(self.index)
+        prepare(self.device, self._from_folder(self.task.reset_steps), "reset_steps", self.shell)
+        self.signals.reset()
+        self._look_at_screen, self._look_at_tree = self.checks.controls()
+        step = self.begin(replace(self.device.look(), log=()))
+        self.seed = seed
+        return step
+
+    def first(self,
+        frame: Frame, # after the reset
+    ) -> TaskStep:
+        "What an episode's first screen is worth; it may end the episode."
+        step = self.conclude(self.judge(frame, None, None, ""), None, None)
+        self.presatisfied = self.reached
+        return step
+
+    # %% ../../nbs/05e_tasks.task_env.ipynb #96edd370
+    def carry_out(self,
+        action: Action,  # of the agent
+        draw: bool=True, # unused: tasks look at pixels
+    ) -> Frame:
+        "The frame after `action`; the agent's end and what could not be understood are not the device's business."
+        return self.device.look() if action.type in IDLE_TYPES else self.device.perform(action)
+
+    def perform(self,
+        action: Action,   # the agent's answer; a failed one costs a step
+        response: str="", # what it says to the user at the same step; not with an ANSWER, which is one
+    ) -> TaskStep:
+        "One whole action: a gesture with its end, typing, an answer to the user, a pause. DONE ends the episode."
+        self.require_running()
+        if response and action.type == "answer": raise ValueError("response: an ANSWER is one already; say it in its text")
+        return self.act(action, kind=_FEED_OF.get(action.type, "lift"), response=response)
+
+    # %% ../../nbs/05e_tasks.task_env.ipynb #0d7c4f93
+    def feed(self,
+        events: Iterable[Event],   # of hands, in pixels of the device
+        kind: str,                 # one of `FEED_KINDS`
+        response: str="",          # what the agent says to the user
+    ) -> TaskStep:
+        "A part of an action."
+        self.require_running()
+        if kind not in FEED_KINDS: raise ValueError(f"kind: {kind!r} is not one of {', '.join(FEED_KINDS)}")
+        return self.settle(self.device.feed(events), kind=kind, response=response)
+
+    # %% ../../nbs/05e_tasks.task_env.ipynb #c6496904
+    def judge(self,
+        frame: Frame,           # after the action
+        action: Action|None,    # None: the action was a finger's or a key's, or this is the first screen
+        before: TaskStep|None,  # None at the first screen
+        kind: str="lift",       # one of `FEED_KINDS`; empty at the first screen
+        response: str="",       # what the agent says to the user
+    ) -> TaskStep:
+        "What the frame is worth. Raises TaskFailure."
+        screen, tree = (c.due(kind, frame.clock) for c in (self._look_at_screen, self._look_at_tree))
+        answer = action.text if action and action.type == "answer" else response or None
+        with _blamed_on(self.task):
+            fired = self.signals.observe(self._readable(frame, screen), lambda: parse_tree(hierarchy_of(self.device)),
+                                         answer, screen, tree)
+        self.reached |= fired.outcome is True
+        invalid = (action.raw or {}).get("reason", "failed") if action and action.type == "failed" else ""
+        in_force = fired.instructions or (before.instructions if before else ())
+        return TaskStep(frame, fired.reward, fired.end, instructions=in_force, new_instructions=fired.instructions,
+                        extras=fired.extras, fired=fired.fired, outcome=fired.outcome, invalid=invalid)
+
+    # %% ../../nbs/05e_tasks.task_env.ipynb #480e4fe5
+    def _readable(self, frame: Frame, due: bool) -> Frame:
+        "With its elements, if a model reads them and the device does not give them by itself."
+        needed = due and any(getattr(m, "needs_elements", False) for m in (self.text_model, self.icon_model))
+        return replace(frame, elements=self.device.read_elements()) if needed and not frame.elements else frame
+
+    # %% ../../nbs/05e_tasks.task_env.ipynb #c2b3008f
+    @property
+    def budget(self) -> int:
+        "Steps after which an episode is cut; 0: never."
+        return self.task.max_num_steps
+
+    def solved(self) -> bool:
+        "True if the task's end has come and gave True."
+        return self.last is not None and self.last.outcome is True
+
+    def cut(self,
+        frame: Frame, # after the action
+    ) -> str:
+        "Why the episode stops though the task has not ended: \"steps\", \"time\", \"left\"; empty if it goes on."
+        if 0 < self.budget <= self.steps: return "steps"
+        if 0 < 1000*self.task.max_duration_sec <= frame.clock - self.began: return "time"
+        expected = self.task.expected_app_screen
+        with _blamed_on(self.task):
+            there = not expected or _on_screen(self.device, expected.activity, expected.view_hierarchy_path)
+        return "" if there else "left"
+
+    # %% ../../nbs/05e_tasks.task_env.ipynb #c2b30090
+    def snapshot(self) -> "TaskSnapshot":
+        "This moment, to be returned to. Raises AttributeError on a device that cannot (only applications can)."
+        looks = tuple(dict(vars(c)) for c in (self._look_at_screen, self._look_at_tree))
+        return TaskSnapshot(**vars(EpisodeDriver.snapshot(self)), index=self.index, signals=self.signals.memory(), checks=looks)
+
+    def restore(self,
+        moment: "TaskSnapshot", # of an episode with the same tasks, on a device of the same application and size
+    ) -> TaskStep:
+        "Go on from there. Raises DeviceError for another application or size."
+        if moment.index != self.index: self._choose(moment.index)
+        self._look_at_screen, self._look_at_tree = self.checks.controls()
+        step = EpisodeDriver.restore(self, moment)
+        self.signals.recall(moment.signals)
+        for control, seen in zip((self._look_at_screen, self._look_at_tree), moment.checks): vars(control).update(seen)
+        return step
+
 # %% ../../nbs/05e_tasks.task_env.ipynb #f9979eea
 def _task_list(task: Task|str|Path|Sequence[Task]) -> list[Task]:
     "The tasks meant by `task`."
@@ -160,13 +301,6 @@ def _task_list(task: Task|str|Path|Sequence[Task]) -> list[Task]:
     return [load_task(t) for t in task]
 
 # %% ../../nbs/05e_tasks.task_env.ipynb #469160fb
-@patch
-def _choose(self: TaskEnv, index: int):
-    "Make a task the present one."
-    task = self.tasks[index]
-    signals = Signals(task, self.text_model, self.icon_model, similarity=self.similarity)  # before anything changes: it may refuse
-    self.index, self.task, self.signals, self.last = index, task, signals, None
-    _warn_of_blindness(self)
 
 def _warn_of_blindness(env: TaskEnv):
     "Name the sources that can never fire, because no model reads the screen for them."
@@ -177,137 +311,10 @@ def _warn_of_blindness(env: TaskEnv):
         if ids: warnings.warn(f"task {env.task.id!r}: event sources {', '.join(map(str, ids))} wait for {what}s on the "
                               f"screen, which are not read without {argument}=...", stacklevel=4)
 
-# %% ../../nbs/05e_tasks.task_env.ipynb #ef62ae67
-@patch
-def switch_task(self: TaskEnv,
-    index: int,       # from 0, in the order of `tasks`
-    seed: int=0,      # of the episode that begins
-) -> TaskStep:
-    "Go over to another task and begin an episode of it. Raises IndexError naming how many there are."
-    if isinstance(index, bool) or not isinstance(index, Integral): raise TypeError(f"task: {index!r} is no whole number")
-    if not 0 <= index < len(self.tasks): raise IndexError(f"task {index}: there are {len(self.tasks)}, from 0 on")
-    self._choose(index)
-    return self.reset(seed)
-
-# %% ../../nbs/05e_tasks.task_env.ipynb #4c873737
-@patch
-def _from_folder(self: TaskEnv, steps: Sequence[SetupStep]) -> tuple[SetupStep, ...]:
-    "The steps, with the files of apps where they lie beside the task; a daemon's files are its own."
-    if isinstance(self.device, RemoteDevice): return tuple(steps)
-    def placed(call): return replace(call, path=str(self.task.resolve(call.path))) if isinstance(call, InstallApk) else call
-    return tuple(replace(s, adb_call=placed(s.adb_call)) for s in steps)
-
-@patch
-def reset(self: TaskEnv,
-    seed: int, # of the device's episode
-) -> TaskStep:
-    "Prepare the device and begin an episode."
-    self.last, self.steps = None, 0
-    self.device.reset(seed)
-    ready = getattr(self.device, "keeps_setup", False) and self.index in self._set_up
-    if not ready: prepare(self.device, self._from_folder(self.task.setup_steps), shell=self.shell)
-    self._set_up.add(self.index)
-    prepare(self.device, self._from_folder(self.task.reset_steps), "reset_steps", self.shell)
-    self.signals.reset()
-    self._look_at_screen, self._look_at_tree = self.checks.controls()
-    step = self.begin(replace(self.device.look(), log=()))
-    self.seed = seed
-    return step
-
-@patch
-def first(self: TaskEnv,
-    frame: Frame, # after the reset
-) -> TaskStep:
-    "What an episode's first screen is worth; it may end the episode."
-    step = self.conclude(self.judge(frame, None, None, ""), None, None)
-    self.presatisfied = self.reached
-    return step
-
 # %% ../../nbs/05e_tasks.task_env.ipynb #96edd370
 FEED_KINDS = "touch", "lift", "text", "repeat"  # kinds of actions: when a task looks depends on them
 
 _FEED_OF = dict.fromkeys(("move", "wait", "answer", *IDLE_TYPES), "repeat") | dict(type="text", key_press="text")
-
-@patch
-def carry_out(self: TaskEnv,
-    action: Action,  # of the agent
-    draw: bool=True, # unused: tasks look at pixels
-) -> Frame:
-    "The frame after `action`; the agent's end and what could not be understood are not the device's business."
-    return self.device.look() if action.type in IDLE_TYPES else self.device.perform(action)
-
-@patch
-def perform(self: TaskEnv,
-    action: Action,   # the agent's answer; a failed one costs a step
-    response: str="", # what it says to the user at the same step; not with an ANSWER, which is one
-) -> TaskStep:
-    "One whole action: a gesture with its end, typing, an answer to the user, a pause. DONE ends the episode."
-    self.require_running()
-    if response and action.type == "answer": raise ValueError("response: an ANSWER is one already; say it in its text")
-    return self.act(action, kind=_FEED_OF.get(action.type, "lift"), response=response)
-
-# %% ../../nbs/05e_tasks.task_env.ipynb #0d7c4f93
-@patch
-def feed(self: TaskEnv,
-    events: Iterable[Event],   # of hands, in pixels of the device
-    kind: str,                 # one of `FEED_KINDS`
-    response: str="",          # what the agent says to the user
-) -> TaskStep:
-    "A part of an action."
-    self.require_running()
-    if kind not in FEED_KINDS: raise ValueError(f"kind: {kind!r} is not one of {', '.join(FEED_KINDS)}")
-    return self.settle(self.device.feed(events), kind=kind, response=response)
-
-# %% ../../nbs/05e_tasks.task_env.ipynb #c6496904
-@patch
-def judge(self: TaskEnv,
-    frame: Frame,           # after the action
-    action: Action|None,    # None: the action was a finger's or a key's, or this is the first screen
-    before: TaskStep|None,  # None at the first screen
-    kind: str="lift",       # one of `FEED_KINDS`; empty at the first screen
-    response: str="",       # what the agent says to the user
-) -> TaskStep:
-    "What the frame is worth. Raises TaskFailure."
-    screen, tree = (c.due(kind, frame.clock) for c in (self._look_at_screen, self._look_at_tree))
-    answer = action.text if action and action.type == "answer" else response or None
-    with _blamed_on(self.task):
-        fired = self.signals.observe(self._readable(frame, screen), lambda: parse_tree(hierarchy_of(self.device)),
-                                     answer, screen, tree)
-    self.reached |= fired.outcome is True
-    invalid = (action.raw or {}).get("reason", "failed") if action and action.type == "failed" else ""
-    in_force = fired.instructions or (before.instructions if before else ())
-    return TaskStep(frame, fired.reward, fired.end, instructions=in_force, new_instructions=fired.instructions,
-                    extras=fired.extras, fired=fired.fired, outcome=fired.outcome, invalid=invalid)
-
-# %% ../../nbs/05e_tasks.task_env.ipynb #480e4fe5
-@patch
-def _readable(self: TaskEnv, frame: Frame, due: bool) -> Frame:
-    "With its elements, if a model reads them and the device does not give them by itself."
-    needed = due and any(getattr(m, "needs_elements", False) for m in (self.text_model, self.icon_model))
-    return replace(frame, elements=self.device.read_elements()) if needed and not frame.elements else frame
-
-# %% ../../nbs/05e_tasks.task_env.ipynb #c2b3008f
-@patch(as_prop=True)
-def budget(self: TaskEnv) -> int:
-    "Steps after which an episode is cut; 0: never."
-    return self.task.max_num_steps
-
-@patch
-def solved(self: TaskEnv) -> bool:
-    "True if the task's end has come and gave True."
-    return self.last is not None and self.last.outcome is True
-
-@patch
-def cut(self: TaskEnv,
-    frame: Frame, # after the action
-) -> str:
-    "Why the episode stops though the task has not ended: \"steps\", \"time\", \"left\"; empty if it goes on."
-    if 0 < self.budget <= self.steps: return "steps"
-    if 0 < 1000*self.task.max_duration_sec <= frame.clock - self.began: return "time"
-    expected = self.task.expected_app_screen
-    with _blamed_on(self.task):
-        there = not expected or _on_screen(self.device, expected.activity, expected.view_hierarchy_path)
-    return "" if there else "left"
 
 # %% ../../nbs/05e_tasks.task_env.ipynb #c2b30090
 @dataclass(frozen=True)
@@ -317,20 +324,3 @@ class TaskSnapshot(EpisodeSnapshot):
     signals: tuple=()  # what its events remember
     checks: tuple=()   # when the screen and the tree were last looked at
 
-@patch
-def snapshot(self: TaskEnv) -> TaskSnapshot:
-    "This moment, to be returned to. Raises AttributeError on a device that cannot (only applications can)."
-    looks = tuple(dict(vars(c)) for c in (self._look_at_screen, self._look_at_tree))
-    return TaskSnapshot(**vars(EpisodeDriver.snapshot(self)), index=self.index, signals=self.signals.memory(), checks=looks)
-
-@patch
-def restore(self: TaskEnv,
-    moment: TaskSnapshot, # of an episode with the same tasks, on a device of the same application and size
-) -> TaskStep:
-    "Go on from there. Raises DeviceError for another application or size."
-    if moment.index != self.index: self._choose(moment.index)
-    self._look_at_screen, self._look_at_tree = self.checks.controls()
-    step = EpisodeDriver.restore(self, moment)
-    self.signals.recall(moment.signals)
-    for control, seen in zip((self._look_at_screen, self._look_at_tree), moment.checks): vars(control).update(seen)
-    return step

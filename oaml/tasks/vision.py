@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from fastcore.basics import patch
 from PIL import Image
 
 from ..devices.app_device import AppDevice
@@ -326,73 +325,68 @@ class TemplateIconModel:
         templates = icon_templates() if templates is None else templates
         self.templates = {k: [_grey(t) for t in v] for k, v in templates.items()}
 
+    # %% ../../nbs/05c_tasks.vision.ipynb #8b248c56
+    def _likeness_map(self, image: np.ndarray, part: np.ndarray) -> np.ndarray:
+        "How alike each place of `image` is to `part`, light and dark exchanged or not: 0 to 1; empty if it is too small."
+        if any(a > b for a, b in zip(part.shape, image.shape)) or part.std() < 1: return np.zeros((0, 0))
+        return np.nan_to_num(np.abs(self.cv2.matchTemplate(image, part, self.cv2.TM_CCOEFF_NORMED)), posinf=0.)
+
+    def _find(self, image: np.ndarray) -> list[tuple[float, tuple, str]]:
+        "Likeness, box and class of every icon in a grey picture, the surest first; of two on one place the surer."
+        hits = []
+        for name, parts in self.templates.items():
+            for part in parts:
+                like, (h, w) = self._likeness_map(image, part), part.shape
+                hits += [(float(like[y, x]), (x, y, x+w, y+h), name) for y, x in zip(*np.nonzero(like >= self.least))]
+        retained = []
+        for hit in sorted(hits, key=lambda h: (-h[0], h[1:])):
+            if not retained or _likeness(np.array(hit[1]), np.array([k[1] for k in retained])).max() < .2: retained.append(hit)
+        return retained
+
+    # %% ../../nbs/05c_tasks.vision.ipynb #a432d3f9
+    def detect_icons(self,
+        frame: Frame,      # the screen
+        boxes: np.ndarray, # n x 4, pixels
+    ) -> tuple[list[np.ndarray], list[list[str]]]: # for each box k x 4 boxes and k classes
+        "The icons found in each box, the surest first."
+        places, names = [], []
+        for b in as_boxes(boxes):
+            hits = self._find(_grey(crop(frame.image, b))) if crop(frame.image, b).size else []
+            at = np.floor(b[:2]).clip(0)
+            places.append(np.array([h[1] for h in hits], float).reshape(-1, 4) + [*at, *at])
+            names.append([h[2] for h in hits])
+        return places, names
+
+    def recognize_icons(self,
+        frame: Frame,      # the screen
+        boxes: np.ndarray, # n x 4, pixels
+    ) -> list[str]:        # for each box the class; "" for none
+        "The surest icon in each box."
+        return [names[0] if names else "" for names in self.detect_icons(frame, boxes)[1]]
+
+    # %% ../../nbs/05c_tasks.vision.ipynb #9f878075
+    def match_icons(self,
+        frame: Frame,                 # the screen
+        targets: list[np.ndarray],    # pictures, uint8 height x width x 3
+        candidates: list[np.ndarray], # for each target k x 4 boxes, pixels
+    ) -> list[list[bool]]:            # for each target k answers
+        "Is the target's picture in each box, at its own size or scaled to fit the box?"
+        pairs = zip(map(as_picture, targets), candidates, strict=True)
+        return [[self._matches(crop(frame.image, b), t) for b in as_boxes(c)] for t, c in pairs]
+
+    def _matches(self, image: np.ndarray, target: np.ndarray) -> bool:
+        "Is `target` in `image`?"
+        if not image.size: return False
+        image, target = _grey(image), _grey(target)
+        fit = min(a/b for a, b in zip(image.shape, target.shape))
+        sizes = {target.shape[::-1], tuple(max(1, round(s*fit)) for s in target.shape[::-1])}
+        parts = (np.asarray(Image.fromarray(target).resize(s, Image.Resampling.BILINEAR)) for s in sizes)
+        return any(self._likeness_map(image, p).max(initial=0.) >= self.least for p in parts)
+
 # %% ../../nbs/05c_tasks.vision.ipynb #8b248c56
 def _grey(image: np.ndarray) -> np.ndarray:
     "One channel, uint8."
     return image if image.ndim == 2 else np.asarray(Image.fromarray(image).convert("L"))
-
-@patch
-def _likeness_map(self: TemplateIconModel, image: np.ndarray, part: np.ndarray) -> np.ndarray:
-    "How alike each place of `image` is to `part`, light and dark exchanged or not: 0 to 1; empty if it is too small."
-    if any(a > b for a, b in zip(part.shape, image.shape)) or part.std() < 1: return np.zeros((0, 0))
-    return np.nan_to_num(np.abs(self.cv2.matchTemplate(image, part, self.cv2.TM_CCOEFF_NORMED)), posinf=0.)
-
-@patch
-def _find(self: TemplateIconModel, image: np.ndarray) -> list[tuple[float, tuple, str]]:
-    "Likeness, box and class of every icon in a grey picture, the surest first; of two on one place the surer."
-    hits = []
-    for name, parts in self.templates.items():
-        for part in parts:
-            like, (h, w) = self._likeness_map(image, part), part.shape
-            hits += [(float(like[y, x]), (x, y, x+w, y+h), name) for y, x in zip(*np.nonzero(like >= self.least))]
-    retained = []
-    for hit in sorted(hits, key=lambda h: (-h[0], h[1:])):
-        if not retained or _likeness(np.array(hit[1]), np.array([k[1] for k in retained])).max() < .2: retained.append(hit)
-    return retained
-
-# %% ../../nbs/05c_tasks.vision.ipynb #a432d3f9
-@patch
-def detect_icons(self: TemplateIconModel,
-    frame: Frame,      # the screen
-    boxes: np.ndarray, # n x 4, pixels
-) -> tuple[list[np.ndarray], list[list[str]]]: # for each box k x 4 boxes and k classes
-    "The icons found in each box, the surest first."
-    places, names = [], []
-    for b in as_boxes(boxes):
-        hits = self._find(_grey(crop(frame.image, b))) if crop(frame.image, b).size else []
-        at = np.floor(b[:2]).clip(0)
-        places.append(np.array([h[1] for h in hits], float).reshape(-1, 4) + [*at, *at])
-        names.append([h[2] for h in hits])
-    return places, names
-
-@patch
-def recognize_icons(self: TemplateIconModel,
-    frame: Frame,      # the screen
-    boxes: np.ndarray, # n x 4, pixels
-) -> list[str]:        # for each box the class; "" for none
-    "The surest icon in each box."
-    return [names[0] if names else "" for names in self.detect_icons(frame, boxes)[1]]
-
-# %% ../../nbs/05c_tasks.vision.ipynb #9f878075
-@patch
-def match_icons(self: TemplateIconModel,
-    frame: Frame,                 # the screen
-    targets: list[np.ndarray],    # pictures, uint8 height x width x 3
-    candidates: list[np.ndarray], # for each target k x 4 boxes, pixels
-) -> list[list[bool]]:            # for each target k answers
-    "Is the target's picture in each box, at its own size or scaled to fit the box?"
-    pairs = zip(map(as_picture, targets), candidates, strict=True)
-    return [[self._matches(crop(frame.image, b), t) for b in as_boxes(c)] for t, c in pairs]
-
-@patch
-def _matches(self: TemplateIconModel, image: np.ndarray, target: np.ndarray) -> bool:
-    "Is `target` in `image`?"
-    if not image.size: return False
-    image, target = _grey(image), _grey(target)
-    fit = min(a/b for a, b in zip(image.shape, target.shape))
-    sizes = {target.shape[::-1], tuple(max(1, round(s*fit)) for s in target.shape[::-1])}
-    parts = (np.asarray(Image.fromarray(target).resize(s, Image.Resampling.BILINEAR)) for s in sizes)
-    return any(self._likeness_map(image, p).max(initial=0.) >= self.least for p in parts)
 
 # %% ../../nbs/05c_tasks.vision.ipynb #1d2a8353
 def _torch():

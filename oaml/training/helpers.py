@@ -12,7 +12,6 @@ import traceback
 from contextlib import nullcontext
 
 import torch
-from fastcore.basics import patch
 from torch.multiprocessing import get_context
 
 from .checkpoints import TrainingError, seed_all
@@ -81,24 +80,45 @@ class Helpers:
     def __enter__(self): return self
     def __exit__(self, *_): self.close()
 
+    # %% ../../nbs/13c_training.helpers.ipynb #b0418fae
+    def share(self,
+        batches: list[dict], # of a window
+        tokens: float,       # supervised in it
+        seed: int,           # of this window's dropout
+    ) -> list[dict]:         # what is left for the trainer itself
+        "Give each helper its batches, so that all have about as much to compute."
+        n = len(self.pipes) + 1
+        shares = _even_shares(batches, n)
+        for k, pipe in enumerate(self.pipes, 1):
+            plain = [{name: v.numpy() for name, v in inputs.items()} for inputs in shares[k]]
+            try: pipe.send((plain, tokens, (seed*n + k) % 2**32))
+            except OSError: raise _dead(k) from None
+        return shares[0]
+
+    # %% ../../nbs/13c_training.helpers.ipynb #662d20ba
+    def collect(self) -> float: # the helpers' losses
+        "Wait for the helpers, and add their gradients to the weights'."
+        total = 0.
+        for k, (pipe, grad) in enumerate(zip(self.pipes, self.grads), 1):
+            try: loss, there = pipe.recv()
+            except (EOFError, OSError): raise _dead(k) from None
+            if isinstance(loss, str): raise TrainingError(f"training.processes: helper {k} failed:\n{loss}")
+            total += loss
+            for p, part, has in zip(self.weights, grad.split([p.numel() for p in self.weights]), there):
+                if has: p.grad = part.view_as(p).clone() if p.grad is None else p.grad.add_(part.view_as(p))
+        return total
+
+    # %% ../../nbs/13c_training.helpers.ipynb #2cd10603
+    def close(self):
+        "End the processes."
+        for pipe in self.pipes: pipe.close()
+        for helper in self.helpers:
+            helper.join(5)
+            if helper.is_alive(): helper.kill()
+
 # %% ../../nbs/13c_training.helpers.ipynb #b0418fae
 def _dead(k: int) -> TrainingError:
     return TrainingError(f"training.processes: helper {k} has died; go on with --resume")
-
-@patch
-def share(self:Helpers,
-    batches: list[dict], # of a window
-    tokens: float,       # supervised in it
-    seed: int,           # of this window's dropout
-) -> list[dict]:         # what is left for the trainer itself
-    "Give each helper its batches, so that all have about as much to compute."
-    n = len(self.pipes) + 1
-    shares = _even_shares(batches, n)
-    for k, pipe in enumerate(self.pipes, 1):
-        plain = [{name: v.numpy() for name, v in inputs.items()} for inputs in shares[k]]
-        try: pipe.send((plain, tokens, (seed*n + k) % 2**32))
-        except OSError: raise _dead(k) from None
-    return shares[0]
 
 def _even_shares(batches: list[dict], n: int) -> list[list[dict]]:
     "The batches in `n` shares: each, the largest first, to the share that has least."
@@ -111,25 +131,3 @@ def _even_shares(batches: list[dict], n: int) -> list[list[dict]]:
 
 def _elements(batch: dict) -> int: return sum(v.numel() for v in batch.values())
 
-# %% ../../nbs/13c_training.helpers.ipynb #662d20ba
-@patch
-def collect(self:Helpers) -> float: # the helpers' losses
-    "Wait for the helpers, and add their gradients to the weights'."
-    total = 0.
-    for k, (pipe, grad) in enumerate(zip(self.pipes, self.grads), 1):
-        try: loss, there = pipe.recv()
-        except (EOFError, OSError): raise _dead(k) from None
-        if isinstance(loss, str): raise TrainingError(f"training.processes: helper {k} failed:\n{loss}")
-        total += loss
-        for p, part, has in zip(self.weights, grad.split([p.numel() for p in self.weights]), there):
-            if has: p.grad = part.view_as(p).clone() if p.grad is None else p.grad.add_(part.view_as(p))
-    return total
-
-# %% ../../nbs/13c_training.helpers.ipynb #2cd10603
-@patch
-def close(self:Helpers):
-    "End the processes."
-    for pipe in self.pipes: pipe.close()
-    for helper in self.helpers:
-        helper.join(5)
-        if helper.is_alive(): helper.kill()

@@ -24,7 +24,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from fastcore.basics import patch
 from torch import nn
 from tqdm import tqdm
 
@@ -101,26 +100,23 @@ class Prefetch:
         if self.pool and self.step < self.total: self.pending = self.pool.submit(self.prepare, self.step)
         return window
 
-# %% ../../nbs/13e_training.trainer.ipynb #368e0ed7
-@patch
-def _first(self:Prefetch):
-    before = fingerprint(rng_state())
-    window = self.prepare(self.step)
-    if fingerprint(rng_state()) != before:
-        raise TrainingError("preparing samples drew from the global random state, which a thread would do at "
-                            "another moment in each run; draw from a generator seeded by the index, or set "
-                            "training.prefetch=false")
-    return window
+    # %% ../../nbs/13e_training.trainer.ipynb #368e0ed7
+    def _first(self):
+        before = fingerprint(rng_state())
+        window = self.prepare(self.step)
+        if fingerprint(rng_state()) != before:
+            raise TrainingError("preparing samples drew from the global random state, which a thread would do at "
+                                "another moment in each run; draw from a generator seeded by the index, or set "
+                                "training.prefetch=false")
+        return window
 
-@patch
-def wait(self:Prefetch):
-    "Return when nothing is being prepared."
-    if self.pending: self.pending.exception()
+    def wait(self):
+        "Return when nothing is being prepared."
+        if self.pending: self.pending.exception()
 
-@patch
-def close(self:Prefetch):
-    "End the thread."
-    if self.pool: self.pool.shutdown(wait=True, cancel_futures=True)
+    def close(self):
+        "End the thread."
+        if self.pool: self.pool.shutdown(wait=True, cancel_futures=True)
 
 # %% ../../nbs/13e_training.trainer.ipynb #53868582
 @dataclass
@@ -179,55 +175,378 @@ class Trainer:
         self.given, self.config = config, config.model_copy(update=dict(training=training))
         self.left_out: set[int] = set() # samples that are no longer there, and that no step used
 
-# %% ../../nbs/13e_training.trainer.ipynb #9350842c
-@patch(as_prop=True)
-def total_steps(self:Trainer) -> int:
-    "Optimizer steps in the run."
-    return self.total_steps_of(len(self.dataset))
+    # %% ../../nbs/13e_training.trainer.ipynb #9350842c
+    @property
+    def total_steps(self) -> int:
+        "Optimizer steps in the run."
+        return self.total_steps_of(len(self.dataset))
 
-@patch
-def total_steps_of(self:Trainer,
-    n: int # samples
-) -> int:
-    "Return how many optimizer steps a run on `n` samples has."
-    t = self.config.training
-    return t.max_steps or t.num_train_epochs*steps_per_epoch(n, *self._sizes)
+    def total_steps_of(self,
+        n: int # samples
+    ) -> int:
+        "Return how many optimizer steps a run on `n` samples has."
+        t = self.config.training
+        return t.max_steps or t.num_train_epochs*steps_per_epoch(n, *self._sizes)
 
-@patch(as_prop=True)
-def _sizes(self:Trainer): return (self.config.training.per_device_train_batch_size,
-                          self.config.training.gradient_accumulation_steps)
+    @property
+    def _sizes(self): return (self.config.training.per_device_train_batch_size,
+                              self.config.training.gradient_accumulation_steps)
 
-@patch
-def call(self:Trainer,
-    event: str # one of EVENTS
-):
-    "Call the method of every hook that has one for this event."
-    for hook in self.hooks: getattr(hook, event, lambda trainer: None)(self)
+    def call(self,
+        event: str # one of EVENTS
+    ):
+        "Call the method of every hook that has one for this event."
+        for hook in self.hooks: getattr(hook, event, lambda trainer: None)(self)
+
+    # %% ../../nbs/13e_training.trainer.ipynb #cee3a33f
+    def prepare(self,
+        step: int # optimizer step, from 0
+    ) -> Window:
+        "The window of `step`, ready for the model."
+        in_order = getattr(self.dataset, "in_order", False)
+        epoch, indices = window_indices(step, len(self.dataset), *self._sizes, self.config.training.seed, in_order)
+        if hasattr(self.dataset, "set_epoch"): self.dataset.set_epoch(epoch)
+        indices = [kept for idxs in indices if (kept := [i for i in idxs if i not in self.left_out])]
+        inputs = [self._prepare_batch(idxs) for idxs in indices]
+        tokens = sum(self.adapter.count_supervised(x) for x in inputs)
+        if not tokens and not any(_has_answers(x) for x in inputs): raise TrainingError(f"step {step + 1}: no token of samples {indices} carries loss; check answers")
+        return Window(epoch, indices, inputs, tokens or 1)  # answers that count nothing are no error: their loss is 0
+
+    def _prepare_batch(self, idxs: list[int]) -> dict:
+        try: return self.adapter.prepare_inputs([self.dataset[i] for i in idxs], labels=self.config.training.labels)
+        except Exception as e:
+            where = getattr(self.dataset, "where", None)
+            e.add_note(f"while samples {idxs} of the data set were prepared" + (f": {'; '.join(map(where, idxs))}" if where else ""))
+            raise
+
+    # %% ../../nbs/13e_training.trainer.ipynb #b0b6f73f
+    def build(self):
+        "Seed everything; make optimizers and schedules."
+        cfg = self.config.training
+        seed_all(cfg.seed)
+        self.cursor, self.interrupted, self.settled, self.saved_at, self.figures = Cursor(), False, True, None, {}
+        self.adapter.model.train()
+        self.raised, self.helpers = self.adapter.master_weights(), None
+        self.optimizers = make_optimizers(self.adapter.model, cfg)
+        factor = lambda step: lr_factor(step, self.total_steps, cfg.warmup_ratio, cfg.lr_scheduler_type)
+        self.schedules = [torch.optim.lr_scheduler.LambdaLR(o, factor) for o in self.optimizers]
+
+    # %% ../../nbs/13e_training.trainer.ipynb #ce6f48f1
+    def train_step(self,
+        window: Window # from `prepare`
+    ):
+        "One optimizer step on `window`."
+        cfg, mine = self.config.training, window.inputs
+        if self.helpers: mine = self.helpers.share(mine, window.tokens, cfg.seed + self.cursor.step)
+        total = 0.
+        for inputs in mine:
+            total += gradients(self.adapter, [inputs], window.tokens, cfg.bf16)
+            self.call("after_micro_batch")
+        if self.helpers: total += self.helpers.collect()
+        self.loss, self.grad_norm, self.lr = float(total), self.clip_gradients(), self.schedules[0].get_last_lr()[0]
+        self._check_finite(window)
+        for optimizer, schedule in zip(self.optimizers, self.schedules):
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad(set_to_none=True)
+
+    def clip_gradients(self) -> float: # before
+        "Shorten all gradients together to `training.max_grad_norm`; their norm."
+        longest = self.config.training.max_grad_norm or math.inf
+        return float(nn.utils.clip_grad_norm_(self.adapter.trainable_parameters(), longest))
+
+    def _check_finite(self, window: Window):
+        if math.isfinite(self.loss) and math.isfinite(self.grad_norm): return
+        last = latest_checkpoint(self.out_dir)
+        last_good = f"The last good checkpoint is {last}" if last else "There is no checkpoint yet"
+        raise TrainingError(f"step {self.cursor.step + 1}: the loss is {self.loss}, its gradient's norm {self.grad_norm}. "
+                            f"{last_good}. Lower training.learning_rate, or look at samples {window.indices}")
+
+    # %% ../../nbs/13e_training.trainer.ipynb #4a2cd898
+    def save(self):
+        "Write checkpoint-STEP, then delete the oldest beyond the limit. Weights that aren't finite are refused."
+        if not all(torch.isfinite(p).all() for p in self.adapter.trainable_parameters()):
+            raise TrainingError(f"step {self.cursor.step}: weights are no longer finite, so they were not saved; "
+                                "lower training.learning_rate and go on from the last checkpoint")
+        self.call("before_save")
+        self.windows.wait()  # a tokenizer must not be used by two threads at once
+        try: self._write_checkpoint(self.out_dir/f"checkpoint-{self.cursor.step:06d}")
+        except (OSError, RuntimeError) as e:
+            raise TrainingError(f"step {self.cursor.step}: the checkpoint could not be written; earlier ones are kept: "
+                                f"{e}") from e
+        self.saved_at = self.cursor.step
+        limit = self.config.logging.save_total_limit
+        for old in checkpoints(self.out_dir)[:-limit] if limit else (): shutil.rmtree(old)
+        self.call("after_save")
+
+    # %% ../../nbs/13e_training.trainer.ipynb #a177e3b2
+    def _write_checkpoint(self, folder: Path):
+        with undisturbed(self.adapter.model), atomic_folder(folder) as tmp:
+            self.adapter.save(tmp/"adapter")
+            for name, value in self.state().items(): torch.save(value, tmp/f"{name}.pt")
+
+    def state(self) -> dict:
+        "Everything that the rest of the run depends on, one file each."
+        epoch, position = divmod(self.cursor.step, steps_per_epoch(len(self.dataset), *self._sizes))
+        self.metrics.flush()
+        os.fsync(self.metrics.fileno())
+        return dict(model=changing_state(self.adapter.model),
+                    optimizer=[o.state_dict() for o in self.optimizers],
+                    scheduler=[s.state_dict() for s in self.schedules],
+                    rng=rng_state(),
+                    cursor=asdict(self.cursor) | dict(epoch=epoch, position=position, dataset_length=len(self.dataset),
+                                                      metrics_bytes=self.metrics.tell()))
+
+    # %% ../../nbs/13e_training.trainer.ipynb #c643eaa6
+    def restore(self,
+        folder: Path # a whole checkpoint
+    ) -> int:        # how many bytes of metrics.jsonl it knew
+        "Put the state in the checkpoint `folder` back."
+        load = lambda name: torch.load(folder/f"{name}.pt", map_location="cpu", weights_only=True)
+        cursor = load("cursor")
+        if cursor["dataset_length"] != len(self.dataset):
+            raise TrainingError(f"{folder} was trained on {cursor['dataset_length']} samples, the data set now has "
+                                f"{len(self.dataset)}; resume with the same data")
+        load_changing_state(self.adapter.model, load("model"))
+        for optimizer, saved in zip(self.optimizers, load("optimizer"), strict=True): optimizer.load_state_dict(saved)
+        for schedule, saved in zip(self.schedules, load("scheduler"), strict=True): schedule.load_state_dict(saved)
+        self.cursor = Cursor(**{k: v for k, v in cursor.items() if k in Cursor.__dataclass_fields__})
+        self.saved_at = self.cursor.step
+        set_rng_state(load("rng"))
+        return cursor["metrics_bytes"]
+
+    # %% ../../nbs/13e_training.trainer.ipynb #746c2c49
+    def open_run(self,
+        resume: bool # whether the folder may hold a run
+    ):
+        "Check the run's folder and write what the run is made from."
+        for old in self.out_dir.glob(REPLACED + "*"): put_back(old.with_name(old.name.removeprefix(REPLACED)))
+        begun = any((self.out_dir/name).exists() for name in ("resolved.yaml", "agent")) or checkpoints(self.out_dir)
+        if not begun and (self.out_dir/"metrics.jsonl").exists():
+            raise TrainingError(f"{self.out_dir} has a metrics.jsonl, but no run; choose another output_dir, or move the file away")
+        if begun and not resume:
+            raise TrainingError(f"{self.out_dir} already holds a run; go on with it by resume=True, "
+                                "or choose another output_dir")
+        if begun: self._check_same()
+        elif resume: log.warning("%s holds no run yet; starting from the beginning", self.out_dir)
+        for left in self.out_dir.glob(TEMPORARY + "*"): shutil.rmtree(left) if left.is_dir() else left.unlink()
+        self._write_environment()
+        self._take_up_samples(begun)
+        texts = {"data.json": json.dumps(self.data_manifest, indent=1), "config.yaml": config_text(self.given, given=True),
+                 "resolved.yaml": config_text(self.config)}
+        for name, text in texts.items(): write_atomic(self.out_dir/name, text.encode())
+
+    # %% ../../nbs/13e_training.trainer.ipynb #d130ffff
+    def _check_writable(self):
+        try:
+            self.out_dir.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.out_dir): pass
+        except OSError as e: raise TrainingError(f"output_dir: {self.out_dir} can't be written: {e}") from None
+
+    def _check_same(self):
+        if lost := [name for name in ("resolved.yaml", "data.json") if not (self.out_dir/name).exists()]:
+            raise TrainingError(f"{self.out_dir} can't be resumed: {lost[0]} is gone, which says what it was made from; choose another output_dir")
+        path = self.out_dir/"resolved.yaml"
+        before = TrainingConfig(**read_values(path)[0])  # its metric may be one of the caller's own
+        changed = changed_keys(before, self.config, ignore=MAY_CHANGE_ON_RESUME)
+        data, now = load_json(self.out_dir/"data.json", dict), json.loads(json.dumps(self.data_manifest))
+        changed += [f"data manifest, {k}: {data.get(k)!r} before, {now.get(k)!r} now"
+                    for k in data | now if data.get(k) != now.get(k) and (k != "model" or k in data)  # earlier versions wrote no model
+                    and not (k in SAMPLES_SAY and self._knows_samples())]
+        if changed: raise TrainingError(f"{self.out_dir} can't be resumed with other settings:\n" + "\n".join(changed))
+
+    # %% ../../nbs/13e_training.trainer.ipynb #56fe5e81
+    def _knows_samples(self) -> bool: return hasattr(self.dataset, "ids") and (self.out_dir/"samples.json").exists()
+
+    def _take_up_samples(self, begun: bool):
+        "Keep the samples' ids with the run; on going on, find their numbers again. Raises TrainingError if that leads to other steps."
+        if not hasattr(self.dataset, "ids"): return
+        known = begun and self._knows_samples()
+        record = load_json(self.out_dir/"samples.json", dict) if known else dict(ids=list(self.dataset.ids), left_out=[])
+        if record["ids"] != list(self.dataset.ids) or record["left_out"]:
+            places, total = old_places(record["ids"], self.dataset.ids), len(record["ids"])
+            left = set(range(total)) - set(places or ())
+            self._check_left_out(places, left, set(record["left_out"]), total)
+            self.dataset.place(places, total)
+            self.left_out, record["left_out"] = left, sorted(left)
+            log.warning("%s: %d of its %d samples are no longer there; no step has used them, and it goes on without", self.out_dir, len(left), total)
+        write_atomic(self.out_dir/"samples.json", json.dumps(record).encode())
+
+    def _check_left_out(self, places: list[int]|None, left: set[int], before: set[int], total: int):
+        "Raise TrainingError if a run can't go on without the samples `left`, of which it left out those in `before` already."
+        def refuse(why): raise TrainingError(f"{self.out_dir} can't be resumed with other data: {why}; choose another output_dir")
+        if places is None: refuse("samples were changed, added or put in another order")
+        if back := sorted(before - left): refuse(f"sample {back[0]} was left out when it went on before, and is there again")
+        newest = latest_checkpoint(self.out_dir)
+        done = int(step_of(newest)) if newest else 0
+        for step in range(self.total_steps_of(total)):
+            _, batches = window_indices(step, total, *self._sizes, self.config.training.seed)
+            window = {i for idxs in batches for i in idxs}
+            if step < done and (used := window & (left - before)): refuse(f"sample {min(used)} is gone, which step {step + 1} used")
+            if window <= left: refuse(f"step {step + 1} would have no sample without {sorted(window)}")
+
+    # %% ../../nbs/13e_training.trainer.ipynb #89c5f477
+    def _write_environment(self):
+        path, now = self.out_dir/"environment.json", environment()
+        before = load_json(path, dict) if path.exists() else {}
+        earlier = before.pop("earlier", [])
+        if before and before != now:
+            differ = [f"{k} {before.get(k)} -> {v}" for k, v in now.items() if before.get(k) != v]
+            log.warning("resumed in another environment, so the bits may differ: %s", ", ".join(differ))
+            earlier.append(before)
+        write_atomic(path, json.dumps(now | (dict(earlier=earlier) if earlier else {}), indent=1).encode())
+
+    # %% ../../nbs/13e_training.trainer.ipynb #02d28583
+    def account(self,
+        window: Window, # what the step trained on
+        seconds: float  # how long it took
+    ):
+        "Count one step."
+        c = self.cursor
+        c.step, c.samples, c.seconds = c.step + 1, c.samples + sum(map(len, window.indices)), c.seconds + seconds
+        c.loss_sum, c.tokens = c.loss_sum + self.loss*window.tokens, c.tokens + window.tokens
+
+    # %% ../../nbs/13e_training.trainer.ipynb #eba25c29
+    def write_row(self,
+        **row # figures by name
+    ):
+        "Append `row` to metrics.jsonl."
+        row = dict(step=self.cursor.step, epoch=self.cursor.step/steps_per_epoch(len(self.dataset), *self._sizes)) | row
+        line = json.dumps(row, allow_nan=False, default=lambda o: o.item())
+        self.metrics.write((line + "\n").encode())
+        self.metrics.flush()
+        log.info(line)
+
+    def log_row(self):
+        "A row for the steps since the last one; its loss is the mean over their supervised tokens."
+        c = self.cursor
+        samples, seconds = c.samples - c.since[0], c.seconds - c.since[1]
+        self.write_row(loss=c.loss_sum/c.tokens, lr=self.lr, grad_norm=self.grad_norm, samples=c.samples,
+                       seconds=round(c.seconds, 3), samples_per_s=round(samples/max(seconds, 1e-9), 3))
+        c.loss_sum, c.tokens, c.since = 0., 0, (c.samples, c.seconds)
+
+    # %% ../../nbs/13e_training.trainer.ipynb #2f6b86ad
+    def evaluate_now(self):
+        "Write a row with the figures of `evaluate`, each as eval_NAME; training goes on as if nothing had been asked."
+        self.windows.wait()
+        began = time.perf_counter()
+        with undisturbed(self.adapter.model), torch.no_grad(), self._as_saved():
+            self.adapter.model.eval()
+            self.figures = self.evaluate(self.adapter, self.cursor.step)
+        self._check_figures()
+        row = {f"eval_{name}": value for name, value in self.figures.items()}
+        self.write_row(**row, eval_seconds=round(time.perf_counter() - began, 3))
+        self.cursor.evaluated = self.cursor.step
+        self.call("after_eval")
+
+    def _as_saved(self):
+        "Compute as the agent will where it is loaded: in bfloat16 if its weights came so."
+        return torch.autocast(self.adapter.device.type, torch.bfloat16, enabled=bool(self.raised and self.config.training.bf16))
+
+    def _check_figures(self):
+        metric = self.config.logging.metric
+        if metric not in self.figures:
+            raise TrainingError(f"logging.metric: the evaluation has no figure {metric}; it has {', '.join(self.figures)}")
+        numbers = {k: v.item() if hasattr(v, "item") else v for k, v in self.figures.items()}  # of NumPy and PyTorch, too
+        bad = [k for k, v in numbers.items() if isinstance(v, float) and not math.isfinite(v)]
+        if bad: raise TrainingError(f"evaluate: {bad[0]} is {self.figures[bad[0]]}; a figure without a value is None")
+
+    # %% ../../nbs/13e_training.trainer.ipynb #1b43ba8b
+    def due(self,
+        every: int|None # steps between; None: only at the end
+    ) -> bool:
+        "Whether something done `every` so many steps, and at the end, is to be done now."
+        return self.cursor.step == self.total_steps or bool(every and self.cursor.step % every == 0)
+
+    # %% ../../nbs/13e_training.trainer.ipynb #313d7f73
+    def less_memory(self) -> str:
+        "Which settings make the same steps in less memory."
+        batch, windows = self._sizes
+        parts = next((p for p in range(2, batch + 1) if batch % p == 0), None)  # the fewest that the batch can be cut into
+        if parts is None: return "The batch is one sample already; use a smaller model or screen"
+        return (f"training.per_device_train_batch_size={batch//parts} with training.gradient_accumulation_steps={windows*parts} "
+                "makes the same steps in less memory")
+
+    # %% ../../nbs/13e_training.trainer.ipynb #28ba7a08
+    def fit(self,
+        resume: bool=False # go on from the newest whole checkpoint of the folder, if there is one
+    ) -> FitResult:
+        "Train to the end, or to an interrupt. Raises TrainingError, also where another process trains in the folder."
+        self._check_writable()
+        with ExitStack() as stack:
+            try: stack.enter_context(lock_folder(self.out_dir))
+            except StoreError as e: raise TrainingError(str(e)) from None
+            return self._fit(resume)
+
+    def _fit(self, resume: bool) -> FitResult:
+        threads, processes = self.config.training.threads, self.config.training.processes
+        if threads or processes > 1: torch.set_num_threads(threads or 1)
+        if processes > self._sizes[1]:
+            raise TrainingError(f"training.processes: {processes} would share {self._sizes[1]} forward passes "
+                                "(gradient_accumulation_steps)")
+        self.open_run(resume)
+        agent = self.out_dir/"agent"
+        if resume and agent.exists() and flaw(agent) is None:
+            log.info("%s is finished; there is nothing to resume", self.out_dir)
+            return FitResult("finished", self.total_steps, read_metrics(self.out_dir), agent)
+        with memory_advice(self): self.build()
+        with running(self, resume), interrupts(self):
+            try: self._loop()
+            except KeyboardInterrupt:
+                if not self.settled: raise
+                self.interrupted = True
+                if self.saved_at != self.cursor.step: self.save()
+            done = self.cursor.step == self.total_steps and not self.interrupted
+            if done:
+                with atomic_folder(agent) as tmp: self.adapter.save(tmp)
+            self.call("after_fit")
+        status, agent = ("finished", agent) if done else ("interrupted", None)
+        return FitResult(status, self.cursor.step, read_metrics(self.out_dir), agent)
+
+    # %% ../../nbs/13e_training.trainer.ipynb #20dff368
+    def _loop(self):
+        if self.cursor.step: self._evaluate_if_due()
+        while self.cursor.step < self.total_steps and not self.interrupted:
+            self._one_step()
+            if self.due(self.config.logging.logging_steps): self.log_row()
+            if self.interrupted or self.due(self.config.logging.save_steps): self.save()
+            if not self.interrupted: self._evaluate_if_due()
+            self.call("after_step")
+        if self.interrupted and self.saved_at != self.cursor.step: self.save()  # asked for while it was evaluated, or by a hook
+
+    def _evaluate_if_due(self):
+        if self.cursor.evaluated == self.cursor.step: return  # before it was interrupted
+        if self.evaluate and self.due(self.config.logging.eval_steps): self.evaluate_now()
+
+    # %% ../../nbs/13e_training.trainer.ipynb #7eb821f0
+    def _one_step(self):
+        began, self.settled = time.perf_counter(), False
+        with memory_advice(self):
+            window = self.windows.next()
+            self.train_step(window)
+        self.account(window, time.perf_counter() - began)
+        self.settled = True
+        metric, c = self.config.logging.metric, self.cursor
+        shown = dict(loss=f"{self.loss:.3f}", samples_s=f"{c.samples/c.seconds:.1f}")
+        self.bar.set_postfix(shown | ({metric: self.figures[metric]} if self.figures else {}), refresh=False)
+        self.bar.update()
+
+    # %% ../../nbs/13e_training.trainer.ipynb #e0cc9e87
+    def rejoin(self) -> int:
+        "Restore the newest whole checkpoint, set broken ones aside; returns how many bytes of metrics.jsonl it knew."
+        folder = latest_checkpoint(self.out_dir)
+        for broken in checkpoints(self.out_dir):
+            if folder and int(step_of(broken)) <= int(step_of(folder)): continue
+            aside = broken.with_name("broken-" + broken.name)
+            shutil.rmtree(aside, ignore_errors=True)
+            broken.rename(aside)
+        if folder: return self.restore(folder)
+        log.info("%s has no whole checkpoint; starting from the beginning", self.out_dir)
+        return 0
 
 # %% ../../nbs/13e_training.trainer.ipynb #cee3a33f
-@patch
-def prepare(self: Trainer,
-    step: int # optimizer step, from 0
-) -> Window:
-    "The window of `step`, ready for the model."
-    in_order = getattr(self.dataset, "in_order", False)
-    epoch, indices = window_indices(step, len(self.dataset), *self._sizes, self.config.training.seed, in_order)
-    if hasattr(self.dataset, "set_epoch"): self.dataset.set_epoch(epoch)
-    indices = [kept for idxs in indices if (kept := [i for i in idxs if i not in self.left_out])]
-    inputs = [self._prepare_batch(idxs) for idxs in indices]
-    tokens = sum(self.adapter.count_supervised(x) for x in inputs)
-    if not tokens and not any(_has_answers(x) for x in inputs): raise TrainingError(f"step {step + 1}: no token of samples {indices} carries loss; check answers")
-    return Window(epoch, indices, inputs, tokens or 1)  # answers that count nothing are no error: their loss is 0
 
 def _has_answers(inputs: dict) -> bool: return "labels" in inputs and bool((inputs["labels"] != IGNORED).any())
-
-@patch
-def _prepare_batch(self: Trainer, idxs: list[int]) -> dict:
-    try: return self.adapter.prepare_inputs([self.dataset[i] for i in idxs], labels=self.config.training.labels)
-    except Exception as e:
-        where = getattr(self.dataset, "where", None)
-        e.add_note(f"while samples {idxs} of the data set were prepared" + (f": {'; '.join(map(where, idxs))}" if where else ""))
-        raise
 
 # %% ../../nbs/13e_training.trainer.ipynb #20e361d2
 def bf16_here(
@@ -239,154 +558,8 @@ def bf16_here(
     able = torch.backends.mkldnn.is_available() and torch.cpu.get_capabilities()
     return bool(able and (able.get("avx512_bf16") or able.get("amx_bf16")))
 
-# %% ../../nbs/13e_training.trainer.ipynb #b0b6f73f
-@patch
-def build(self: Trainer):
-    "Seed everything; make optimizers and schedules."
-    cfg = self.config.training
-    seed_all(cfg.seed)
-    self.cursor, self.interrupted, self.settled, self.saved_at, self.figures = Cursor(), False, True, None, {}
-    self.adapter.model.train()
-    self.raised, self.helpers = self.adapter.master_weights(), None
-    self.optimizers = make_optimizers(self.adapter.model, cfg)
-    factor = lambda step: lr_factor(step, self.total_steps, cfg.warmup_ratio, cfg.lr_scheduler_type)
-    self.schedules = [torch.optim.lr_scheduler.LambdaLR(o, factor) for o in self.optimizers]
-
-# %% ../../nbs/13e_training.trainer.ipynb #ce6f48f1
-@patch
-def train_step(self: Trainer,
-    window: Window # from `prepare`
-):
-    "One optimizer step on `window`."
-    cfg, mine = self.config.training, window.inputs
-    if self.helpers: mine = self.helpers.share(mine, window.tokens, cfg.seed + self.cursor.step)
-    total = 0.
-    for inputs in mine:
-        total += gradients(self.adapter, [inputs], window.tokens, cfg.bf16)
-        self.call("after_micro_batch")
-    if self.helpers: total += self.helpers.collect()
-    self.loss, self.grad_norm, self.lr = float(total), self.clip_gradients(), self.schedules[0].get_last_lr()[0]
-    self._check_finite(window)
-    for optimizer, schedule in zip(self.optimizers, self.schedules):
-        optimizer.step()
-        schedule.step()
-        optimizer.zero_grad(set_to_none=True)
-
-@patch
-def clip_gradients(self: Trainer) -> float: # before
-    "Shorten all gradients together to `training.max_grad_norm`; their norm."
-    longest = self.config.training.max_grad_norm or math.inf
-    return float(nn.utils.clip_grad_norm_(self.adapter.trainable_parameters(), longest))
-
-@patch
-def _check_finite(self: Trainer, window: Window):
-    if math.isfinite(self.loss) and math.isfinite(self.grad_norm): return
-    last = latest_checkpoint(self.out_dir)
-    last_good = f"The last good checkpoint is {last}" if last else "There is no checkpoint yet"
-    raise TrainingError(f"step {self.cursor.step + 1}: the loss is {self.loss}, its gradient's norm {self.grad_norm}. "
-                        f"{last_good}. Lower training.learning_rate, or look at samples {window.indices}")
-
-# %% ../../nbs/13e_training.trainer.ipynb #4a2cd898
-@patch
-def save(self: Trainer):
-    "Write checkpoint-STEP, then delete the oldest beyond the limit. Weights that aren't finite are refused."
-    if not all(torch.isfinite(p).all() for p in self.adapter.trainable_parameters()):
-        raise TrainingError(f"step {self.cursor.step}: weights are no longer finite, so they were not saved; "
-                            "lower training.learning_rate and go on from the last checkpoint")
-    self.call("before_save")
-    self.windows.wait()  # a tokenizer must not be used by two threads at once
-    try: self._write_checkpoint(self.out_dir/f"checkpoint-{self.cursor.step:06d}")
-    except (OSError, RuntimeError) as e:
-        raise TrainingError(f"step {self.cursor.step}: the checkpoint could not be written; earlier ones are kept: "
-                            f"{e}") from e
-    self.saved_at = self.cursor.step
-    limit = self.config.logging.save_total_limit
-    for old in checkpoints(self.out_dir)[:-limit] if limit else (): shutil.rmtree(old)
-    self.call("after_save")
-
-# %% ../../nbs/13e_training.trainer.ipynb #a177e3b2
-@patch
-def _write_checkpoint(self: Trainer, folder: Path):
-    with undisturbed(self.adapter.model), atomic_folder(folder) as tmp:
-        self.adapter.save(tmp/"adapter")
-        for name, value in self.state().items(): torch.save(value, tmp/f"{name}.pt")
-
-@patch
-def state(self: Trainer) -> dict:
-    "Everything that the rest of the run depends on, one file each."
-    epoch, position = divmod(self.cursor.step, steps_per_epoch(len(self.dataset), *self._sizes))
-    self.metrics.flush()
-    os.fsync(self.metrics.fileno())
-    return dict(model=changing_state(self.adapter.model),
-                optimizer=[o.state_dict() for o in self.optimizers],
-                scheduler=[s.state_dict() for s in self.schedules],
-                rng=rng_state(),
-                cursor=asdict(self.cursor) | dict(epoch=epoch, position=position, dataset_length=len(self.dataset),
-                                                  metrics_bytes=self.metrics.tell()))
-
-# %% ../../nbs/13e_training.trainer.ipynb #c643eaa6
-@patch
-def restore(self: Trainer,
-    folder: Path # a whole checkpoint
-) -> int:        # how many bytes of metrics.jsonl it knew
-    "Put the state in the checkpoint `folder` back."
-    load = lambda name: torch.load(folder/f"{name}.pt", map_location="cpu", weights_only=True)
-    cursor = load("cursor")
-    if cursor["dataset_length"] != len(self.dataset):
-        raise TrainingError(f"{folder} was trained on {cursor['dataset_length']} samples, the data set now has "
-                            f"{len(self.dataset)}; resume with the same data")
-    load_changing_state(self.adapter.model, load("model"))
-    for optimizer, saved in zip(self.optimizers, load("optimizer"), strict=True): optimizer.load_state_dict(saved)
-    for schedule, saved in zip(self.schedules, load("scheduler"), strict=True): schedule.load_state_dict(saved)
-    self.cursor = Cursor(**{k: v for k, v in cursor.items() if k in Cursor.__dataclass_fields__})
-    self.saved_at = self.cursor.step
-    set_rng_state(load("rng"))
-    return cursor["metrics_bytes"]
-
 # %% ../../nbs/13e_training.trainer.ipynb #746c2c49
 MAY_CHANGE_ON_RESUME = "output_dir", "logging", "data.workers", "data.path", "stream.workers", "training.prefetch", "rft.deadline", "rft.listen", "rft.workers"  # may change on resume; of these rft.listen and rft.workers decide the bits
-
-@patch
-def open_run(self: Trainer,
-    resume: bool # whether the folder may hold a run
-):
-    "Check the run's folder and write what the run is made from."
-    for old in self.out_dir.glob(REPLACED + "*"): put_back(old.with_name(old.name.removeprefix(REPLACED)))
-    begun = any((self.out_dir/name).exists() for name in ("resolved.yaml", "agent")) or checkpoints(self.out_dir)
-    if not begun and (self.out_dir/"metrics.jsonl").exists():
-        raise TrainingError(f"{self.out_dir} has a metrics.jsonl, but no run; choose another output_dir, or move the file away")
-    if begun and not resume:
-        raise TrainingError(f"{self.out_dir} already holds a run; go on with it by resume=True, "
-                            "or choose another output_dir")
-    if begun: self._check_same()
-    elif resume: log.warning("%s holds no run yet; starting from the beginning", self.out_dir)
-    for left in self.out_dir.glob(TEMPORARY + "*"): shutil.rmtree(left) if left.is_dir() else left.unlink()
-    self._write_environment()
-    self._take_up_samples(begun)
-    texts = {"data.json": json.dumps(self.data_manifest, indent=1), "config.yaml": config_text(self.given, given=True),
-             "resolved.yaml": config_text(self.config)}
-    for name, text in texts.items(): write_atomic(self.out_dir/name, text.encode())
-
-# %% ../../nbs/13e_training.trainer.ipynb #d130ffff
-@patch
-def _check_writable(self: Trainer):
-    try:
-        self.out_dir.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=self.out_dir): pass
-    except OSError as e: raise TrainingError(f"output_dir: {self.out_dir} can't be written: {e}") from None
-
-@patch
-def _check_same(self: Trainer):
-    if lost := [name for name in ("resolved.yaml", "data.json") if not (self.out_dir/name).exists()]:
-        raise TrainingError(f"{self.out_dir} can't be resumed: {lost[0]} is gone, which says what it was made from; choose another output_dir")
-    path = self.out_dir/"resolved.yaml"
-    before = TrainingConfig(**read_values(path)[0])  # its metric may be one of the caller's own
-    changed = changed_keys(before, self.config, ignore=MAY_CHANGE_ON_RESUME)
-    data, now = load_json(self.out_dir/"data.json", dict), json.loads(json.dumps(self.data_manifest))
-    changed += [f"data manifest, {k}: {data.get(k)!r} before, {now.get(k)!r} now"
-                for k in data | now if data.get(k) != now.get(k) and (k != "model" or k in data)  # earlier versions wrote no model
-                and not (k in SAMPLES_SAY and self._knows_samples())]
-    if changed: raise TrainingError(f"{self.out_dir} can't be resumed with other settings:\n" + "\n".join(changed))
 
 # %% ../../nbs/13e_training.trainer.ipynb #56fe5e81
 SAMPLES_SAY = "sessions", "steps", "sha256"  # of a data manifest: what samples.json knows more exactly
@@ -399,119 +572,6 @@ def old_places(
     rest = iter(enumerate(before))
     places = [next((n for n, id in rest if id == wanted), None) for wanted in now]
     return None if None in places else places
-
-@patch
-def _knows_samples(self: Trainer) -> bool: return hasattr(self.dataset, "ids") and (self.out_dir/"samples.json").exists()
-
-@patch
-def _take_up_samples(self: Trainer, begun: bool):
-    "Keep the samples' ids with the run; on going on, find their numbers again. Raises TrainingError if that leads to other steps."
-    if not hasattr(self.dataset, "ids"): return
-    known = begun and self._knows_samples()
-    record = load_json(self.out_dir/"samples.json", dict) if known else dict(ids=list(self.dataset.ids), left_out=[])
-    if record["ids"] != list(self.dataset.ids) or record["left_out"]:
-        places, total = old_places(record["ids"], self.dataset.ids), len(record["ids"])
-        left = set(range(total)) - set(places or ())
-        self._check_left_out(places, left, set(record["left_out"]), total)
-        self.dataset.place(places, total)
-        self.left_out, record["left_out"] = left, sorted(left)
-        log.warning("%s: %d of its %d samples are no longer there; no step has used them, and it goes on without", self.out_dir, len(left), total)
-    write_atomic(self.out_dir/"samples.json", json.dumps(record).encode())
-
-@patch
-def _check_left_out(self: Trainer, places: list[int]|None, left: set[int], before: set[int], total: int):
-    "Raise TrainingError if a run can't go on without the samples `left`, of which it left out those in `before` already."
-    def refuse(why): raise TrainingError(f"{self.out_dir} can't be resumed with other data: {why}; choose another output_dir")
-    if places is None: refuse("samples were changed, added or put in another order")
-    if back := sorted(before - left): refuse(f"sample {back[0]} was left out when it went on before, and is there again")
-    newest = latest_checkpoint(self.out_dir)
-    done = int(step_of(newest)) if newest else 0
-    for step in range(self.total_steps_of(total)):
-        _, batches = window_indices(step, total, *self._sizes, self.config.training.seed)
-        window = {i for idxs in batches for i in idxs}
-        if step < done and (used := window & (left - before)): refuse(f"sample {min(used)} is gone, which step {step + 1} used")
-        if window <= left: refuse(f"step {step + 1} would have no sample without {sorted(window)}")
-
-# %% ../../nbs/13e_training.trainer.ipynb #89c5f477
-@patch
-def _write_environment(self: Trainer):
-    path, now = self.out_dir/"environment.json", environment()
-    before = load_json(path, dict) if path.exists() else {}
-    earlier = before.pop("earlier", [])
-    if before and before != now:
-        differ = [f"{k} {before.get(k)} -> {v}" for k, v in now.items() if before.get(k) != v]
-        log.warning("resumed in another environment, so the bits may differ: %s", ", ".join(differ))
-        earlier.append(before)
-    write_atomic(path, json.dumps(now | (dict(earlier=earlier) if earlier else {}), indent=1).encode())
-
-# %% ../../nbs/13e_training.trainer.ipynb #02d28583
-@patch
-def account(self: Trainer,
-    window: Window, # what the step trained on
-    seconds: float  # how long it took
-):
-    "Count one step."
-    c = self.cursor
-    c.step, c.samples, c.seconds = c.step + 1, c.samples + sum(map(len, window.indices)), c.seconds + seconds
-    c.loss_sum, c.tokens = c.loss_sum + self.loss*window.tokens, c.tokens + window.tokens
-
-# %% ../../nbs/13e_training.trainer.ipynb #eba25c29
-@patch
-def write_row(self: Trainer,
-    **row # figures by name
-):
-    "Append `row` to metrics.jsonl."
-    row = dict(step=self.cursor.step, epoch=self.cursor.step/steps_per_epoch(len(self.dataset), *self._sizes)) | row
-    line = json.dumps(row, allow_nan=False, default=lambda o: o.item())
-    self.metrics.write((line + "\n").encode())
-    self.metrics.flush()
-    log.info(line)
-
-@patch
-def log_row(self: Trainer):
-    "A row for the steps since the last one; its loss is the mean over their supervised tokens."
-    c = self.cursor
-    samples, seconds = c.samples - c.since[0], c.seconds - c.since[1]
-    self.write_row(loss=c.loss_sum/c.tokens, lr=self.lr, grad_norm=self.grad_norm, samples=c.samples,
-                   seconds=round(c.seconds, 3), samples_per_s=round(samples/max(seconds, 1e-9), 3))
-    c.loss_sum, c.tokens, c.since = 0., 0, (c.samples, c.seconds)
-
-# %% ../../nbs/13e_training.trainer.ipynb #2f6b86ad
-@patch
-def evaluate_now(self: Trainer):
-    "Write a row with the figures of `evaluate`, each as eval_NAME; training goes on as if nothing had been asked."
-    self.windows.wait()
-    began = time.perf_counter()
-    with undisturbed(self.adapter.model), torch.no_grad(), self._as_saved():
-        self.adapter.model.eval()
-        self.figures = self.evaluate(self.adapter, self.cursor.step)
-    self._check_figures()
-    row = {f"eval_{name}": value for name, value in self.figures.items()}
-    self.write_row(**row, eval_seconds=round(time.perf_counter() - began, 3))
-    self.cursor.evaluated = self.cursor.step
-    self.call("after_eval")
-
-@patch
-def _as_saved(self: Trainer):
-    "Compute as the agent will where it is loaded: in bfloat16 if its weights came so."
-    return torch.autocast(self.adapter.device.type, torch.bfloat16, enabled=bool(self.raised and self.config.training.bf16))
-
-@patch
-def _check_figures(self: Trainer):
-    metric = self.config.logging.metric
-    if metric not in self.figures:
-        raise TrainingError(f"logging.metric: the evaluation has no figure {metric}; it has {', '.join(self.figures)}")
-    numbers = {k: v.item() if hasattr(v, "item") else v for k, v in self.figures.items()}  # of NumPy and PyTorch, too
-    bad = [k for k, v in numbers.items() if isinstance(v, float) and not math.isfinite(v)]
-    if bad: raise TrainingError(f"evaluate: {bad[0]} is {self.figures[bad[0]]}; a figure without a value is None")
-
-# %% ../../nbs/13e_training.trainer.ipynb #1b43ba8b
-@patch
-def due(self: Trainer,
-    every: int|None # steps between; None: only at the end
-) -> bool:
-    "Whether something done `every` so many steps, and at the end, is to be done now."
-    return self.cursor.step == self.total_steps or bool(every and self.cursor.step % every == 0)
 
 # %% ../../nbs/13e_training.trainer.ipynb #3689f6b3
 @contextmanager
@@ -559,98 +619,6 @@ def _trained_memory(adapter) -> str:
             "float32, with gradients and the optimizer's two means; low-rank adapters take little (lora: {r: 16})")
 
 BYTES_TRAINED = 16 # of a weight: itself, its gradient and AdamW's two means in float32
-
-@patch
-def less_memory(self: Trainer) -> str:
-    "Which settings make the same steps in less memory."
-    batch, windows = self._sizes
-    parts = next((p for p in range(2, batch + 1) if batch % p == 0), None)  # the fewest that the batch can be cut into
-    if parts is None: return "The batch is one sample already; use a smaller model or screen"
-    return (f"training.per_device_train_batch_size={batch//parts} with training.gradient_accumulation_steps={windows*parts} "
-            "makes the same steps in less memory")
-
-# %% ../../nbs/13e_training.trainer.ipynb #28ba7a08
-@patch
-def fit(self: Trainer,
-    resume: bool=False # go on from the newest whole checkpoint of the folder, if there is one
-) -> FitResult:
-    "Train to the end, or to an interrupt. Raises TrainingError, also where another process trains in the folder."
-    self._check_writable()
-    with ExitStack() as stack:
-        try: stack.enter_context(lock_folder(self.out_dir))
-        except StoreError as e: raise TrainingError(str(e)) from None
-        return self._fit(resume)
-
-@patch
-def _fit(self: Trainer, resume: bool) -> FitResult:
-    threads, processes = self.config.training.threads, self.config.training.processes
-    if threads or processes > 1: torch.set_num_threads(threads or 1)
-    if processes > self._sizes[1]:
-        raise TrainingError(f"training.processes: {processes} would share {self._sizes[1]} forward passes "
-                            "(gradient_accumulation_steps)")
-    self.open_run(resume)
-    agent = self.out_dir/"agent"
-    if resume and agent.exists() and flaw(agent) is None:
-        log.info("%s is finished; there is nothing to resume", self.out_dir)
-        return FitResult("finished", self.total_steps, read_metrics(self.out_dir), agent)
-    with memory_advice(self): self.build()
-    with running(self, resume), interrupts(self):
-        try: self._loop()
-        except KeyboardInterrupt:
-            if not self.settled: raise
-            self.interrupted = True
-            if self.saved_at != self.cursor.step: self.save()
-        done = self.cursor.step == self.total_steps and not self.interrupted
-        if done:
-            with atomic_folder(agent) as tmp: self.adapter.save(tmp)
-        self.call("after_fit")
-    status, agent = ("finished", agent) if done else ("interrupted", None)
-    return FitResult(status, self.cursor.step, read_metrics(self.out_dir), agent)
-
-# %% ../../nbs/13e_training.trainer.ipynb #20dff368
-@patch
-def _loop(self: Trainer):
-    if self.cursor.step: self._evaluate_if_due()
-    while self.cursor.step < self.total_steps and not self.interrupted:
-        self._one_step()
-        if self.due(self.config.logging.logging_steps): self.log_row()
-        if self.interrupted or self.due(self.config.logging.save_steps): self.save()
-        if not self.interrupted: self._evaluate_if_due()
-        self.call("after_step")
-    if self.interrupted and self.saved_at != self.cursor.step: self.save()  # asked for while it was evaluated, or by a hook
-
-@patch
-def _evaluate_if_due(self: Trainer):
-    if self.cursor.evaluated == self.cursor.step: return  # before it was interrupted
-    if self.evaluate and self.due(self.config.logging.eval_steps): self.evaluate_now()
-
-# %% ../../nbs/13e_training.trainer.ipynb #7eb821f0
-@patch
-def _one_step(self: Trainer):
-    began, self.settled = time.perf_counter(), False
-    with memory_advice(self):
-        window = self.windows.next()
-        self.train_step(window)
-    self.account(window, time.perf_counter() - began)
-    self.settled = True
-    metric, c = self.config.logging.metric, self.cursor
-    shown = dict(loss=f"{self.loss:.3f}", samples_s=f"{c.samples/c.seconds:.1f}")
-    self.bar.set_postfix(shown | ({metric: self.figures[metric]} if self.figures else {}), refresh=False)
-    self.bar.update()
-
-# %% ../../nbs/13e_training.trainer.ipynb #e0cc9e87
-@patch
-def rejoin(self: Trainer) -> int:
-    "Restore the newest whole checkpoint, set broken ones aside; returns how many bytes of metrics.jsonl it knew."
-    folder = latest_checkpoint(self.out_dir)
-    for broken in checkpoints(self.out_dir):
-        if folder and int(step_of(broken)) <= int(step_of(folder)): continue
-        aside = broken.with_name("broken-" + broken.name)
-        shutil.rmtree(aside, ignore_errors=True)
-        broken.rename(aside)
-    if folder: return self.restore(folder)
-    log.info("%s has no whole checkpoint; starting from the beginning", self.out_dir)
-    return 0
 
 # %% ../../nbs/13e_training.trainer.ipynb #9e4f18ad
 @contextmanager

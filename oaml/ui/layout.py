@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 
-from fastcore.basics import patch
 
 from .themes import THUMB_ROW, Theme, text_width
 from .widgets import EDITABLE, UiState, Widget, _brief
@@ -176,19 +175,268 @@ class _Layout:
         special = getattr(self, f"_place_{w.role}", None)
         return special(w, x, y, width, height) if special else self.leaf(w, x, y, width)
 
-# %% ../../nbs/02c_ui.layout.ipynb #033450f1
-@patch
-def leaf(self:_Layout,
-    w: Widget,  # what is placed
-    x: int,     # its left edge, pixels
-    y: int,     # its top edge, pixels
-    width: int, # room there is, pixels
-) -> Placed:
-    "A widget without children, of its natural size, its words cut if that is too wide."
-    cw, ch = _natural_size(w, self.theme, width)
-    if self.cut and cw > width: w, cw = _fitted(w, self.theme, width), width
-    elif self.cut and w.role in ("listitem", "switch", "combobox"): w = _fitted(w, self.theme, width)
-    return Placed(w, (x, y, x+cw, y+ch))
+    # %% ../../nbs/02c_ui.layout.ipynb #033450f1
+    def leaf(self,
+        w: Widget,  # what is placed
+        x: int,     # its left edge, pixels
+        y: int,     # its top edge, pixels
+        width: int, # room there is, pixels
+    ) -> Placed:
+        "A widget without children, of its natural size, its words cut if that is too wide."
+        cw, ch = _natural_size(w, self.theme, width)
+        if self.cut and cw > width: w, cw = _fitted(w, self.theme, width), width
+        elif self.cut and w.role in ("listitem", "switch", "combobox"): w = _fitted(w, self.theme, width)
+        return Placed(w, (x, y, x+cw, y+ch))
+
+    # %% ../../nbs/02c_ui.layout.ipynb #61b82796
+    def column(self,
+        children,         # widgets, in order
+        x: int,           # its left edge, pixels
+        y: int,           # its top edge, pixels
+        width: int,       # room there is, pixels
+        height: int|None, # as much as needed if None
+        gap: int,         # pixels between two
+    ) -> tuple[Placed, ...]:
+        "Children from the top down, `gap` apart; those that grow share what is left of `height`."
+        out = []
+        if height is None:
+            for c in children:
+                out.append(self.place(c, x, y, width))
+                y = out[-1].box[3] + gap
+            return tuple(out)
+        fixed = [None if c.grow else self.place(c, x, 0, width) for c in children]
+        growing = sum(p is None for p in fixed)
+        room = height - sum(p.box[3] for p in fixed if p) - gap*(len(children)-1)
+        if room < growing*2*self.theme.row: raise ValueError(_too_small(children, width, height))
+        for c, p in zip(children, fixed):
+            out.append(_shift(p, 0, y) if p else self.place(c, x, y, width, room//growing))
+            y = out[-1].box[3] + gap
+        return tuple(out)
+
+    # %% ../../nbs/02c_ui.layout.ipynb #e77256a5
+    def line(self,
+        children,   # widgets, in order
+        x: int,     # its left edge, pixels
+        y: int,     # its top edge, pixels
+        width: int, # room there is, pixels
+        gap: int=8, # pixels between two
+    ) -> tuple[Placed, ...]|None:
+        "Children side by side, centred on one line, one that grows takes what is left. None if they do not fit."
+        if not children: raise ValueError("a row or bar has nothing in it; leave it out")
+        sizes = [(0, _natural_size(c, self.theme, 0)[1]) if c.grow else _natural_size(c, self.theme, width)
+                 for c in children]
+        room = width - sum(s[0] for s in sizes) - gap*(len(children)-1)
+        if room < sum(40 for c in children if c.grow): return None
+        tall, out = max(s[1] for s in sizes), []
+        for c, (cw, ch) in zip(children, sizes):
+            if c.grow: cw = room
+            if c.grow and self.cut: c = _fitted(c, self.theme, cw)
+            out.append(Placed(c, (x, y+(tall-ch)//2, x+cw, y+(tall-ch)//2+ch)))
+            x += cw + gap
+        return tuple(out)
+
+    # %% ../../nbs/02c_ui.layout.ipynb #1d8898d8
+    def lines(self,
+        children,   # widgets, in order
+        x: int,     # its left edge, pixels
+        y: int,     # its top edge, pixels
+        width: int, # room there is, pixels
+        gap: int,   # pixels between two
+    ) -> tuple[Placed, ...]:
+        "Children side by side, on as many lines as they need."
+        out, cx, bottom = [], x, y
+        for c in children:
+            p = self.leaf(c, cx, y, width)
+            if p.box[2] > x + width and cx > x: p, y = _shift(p, x-cx, bottom-y), bottom
+            out.append(p)
+            cx, bottom = p.box[2] + gap, max(bottom, p.box[3])
+        return tuple(out)
+
+    # %% ../../nbs/02c_ui.layout.ipynb #d6044d6c
+    def _centred(self, children, x, y, width):
+        "One below the other, each in the middle if the theme is so (and a card, not a window)."
+        out = self.column(children, x, y, width, None, self.theme.gap)
+        if self.cut or self.theme.align != "center": return out
+        return tuple(_shift(p, max(0, (width - p.box[2] + x)//2), 0) for p in out)
+
+    # %% ../../nbs/02c_ui.layout.ipynb #18d7c890
+    def _place_flow(self, w, x, y, width, height):
+        "Side by side; one below the other where they do not fit."
+        side = self.line(w.children, x, y, width)
+        return _group(w, side or self._centred(w.children, x, y, width))
+
+    # %% ../../nbs/02c_ui.layout.ipynb #01d47ba9
+    def _box(self, w, box):
+        "The text or combo box of a field."
+        return Placed(_fitted(w, self.theme, box[2]-box[0]) if self.cut or w.role == "combobox" else w, box)
+
+    def _place_group(self, w, x, y, width, height):
+        "A label and its box: above, or left with the boxes of a form in one line."
+        label, box = w.children
+        theme = self.theme
+        if self.cut:
+            width = min(width, round(1.25*theme.width))
+            label = _fitted(label, theme, width if theme.labels == "above" else width - MIN_BOX - 6)
+        lw, lh = _natural_size(label, theme, width)
+        if theme.labels == "above":
+            under, right = y + lh + 1, x + round(theme.box_share*width)
+            return _group(w, (Placed(label, (x, y, x+lw, y+lh)), self._box(box, (x, under, right, under+theme.control))))
+        top, split = y + (theme.control-lh)//2, x + max(lw + 6, width*2//5)
+        right = max(x + width, split + MIN_BOX)  # a card becomes as wide as long words are
+        return _group(w, (Placed(label, (x, top, x+lw, top+lh)), self._box(box, (split, y, right, y+theme.control))))
+
+    # %% ../../nbs/02c_ui.layout.ipynb #7d137d0e
+    def _place_actions(self, w, x, y, width, height):
+        "Buttons in the theme's order and place."
+        theme = replace(self.theme, wide_button=False)
+        main_first = sorted(w.children, key=lambda c: not c.primary)
+        order = main_first if theme.ok_first else main_first[::-1]
+        side = _Layout(theme, self.ui).line(order, x, y, width, 6)
+        if not side: return _group(w, _Layout(theme, self.ui).column(order, x, y, width, None, 3))
+        free = x + width - side[-1].box[2]
+        dx = dict(left=0, center=free//2, right=free)[theme.buttons]
+        return _group(w, tuple(_shift(p, dx, 0) for p in side))
+
+    # %% ../../nbs/02c_ui.layout.ipynb #2fd51dea
+    def _place_paragraph(self, w, x, y, width, height):
+        "Lines of text."
+        theme = self.theme
+        tall = _line_height(theme) + 1
+        lines = wrap(w.name, width, theme.font, theme.size)
+        return _group(w, tuple(Placed(Widget("text", name=s), (x, y+i*tall, x+text_width(s, theme.font, theme.size)+1,
+                                                              y+i*tall+_line_height(theme)))
+                               for i, s in enumerate(lines)))
+
+    # %% ../../nbs/02c_ui.layout.ipynb #bcb2f03d
+    def _place_toolbar(self, w, x, y, width, height):
+        "A bar of tools."
+        side = _Layout(replace(self.theme, wide_button=False), self.ui).line(w.children, x+3, y+2, width-6, 3)
+        if not side: raise ValueError(_too_small(w.children, width, self.theme.row))
+        bottom = max(p.box[3] for p in side) + 2
+        return Placed(w, (x, y, x+width, bottom), side)
+
+    # %% ../../nbs/02c_ui.layout.ipynb #beb9d11c
+    def _place_tablist(self, w, x, y, width, height):
+        "Tabs side by side."
+        if not w.children: raise ValueError("tablist: has no tabs; leave it out")
+        inside = self.lines(w.children, x+3, y+2, width-6, 1)
+        return Placed(w, (x, y, x+width, max(p.box[3] for p in inside)), inside)
+
+    # %% ../../nbs/02c_ui.layout.ipynb #aa980da7
+    def _place_navigation(self, w, x, y, width, height):
+        "Places to go, one below the other."
+        rows, cy = [], y + 3
+        for c in w.children:
+            c = _fitted(c, self.theme, width-8)
+            rows.append(Placed(c, (x+2, cy, x+width-2, cy+self.theme.row)))
+            cy += self.theme.row
+        if height is not None and cy > y + height: raise ValueError(_too_small(w.children, width, height))
+        return Placed(w, (x, y, x+width, y+(height or cy-y)), tuple(rows))
+
+    # %% ../../nbs/02c_ui.layout.ipynb #9d6bce89
+    def _place_panel(self, w, x, y, width, height):
+        "A padded column."
+        pad = min(self.theme.pad, 8) if self.theme.form == "small" else self.theme.pad
+        room = None if height is None else height - 2*pad
+        inside = self.column(w.children, x+pad, y+pad, width-2*pad, room, self.theme.gap)
+        return Placed(w, (x, y, x+width, y+height if height else inside[-1].box[3]+pad), inside)
+
+    # %% ../../nbs/02c_ui.layout.ipynb #289355e8
+    def _place_split(self, w, x, y, width, height):
+        "Navigation at a side or on top, and what it leads to."
+        side, main = w.children
+        if self.theme.nav == "top":
+            top = self._place_tablist(side, x, y, width, None)
+            used = top.box[3] - y
+            return Placed(w, (x, y, x+width, y+height), (top, self.place(main, x, y+used, width, height-used)))
+        wide = min(max(_natural_size(c, self.theme, width)[0] for c in side.children) + 6, width*2//5)
+        left = self.theme.nav == "left"
+        beside = self._place_navigation(side, x if left else x+width-wide, y, wide, height)
+        inside = self.place(main, x+wide if left else x, y, width-wide, height)
+        return Placed(w, (x, y, x+width, y+height), (beside, inside))
+
+    # %% ../../nbs/02c_ui.layout.ipynb #92972485
+    def _place_list(self, w, x, y, width, height):
+        "Rows without gaps. Widgets side by side (`row`) stand in as far as the words of the other rows."
+        if not w.children: return Placed(w, (x, y, x+width, y))
+        out, down = [], y
+        for c in w.children:
+            pad = ITEM_PAD if c.role in ("flow", "text") else 0
+            out.append(_shift(self.place(c, x+pad, 0, width-2*pad), 0, down + min(pad, 2)))
+            down = out[-1].box[3] + min(pad, 2)
+        return _group(w, tuple(out))
+
+    # %% ../../nbs/02c_ui.layout.ipynb #77117dc8
+    def _place_grid(self, w, x, y, width, height):
+        "Cells in columns of one width, words in the middle of theirs."
+        out, tall = [], self.theme.row
+        edges = [x + width*k//w.columns for k in range(w.columns+1)]
+        for i, c in enumerate(w.children):
+            r, k = divmod(i, w.columns)
+            c = _fitted(c, self.theme, edges[k+1]-edges[k]-2)
+            free = edges[k+1] - edges[k] - _natural_size(c, self.theme, 0)[0] if c.role == "text" else 0  # words are centred
+            out.append(Placed(c, (edges[k]+free//2, y+r*tall, edges[k+1]-free+free//2, y+(r+1)*tall)))
+        return _group(w, tuple(out))
+
+    # %% ../../nbs/02c_ui.layout.ipynb #071c31ff
+    def _place_region(self, w, x, y, width, height):
+        "A part that scrolls: everything in it moves up by its offset and shows only inside."
+        lists = all(c.role in ("list", "grid") for c in w.children)
+        pad = 0 if lists else min(self.theme.pad, 8)
+        inside = self.column(w.children, x+pad, y+pad, width-2*pad-SCROLLBAR, None, 0 if lists else self.theme.gap)
+        extent = (inside[-1].box[3] - y + pad) if inside else 0
+        if height is None: height = extent
+        box, offset = (x, y, x+width, y+height), min(dict(self.ui.scroll).get(w.id, 0), max(0, extent-height))
+        inside = tuple(c for p in inside if (c := _scrolled_up(p, offset, box)))
+        return Placed(w, box, inside, None, extent, offset)
+
+    # %% ../../nbs/02c_ui.layout.ipynb #881da209
+    def _place_form(self, w, size):
+        "A card as large as its form, closer together if it must be."
+        theme = self.theme
+        inner = _group(w, _Layout(theme, self.ui, cut=False)._centred(w.children, 0, 0, theme.width))
+        most = size[0] - 2*theme.pad - 2*CARD_MARGIN
+        if inner.box[2] > most and not _tighter(theme):  # words that the screen is too narrow for are cut
+            inner = _group(w, _Layout(theme, self.ui)._centred(w.children, 0, 0, most))
+        cw, ch = max(theme.width, inner.box[2]) + 2*theme.pad, inner.box[3] + 2*theme.pad  # long words widen the card
+        free = [size[0]-cw-2*CARD_MARGIN, size[1]-ch-2*CARD_MARGIN]
+        if min(free) < 0:
+            tight = _tighter(theme)
+            if tight: return _Layout(tight, self.ui)._place_form(w, size)
+            raise ValueError(f"the form is {cw}x{ch} pixels and does not fit a screen of {size[0]}x{size[1]}")
+        x, y = (CARD_MARGIN + round(a*f) for a, f in zip(w.frame or theme.anchor, free))
+        return Placed(w, (x, y, x+cw, y+ch), tuple(_shift(c, x+theme.pad, y+theme.pad) for c in inner.children))
+
+    # %% ../../nbs/02c_ui.layout.ipynb #e002395f
+    def _place_application(self, w, size):
+        "A title bar, and the children in what is left of the frame, closer together if they must be."
+        frame = w.frame if w.frame and self.theme.form != "phone" else self.theme.frame  # a phone has one window, over all
+        x0, y0, x1, y1 = (round(f*s) for f, s in zip(frame, (*size, *size)))
+        head = Widget("heading", name=w.name)
+        hw, tall = _natural_size(head, replace(self.theme, heading=self.theme.size), 0)[0], self.theme.row + 1
+        hx = x0 + ITEM_PAD if self.theme.title == "left" else (x0 + x1 - hw)//2
+        title = Placed(Widget("titlebar"), (x0, y0, x1, y0+tall), (Placed(head, (hx, y0, hx+hw, y0+tall)),))
+        try: rest = self.column(w.children, x0, y0+tall, x1-x0, y1-y0-tall, 0)
+        except ValueError:
+            tight = _tighter(self.theme)
+            if tight: return _Layout(tight, self.ui)._place_application(w, size)
+            raise
+        return Placed(w, (x0, y0, x1, y1), (title, *rest))
+
+    # %% ../../nbs/02c_ui.layout.ipynb #087f1e0e
+    def _place_dialog(self, w, size):
+        "A heading and the children, in a frame as wide as a card."
+        theme = self.theme
+        width = min(theme.width, size[0] - 2*(CARD_MARGIN + theme.pad))
+        inner = self.column((Widget("heading", name=w.name), *w.children), 0, 0, width, None, theme.gap)
+        cw, ch = width + 2*theme.pad, inner[-1].box[3] + 2*theme.pad
+        free = [size[0]-cw-2*CARD_MARGIN, size[1]-ch-2*CARD_MARGIN]
+        if min(free) < 0:
+            tight = _tighter(theme)
+            if tight: return _Layout(tight, self.ui)._place_dialog(w, size)
+            raise ValueError(f"the dialog {w.name!r} is {cw}x{ch} pixels; the screen is {size[0]}x{size[1]}")
+        x, y = (CARD_MARGIN + round((.2 + .6*a)*f) for a, f in zip(theme.anchor, free))
+        return Placed(w, (x, y, x+cw, y+ch), tuple(_shift(c, x+theme.pad, y+theme.pad) for c in inner))
 
 # %% ../../nbs/02c_ui.layout.ipynb #a88676b8
 def _too_small(children, width: int, height: int) -> str:
@@ -196,213 +444,8 @@ def _too_small(children, width: int, height: int) -> str:
     there = ", ".join(c.name or c.role for c in children)
     return f"no room for {there} in {width}x{height} pixels: put some of it into a `scroll`, or make the screen larger"
 
-# %% ../../nbs/02c_ui.layout.ipynb #61b82796
-@patch
-def column(self:_Layout,
-    children,         # widgets, in order
-    x: int,           # its left edge, pixels
-    y: int,           # its top edge, pixels
-    width: int,       # room there is, pixels
-    height: int|None, # as much as needed if None
-    gap: int,         # pixels between two
-) -> tuple[Placed, ...]:
-    "Children from the top down, `gap` apart; those that grow share what is left of `height`."
-    out = []
-    if height is None:
-        for c in children:
-            out.append(self.place(c, x, y, width))
-            y = out[-1].box[3] + gap
-        return tuple(out)
-    fixed = [None if c.grow else self.place(c, x, 0, width) for c in children]
-    growing = sum(p is None for p in fixed)
-    room = height - sum(p.box[3] for p in fixed if p) - gap*(len(children)-1)
-    if room < growing*2*self.theme.row: raise ValueError(_too_small(children, width, height))
-    for c, p in zip(children, fixed):
-        out.append(_shift(p, 0, y) if p else self.place(c, x, y, width, room//growing))
-        y = out[-1].box[3] + gap
-    return tuple(out)
-
-# %% ../../nbs/02c_ui.layout.ipynb #e77256a5
-@patch
-def line(self:_Layout,
-    children,   # widgets, in order
-    x: int,     # its left edge, pixels
-    y: int,     # its top edge, pixels
-    width: int, # room there is, pixels
-    gap: int=8, # pixels between two
-) -> tuple[Placed, ...]|None:
-    "Children side by side, centred on one line, one that grows takes what is left. None if they do not fit."
-    if not children: raise ValueError("a row or bar has nothing in it; leave it out")
-    sizes = [(0, _natural_size(c, self.theme, 0)[1]) if c.grow else _natural_size(c, self.theme, width)
-             for c in children]
-    room = width - sum(s[0] for s in sizes) - gap*(len(children)-1)
-    if room < sum(40 for c in children if c.grow): return None
-    tall, out = max(s[1] for s in sizes), []
-    for c, (cw, ch) in zip(children, sizes):
-        if c.grow: cw = room
-        if c.grow and self.cut: c = _fitted(c, self.theme, cw)
-        out.append(Placed(c, (x, y+(tall-ch)//2, x+cw, y+(tall-ch)//2+ch)))
-        x += cw + gap
-    return tuple(out)
-
-# %% ../../nbs/02c_ui.layout.ipynb #1d8898d8
-@patch
-def lines(self:_Layout,
-    children,   # widgets, in order
-    x: int,     # its left edge, pixels
-    y: int,     # its top edge, pixels
-    width: int, # room there is, pixels
-    gap: int,   # pixels between two
-) -> tuple[Placed, ...]:
-    "Children side by side, on as many lines as they need."
-    out, cx, bottom = [], x, y
-    for c in children:
-        p = self.leaf(c, cx, y, width)
-        if p.box[2] > x + width and cx > x: p, y = _shift(p, x-cx, bottom-y), bottom
-        out.append(p)
-        cx, bottom = p.box[2] + gap, max(bottom, p.box[3])
-    return tuple(out)
-
-# %% ../../nbs/02c_ui.layout.ipynb #d6044d6c
-@patch
-def _centred(self:_Layout, children, x, y, width):
-    "One below the other, each in the middle if the theme is so (and a card, not a window)."
-    out = self.column(children, x, y, width, None, self.theme.gap)
-    if self.cut or self.theme.align != "center": return out
-    return tuple(_shift(p, max(0, (width - p.box[2] + x)//2), 0) for p in out)
-
-# %% ../../nbs/02c_ui.layout.ipynb #18d7c890
-@patch
-def _place_flow(self:_Layout, w, x, y, width, height):
-    "Side by side; one below the other where they do not fit."
-    side = self.line(w.children, x, y, width)
-    return _group(w, side or self._centred(w.children, x, y, width))
-
 # %% ../../nbs/02c_ui.layout.ipynb #01d47ba9
 MIN_BOX = 40 # pixels that a box beside a long label has at least
-
-@patch
-def _box(self:_Layout, w, box):
-    "The text or combo box of a field."
-    return Placed(_fitted(w, self.theme, box[2]-box[0]) if self.cut or w.role == "combobox" else w, box)
-
-@patch
-def _place_group(self:_Layout, w, x, y, width, height):
-    "A label and its box: above, or left with the boxes of a form in one line."
-    label, box = w.children
-    theme = self.theme
-    if self.cut:
-        width = min(width, round(1.25*theme.width))
-        label = _fitted(label, theme, width if theme.labels == "above" else width - MIN_BOX - 6)
-    lw, lh = _natural_size(label, theme, width)
-    if theme.labels == "above":
-        under, right = y + lh + 1, x + round(theme.box_share*width)
-        return _group(w, (Placed(label, (x, y, x+lw, y+lh)), self._box(box, (x, under, right, under+theme.control))))
-    top, split = y + (theme.control-lh)//2, x + max(lw + 6, width*2//5)
-    right = max(x + width, split + MIN_BOX)  # a card becomes as wide as long words are
-    return _group(w, (Placed(label, (x, top, x+lw, top+lh)), self._box(box, (split, y, right, y+theme.control))))
-
-# %% ../../nbs/02c_ui.layout.ipynb #7d137d0e
-@patch
-def _place_actions(self:_Layout, w, x, y, width, height):
-    "Buttons in the theme's order and place."
-    theme = replace(self.theme, wide_button=False)
-    main_first = sorted(w.children, key=lambda c: not c.primary)
-    order = main_first if theme.ok_first else main_first[::-1]
-    side = _Layout(theme, self.ui).line(order, x, y, width, 6)
-    if not side: return _group(w, _Layout(theme, self.ui).column(order, x, y, width, None, 3))
-    free = x + width - side[-1].box[2]
-    dx = dict(left=0, center=free//2, right=free)[theme.buttons]
-    return _group(w, tuple(_shift(p, dx, 0) for p in side))
-
-# %% ../../nbs/02c_ui.layout.ipynb #2fd51dea
-@patch
-def _place_paragraph(self:_Layout, w, x, y, width, height):
-    "Lines of text."
-    theme = self.theme
-    tall = _line_height(theme) + 1
-    lines = wrap(w.name, width, theme.font, theme.size)
-    return _group(w, tuple(Placed(Widget("text", name=s), (x, y+i*tall, x+text_width(s, theme.font, theme.size)+1,
-                                                          y+i*tall+_line_height(theme)))
-                           for i, s in enumerate(lines)))
-
-# %% ../../nbs/02c_ui.layout.ipynb #bcb2f03d
-@patch
-def _place_toolbar(self:_Layout, w, x, y, width, height):
-    "A bar of tools."
-    side = _Layout(replace(self.theme, wide_button=False), self.ui).line(w.children, x+3, y+2, width-6, 3)
-    if not side: raise ValueError(_too_small(w.children, width, self.theme.row))
-    bottom = max(p.box[3] for p in side) + 2
-    return Placed(w, (x, y, x+width, bottom), side)
-
-# %% ../../nbs/02c_ui.layout.ipynb #beb9d11c
-@patch
-def _place_tablist(self:_Layout, w, x, y, width, height):
-    "Tabs side by side."
-    if not w.children: raise ValueError("tablist: has no tabs; leave it out")
-    inside = self.lines(w.children, x+3, y+2, width-6, 1)
-    return Placed(w, (x, y, x+width, max(p.box[3] for p in inside)), inside)
-
-# %% ../../nbs/02c_ui.layout.ipynb #aa980da7
-@patch
-def _place_navigation(self:_Layout, w, x, y, width, height):
-    "Places to go, one below the other."
-    rows, cy = [], y + 3
-    for c in w.children:
-        c = _fitted(c, self.theme, width-8)
-        rows.append(Placed(c, (x+2, cy, x+width-2, cy+self.theme.row)))
-        cy += self.theme.row
-    if height is not None and cy > y + height: raise ValueError(_too_small(w.children, width, height))
-    return Placed(w, (x, y, x+width, y+(height or cy-y)), tuple(rows))
-
-# %% ../../nbs/02c_ui.layout.ipynb #9d6bce89
-@patch
-def _place_panel(self:_Layout, w, x, y, width, height):
-    "A padded column."
-    pad = min(self.theme.pad, 8) if self.theme.form == "small" else self.theme.pad
-    room = None if height is None else height - 2*pad
-    inside = self.column(w.children, x+pad, y+pad, width-2*pad, room, self.theme.gap)
-    return Placed(w, (x, y, x+width, y+height if height else inside[-1].box[3]+pad), inside)
-
-# %% ../../nbs/02c_ui.layout.ipynb #289355e8
-@patch
-def _place_split(self:_Layout, w, x, y, width, height):
-    "Navigation at a side or on top, and what it leads to."
-    side, main = w.children
-    if self.theme.nav == "top":
-        top = self._place_tablist(side, x, y, width, None)
-        used = top.box[3] - y
-        return Placed(w, (x, y, x+width, y+height), (top, self.place(main, x, y+used, width, height-used)))
-    wide = min(max(_natural_size(c, self.theme, width)[0] for c in side.children) + 6, width*2//5)
-    left = self.theme.nav == "left"
-    beside = self._place_navigation(side, x if left else x+width-wide, y, wide, height)
-    inside = self.place(main, x+wide if left else x, y, width-wide, height)
-    return Placed(w, (x, y, x+width, y+height), (beside, inside))
-
-# %% ../../nbs/02c_ui.layout.ipynb #92972485
-@patch
-def _place_list(self:_Layout, w, x, y, width, height):
-    "Rows without gaps. Widgets side by side (`row`) stand in as far as the words of the other rows."
-    if not w.children: return Placed(w, (x, y, x+width, y))
-    out, down = [], y
-    for c in w.children:
-        pad = ITEM_PAD if c.role in ("flow", "text") else 0
-        out.append(_shift(self.place(c, x+pad, 0, width-2*pad), 0, down + min(pad, 2)))
-        down = out[-1].box[3] + min(pad, 2)
-    return _group(w, tuple(out))
-
-# %% ../../nbs/02c_ui.layout.ipynb #77117dc8
-@patch
-def _place_grid(self:_Layout, w, x, y, width, height):
-    "Cells in columns of one width, words in the middle of theirs."
-    out, tall = [], self.theme.row
-    edges = [x + width*k//w.columns for k in range(w.columns+1)]
-    for i, c in enumerate(w.children):
-        r, k = divmod(i, w.columns)
-        c = _fitted(c, self.theme, edges[k+1]-edges[k]-2)
-        free = edges[k+1] - edges[k] - _natural_size(c, self.theme, 0)[0] if c.role == "text" else 0  # words are centred
-        out.append(Placed(c, (edges[k]+free//2, y+r*tall, edges[k+1]-free+free//2, y+(r+1)*tall)))
-    return _group(w, tuple(out))
 
 # %% ../../nbs/02c_ui.layout.ipynb #8c159e4f
 def _scrolled_up(p: Placed, by: int, clip: Box) -> Placed|None:
@@ -412,19 +455,6 @@ def _scrolled_up(p: Placed, by: int, clip: Box) -> Placed|None:
     inside = tuple(c for q in p.children if (c := _scrolled_up(q, by, clip)))
     return Placed(p.widget, (x0, y0-by, x1, y1-by), inside, clip, p.extent, p.offset)
 
-# %% ../../nbs/02c_ui.layout.ipynb #071c31ff
-@patch
-def _place_region(self:_Layout, w, x, y, width, height):
-    "A part that scrolls: everything in it moves up by its offset and shows only inside."
-    lists = all(c.role in ("list", "grid") for c in w.children)
-    pad = 0 if lists else min(self.theme.pad, 8)
-    inside = self.column(w.children, x+pad, y+pad, width-2*pad-SCROLLBAR, None, 0 if lists else self.theme.gap)
-    extent = (inside[-1].box[3] - y + pad) if inside else 0
-    if height is None: height = extent
-    box, offset = (x, y, x+width, y+height), min(dict(self.ui.scroll).get(w.id, 0), max(0, extent-height))
-    inside = tuple(c for p in inside if (c := _scrolled_up(p, offset, box)))
-    return Placed(w, box, inside, None, extent, offset)
-
 # %% ../../nbs/02c_ui.layout.ipynb #2b308eb4
 CARD_MARGIN = 4  # pixels kept free around a card or dialog
 
@@ -432,57 +462,6 @@ def _tighter(theme: Theme) -> Theme|None:
     "`theme` with less air; None if there is none left."
     tight = replace(theme, gap=max(1, theme.gap-1), pad=max(3, theme.pad-1))
     return None if tight == theme else tight
-
-# %% ../../nbs/02c_ui.layout.ipynb #881da209
-@patch
-def _place_form(self:_Layout, w, size):
-    "A card as large as its form, closer together if it must be."
-    theme = self.theme
-    inner = _group(w, _Layout(theme, self.ui, cut=False)._centred(w.children, 0, 0, theme.width))
-    most = size[0] - 2*theme.pad - 2*CARD_MARGIN
-    if inner.box[2] > most and not _tighter(theme):  # words that the screen is too narrow for are cut
-        inner = _group(w, _Layout(theme, self.ui)._centred(w.children, 0, 0, most))
-    cw, ch = max(theme.width, inner.box[2]) + 2*theme.pad, inner.box[3] + 2*theme.pad  # long words widen the card
-    free = [size[0]-cw-2*CARD_MARGIN, size[1]-ch-2*CARD_MARGIN]
-    if min(free) < 0:
-        tight = _tighter(theme)
-        if tight: return _Layout(tight, self.ui)._place_form(w, size)
-        raise ValueError(f"the form is {cw}x{ch} pixels and does not fit a screen of {size[0]}x{size[1]}")
-    x, y = (CARD_MARGIN + round(a*f) for a, f in zip(w.frame or theme.anchor, free))
-    return Placed(w, (x, y, x+cw, y+ch), tuple(_shift(c, x+theme.pad, y+theme.pad) for c in inner.children))
-
-# %% ../../nbs/02c_ui.layout.ipynb #e002395f
-@patch
-def _place_application(self:_Layout, w, size):
-    "A title bar, and the children in what is left of the frame, closer together if they must be."
-    frame = w.frame if w.frame and self.theme.form != "phone" else self.theme.frame  # a phone has one window, over all
-    x0, y0, x1, y1 = (round(f*s) for f, s in zip(frame, (*size, *size)))
-    head = Widget("heading", name=w.name)
-    hw, tall = _natural_size(head, replace(self.theme, heading=self.theme.size), 0)[0], self.theme.row + 1
-    hx = x0 + ITEM_PAD if self.theme.title == "left" else (x0 + x1 - hw)//2
-    title = Placed(Widget("titlebar"), (x0, y0, x1, y0+tall), (Placed(head, (hx, y0, hx+hw, y0+tall)),))
-    try: rest = self.column(w.children, x0, y0+tall, x1-x0, y1-y0-tall, 0)
-    except ValueError:
-        tight = _tighter(self.theme)
-        if tight: return _Layout(tight, self.ui)._place_application(w, size)
-        raise
-    return Placed(w, (x0, y0, x1, y1), (title, *rest))
-
-# %% ../../nbs/02c_ui.layout.ipynb #087f1e0e
-@patch
-def _place_dialog(self:_Layout, w, size):
-    "A heading and the children, in a frame as wide as a card."
-    theme = self.theme
-    width = min(theme.width, size[0] - 2*(CARD_MARGIN + theme.pad))
-    inner = self.column((Widget("heading", name=w.name), *w.children), 0, 0, width, None, theme.gap)
-    cw, ch = width + 2*theme.pad, inner[-1].box[3] + 2*theme.pad
-    free = [size[0]-cw-2*CARD_MARGIN, size[1]-ch-2*CARD_MARGIN]
-    if min(free) < 0:
-        tight = _tighter(theme)
-        if tight: return _Layout(tight, self.ui)._place_dialog(w, size)
-        raise ValueError(f"the dialog {w.name!r} is {cw}x{ch} pixels; the screen is {size[0]}x{size[1]}")
-    x, y = (CARD_MARGIN + round((.2 + .6*a)*f) for a, f in zip(theme.anchor, free))
-    return Placed(w, (x, y, x+cw, y+ch), tuple(_shift(c, x+theme.pad, y+theme.pad) for c in inner))
 
 # %% ../../nbs/02c_ui.layout.ipynb #13a60cd0
 def _check_lists(theme: Theme, screen: Placed, size: tuple[int, int]):

@@ -9,7 +9,6 @@ __all__ = ['DRAWN_STATES', 'MORE', 'COLORS', 'ON_PAGES', 'DRAWN', 'SIGNS', 'DRAW
 # %% ../../nbs/02f_ui.render.ipynb #1fd0c2ac
 from functools import lru_cache
 
-from fastcore.basics import patch
 from PIL import Image, ImageDraw
 
 from .events import INSET, text_offset
@@ -72,45 +71,41 @@ class Writing:
     def __init__(self):
         self.glyphs: list[tuple[str, float, float]] = []  # each with the middle of its place, pixels
 
-# %% ../../nbs/02f_ui.render.ipynb #b641ba03
-@patch
-def write(self:Writing,
-    words: str,           # on one line
-    x: float,             # where they begin, pixels
-    y: float,             # the middle of their line
-    widths: list[float],  # how far each character goes, from `x`
-):
-    "Note words, the blanks between them too."
-    self.glyphs += [(c, x + (a+b)/2, y) for c, a, b in zip(words, [0, *widths], widths)]
+    # %% ../../nbs/02f_ui.render.ipynb #b641ba03
+    def write(self,
+        words: str,           # on one line
+        x: float,             # where they begin, pixels
+        y: float,             # the middle of their line
+        widths: list[float],  # how far each character goes, from `x`
+    ):
+        "Note words, the blanks between them too."
+        self.glyphs += [(c, x + (a+b)/2, y) for c, a, b in zip(words, [0, *widths], widths)]
 
-# %% ../../nbs/02f_ui.render.ipynb #f4b74abc
-@patch
-def draw(self:Writing,
-    name: str,            # of a state or an icon
-    x: float,             # its middle, pixels
-    y: float,             # likewise
-):
-    "Note what is drawn."
-    self.glyphs.append((SIGNS[name], x, y))
+    # %% ../../nbs/02f_ui.render.ipynb #f4b74abc
+    def draw(self,
+        name: str,            # of a state or an icon
+        x: float,             # its middle, pixels
+        y: float,             # likewise
+    ):
+        "Note what is drawn."
+        self.glyphs.append((SIGNS[name], x, y))
 
-# %% ../../nbs/02f_ui.render.ipynb #7e2e5b5e
-@patch
-def hide(self:Writing,
-    box: tuple, # left, top, right, bottom, pixels
-):
-    "Something is drawn over `box`."
-    self.glyphs = [g for g in self.glyphs if not _inside(g, box)]
+    # %% ../../nbs/02f_ui.render.ipynb #7e2e5b5e
+    def hide(self,
+        box: tuple, # left, top, right, bottom, pixels
+    ):
+        "Something is drawn over `box`."
+        self.glyphs = [g for g in self.glyphs if not _inside(g, box)]
 
-# %% ../../nbs/02f_ui.render.ipynb #44ba1953
-@patch
-def cut(self:Writing,
-    since: int,          # how many glyphs there were before
-    box: tuple,          # what has come since shows only in here
-    shift: tuple=(0, 0), # after it was moved so far
-):
-    "What was drawn apart is put in its place."
-    moved = [(c, x+shift[0], y+shift[1]) for c, x, y in self.glyphs[since:]]
-    self.glyphs[since:] = [g for g in moved if _inside(g, box)]
+    # %% ../../nbs/02f_ui.render.ipynb #44ba1953
+    def cut(self,
+        since: int,          # how many glyphs there were before
+        box: tuple,          # what has come since shows only in here
+        shift: tuple=(0, 0), # after it was moved so far
+    ):
+        "What was drawn apart is put in its place."
+        moved = [(c, x+shift[0], y+shift[1]) for c, x, y in self.glyphs[since:]]
+        self.glyphs[since:] = [g for g in moved if _inside(g, box)]
 
 # %% ../../nbs/02f_ui.render.ipynb #7c5a9f3e
 def _put_text(image: Image.Image, x: int, box: tuple, words: str, theme: Theme, color: Color, bold: bool=False,

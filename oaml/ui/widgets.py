@@ -11,7 +11,6 @@ __all__ = ['EDITABLE', 'FOCUSABLE', 'DRAG_PX', 'Widget', 'heading', 'text', 'par
 # %% ../../nbs/02b_ui.widgets.ipynb #7d8cb05a
 from dataclasses import dataclass, fields
 
-from fastcore.basics import patch
 
 # %% ../../nbs/02b_ui.widgets.ipynb #d6491755
 def _brief(self) -> str:
@@ -372,18 +371,20 @@ class UiState:
     tip: str|None=None        # id of the widget whose tip is shown
     said: str=""              # the last answer to the user, shown at the top
 
-# %% ../../nbs/02b_ui.widgets.ipynb #13bf3c85
-@patch(as_prop=True)
-def selection(self:UiState) -> tuple[int, int]:
-    "First and last+1 index of the selected characters."
-    return min(self.caret, self.anchor), max(self.caret, self.anchor)
+    # %% ../../nbs/02b_ui.widgets.ipynb #13bf3c85
+    @property
+    def selection(self) -> tuple[int, int]:
+        "First and last+1 index of the selected characters."
+        return min(self.caret, self.anchor), max(self.caret, self.anchor)
+
+    # %% ../../nbs/02b_ui.widgets.ipynb #f588bbaf
+    @property
+    def dragging(self) -> str|None:
+        "Id of what is being dragged: pressed, and the pointer has gone some way since."
+        if not (self.pressed and self.origin and self.at): return None
+        far = max(abs(a-b) for a, b in zip(self.at, self.origin))
+        return self.pressed if far > DRAG_PX else None
 
 # %% ../../nbs/02b_ui.widgets.ipynb #f588bbaf
 DRAG_PX = 4  # pixels that the pointer goes before a press becomes a drag
 
-@patch(as_prop=True)
-def dragging(self:UiState) -> str|None:
-    "Id of what is being dragged: pressed, and the pointer has gone some way since."
-    if not (self.pressed and self.origin and self.at): return None
-    far = max(abs(a-b) for a, b in zip(self.at, self.origin))
-    return self.pressed if far > DRAG_PX else None

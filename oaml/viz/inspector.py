@@ -17,7 +17,6 @@ from typing import Protocol
 try: import anywidget, traitlets
 except ImportError as e: raise ImportError("oaml.viz.inspector needs anywidget: pip install 'oaml[notebook]'") from e
 import numpy as np
-from fastcore.basics import patch
 from PIL import Image
 
 from ..schemas.actions import parse_action
@@ -91,60 +90,126 @@ class Inspector(anywidget.AnyWidget):
 
     def __repr__(self) -> str: return f"Inspector({self.table!r}, at step {self.at})"
 
+    # %% ../../nbs/01e_viz.inspector.ipynb #59547885
+    def _hear(self, _, message: dict, buffers: list) -> None:
+        "Answer what the browser asks; what it cannot have meant is left unanswered."
+        answer = getattr(self, f"_answer_{message.get('ask')}", None)
+        if answer: answer(message)
+
+    def _answer_screens(self, message: dict) -> None:
+        "Screens as they are stored; an empty file for one that is gone."
+        for n in _numbers(message, len(self.table.screens)):
+            data = self.table.screen(n) or b""
+            self.send(dict(screen=n, type=image_type(data)), [data])
+
+    def _answer_thumbs(self, message: dict) -> None:
+        "Small pictures for the strip."
+        for n in _numbers(message, len(self.table.screens)): self.send(dict(thumb=n), [self.table.thumb(n) or b""])
+
+    def _answer_detail(self, message: dict) -> None:
+        "Everything about one step."
+        for n in _numbers(dict(numbers=[message.get("row")]), len(self.table)): self.send(dict(detail=n, value=self.table.detail(n)))
+
+    # %% ../../nbs/01e_viz.inspector.ipynb #4ff13bec
+    def correct(self,
+        row: int,               # which step
+        action: Action|None=None, # the right action; None: as it is
+        thought: str|None=None, # why, in words, "" for nothing; None: as it is
+        box: tuple[float, float, float, float]|None=None, # what has to be hit: left, top, right, bottom, 0 to 1; None: as it is
+    ) -> Episode:               # the corrected episode, which `episodes` has too
+        "Correct a step. Its episode gets an id of its own, the run and `-corrected` behind the old, and no outcome. Raises SchemaError."
+        i, k = self.table.places[row]
+        track = self.table.tracks[i]
+        episode, step = track.episode, track.episode.steps[k]
+        acts = box is not None or action not in (None, step.action)  # a new thought says nothing of what is right
+        action = action or step.action
+        corrected = replace(step, action=action, thought=step.thought if thought is None else thought or None,
+                            acceptable=[_right_act(step, action, box)] if acts else step.acceptable)
+        name = episode.id if (episode.meta or {}).get("corrected") else "-".join(filter(None, (episode.id, track.run, "corrected")))
+        others = {t.episode.id for j, t in enumerate(self.table.tracks) if j != i}  # of another session, perhaps of the same id
+        name = next(n for n in (name + f"-{m}"*(m > 1) for m in count(1)) if n not in others)
+        episode = replace(episode, id=name, success=None, steps=[*episode.steps[:k], corrected, *episode.steps[k+1:]],
+                          meta=(episode.meta or {}) | dict(corrected=True))
+        notes = [*track.notes[:k], replace(track.notes[k], right=True) if acts else track.notes[k], *track.notes[k+1:]]
+        whole = track.whole and replace(episode, steps=[*track.whole.steps[:track.first + k], corrected, *track.whole.steps[track.first + k + 1:]])
+        self.table.tracks[i], self.episodes[name] = replace(track, episode=episode, notes=notes, whole=whole), whole or episode
+        self._refresh()
+        return whole or episode
+
+    def _refresh(self) -> None:
+        "Show the table anew."
+        summed, _ = self.title == self.table.summary(), self.table.build()
+        with self.hold_sync():
+            self.heads, self.rows = self.table.heads, self.table.rows
+            if summed: self.title = self.table.summary()
+
+    # %% ../../nbs/01e_viz.inspector.ipynb #c30777a4
+    def _answer_edit(self, message: dict) -> None:
+        "Correct a step as the browser's form says; errors go back by field."
+        row = message.get("row")
+        if not _numbers(dict(numbers=[row]), len(self.table)): return
+        action = parse_action(str(message.get("action", "")))
+        if action.type == "failed": return self.send(dict(edited=row, errors=dict(action=action.raw["reason"])))
+        i, k = self.table.places[row]
+        if repr(action) == repr(self.table.tracks[i].episode.steps[k].action): action = None  # as it was; the form has three decimals
+        try: episode = self.correct(row, action, message.get("thought") and str(message["thought"]), _box_of(message.get("box")))
+        except SchemaError as e: return self.send(dict(edited=row, errors={_field(p): p for p in e.problems}))
+        self.send(dict(edited=row, errors={}, notice=self._save_episode(episode)))
+
+    def _save_episode(self, episode: Episode) -> str:
+        "Save an episode; the text says where, or why it was not saved."
+        if self.keep is None: return f"in inspector.episodes[{episode.id!r}]"
+        try: return self.keep(episode)
+        except (OSError, ValueError) as e: return f"not saved: {e}"
+
+    # %% ../../nbs/01e_viz.inspector.ipynb #a5dbe0a5
+    def _answer_play(self, message: dict) -> None:
+        "Carry out what the person did, and show what came of it."
+        if self.play is None: return
+        try: image = self._played(message.get("do"), message.get("action"))
+        except (SchemaError, ValueError, RuntimeError) as e: return self.send(dict(live=message.get("n"), error=str(e)))
+        self.send(dict(live=message.get("n"), goal=self.play.goal, over=self.play.over, success=self.play.success,
+                       steps=[repr(a)[:200] for a in self.play.acts], size=[image.shape[1], image.shape[0]]), [_jpeg(image)])
+
+    def _played(self, do: str, action: dict|None) -> np.ndarray:
+        "The screen after `do`: start, undo, or act. Raises SchemaError for what is no action."
+        if do == "start": return self.play.start()
+        if do == "undo": return self.play.undo()
+        return self.play.act(from_dict(Action, action or {}))
+
+    def _answer_stop(self, message: dict) -> None:
+        "Put the played episode behind the others, and keep it."
+        episode = self.play.episode() if self.play else None
+        if not episode or not episode.steps: return self.send(dict(live=message.get("n"), stopped=True, notice="nothing was done"))
+        others = [t for t in self.table.tracks if (t.run, t.episode.id) != ("you", episode.id)]
+        self.table.tracks, self.episodes[episode.id] = [*others, Track(episode, run="you")], episode
+        self._refresh()
+        self.send(dict(live=message.get("n"), stopped=True, row=self.heads[-1]["first"], notice=self._save_episode(episode)))
+
+    # %% ../../nbs/01e_viz.inspector.ipynb #5b438b3c
+    def to_html(self) -> str:
+        "One HTML page with everything inside, which works from disk and reaches no network."
+        return page_html(self.table)
+
+    def to_frame(self,
+        height: int=640, # pixels
+    ) -> str:
+        "The page in an <iframe>, for another page."
+        return page_frame(self.to_html(), height)
+
+    def save(self,
+        path: str|os.PathLike, # an .html file
+    ) -> Path:                 # where the page is; a folder's index.html if it is large
+        "Write the page. Raises OSError."
+        return save_page(self.table, path)[0]
+
 # %% ../../nbs/01e_viz.inspector.ipynb #59547885
-@patch
-def _hear(self: Inspector, _, message: dict, buffers: list) -> None:
-    "Answer what the browser asks; what it cannot have meant is left unanswered."
-    answer = getattr(self, f"_answer_{message.get('ask')}", None)
-    if answer: answer(message)
 
 def _numbers(message: dict, end: int) -> list[int]:
     "The numbers below `end` that a message asks for."
     return [n for n in message.get("numbers") or () if isinstance(n, int) and 0 <= n < end]
 
-@patch
-def _answer_screens(self: Inspector, message: dict) -> None:
-    "Screens as they are stored; an empty file for one that is gone."
-    for n in _numbers(message, len(self.table.screens)):
-        data = self.table.screen(n) or b""
-        self.send(dict(screen=n, type=image_type(data)), [data])
-
-@patch
-def _answer_thumbs(self: Inspector, message: dict) -> None:
-    "Small pictures for the strip."
-    for n in _numbers(message, len(self.table.screens)): self.send(dict(thumb=n), [self.table.thumb(n) or b""])
-
-@patch
-def _answer_detail(self: Inspector, message: dict) -> None:
-    "Everything about one step."
-    for n in _numbers(dict(numbers=[message.get("row")]), len(self.table)): self.send(dict(detail=n, value=self.table.detail(n)))
-
 # %% ../../nbs/01e_viz.inspector.ipynb #4ff13bec
-@patch
-def correct(self: Inspector,
-    row: int,               # which step
-    action: Action|None=None, # the right action; None: as it is
-    thought: str|None=None, # why, in words, "" for nothing; None: as it is
-    box: tuple[float, float, float, float]|None=None, # what has to be hit: left, top, right, bottom, 0 to 1; None: as it is
-) -> Episode:               # the corrected episode, which `episodes` has too
-    "Correct a step. Its episode gets an id of its own, the run and `-corrected` behind the old, and no outcome. Raises SchemaError."
-    i, k = self.table.places[row]
-    track = self.table.tracks[i]
-    episode, step = track.episode, track.episode.steps[k]
-    acts = box is not None or action not in (None, step.action)  # a new thought says nothing of what is right
-    action = action or step.action
-    corrected = replace(step, action=action, thought=step.thought if thought is None else thought or None,
-                        acceptable=[_right_act(step, action, box)] if acts else step.acceptable)
-    name = episode.id if (episode.meta or {}).get("corrected") else "-".join(filter(None, (episode.id, track.run, "corrected")))
-    others = {t.episode.id for j, t in enumerate(self.table.tracks) if j != i}  # of another session, perhaps of the same id
-    name = next(n for n in (name + f"-{m}"*(m > 1) for m in count(1)) if n not in others)
-    episode = replace(episode, id=name, success=None, steps=[*episode.steps[:k], corrected, *episode.steps[k+1:]],
-                      meta=(episode.meta or {}) | dict(corrected=True))
-    notes = [*track.notes[:k], replace(track.notes[k], right=True) if acts else track.notes[k], *track.notes[k+1:]]
-    whole = track.whole and replace(episode, steps=[*track.whole.steps[:track.first + k], corrected, *track.whole.steps[track.first + k + 1:]])
-    self.table.tracks[i], self.episodes[name] = replace(track, episode=episode, notes=notes, whole=whole), whole or episode
-    self._refresh()
-    return whole or episode
 
 def _right_act(step: Step, action: Action, box) -> Target:
     "`action` with `box`, or with the acceptable action of the record that it carries out."
@@ -153,34 +218,7 @@ def _right_act(step: Step, action: Action, box) -> Target:
     old = next((t for t in step.acceptable or () if t.action.type == action.type and hit(t)), None)
     return replace(old, action=action) if old else Target(action)
 
-@patch
-def _refresh(self: Inspector) -> None:
-    "Show the table anew."
-    summed, _ = self.title == self.table.summary(), self.table.build()
-    with self.hold_sync():
-        self.heads, self.rows = self.table.heads, self.table.rows
-        if summed: self.title = self.table.summary()
-
 # %% ../../nbs/01e_viz.inspector.ipynb #c30777a4
-@patch
-def _answer_edit(self: Inspector, message: dict) -> None:
-    "Correct a step as the browser's form says; errors go back by field."
-    row = message.get("row")
-    if not _numbers(dict(numbers=[row]), len(self.table)): return
-    action = parse_action(str(message.get("action", "")))
-    if action.type == "failed": return self.send(dict(edited=row, errors=dict(action=action.raw["reason"])))
-    i, k = self.table.places[row]
-    if repr(action) == repr(self.table.tracks[i].episode.steps[k].action): action = None  # as it was; the form has three decimals
-    try: episode = self.correct(row, action, message.get("thought") and str(message["thought"]), _box_of(message.get("box")))
-    except SchemaError as e: return self.send(dict(edited=row, errors={_field(p): p for p in e.problems}))
-    self.send(dict(edited=row, errors={}, notice=self._save_episode(episode)))
-
-@patch
-def _save_episode(self: Inspector, episode: Episode) -> str:
-    "Save an episode; the text says where, or why it was not saved."
-    if self.keep is None: return f"in inspector.episodes[{episode.id!r}]"
-    try: return self.keep(episode)
-    except (OSError, ValueError) as e: return f"not saved: {e}"
 
 def _box_of(numbers) -> tuple|None:
     "A box from the browser's numbers. Raises SchemaError."
@@ -201,48 +239,3 @@ def _jpeg(image: np.ndarray) -> bytes:
     Image.fromarray(image).save(out := BytesIO(), "JPEG", quality=LIVE_QUALITY)
     return out.getvalue()
 
-@patch
-def _answer_play(self: Inspector, message: dict) -> None:
-    "Carry out what the person did, and show what came of it."
-    if self.play is None: return
-    try: image = self._played(message.get("do"), message.get("action"))
-    except (SchemaError, ValueError, RuntimeError) as e: return self.send(dict(live=message.get("n"), error=str(e)))
-    self.send(dict(live=message.get("n"), goal=self.play.goal, over=self.play.over, success=self.play.success,
-                   steps=[repr(a)[:200] for a in self.play.acts], size=[image.shape[1], image.shape[0]]), [_jpeg(image)])
-
-@patch
-def _played(self: Inspector, do: str, action: dict|None) -> np.ndarray:
-    "The screen after `do`: start, undo, or act. Raises SchemaError for what is no action."
-    if do == "start": return self.play.start()
-    if do == "undo": return self.play.undo()
-    return self.play.act(from_dict(Action, action or {}))
-
-@patch
-def _answer_stop(self: Inspector, message: dict) -> None:
-    "Put the played episode behind the others, and keep it."
-    episode = self.play.episode() if self.play else None
-    if not episode or not episode.steps: return self.send(dict(live=message.get("n"), stopped=True, notice="nothing was done"))
-    others = [t for t in self.table.tracks if (t.run, t.episode.id) != ("you", episode.id)]
-    self.table.tracks, self.episodes[episode.id] = [*others, Track(episode, run="you")], episode
-    self._refresh()
-    self.send(dict(live=message.get("n"), stopped=True, row=self.heads[-1]["first"], notice=self._save_episode(episode)))
-
-# %% ../../nbs/01e_viz.inspector.ipynb #5b438b3c
-@patch
-def to_html(self: Inspector) -> str:
-    "One HTML page with everything inside, which works from disk and reaches no network."
-    return page_html(self.table)
-
-@patch
-def to_frame(self: Inspector,
-    height: int=640, # pixels
-) -> str:
-    "The page in an <iframe>, for another page."
-    return page_frame(self.to_html(), height)
-
-@patch
-def save(self: Inspector,
-    path: str|os.PathLike, # an .html file
-) -> Path:                 # where the page is; a folder's index.html if it is large
-    "Write the page. Raises OSError."
-    return save_page(self.table, path)[0]

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from io import BytesIO
 from pathlib import Path
 
-from fastcore.basics import patch
 from PIL import Image
 
 from ..schemas.actions import format_action
@@ -188,29 +187,80 @@ class TrackTable:
     def __repr__(self) -> str:
         return f"TrackTable({len(self.tracks)} episodes, {len(self.rows)} steps, {len(self.screens)} screens)"
 
-# %% ../../nbs/01c_viz.tracks.ipynb #dd7a5af3
-@patch
-def build(self: TrackTable) -> None:
-    "Write `heads` and `rows` anew, after a track was changed."
-    self.heads, self.rows, self.places = [], [], []
-    for i, t in enumerate(self.tracks):
-        self.heads.append(dict(id=t.episode.id, goal=_cut(t.episode.goal, MAX_GOAL), app=t.app, success=t.episode.success,
-                               run=t.run, first=len(self.rows), n=len(t.episode.steps), family=t.episode.workflow_id or ""))
-        for k, (s, notes) in enumerate(zip(t.episode.steps, t.notes)):
-            self.rows.append(_step_row(s, notes, self._number(s, notes), i, t.first + k))
-            self.places.append((i, k))
-    self._pair()
+    # %% ../../nbs/01c_viz.tracks.ipynb #dd7a5af3
+    def build(self) -> None:
+        "Write `heads` and `rows` anew, after a track was changed."
+        self.heads, self.rows, self.places = [], [], []
+        for i, t in enumerate(self.tracks):
+            self.heads.append(dict(id=t.episode.id, goal=_cut(t.episode.goal, MAX_GOAL), app=t.app, success=t.episode.success,
+                                   run=t.run, first=len(self.rows), n=len(t.episode.steps), family=t.episode.workflow_id or ""))
+            for k, (s, notes) in enumerate(zip(t.episode.steps, t.notes)):
+                self.rows.append(_step_row(s, notes, self._number(s, notes), i, t.first + k))
+                self.places.append((i, k))
+        self._pair()
 
-@patch
-def _number(self: TrackTable, step: Step, notes: StepNotes) -> int|None:
-    "The number of a step's screen; equal for equal files, hashes or bytes."
-    known = (step.observation.meta or {}).get("hash")
-    name = notes.screen or (known if isinstance(known, str) else None) or step.observation.image_path
-    if not name: return None
-    if name not in self._numbers:
-        self._numbers[name] = len(self.screens)
-        self.screens.append((step, notes))
-    return self._numbers[name]
+    def _number(self, step: Step, notes: StepNotes) -> int|None:
+        "The number of a step's screen; equal for equal files, hashes or bytes."
+        known = (step.observation.meta or {}).get("hash")
+        name = notes.screen or (known if isinstance(known, str) else None) or step.observation.image_path
+        if not name: return None
+        if name not in self._numbers:
+            self._numbers[name] = len(self.screens)
+            self.screens.append((step, notes))
+        return self._numbers[name]
+
+    # %% ../../nbs/01c_viz.tracks.ipynb #756e7853
+    def _pair(self) -> None:
+        "Let each row know the row of another run at the same step of the same episode, and whether the actions differ."
+        shown = {}
+        for i, t in enumerate(self.tracks): shown.setdefault(t.key, []).append(i)
+        for group in (g for g in shown.values() if len({self.tracks[i].run for i in g}) > 1):
+            for k, a in enumerate(group):
+                b = next(i for i in group[k+1:] + group[:k] if self.tracks[i].run != self.tracks[a].run)
+                for n in range(self.heads[a]["n"]): self._pair_row(a, b, n)
+
+    def _pair_row(self, a: int, b: int, k: int) -> None:
+        "Step `k` of track `a` beside the same step of track `b`; beyond its end, nothing."
+        row, j = self.rows[self.heads[a]["first"] + k], k + self.tracks[a].first - self.tracks[b].first
+        there = 0 <= j < self.heads[b]["n"]
+        row["peer"] = self.heads[b]["first"] + j if there else None
+        if not there: return row.update(differs=True)
+        mine, other = self.tracks[a].episode.steps[k], self.tracks[b].episode.steps[j]
+        row["differs"] = not (self.same(mine.action, other.action) or same_target(mine, other))
+
+    # %% ../../nbs/01c_viz.tracks.ipynb #bd63bc61
+    def screen(self,
+        number: int, # of a screen
+    ) -> bytes|None: # a file that browsers show; None if it is gone
+        "The screenshot as it is stored."
+        return _screen_bytes(*self.screens[number])
+
+    def thumb(self,
+        number: int, # of a screen
+    ) -> bytes|None: # a JPEG file of at most `THUMB_PX` pixels; None if the screen is gone or broken
+        "The screenshot, small."
+        if (data := self.screen(number)) is None: return None
+        try: image = open_picture(data)
+        except ValueError: return None
+        image.thumbnail(THUMB_PX, Image.Resampling.BILINEAR, reducing_gap=1.5)
+        image.save(out := BytesIO(), "JPEG", quality=70)
+        return out.getvalue()
+
+    def detail(self,
+        row: int, # which, from 0
+    ) -> dict:    # see `step_detail`
+        "Everything about the step of a row."
+        track, k = self.places[row]
+        return step_detail(self.tracks[track], k)
+
+    # %% ../../nbs/01c_viz.tracks.ipynb #f6c27942
+    def summary(self) -> str:
+        "In a line: episodes, steps, and how many of those that were judged are wrong."
+        judged = Counter(r["right"] for r in self.rows)
+        known = judged[True] + judged[False]
+        wrong = f", {judged[False]} of {known} judged steps wrong" if known else ""
+        n = len(self.heads)
+        return f"{n} episode{'s' * (n != 1)}, {len(self.rows)} step{'s' * (len(self.rows) != 1)}{wrong}"
 
 # %% ../../nbs/01c_viz.tracks.ipynb #f0fe8107
 def _boxes(step: Step) -> list[tuple]:
@@ -234,63 +284,6 @@ def same_target(
     mine = hit(a.action)
     return mine[0] is not None and (a.action.x2 is None or mine[1] is not None) and mine == hit(b.action)
 
-# %% ../../nbs/01c_viz.tracks.ipynb #756e7853
-@patch
-def _pair(self: TrackTable) -> None:
-    "Let each row know the row of another run at the same step of the same episode, and whether the actions differ."
-    shown = {}
-    for i, t in enumerate(self.tracks): shown.setdefault(t.key, []).append(i)
-    for group in (g for g in shown.values() if len({self.tracks[i].run for i in g}) > 1):
-        for k, a in enumerate(group):
-            b = next(i for i in group[k+1:] + group[:k] if self.tracks[i].run != self.tracks[a].run)
-            for n in range(self.heads[a]["n"]): self._pair_row(a, b, n)
-
-@patch
-def _pair_row(self: TrackTable, a: int, b: int, k: int) -> None:
-    "Step `k` of track `a` beside the same step of track `b`; beyond its end, nothing."
-    row, j = self.rows[self.heads[a]["first"] + k], k + self.tracks[a].first - self.tracks[b].first
-    there = 0 <= j < self.heads[b]["n"]
-    row["peer"] = self.heads[b]["first"] + j if there else None
-    if not there: return row.update(differs=True)
-    mine, other = self.tracks[a].episode.steps[k], self.tracks[b].episode.steps[j]
-    row["differs"] = not (self.same(mine.action, other.action) or same_target(mine, other))
-
 # %% ../../nbs/01c_viz.tracks.ipynb #bd63bc61
 THUMB_PX = 160, 100 # pixels of a small picture in the strip, at most
 
-@patch
-def screen(self: TrackTable,
-    number: int, # of a screen
-) -> bytes|None: # a file that browsers show; None if it is gone
-    "The screenshot as it is stored."
-    return _screen_bytes(*self.screens[number])
-
-@patch
-def thumb(self: TrackTable,
-    number: int, # of a screen
-) -> bytes|None: # a JPEG file of at most `THUMB_PX` pixels; None if the screen is gone or broken
-    "The screenshot, small."
-    if (data := self.screen(number)) is None: return None
-    try: image = open_picture(data)
-    except ValueError: return None
-    image.thumbnail(THUMB_PX, Image.Resampling.BILINEAR, reducing_gap=1.5)
-    image.save(out := BytesIO(), "JPEG", quality=70)
-    return out.getvalue()
-
-@patch
-def detail(self: TrackTable,
-    row: int, # which, from 0
-) -> dict:    # see `step_detail`
-    "Everything about the step of a row."
-    track, k = self.places[row]
-    return step_detail(self.tracks[track], k)
-
-# %% ../../nbs/01c_viz.tracks.ipynb #f6c27942
-@patch
-def summary(self: TrackTable) -> str:
-    "In a line: episodes, steps, and how many of those that were judged are wrong."
-    judged = Counter(r["right"] for r in self.rows)
-    known = judged[True] + judged[False]
-    wrong = f", {judged[False]} of {known} judged steps wrong" if known else ""
-    n = len(self.heads)
-    return f"{n} episode{'s' * (n != 1)}, {len(self.rows)} step{'s' * (len(self.rows) != 1)}{wrong}"

@@ -15,7 +15,6 @@ from pathlib import Path
 
 try: import anywidget, traitlets
 except ImportError as e: raise ImportError("oaml.viz.training_view needs anywidget: pip install 'oaml[notebook]'") from e
-from fastcore.basics import patch
 
 from .metrics import MetricsTail
 from .page import SCRIPT, curves_page
@@ -77,31 +76,29 @@ class TrainingView(anywidget.AnyWidget):
         self._stop.set()
         super().close()
 
+    # %% ../../nbs/01g_viz.training_view.ipynb #02026ee2
+    def watch(self,
+        seconds: float=2., # between two looks at the files
+    ) -> "TrainingView":
+        "Follow the runs until `stop` is called; returns itself, to be shown."
+        def follow():
+            while not self._stop.wait(seconds):
+                try: self.update()
+                except (ValueError, OSError) as e: _LOG.warning("%s", e)  # half a row, a file that is being replaced: look again
+        self._stop.clear()
+        threading.Thread(target=follow, daemon=True).start()
+        return self
+
+    def stop(self) -> None:
+        "Follow the runs no longer."
+        self._stop.set()
+
+    def to_html(self) -> str:
+        "The curves as they are now, as one HTML page with everything inside."
+        return curves_page(self.curves, self.title)
+
 def _run_name(run: str|os.PathLike, runs: tuple) -> str:
     "The shortest name that tells a run from the others: its folder's, or the whole path."
     def name(r): return (Path(r).parent if Path(r).suffix == ".jsonl" else Path(r)).resolve().name
     return name(run) if [name(r) for r in runs].count(name(run)) == 1 else str(run)
 
-# %% ../../nbs/01g_viz.training_view.ipynb #02026ee2
-@patch
-def watch(self: TrainingView,
-    seconds: float=2., # between two looks at the files
-) -> TrainingView:
-    "Follow the runs until `stop` is called; returns itself, to be shown."
-    def follow():
-        while not self._stop.wait(seconds):
-            try: self.update()
-            except (ValueError, OSError) as e: _LOG.warning("%s", e)  # half a row, a file that is being replaced: look again
-    self._stop.clear()
-    threading.Thread(target=follow, daemon=True).start()
-    return self
-
-@patch
-def stop(self: TrainingView) -> None:
-    "Follow the runs no longer."
-    self._stop.set()
-
-@patch
-def to_html(self: TrainingView) -> str:
-    "The curves as they are now, as one HTML page with everything inside."
-    return curves_page(self.curves, self.title)
