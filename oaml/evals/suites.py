@@ -316,7 +316,7 @@ def total_rows(
 # %% ../../nbs/15d_evals.suites.ipynb #96235a47
 _SIMPLE = {"oracle": Oracle, "do-nothing": DoNothing, "random": RandomAgent}
 COPYING = {"memoriser": Memoriser, "nearest": NearestScreen} # agents that look up what was done on a known screen
-AGENTS = (*_SIMPLE, *COPYING, "replay", "literal", "nano") # replay and literal do what they are shown, with `shots`
+AGENTS = (*_SIMPLE, *COPYING, "nano") # those of `SHOWN_AGENTS` do what they are shown, with `shots`
 KNOWN_SESSIONS = 600  # training sessions that the copying baselines are made from when no run's data is at hand
 
 def training_episodes(
@@ -334,7 +334,7 @@ def training_episodes(
 
 @check_arguments
 def load_agent(
-    name: str,                           # one of `AGENTS`, the folder of a trained agent, anthropic:MODEL, openai:MODEL
+    name: str,                           # one of `AGENTS` or `SHOWN_AGENTS`, the folder of a trained agent, anthropic:MODEL, openai:MODEL
     suite: Suite|None,                   # the copying baselines are made from its training split; None: for other agents
     episodes: list[Episode]|None=None,   # training episodes for them; None makes some
     hosted: dict|None=None,              # options of a hosted model, see `load_hosted`
@@ -354,7 +354,7 @@ def load_agent(
             return COPYING[name](known)
     if name == "nano": return PolicyAgent(load_policy("nano"), "nano")
     if not Path(name).is_dir():
-        raise FileNotFoundError(f"agent: {name!r} is neither one of {', '.join(AGENTS)}, nor anthropic:MODEL or "
+        raise FileNotFoundError(f"agent: {name!r} is neither one of {', '.join(dict.fromkeys((*AGENTS, *SHOWN_AGENTS)))}, nor anthropic:MODEL or "
                                 "openai:MODEL, nor a folder")
     return PolicyAgent(load_policy(name), agent_name(name))
 
