@@ -58,7 +58,8 @@ def setup(extras=TEST_EXTRAS):
     if tool("python").exists() and installed[:1] == [key] and set(extras.split(",")) <= set(installed[1].split(",")): return
     stamp.unlink(missing_ok=True)  # an install that is cut short must not look finished
     if not tool("python").exists(): run(find_python(), "-m", "venv", "--clear", VENV)
-    pip = tool("python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", ROOT/"constraints.txt"
+    # Modules are compiled when they are first imported: compiling all of them takes longer than the whole of an install.
+    pip = tool("python"), "-m", "pip", "install", "--quiet", "--no-compile", "--disable-pip-version-check", "-c", ROOT/"constraints.txt"
     run(*pip, "setuptools", "wheel")
     run(*pip, "--no-build-isolation", "-e", f"{ROOT}[{extras}]")
     stamp.write_text(f"{key} {extras}")
