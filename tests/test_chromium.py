@@ -141,7 +141,7 @@ def test_a_refused_sandbox_is_named_with_its_ways_out(monkeypatch, tmp_path, sig
 def test_every_command_that_opens_a_browser_can_do_without_its_sandbox():
     from oaml.scripts import cli
     commands = {name for name, c in vars(cli).items() if callable(c) and "browser_sandbox" in getattr(c, "__annotations__", {})}
-    assert commands == {f"{name}_command" for name in "train sweep pretrain dagger eval act serve_device serve_task".split()} | {f"miniwob_{n}" for n in ("collect", "train", "eval")}
+    assert commands == {f"{name}_command" for name in "train sweep pretrain dagger eval act show serve_device serve_task".split()} | {f"miniwob_{n}" for n in ("collect", "train", "eval")}
 
 
 @needs_proc

@@ -160,7 +160,7 @@ from oaml.scripts.cli import main
 sys.argv = ["oaml", "data", "export", "nowhere", "--out", "out"]
 main()"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 2 and done.stderr.strip() == "oaml: Hugging Face's `datasets` is missing: pip install 'oaml[hf]'"
+    assert done.returncode == 2 and done.stderr.strip() == 'oaml: datasets: not installed; pip install "oaml[hf]"'
 
 
 def test_a_row_a_step_is_made_without_torch(tmp_path):

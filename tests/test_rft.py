@@ -51,7 +51,8 @@ def test_compat_takes_what_the_peer_takes():
     for text in ("{}", '{"to":"up"}', '{"to":[1,2]}', '{"POINT":[1,2],"TYPE":"a"}', "{'PRESS': 'HOME',}", '```json\n{"STATUS":"finish"}\n```',
                  '{"duration":1500}', '{"PRESS":"BACK","duration":9}', '{"STATUS":"continue"}', '{"TYPE":""}', '{"TYPE":"a\\nb"}'):
         assert all(isinstance(a, Action) for a in loose.parse(text, (9, 9)))
-    for text in (*AgentCPM.refused[:6], '{"STATUS":"impossible"}', '{"PRESS":"MENU"}', '{"POINT":[1,2],"POINT":[1,2]}'):
+    assert loose.parse('{"STATUS":"impossible"}', (9, 9))[0].type == "impossible"
+    for text in (*AgentCPM.refused[:6], '{"PRESS":"MENU"}', '{"POINT":[1,2],"POINT":[1,2]}'):
         with pytest.raises(DialectError): loose.parse(text, (9, 9))
 
 

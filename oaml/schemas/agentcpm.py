@@ -124,7 +124,7 @@ def agentcpm_actions(
     has, status = set(fields) - {"thought", "STATUS"}, fields.get("STATUS", "continue")
     acts = [_gesture(fields)] if has & {"POINT", "to"} else []
     if "PRESS" in fields: acts.append(Action("key_press", key=_PRESSED[fields["PRESS"]]))
-    if "TYPE" in fields: acts += typed_actions(fields["TYPE"])
+    if fields.get("TYPE"): acts += typed_actions(fields["TYPE"])
     if has == {"duration"}: acts += _waits(fields["duration"], compat)
     if status in _DONE: acts.append(Action("done"))
     elif status in _GIVEN_UP: acts.append(Action("impossible", raw={"status": status}))
