@@ -38,7 +38,7 @@ def run(out_dir, kill=None):
         with torch.no_grad(): [p.normal_() for p in adapter.trainable_parameters()]
     config = TrainingConfig.model_validate(dict(
         prompt=dict(precision=2), rft=dict(apps=["login"], starts=4, group_size=3, groups_per_update=1, groups_at_once=3, max_new_tokens=3, loss="dapo"),
-        training=dict(max_steps=STEPS, learning_rate=1e-2, threads=1, seed=3), logging=dict(logging_steps=1, save_steps=SAVE)))
+        training=dict(max_steps=STEPS, learning_rate=1e-2, threads=1, seed=4), logging=dict(logging_steps=1, save_steps=SAVE)))
     source = rollout_source(config, config.prompt.prompt_format())
     source.reward, source.limit.least = paid_by_chance, 2
     source.limit.lengths = {f"login:{family}": [1]*5 for family in load_app("login").families}
