@@ -16,7 +16,7 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -158,12 +158,14 @@ class P2PService:
         body: StartSessionRequest, # what a person asks for
     ) -> StartSessionResponse:
         "A session, begun by a scheduler of its own."
+        _refuse_code([body])
         try: check_request(body)
         except (ValueError, ImportError) as e: raise Refusal(422, str(e)) from None
         job = self._begin([body], backend="local", max_parallel=1)
         return StartSessionResponse(session_id=job.manifest().cases[0], status="pending")
 
     def _begin(self, cases, **how) -> JobRecord:
+        _refuse_code(cases)
         try: job = new_job(self.runs_dir, cases, **how)
         except (ValueError, ImportError) as e: raise Refusal(422, str(e)) from None
         self.spawn(job, False)
@@ -468,6 +470,11 @@ def in_trash(
     "Whether it was deleted; labels that cannot be read count as not."
     try: return record.read_metadata().deleted_at is not None
     except RecordError: return False
+
+def _refuse_code(cases: Sequence[StartSessionRequest]):
+    "A person's own environment is a module that is imported: by the command of that machine alone, never for whoever reaches the page."
+    own = next((c.env_id for c in cases if ":" in c.env_id and not c.env_id.startswith("gui:")), None)
+    if own: raise Refusal(422, f"env: {own!r} names a module, and the page loads none; start it by oaml p2p run --env {own}")
 
 # %% ../../nbs/17q_prompt2policy.api.ipynb #708ad02b
 def benchmark_detail(
