@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['ENGINE_FORMS', 'RAY_RETRIES', 'wait_for', 'EngineSpec', 'parse_engine', 'InlineEngine', 'ProcessEngine',
-           'missing_ray', 'RayEngine', 'ActorEngine', 'open_engine', 'ProgressReporter', 'receive_counts',
+           'missing_ray', 'join_ray', 'RayEngine', 'ActorEngine', 'open_engine', 'ProgressReporter', 'receive_counts',
            'progress_host']
 
 # %% ../../nbs/08b_ingest.engines.ipynb #47ec0003
@@ -116,8 +116,10 @@ def missing_ray() -> str|None:
     "What has to be installed before Ray can be used, and how; None if nothing."
     return missing_packages("scale", "ray")
 
-def _join_ray(address: str):
-    "Connect this process with a cluster, or start one. Raises OSError if nobody answers there."
+def join_ray(
+    address: str, # HOST:PORT of a cluster, or "local"
+):
+    "Connect this process with a cluster, or start one on this machine. Raises OSError if nothing answers there."
     import ray
     quiet = dict(log_to_driver=False, logging_level=logging.ERROR)
     if address == "local": return _patiently(lambda: ray.init("local", include_dashboard=False, **quiet))
@@ -150,7 +152,7 @@ class RayEngine(Executor):
         if problem := missing_ray(): raise ImportError(f"engine: {problem}")
         import ray
         self.joined = not ray.is_initialized()
-        if self.joined: _join_ray(address)
+        if self.joined: join_ray(address)
         elif address not in ("local", here := ray.get_runtime_context().gcs_address):
             raise ValueError(f"engine: this process is on the Ray cluster {here} already, not on {address}")
         self._task = ray.remote(max_retries=retries)(_carry_out)

@@ -25,6 +25,7 @@ from typing import Any, Protocol
 
 from pydantic import Field, ValidationError
 
+from ..ingest.engines import join_ray
 from .contracts import LoopConfig, RecordError, RunStatus, StartSessionRequest, StrictRecord, record_problem
 from .loop import lab_of, new_session
 from .records import SessionRecord, check_entity_id, new_session_id, read_record, write_record
@@ -326,7 +327,7 @@ class RayBackend:
         slots: int=1,           # unused
     ) -> RunStatus:
         "A task for the session."
-        if not self.ray.is_initialized(): self.ray.init(self.address, log_to_driver=False, include_dashboard=False)
+        if not self.ray.is_initialized(): join_ray(self.address or "local")
         task = self.ray.remote(_run_packed).options(num_cpus=self.cpus, max_retries=0)
         self.tasks[session.session_id] = task.remote(session.session_id, packed(session))
         return RunStatus(job_id=session.session_id, status="running", node="ray")
