@@ -9,7 +9,7 @@ __all__ = ['OPPOSITES', 'DATA_ROLES', 'WAIT', 'WAYS_OUT', 'MORE', 'BUSY', 'MAX_W
 
 # %% ../../nbs/14d_runtime.replay.ipynb #c5b80bc7
 import re
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
 from weakref import WeakValueDictionary
@@ -39,8 +39,14 @@ def _shape(text: str) -> str:
     "The kinds of characters in a text: small, capital, digit, other."
     return "".join(sorted({"0" if c.isdigit() else "A" if c.isupper() else "a" if c.isalpha() else c for c in text}))
 
+def _end(text: str) -> str:
+    "The small words that a value ends in: ` team` of Cage team."
+    end = re.search(r"(?<=\w)(?: [a-z]\w*)+$", text)
+    return end[0] if end else ""
+
 def _alike_labels(old: GoalValue, new: GoalValue) -> float:
-    "How alike the words before two values are: 1 the same, less if another word says the same, 0 not at all."
+    "How alike the words around two values are: 1 the same, less if another word says the same, 0 not at all."
+    if not old.quoted and _end(old.text) and _end(old.text) == _end(new.text): return 1
     a, b = old.label[-1:], new.label[-1:]
     if not (a and b): return 0
     if a == b or a[0] in _NEAR and a[0] in new.label: return 1
@@ -95,6 +101,7 @@ def bind_values(
     if alike := same_wording(shown, goal): return _bound_alike(shown, goal, *alike, dict(named or {}))
     old_goal = shown.shown_goal()
     old, new, values = with_shown(old_goal, (), shown.values.values()), with_shown(goal, texts), dict(named or {})
+    new = [_with_end(n, shown.values.values(), goal) for n in new]
     used = _used_by(shown)
     keys = {v: k for k, v in shown.values.items() if k in used}
     labelled = {v.text: field for v in old if (field := _is_labelled(v, shown))}
@@ -135,6 +142,12 @@ def _as_long(old: str, new: str, goal: str) -> str:
     "A value, with the goal's first word before it if the one shown had a word more: Denise Phelps has left."
     front = goal.partition(new)[0]
     return front + new if len(words_of(old)) == len(words_of(new)) + 1 and re.fullmatch(r"[A-Z]\w+ ", front) else new
+
+def _with_end(new: GoalValue, shown: Collection[str], goal: str) -> GoalValue:
+    "A value with the small words behind it that a value that was shown ends in as well: the group Pecan team, shown Cage team."
+    ends = [end for text in shown if (end := _end(text))]
+    longer = next((new.text + end for end in ends if re.search(rf"{re.escape(new.text + end)}(?!\w)", goal)), new.text)
+    return new if new.quoted else replace(new, text=longer)
 
 def _bound_later(shown: Demonstration, goal: str, values: dict[str, str], keys: list[str], new: list[GoalValue], opposite: tuple[str, ...]) -> Binding:
     "The binding of a goal whose values may each be any of several parameters: the screens will say which."
