@@ -147,9 +147,9 @@ def section_of(
     e: Element,                  # of the screen
     elements: Sequence[Element], # all of it
 ) -> str:                        # "" if there is none
-    "Return the nearest heading over an element, but for the page's title."
+    "Return the nearest heading over an element, but for the page's title and what is wholly to the right of it, in another part of the screen."
     heads = [o for o in elements if o.role == "heading" and o.name and o is not e][1:]
-    above = [o for o in heads if o.box[1] < e.box[3] - .01]
+    above = [o for o in heads if o.box[1] < e.box[3] - .01 and o.box[0] < e.box[2]]
     return max(above, key=lambda o: o.box[1]).name if above else ""
 
 def page_title(

@@ -245,16 +245,17 @@ def find_things(
     for part, read in (("row", row_of), ("column", column_of), ("section", section_of)):
         template = getattr(thing, part)
         if not found: return []
-        if not thing.name and not holes(template) and thing.role in FIELDS and any(e.focused for e in found): continue
-        if not template or len(found) < 2 and not holes(template): continue
+        if not thing.name and not holes(template) and thing.role in FIELDS and any(e.focused for e in found):
+            checks += 1  # it has no name, and the keyboard
+            continue
+        if not template or checks and len(found) < 2 and not holes(template): continue
         if part == "section" and template.endswith("_month}"):
             if template[1:-1] not in values or not any(e.name == values[template[1:-1]] for e in elements): return []
             continue
         fits = [(e, _says(template, read(e, elements), values, False)) for e in found]
         if all(f is None for _, f in fits): continue
         kept = [e for e, f in fits if f]
-        if holes(template): found, checks = kept, checks + 1
-        elif kept: found = kept
+        if kept or holes(template): found, checks = kept, checks + 1
     if not (thing.name or thing.value or thing.row or thing.column or thing.section): return [e for e in found if not e.name]  # the one of its kind that has no name
     if not checks: return []
     return _told_apart(found, thing, values, elements, left)
@@ -285,6 +286,11 @@ def _lines(elements: Sequence[Element]) -> list[tuple]:
 
 def _is_busy(elements: Sequence[Element]) -> bool:
     return any(e.role == "progressbar" or e.role in ("text", "status") and " ".join(words_of(e.name)) in BUSY for e in elements)
+
+def _hangs_open(elements: Sequence[Element]) -> bool:
+    "Whether a menu or a list of choices is open; items side by side are a bar that always shows."
+    popped = [e for e in elements if e.role in _POPPED]
+    return any(not any(o is not e and o.role == e.role and abs(o.box[1] - e.box[1]) < .005 for o in popped) for e in popped)
 
 class Replay:
     "One episode of a replay: give it screens, it gives actions."
@@ -328,7 +334,7 @@ class Replay:
 
     def _press(self, e: Element, kind: str="click") -> Course:
         (x0, y0, x1, y1) = e.box
-        if e.role not in _POPPED and any(o.role in _POPPED for o in self.screen): yield from self._act(Action("key_press", key="Escape"))  # else the press only closes the menu
+        if e.role not in _POPPED and _hangs_open(self.screen): yield from self._act(Action("key_press", key="Escape"))  # else the press only closes the menu
         self.touched += [" ".join((e.name, e.value)), row_of(e, self.screen), page_title(self.screen)]
         yield from self._act(Action(kind, x=round((x0+x1)/2, 3), y=round((y0+y1)/2, 3)))
 
