@@ -9,7 +9,7 @@ __all__ = ['OPPOSITES', 'DATA_ROLES', 'WAIT', 'WAYS_OUT', 'MORE', 'BUSY', 'MAX_W
 
 # %% ../../nbs/14d_runtime.replay.ipynb #c5b80bc7
 import re
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
 from weakref import WeakValueDictionary
@@ -644,18 +644,24 @@ class Replay:
         if no is not None and len(buttons) <= 4: yield from self._press(no)
 
     def _scroll_for(self, here) -> Course:
-        "Scroll a region, or the page, down to its end, then up to its beginning, until something fits."
+        "Scroll a region, or the list of such things and then the page, down to its end, then up to its beginning, until something fits."
+        for region in (self._scrolled_region, self._scrolled_list):
+            if (e := (yield from self._scroll_in(region, here))) is not None: return e
+
+    def _scroll_in(self, region: Callable[[], Element|None], here) -> Course:
         scrolled = 0
         for direction in (1, -1):
             for _ in range(30):
-                r = self._scrolled_region()
-                if r.value == ("100" if direction > 0 else "0") or not r.value and tuple(_spots(self.screen)) in self._still: break
+                r = region()
+                if r is None: return
+                still = r.name, *_spots(self.screen)
+                if r.value == ("100" if direction > 0 else "0") or not r.value and still in self._still: break
                 x, y = (r.box[0]+r.box[2])/2, (r.box[1]+r.box[3])/2
                 before = self.screen
                 self.screen = yield Action("scroll", x=round(x, 3), y=round(y, 3), dx=0., dy=round(direction*.6*(r.box[3]-r.box[1]), 3))
                 if (e := here()) is not None: return e
                 if _spots(before) == _spots(self.screen):
-                    if not r.value and direction*scrolled >= 0: self._still.add(tuple(_spots(self.screen)))
+                    if not r.value and direction*scrolled >= 0: self._still.add(still)
                     break
                 scrolled += direction
 
@@ -667,8 +673,18 @@ class Replay:
         regions = [e for e in self.screen if e.role == "region" and e.value]
         if regions: return max(regions, key=lambda r: (sum(e.role == role and inside(e, r) for e in self.screen), area(r)))
         taken = [e for e in self.screen if e.role in ("listbox", "option", "textbox", "combobox")]
-        places = [Element("region", "", (x - .1, y - .4, x + .1, y + .4)) for x, y in ((.5, .6), (.5, .45), (.8, .6), (.2, .6), (.95, .5))]
+        places = [Element("region", "page", (x - .1, y - .4, x + .1, y + .4)) for x, y in ((.5, .6), (.5, .45), (.8, .6), (.2, .6), (.95, .5))]
         return next((p for p in places if not any(inside(p, e) for e in taken)), places[-1])
+
+    def _scrolled_list(self) -> Element|None:
+        "The longest column of things of a step's role, where no region says that it scrolls; None if fewer than four stand in one."
+        what = self.steps[self.k].what
+        if not what or any(e.role == "region" and e.value for e in self.screen): return
+        alike = [e for e in self.screen if e.role == what.role and e.name]
+        column = max(([o for o in alike if abs(o.box[0] - e.box[0]) < .005] for e in alike), key=len, default=[])
+        if len(column) < 4: return
+        ends = zip(*(e.box for e in column))
+        return Element("region", "list", tuple(f(end) for f, end in zip((min, min, max, max), ends)))
 
     def _way(self, tried: set) -> Element|None:
         "Where else to look: what the goal names, more of a menu, other tabs, a way back."
