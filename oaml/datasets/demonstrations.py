@@ -7,9 +7,9 @@ __all__ = ['SYNONYMS', 'FIELDS', 'TITLES', 'PRESSES', 'DEEDS', 'DECLINES', 'RETR
            'TURNED', 'NAMED', 'Template', 'TOGGLES', 'SECRET', 'COMMON_WORDS', 'MAX_STEP_TOKENS', 'VERSION', 'words_of',
            'same_words', 'same_stem', 'has_words', 'GoalValue', 'goal_values', 'goal_words', 'row_of', 'column_of',
            'section_of', 'page_title', 'Thing', 'StepWords', 'Demonstration', 'fill', 'holes', 'is_pager', 'month_of',
-           'with_parts', 'to_template', 'element_at', 'deeds_of', 'thing_of', 'changes_of', 'find_origin', 'with_shown',
-           'labels', 'in_words', 'describe', 'demonstrate', 'say_thing', 'say_step', 'count_tokens', 'write',
-           'steps_named', 'to_yaml', 'from_yaml', 'load_demonstration', 'save_demonstration']
+           'with_parts', 'to_template', 'element_at', 'deeds_of', 'thing_of', 'same_role', 'changes_of', 'find_origin',
+           'with_shown', 'labels', 'in_words', 'describe', 'demonstrate', 'say_thing', 'say_step', 'count_tokens',
+           'write', 'steps_named', 'to_yaml', 'from_yaml', 'load_demonstration', 'save_demonstration']
 
 # %% ../../nbs/09j_datasets.demonstrations.ipynb #83e56954
 import os
@@ -414,6 +414,13 @@ def _line(e: Element) -> str:
     value = f" = {e.value}" if e.value and set(e.value) != {DOT} and e.role != "region" else ""
     return f"{e.role} {e.name}{value}{state}"
 
+def same_role(
+    a: str, # of an element
+    b: str, # of another
+) -> bool:
+    "Return whether two roles may be one thing's: a page's \"generic\" is what can be pressed and says no role, or says so only now and then."
+    return a == b or {a, b} == {"button", "generic"}
+
 _QUIET = ("region", "label", "progressbar", "tooltip")
 
 def changes_of(
@@ -424,7 +431,8 @@ def changes_of(
 ) -> tuple[str, ...]:
     "Return what is new (+) and what is gone (-), what has parameters first."
     old, new = ([_line(e) for e in s if e.role not in _QUIET and e.name] for s in (before, after))
-    lines = [f"+ {to_template(l, values)}" for l in new if l not in old] + [f"- {to_template(l, values)}" for l in old if l not in new]
+    def of(l, lines): return any(rest == l.partition(" ")[2] and same_role(role, l.partition(" ")[0]) for role, _, rest in (o.partition(" ") for o in lines))
+    lines = [f"+ {to_template(l, values)}" for l in new if not of(l, old)] + [f"- {to_template(l, values)}" for l in old if not of(l, new)]
     return tuple(sorted(dict.fromkeys(lines), key=lambda l: (not holes(l), l[0] == "-", not any(f" {r} " in l for r in TITLES)))[:most])
 
 # %% ../../nbs/09j_datasets.demonstrations.ipynb #4f4b9dc8

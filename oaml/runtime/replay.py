@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 
 from ..datasets.lines import QUOTATION
 from ..datasets.demonstrations import (COMMON_WORDS, FIRST, LAST, is_pager, month_of, with_parts, DECLINES, RETRIES, same_stem, FIELDS, NAMED, PRESSES, SLOT, TOGGLES, TURNED, Demonstration, GoalValue, StepWords, Thing,
-                                          column_of, fill, goal_values, goal_words, has_words, holes, page_title, row_of, same_words, say_thing, section_of, with_shown, words_of)
+                                          column_of, fill, goal_values, goal_words, has_words, holes, page_title, row_of, same_role, same_words, say_thing, section_of, with_shown, words_of)
 from ..schemas.sessions import Action
 from ..ui.layout import DOT, Element
 
@@ -234,6 +234,10 @@ def find_things(
 ) -> list[Element]:
     "Return the elements that a thing's words fit: none, one, or several."
     found = [e for e in elements if e.role == thing.role]
+    return _fitting(thing, values, elements, left, found) or _fitting(thing, values, elements, left, [e for e in elements if e not in found and same_role(e.role, thing.role)])
+
+def _fitting(thing: Thing, values: dict[str, str], elements: Sequence[Element], left: Sequence[str], found: list[Element]) -> list[Element]:
+    "Of some elements those that a thing's words fit."
     checks = 0
     for part, read in (("name", lambda e: e.name), ("value", lambda e: e.value)):
         template = getattr(thing, part)
@@ -884,7 +888,7 @@ class Replay:
             sign, role, rest = line.split(" ", 2)
             wanted = [self.values.get(h) for h in holes(rest)]
             if not wanted or None in wanted or sign == "-" or role in ("tab", "button", "link", "menuitem", *TOGGLES, *FIELDS): continue
-            if not any(e.role == role and all(has_words(" ".join((e.name, e.value)), w) for w in wanted) for e in self.screen if _words(e) not in old): return f"no {role} says {' and '.join(map(repr, wanted))}"
+            if not any(same_role(e.role, role) and all(has_words(" ".join((e.name, e.value)), w) for w in wanted) for e in self.screen if _words(e) not in old): return f"no {role} says {' and '.join(map(repr, wanted))}"
             return ""
         return ""
 
