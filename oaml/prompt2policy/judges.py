@@ -59,8 +59,25 @@ def judge_problem(
 
 # %% ../../nbs/17k_prompt2policy.judges.ipynb #1e3739cf
 _MEASURES = """
+import re
+
+def screen_words(obs, action, next_obs, **_):
+    screens = [obs[0]["elements"], *(s["elements"] for s in next_obs)]
+    goal = obs[0]["goal"]
+    def says(e, text): return any(text in w or len(w) > 1 and w.endswith("\u2026") and text.startswith(w[:-1]) for w in (e["name"], e["value"]))
+    def last(name, key):
+        return next((e[key] for s in screens[::-1] for e in s if e["name"] == name and e[key] not in ("", None)), None)
+    def hit(a, s, name):
+        return any(e["name"] == name and e["box"][0] <= a["x"] < e["box"][2] and e["box"][1] <= a["y"] < e["box"][3] for e in s)
+    return dict(goal=goal, asked=re.findall(r"'([^']*)'", goal), ended=action[-1]["type"] == "done",
+                shown=lambda text: any(says(e, text) for e in screens[-1]), ever_shown=lambda text: any(says(e, text) for s in screens for e in s),
+                value=lambda name: last(name, "value") or "", checked=lambda name: last(name, "checked"),
+                pressed=lambda name: sum("click" in a["type"] and hit(a, s, name) for a, s in zip(action, screens)),
+                answer=next((a["text"] for a in action[::-1] if a["type"] == "answer"), ""))
+
 def measure_fn(expressions, trajectory):
-    names = dict(trajectory, np=np, trajectory=trajectory)
+    seen = trajectory.get("obs", [None])[0]
+    names = (screen_words(**trajectory) if isinstance(seen, dict) and "elements" in seen else {}) | dict(trajectory, np=np, trajectory=trajectory)
     def number(expression):
         try: value = float(eval(expression, names))
         except Exception as e: return f"{type(e).__name__}: {e}"[:300]

@@ -27,7 +27,7 @@ from .authors import SessionCriteria, author_judge, author_reward, elicit_criter
 from .contracts import (EnvInfo, EvalPoint, IterationAggregation, JudgmentResult, Lineage, LineageEntry,
                                           LoopResult, RecordError, ReplayRecord, ReplayRow, RewardSpec, RunConfigEntry, RolloutJudgment, SessionConfig, StartSessionRequest,
                                           TrainConfig, TrainSummary)
-from .engines import MUJOCO_ENVS, EngineError, GuiEngine, MujocoEngine, env_preset, missing_mujoco, own_gym_env
+from .engines import MUJOCO_ENVS, EngineError, GuiEngine, MujocoEngine, env_preset, is_gui, missing_mujoco, own_gym_env
 from .gui_lab import GuiLab, learnt_before
 from .jail import Jail, JailError
 from .judges import (JudgeStudy, agreement_text, criteria_problem, exceeds, join_scores, judge_in_jail, judge_problem, judgment_of, look_at_film,
@@ -332,11 +332,15 @@ LABS: dict[str, Callable[[SessionConfig], Lab]] = (dict(line=lambda config: Line
                                                    | dict.fromkeys(GuiEngine().env_ids(), GuiLab))  # by environment
 
 def lab_of(
-    env_id: str, # such as HalfCheetah-v5, gui:login, or gui:settings/value for one family of goals
+    env_id: str, # such as HalfCheetah-v5, gui:login, gui:settings/value for one family of goals, or app:my_module:Thermostat
 ) -> Callable[[SessionConfig], Lab]:
     "What makes the lab for an environment. Raises ValueError naming those there are."
-    known = env_id.partition("/")[0] if env_id.startswith("gui:") else env_id
+    known = env_id.partition("/")[0] if is_gui(env_id) else env_id
     if known in LABS: return LABS[known]
+    if env_id.startswith("app:"):
+        try: GuiEngine().goals_of(env_id)
+        except EngineError as e: raise ValueError(f"env: {env_id!r}: {e}") from None
+        return GuiLab
     if own_gym_env(env_id): return MujocoLab
     raise ValueError(f"env: {env_id!r} is unknown{nearest(known, LABS)}; there are {', '.join(LABS)}")
 
