@@ -32,10 +32,10 @@ ROOT = Path(__file__).parents[1]
 AIM = .95  # of the agreement
 SAVED = ('saved: (shown("Saved: ") or shown("No changes") or shown("Settings changed:") or shown("No settings changed.")) '
          'and not shown("Not saved yet:") and not shown("Changes count when they are saved.") >= 1\n')
-LINES = {"gui:settings/value": 'has the value: any(value(a) == b or any(e["name"] == a and e["value"] == b for s in next_obs for e in s["elements"]) for a in asked for b in asked) >= 1\n'
-                               + SAVED + "says that it is done: ended >= 1",
-         "gui:browser/home_page": 'is the home page: ever_shown("Home: " + asked[0]) >= 1\nsays that it is done: ended >= 1',
-         "gui:files/rename": 'has the new name: any(ever_shown(a + " is now " + b) for a in asked for b in asked if a != b) >= 1\n'
+LINES = {"gui:settings/value": "has the value: any(value(a) == b or checked(b) for a in asked for b in asked) >= 1\n" + SAVED + "says that it is done: ended >= 1",
+         "gui:browser/home_page": 'is the home page, and nothing else was changed: shown("Home: " + asked[0]) or value("Home page") == asked[0] and not any(a["type"] == "type" for a in action) >= 1\n'
+                                  "says that it is done: ended >= 1",
+         "gui:files/rename": 'has the new name: any(ever_shown(a + " is now " + b) for a in asked for b in asked if a != b) or ever_shown(asked[1]) and not ever_shown(asked[0]) >= 1\n'
                              'was not undone: not any(pressed(n) for n in ("Undo", "Undo all")) >= 1\nsays that it is done: ended >= 1'}
 
 
@@ -119,7 +119,7 @@ class Screens:
     def kinds(self, seed):
         "By name: actions, the agent that goes on behind them (None: it says that it is done)."
         acts, other, rng = self.right(seed), self.right(seed + 1), Random(seed)
-        body, done = acts[:-1], Action("done")
+        body = acts[:-1]
         typo = [replace(a, text=a.text[:-1] + rng.choice("xq7")) if a.type == "type" else a for a in body]
         shot = [a for k, a in enumerate(body) if k != len(body)//2]
         yield from dict(oracle=(acts, None), first=(body[:1], None), half=(body[:len(body)//2], None), last_left_out=(body[:-1], None), one_left_out=(shot, None),
@@ -128,7 +128,7 @@ class Screens:
 
     def trajectories(self, each):
         agents = gui_agents(self.env_id)
-        for seed in range(300, 300 + each):
+        for seed in range(400, 400 + each):  # the lines of LINES were written on 300 to 304
             for name, (acts, then) in self.kinds(seed):
                 play = RecordedPlay(d := self.driver(seed))
                 for k in range(99):
