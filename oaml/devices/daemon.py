@@ -74,21 +74,6 @@ class Access:
         "False if somebody on another machine could use a server there that nobody consented to."
         return self.token is not None or self.anyone or host in LOCAL_HOSTS
 
-    # %% ../../nbs/04q_devices.daemon.ipynb #aa040007
-    def check(self,
-        headers: Any, # of a request, by name in small letters
-    ) -> None:
-        "Raise Refusal, 401 or 403, for a request that may not act."
-        if self.token is not None:
-            if hmac.compare_digest(headers.get("authorization", "").encode(), bearer(self.token)["Authorization"].encode()): return
-            if self._signed_in(headers): return
-            raise Refusal(401, "wrong token, or none: the header Authorization is Bearer TOKEN", WWW_Authenticate="Bearer")
-        host, origin = headers.get("host", ""), headers.get("origin")
-        if not self.anyone and host.rsplit(":", 1)[0].strip("[]") not in LOCAL_HOSTS:
-            raise Refusal(403, f"this server has no token and answers to {', '.join(LOCAL_HOSTS)} only; it was addressed as {host!r}")
-        if origin is not None and urlsplit(origin).netloc != host:
-            raise Refusal(403, f"a page of {origin} may not act here")
-
     # %% ../../nbs/04q_devices.daemon.ipynb #f46a62d5
     def _signed_in(self, headers: Any) -> bool:
         "Does the cookie prove it, and is it no other site's page that asks?"
@@ -104,6 +89,21 @@ class Access:
         if self.token is None: raise Refusal(409, "this server has no token: there is nothing to sign in to")
         if not hmac.compare_digest(token.encode(), self.token.get_secret_value().encode()): raise Refusal(401, "that is not the token that the server was started with")
         return f"{self.cookie}={self.mark}; HttpOnly; SameSite=Strict; Path=/"
+
+    # %% ../../nbs/04q_devices.daemon.ipynb #aa040007
+    def check(self,
+        headers: Any, # of a request, by name in small letters
+    ) -> None:
+        "Raise Refusal, 401 or 403, for a request that may not act."
+        if self.token is not None:
+            if hmac.compare_digest(headers.get("authorization", "").encode(), bearer(self.token)["Authorization"].encode()): return
+            if self._signed_in(headers): return
+            raise Refusal(401, "wrong token, or none: the header Authorization is Bearer TOKEN", WWW_Authenticate="Bearer")
+        host, origin = headers.get("host", ""), headers.get("origin")
+        if not self.anyone and host.rsplit(":", 1)[0].strip("[]") not in LOCAL_HOSTS:
+            raise Refusal(403, f"this server has no token and answers to {', '.join(LOCAL_HOSTS)} only; it was addressed as {host!r}")
+        if origin is not None and urlsplit(origin).netloc != host:
+            raise Refusal(403, f"a page of {origin} may not act here")
 
     # %% ../../nbs/04q_devices.daemon.ipynb #aa040009
     def check_health(self,
