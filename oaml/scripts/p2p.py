@@ -76,7 +76,7 @@ def progress_text(
     p = session_progress(session)
     if p.status != "running": return ""
     seeds = [f"{r.run_id} {r.steps:,} of {r.total:,} steps" + ("" if r.mean_return is None else f" (return {r.mean_return:.3g})") for r in p.runs] if p.stage == "trains" else []
-    return "; ".join(filter(None, (f"{p.iteration or 'begins'} of {p.iterations}: {p.stage}", ", ".join(seeds), left_text(p.seconds_left), spend_text(p),
+    return "; ".join(filter(None, (f"{p.iteration} of {p.iterations}: {p.stage}" if p.iteration else p.stage, ", ".join(seeds), left_text(p.seconds_left), spend_text(p),
                                    p.film and f"newest film: {session.path/p.film/'videos'}")))
 
 def watch_session(
