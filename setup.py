@@ -19,7 +19,8 @@ setup(
               "oaml.tasks.task_files", "oaml.nano.weights", "oaml.datasets.rft_samples"],  # the last six: data alone
     include_package_data=True,
     package_data={"oaml": ["py.typed", "ui/fonts/*", "apps/wordlists/*", "evals/manifests/*", "tasks/task_files/*", "datasets/rft_samples/*",
-                           "nano/*.safetensors", "nano/weights/*", "viz/*.js", "viz/show.*", "**/*.yaml", "**/*.txt"]},
+                           "nano/*.safetensors", "nano/weights/*", "viz/*.js", "viz/show.*", "**/*.yaml", "**/*.txt",
+                           "prompt2policy/answers/*.json"]},
     install_requires=cfg["requirements"].split(), extras_require=extras,
     entry_points={"console_scripts": cfg["console_scripts"].split(), "nbdev": [f"{cfg['lib_path']}={cfg['lib_path']}._modidx:d"],
                   "oaml.devices": ["miniwob=oaml.miniwob.device", "realapp=oaml.realapps.catalog"],  # kinds of devices that `devices.catalog` has not itself

@@ -264,7 +264,7 @@ def test_every_answer_fits_the_openapi_document(site):
     schema = schemathesis.openapi.from_url(f"{site[0]}/openapi.json")
     checks = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
     routes = [r.ok() for r in schema.get_all_operations()]
-    assert len(routes) == 34
+    assert len(routes) == 36
     for route in routes:
         @given(case=route.as_strategy())
         @settings(max_examples=4, deadline=None, database=None, derandomize=True, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
@@ -373,6 +373,64 @@ def test_pages_start_watch_trash_restore_and_purge(site, browser):
     page.click("text=case 1")
     page.wait_for_selector("h1:has-text('go left')")
     page.close()
+
+
+def half_trained(whole, runs):
+    "A copy of the session, as it stood in the middle of its second iteration's trainings."
+    session = SessionRecord(runs/"session_busy")
+    shutil.copytree(whole.path, session.path)
+    config = json.loads(session.config_path.read_text())
+    session.config_path.write_text(json.dumps(config | dict(session_id="session_busy")))
+    it = IterationRecord(session.path/"iter_2")
+    for name in ("aggregation.json", "judgment.json"): (it.path/name).unlink()
+    run = it.runs()[1]
+    run.summary_path.unlink()
+    run.status_path.unlink()
+    run.scalars_path.write_text("".join(line + "\n" for line in run.scalars_path.read_text().splitlines()[:4]))
+    session.set_status("running")
+    session.touch_heartbeat()
+    return session, run
+
+
+def test_a_page_shows_a_session_at_work_to_who_signs_in(whole, browser, tmp_path):
+    "Stage, seeds, steps, time left, spend; a line of a training is seen without a reload; a budget is raised; light, dark and narrow, axe finds nothing serious."
+    from oaml.devices.daemon import Access, serve_in_thread
+    from oaml.prompt2policy.api import P2PService, api_routes, p2p_server
+    from oaml.prompt2policy.pages import page_routes
+    from test_inspector import axe
+    session, run = half_trained(whole[0], tmp_path)
+    access, service = Access("sesame", cookie="oaml_p2p"), P2PService(tmp_path, spawn=lambda job, again: None)
+    with serve_in_thread(p2p_server(api_routes(service) + page_routes(service, access), access)) as server:
+        context = browser.new_context(bypass_csp=True, viewport=dict(width=1100, height=800))  # or axe's script may not run
+        page = context.new_page()
+        page.set_default_timeout(WAIT_S*1000)
+        page.goto(f"{server.url}/e2e/session_busy")
+        page.fill("[name=token]", "sesame")
+        page.click("button:has-text('Sign in')")
+        page.wait_for_url("**/e2e/session_busy")
+        words = page.inner_text("main")
+        for said in ("iter_2 of 2: trains", "left", "of 200 calls", "3,200 of 8,000", "What counts, fixed before training", "Side by side", "Judge, one for all iterations",
+                     "what changed since iter_1", "95% interval", "on trial, code criteria said"): assert said in words, said
+        run.append_scalar("training", 4000, mean_return=9.75)
+        page.wait_for_selector("text=4,000 of 8,000")
+        page.fill("[name=calls]", "321")
+        with page.expect_navigation(): page.click("button:has-text('Set the budget and go on')")
+        assert session.read_session_config().budget.calls == 321 and "of 321 calls" in page.inner_text("main")
+        for scheme, width in (("light", 1100), ("dark", 1100), ("light", 390), ("dark", 390)) if axe() else ():
+            page.emulate_media(color_scheme=scheme)
+            page.set_viewport_size(dict(width=width, height=800))
+            page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+            page.evaluate(axe())
+            found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
+            assert [(v["id"], v["nodes"][0]["html"]) for v in found if v["impact"] in ("serious", "critical")] == [], (scheme, width)
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+        context.close()
+
+
+def test_the_command_says_what_is_going_on(whole, tmp_path):
+    from oaml.scripts.p2p import progress_text
+    session, _ = half_trained(whole[0], tmp_path)
+    assert progress_text(session).startswith("iter_2 of 2: trains; base_seed1 8,000 of 8,000 steps (return ") and "of 200 calls" in progress_text(session)
 
 
 def test_the_command_runs_and_goes_on(tmp_path):

@@ -177,3 +177,25 @@ def test_who_looks_sees_the_episode_that_was_played(tmp_path):
     first, other, again = lab.frames(run), lab.frames(run, 1), lab.frames(run, 0, confirm=True)
     assert 3 <= len(first) <= 8 and all(p.startswith(b"\x89PNG") for p in first + other + again)
     assert first[-1] != other[-1] != again[-1]
+
+
+def test_an_application_of_ones_own_is_an_environment(tmp_path, monkeypatch):
+    "app:MODULE:CLASS: criteria from what is visible, held against `solved`; a wrong name is a sentence, and the page loads no module."
+    from oaml.devices.daemon import Refusal
+    from oaml.prompt2policy.api import P2PService
+    from oaml.prompt2policy.authors import parse_criteria
+    from oaml.prompt2policy.contracts import RolloutJudgment
+    from oaml.prompt2policy.jail import Jail
+    from oaml.prompt2policy.judges import audit_text, measure_in_jail
+    from oaml.prompt2policy.loop import lab_of
+    from oaml.prompt2policy.gui_lab import GuiLab
+    (tmp_path/"own_app.py").write_text("from oaml.apps.login import Login\nclass Door(Login):\n    name = 'door'\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert lab_of("app:own_app:Door/login") is GuiLab
+    for env, words in (("app:own_app:Dor", "has no class 'Dor'"), ("app:own_app:Door/logn", "did you mean 'login'?"), ("app:no_such:Door", "there is no module")):
+        with pytest.raises(ValueError, match=words.replace("?", r"\?")): lab_of(env)
+    criteria = parse_criteria('is in: shown("Signed in as " + asked[0]) or shown("Signed in as " + asked[-1]) >= 1\nsays so: ended >= 1')
+    played = [play_agent("app:own_app:Door/login", agent, 100 + k).stored(agent) for agent in ("oracle", "do-nothing", "random") for k in range(2)]
+    with Jail() as jail: rollouts = [RolloutJudgment(run_id="a", episode=k, values=measure_in_jail(jail, criteria, gui_trajectory(e))) for k, e in enumerate(played)]
+    assert audit_text(criteria, rollouts, dict(a=[e.truth["success"] for e in played])).startswith("the criteria say what the application knows of 6 of 6 episodes")
+    with pytest.raises(Refusal, match="names a module"): P2PService(tmp_path).start_session(request(env_id="app:own_app:Door"))

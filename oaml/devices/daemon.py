@@ -59,14 +59,36 @@ class Access:
     "Who may use a server."
     token: str|SecretStr|None=None  # secret of the clients; None: there is none
     anyone: bool=False              # may other machines ask without a token
+    cookie: str=""                  # name of the cookie of a browser that has signed in with the token; "": there are no pages
 
     def __post_init__(self): object.__setattr__(self, "token", read_secret(self.token, "token"))
+
+    @property
+    def mark(self) -> str:
+        "What the cookie of a browser holds that has signed in: it proves that the token was known, and does not tell it."
+        return hmac.new(self.token.get_secret_value().encode(), b"oaml page", "sha256").hexdigest()
 
     def protects(self,
         host: str, # that a server is to listen on
     ) -> bool:
         "False if somebody on another machine could use a server there that nobody consented to."
         return self.token is not None or self.anyone or host in LOCAL_HOSTS
+
+    # %% ../../nbs/04q_devices.daemon.ipynb #f46a62d5
+    def _signed_in(self, headers: Any) -> bool:
+        "Does the cookie prove it, and is it no other site's page that asks?"
+        if not self.cookie: return False
+        given = dict(part.strip().partition("=")[::2] for part in headers.get("cookie", "").split(";")).get(self.cookie, "")
+        origin = headers.get("origin")
+        return hmac.compare_digest(given.encode(), self.mark.encode()) and (origin is None or urlsplit(origin).netloc == headers.get("host"))
+
+    def sign_in(self,
+        token: str, # that a person typed
+    ) -> str:       # the header Set-Cookie
+        "Return the cookie for a browser. Raises Refusal, 401, for a wrong token, and 409 where there is none."
+        if self.token is None: raise Refusal(409, "this server has no token: there is nothing to sign in to")
+        if not hmac.compare_digest(token.encode(), self.token.get_secret_value().encode()): raise Refusal(401, "that is not the token that the server was started with")
+        return f"{self.cookie}={self.mark}; HttpOnly; SameSite=Strict; Path=/"
 
     # %% ../../nbs/04q_devices.daemon.ipynb #aa040007
     def check(self,
@@ -75,6 +97,7 @@ class Access:
         "Raise Refusal, 401 or 403, for a request that may not act."
         if self.token is not None:
             if hmac.compare_digest(headers.get("authorization", "").encode(), bearer(self.token)["Authorization"].encode()): return
+            if self._signed_in(headers): return
             raise Refusal(401, "wrong token, or none: the header Authorization is Bearer TOKEN", WWW_Authenticate="Bearer")
         host, origin = headers.get("host", ""), headers.get("origin")
         if not self.anyone and host.rsplit(":", 1)[0].strip("[]") not in LOCAL_HOSTS:
@@ -614,6 +637,7 @@ class ServiceRoute:
     path: str         # such as "/reset" or "/{route}"
     answer: Callable[[Any], Awaitable] # of Starlette's request or WebSocket
     health: bool=False # may be asked without a token by whoever knows the server's number
+    open: bool=False   # may be asked by anybody; what it answers has no secrets, or it asks itself, as a page does that leads to where one signs in
 
 def http_answer(
     content: Any,            # bytes, or what JSON can hold
@@ -632,7 +656,7 @@ def _endpoint(route: ServiceRoute, access: Access) -> Callable:
     "What gives the route's answer, and asks `access` first."
     from starlette.responses import Response
     async def endpoint(request):
-        (access.check_health if route.health else access.check)(request.headers)
+        if not route.open: (access.check_health if route.health else access.check)(request.headers)
         got = await route.answer(request)
         return got if isinstance(got, Response) else http_answer(got)
     return endpoint

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['CASE_COLUMNS', 'STOP_GRACE_S', 'SSH_TRIES', 'ENDED', 'POLL_S', 'cases_of_csv', 'JobManifest', 'JobRecord',
-           'job_folder', 'new_job', 'list_jobs', 'Backend', 'session_command', 'LocalBackend', 'end_group',
+           'job_folder', 'new_job', 'job_for', 'list_jobs', 'Backend', 'session_command', 'LocalBackend', 'end_group',
            'ended_status', 'SSHBackend', 'packed', 'unpack', 'RayBackend', 'get_backend', 'request_stop', 'run_job',
-           'spawn_job', 'scheduler_main']
+           'waiting_jobs', 'queue_place', 'spawn_job', 'scheduler_main']
 
 # %% ../../nbs/17p_prompt2policy.backends.ipynb #5bb888b9
 import csv
@@ -19,10 +19,12 @@ import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
+from filelock import FileLock, Timeout
 from pydantic import Field, ValidationError
 
 from ..ingest.engines import join_ray
@@ -71,6 +73,7 @@ class JobManifest(StrictRecord):
     created_at: float        # seconds since 1970
     backend: str = "local"   # as `get_backend` knows it
     max_parallel: int = Field(1, ge=1) # cases at a time
+    places: int = Field(0, ge=0) # jobs of the queue that may run at a time; 0: it does not queue
     cases: list[str]         # session ids, in the table's order
 
 class JobRecord(SessionRecord):
@@ -105,14 +108,22 @@ def new_job(
     backend: str="local",                # as `get_backend` knows it
     max_parallel: int=1,                 # cases at a time
     prefix: str="job",                   # of its id; "benchmark" for a table
+    places: int=0,                       # jobs of the queue that may run at a time; 0: it does not queue
 ) -> JobRecord:                          # pending
     "Folders for the sessions and a manifest that names them. Raises RecordError, ValueError."
     get_backend(backend)
     if max_parallel < 1: raise ValueError(f"parallel: {max_parallel} is fewer than 1")
-    sessions = [new_session(runs_dir, c) for c in cases]
+    return job_for([new_session(runs_dir, c) for c in cases], runs_dir, prefix, name=name, backend=backend, max_parallel=max_parallel, places=places)
+
+def job_for(
+    sessions: Sequence[SessionRecord], # that are there
+    runs_dir: str|Path,                # where they are kept
+    prefix: str="job",                 # of its id
+    **how,                             # further fields of `JobManifest`
+) -> JobRecord:                        # pending
+    "A manifest that names sessions."
     job = JobRecord(job_folder(runs_dir, new_session_id(prefix)))
-    manifest = JobManifest(job_id=job.path.name, name=name, created_at=time.time(), backend=backend, max_parallel=max_parallel,
-                           cases=[s.session_id for s in sessions])
+    manifest = JobManifest(job_id=job.path.name, created_at=time.time(), cases=[s.session_id for s in sessions], **how)
     job.set_status("pending")
     write_record(job.path/"manifest.json", manifest)
     return job
@@ -467,6 +478,45 @@ def _stop_cases(job: JobRecord, waiting: list, running: dict, backend: Backend):
         session.set_status_if({"", "pending", "running"}, "cancelled")  # it may have ended meanwhile
         del running[slot]
 
+# %% ../../nbs/17p_prompt2policy.backends.ipynb #49a52bf2
+def waiting_jobs(
+    runs_dir: str|Path, # where sessions are kept
+) -> list[JobRecord]:   # the first that came first
+    "Jobs whose schedulers wait for a place."
+    waiting = [(j.manifest().created_at, j.path.name, j) for j in list_jobs(runs_dir) if _is_held(j.path/".waiting")]
+    return [j for *_, j in sorted(waiting, key=lambda w: w[:2])]
+
+def _is_held(path: Path) -> bool:
+    "Does a living process hold this lock?"
+    if not path.exists(): return False
+    lock = FileLock(path)
+    try: lock.acquire(timeout=0)
+    except Timeout: return True
+    lock.release()
+    return False
+
+@contextmanager
+def queue_place(
+    job: JobRecord, # with a manifest
+) -> Iterator[None]:
+    "Hold one of the queue's places for the time of a `with`; wait for it, unless nothing is left to run. A job without `places` waits for none."
+    if not (places := job.manifest().places): return (yield)
+    with FileLock(job.path/".waiting", timeout=10): place = _free_place(job, places)
+    try: yield
+    finally:
+        if place: place.release()
+
+def _free_place(job: JobRecord, places: int) -> FileLock|None:
+    "The lock of a place when it is this job's turn; None if all its cases were stopped or deleted meanwhile."
+    while any(_is_open(s, False) and not _stop_requested(s) for s in job.sessions()) and not _stop_requested(job):
+        ahead = [j.path.name for j in waiting_jobs(job.runs_dir)][:1]
+        for k in range(places) if ahead == [job.path.name] else ():
+            lock = FileLock(job_folder(job.runs_dir).parent/f".place{k}")
+            try: lock.acquire(timeout=0)
+            except Timeout: continue
+            return lock
+        time.sleep(POLL_S)
+
 # %% ../../nbs/17p_prompt2policy.backends.ipynb #9fc9f34e
 def spawn_job(
     job: JobRecord,    # with a manifest
@@ -482,7 +532,8 @@ def scheduler_main(
 ) -> None:
     "The scheduler as a program; an error is a status of the job."
     job = JobRecord(Path(args[0]).resolve())
-    try: run_job(job, again="--again" in args[1:])
+    try:
+        with queue_place(job): run_job(job, again="--again" in args[1:])
     except (RecordError, ValueError, OSError, ImportError) as e:
         if job.path.is_dir() and not job.is_locked(): job.set_status("error", str(e))
         raise SystemExit(str(e)) from None

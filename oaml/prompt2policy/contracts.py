@@ -12,11 +12,11 @@ __all__ = ['EngineName', 'LLMKind', 'StatusLiteral', 'LessonTier', 'IterationRun
            'RunConfigEntry', 'IterationAggregation', 'Criterion', 'ElicitedCriterion', 'CriterionVerdict',
            'RolloutJudgment', 'ReplayRow', 'ReplayRecord', 'JudgmentResult', 'ReviseResult', 'Lesson', 'LineageEntry',
            'Lineage', 'LoopResult', 'SessionAnalysis', 'EventSummary', 'EventDetail', 'SessionDetail',
-           'IterationSummary', 'IterationDetail', 'LoopIterationSummary', 'MetricsResponse', 'StartSessionResponse',
-           'StopResponse', 'TrashItem', 'ResourceStatusResponse', 'EnvInfo', 'RewardTemplateInfo',
-           'StartBenchmarkRequest', 'StartBenchmarkResponse', 'BenchmarkOptionsResponse', 'BenchmarkRunSummary',
-           'BenchmarkRunDetail', 'StopBenchmarkResponse', 'RunStatus', 'VlmMessage', 'VlmChatRequest',
-           'VlmChatResponse', 'VlmStatusResponse']
+           'IterationSummary', 'RunProgress', 'SessionProgress', 'ResumeRequest', 'IterationDetail',
+           'LoopIterationSummary', 'MetricsResponse', 'StartSessionResponse', 'StopResponse', 'TrashItem',
+           'ResourceStatusResponse', 'EnvInfo', 'RewardTemplateInfo', 'StartBenchmarkRequest', 'StartBenchmarkResponse',
+           'BenchmarkOptionsResponse', 'BenchmarkRunSummary', 'BenchmarkRunDetail', 'StopBenchmarkResponse',
+           'RunStatus', 'VlmMessage', 'VlmChatRequest', 'VlmChatResponse', 'VlmStatusResponse']
 
 # %% ../../nbs/17a_prompt2policy.contracts.ipynb #698f151a
 from typing import Annotated, Any, Literal
@@ -418,6 +418,7 @@ class SessionDetail(LoopResult):
     created_at: float = 0.                     # seconds since 1970
     env_id: str = ""                           # where its policy acts
     stale: bool = False                        # says it runs, but gave no sign of life for a while
+    queue: int|None = None                     # sessions that wait before it; None: it does not wait
     problem: str|None = None                   # a file of it that cannot be read, and why
 
 class IterationSummary(StrictRecord):
@@ -431,6 +432,37 @@ class IterationSummary(StrictRecord):
     reward_latex: str = ""                     # the formula
     reward_description: str = ""               # in words
     problem: str|None = None                   # a file of it that cannot be read, and why
+
+# %% ../../nbs/17a_prompt2policy.contracts.ipynb #d666d58e
+class RunProgress(StrictRecord):
+    "How far one training is."
+    run_id: str                                # the folder's name
+    status: str                                # see `StatusLiteral`
+    steps: int                                 # of the environment, so far
+    total: int                                 # that it is to have
+    mean_return: float|None = None             # of the last update; None: there is none yet
+
+class SessionProgress(StrictRecord):
+    "What a session is doing, and what it has spent."
+    session_id: str                            # the folder's name
+    status: str                                # see `StatusLiteral`
+    stage: str                                 # in words
+    iteration: str = ""                        # that is worked on, or was last
+    iterations: int = 1                        # that there will be at most
+    runs: list[RunProgress] = []               # of the iteration
+    seconds_left: float|None = None            # of its trainings, at the speed that they have; None: too early to say, or nothing is trained
+    calls: int = 0                             # of models, by the last stage that was done
+    tokens: int = 0                            # likewise
+    budget: LLMBudget = LLMBudget()            # the most of these
+    film: str = ""                             # the newest one, ITERATION/RUN; empty if there is none
+    queue: int|None = None                     # sessions that wait before it; None: it does not wait
+
+class ResumeRequest(StrictRecord):
+    "Go on with a session, with a larger budget if need be; what is None stays."
+    calls: int|None = Field(None, ge=0)        # of models, over the whole session
+    tokens: int|None = Field(None, ge=0)       # likewise
+    seconds: float|None = Field(None, ge=0)    # likewise, spent waiting for answers
+    film_llm: str|None = Field(None, max_length=200) # another model that looks at films; "none": nobody
 
 # %% ../../nbs/17a_prompt2policy.contracts.ipynb #bcf3ec9b
 class IterationDetail(IterationSummary):
@@ -456,6 +488,7 @@ class LoopIterationSummary(StrictRecord):
     replay: ReplayRecord|None = None                # what the reward pays on stored episodes
     warnings: list[str] = []                        # of `analysis.guardrails`, by run
     audit: dict[str, dict[str, float]] = {}         # of runs: means of their `AuditRecord`
+    audited: str = ""                               # how often the measured criteria say what the engine alone knows; empty if it knows nothing
     films: dict[str, str] = {}                      # of runs: a film's name
     judgment: JudgmentResult|None = None            # the verdict, with its criteria; None: not yet
     status: str = "unknown"                         # see `StatusLiteral`

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['FILM_EVERY', 'MUJOCO_ENVS', 'PHYSICS', 'GUI_PRESET', 'GUI_GOALS', 'EngineError', 'SimulatorBackend', 'EnvSpec',
-           'save_film', 'film_pictures', 'png_bytes', 'all_env_ids', 'missing_mujoco', 'own_gym_env', 'flat_spaces',
-           'MujocoEngine', 'part_names', 'joint_names', 'obs_names', 'body_text', 'gui_observation', 'GuiEngine',
-           'IsaacLabEngine', 'get_simulator', 'env_preset']
+           'save_film', 'film_pictures', 'png_bytes', 'all_env_ids', 'is_gui', 'missing_mujoco', 'own_gym_env',
+           'flat_spaces', 'MujocoEngine', 'part_names', 'joint_names', 'obs_names', 'body_text', 'gui_observation',
+           'GuiEngine', 'IsaacLabEngine', 'get_simulator', 'env_preset']
 
 # %% ../../nbs/17e_prompt2policy.engines.ipynb #b37af695
 import io
@@ -130,6 +130,12 @@ def all_env_ids() -> list[str]:
     "Every environment that has a preset."
     return [*MUJOCO_ENVS, *(f"gui:{name}" for name in APPS)]
 
+def is_gui(
+    env_id: str, # of any engine
+) -> bool:
+    "Is it an application on a screen: gui:APP, or app:MODULE:CLASS for one's own?"
+    return env_id.startswith(("gui:", "app:"))
+
 def missing_mujoco() -> str|None:
     "What has to be installed for MuJoCo's environments; None if nothing."
     return missing_packages("p2p", "mujoco", "imageio", "stable_baselines3")
@@ -138,7 +144,7 @@ def own_gym_env(
     env_id: str, # such as my_package.envs:Cart-v0, or an id that a package registers by its entry point
 ) -> bool:
     "Is it gymnasium's or a person's own, though it has no preset here? MODULE:ID imports MODULE."
-    if env_id.startswith(("gui:", "Isaac-")): return False
+    if is_gui(env_id) or env_id.startswith("Isaac-"): return False
     import gymnasium as gym
     module, colon, _ = env_id.partition(":")
     if colon: return module.replace(".", "").isidentifier()
@@ -373,19 +379,20 @@ def gui_observation(
                                           box=[float(v) for v in e.box]) for e in elements])
 
 class GuiEngine:
-    "oaml's applications."
+    "oaml's applications, and those of one's own."
     name = "gui"
     def env_ids(self) -> list[str]:
         "gui: and an application's name."
         return [f"gui:{name}" for name in APPS]
 
     def goals_of(self,
-        env_id: str, # such as gui:login, or gui:settings/value for one family of goals
+        env_id: str, # such as gui:login, gui:settings/value for one family of goals, or app:my_module:Thermostat for an application of one's own
     ) -> tuple[str, tuple[str, ...]]: # the application's name, goal families
         "What an environment consists of. Raises EngineError."
-        name, _, family = env_id.removeprefix("gui:").partition("/")
-        if f"gui:{name}" not in self.env_ids(): raise EngineError(f"{env_id!r} is no environment{nearest(env_id, all_env_ids())}")
-        families = load_app(name).families
+        name, _, family = env_id.removeprefix("gui:").removeprefix("app:").partition("/")
+        if env_id.startswith("gui:") and env_id.partition("/")[0] not in self.env_ids(): raise EngineError(f"{env_id!r} is no environment{nearest(env_id, all_env_ids())}")
+        try: families = load_app(name).families
+        except ValueError as e: raise EngineError(str(e)) from None
         if family and family not in families: raise EngineError(f"{env_id}: {name} has no such goals{nearest(family, families)}; it has {', '.join(families)}")
         return name, (family,) if family else GUI_GOALS.get(name, families)
 
@@ -427,7 +434,9 @@ class GuiEngine:
 
 # %% ../../nbs/17e_prompt2policy.engines.ipynb #27da7d6a
 _GUI_FORM = ('{"goal": words, "elements": [{"role", "name", "value", "checked", "focused", "box": [left, top, right, bottom]}]}, boxes in shares '
-             'of the screen. In a trajectory obs, next_obs and action are lists of dicts, one a step, not arrays')
+             'of the screen. In a trajectory obs, next_obs and action are lists of dicts, one a step, not arrays. A criterion is made from what is visible; its '
+             'measure also knows: goal, asked (the quoted words of the goal, a list), shown(text) and value(name) and checked(name) as the screen was when they were '
+             'last in sight, ever_shown(text), pressed(name) (how often), answer (that was given), ended (done was said)')
 _GUI_ACTION = ('{"type": "click", "x": 0.5, "y": 0.5}, {"type": "type", "text": "..."}, {"type": "key_press", "key": "Enter"}, '
                '{"type": "done"}, ...; "failed" is an answer that is no action')
 
@@ -476,7 +485,7 @@ def get_simulator(
 ) -> SimulatorBackend:
     "The engine of an environment. Raises EngineError that names the nearest."
     if env_id.startswith("Isaac-"): return IsaacLabEngine()
-    if env_id.startswith("gui:"): return GuiEngine()
+    if is_gui(env_id): return GuiEngine()
     if env_id in MUJOCO_ENVS or own_gym_env(env_id): return MujocoEngine()
     raise EngineError(f"{env_id!r} is no environment{nearest(env_id, all_env_ids())}")
 

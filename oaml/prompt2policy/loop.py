@@ -6,7 +6,7 @@
 __all__ = ['LINE_STEPS', 'LINE_GROUP', 'LINE_ELITE', 'TRIAL_LENGTHS', 'REPLAY_STEPS', 'LABS', 'FILM_SAMPLE', 'USER_ERRORS', 'Lab',
            'play_line', 'line_rewards', 'LineLab', 'MujocoLab', 'cut_episode', 'unpaid', 'lab_of', 'get_lab',
            'LoopStage', 'Loop', 'film_client', 'session_lineage', 'new_session', 'open_loop', 'session_client',
-           'request_llm', 'check_request', 'run_session_folder']
+           'request_llm', 'check_request', 'change_session', 'run_session_folder']
 
 # %% ../../nbs/17o_prompt2policy.loop.ipynb #bf9fe870
 import signal
@@ -25,13 +25,13 @@ from ..models.api_adapter import ApiError
 from .analysis import aggregate, guardrails, trajectory_metrics
 from .authors import SessionCriteria, author_judge, author_reward, elicit_criteria, parse_criteria, repair_reward, task_text
 from .contracts import (EnvInfo, EvalPoint, IterationAggregation, JudgmentResult, Lineage, LineageEntry,
-                                          LoopResult, RecordError, ReplayRecord, ReplayRow, RewardSpec, RunConfigEntry, RolloutJudgment, SessionConfig, StartSessionRequest,
+                                          LoopResult, RecordError, ReplayRecord, ReplayRow, ResumeRequest, RewardSpec, RunConfigEntry, RolloutJudgment, SessionConfig, StartSessionRequest,
                                           TrainConfig, TrainSummary)
-from .engines import MUJOCO_ENVS, EngineError, GuiEngine, MujocoEngine, env_preset, missing_mujoco, own_gym_env
+from .engines import MUJOCO_ENVS, EngineError, GuiEngine, MujocoEngine, env_preset, is_gui, missing_mujoco, own_gym_env
 from .gui_lab import GuiLab, learnt_before
 from .jail import Jail, JailError
 from .judges import (JudgeStudy, agreement_text, criteria_problem, exceeds, join_scores, judge_in_jail, judge_problem, judgment_of, look_at_film,
-                                        measure_in_jail, meets_criteria)
+                                        measure_in_jail, meets_criteria, trial_text)
 from .llm import LLMClient, LLMError, find_prepared, get_llm
 from .records import (DISK_FULL, EventLog, IterationRecord, SessionRecord, add_entry, best_entry, check_entity_id, new_session_id, read_record,
                                         write_record)
@@ -332,11 +332,15 @@ LABS: dict[str, Callable[[SessionConfig], Lab]] = (dict(line=lambda config: Line
                                                    | dict.fromkeys(GuiEngine().env_ids(), GuiLab))  # by environment
 
 def lab_of(
-    env_id: str, # such as HalfCheetah-v5, gui:login, or gui:settings/value for one family of goals
+    env_id: str, # such as HalfCheetah-v5, gui:login, gui:settings/value for one family of goals, or app:my_module:Thermostat
 ) -> Callable[[SessionConfig], Lab]:
     "What makes the lab for an environment. Raises ValueError naming those there are."
-    known = env_id.partition("/")[0] if env_id.startswith("gui:") else env_id
+    known = env_id.partition("/")[0] if is_gui(env_id) else env_id
     if known in LABS: return LABS[known]
+    if env_id.startswith("app:"):
+        try: GuiEngine().goals_of(env_id)
+        except EngineError as e: raise ValueError(f"env: {env_id!r}: {e}") from None
+        return GuiLab
     if own_gym_env(env_id): return MujocoLab
     raise ValueError(f"env: {env_id!r} is unknown{nearest(known, LABS)}; there are {', '.join(LABS)}")
 
@@ -466,8 +470,9 @@ class Loop:
         if not verdict.missing and exceeds(list(verdict.seed_scores.values()), self.config.pass_threshold) and all(c.verdict == "met" for c in verdict.criteria):
             confirmation = self._valued(it, self._rollouts(it, done, source, confirm=True)[0], confirm=True)
             verdict = judged(confirmation)
-        verdict = verdict.model_copy(update=dict(looked=self._looked(rollouts + (confirmation or [])), agreement=study.sentence if study else
-                                                 agreement_text(self.criteria(), rollouts + (confirmation or []))))
+        agreement = study.sentence if study else agreement_text(self.criteria(), rollouts + (confirmation or []))
+        trial = trial_text(self.config.env_id) if any(c.kind == "measured" for c in verdict.criteria) else ""
+        verdict = verdict.model_copy(update=dict(looked=self._looked(rollouts + (confirmation or [])), agreement="; ".join(filter(None, (agreement, trial)))))
         summaries = {run: IterationRecord(it.path/run).read_summary() for run in done}
         warnings = lax + [f"{run}: {w}" for run, s in summaries.items() for w in guardrails(s) + learnt_before(s)]
         failed = [f"{r.run_id}: {r.error}" for r in aggregation.runs if r.error and not done]
@@ -540,6 +545,10 @@ class Loop:
         s.touch_heartbeat()
 
     # %% ../../nbs/17o_prompt2policy.loop.ipynb #7596594d
+    def _take_budget(self):
+        "Somebody may have raised it."
+        for client in filter(None, (self.llm, self.looker)): client.budget = self.session.read_session_config().budget
+
     def run(self) -> LoopResult:
         "Go on until every stage is done. An error that a person can mend is a status and a sentence; nothing is lost."
         status, error = "completed", None
@@ -553,6 +562,7 @@ class Loop:
                     if stage is None: break
                     if (self.session.path/"stop").exists(): raise KeyboardInterrupt  # somebody wishes it
                     stage.path.parent.mkdir(parents=True, exist_ok=True)
+                    self._take_budget()
                     stage.make()
             except KeyboardInterrupt: status = "cancelled"
             except USER_ERRORS as e: status, error = "error", _sentence(e, self.session)
@@ -657,6 +667,17 @@ def check_request(
     lab_of(request.env_id)
     request_llm(request)
     return request
+
+# %% ../../nbs/17o_prompt2policy.loop.ipynb #4941895e
+def change_session(
+    session: SessionRecord,   # of any state
+    change: ResumeRequest,    # what is None stays
+) -> None:
+    "Write what may be changed on the way into a session's configuration; what it was asked and what counts may not."
+    config = session.read_session_config()
+    budget = config.budget.model_copy(update={k: v for k in ("calls", "tokens", "seconds") if (v := getattr(change, k)) is not None})
+    changed = config.model_copy(update=dict(budget=budget) | ({} if change.film_llm is None else dict(film_llm=change.film_llm)))
+    if changed != config: session.save_session_config(changed)
 
 # %% ../../nbs/17o_prompt2policy.loop.ipynb #aae0cfa6
 def run_session_folder(

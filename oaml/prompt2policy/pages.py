@@ -4,27 +4,33 @@
 
 # %% auto #0
 __all__ = ['PAGE_STYLE', 'PAGE_SCRIPT', 'PAGE_POLICY', 'PAGE_TABS', 'CHANGE_S', 'table_of', 'shown_score', 'badge', 'formula',
-           'curve', 'action_form', 'form_field', 'labels_form', 'sessions_view', 'kind_text', 'start_form',
-           'replay_view', 'verdict_view', 'iteration_view', 'session_view', 'benchmarks_view', 'benchmark_form',
-           'benchmark_view', 'job_view', 'monitor_view', 'trash_view', 'whole_page', 'job_status', 'page_routes',
-           'serve_p2p']
+           'curve', 'action_form', 'form_field', 'labels_form', 'sessions_view', 'queue_text', 'day_text',
+           'search_field', 'kind_text', 'start_form', 'budget_fields', 'left_text', 'spend_text', 'progress_view',
+           'replay_view', 'number', 'verdict_badge', 'verdict_view', 'criteria_view', 'code_view', 'iteration_view',
+           'compare_view', 'session_view', 'benchmarks_view', 'benchmark_form', 'benchmark_view', 'job_view',
+           'monitor_view', 'trash_view', 'whole_page', 'sign_in_page', 'job_status', 'page_routes', 'serve_p2p']
 
 # %% ../../nbs/17r_prompt2policy.pages.ipynb #dbd918e6
 import asyncio
 import base64
+import difflib
+import time
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
-from fastcore.xml import (FT, H1, H2, A, Body, Button, Code, Details, Div, Form, Head, Html, Img, Input, Label, Li, Link, Main, Meta, Nav, Option,
-                          Output, P, Pre, Script, Section, Select, Span, Summary, Table, Tbody, Td, Textarea, Th, Thead, Title, Tr, Ul, to_xml)
+from fastcore.xml import (FT, H1, H2, A, B, Body, Button, Code, Details, Div, Form, Head, Html, Img, Input, Label, Li, Link, Main, Meta, Nav, Option,
+                          Output, P, Pre, Progress, Script, Section, Select, Span, Summary, Table, Tbody, Td, Textarea, Th, Thead, Title, Tr, Ul, to_xml)
+from pydantic import SecretStr
 
-from ..devices.daemon import Access, DaemonServer, Refusal, ServiceRoute, http_answer
+from ..devices.daemon import Access, DaemonServer, Refusal, ServiceRoute, http_answer, parse_object, read_body
 from .api import P2PService, api_routes, p2p_server, session_detail
+from .authors import SessionCriteria, wanted_text
 from .backends import JobRecord, job_folder, list_jobs
-from .contracts import (BenchmarkRunDetail, BenchmarkRunSummary, EnvInfo, EventSummary, JudgmentResult, LoopIterationSummary, MeanStdSeries,
-                                          RecordError, ReplayRecord, ResourceStatusResponse, SessionDetail, TrashItem)
+from .contracts import (BenchmarkRunDetail, BenchmarkRunSummary, ElicitedCriterion, EnvInfo, EventSummary, JudgmentResult, LLMBudget, LoopIterationSummary,
+                                          MeanStdSeries, RecordError, ReplayRecord, ResourceStatusResponse, SessionDetail, SessionProgress, TrashItem)
 from .judges import JudgeStudy
 from .records import read_record
 from .rewards import RewardError, draw_latex
@@ -37,7 +43,8 @@ def table_of(
 ) -> FT:
     "A table."
     if not rows: return P(empty, cls="quiet")
-    return Table(Thead(Tr(*(Th(h) for h in header))), Tbody(*(Tr(*(Td(c) for c in row)) for row in rows)))
+    table = Table(Thead(Tr(*(Th(h) if h else Td() for h in header))), Tbody(*(Tr(*(Td(c) for c in row)) for row in rows)))
+    return Div(table, cls="scroll", tabindex="0", role="region", aria_label=f"Table: {', '.join(filter(None, header))}")  # wider than a phone: it is scrolled, by keys too
 
 def shown_score(
     score: float|None, # 0 to 1
@@ -77,7 +84,7 @@ def curve(
     band = [f"{x(s)},{y(m + d)}" for s, m, d in zip(series.steps, series.mean, series.std)]
     band += [f"{x(s)},{y(m - d)}" for s, m, d in reversed(list(zip(series.steps, series.mean, series.std)))]
     lines = ft("polygon", points=" ".join(band), cls="band"), ft("polyline", points=line, cls="line")
-    picture = ft("svg", *lines, viewBox=f"-2 -2 {width + 4} {height + 4}", width=width, height=height, role="img", aria_label=label)
+    picture = ft("svg", *lines, viewBox=f"-2 -2 {width + 4} {height + 4}", width=width, height=height, role="img", aria_label=label, cls="curve")
     return Div(Div(f"{label}: {series.mean[-1]:.3g} after {series.steps[-1]} steps ({low:.3g} to {high:.3g})", cls="quiet"), picture)
 
 # %% ../../nbs/17r_prompt2policy.pages.ipynb #7988f764
@@ -92,10 +99,10 @@ def action_form(
     return Form(*fields, Button(text, type="submit"), Output(role="status"), data_method=method, data_api=path, data_next=then)
 
 def form_field(
-    name: str,      # of the record
+    name: str,      # of the record; budget.calls is the field calls of its field budget
     label: str,     # for people
     element: FT,    # that holds the value
-    kind: str="",   # number, list or check; "": text
+    kind: str="",   # number, numbers, list or check; "": text
 ) -> FT:
     "A labelled input."
     return Label(Span(label), element(name=name, data_kind=kind) if kind else element(name=name))
@@ -114,9 +121,25 @@ def sessions_view(
     sessions: Sequence[SessionDetail], # the newest first
 ) -> FT:
     "A table of sessions."
-    rows = [(A(s.alias or s.session_id, href=f"/e2e/{s.session_id}"), s.problem or s.prompt, s.env_id, badge("stale" if s.stale else s.status),
-             shown_score(s.best_score) + (" passed" if s.passed else ""), kind_text(s.llm), ", ".join(s.tags) + " ★"*s.starred) for s in sessions]
-    return table_of(("Session", "Intent", "Environment", "Status", "Best", "Answers", "Labels"), rows, "No sessions yet.")
+    rows = [(A(s.alias or s.session_id, href=f"/e2e/{s.session_id}"), s.problem or s.prompt, s.env_id, Span(badge("stale" if s.stale else s.status), queue_text(s.queue)),
+             shown_score(s.best_score) + (" passed" if s.passed else ""), kind_text(s.llm), day_text(s.created_at), ", ".join(s.tags) + " ★"*s.starred) for s in sessions]
+    return table_of(("Session", "Intent", "Environment", "Status", "Best", "Answers", "Begun (UTC)", "Labels"), rows, "No sessions yet.")
+
+def queue_text(
+    before: int|None, # sessions that wait before it
+) -> str:
+    "Where a session stands in the queue; empty if it does not wait."
+    return "" if before is None else " next in the queue" if not before else f" in the queue, {before} before it"
+
+def day_text(
+    seconds: float, # since 1970; 0: unknown
+) -> str:
+    "A day and a time."
+    return time.strftime("%Y-%m-%d %H:%M", time.gmtime(seconds)) if seconds else ""
+
+def search_field() -> FT:
+    "Hides the rows of a page's tables that do not have a word."
+    return Label(Span("Search"), Input(type="search", data_filter="1"))
 
 def kind_text(
     kind: str, # of a model
@@ -135,8 +158,43 @@ def start_form(
         form_field("model", "Model, or file of answers", Input()), form_field("film_llm", "Model for films (none: nobody looks)", Input()),
         form_field("criteria", "What counts, a line each (empty: the model says it)", Textarea(rows=2, placeholder="runs: np.mean(x_velocity) >= 3 m/s")),
         form_field("max_iterations", "Iterations", Input(type="number", value=3, min=1, max=100), "number"),
+        form_field("seeds", "Seeds, one training each (a pass needs three)", Input(value="1, 2, 3"), "numbers"),
         form_field("total_timesteps", "Steps of each training (empty: the environment's own)", Input(type="number", min=1), "number"),
-        text="Start", then="/e2e/{id}")
+        *budget_fields("budget.", LLMBudget()), text="Start", then="/e2e/{id}")
+
+def budget_fields(
+    before: str,       # of the fields' names
+    budget: LLMBudget, # that is shown
+) -> list[FT]:
+    "What a session may ask of models."
+    words = dict(calls="Model calls, at most", tokens="Tokens, at most", seconds="Seconds of waiting for models, at most")
+    return [form_field(f"{before}{k}", label, Input(type="number", min=0, value=f"{getattr(budget, k):g}" if k == "seconds" else getattr(budget, k)), "number") for k, label in words.items()]
+
+# %% ../../nbs/17r_prompt2policy.pages.ipynb #d77c2c00
+def left_text(
+    seconds: float|None, # that trainings still take
+) -> str:
+    "About how long it is; empty if nobody can say."
+    if seconds is None: return ""
+    return f"about {seconds/60:.0f} min left" if seconds >= 90 else f"about {seconds:.0f} s left"
+
+def spend_text(
+    p: SessionProgress, # of a session
+) -> str:
+    "What was asked of models, and how much of it there may be."
+    return f"{p.calls:,} of {p.budget.calls:,} calls, {p.tokens:,} of {p.budget.tokens:,} tokens"
+
+def progress_view(
+    p: SessionProgress,                   # of a session
+    curves: Sequence[tuple[str, MeanStdSeries]]=(), # of the trainings that run
+) -> FT:
+    "What is being done now: stage, seeds, steps, reward, time left, spend, curve, the newest film."
+    rows = [(r.run_id, badge(r.status), Span(Progress(value=r.steps, max=max(1, r.total), aria_label=f"{r.run_id}, steps"), f" {r.steps:,} of {r.total:,}"), number(r.mean_return)) for r in p.runs]
+    where = f"{p.iteration} of {p.iterations}: " if p.iteration else ""
+    stage = P(B(f"{where}{p.stage}"), queue_text(p.queue), *(f"; {t}" for t in (left_text(p.seconds_left), spend_text(p)) if t), cls="now")
+    film = [Img(src=f"/film/{p.session_id}/{p.film}", alt=f"the newest film, of {p.film}", title=p.film, cls="film")] if p.film else []
+    if p.status != "running": return Section(stage)
+    return Section(H2("Now"), stage, table_of(("Seed", "Status", "Steps", "Return"), rows, "Nothing is trained at the moment."), *(curve(s, name) for name, s in curves if len(s.steps) > 1), *film)
 
 # %% ../../nbs/17r_prompt2policy.pages.ipynb #9b780d8e
 def replay_view(
@@ -149,14 +207,25 @@ def replay_view(
     title = "Replayed on stored episodes" + ("" if replay.best else " (no agent here is known to do the task: nothing is compared)")
     return Details(Summary(title), *against, table_of(("Agent", "Episodes", "Pays", "From, to"), rows), open=bool(replay.problems))
 
+def number(
+    value: float|None, # measured
+) -> str:
+    "Three digits; a dash for none."
+    return "–" if value is None else f"{value:.3g}"
+
+def verdict_badge(
+    verdict: str, # on a criterion
+) -> FT:
+    "Met, unmet or not seen, as a coloured word with a mark."
+    mark, colour = dict(met=("✓ met", "completed"), unmet=("✗ unmet", "error")).get(verdict, (verdict, "stale"))
+    return Span(mark, cls=f"badge {colour}")
+
 def verdict_view(
     judgment: JudgmentResult|None, # of an iteration; None: not yet
 ) -> FT:
     "The criteria with number, interval and whether they are met, the seeds' scores, the confirmation, and who looked."
     if judgment is None: return Div()
-    number = lambda v: "–" if v is None else f"{v:.3g}"
-    marks = dict(met=("✓ met", "completed"), unmet=("✗ unmet", "error"))
-    rows = [(Span(marks.get(c.verdict, (c.verdict, ""))[0], cls=f"badge {marks.get(c.verdict, ('', 'stale'))[1]}"), c.title, c.wanted, number(c.value),
+    rows = [(verdict_badge(c.verdict), c.title, c.wanted, number(c.value),
              "–" if c.low is None else f"{c.low:.3g} to {c.high:.3g}", ", ".join(f"{run.rpartition('seed')[2]}: {v:.3g}" for run, v in c.seeds.items()), c.evidence) for c in judgment.criteria]
     seeds = ", ".join(f"{run} {s:.2f}" for run, s in judgment.seed_scores.items())
     interval = f" ({judgment.low:.2f} to {judgment.high:.2f})" if judgment.low is not None else ""
@@ -164,12 +233,35 @@ def verdict_view(
             judgment.looked, judgment.agreement]
     return Div(table_of(("", "Criterion", "Wanted", "Mean over seeds", "95% interval", "By seed", "Evidence"), rows, "No criteria are on record."), Ul(*(Li(s) for s in said if s)))
 
+def criteria_view(
+    criteria: Sequence[ElicitedCriterion], # of a session; empty: nobody has said yet
+) -> FT:
+    "What counts, as it was fixed before training."
+    if not criteria: return Div()
+    rows = [(c.title, Code(c.measure) if c.measure else "to be seen: " + c.description, wanted_text(c), "yes" if c.default_on else "no") for c in criteria]
+    return Section(H2("What counts, fixed before training"), table_of(("Criterion", "Measured by", "Wanted", "Counts"), rows))
+
+def code_view(
+    title: str,     # of the code
+    code: str,      # Python
+    before: str="", # what it was; "": it is the first
+    since: str="",  # whose that was
+) -> FT:
+    "Code, and line by line what changed in it."
+    if not code: return Div()
+    changed = [d for d in difflib.unified_diff(before.splitlines(), code.splitlines(), lineterm="", n=2)][2:] if before else []
+    lines = [Span(d + "\n", cls={"+": "added", "-": "removed"}.get(d[0], "")) for d in changed]
+    whole = Details(Summary(title), Pre(Code(code), tabindex="0"))
+    if not before: return whole
+    return Div(whole, Details(Summary(f"{title}: what changed since {since}"), Pre(*lines, tabindex="0")) if changed else P(f"{title}: as in {since}", cls="quiet"))
+
 def iteration_view(
     shown: LoopIterationSummary, # as the loop sees it
     session_id: str,             # whose
     latex: str="",               # the reward's formula
+    before: LoopIterationSummary|None=None, # the iteration that it is compared with
 ) -> FT:
-    "An iteration: verdict, runs, curve, code."
+    "An iteration: verdict, runs, curve, code and what changed in it."
     a = shown.aggregation or shown.running
     runs = [(r.run_id, badge(r.status), "–" if r.final_return is None else f"{r.final_return:.3g}", ", ".join(f"{k} {v:.3g}" for k, v in r.facts.items()),
              r.error or "") for r in (a.runs if a else [])]
@@ -181,7 +273,22 @@ def iteration_view(
     return Section(H2(f"{shown.iteration_id}: {shown_score(shown.intent_score)}", Span(" passed", cls="badge completed") if shown.passed else ""), formula(latex),
         P(shown.diagnosis or "Not judged yet."), verdict_view(shown.judgment), P(*(Span(t, cls="tag") for t in shown.failure_tags)), changed,
         *(P(f"Warning: {w}", cls="warning") for w in shown.warnings), replay_view(shown.replay), table_of(("Run", "Status", "Return", "Facts", "Error"), runs, "No runs yet."),
-        *audits, Div(*films), *curves, Details(Summary("Reward"), Pre(Code(shown.reward_code))))
+        *audits, P(shown.audited, cls="quiet"), Div(*films), *curves, code_view("Reward", shown.reward_code, before.reward_code if before else "", before.iteration_id if before else ""))
+
+def compare_view(
+    iterations: Sequence[LoopIterationSummary], # in order
+) -> FT:
+    "Iterations side by side: score, each criterion, confirmation, return, time, and what was changed for it."
+    if len(iterations) < 2: return Div()
+    titles = list(dict.fromkeys(c.title for i in iterations if i.judgment for c in i.judgment.criteria))
+    def score(i): return shown_score(i.intent_score) + (f" ({i.judgment.low:.2f} to {i.judgment.high:.2f})" if i.judgment and i.judgment.low is not None else "")
+    def of(i, title):
+        c = next((c for c in (i.judgment.criteria if i.judgment else ()) if c.title == title), None)
+        return Div(verdict_badge(c.verdict), f" {number(c.value)}") if c else "–"
+    rows = [("Score", *map(score, iterations)), *((t, *(of(i, t) for i in iterations)) for t in titles),
+            ("Confirmed", *("yes" if i.judgment and i.judgment.confirmed else "no" for i in iterations)), ("Return", *(number(i.aggregation.mean_return) if i.aggregation else "–" for i in iterations)),
+            ("Settings changed", *(", ".join(f"{k} = {v}" for k, v in i.hp_changes.items()) or "–" for i in iterations))]
+    return Section(H2("Side by side"), table_of(("Measured", *(i.iteration_id for i in iterations)), rows))
 
 def session_view(
     shown: SessionDetail,                       # its state
@@ -191,13 +298,18 @@ def session_view(
     lessons: str="",                            # a line each
     analysis: str="",                           # the look back
     judge: str="",                              # how its judge stands beside the truth
+    progress: SessionProgress|None=None,        # what it is doing
+    criteria: Sequence[ElicitedCriterion]=(),   # what counts
+    judge_code: str="",                         # one for all iterations
 ) -> FT:
     "A session with its iterations."
     best = f"best {shown.best_iteration}: {shown_score(shown.best_score)}" if shown.best_iteration else "nothing judged yet"
-    parts = [iteration_view(i, shown.session_id, t) for i, t in zip(iterations, [*latex, *[""]*len(iterations)])]
+    parts = [iteration_view(i, shown.session_id, t, b) for i, t, b in zip(iterations, [*latex, *[""]*len(iterations)], [None, *iterations])]
+    on = next((i.running for i in iterations if i.running), None)
     return Div(H1(shown.prompt or shown.session_id), P(badge("stale" if shown.stale else shown.status), f" {shown.env_id}; {best}; answers: {kind_text(shown.llm)}; "
-        f"{shown.calls} calls, {shown.tokens} tokens"), P(shown.error or shown.problem or "", cls="error"), P(judge and f"The judge, on known agents: {judge}", cls="quiet"), *parts,
-        Section(H2("Lessons"), Pre(lessons or "None yet.")), Section(H2("Look back"), P(analysis or "None yet.")),
+        f"{shown.calls} calls, {shown.tokens} tokens"), P(shown.error or shown.problem or "", cls="error"), progress and progress_view(progress, on.metrics.series.items() if on else ()),
+        criteria_view(criteria), P(judge and f"The judge, on known agents: {judge}", cls="quiet"), code_view("Judge, one for all iterations", judge_code), compare_view(iterations), *parts,
+        Section(H2("Lessons"), Pre(lessons or "None yet.", tabindex="0")), Section(H2("Look back"), P(analysis or "None yet.")),
         Details(Summary(f"Log: {len(events)} events"), Ul(*(Li(f"{e.seq} {e.kind}: {e.text}") for e in events))))
 
 # %% ../../nbs/17r_prompt2policy.pages.ipynb #d61f6fd9
@@ -253,38 +365,52 @@ def trash_view(
     return Div(H1("Trash"), table_of(("What", "Kind", "Intent", ""), [(t.alias or t.entity_id, t.kind, t.prompt, buttons(t)) for t in items], "The trash is empty."))
 
 # %% ../../nbs/17r_prompt2policy.pages.ipynb #b92e6961
-PAGE_STYLE = """body{font:15px/1.5 system-ui,sans-serif;color:#20242a;max-width:1100px;margin:0 auto;padding:0 1em 3em}
-nav a{margin-right:1.2em}h1{font-size:1.4em}h2{font-size:1.1em;margin-top:1.6em;border-bottom:1px solid #d5dae0}
-table{border-collapse:collapse}td,th{padding:.25em .8em .25em 0;text-align:left;vertical-align:top}
-label{display:block;margin:.3em 0}label span{display:inline-block;min-width:13em}textarea,input:not([type=checkbox]){width:28em;max-width:100%}
-.badge,.tag{background:#e4e8ee;border-radius:4px;padding:0 .45em}.completed{background:#cfeed6}.running{background:#d5e6fb}
-.error,output{color:#a4161a}.warning{color:#8a5a00}.stale{background:#fbe3c0}.quiet{color:#6a737d}pre{background:#f4f6f8;padding:.7em;overflow:auto}
-.band{fill:#cfe0f5}.line{fill:none;stroke:#2a6fbb;stroke-width:2}.formula{max-height:2em}.film{width:256px;margin:.3em .6em .3em 0;border:1px solid #d5dae0}form{margin:.4em 0}
-main{overflow-x:auto}.badge{color:#20242a;white-space:nowrap}.badge.error{color:#a4161a}
-@media(prefers-color-scheme:dark){:root{color-scheme:dark}body{background:#14171b;color:#e2e6ea}a{color:#8ab8ff}h2{border-color:#3a4149}.tag{color:#20242a}pre{background:#1d2228}
-.error,output{color:#ff9a9a}.warning{color:#f0c069}.quiet{color:#a3adb8}.band{fill:#27435f}.line{stroke:#7db4f0}.formula{background:#fff;padding:2px}}"""
+PAGE_STYLE = """:root{color-scheme:light dark;--text:#20242a;--ground:#fff;--quiet:#5a636d;--line:#d5dae0;--code:#f4f6f8;--link:#0b57d0;--bad:#a4161a;--warn:#7a5000;
+--chip:#e4e8ee;--good:#cfeed6;--run:#d5e6fb;--old:#fbe3c0;--band:#cfe0f5;--curve:#2a6fbb;--added:#dff5e3;--removed:#fbe1e1}
+@media(prefers-color-scheme:dark){:root{--text:#e2e6ea;--ground:#14171b;--quiet:#a3adb8;--line:#3a4149;--code:#1d2228;--link:#8ab8ff;--bad:#ff9a9a;--warn:#f0c069;
+--chip:#333a43;--good:#1f4a2c;--run:#1f3d61;--old:#5a4317;--band:#27435f;--curve:#7db4f0;--added:#173d23;--removed:#4d1f22}.formula{background:#fff;padding:2px}}
+body{font:15px/1.5 system-ui,sans-serif;color:var(--text);background:var(--ground);max-width:1100px;margin:0 auto;padding:0 1em 3em;overflow-wrap:anywhere}
+a{color:var(--link)}nav{padding:.6em 0;display:flex;flex-wrap:wrap;gap:.2em 1.2em}h1{font-size:1.4em;line-height:1.25}h2{font-size:1.1em;margin-top:1.6em;border-bottom:1px solid var(--line)}
+.scroll{overflow-x:auto;max-width:100%}table{border-collapse:collapse;overflow-wrap:normal}td,th{padding:.25em .8em .25em 0;text-align:left;vertical-align:top}th{white-space:nowrap}
+label{display:grid;grid-template-columns:20em minmax(0,28em);gap:.2em 1em;align-items:center;margin:.4em 0}input[type=checkbox]{justify-self:start}textarea,select,input:not([type=checkbox]){width:100%;box-sizing:border-box;font:inherit}
+button{font:inherit;padding:.3em .9em;min-height:2.2em}form{margin:.4em 0}progress{width:7em;accent-color:var(--curve)}.now{font-size:1.05em}
+.badge,.tag{background:var(--chip);border-radius:4px;padding:0 .45em;white-space:nowrap}.completed{background:var(--good)}.running{background:var(--run)}.stale{background:var(--old)}
+.error,output{color:var(--bad)}.warning{color:var(--warn)}.quiet{color:var(--quiet)}pre{background:var(--code);padding:.7em;overflow:auto;overflow-wrap:normal}summary{cursor:pointer;padding:.2em 0}
+.added{background:var(--added)}.removed{background:var(--removed)}.band{fill:var(--band)}.line{fill:none;stroke:var(--curve);stroke-width:2}.curve{max-width:100%;height:auto}
+.formula{max-height:2em;max-width:100%}.film{width:256px;max-width:100%;margin:.3em .6em .3em 0;border:1px solid var(--line)}
+@media(max-width:600px){label{grid-template-columns:minmax(0,1fr)}}"""
 
-PAGE_SCRIPT = """const value = e => e.dataset.kind == "number" ? e.value === "" ? null : Number(e.value) : e.dataset.kind == "check" ? e.checked :
-  e.dataset.kind == "list" ? e.value.split(",").map(t => t.trim()).filter(t => t) : e.value;
+PAGE_SCRIPT = """const words = text => text.split(",").map(t => t.trim()).filter(t => t);
+const value = e => e.dataset.kind == "number" ? e.value === "" ? null : Number(e.value) : e.dataset.kind == "check" ? e.checked :
+  e.dataset.kind == "list" ? words(e.value) : e.dataset.kind == "numbers" ? words(e.value).map(Number) : e.value;
 document.addEventListener("submit", async event => {
   const form = event.target.closest("form[data-api]");
   if (!form) return;
   event.preventDefault();
   const body = {};
-  for (const e of form.elements) if (e.name) body[e.name] = value(e);
+  for (const e of form.elements) if (e.name) {
+    const [name, inner] = e.name.split(".");
+    if (inner) (body[name] ??= {})[inner] = value(e); else body[name] = value(e);
+  }
   const how = {method: form.dataset.method, headers: {"content-type": "application/json"}};
   if (Object.keys(body).length) how.body = JSON.stringify(body);
   const answer = await fetch(form.dataset.api, how).catch(() => null);
-  const got = answer ? await answer.json() : {error: "the server does not answer"};
+  const stream = answer?.headers.get("content-type").startsWith("text/event-stream");  // its last event says how it ended
+  const got = !answer ? {error: "the server does not answer"} : stream ? JSON.parse((await answer.text()).trim().split("data: ").pop()) : await answer.json();
+  if (got.event == "error") { form.querySelector("output").textContent = got.message; return; }
   if (!answer || !answer.ok) { form.querySelector("output").textContent = got.error; return; }
   location.href = (form.dataset.next || location.pathname).replace("{id}", got.session_id || got.benchmark_id || "");
 });
+const search = document.querySelector("[data-filter]");
+const filter = () => document.querySelectorAll("[data-live] tbody tr").forEach(row => row.hidden = !row.textContent.toLowerCase().includes(search.value.toLowerCase()));
+if (search) search.addEventListener("input", filter);
 const live = document.querySelector("[data-live]");
 const refresh = async () => {
   const page = new DOMParser().parseFromString(await (await fetch(location.href)).text(), "text/html");
   const open = [...live.querySelectorAll("details")].map(d => d.open);
   live.replaceChildren(...page.querySelector("[data-live]").childNodes);
   live.querySelectorAll("details").forEach((d, i) => d.open = open[i] || false);
+  if (search) filter();
   document.body.dataset.updates = Number(document.body.dataset.updates || 0) + 1;
 };
 if (live) {  // on opening too: something may have changed since the page was made
@@ -301,11 +427,20 @@ def whole_page(
     title: str,   # of the page
     view: FT,     # changes with the record
     *forms,       # stay as they are
+    live: bool=True, # does it change
 ) -> bytes:
     "A page."
     head = Head(Meta(charset="utf-8"), Meta(name="viewport", content="width=device-width, initial-scale=1"), Link(rel="icon", href="data:,"), Title(title), Link(rel="stylesheet", href="/page.css"), Script(src="/page.js", defer=True))
     tabs = Nav(*(A(name, href=path) for path, name in PAGE_TABS))
-    return to_xml(Html(head, Body(tabs, Main(Div(view, data_live="1"), *forms)), lang="en"), indent=False).encode()
+    return to_xml(Html(head, Body(tabs, Main(Div(view, data_live="1") if live else view, *forms)), lang="en"), indent=False).encode()
+
+def sign_in_page(
+    then: str, # path of a page of this server, where one wanted to go; any other leads to the sessions
+) -> bytes:
+    "Where a browser proves that its person knows the token."
+    to = then if then.startswith("/") and not then.startswith("//") and "\\" not in then else "/e2e"
+    form = action_form("POST", "/sign-in", form_field("token", "Token", Input(type="password", required=True, autocomplete="current-password")), text="Sign in", then=to)
+    return whole_page("Sign in", Div(H1("Sign in"), P("This server was started with a token; type it once, and this browser is known until it is closed.")), form, live=False)
 
 def _session_page(service: P2PService, session_id: str) -> bytes:
     session, shown = service.session(session_id), service.get_session(session_id)
@@ -316,10 +451,14 @@ def _session_page(service: P2PService, session_id: str) -> bytes:
     try: study = read_record(session.path/"judge_study.json", JudgeStudy)
     except RecordError as e: study = e
     judge = getattr(study, "sentence", str(study or ""))
-    view = session_view(shown, iterations, events, latex, lessons, analysis["summary"] if analysis else "", judge)
-    path = f"/api/sessions/{session_id}"
-    return whole_page(shown.prompt, view, H2("Do"), action_form("POST", f"{path}/stop", text="Stop"), action_form("DELETE", path, text="Put into the trash", then="/trash"),
-                     labels_form("sessions", session_id, shown))
+    try: progress, fixed = service.progress(session_id), read_record(session.path/"criteria.json", SessionCriteria)
+    except RecordError: progress, fixed = None, None  # the problem stands above
+    code = session.judge_fn_path.read_text(errors="replace") if session.judge_fn_path.exists() else ""
+    view = session_view(shown, iterations, events, latex, lessons, analysis["summary"] if analysis else "", judge, progress, fixed.criteria if fixed else (), code)
+    path, budget = f"/api/sessions/{session_id}", progress.budget if progress else LLMBudget()
+    return whole_page(shown.prompt, view, H2("Do"), action_form("POST", f"{path}/stop", text="Stop"),
+                     action_form("POST", f"{path}/resume", *budget_fields("", budget), text="Set the budget and go on"), action_form("POST", f"{path}/analyze", text="Look back"),
+                     action_form("DELETE", path, text="Put into the trash", then="/trash"), labels_form("sessions", session_id, shown))
 
 def _film(service: P2PService, session_id: str, iteration_id: str, run_id: str) -> bytes:
     "A run's film. Raises Refusal, 404."
@@ -358,7 +497,7 @@ def job_status(
     except RecordError: return "unknown"
 
 def _tab(service: P2PService, path: str) -> bytes:
-    if path == "/e2e": return whole_page("Sessions", Div(H1("Sessions"), sessions_view(service.list_sessions())), H2("Start a session"), start_form(service.list_envs()))
+    if path == "/e2e": return whole_page("Sessions", Div(H1("Sessions"), sessions_view(service.list_sessions())), search_field(), H2("Start a session"), start_form(service.list_envs()))
     if path == "/benchmark":
         jobs = [(A(j.path.name, href=f"/benchmark/job/{j.path.name}"), badge(job_status(j))) for j in reversed(list_jobs(service.runs_dir))]
         nodes = table_of(("Backend", "Needs"), [("local", "this machine"), ("ssh:HOST", "oaml on HOST, and a key for it"), ("ray", "pip install 'oaml[scale]'")])
@@ -369,19 +508,28 @@ def _tab(service: P2PService, path: str) -> bytes:
 
 # %% ../../nbs/17r_prompt2policy.pages.ipynb #190290a3
 def page_routes(
-    service: P2PService, # has the records
+    service: P2PService,    # has the records
+    access: Access=Access(),# who may see them; a browser that may not yet is led to where it signs in
 ) -> list[ServiceRoute]:
-    "The eight pages, their style and script, films, and the stream that says when a page changes."
+    "The eight pages, their style and script, films, the stream that says when a page changes, and where one signs in."
     from starlette.concurrency import run_in_threadpool
     headers = {"content-security-policy": PAGE_POLICY, "x-content-type-options": "nosniff", "cache-control": "no-store"}
     def page(path, make):
         async def answer(request):
+            try: access.check(request.headers)
+            except Refusal as e:
+                if e.status != 401: raise
+                return http_answer(b"", 303, headers | dict(location=f"/sign-in?next={quote(request.url.path)}"), "text/plain")
             try: return http_answer(await run_in_threadpool(make, **request.path_params), 200, headers, "text/html; charset=utf-8")
             except RecordError as e: return http_answer(whole_page("Problem", P(str(e), cls="error")), 409, headers, "text/html; charset=utf-8")
-        return ServiceRoute("GET", path, answer)
+        return ServiceRoute("GET", path, answer, open=True)
     def text(path, content, media):
         async def answer(request): return http_answer(content.encode(), 200, headers, media)
-        return ServiceRoute("GET", path, answer)
+        return ServiceRoute("GET", path, answer, open=True)
+    async def door(request): return http_answer(sign_in_page(request.query_params.get("next", "")), 200, headers, "text/html; charset=utf-8")
+    async def sign_in(request):
+        token = parse_object(await read_body(request, 2**12)).get("token")
+        return http_answer(dict(signed_in=True), 200, {"set-cookie": access.sign_in(token if isinstance(token, str) else "")})
     async def film(request):
         body = await run_in_threadpool(_film, service, **request.path_params)
         return http_answer(body, 200, headers | {"cache-control": "private, max-age=300"}, "image/webp")
@@ -389,7 +537,8 @@ def page_routes(
     of = lambda make: lambda **ids: make(service, **ids)
     return [*tabs, page("/e2e/{session_id}", of(_session_page)), page("/benchmark/job/{job_id}", of(_job_page)), page("/benchmark/job/{job_id}/case/{index}", of(_case_page)),
             page("/benchmark/{benchmark_id}", of(_benchmark_page)), text("/page.css", PAGE_STYLE, "text/css"), text("/page.js", PAGE_SCRIPT, "text/javascript"),
-            ServiceRoute("GET", "/film/{session_id}/{iteration_id}/{run_id}", film), ServiceRoute("GET", "/changes", lambda request: _changes(service, request))]
+            ServiceRoute("GET", "/film/{session_id}/{iteration_id}/{run_id}", film), ServiceRoute("GET", "/changes", lambda request: _changes(service, request)),
+            ServiceRoute("GET", "/sign-in", door, open=True), ServiceRoute("POST", "/sign-in", sign_in, open=True)]
 
 CHANGE_S = .5  # seconds between two looks at the files
 
@@ -420,9 +569,10 @@ def serve_p2p(
     runs_dir: str|Path="runs", # where sessions are kept
     host: str="127.0.0.1",     # address to listen on
     port: int=8740,            # 0: any free one
-    token: str|None=None,      # secret of the clients; pages then need a proxy that sends it
+    token: str|SecretStr|None=None, # secret of the clients; in the pages one signs in with it
     vlm: str="",               # model for /api/vlm
+    at_once: int=1,            # sessions that may run at a time, of those that are started here; the others wait in a queue
 ) -> DaemonServer:
     "Routes and pages on one server; nothing answers before it is run. Raises OSError, ValueError."
-    service = P2PService(runs_dir, vlm)
-    return p2p_server(api_routes(service) + page_routes(service), Access(token), host, port)
+    service, access = P2PService(runs_dir, vlm, at_once=at_once), Access(token, cookie="oaml_p2p")
+    return p2p_server(api_routes(service) + page_routes(service, access), access, host, port)

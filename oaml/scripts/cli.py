@@ -930,10 +930,13 @@ def p2p_serve(
     runs_dir: Annotated[str, typer.Option(help="Folder with sessions.", envvar="OAML_P2P_RUNS_DIR")]="runs",
     port: Annotated[int, typer.Option(help="Port to listen on; 0 for any free one.")]=8740,
     vlm: Annotated[str, typer.Option(help="Model that looks, for /api/vlm.")]="",
+    host: Annotated[str, typer.Option(help="Address to listen on; other machines need a token.")]="127.0.0.1",
+    token_file: Annotated[str|None, typer.Option(help="File with the token (or the variable OAML_P2P_TOKEN); in the pages one signs in with it.")]=None,
+    at_once: Annotated[int, typer.Option(help="Sessions that may run at a time; the others wait in a queue.")]=1,
 ):
-    """**Serve** the pages and routes to this machine, until Ctrl-C."""
+    """**Serve** the pages and routes until Ctrl-C, to this machine; with --host and a token to others."""
     from oaml.scripts.p2p import serve_pages
-    _mendable(serve_pages, runs_dir=runs_dir, port=port, vlm=vlm, say=typer.echo)
+    _mendable(serve_pages, runs_dir=runs_dir, port=port, vlm=vlm, say=typer.echo, host=host, token_file=token_file, at_once=at_once)
 
 # %% ../../nbs/18i_scripts.cli.ipynb #237d3b3f
 @p2p.command("models")

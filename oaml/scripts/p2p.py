@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['PROGRESS_S', 'session_request', 'progress_text', 'watch_session', 'result_text', 'verdict_text', 'last_verdict',
-           'run_p2p', 'resume_p2p', 'change_session', 'criteria_lines', 'serve_pages', 'models_table', 'play_run',
-           'export_run', 'case_row', 'benchmark_p2p', 'go_on_with', 'resume_benchmark']
+           'run_p2p', 'resume_p2p', 'criteria_lines', 'serve_pages', 'models_table', 'play_run', 'export_run',
+           'case_row', 'benchmark_p2p', 'go_on_with', 'resume_benchmark']
 
 # %% ../../nbs/18o_scripts.p2p.ipynb #8a1a2872
 import threading
@@ -16,14 +16,15 @@ from tempfile import TemporaryDirectory
 
 from pydantic import ValidationError
 
-from ..devices.daemon import run_foreground
+from ..devices.daemon import read_token, run_foreground
 from ..prompt2policy.backends import JobRecord, cases_of_csv, job_folder, new_job, run_job
 from ..prompt2policy.authors import criteria_text, parse_criteria
-from ..prompt2policy.contracts import JudgmentResult, LoopResult, StartSessionRequest, record_problem
+from ..prompt2policy.api import loop_iteration, session_progress
+from ..prompt2policy.contracts import JudgmentResult, LoopResult, ResumeRequest, StartSessionRequest, record_problem
 from ..prompt2policy.llm import LLM_SERVERS, reachable_models
 from ..prompt2policy.handover import export_policy, find_policy, play_policy
-from ..prompt2policy.loop import check_request, lab_of, new_session, open_loop, run_session_folder, session_lineage
-from ..prompt2policy.pages import kind_text, serve_p2p
+from ..prompt2policy.loop import change_session, check_request, lab_of, new_session, open_loop, run_session_folder, session_lineage
+from ..prompt2policy.pages import kind_text, left_text, serve_p2p, spend_text
 from ..prompt2policy.records import EventLog, IterationRecord, SessionRecord, best_entry, check_entity_id, read_record
 from ..schemas.door import read_json, read_text_file
 from ..viz.plots import results_table
@@ -66,19 +67,17 @@ def _kwargs(text: str) -> dict:
     return found
 
 # %% ../../nbs/18o_scripts.p2p.ipynb #1ca1c76f
-PROGRESS_S = 15.  # seconds between two lines about a training that is on
+PROGRESS_S = 15.  # seconds between two lines about what is going on
 
 def progress_text(
     session: SessionRecord, # that runs
-) -> str:                   # "" if nothing is being trained
-    "How far the trainings of the last iteration are: seeds, share of the steps, last return, model calls so far."
-    it = next(iter(session.iteration_records()[::-1]), None)
-    if it is None or it.aggregation_path.exists() or not it.runs(): return ""
-    def one(run):
-        rows, share = run.parse_scalars()[0], run.compute_progress()
-        paid = next((r["mean_return"] for r in rows[::-1] if "mean_return" in r), None)
-        return f"{run.iteration_id} {'–' if share is None else f'{share:.0%}'}" + ("" if paid is None else f" (return {paid:.3g})")
-    return f"{it.iteration_id}: {', '.join(map(one, it.runs()))}"
+) -> str:                   # "" if it does not run
+    "What it is doing: iteration, stage, steps and last return of each seed, time left, what was asked of models, the newest film."
+    p = session_progress(session)
+    if p.status != "running": return ""
+    seeds = [f"{r.run_id} {r.steps:,} of {r.total:,} steps" + ("" if r.mean_return is None else f" (return {r.mean_return:.3g})") for r in p.runs] if p.stage == "trains" else []
+    return "; ".join(filter(None, (f"{p.iteration} of {p.iterations}: {p.stage}" if p.iteration else p.stage, ", ".join(seeds), left_text(p.seconds_left), spend_text(p),
+                                   p.film and f"newest film: {session.path/p.film/'videos'}")))
 
 def watch_session(
     session: SessionRecord,              # to be run here
@@ -91,9 +90,9 @@ def watch_session(
         said, at = "", time.monotonic()
         while True:
             last = ended.wait(.3)
-            if time.monotonic() - at > PROGRESS_S and (now := progress_text(session)) != said:
-                said, at = now, time.monotonic()
-                if now: say(now)
+            if time.monotonic() - at > PROGRESS_S:
+                at, before, said = time.monotonic(), said, progress_text(session)
+                if said not in ("", before): say(said)
             for event in log.read(shown[-1] if shown else -1): shown.append(event.seq) or say(event.text)
             if last: return
     watcher = threading.Thread(target=tell, daemon=True)
@@ -128,7 +127,9 @@ def last_verdict(
 ) -> str:                   # "" if nothing was judged
     "The verdict on the session's best iteration, with its name."
     best = best_entry(session_lineage(session))
-    return f"{best.iteration}:\n{verdict_text(IterationRecord(session.path/best.iteration).read_judgment())}" if best else ""
+    if best is None: return ""
+    it = IterationRecord(session.path/best.iteration)
+    return "\n".join(filter(None, (f"{best.iteration}:", verdict_text(it.read_judgment()), loop_iteration(it).audited)))
 
 # %% ../../nbs/18o_scripts.p2p.ipynb #55f52c9f
 def run_p2p(
@@ -154,22 +155,9 @@ def resume_p2p(
     "Go on with a session, wherever it was cut off, with a larger budget if need be. Raises ValueError if there is none, or another process runs it."
     session = SessionRecord(Path(runs_dir)/check_entity_id(session_id))
     if not session.config_path.exists(): raise ValueError(f"{session.path}: is no session; see oaml p2p run")
-    if not session.is_locked():
-        (session.path/"stop").unlink(missing_ok=True)  # a run that is on keeps the wish that it stop
-        change_session(session, calls, tokens, film_llm)
+    change_session(session, ResumeRequest(calls=calls, tokens=tokens, film_llm=film_llm))
+    if not session.is_locked(): (session.path/"stop").unlink(missing_ok=True)  # a run that is on keeps the wish that it stop
     return watch_session(session, say)
-
-def change_session(
-    session: SessionRecord, # that nobody runs
-    calls: int|None=None,   # the budget of model calls; None: as it was
-    tokens: int|None=None,  # likewise of tokens
-    film_llm: str|None=None, # who looks at films
-) -> None:
-    "Write what may be changed on the way into a session's configuration; what it was asked and what counts may not."
-    config = session.read_session_config()
-    budget = config.budget.model_copy(update={k: v for k, v in dict(calls=calls, tokens=tokens).items() if v is not None})
-    changed = config.model_copy(update=dict(budget=budget) | ({} if film_llm is None else dict(film_llm=film_llm)))
-    if changed != config: session.save_session_config(changed)
 
 def criteria_lines(
     prompt: str,         # the intent
@@ -189,9 +177,12 @@ def serve_pages(
     port: int=8740,                    # 0: any free one
     vlm: str="",                       # model for /api/vlm
     say: Callable[[str], None]=print,  # gets a line with the address
+    host: str="127.0.0.1",             # address to listen on; for any other a token is needed
+    token_file: str|None=None,         # holds the token; None: the variable OAML_P2P_TOKEN, or there is none
+    at_once: int=1,                    # sessions that may run at a time; the others wait in a queue
 ) -> None:
-    "Serve routes and pages to this machine until Ctrl-C. Raises OSError for a port that is taken."
-    server = serve_p2p(runs_dir, port=port, vlm=vlm)
+    "Serve routes and pages until Ctrl-C. Raises OSError for a port that is taken, ValueError for other machines without a token."
+    server = serve_p2p(runs_dir, host, port, read_token(None, token_file, "OAML_P2P_TOKEN"), vlm, at_once)
     say(f"{server.url}/e2e")
     run_foreground(server)
 
