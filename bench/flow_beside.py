@@ -3,8 +3,8 @@
     pip install --target FLOW openadapt-flow                 # its own folder: what it needs is newer than what we need
     python bench/flow_beside.py --flow FLOW                  # one matched set of test seeds: 56 episodes an agent
     python bench/flow_beside.py --flow FLOW --split validation --kinds add_group
-Each kind is shown once, in training seed 0: our player by names reads the page, and openadapt-flow's own recorder acts on it and writes it down. What is
-typed and has values of the goal in it is a parameter of its recording. Its replay gets the new values, ours reads them in the goal.
+Each kind is shown once, in training seed 0: our player by names acts on the page, and openadapt-flow's recorder, attached to it as to a person's browser,
+writes down what it hears. The fields in which values of the goal are typed are its parameters. Its replay gets the new values, ours reads them in the goal.
 The judge of all is the database. Every finished episode is a line of a file in --folder; what is there is not played again, what was compiled is not
 compiled again. For busy machines openadapt-flow reads with one thread (its setting OPENADAPT_FLOW_OCR_THREADS), and its clicks, which it gives up after a
 second, get 15: else it halts because Playwright has not answered. Without it the others are played alone. Writes bench/flow_beside.json and bench/flow_beside.md of the test seeds."""
@@ -15,7 +15,7 @@ import shutil
 import sys
 import time
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
@@ -28,17 +28,20 @@ from oaml.realapps.changes import find_changes
 from oaml.realapps.django_admin import DJANGO_KINDS, DjangoAdmin
 from oaml.realapps.player import play_names
 from oaml.realapps.tasks import CONDITIONS, RealAppDevice, matched_tasks
-from oaml.schemas.sessions import Action
 
 HERE = Path(__file__).parent
 FLOW = "openadapt-flow"
 AGENTS = FLOW, "replay", "literal", "nearest"
+FIELDS = "name", "last_name", "email", "old_path", "new_path", "url", "q"  # of Django's forms: typed there, a value is a parameter
+_FIELD = "document.activeElement.name"
+PUMPS = 3  # times that the recorder looks, after each action
 CLICK_S = 15  # what a click of openadapt-flow's gets instead of the second that is written in its code
 INSTALL = f"pip install --target FOLDER {FLOW}, then --flow FOLDER"
 
 
 class TimedDevice(RealAppDevice):
     "Knows when an episode's first screen was there."
+    ended = 0.
     def reset(self, seed):
         frame = super().reset(seed)
         self.began = time.perf_counter()
@@ -46,27 +49,15 @@ class TimedDevice(RealAppDevice):
 
 
 class Recorded:
-    "A device whose actions openadapt-flow's recorder carries out; `shapes` has its parameters, with the names of values in braces."
-    def __init__(self, device, recorder, backend): self.device, self.recorder, self.backend, self.shapes = device, recorder, backend, {}
+    "A device that openadapt-flow's recorder listens to; `shapes` has its parameters, with the names of the goal's values in braces."
+    def __init__(self, device, pump): self.device, self.pump, self.shapes = device, pump, {}
     def __getattr__(self, name): return getattr(self.device, name)
 
     def perform(self, action):
-        w, h = self.device.size
-        if action.type in ("click", "double_click"): getattr(self.recorder, action.type)(round(action.x*w), round(action.y*h))
-        elif action.type == "type":
-            shape = shape_of(action.text, self.device.scene.values)
-            name = "_".join(k for k in self.device.scene.values if f"{{{k}}}" in shape) or None
-            if name: self.shapes[name] = shape
-            self.recorder.type_text(action.text, param=name)
-        elif action.type == "key_press":
-            *held, key = action.key.split("+")
-            if held: self.recorder.hotkey([k.capitalize().replace("Ctrl", "Control") for k in held], key)
-            else: self.recorder.press(key)
-        elif action.type == "scroll":
-            self.backend.page.mouse.move(action.x*w, action.y*h)
-            self.recorder.scroll(round(action.dx*w), round(action.dy*h))
-        elif action.type != "wait": raise ValueError(f"{FLOW}'s recorder has nothing for {action}")
-        return self.device.perform(Action("wait"))
+        if action.type == "type" and (shape := shape_of(action.text, self.device.scene.values)) != action.text: self.shapes[self.device.page.evaluate(_FIELD)] = shape
+        self.device.perform(action)
+        for _ in range(PUMPS): self.pump()
+        return self.device.look()
 
 
 def shape_of(text, values):
@@ -81,42 +72,46 @@ def patient(click):
 
 
 class Flow:
-    "openadapt-flow on the page of our device."
-    def __init__(self, chromium, device, folder, stack):
-        from playwright.sync_api import Locator, sync_playwright
-        from openadapt_flow.backends.playwright_backend import PlaywrightBackend
-        self.device, self.folder, self.make = device, folder, PlaywrightBackend
+    "openadapt-flow on the page of our device: attached to our Chromium, as it attaches to a person's own browser."
+    def __init__(self, chromium, device, folder):
+        from playwright.sync_api import Locator
+        self.device, self.folder = device, folder
         for name in ("click", "dblclick"): setattr(Locator, name, patient(getattr(Locator, name)))
-        device.reset(0)  # Chromium writes down its port, and the page is there
-        port = (Path(chromium._process.folder)/"data/DevToolsActivePort").read_text().split()[0]
-        self.browser = stack.enter_context(sync_playwright()).chromium.connect_over_cdp(f"http://127.0.0.1:{port}", timeout=1000*PATIENCE)
-
-    def backend(self):
-        "Its hands and eyes on the page that our device has now; pictures in CSS pixels, as it has them of a browser that it did not start."
-        pages = [p for context in self.browser.contexts for p in context.pages if not p.is_closed() and p.url.startswith(self.device.app.address)]
-        return self.make(pages[-1], screenshot_scale="css")
+        device.reset(0)  # Chromium has written down its port by then
+        self.endpoint = "http://127.0.0.1:" + (Path(chromium._process.folder)/"data/DevToolsActivePort").read_text().split()[0]
 
     def show(self, kind):
         "Record and compile; a row of what that gave."
         from openadapt_flow.compiler import compile_recording
-        from openadapt_flow.recorder import Recorder
+        from openadapt_flow.interactive_recorder import record_interactive
         self.device.switch(kind, "same")
         self.device.reset(SPLITS["train"][0])
-        place, backend = self.folder/kind.name, self.backend()
-        began = time.perf_counter()
-        row = dict(agent=FLOW, kind=kind.name, condition="shown", driven=False)
+        place, row, demonstrated = self.folder/kind.name, dict(agent=FLOW, kind=kind.name, condition="shown", driven=False), []
         shutil.rmtree(place, ignore_errors=True)  # of a run that was stopped
+        place.mkdir(parents=True)
+        def demonstrate(page, pump):
+            recorded = Recorded(self.device, pump)
+            demonstrated[:] = play_names(recorded), recorded.shapes
+        began = time.perf_counter()
         try:
-            recorded = Recorded(self.device, Recorder(backend, place/"recording", app_url=self.device.app.address), backend)
-            played = play_names(recorded)
-            recorded.recorder.finish()
-            row |= dict(record_s=time.perf_counter() - began, events=recorded.recorder._i)
-            if why := played.halted or "; ".join(self.device.faults()): return row | dict(why=f"its recorder does not reach the goal: {why}")
+            record_interactive(self.device.app.address + self.device.app.home, place/"recording", param_fields=FIELDS, cdp_endpoint=self.endpoint, script=demonstrate)
+            row |= dict(record_s=time.perf_counter() - began)
+            if why := demonstrated[0].halted or "; ".join(self.device.faults()): return row | dict(why=f"with its recorder listening the player does not reach the goal: {why}")
             began = time.perf_counter()
             workflow = compile_recording(place/"recording", place/"bundle", name=kind.name)
         except Exception as e: return row | dict(why=f"{type(e).__name__}: {e}"[:600])
-        return row | dict(driven=True, compile_s=time.perf_counter() - began, steps=len(workflow.steps),
-                          parameters={k: v for k, v in recorded.shapes.items() if k in workflow.params})
+        return row | dict(driven=True, compile_s=time.perf_counter() - began, steps=len(workflow.steps), constant=sorted(demonstrated[1].keys() - workflow.params),
+                          parameters={k: v for k, v in demonstrated[1].items() if k in workflow.params})
+
+    @contextmanager
+    def backend(self):
+        "Its hands and eyes on our page; pictures in CSS pixels, as it has them of a browser that it did not start."
+        from playwright.sync_api import sync_playwright
+        from openadapt_flow.backends.playwright_backend import PlaywrightBackend
+        from openadapt_flow.interactive_recorder import select_attached_page
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.connect_over_cdp(self.endpoint, timeout=1000*PATIENCE)
+            yield PlaywrightBackend(select_attached_page(browser, app_url=self.device.app.address), screenshot_scale="css")
 
     def play(self, task, kind, shapes):
         "Replay once, with values for the parameters; what it says, not what is true."
@@ -126,7 +121,11 @@ class Flow:
         self.device.reset(task.seed)
         given = {name: shape.format(**self.device.scene.values) for name, shape in shapes.items()}
         bundle, runs = self.folder/kind.name/"bundle", self.folder/kind.name/f"{task.condition}-{task.seed}-{time.time_ns()}"
-        try: report = Replayer(self.backend()).run(Workflow.load(bundle), params=given, bundle_dir=bundle, run_dir=runs, execution_target_kind="web")
+        try:
+            with self.backend() as backend:
+                self.device.began = time.perf_counter()  # to be attached costs our agents nothing either
+                report = Replayer(backend).run(Workflow.load(bundle), params=given, bundle_dir=bundle, run_dir=runs, execution_target_kind="web")
+                self.device.ended = time.perf_counter()
         except Exception as e: return dict(said="halted", steps=0, calls=0, reason=f"it raised {type(e).__name__}: {e}"[:600])
         failed = next((f"{r.step_id} ({r.intent}): {r.error}" for r in report.results if not r.ok and not r.skipped), "")
         return dict(said="done" if report.success else "halted", steps=len(report.results), calls=report.model_calls, reason=failed[:600], outcome=report.execution_outcome)
@@ -159,7 +158,7 @@ def measure(given):
         chromium = stack.enter_context(Chromium(flags=("--remote-debugging-port=0",), patience=PATIENCE))
         device = TimedDevice(DjangoAdmin(), DJANGO_KINDS[0], chromium=chromium, owned=True)
         stack.callback(device.close)
-        flow = Flow(chromium, device, given.folder/"flow", stack) if FLOW in given.agents else None
+        flow = Flow(chromium, device, given.folder/"flow") if FLOW in given.agents else None
         agents = {name: SHOWN_AGENTS[name]() for name in given.agents if name != FLOW}
         for kind in (k for k in DJANGO_KINDS if k.name in given.kinds):
             tasks = [t for t in matched_tasks({DjangoAdmin.name: (kind,)}, given.split, 1) if t.condition in given.conditions]
@@ -169,7 +168,7 @@ def measure(given):
             for task, name in left:
                 if name == FLOW and not shown[kind.name]["driven"]: continue  # its row says why
                 said = flow.play(task, kind, shown[kind.name]["parameters"]) if name == FLOW else ours(agents[name], device, task)
-                seconds = time.perf_counter() - device.began
+                seconds = (device.ended if name == FLOW and device.ended > device.began else time.perf_counter()) - device.began
                 add(dict(split=given.split, agent=name, kind=kind.name, condition=task.condition, seed=task.seed, **said, seconds=seconds, load=os.getloadavg()[0], **judge(device, said["said"])))
     return rows
 
