@@ -38,10 +38,22 @@ PUMPS = 3  # times that the recorder looks, after each action
 CLICK_S = 15  # what a click of openadapt-flow's gets instead of the second that is written in its code
 INSTALL = f"pip install --target FOLDER {FLOW}, then --flow FOLDER"
 
+TRIED = f"""## What else was tried
+
+Openadapt-flow 2.4.0 in `add_group`, validation seeds, on this machine at a load of 25 to 28. In its own reports:
+
+- Clicks with the 1 s of its code: 2 of 2 episodes halted at the first one ("Action delivery was uncertain and was not retried", cause TimeoutError, though
+  `postconditions_ok` is true: the page had changed). Hence the {CLICK_S} s above.
+- Its scripted recorder (`openadapt_flow.recorder.Recorder`), which acts itself, instead of the one that listens to a person: 1 episode (`same`). It got beyond the first page, for it
+  also keeps the path of a row's link, which the listening one does not; then it halted at *Save*: "visual point is not an identity-bearing actionable DOM element
+  - no action was admitted". It writes down every `<input>` as a textbox (`_STRUCTURAL_LOCATOR_AT_JS` in its `playwright_backend.py`), Django's *Save* is an
+  `<input type=submit>`, and so is not found again.
+- Every kind here begins with a click in the table of the admin's first page, whose rows all read "Add Change" beside the name that is clicked."""
+
 
 class TimedDevice(RealAppDevice):
     "Knows when an episode's first screen was there."
-    ended = 0.
+    stopped = 0.
     def reset(self, seed):
         frame = super().reset(seed)
         self.began = time.perf_counter()
@@ -125,7 +137,7 @@ class Flow:
             with self.backend() as backend:
                 self.device.began = time.perf_counter()  # to be attached costs our agents nothing either
                 report = Replayer(backend).run(Workflow.load(bundle), params=given, bundle_dir=bundle, run_dir=runs, execution_target_kind="web")
-                self.device.ended = time.perf_counter()
+                self.device.stopped = time.perf_counter()
         except Exception as e: return dict(said="halted", steps=0, calls=0, reason=f"it raised {type(e).__name__}: {e}"[:600])
         failed = next((f"{r.step_id} ({r.intent}): {r.error}" for r in report.results if not r.ok and not r.skipped), "")
         return dict(said="done" if report.success else "halted", steps=len(report.results), calls=report.model_calls, reason=failed[:600], outcome=report.execution_outcome)
@@ -144,11 +156,14 @@ def judge(device, said):
     return dict(result="done" if right else "false" if said == "done" else said, faults=faults, wrote=bool(changes) and not right, way=device.scene.way, halt=device.scene.halt)
 
 
-def measure(given):
+def read(path):
+    "The rows of finished episodes."
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def measure(given, path):
     "Play what is not in the file; all rows."
-    given.folder.mkdir(parents=True, exist_ok=True)
-    path = given.folder/"episodes.jsonl"
-    rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    rows = read(path)
     def add(row):
         rows.append(row)
         with open(path, "a") as f: f.write(json.dumps(row, ensure_ascii=False) + "\n")
@@ -168,7 +183,7 @@ def measure(given):
             for task, name in left:
                 if name == FLOW and not shown[kind.name]["driven"]: continue  # its row says why
                 said = flow.play(task, kind, shown[kind.name]["parameters"]) if name == FLOW else ours(agents[name], device, task)
-                seconds = (device.ended if name == FLOW and device.ended > device.began else time.perf_counter()) - device.began
+                seconds = (device.stopped if name == FLOW and device.stopped > device.began else time.perf_counter()) - device.began
                 add(dict(split=given.split, agent=name, kind=kind.name, condition=task.condition, seed=task.seed, **said, seconds=seconds, load=os.getloadavg()[0], **judge(device, said["said"])))
     return rows
 
@@ -207,6 +222,7 @@ def write(rows, split, to):
         text += [f"- {kind}, {n} times: {' '.join(reason.split())}" for (_, kind, reason), n in halts.most_common()]
     false = [r for r in rows if r["result"] == "false" and r["agent"] in (FLOW, "replay")]
     text += ["", f"## Silently wrong: {FLOW} and replay", ""] + ([f"- {r['agent']}, {r['kind']}.{r['condition']}-{r['seed']}: {'; '.join(r['faults']) or 'it could not be done, and nothing was changed'}" for r in false] or ["Never."])
+    if shown: text += ["", TRIED]
     (to/"flow_beside.md").write_text("\n".join(text) + "\n")
     (to/"flow_beside.json").write_text(json.dumps(dict(split=split, shown=shown, episodes=rows), indent=1, ensure_ascii=False) + "\n")
 
@@ -220,6 +236,7 @@ def main():
     parser.add_argument("--conditions", nargs="+", default=list(CONDITIONS), choices=CONDITIONS)
     parser.add_argument("--agents", nargs="+", default=list(AGENTS), choices=AGENTS)
     parser.add_argument("--folder", type=Path, default=Path("/tmp/flow_beside"), help="for episodes, demonstrations and runs")
+    parser.add_argument("--write", action="store_true", help="play nothing; write what has been played so far")
     given = parser.parse_args()
     os.environ.setdefault("OPENADAPT_FLOW_OCR_THREADS", "1")
     if given.flow: sys.path.append(str(given.flow))
@@ -227,7 +244,9 @@ def main():
     except ImportError as e:
         print(f"{FLOW} is not there ({e}): {INSTALL}. The others are played alone.")
         given.agents = [a for a in given.agents if a != FLOW]
-    rows = measure(given)
+    given.folder.mkdir(parents=True, exist_ok=True)
+    path = given.folder/"episodes.jsonl"
+    rows = read(path) if given.write else measure(given, path)
     write(rows, given.split, HERE if given.split == "test" else given.folder)
     print(table([r for r in rows if r.get("split") == given.split]))
 
