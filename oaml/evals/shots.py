@@ -8,6 +8,7 @@ __all__ = ['LOOKED_AT', 'SHOWN_AGENTS', 'app_shots', 'LiteralReplay', 'LiteralAg
 # %% ../../nbs/15j_evals.shots.ipynb #34eb3a6e
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
@@ -53,8 +54,8 @@ class LiteralReplay(Replay):
     def _run(self) -> Course:
         "All steps, then DONE."
         self.left, self.k = [], 0
-        try: self.values = self._bind()
-        except Halt: self.values = dict(self.shown.values)
+        self.values = dict(self.shown.values)
+        with suppress(Halt): self.values |= self._bind()  # what the goal does not give is as it was shown
         for self.k, step in enumerate(self.shown.steps):
             if step.already: continue
             try: yield from self._follow(step)
