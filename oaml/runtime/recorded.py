@@ -202,7 +202,11 @@ class RecordedSource(GroupSource):
         if useful: self.queue.append(group)
         else: self.counts["dropped_uniform"] += 1
 
-    def why_none(self, new: Counter, rounds: int) -> str:
+    def why_none(self,
+        new: Counter, # what was counted since it was asked for groups
+        rounds: int,  # of answers
+    ) -> str:
+        "Why there is nothing to learn from, and what to do."
         return NONE_TO_COMPARE.format(dropped=new["dropped_uniform"], rounds=rounds, reward=new["recorded_reward"]/max(new["recorded"], 1))
 
     def experiences(self,
