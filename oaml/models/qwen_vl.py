@@ -27,7 +27,7 @@ from transformers.processing_utils import ProcessorMixin
 from ..datasets.samples import chats_of, check_sampling, check_sample, image_counts, load_image
 from .base_adapter import (
     IGNORED, BaseVLMAdapter, as_device, assistant_labels, label_html, turn_weights)
-from .interface import Completion
+from .interface import Completion, Written
 from .cards import CARD, check_folder, read_card, saved_folder, write_card
 from .registry import find_family
 from ..schemas.arguments import check_arguments
@@ -331,6 +331,25 @@ class QwenVLAdapter(BaseVLMAdapter):
         with self.evaluating():
             return [self._answer(ids) for ids in self._complete(samples, max_new_tokens, temperature, seed)]
 
+    def write_batch(self,
+        samples: list[dict],   # each ending with the user's turn
+        limits: list[int],     # for each, tokens of its answer at most
+        temperature: float=0., # 0: the likeliest answers; else drawn
+        seeds: list[int]=(),   # sampling seeds, one for each; drawn answers are drawn one by one, each as it would be alone
+        top_p: float=1.,       # drawn of the likeliest tokens that have this share together; 1: of all
+    ) -> list[Written]:
+        "Answers with their tokens counted. Raises ValueError that names the sample or the setting."
+        for most in limits: check_sampling(temperature, most)
+        if temperature and len(samples) > 1:
+            return [w for s, most, seed in zip(samples, limits, seeds or [0]*len(samples)) for w in self.write_batch([s], [most], temperature, [seed], top_p)]
+        inputs = self._to_device(self._encode(samples, answered=False, side="left"))
+        with self.evaluating(): rows = self._finish(inputs, max(limits), temperature, seeds[0] if seeds else 0, top_p)
+        return [self._written(ids[:most], int(n)) for ids, most, n in zip(rows, limits, inputs["attention_mask"].sum(1))]
+
+    def _written(self, ids: list[int], prompt_tokens: int) -> Written:
+        end = next((k + 1 for k, t in enumerate(ids) if t in self.stops), None)
+        return Written(self._answer(ids), prompt_tokens, end or len(ids), end is not None)
+
     @contextmanager
     def _generating(self, seed: int):
         "Draws depend on `seed` alone, and no setting of the checkpoint but `hold_back`'s has a say."
@@ -346,8 +365,11 @@ class QwenVLAdapter(BaseVLMAdapter):
     def _complete(self, samples: list[dict], max_new_tokens: int, temperature: float=0.,
                   seed: int=0) -> list[list[int]]:
         "The ids that follow each sample's chat."
-        inputs = self._to_device(self._encode(samples, answered=False, side="left"))
-        sampling = dict(do_sample=True, temperature=temperature, top_p=1., top_k=0) if temperature else \
+        return self._finish(self._to_device(self._encode(samples, answered=False, side="left")), max_new_tokens, temperature, seed)
+
+    def _finish(self, inputs: dict[str, Tensor], max_new_tokens: int, temperature: float, seed: int, top_p: float=1.) -> list[list[int]]:
+        "The ids that follow each encoded chat."
+        sampling = dict(do_sample=True, temperature=temperature, top_p=top_p, top_k=0) if temperature else \
             dict(do_sample=False, temperature=None, top_p=None, top_k=None)
         with self._generating(seed):
             ids = self.qwen.generate(
