@@ -19,7 +19,7 @@ def test_a_step_on_random_weights(random_qwen, tmp_path):
     model.config.text_config.max_position_embeddings = 4096
     made = []
     def factory():
-        made.append(trl_environment(lambda: EpisodeDriver(AppDevice("login", (128, 96))))())
+        made.append(trl_environment(lambda: EpisodeDriver(AppDevice("login")))())
         return made[-1]
     rows = datasets.Dataset.from_list([dict(prompt=[dict(role="user", content="Do this: ")], seed=600_000 + k) for k in range(2)])
     config = trl.GRPOConfig(output_dir=str(tmp_path), max_steps=1, per_device_train_batch_size=2, num_generations=2, max_completion_length=4, use_cpu=True,
@@ -28,4 +28,4 @@ def test_a_step_on_random_weights(random_qwen, tmp_path):
     trainer.train()
     row = next(r for r in trainer.state.log_history if "reward" in r)
     assert row["rewards/TrlEnvironment/mean"] == row["reward"] == 0.
-    assert len(made) == 2 and all(e._driver.seed in (600_000, 600_001) and e._driver.frame.size == (128, 96) for e in made)
+    assert len(made) == 2 and all(e._driver.seed in (600_000, 600_001) and e._driver.frame.size == (256, 192) for e in made)
