@@ -445,10 +445,11 @@ def test_a_memory_of_rewards_that_are_equal():
     assert group_advantages(torch.tensor([.7]*7)).tolist() == [0.]*7
 
 
-def test_rft_heeds_no_data_section():
+def test_rft_heeds_of_data_the_path_alone():
     pytest.importorskip("torch", reason='pip install "oaml[train]"')
     from oaml.scripts.rft import rft
-    refused(lambda: rft("rft", ["data.path=x"]), "data: is not heeded", error=ValueError)
+    refused(lambda: rft("rft", ["data.sessions=9"]), "data: of it oaml rft heeds the path alone", error=ValueError)
+    refused(lambda: rft("rft", ["data=x"]), "x has recorded steps, which nothing plays", error=ValueError)
 
 
 def test_a_demo_whose_agent_has_a_baselines_name():

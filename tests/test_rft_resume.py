@@ -23,13 +23,20 @@ def paid_by_chance(rollout):
     return sum(rollout.steps[0].completion.ids) % 2
 
 
-def run(out_dir, kill=None):
-    "Practise with a random model in `out_dir`, short rollouts; `kill` names the place where the process dies."
+def answers_by_chance(completions, **columns):
+    "The same for answers to recorded steps."
+    return [float(sum(map(ord, text)) % 2) for text in completions]
+
+
+def run(out_dir, kill=None, recorded=False):
+    """Practise with a random model in `out_dir`, short rollouts, or on the sample records; `kill` names the place where the process
+    dies."""
     import torch
 
     from oaml.apps.catalog import load_app
     from oaml.models.qwen_vl import QwenVLAdapter
-    from oaml.scripts.rft import RftTrainer, rollout_source
+    from oaml.datasets.rft import RFT_SAMPLES
+    from oaml.scripts.rft import RftTrainer, practice_sources
     from oaml.training.config import TrainingConfig
     torch.set_num_threads(1)
     resume = (Path(out_dir)/"resolved.yaml").exists()
@@ -37,11 +44,13 @@ def run(out_dir, kill=None):
     if list(Path(out_dir).glob("checkpoint-*")):  # a resumed run gets other new weights: nothing may come from them
         with torch.no_grad(): [p.normal_() for p in adapter.trainable_parameters()]
     config = TrainingConfig.model_validate(dict(
-        prompt=dict(precision=2), rft=dict(apps=["login"], starts=4, group_size=3, groups_per_update=1, groups_at_once=3, max_new_tokens=3, loss="dapo"),
-        training=dict(max_steps=STEPS, learning_rate=1e-2, threads=1, seed=4), logging=dict(logging_steps=1, save_steps=SAVE)))
-    source = rollout_source(config, config.prompt.prompt_format())
-    source.reward, source.limit.least = paid_by_chance, 2
-    source.limit.lengths = {f"login:{family}": [1]*5 for family in load_app("login").families}
+        **(dict(data=str(RFT_SAMPLES)) if recorded else {}), prompt=dict(precision=2, history=3*recorded), rft=dict(apps=["login"], starts=4, group_size=3, groups_per_update=1, groups_at_once=3, max_new_tokens=3, loss="dapo"),
+        training=dict(max_steps=STEPS, learning_rate=1e-2, threads=1, seed=4), logging=dict(logging_steps=1, save_steps=SAVE, eval_episodes=0)))
+    worlds, source = practice_sources(config, config.prompt.prompt_format())
+    source.reward = answers_by_chance if recorded else paid_by_chance
+    if worlds:
+        worlds.limit.least = 2
+        worlds.limit.lengths = {f"login:{family}": [1]*5 for family in load_app("login").families}
     trainer = RftTrainer(adapter, source, config, out_dir)
     if kill: arm(kill, trainer)
     trainer.fit(resume=resume)
@@ -81,13 +90,13 @@ KILLS = ["in_an_update", "inside_a_save", "in_a_rollout", "in_a_later_update"]  
 
 # ---- the tests ----
 
-def start(out_dir, kill=None):
+def start(out_dir, kill=None, recorded=False):
     "Begin or resume the run in a fresh process, forked from one that has imported everything and done nothing."
     os.environ["OMP_NUM_THREADS"] = "1"
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["oaml.scripts.rft", "oaml.models.qwen_vl", "oaml.nano.model", "oaml.training.trainer",
                                     "transformers.models.qwen3_vl.modeling_qwen3_vl"])
-    process = context.Process(target=run, args=(str(out_dir), kill))
+    process = context.Process(target=run, args=(str(out_dir), kill, recorded))
     process.start()
     process.join(timeout=600)
     assert process.exitcode is not None, "the run hangs"
@@ -156,6 +165,16 @@ def test_each_piece_of_the_state_counts(undisturbed, tmp_path, piece):
     if piece: without(out_dir/f"checkpoint-{STEPS - SAVE:06d}", piece)
     assert start(out_dir) == 0
     assert (outcome(out_dir) == outcome(undisturbed)) == (piece is None)
+
+
+def test_on_recorded_data_too(tmp_path):
+    "Chains with the model's own history, cut in the middle of one and in an update."
+    assert start(tmp_path/"whole", recorded=True) == 0
+    for kill in ("in_a_rollout", "in_a_later_update"): assert start(tmp_path/"run", kill, recorded=True) == -signal.SIGKILL, kill
+    assert start(tmp_path/"run", recorded=True) == 0
+    whole = outcome(tmp_path/"whole")
+    assert outcome(tmp_path/"run") == whole
+    assert any(r["recorded"] for r in whole["rows"]) and all(r["success"] is None for r in whole["rows"])
 
 
 def test_three_updates_by_the_command(tmp_path):

@@ -6,7 +6,7 @@
 __all__ = ['RFT_SAMPLES', 'RFT_FORMS', 'RFT_SYSTEM', 'RFT_REACT_SYSTEM', 'OLD_SCREEN', 'SCREEN_WORDS', 'RFTError',
            'read_flat_boxes', 'read_corner_boxes', 'RFTStep', 'RFTRecord', 'parse_rft_line', 'read_rft', 'box_form',
            'validate_rft', 'fit_size', 'GUIRFTDataset', 'GUIMTRFTDataset', 'rft_rows', 'rft_record', 'write_rft',
-           'rft_episodes', 'step_rows']
+           'rft_episodes', 'step_row', 'step_rows', 'is_rft_file', 'rft_form', 'recorded_episodes', 'rft_sample']
 
 # %% ../../nbs/09i_datasets.rft.ipynb #c8567127
 import base64
@@ -23,7 +23,7 @@ from PIL import Image
 
 from .prompts import PromptFormat, prompt_messages
 from .samples import MIN_SIDE
-from ..ingest.store import write_atomic
+from ..ingest.store import load_manifest, load_sessions, sha256, write_atomic
 from ..schemas.actions import format_action
 from ..schemas.agentcpm import AGENTCPM_GRID, agentcpm_actions, agentcpm_fields, agentcpm_problem, agentcpm_prompt
 from ..schemas.arguments import check_arguments
@@ -536,16 +536,64 @@ def rft_episodes(
     return episodes, refused
 
 # %% ../../nbs/09i_datasets.rft.ipynb #31b6a68e
-def step_rows(
-    episodes: list[Episode],          # of an oracle or a person: what they did is right
+def step_row(
+    episode: Episode,                 # of an oracle or a person: what they did is right
+    k: int,                           # which step
     fmt: PromptFormat=PromptFormat(), # how the agent is asked
-) -> Iterator[dict]:                  # prompt, images, solution, resolution, bboxs, step_id, id: as of `rft_rows`
-    "A row for each step, for rewards with `dialect=\"oaml\"`. Raises RFTError for a step without screen or action."
-    for n, (e, k) in enumerate((e, k) for e in episodes for k in range(len(e.steps))):
-        step = e.steps[k]
-        try: image, answer = step.observation.image(), format_action(step.action, fmt.precision, fmt.dsl_version)
-        except (ValueError, OSError) as err: raise RFTError(f"{e.id}: steps[{k}]: {err}") from None
-        target = _own_target(step) if step.action.x is not None else None
-        boxes = [_box_pixels(b, image.size, "corners") for b in ((target.box, target.to_box) if target else (None, None))]
-        yield dict(prompt=prompt_messages(e.goal, [s.action for s in e.steps[:k]], fmt), images=[image], solution=answer,
-                   resolution=[list(image.size)]*2, bboxs=boxes, step_id=k, id=n)
+    history: list[Action]|None=None,  # earlier actions that it is told of; None: the episode's own
+) -> dict:                            # prompt, images, solution, resolution, bboxs, step_id
+    "A step, for rewards with `dialect=\"oaml\"`. Raises RFTError for a step without screen or action."
+    step = episode.steps[k]
+    try: image, answer = step.observation.image(), format_action(step.action, fmt.precision, fmt.dsl_version)
+    except (ValueError, OSError) as err: raise RFTError(f"{episode.id}: steps[{k}]: {err}") from None
+    target = _own_target(step) if step.action.x is not None else None
+    boxes = [_box_pixels(b, image.size, "corners") for b in ((target.box, target.to_box) if target else (None, None))]
+    before = [s.action for s in episode.steps[:k]] if history is None else history
+    return dict(prompt=prompt_messages(episode.goal, before, fmt), images=[image], solution=answer, resolution=[list(image.size)]*2, bboxs=boxes, step_id=k)
+
+def step_rows(
+    episodes: list[Episode],          # as of `step_row`
+    fmt: PromptFormat=PromptFormat(), # how the agent is asked
+) -> Iterator[dict]:                  # those of `step_row` and an id, as of `rft_rows`
+    "A row for each step."
+    for n, (e, k) in enumerate((e, k) for e in episodes for k in range(len(e.steps))): yield step_row(e, k, fmt) | dict(id=n)
+
+# %% ../../nbs/09i_datasets.rft.ipynb #d045f688
+def is_rft_file(
+    path: str|os.PathLike, # of recorded data
+) -> bool:
+    "Does the path name a JSONL file, in place of a folder of sessions?"
+    return Path(path).suffix == ".jsonl"
+
+def rft_form(
+    path: str|os.PathLike, # a file
+) -> str:                  # one of `RFT_FORMS`
+    "How a file's first box is written."
+    return _file_form(Path(path))[0]
+
+def recorded_episodes(
+    path: str|os.PathLike, # a folder of sessions, or a JSONL file in AgentCPM-GUI's form
+) -> tuple[list[Episode], dict]: # and what they are made from: kind, sessions, steps, sha256
+    "All episodes of recorded data. Raises RFTError or StoreError naming what cannot be used, FileNotFoundError."
+    path = Path(path)
+    if not is_rft_file(path):
+        manifest, episodes = load_manifest(path), [e for s in load_sessions(path) for e in s.episodes]
+        digest, meta = sha256(json.dumps(manifest["sessions"], sort_keys=True).encode()), manifest["meta"]
+        return episodes, meta | dict(sessions=len(manifest["sessions"]), steps=sum(len(e.steps) for e in episodes), sha256=digest)
+    episodes, refused = rft_episodes(read_rft(path, rft_form(path)))
+    if len(refused) > MAX_PROBLEMS: refused[MAX_PROBLEMS:] = [f"... and {len(refused)-MAX_PROBLEMS} more"]
+    if refused: raise RFTError("\n".join(refused))
+    return episodes, dict(kind="agentcpm", sessions=len(episodes), steps=sum(len(e.steps) for e in episodes), sha256=sha256(path.read_bytes()))
+
+# %% ../../nbs/09i_datasets.rft.ipynb #a9e6243c
+def rft_sample(
+    prompt: list[dict], # of a sample of `GUIRFTDataset` or `GUIMTRFTDataset`
+) -> dict:              # {"images": [...], "messages": [...]}, as adapters take it
+    "A prompt's pictures and words."
+    images, messages = [], []
+    for turn in prompt:
+        parts = [dict(type="text", text=turn["content"])] if isinstance(turn["content"], str) else turn["content"]
+        shown = [p["image"] for p in parts if p["type"] == "image"]
+        messages.append(dict(role=turn["role"], content="".join(p["text"] for p in parts if p["type"] == "text")) | (dict(images=len(shown)) if shown else {}))
+        images += shown
+    return dict(images=images, messages=messages)

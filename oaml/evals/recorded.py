@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['UNIFIED', 'PUBLISHED', 'PublishedMetric', 'finger_way', 'published_match', 'spot_hit', 'RecordedScore', 'strict_hit',
-           'score_recorded', 'folder_episodes', 'agent_actions', 'evaluate_recorded']
+           'score_recorded', 'recorded_kind', 'folder_episodes', 'agent_actions', 'evaluate_recorded']
 
 # %% ../../nbs/15m_evals.recorded.ipynb #40ed2360
 import math
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .trajectory_matching import acceptable, matches
+from ..datasets.rft import is_rft_file, recorded_episodes
 from ..ingest.foreign import grown_box
 from ..ingest.store import load_manifest, load_session
 from ..schemas.arguments import check_arguments
@@ -143,12 +144,21 @@ def score_recorded(
     return RecordedScore(kind, n, share("tm"), share("em"), strict/n, whole/len(episodes), by)
 
 # %% ../../nbs/15m_evals.recorded.ipynb #2d5a0b12
+def recorded_kind(
+    folder: str|Path, # of imported sessions, or a JSONL file
+) -> str:
+    "Which data set it is; one without published rules is scored strictly."
+    return "agentcpm" if is_rft_file(folder) else load_manifest(folder)["meta"].get("kind", "recorded")
+
 def folder_episodes(
-    folder: str|Path,      # of imported sessions
+    folder: str|Path,      # of imported sessions, or a JSONL file in AgentCPM-GUI's form
     limit: int|None=None,  # episodes at most; None: all
 ) -> Iterator[Episode]:
-    "Read the episodes of a folder, a session at a time."
+    "Read the episodes of a folder, a session at a time, or those of a file."
     left = limit
+    if is_rft_file(folder):
+        yield from recorded_episodes(folder)[0][:limit]
+        return
     for id, digest in load_manifest(folder)["sessions"].items():
         for episode in load_session(folder, id, digest).episodes:
             if left == 0: return
@@ -169,10 +179,10 @@ def agent_actions(
 @check_arguments
 def evaluate_recorded(
     policy,                   # `AgentPolicy`
-    folder: str|Path,         # of imported sessions
+    folder: str|Path,         # of imported sessions, or a JSONL file
     kind: str|None=None,      # whose rules; None: of the data set that was imported
     limit: int|None=None,     # episodes at most; None: all
 ) -> RecordedScore:
     "Score a policy on imported data. Raises as `score_recorded`."
     episodes = list(folder_episodes(folder, limit))
-    return score_recorded(episodes, [agent_actions(policy, e) for e in episodes], kind or load_manifest(folder)["meta"].get("kind", "recorded"))
+    return score_recorded(episodes, [agent_actions(policy, e) for e in episodes], kind or recorded_kind(folder))

@@ -24,6 +24,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from email.utils import parsedate_to_datetime
 from ipaddress import ip_address
+from itertools import islice
 from pathlib import Path
 from time import time
 from urllib.parse import urlsplit
@@ -33,7 +34,7 @@ from pydantic import SecretStr
 
 from ..config import PROVIDERS, MissingKey, find_api_key
 from ..datasets.prompts import SYSTEM_PROMPT, PromptFormat, read_prompt_format
-from ..datasets.samples import check_sample, check_sampling, load_image
+from ..datasets.samples import check_sample, check_sampling, image_counts, load_image
 from .interface import VLMAdapter
 from ..schemas.actions import INSIDE_THOUGHT, format_action, split_thought, writable_text
 from ..schemas.dialects import DIALECTS, DialectError
@@ -130,13 +131,15 @@ MAX_PNG = 5*2**20*3//4  # bytes: providers take 5 MB of an image in base64, whic
 class Question:
     "A sample as it is sent."
     system: str                    # "" if there is none
-    turns: list[tuple[str, str]]   # (user or assistant, text); the images belong to the first
+    turns: list[tuple[str, str]]   # (user or assistant, text)
     images: list[bytes]            # PNG
     size: tuple[int, int]          # width and height of the last image as sent, pixels
+    shown: list[int]               # how many of the images, in order, belong to each turn
 
     def chat(self) -> list[dict]:
         "Return the turns as `anthropic_turn` and `openai_turns` take them."
-        return [dict(role=role, text=text, images=[] if k else self.images) for k, (role, text) in enumerate(self.turns)]
+        images = iter(self.images)
+        return [dict(role=role, text=text, images=list(islice(images, n))) for (role, text), n in zip(self.turns, self.shown)]
 
 def png_of(
     image,             # path, PIL image, or uint8 array (height, width, 3)
@@ -163,9 +166,10 @@ def question_of(
     if native: instructions = [text.replace(SYSTEM_PROMPT, "").strip() for text in instructions]
     pictures = [png_of(image, shrink=native) for image in sample["images"]]
     turns = [(m["role"], m["content"]) for m in sample["messages"] if m["role"] != "system"]
+    shown = [n for m, n in zip(sample["messages"], image_counts(sample)) if m["role"] != "system"]
     if native: turns[-1] = "user", turns[-1][1] + "\nThe screenshot is {} by {} pixels.".format(*pictures[-1][1])
     order = [guide, *instructions] if native else [*instructions, guide]
-    return Question("\n".join(filter(None, order)), turns, [png for png, _ in pictures], pictures[-1][1])
+    return Question("\n".join(filter(None, order)), turns, [png for png, _ in pictures], pictures[-1][1], shown)
 
 # %% ../../nbs/10f_models.api_adapter.ipynb #798dd04c
 def question_hash(
@@ -370,7 +374,7 @@ class _Anthropic:
         if "temperature" in drawing: asked["extra_body"] = dict(temperature=drawing["temperature"])
         if self.tool: asked |= dict(tools=anthropic_tools(self.tool, q.size))
         if beta := ANTHROPIC_TOOLS.get(self.tool): asked["extra_headers"] = {"anthropic-beta": beta}
-        return self._answered(asked, q, messages[0]["content"][len(q.images)-1:len(q.images)])
+        return self._answered(asked, q, messages[0]["content"][q.shown[0]-1:q.shown[0]])
 
     def _answered(self, asked: dict, q: Question, screenshot: list[dict]) -> ApiAnswer:
         "The answer, after the looks that the model asks for."
@@ -454,9 +458,8 @@ class _OpenAIComputer:
 
     def ask(self, q: Question, max_tokens: int, **drawing) -> ApiAnswer:
         drawing.pop("seed", None)  # responses have none
-        images = [dict(type="input_image", detail="auto", image_url=_data_url(p)) for p in q.images]
-        given = [dict(role=role, content=images + [dict(type="input_text", text=text)] if k == 0 else text)
-                 for k, (role, text) in enumerate(q.turns)]
+        def images(turn): return [dict(type="input_image", detail="auto", image_url=_data_url(p)) for p in turn["images"]]
+        given = [dict(role=t["role"], content=images(t) + [dict(type="input_text", text=t["text"])] if t["images"] else t["text"]) for t in q.chat()]
         usage = Usage()
         for look in range(MAX_LOOKS + 1):
             reply = _parsed(self.client.responses.create(

@@ -150,11 +150,20 @@ class BaseVLMAdapter(VLMAdapter):
         for p in short: p.data = p.data.float()
         return sum(p.numel() for p in short)
 
-    def snapshot(self) -> "BaseVLMAdapter":
-        "A copy of this adapter, which draws as it does now whatever becomes of its weights."
-        other = copy.copy(self)
-        other.model = copy.deepcopy(self.model).eval()  # or threads that share it would switch each other's dropout on
+    def frozen_copy(self) -> "BaseVLMAdapter":
+        "A copy of this adapter as it is now. Weights that nobody trains are shared, so that of a LoRA model the adapter alone is copied."
+        other, shared = copy.copy(self), {id(p): p for p in self.model.parameters() if not p.requires_grad}
+        other.model = copy.deepcopy(self.model, shared).eval()  # or threads that share it would switch each other's dropout on
         return other
+
+    def snapshot(self) -> "BaseVLMAdapter":
+        "What draws as this adapter does now, whatever becomes of its weights."
+        return self.frozen_copy()
+
+    @contextmanager
+    def each_image_once(self):
+        "In this block equal images may be encoded once only; here, where nothing is known of the model, they are not."
+        yield
 
     @contextmanager
     def evaluating(self):

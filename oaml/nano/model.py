@@ -17,7 +17,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from ..datasets.lines import ReadScreen
 from ..models.base_adapter import IGNORED
-from ..models.interface import Completion
+from ..models.interface import Completion, Written
 from ..models.qwen_vl import QwenVLAdapter, answer_tensors
 from ..models.registry import ModelFamily, register_models
 from .files import NANO_FILES, shipped_nano
@@ -90,6 +90,16 @@ class NanoAdapter(QwenVLAdapter):
     def snapshot(self) -> "LightNano|NanoAdapter":
         "What draws as this model does now, whatever becomes of its weights: on a CPU a nano on NumPy."
         return LightNano.of(self, copy=True) if self.by_numpy else QwenVLAdapter.snapshot(self)
+
+    def write_batch(self,
+        samples: list[dict],   # as of `QwenVLAdapter`
+        limits: list[int],     # likewise
+        temperature: float=0., # likewise
+        seeds: list[int]=(),   # likewise
+        top_p: float=1.,       # likewise
+    ) -> list[Written]:
+        "Answers with their tokens counted, on a CPU by NumPy."
+        return (LightNano.of(self) if self.by_numpy else super(NanoAdapter, self)).write_batch(samples, limits, temperature, seeds, top_p)
 
     # %% ../../nbs/11h_nano.model.ipynb #9472b53f
     def _labelled(self, batch: list[dict], labels: str, tensors=None) -> dict[str, Tensor]:

@@ -21,7 +21,7 @@ from tokenizers import Tokenizer
 
 from ..datasets.samples import check_sampling, check_sample
 from ..models.cards import check_folder, read_card, read_json_file
-from ..models.interface import Completion
+from ..models.interface import Completion, Written
 from .files import NANO_FILES, load_arrays
 from .screens import LineReader, chat_text, fill_images, screen_key, screen_of
 
@@ -108,6 +108,7 @@ class Generation:
     log_probs: list[float] = field(default_factory=list) # of drawn tokens
     going_on: bool = True                               # does the answer go on?
     rng: np.random.Generator|None = None                # of draws of its own
+    most: int = 64                                      # tokens of the answer, at most
 
     @property
     def cached(self) -> int:
@@ -234,14 +235,14 @@ class LightNano:
     def _read_prompt(self, ids: list[int], most: int) -> tuple[Generation, np.ndarray]:
         "A generation with nothing answered, with room for `most` tokens, and the logits (1, vocabulary) of its first."
         room = len(self.layers), 2, self.config["num_attention_heads"], len(ids) + most + MAX_DRAFT, self.config["head_dim"]
-        generation = Generation(ids, np.empty(room, np.float32))
+        generation = Generation(ids, np.empty(room, np.float32), most=most)
         return generation, self._forward(ids, [(generation, len(ids))], last_only=True)
 
-    def _append(self, generation: Generation, ids: list[int], log_probs: list[float], most: int) -> Generation:
+    def _append(self, generation: Generation, ids: list[int], log_probs: list[float]) -> Generation:
         "`ids` as the answer's next tokens, up to the one that ends it."
         g = generation
         g.answer, g.log_probs = g.answer + ids, g.log_probs + log_probs
-        end = next((k + 1 for k, i in enumerate(g.answer[:most]) if i in self.stops), most)
+        end = next((k + 1 for k, i in enumerate(g.answer[:g.most]) if i in self.stops), g.most)
         g.going_on = len(g.answer) < end
         del g.answer[end:], g.log_probs[end:]
         return g
@@ -249,9 +250,9 @@ class LightNano:
     def _begin(self, ids: list[int], most: int, pick: Pick) -> Generation:
         "A prompt, read, and the first token of its answer."
         generation, logits = self._read_prompt(ids, most)
-        return self._append(generation, *pick(logits, [generation]), most)
+        return self._append(generation, *pick(logits, [generation]))
 
-    def _go_on(self, generations: list[Generation], most: int, pick: Pick):
+    def _go_on(self, generations: list[Generation], pick: Pick):
         "Some more tokens of each answer: one, and as many as were drafted rightly."
         drafts = [self._draft(g.answer, g.prompt) for g in generations]
         fed = [[g.answer[-1], *draft] for g, draft in zip(generations, drafts)]
@@ -260,7 +261,7 @@ class LightNano:
         for g, draft in zip(generations, drafts):
             own, how = ([next(x) for _ in range(len(draft) + 1)] for x in (best, log_probs))
             right = next((k for k, (a, b) in enumerate(zip(draft, own)) if a != b), len(draft))
-            self._append(g, own[:right + 1], how[:right + 1], most)
+            self._append(g, own[:right + 1], how[:right + 1])
 
     @property
     def _draft(self) -> PromptLookup:
@@ -268,12 +269,12 @@ class LightNano:
         return self._lookup
 
     # %% ../../nbs/11g_nano.numpy_engine.ipynb #7be20c94
-    def _picker(self, temperature: float, rng: np.random.Generator|None=None) -> Pick:
+    def _picker(self, temperature: float, rng: np.random.Generator|None=None, top_p: float=1.) -> Pick:
         "The likeliest tokens, or sampled ones, by `rng` or each answer's own; none that stands for an image: no model could read that answer."
         def pick(logits, owners):
             logits[:, self.placeholders] = -np.inf
             if not temperature: return logits.argmax(-1).tolist(), [0.]*len(logits)
-            return sample_tokens(logits, [rng or owner.rng for owner in owners], temperature)
+            return sample_tokens(logits, [rng or owner.rng for owner in owners], temperature, top_p)
         return pick
 
     # %% ../../nbs/11g_nano.numpy_engine.ipynb #a173734a
@@ -285,18 +286,39 @@ class LightNano:
     ) -> list[list[int]]:        # token ids, the one that ends an answer included
         "The ids that follow each sample's chat. Raises ValueError that names the sample or the setting."
         check_sampling(temperature, max_new_tokens)
-        groups = [range(k, min(k + TOGETHER, len(samples))) for k in range(0, len(samples), TOGETHER)]
-        def answers(group): return self._answers({k: samples[k] for k in group}, max_new_tokens, temperature, seed)
+        def begun(group):
+            pick = self._picker(temperature, np.random.default_rng([seed, *group]))
+            return [self._begin(self._prompt_ids(samples[k], f"batch[{k}]"), max_new_tokens, pick) for k in group], pick
+        return [g.answer for g in self._together(begun, len(samples))]
+
+    def _together(self, begun: Callable[[range], tuple[list[Generation], Pick]], n: int) -> list[Generation]:
+        "`n` chats, answered to their ends in groups; `begun` gives those of a group with their first tokens."
+        groups = [range(k, min(k + TOGETHER, n)) for k in range(0, n, TOGETHER)]
+        def answers(group):
+            generations, pick = begun(group)
+            while going_on := [g for g in generations if g.going_on]: self._go_on(going_on, pick)
+            return generations
         threads = min(len(groups), _blas_threads()) if len(groups) > 1 else 1
         if threads == 1: return sum(map(answers, groups), [])
         with threadpool_limits(1, "blas"), ThreadPoolExecutor(threads) as pool: return sum(pool.map(answers, groups), [])
 
-    def _answers(self, samples: dict[int, dict], most: int, temperature: float, seed: int) -> list[list[int]]:
-        "`complete` for some samples of a batch, by their places in it."
-        pick = self._picker(temperature, np.random.default_rng([seed, *samples]))
-        generations = [self._begin(self._prompt_ids(s, f"batch[{k}]"), most, pick) for k, s in samples.items()]
-        while going_on := [g for g in generations if g.going_on]: self._go_on(going_on, most, pick)
-        return [g.answer for g in generations]
+    def write_batch(self,
+        samples: list[dict],   # each ending with the user's turn
+        limits: list[int],     # for each, tokens of its answer at most
+        temperature: float=0., # 0: the likeliest answers; else drawn
+        seeds: list[int]=(),   # sampling seeds, one for each; each answer is as it would be alone
+        top_p: float=1.,       # as of `sample_tokens`
+    ) -> list[Written]:
+        "Answers with their tokens counted. Raises ValueError that names the sample or the setting."
+        for most in limits: check_sampling(temperature, most)
+        def begun(group):
+            pick, made = self._picker(temperature, top_p=top_p), []
+            for k in group:
+                g, logits = self._read_prompt(self._prompt_ids(samples[k], f"batch[{k}]"), limits[k])
+                g.rng = np.random.default_rng([seeds[k] if seeds else 0, 0])
+                made.append(self._append(g, *pick(logits, [g])))
+            return made, pick
+        return [Written(self._text(g.answer), len(g.prompt), len(g.answer), g.answer[-1] in self.stops) for g in self._together(begun, len(samples))]
 
     # %% ../../nbs/11g_nano.numpy_engine.ipynb #4bdb6ca9
     def _text(self, ids: list[int]) -> str:
@@ -369,14 +391,14 @@ class LightNano:
         for some in (wanted[i:i+TOGETHER] for i in range(0, len(wanted), TOGETHER)):
             generations = [self._copy(*self._remembered_prompt(samples[k], f"batch[{k}]", max_new_tokens),
                                       np.random.default_rng([seed, k, j]), max_new_tokens, pick) for k, j in some]
-            while going_on := [g for g in generations if g.going_on]: self._go_on(going_on, max_new_tokens, pick)
+            while going_on := [g for g in generations if g.going_on]: self._go_on(going_on, pick)
             completions += [Completion(tuple(g.prompt), tuple(g.answer), np.float32(g.log_probs), self._text(g.answer)) for g in generations]
         return [completions[i:i+n] for i in range(0, len(completions), n)]
 
     def _copy(self, prompt: Generation, logits: np.ndarray, rng: np.random.Generator, most: int, pick: Pick) -> Generation:
         "One of several answers to a prompt that was read, with its first token."
-        generation = Generation(prompt.prompt, prompt.cache.copy(), rng=rng)
-        return self._append(generation, *pick(logits.copy(), [generation]), most)
+        generation = Generation(prompt.prompt, prompt.cache.copy(), rng=rng, most=most)
+        return self._append(generation, *pick(logits.copy(), [generation]))
 
 # %% ../../nbs/11g_nano.numpy_engine.ipynb #517dd2d7
 
@@ -391,13 +413,24 @@ def sample_tokens(
     logits: np.ndarray,   # (tokens, vocabulary)
     rngs: list[np.random.Generator], # one for each row
     temperature: float,   # above 0
+    top_p: float=1.,      # of the likeliest tokens that have this share together; 1: of all
 ) -> tuple[list[int], list[float]]: # a token for each row, and its log-probability
     "Draws from the softmax of `logits` over `temperature`: with Gumbel's noise the largest is one."
     scaled = logits / np.float32(temperature)
+    if top_p < 1: scaled = np.where(_likeliest(scaled, top_p), scaled, -np.inf)
     ids = (scaled + [rng.gumbel(size=scaled.shape[1]) for rng in rngs]).argmax(-1)
     top = scaled.max(-1)
     total = top + np.log(np.exp(scaled - top[:, None]).sum(-1))
     return ids.tolist(), (scaled[np.arange(len(ids)), ids] - total).tolist()
+
+def _likeliest(scaled: np.ndarray, share: float) -> np.ndarray:
+    "Which tokens of each row are the likeliest that have this share together: the fewest, one at least."
+    order = (-scaled).argsort(-1)
+    chances = np.exp(np.take_along_axis(scaled, order, -1) - scaled.max(-1, keepdims=True))
+    before = chances.cumsum(-1) - chances  # of those that are likelier
+    kept = np.zeros(scaled.shape, bool)
+    np.put_along_axis(kept, order, before < share*chances.sum(-1, keepdims=True), -1)
+    return kept
 
 # %% ../../nbs/11g_nano.numpy_engine.ipynb #a173734a
 TOGETHER = 8 # chats

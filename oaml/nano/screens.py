@@ -20,7 +20,7 @@ import numpy as np
 from ..datasets.lines import CELL, Line, ReadScreen, at_quotation, in_columns, quoted_in, read_lines, split_symbols, transcript
 from ..datasets.demonstrations import steps_named
 from ..datasets.prompts import goal_in, read_prompt_format, shown_in
-from ..datasets.samples import load_image, padded
+from ..datasets.samples import image_counts, load_image, padded
 from ..schemas.actions import parse_action
 from ..ui.reasons import ROLE_WORDS
 from .files import READER, load_arrays
@@ -140,12 +140,11 @@ IMAGE = "<|image_pad|>"
 
 def chat_text(
     messages: list[dict], # role and content each
-    images: int=1,        # how many stand before the first user's words
+    images: int=1,        # how many stand before the first user's words, unless the turns say where images are shown
 ) -> str:
     "A chat that awaits the assistant's answer."
-    first = next(k for k, m in enumerate(messages) if m["role"] == "user")
-    place = f"<|vision_start|>{IMAGE}<|vision_end|>"*images
-    turns = (f"<|im_start|>{m['role']}\n{place*(k == first)}{m['content']}<|im_end|>\n" for k, m in enumerate(messages))
+    place, counts = f"<|vision_start|>{IMAGE}<|vision_end|>", image_counts(dict(images=[None]*images, messages=messages))
+    turns = (f"<|im_start|>{m['role']}\n{place*n}{m['content']}<|im_end|>\n" for m, n in zip(messages, counts))
     return "".join(turns) + "<|im_start|>assistant\n"
 
 # %% ../../nbs/11b_nano.screens.ipynb #14552d3c

@@ -6,7 +6,8 @@
 __all__ = ['NO_MIXED', 'Start', 'open_start', 'branch', 'RolloutStep', 'Rollout', 'RolloutGroup', 'screen_anchor', 'PlayRules',
            'LiveRollout', 'success_reward', 'play_groups', 'screen_advantages', 'rollout_advantages',
            'group_experiences', 'group_tasks', 'StartSampler', 'StepLimit', 'SuccessReplay', 'start_to_json',
-           'start_from_json', 'pack_groups', 'unpack_groups', 'SourceRules', 'RolloutSource', 'ChainLink', 'play_chain']
+           'start_from_json', 'pack_groups', 'unpack_groups', 'SourceRules', 'GroupSource', 'RolloutSource',
+           'ChainLink', 'play_chain']
 
 # %% ../../nbs/14e_runtime.rollouts.ipynb #d110486d
 import hashlib
@@ -423,7 +424,52 @@ class SourceRules:
     discount: float=.95      # likewise
     std: str="sample"        # likewise
 
-class RolloutSource:
+class GroupSource:
+    "Groups of answers for one update after the other. A subclass plays (`play_round`), and says what is to be learnt (`experiences`)."
+    rules: SourceRules
+    def begin(self,
+        rules: SourceRules, # how groups are chosen and kept
+        seed: int,          # of choices and draws
+    ):
+        "Start with an empty queue."
+        self.rules, self.rng, self.queue, self.counts = rules, np.random.default_rng([seed, 1]), [], Counter()
+
+    # %% ../../nbs/14e_runtime.rollouts.ipynb #b5643573
+    def drop_stale(self,
+        version: int, # of the weights that learn
+    ):
+        "Drop groups that waited too long. A success that was put into a group may be older: the loss knows its ratio."
+        fresh = [g for g in self.queue if version - max(r.version for r in g.rollouts if not r.replayed) <= self.rules.staleness]
+        self.counts["dropped_stale"] += len(self.queue) - len(fresh)
+        self.queue = fresh
+
+    def why_none(self,
+        new: Counter, # what was counted since it was asked for groups
+        rounds: int,  # of play
+    ) -> str:
+        "Why there is nothing to learn from, and what to do."
+        return NO_MIXED.format(dropped=new["dropped_uniform"], rounds=rounds, won=new["success"]/max(new["rollouts"], 1))
+
+    def next_groups(self,
+        actor,        # has `sample_completions`
+        version: int, # of its weights, which are those that learn
+    ) -> list[RolloutGroup]: # mixed ones, `rules.groups_per_update` at most
+        "Groups for the next update. Raises RuntimeError if round after round all groups are uniform."
+        self.drop_stale(version)
+        before, rounds = self.counts.copy(), 0
+        while len(self.queue) < self.rules.groups_per_update and rounds < self.rules.max_rounds:
+            self.play_round(actor, version)
+            rounds += 1
+        if not self.queue: raise RuntimeError(self.why_none(self.counts - before, rounds))
+        taken, self.queue = self.queue[:self.rules.groups_per_update], self.queue[self.rules.groups_per_update:]
+        return taken
+
+    # %% ../../nbs/14e_runtime.rollouts.ipynb #546de3f2
+    def counts_now(self) -> Counter:
+        "A copy of what was counted so far."
+        return self.counts.copy()
+
+class RolloutSource(GroupSource):
     "Groups of rollouts for one update after the other."
     def __init__(self,
         starts: Sequence[Start],          # to practise
@@ -434,9 +480,9 @@ class RolloutSource:
         seed: int=0,                      # of choices and draws
         replay: int=64,                   # starts whose last success is kept
     ):
-        self.fmt, self.play, self.rules, self.reward = fmt, play, rules, reward
+        self.begin(rules, seed)
+        self.fmt, self.play, self.reward = fmt, play, reward
         self.sampler, self.limit, self.replay = StartSampler(starts, seed), StepLimit(), SuccessReplay(replay)
-        self.rng, self.queue, self.counts = np.random.default_rng([seed, 1]), [], Counter()
 
     def __len__(self) -> int: return len(self.sampler.starts)
 
@@ -476,30 +522,6 @@ class RolloutSource:
         else: self.counts["dropped_uniform"] += 1
 
     # %% ../../nbs/14e_runtime.rollouts.ipynb #b5643573
-    def drop_stale(self,
-        version: int, # of the weights that learn
-    ):
-        "Drop groups that waited too long. A success that was put into a group may be older: the loss knows its ratio."
-        fresh = [g for g in self.queue if version - max(r.version for r in g.rollouts if not r.replayed) <= self.rules.staleness]
-        self.counts["dropped_stale"] += len(self.queue) - len(fresh)
-        self.queue = fresh
-
-    def next_groups(self,
-        actor,        # has `sample_completions`
-        version: int, # of its weights, which are those that learn
-    ) -> list[RolloutGroup]: # mixed ones, `rules.groups_per_update` at most
-        "Groups for the next update. Raises RuntimeError if round after round all groups are uniform."
-        self.drop_stale(version)
-        before, rounds = self.counts.copy(), 0
-        while len(self.queue) < self.rules.groups_per_update and rounds < self.rules.max_rounds:
-            self.play_round(actor, version)
-            rounds += 1
-        if not self.queue:
-            new = self.counts - before
-            raise RuntimeError(NO_MIXED.format(dropped=new["dropped_uniform"], rounds=rounds, won=new["success"]/max(new["rollouts"], 1)))
-        taken, self.queue = self.queue[:self.rules.groups_per_update], self.queue[self.rules.groups_per_update:]
-        return taken
-
     def experiences(self,
         groups: list[RolloutGroup], # for an update
     ) -> list[Experience]:
@@ -508,10 +530,6 @@ class RolloutSource:
         return [x for g in groups for x in group_experiences(g, r.step_weight, r.discount, r.std)]
 
     # %% ../../nbs/14e_runtime.rollouts.ipynb #546de3f2
-    def counts_now(self) -> Counter:
-        "A copy of what was counted so far."
-        return self.counts.copy()
-
     def state(self) -> dict: # of plain values and tensors
         "All that the next rollouts depend on: generators, the queue, kept successes, shares of successes, lengths."
         import torch

@@ -285,6 +285,9 @@ def rft_command(
     """**Reinforcement fine-tuning** (GRPO): let a policy act, and make likelier what succeeded. Needs training.max_steps.
 
     Example: `oaml rft --set rft.apps=[login]`.
+
+    On recorded steps, paid by what was recorded: `oaml rft recorded_rft --set data=FILE.jsonl` (or a folder of sessions); on both:
+    `--set rft.data_share=0.5`. Rewards of yours: `--set 'rft.rewards={"my_module:brief": 0.5}'`.
     """
     from oaml.scripts.rft import rft as run, rft_text
     typer.echo(rft_text(_mendable(run, config=config, overrides=set, resume=resume, engine=engine)))
@@ -382,7 +385,7 @@ def eval_command(
                                                                         "`oaml inspect`; takes longer.")]=False,
     eyes: Annotated[str, typer.Option(help="What a nano sees screens by: pixels, or the tree of their elements.")]="pixels",
     shots: Annotated[int, typer.Option(help="Demonstrations of training seeds that the agent is shown of each kind of goal before it is asked.")]=0,
-    data: Annotated[str|None, typer.Option(help="Folder of imported recordings (`oaml data import`) instead of a suite: the agent is asked for "
+    data: Annotated[str|None, typer.Option(help="Folder of imported recordings (`oaml data import`), or JSONL in AgentCPM-GUI's form, instead of a suite: the agent is asked for "
                                                 "each step, and nothing is carried out.")]=None,
     metric: Annotated[str, typer.Option(help="With --data: tm, em (as the data set's tables have them), strict, episodes.")]="tm,em,strict",
     browser_sandbox: BrowserSandbox=None, # of Chromium; None: on, but for root
@@ -744,14 +747,15 @@ def serve_controller_command(
 def serve_model_command(
     agent: Annotated[str, typer.Option(help="nano, or the folder of a trained agent.")]="nano",
     port: Annotated[int, typer.Option(help="Port to listen on; 0 for any free one.")]=8730,
+    longest: Annotated[int, typer.Option("--max-answer", min=1, help="Tokens of an answer, at most; one that is longer ends with finish_reason length.")]=256,
 ):
-    """**Lend a model** to programs on this machine, behind an OpenAI-compatible address, until Ctrl-C.
+    """**Lend a model** to programs on this machine, behind an OpenAI-compatible address, until Ctrl-C. Questions that wait are answered together.
 
     Example: `oaml serve-model`, and in another terminal
     `oaml eval --agent openai:nano --base-url http://127.0.0.1:8730/v1 --episodes 5`.
     """
     from oaml.scripts.serve_model import serve_model as run
-    _mendable(run, agent=agent, port=port, say=typer.echo)
+    _mendable(run, agent=agent, port=port, longest=longest, say=typer.echo)
 
 # %% ../../nbs/18i_scripts.cli.ipynb #fb103b70
 data = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", help="""**Sessions** in others' formats, and back.

@@ -10,10 +10,10 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from ..evals.recorded import evaluate_recorded
+from ..evals.recorded import evaluate_recorded, recorded_kind
 from ..ingest import desktop_data, phone_data  # they register their formats
 from ..ingest.foreign import DATA_FORMATS, ImportReport, data_stats, import_data
-from ..ingest.store import load_manifest, write_atomic
+from ..ingest.store import write_atomic
 from ..nano.files import shipped_nano
 from ..runtime.policy import load_policy
 
@@ -41,7 +41,7 @@ def recorded_stats(
 RECORDED_METRICS = "tm", "em", "strict", "episodes"
 
 def eval_recorded(
-    data: Path,             # folder of imported sessions
+    data: Path,             # folder of imported sessions, or JSONL in AgentCPM-GUI's form
     agent: str,             # nano, or the folder of a trained agent
     metric: str="tm,em,strict", # some of `RECORDED_METRICS`, with commas
     out: Path|None=None,    # JSON file for the whole score; None: none is written
@@ -50,7 +50,7 @@ def eval_recorded(
     "Measure an agent on recorded steps, which it does not carry out. Raises ValueError for an unknown metric, before anything is loaded."
     names = metric.split(",")
     if unknown := [m for m in names if m not in RECORDED_METRICS]: raise ValueError(f"metric: {unknown[0]!r} is none of {', '.join(RECORDED_METRICS)}")
-    load_manifest(data)
+    recorded_kind(data)
     policy = load_policy(shipped_nano() if agent == "nano" else agent)
     score = evaluate_recorded(policy, data, limit=limit)
     if out is not None: write_atomic(Path(out), json.dumps(asdict(score), indent=1).encode())

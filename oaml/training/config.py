@@ -24,7 +24,7 @@ from typing import Annotated, ClassVar, Literal, Union, get_args, get_origin, ge
 
 import yaml
 from fastcore.docments import docments
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, create_model, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model, model_validator
 
 from ..datasets.prompts import PromptFormat
 from ..datasets.samples import SampleConfig
@@ -86,7 +86,11 @@ class DataSection(Section):
     place_weight: Share = Field(1.0, description="weight in the loss of their answers with places; others have 1")
     themes: str = Field("train", min_length=1, description="theme family; train = all but the held-out one")
     workers: Natural = Field(0, description="processes that generate sessions; 0 = one a core")
-    path: PathText|None = Field(None, description="folder of existing sessions, used instead of generated ones")
+    path: PathText|None = Field(None, description="folder of existing sessions, or JSONL in AgentCPM-GUI's form, used instead of generated ones; data: PATH is short for it")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_path(cls, values): return dict(path=values) if isinstance(values, str) else values
 
 # %% ../../nbs/13a_training.config.ipynb #f3060259
 def knobs_of(
@@ -161,8 +165,13 @@ class TrainingSection(Section):
 
 # %% ../../nbs/13a_training.config.ipynb #741e8840
 class RftSection(Section):
-    "Reinforcement fine-tuning in applications (see scripts.rft)."
-    apps: list[str] = Field(["files"], min_length=1, description="applications that are practised in")
+    "Reinforcement fine-tuning in applications, on recorded data (data.path), or both (see scripts.rft)."
+    old_names: ClassVar[dict[str, str]] = dict(reward="rewards")
+    apps: list[str] = Field(["files"], min_length=1, description="applications that are practised in, unless data has all the groups")
+    data_share: Annotated[float, Field(gt=0, le=1)] = Field(1.0, description="share of an update's groups that are of data.path, where there is one; the others are played in apps")
+    dialect: Literal["oaml", "agentcpm"] = Field("oaml", description="in which steps of a JSONL file are asked; agentcpm: with earlier screens, for models of several images")
+    good: Share = Field(0.9, description="reward with which an answer to recorded data leads on to the next step; groups above it in the mean are dropped")
+    width: Count = Field(3, description="answers, at most, that lead on from each recorded step")
     first_seed: Seed = Field(600_000, description="first seed of the episodes, of the training split")
     starts: Count = Field(256, description="episodes of each application, practised again and again")
     group_size: int = Field(8, ge=2, description="rollouts from one start")
@@ -171,7 +180,7 @@ class RftSection(Section):
     max_rounds: Count = Field(8, description="rounds of play without enough mixed groups after which an update takes what there is")
     temperature: Positive = Field(1.0, description="sampling temperature")
     max_new_tokens: Count = Field(128, description="where an answer without end is cut")
-    reward: Literal["success", "near_target"] = Field("success", description="near_target: an exploit planted for gallery.rft")
+    rewards: Annotated[dict[str, float], BeforeValidator(lambda v: {v: 1.} if isinstance(v, str) else v)] = Field({}, description="what is paid, by weight: success, near_target (planted for gallery.rft) or module:name for rollouts; names of rewards.gui or module:name for answers to data, whose first parameter is completions; {} = success, and half type, half arguments")
     std: Literal["sample", "population", "none"] = Field("sample", description="what advantages are divided by: as TRL, as AgentCPM, nothing")
     loss: Literal["grpo", "dr_grpo", "dapo"] = Field("grpo", description="how tokens are averaged")
     ratio: Literal["token", "sequence"] = Field("token", description="what is clipped: each token's ratio, or an answer's")
@@ -182,6 +191,7 @@ class RftSection(Section):
     step_weight: float = Field(0.5, ge=0, description="weight of advantages among equal screens, next to those among rollouts")
     discount: Share = Field(0.95, description="of the reward for each later step, among equal screens")
     epochs: Count = Field(1, description="optimizer steps on each window")
+    micro_batch: Count|None = Field(None, description="answers in one forward pass, at most, where a group is too many; null = all to its prompts")
     staleness: Natural = Field(1, description="updates, at most, between the weights that drew an answer and those that learn from it")
     replay: Natural = Field(64, description="starts whose last success is kept for a group without any; 0 = none")
     midway: Share = Field(0.0, description="share of the groups that begin within a kept success")
@@ -198,7 +208,7 @@ class LoggingSection(Section):
     save_total_limit: Count|None = Field(2, description="checkpoints kept; null = all")
     eval_steps: Count|None = Field(None, description="evaluate every so many steps; null = only at the end")
     eval_episodes: Natural = Field(20, description="episodes played in an evaluation; 0 = none")
-    eval_path: PathText|None = Field(None, description="folder of sessions to score on, instead of playing in an application")
+    eval_path: PathText|None = Field(None, description="folder of sessions or JSONL, as data.path, to score on, instead of playing in an application")
     metric: str = Field("success", min_length=1, description="the figure of an evaluation to watch, see METRICS")
     mirror: Literal["trackio", "tensorboard", "wandb"]|None = Field(None, description="send metrics.jsonl's rows there too; null = nowhere")
 
@@ -288,7 +298,7 @@ def metric_names(
     "The figures that `oaml train` has of an evaluation in this run."
     from oaml.apps.catalog import TRAIN_APPS
     stream, names = config.stream, METRICS["played"] + METRICS["recorded"]
-    if config.rft: return (*METRICS["played"], "success_with_retries")
+    if config.rft: return METRICS["recorded"] if config.logging.eval_path else (*METRICS["played"], "success_with_retries")
     if config.logging.eval_path and not (stream and stream.lesson == "reading"): return METRICS["recorded"]
     if not stream: return names
     def sources(kind): return (kind and kind.sources) or stream.sources or (*TRAIN_APPS, "procedural")

@@ -172,14 +172,17 @@ class Experience:
 def in_parts(
     experiences: list[Experience], # of a window
     prompts: int,                  # in a part, at most
+    answers: int|None=None,        # in a part, at most; None: all to its prompts
 ) -> Iterator[list[Experience]]:
-    "The window in parts; all answers to one prompt are in the same, and short prompts with short ones."
+    "The window in parts; all answers to one prompt are in the same or follow each other, and short prompts are with short ones."
     by_prompt: dict[tuple, list[Experience]] = {}
     for x in experiences:
         screens = tuple(hashlib.sha1(f"{pixels.shape}".encode() + pixels.tobytes()).digest() for pixels in map(load_image, x.sample["images"]))
         by_prompt.setdefault((screens, x.completion.prompt), []).append(x)
     ordered = sorted(by_prompt.values(), key=lambda xs: len(xs[0].completion.prompt) + sum(len(x.completion.ids) for x in xs))
-    for k in range(0, len(ordered), prompts): yield [x for xs in ordered[k:k+prompts] for x in xs]
+    for k in range(0, len(ordered), prompts):
+        part = [x for xs in ordered[k:k+prompts] for x in xs]
+        for i in range(0, len(part), answers or len(part)): yield part[i:i+(answers or len(part))]
 
 # %% ../../nbs/13f_training.grpo.ipynb #677f96ff
 def old_log_probs(
@@ -239,6 +242,7 @@ def policy_gradients(
     reference=None,                 # the model that training began with; needed if `rule.beta`, else only the middle part is compared
     version: int|None=None,         # of the weights now: what they drew tells how far drawing and learning are apart; None: nothing was drawn by them
     after_part: Callable[[], None]=lambda: None, # called after each part
+    answers: int|None=None,         # in a part, at most, which then is less than a group; None: all to its prompts
 ) -> dict[str, float]:              # loss; kl, entropy, clipped: means over tokens; gap, nats, None if all was drawn by earlier weights; tokens; with a reference kl_start
     """Compute the gradients of a window, in the mode that answers are drawn in: nothing is dropped out.
 
@@ -247,8 +251,8 @@ def policy_gradients(
     exact = _in_float32(adapter, bf16)
     tokens, total = sum(len(x.completion.ids) for x in experiences), defaultdict(float, gap=-1.)
     cast = lambda: torch.autocast(adapter.device.type, torch.bfloat16) if bf16 else nullcontext()
-    parts = list(in_parts(experiences, prompts))
-    with adapter.as_drawn():  # backward passes too, which may compute parts of the model anew
+    parts = list(in_parts(experiences, prompts, answers))
+    with adapter.as_drawn(), adapter.each_image_once():  # backward passes too, which may compute parts of the model anew
         for k, part in enumerate(parts):
             inputs = adapter.prepare_completions([x.sample for x in part], [x.completion for x in part])
             mask, advantages = inputs["answer_mask"], torch.tensor([x.advantage for x in part], device=adapter.device)
