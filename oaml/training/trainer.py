@@ -289,7 +289,7 @@ class Trainer:
         self.given, self.config = config, config.model_copy(update=dict(training=training))
         self.left_out: set[int] = set() # samples that are no longer there, and that no step used
         self.placed = None              # where the others stood in the run, if some are left out
-        self.share, self.lengths = (rank(), world_size()), self._sample_lengths()
+        self.share, self.lengths = (rank(), world_size()), _sample_lengths(dataset, config)
 
     # %% ../../nbs/13e_training.trainer.ipynb #9350842c
     @property
@@ -330,12 +330,6 @@ class Trainer:
         "What makes this run's windows, or of several processes this one's part of them."
         return WindowMaker(self.dataset, partial(encode, labels=self.config.training.labels), adapter.count_supervised, self._sizes,
                            self.config.training.seed, self.lengths, frozenset(self.left_out), self.share)
-
-    def _sample_lengths(self) -> list[int]|None:
-        "About how long each sample is, for windows of one length; None unless they are wanted."
-        if not self.config.training.group_by_length: return None
-        if not hasattr(self.dataset, "lengths"): raise TrainingError("training.group_by_length: this data set does not know its samples' lengths; leave it out")
-        return list(self.dataset.lengths)
 
     # %% ../../nbs/13e_training.trainer.ipynb #b0b6f73f
     def build(self):
@@ -700,6 +694,12 @@ class Trainer:
         if folder: return self.restore(folder)
         log.info("%s has no whole checkpoint; starting from the beginning", self.out_dir)
         return 0
+
+def _sample_lengths(dataset, config: TrainingConfig) -> list[int]|None:
+    "About how long each sample is, for windows of one length; None unless they are wanted."
+    if not config.training.group_by_length: return None
+    if not hasattr(dataset, "lengths"): raise TrainingError("training.group_by_length: this data set does not know its samples' lengths; leave it out")
+    return list(dataset.lengths)
 
 # %% ../../nbs/13e_training.trainer.ipynb #20e361d2
 def bf16_here(
