@@ -579,14 +579,14 @@ class QwenVLAdapter(BaseVLMAdapter):
             if value and hasattr(adapter.processor, "reader"): raise ValueError(f"model.{key}: {name} is a nano, which has none; leave it out")
         if dtype and not adapter.load_in_4bit and adapter.qwen.dtype != dtype:
             raise ValueError(f"dtype={dtype}: {name} has weights of {adapter.qwen.dtype}; leave dtype out")
-        if load_in_4bit and not adapter.load_in_4bit:
-            raise ValueError(f"load_in_4bit=True: {name} is not loaded with 4-bit weights; only models in transformers' own format are")
+        if load_in_4bit and not adapter.load_in_4bit: _refuse_4bit(name)
         return adapter
 
     @classmethod
     def _found(cls, name: str, load_in_4bit: bool|None, device: torch.device, seed: int, dtype: torch.dtype|None, **how) -> "QwenVLAdapter":
         "The adapter of a saved agent, of a registered name, of a folder or of the hub."
         is_folder, family = Path(name).is_dir(), find_family(name)
+        if family and load_in_4bit: _refuse_4bit(name)
         quantise = choose_4bit(load_in_4bit, device, from_hub=not is_folder and not family)
         if is_folder and (Path(name)/CARD).exists(): return cls.load(name, device, dtype, load_in_4bit, **how)
         if family: return family.build(name, device, seed)
@@ -624,7 +624,7 @@ class QwenVLAdapter(BaseVLMAdapter):
         folder: str|Path,  # what `save` wrote; a LoRA adapter also needs its base model where it was
         device=None,       # None: `get_default_device()`
         dtype: torch.dtype|None=None, # as of `from_pretrained`
-        load_in_4bit: bool|None=None, # the weights below a LoRA adapter; None: as it was trained, where that works by itself
+        load_in_4bit: bool|None=None, # the weights below a LoRA adapter; None: on CUDA as they were in training
         attn_implementation: str|None=None, # as of `from_pretrained`
         max_memory: dict|None=None,   # as of `load_parts`
     ) -> "QwenVLAdapter":
@@ -644,7 +644,7 @@ class QwenVLAdapter(BaseVLMAdapter):
     def _load_lora(cls, folder: str|Path, card: dict, device: torch.device, dtype: torch.dtype|None, load_in_4bit: bool|None, **how) -> "QwenVLAdapter":
         "The adapter in `folder` on the model that it was trained on."
         from peft import PeftModel
-        quantised = card["load_in_4bit"] and choose_4bit(None, device, True) if load_in_4bit is None else load_in_4bit
+        quantised = card["load_in_4bit"] and device.type == "cuda" if load_in_4bit is None else load_in_4bit
         adapter = cls.from_pretrained(card["base_model"], load_in_4bit=quantised, device=device, seed=card["seed"], dtype=dtype, **{k: v for k, v in how.items() if v})
         adapter.model = PeftModel.from_pretrained(adapter.model, str(folder), is_trainable=True)
         if has_processor(folder): adapter.use_processor(load_processor(str(folder)))
@@ -704,6 +704,9 @@ def means_folder(
     "Can `name` only mean a folder? A hub id is NAME or OWNER/NAME; where a folder OWNER is here, that is what is meant."
     parts = Path(name).parts
     return name[:1] in (".", "~", "/") or "\\" in name or len(parts) > 2 or len(parts) == 2 and Path(parts[0]).is_dir()
+
+def _refuse_4bit(name: str):
+    raise ValueError(f"load_in_4bit=True: {name} is not loaded with 4-bit weights; only models in transformers' own format are; pass load_in_4bit=False")
 
 # %% ../../nbs/10e_models.qwen_vl.ipynb #0b2883b4
 @contextmanager

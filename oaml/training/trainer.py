@@ -144,7 +144,7 @@ class WindowMaker:
     count: Callable           # inputs -> supervised tokens
     sizes: tuple[int, int]    # samples in a micro-batch, micro-batches in a window
     seed: int                 # of the order
-    lengths: Sequence[int]|None=None # of samples, for windows of one length each
+    lengths: tuple[int, ...]|None=None # of samples, for windows of one length each
     left_out: frozenset=frozenset()  # samples that are no longer there
     share: tuple[int, int]=(0, 1)    # this process among those that share the micro-batches
 
@@ -156,14 +156,9 @@ class WindowMaker:
         n = len(self.dataset) if total is None else total
         if self.lengths is None: return window_indices(step, n, *self.sizes, self.seed, getattr(self.dataset, "in_order", False))
         epoch, position = divmod(step, steps_per_epoch(n, *self.sizes))
-        idxs = self._grouped(n, epoch)[position*self.sizes[0]*self.sizes[1]:][:self.sizes[0]*self.sizes[1]]
+        window = self.sizes[0]*self.sizes[1]
+        idxs = _grouped(n, self.seed, epoch, self.lengths, window)[position*window:][:window]
         return epoch, [idxs[i:i+self.sizes[0]] for i in range(0, len(idxs), self.sizes[0])]
-
-    def _grouped(self, n: int, epoch: int) -> list[int]:
-        if getattr(self, "_order", (None,))[0] != (n, epoch):
-            order = grouped_order(epoch_order(n, self.seed, epoch), self.lengths, self.sizes[0]*self.sizes[1], np.random.default_rng([self.seed, epoch, 1]))
-            self._order = (n, epoch), order.tolist()
-        return self._order[1]
 
     # %% ../../nbs/13e_training.trainer.ipynb #127592e1
     def __call__(self,
@@ -185,6 +180,11 @@ class WindowMaker:
             where = getattr(self.dataset, "where", None)
             e.add_note(f"while samples {idxs} of the data set were prepared" + (f": {'; '.join(map(where, idxs))}" if where else ""))
             raise
+
+@lru_cache(maxsize=2)
+def _grouped(n: int, seed: int, epoch: int, lengths: tuple[int, ...], window: int) -> list[int]:
+    "An epoch's order by length; as long as nobody asks for another one it is not made again."
+    return grouped_order(epoch_order(n, seed, epoch), lengths, window, np.random.default_rng([seed, epoch, 1])).tolist()
 
 # %% ../../nbs/13e_training.trainer.ipynb #127592e1
 
@@ -475,7 +475,7 @@ class Trainer:
         if not hasattr(self.dataset, "ids"): return
         known = begun and self._knows_samples()
         record = load_json(self.out_dir/"samples.json", dict) if known else dict(ids=list(self.dataset.ids), left_out=[], lengths=self.lengths)
-        self.lengths = record.get("lengths", self.lengths)  # as the run began, when there may have been more
+        self.lengths = tuple(record["lengths"]) if record.get("lengths") else self.lengths  # as the run began, when there may have been more
         if record["ids"] != list(self.dataset.ids) or record["left_out"]:
             places, total = old_places(record["ids"], self.dataset.ids), len(record["ids"])
             left = set(range(total)) - set(places or ())
@@ -611,6 +611,7 @@ class Trainer:
         agent = self.out_dir/"agent"
         if resume and agent.exists() and flaw(agent) is None:
             log.info("%s is finished; there is nothing to resume", self.out_dir)
+            if self.share[1] > 1: Ranks(self.adapter).close()
             return FitResult("finished", self.total_steps, read_metrics(self.out_dir), agent)
         with memory_advice(self): self.build()
         with running(self, resume), interrupts(self):
@@ -695,11 +696,11 @@ class Trainer:
         log.info("%s has no whole checkpoint; starting from the beginning", self.out_dir)
         return 0
 
-def _sample_lengths(dataset, config: TrainingConfig) -> list[int]|None:
+def _sample_lengths(dataset, config: TrainingConfig) -> tuple[int, ...]|None:
     "About how long each sample is, for windows of one length; None unless they are wanted."
     if not config.training.group_by_length: return None
     if not hasattr(dataset, "lengths"): raise TrainingError("training.group_by_length: this data set does not know its samples' lengths; leave it out")
-    return list(dataset.lengths)
+    return tuple(dataset.lengths)
 
 # %% ../../nbs/13e_training.trainer.ipynb #20e361d2
 def bf16_here(
@@ -807,6 +808,9 @@ def running(
                 trainer.helpers.begin(dict(step=start, placed=trainer.placed, left_out=trainer.left_out, lengths=trainer.lengths))
             trainer.call("before_fit")
             yield
+        except BaseException:
+            if isinstance(trainer.helpers, Ranks): trainer.helpers = None  # the others may be in the middle of a step: torchrun ends them
+            raise
         finally:
             if trainer.helpers: trainer.helpers.close()
             trainer.windows.close()
