@@ -10,6 +10,7 @@ __all__ = ['IGNORED', 'get_default_device', 'as_device', 'keep_freed_memory', 'a
 import copy
 import ctypes
 import html
+import os
 import tempfile
 from contextlib import contextmanager
 
@@ -24,8 +25,8 @@ from .interface import VLMAdapter
 
 # %% ../../nbs/10d_models.base_adapter.ipynb #04952835
 def get_default_device() -> torch.device:
-    "The best device here: CUDA, else Apple's MPS, else the CPU."
-    if torch.cuda.is_available(): return torch.device("cuda")
+    "The best device here: CUDA (of several processes started by `torchrun` each its own), else Apple's MPS, else the CPU."
+    if torch.cuda.is_available(): return torch.device("cuda", int(os.environ["LOCAL_RANK"])) if "LOCAL_RANK" in os.environ else torch.device("cuda")
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
 
 def as_device(
@@ -125,7 +126,8 @@ class BaseVLMAdapter(VLMAdapter):
         prompt_format: dict|None=None,   # how prompts were written in training; saved and restored, not read here
     ):
         self.device = as_device(device)
-        self.model = model if getattr(model, "is_quantized", False) else model.to(self.device)  # 4-bit weights stay put
+        placed = getattr(model, "is_quantized", False) or len(getattr(model, "hf_device_map", ())) > 1
+        self.model = model if placed else model.to(self.device)  # 4-bit weights, and those on several devices, stay put
         self.processor, self.prompt_format = processor, prompt_format
         if self.device.type == "cpu": keep_freed_memory()
 

@@ -5,12 +5,12 @@
 # %% auto #0
 __all__ = ['app', 'MENDABLE', 'BrowserSandbox', 'ALIASES', 'configs', 'miniwob', 'data', 'p2p', 'CommandGroup', 'oaml_command',
            'needs', 'command_options', 'command_words', 'synth_command', 'train_command', 'sweep_command',
-           'pretrain_command', 'dagger_command', 'rft_command', 'rft_worker_command', 'configs_list', 'configs_show',
-           'configs_copy', 'configs_keys', 'eval_command', 'predict_command', 'act_command', 'show_command',
-           'inspect_command', 'leaderboard_command', 'demo_command', 'miniwob_collect', 'miniwob_train', 'miniwob_eval',
-           'serve_device_command', 'serve_task_command', 'serve_controller_command', 'serve_model_command',
-           'data_export', 'data_import', 'data_stats', 'data_validate', 'p2p_run', 'p2p_resume', 'p2p_benchmark',
-           'p2p_serve', 'p2p_models', 'p2p_criteria', 'p2p_play', 'p2p_export', 'main']
+           'pretrain_command', 'dagger_command', 'rft_command', 'rft_worker_command', 'merge_command', 'configs_list',
+           'configs_show', 'configs_copy', 'configs_keys', 'eval_command', 'predict_command', 'act_command',
+           'show_command', 'inspect_command', 'leaderboard_command', 'demo_command', 'miniwob_collect', 'miniwob_train',
+           'miniwob_eval', 'serve_device_command', 'serve_task_command', 'serve_controller_command',
+           'serve_model_command', 'data_export', 'data_import', 'data_stats', 'data_validate', 'p2p_run', 'p2p_resume',
+           'p2p_benchmark', 'p2p_serve', 'p2p_models', 'p2p_criteria', 'p2p_play', 'p2p_export', 'main']
 
 # %% ../../nbs/18i_scripts.cli.ipynb #8c4b8724
 import inspect
@@ -209,10 +209,12 @@ def train_command(
     """**Train** a model as a config says; leaves the run, with its agent, in the config's `output_dir`.
 
     Example: `oaml train login_nano --set training.max_steps=200 --set output_dir=runs/mine`.
-    An interrupted run goes on with `--resume`. All keys are explained in the notebook `13a_training.config`.
+    An interrupted run goes on with `--resume`. All keys are explained in the notebook `13a_training.config`, and by `oaml configs keys`.
+    On several GPUs: `torchrun --nproc-per-node 4 -m oaml train CONFIG`; the steps are those of one.
     """
     from oaml.scripts.train import train as run
     result = _mendable(run, config=config, overrides=set, resume=resume)
+    if result is None: return  # one of several processes, and not the first
     typer.echo(f"{result.status} at step {result.step}" + (f"; the agent is in {result.agent}" if result.agent else ""))
 
 # %% ../../nbs/18i_scripts.cli.ipynb #5e6a1801
@@ -302,6 +304,22 @@ def rft_worker_command(
     """**Play** for a learner in another process. With a key in OAML_RFT_KEY, on both ends, also over a network."""
     from oaml.scripts.rft import rft_worker as run
     typer.echo(f"{_mendable(run, config=config, connect=connect, overrides=set)} rounds played")
+
+# %% ../../nbs/18i_scripts.cli.ipynb #3952c07d
+@app.command("merge")
+@needs("train")
+def merge_command(
+    run: Annotated[str, typer.Argument(help="Folder of a finished run, or of its agent.")],
+    out: Annotated[str, typer.Option(help="Folder to write; must not be there.")],
+    dtype: Annotated[str|None, typer.Option(help="Of the weights: bfloat16, float16 or float32.", show_default="bfloat16")]=None,
+):
+    """**Merge** a LoRA agent into one folder of weights, which transformers, vLLM and oaml load; its README.md says how it is asked.
+
+    The base model must be where it was. QLoRA agents are merged into the base's own weights, not into 4-bit ones.
+    Example: `oaml merge runs/mine --out runs/mine-merged`.
+    """
+    from oaml.scripts.merge import merge_agent
+    typer.echo(f"merged into {_mendable(merge_agent, run=run, out=out, dtype=dtype)}")
 
 # %% ../../nbs/18i_scripts.cli.ipynb #8f21a134
 configs = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", help="""The **configurations** that come with oaml, and what their keys mean.

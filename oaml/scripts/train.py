@@ -204,14 +204,17 @@ def make_evaluate(config: TrainingConfig, fmt: PromptFormat):
 # %% ../../nbs/18a_scripts.train.ipynb #ddd118d7
 def _load_model(config: TrainingConfig, fmt: PromptFormat):
     "The model of a config, with its reader. Raises ValueError if it learnt another prompt format."
-    from oaml.models.qwen_vl import QwenVLAdapter
-    model = config.model
-    adapter = QwenVLAdapter.from_pretrained(model.model_name, config.lora.peft() if config.lora else None,
-                                            model.load_in_4bit, seed=config.training.seed)
+    from oaml.models.budget import VisionCache
+    from oaml.models.qwen_vl import VISION_MODULES, QwenVLAdapter
+    model, cfg, lora = config.model, config.training, config.lora.peft() if config.lora else None
+    if lora and cfg.freeze_vision: lora["exclude_modules"] = VISION_MODULES
+    how = {k: v for k in ("min_pixels", "max_pixels", "attn_implementation", "max_memory") if (v := getattr(model, k))}
+    adapter = QwenVLAdapter.from_pretrained(model.model_name, lora, model.load_in_4bit, seed=cfg.seed, gradient_checkpointing=cfg.gradient_checkpointing, **how)
     if adapter.prompt_format and not model.reformat: fmt.check_same(adapter.prompt_format, "the saved agent")
     adapter.prompt_format = asdict(fmt)
     if model.reader: _give_reader(adapter, model.reader)
-    if config.training.freeze_vision: _freeze_vision(adapter, model.model_name)
+    if cfg.freeze_vision: _freeze_vision(adapter, model.model_name)
+    if cfg.vision_cache: adapter.vision_cache = VisionCache(Path(config.output_dir)/"vision", cfg.vision_cache)
     return adapter
 
 def _give_reader(adapter, folder: str):
@@ -295,7 +298,15 @@ def make_dataset(
     ids = samples.sample_ids({path: digest or screens[path].digest for path, digest in recorded.items()})
     dataset = EncodedSamples(samples, encode) if encode else samples
     dataset.ids = ids
+    if config.training.group_by_length: dataset.lengths = _sample_lengths(samples, adapter, config)
     return dataset, manifest | by
+
+def _sample_lengths(samples: NextActionDataset, adapter, config: TrainingConfig) -> list[int]:
+    "About how many tokens each sample has: a token for four characters, and those of its screens."
+    images = getattr(adapter.processor, "image_processor", None)
+    screens = look_at_screens(screens_of(s.observation for e in samples.episodes for s in e.steps), config.data.workers or None)
+    def visual(path): return images.get_number_of_image_patches(*screens[path].size[::-1]) // images.merge_size**2 if hasattr(images, "get_number_of_image_patches") else 0
+    return [sum(len(m["content"]) for m in s["messages"])//4 + sum(map(visual, s["images"])) for s in samples]
 
 def _check_samples(samples: NextActionDataset, adapter, screens: dict[str, CheckedScreen], report: Path):
     "Raise ValueError that lists the samples of which no adapter can make a step: control tokens, tiny screens."
@@ -329,17 +340,32 @@ def train(
     if not isinstance(config, TrainingConfig): config = load_config(config, list(overrides))
     if config.rft: raise ValueError("rft: the config has such a section, which only oaml rft heeds; leave it out, or use oaml rft")
     check_metric(config)
-    from oaml.training.trainer import Trainer
+    from oaml.training.helpers import process_group
     if config.training.threads: _set_threads(config.training.threads)
     theme_family(config.data.themes)
     fmt, hooks = config.prompt.prompt_format(), mirror_hooks(config)
+    with process_group(): return _train(config, fmt, hooks, resume, progress)
+
+def _train(config: TrainingConfig, fmt: PromptFormat, hooks: tuple, resume: bool, progress: bool):
+    "Train in this process, or, of several that `torchrun` started, in all of them; the first one's result."
+    from oaml.training.helpers import rank
+    from oaml.training.trainer import Trainer
     adapter = load_learner(config, fmt)
-    dataset, manifest = make_dataset(config, fmt, progress, adapter)
+    dataset, manifest = _in_turn(lambda: make_dataset(config, fmt, progress and not rank(), adapter))
     trainer = Trainer(adapter, dataset, config, evaluate=make_evaluate(config, fmt), hooks=hooks, data_manifest=manifest,
                       progress=progress)
-    try: return trainer.fit(resume=resume)
+    try: return trainer.follow() if rank() else trainer.fit(resume=resume)
     finally:
         if config.stream: dataset.close()
+
+def _in_turn(make: Callable):
+    "What `make` makes: first in the first process, which may write files that the others then find."
+    from torch import distributed
+    from oaml.training.helpers import rank, world_size
+    if world_size() == 1: return make()
+    made = make() if not rank() else None
+    distributed.barrier()
+    return made if not rank() else make()
 
 def _set_threads(n: int):
     "How many CPU threads PyTorch computes with."

@@ -62,6 +62,10 @@ class ModelSection(Section):
     reader: PathText|None = Field(None, description="a trained reader's folder, or nano for the shipped one: for a nano (null = its own), or to go on from")
     colors: bool = Field(False, description="a reader sees colours and names coloured shapes, as web pages have them; one that did not goes on so")
     reformat: bool = Field(False, description="learn another prompt format than the saved agent's; false = refuse")
+    max_pixels: Count|None = Field(None, description="pixels of a screen that the model sees at most, such as 1003520; saved with the agent (null = the processor's)")
+    min_pixels: Count|None = Field(None, description="and at least: smaller screens are enlarged (null = the processor's)")
+    attn_implementation: str|None = Field(None, min_length=1, description="how attention is computed, such as sdpa or flash_attention_2; saved with the agent (null = transformers' choice)")
+    max_memory: dict[int|str, str]|None = Field(None, description="memory for weights on each device, such as {0: 20GiB, cpu: 60GiB}: they are spread over these; null = all on one")
 
 # %% ../../nbs/13a_training.config.ipynb #2d86cdc4
 class LoraSection(Section):
@@ -69,7 +73,8 @@ class LoraSection(Section):
     r: Count = Field(16, description="rank of the update")
     alpha: Count = Field(32, description="the update is scaled by alpha / r")
     dropout: Decay = Field(0.05, description="share of the adapter's inputs dropped in training")
-    target_modules: list[str] = Field(["q_proj", "v_proj"], min_length=1, description="names of the layers adapted")
+    target_modules: Literal["all-linear"]|list[str] = Field(["q_proj", "v_proj"], min_length=1,
+        description="names of the layers adapted, or all-linear: every linear layer but the head (without the vision tower under training.freeze_vision)")
 
     def peft(self) -> dict:
         "These knobs under the names that peft's LoraConfig takes."
@@ -158,6 +163,10 @@ class TrainingSection(Section):
     bf16: bool|None = Field(None, description="bfloat16 autocast; null = where the CPU has it in hardware, but not in oaml rft")
     labels: Literal["assistant", "full"] = Field("assistant", description="which tokens carry loss")
     freeze_vision: bool = Field(False, description="leave the vision tower as it is")
+    vision_cache: float = Field(0.0, ge=0, description="GiB of the run's folder for what a frozen vision tower makes of each screen, so that it looks once and not in every epoch; 0 = none")
+    gradient_checkpointing: bool = Field(False, description="compute activations again for the gradient: a fraction of the memory, about a third more time; saved with the agent")
+    group_by_length: bool = Field(False, description="make windows of samples of about one length: less padding")
+    workers: Natural = Field(0, description="processes that open, resize and encode the samples of recordings; 0 = a thread (see prefetch)")
     prefetch: bool = Field(True, description="prepare the next batch in a thread while this one is computed, unless both want all cores")
     seed: Seed = Field(0, description="seed of the sample order, dropout and new weights")
     threads: Count|None = Field(None, description="CPU threads; null = PyTorch's choice, or one each if processes > 1")
@@ -260,6 +269,12 @@ class TrainingConfig(Section):
     def _explain(cls, values, handler):
         try: config = handler(values)
         except ValidationError as e: raise ConfigError([(err["loc"], unknown_key(err["loc"]) if err["type"] == "extra_forbidden" else explain(err)) for err in e.errors()]) from None
+        if config.training.vision_cache and not config.training.freeze_vision:
+            raise ConfigError([(("training", "vision_cache"), "what a vision tower that learns makes of a screen changes; set training.freeze_vision: true")])
+        if config.model.max_pixels and config.model.min_pixels and config.model.min_pixels > config.model.max_pixels:
+            raise ConfigError([(("model", "min_pixels"), f"{config.model.min_pixels} are more than model.max_pixels, {config.model.max_pixels}")])
+        if config.stream and (key := next((k for k in ("group_by_length", "workers") if getattr(config.training, k)), None)):
+            raise ConfigError([(("training", key), "is for recorded or generated sessions; a stream comes in its own order, and stream.workers make it")])
         if config.model.load_in_4bit and config.lora is None:
             raise ConfigError([(("lora",), "4-bit weights can't be trained themselves; set lora, e.g. lora: {r: 16}")])
         if config.stream and config.stream.notes and not config.prompt.thought:
