@@ -89,9 +89,15 @@ Intent = ClickOn|TypeText|PressKey|HoverOn|DragTo|ScrollIn|Wait|Reply|Finish
 # %% ../../nbs/03b_apps.app.ipynb #41e363c1
 class App(Protocol):
     "A synthetic application. States are frozen dataclasses of plain values."
-    name: str                 # its name in suites, ids and prompts
-    families: tuple[str, ...] # kinds of goals
-    step_budget: int          # actions an agent may take
+    @property
+    def name(self) -> str:
+        "Its name in suites, ids and prompts."
+    @property
+    def families(self) -> tuple[str, ...]:
+        "Kinds of goals."
+    @property
+    def step_budget(self) -> int:
+        "Actions an agent may take."
 
     def start(self,
         rng: Random,            # decides everything
@@ -100,6 +106,7 @@ class App(Protocol):
         "A first state, with its goal inside."
     def view(self,
         state: Any,   # a state
+        /,            # applications call it as they like
     ) -> Widget:      # a form, a window, or dialogs over one
         "What is on the screen."
     def update(self,

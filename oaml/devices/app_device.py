@@ -41,7 +41,7 @@ class AppDevice:
         size = size or getattr(self.app, "size", SCREEN_SIZE)  # only a phone has its own
         if size[0] % 32 or size[1] % 32 or min(size) < 32:
             raise ValueError(f"size: {size[0]}x{size[1]} is not a multiple of 32 each way")
-        self.size = tuple(size)
+        self.size = (size[0], size[1])
         self.family, self.vary, self.goals = family, vary, goals
         if family is not None and family not in FAMILIES: raise ValueError(f"family: {family!r} is unknown; there are {', '.join(FAMILIES)}")
         if isinstance(goals, str): raise ValueError(f"goals: {goals!r} is one text; write ({goals!r},)")

@@ -96,7 +96,7 @@ def device_maker(
 
 def open_device(
     spec: str,     # as `device_maker` has it
-    **options,     # what the device's class takes besides, such as size=(1280, 800)
+    **options: Any, # what the device's class takes besides, such as size=(1280, 800)
 ) -> TaskDevice:
     "The device that `spec` names. Raises ValueError as `device_maker` does; ImportError names a missing extra."
     return device_maker(spec, **options)()

@@ -81,7 +81,9 @@ def recorded_elements(
 # %% ../../nbs/04a_devices.device.ipynb #78505dca
 class Device(Protocol):
     "A screen to act on."
-    size: tuple[int, int]  # width, height in pixels
+    @property
+    def size(self) -> tuple[int, int]:
+        "Width and height in pixels."
 
     def reset(self,
         seed: int,      # of the episode, 0 to 2,999,999; the same seed gives the same frames

@@ -18,14 +18,24 @@ from ..schemas.sessions import END_TYPES, Action, Episode, Observation, Place, S
 # %% ../../nbs/04d_devices.episode.ipynb #2d10eac7
 class GoalWords(Protocol):
     "What a user wants."
-    text: str    # in words: all that an agent is told
-    family: str  # the kind of goal, for tables
+    @property
+    def text(self) -> str:
+        "The goal in words: all that an agent is told."
+    @property
+    def family(self) -> str:
+        "The kind of goal, for tables."
 
 class GoalDevice(Device, Protocol):
     "A device whose episodes have a goal."
-    goal: GoalWords   # of the present episode
-    step_budget: int  # actions before an episode is truncated
-    ended: bool       # the device itself has ended the episode, as a page can; an application never does
+    @property
+    def goal(self) -> GoalWords:
+        "The present episode's goal."
+    @property
+    def step_budget(self) -> int:
+        "Actions before an episode is truncated."
+    @property
+    def ended(self) -> bool:
+        "Whether the device itself has ended the episode, as a page can; an application never does."
 
     def solved(self) -> bool:
         "True if the goal holds now."

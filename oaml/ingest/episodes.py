@@ -25,13 +25,13 @@ def episode_line(
 
 def save_episodes(
     episodes: Iterable[Episode], # of any kind
-    path: str|os.PathLike,       # of a .jsonl file, replaced
+    path: str|os.PathLike[str],       # of a .jsonl file, replaced
 ) -> None:
     "Write episodes, a line each, whole or not at all. Raises OSError."
     write_atomic(Path(path), "".join(episode_line(e, Path(path).parent) for e in episodes).encode())
 
 def load_episodes(
-    path: str|os.PathLike, # of a .jsonl file
+    path: str|os.PathLike[str], # of a .jsonl file
 ) -> list[Episode]:
     "The episodes of a file. Raises ValueError naming file and line."
     lines = Path(path).read_bytes().split(b"\n")

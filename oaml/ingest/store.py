@@ -212,7 +212,7 @@ def read_folder(
 
 @check_arguments
 def load_sessions(
-    folder: str|os.PathLike,  # as `save_sessions` wrote it
+    folder: str|os.PathLike[str],  # as `save_sessions` wrote it
     check_screens: bool=True, # that every screen is there and holds what its name says
 ) -> list[Session]:           # image paths are absolute or as `folder` is
     "Return the sessions of a folder, equal to what was saved. Raises as `read_folder`."

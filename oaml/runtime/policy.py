@@ -12,6 +12,7 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -305,8 +306,8 @@ def with_eyes(
 
 @check_arguments
 def load_policy(
-    folder: str|os.PathLike,  # a saved agent: what training leaves in `agent`, or any adapter folder; or "nano"
-    device=None,              # where the model runs; None: the best there is, which for a nano is NumPy
+    folder: str|os.PathLike[str],  # a saved agent: what training leaves in `agent`, or any adapter folder; or "nano"
+    device: Any=None,         # where the model runs; None: the best there is, which for a nano is NumPy
     retries: int=4,           # answers drawn, at most, where the likeliest was tried on this very screen; 0: none
     eyes: str="pixels",       # one of `EYES`, see `AgentPolicy`
 ) -> AgentPolicy:

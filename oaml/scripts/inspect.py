@@ -270,10 +270,10 @@ def _brought(observation: Observation, folder: Path) -> Observation:
 
 # %% ../../nbs/18n_scripts.inspect.ipynb #1b2f64a7
 def open_inspector(
-    *paths: str|os.PathLike,          # see `load_table`
+    *paths: str|os.PathLike[str],          # see `load_table`
     steps: str|None=None,             # which, as 10:20; None: all
     play: AppPlay|None=None,          # what can be played; None: nothing
-    folder: str|os.PathLike|None=None, # of sessions, which corrected and played episodes are added to; None: they are not written
+    folder: str|os.PathLike[str]|None=None, # of sessions, which corrected and played episodes are added to; None: they are not written
 ):                                    # an `oaml.viz.inspector.Inspector`
     "Episodes as a widget, with verdicts and runs in step. Raises ImportError without `oaml[notebook]`."
     from oaml.viz.inspector import Inspector

@@ -138,6 +138,7 @@ class FitResult:
     step: int        # optimizer steps taken
     rows: list[dict] # of metrics.jsonl
     agent: Path|None # the trained adapter's folder, if finished
+    so_far: Path|None=None # the folder of the agent as it was when the run was interrupted
 
 # %% ../../nbs/13e_training.trainer.ipynb #7ea19603
 EVENTS = ("before_fit", "after_micro_batch", "after_step", "before_save", "after_save", "after_eval", "after_fit")
@@ -485,7 +486,7 @@ class Trainer:
             raise TrainingError(f"training.processes: {processes} would share {self._sizes[1]} forward passes "
                                 "(gradient_accumulation_steps)")
         self.open_run(resume)
-        agent = self.out_dir/"agent"
+        agent, so_far = self.out_dir/"agent", self.out_dir/"agent-so-far"
         if resume and agent.exists() and flaw(agent) is None:
             log.info("%s is finished; there is nothing to resume", self.out_dir)
             return FitResult("finished", self.total_steps, read_metrics(self.out_dir), agent)
@@ -497,11 +498,11 @@ class Trainer:
                 self.interrupted = True
                 if self.saved_at != self.cursor.step: self.save()
             done = self.cursor.step == self.total_steps and not self.interrupted
-            if done:
-                with atomic_folder(agent) as tmp: self.adapter.save(tmp)
+            with atomic_folder(agent if done else so_far) as tmp: self.adapter.save(tmp)
+            if done: shutil.rmtree(so_far, ignore_errors=True)
             self.call("after_fit")
-        status, agent = ("finished", agent) if done else ("interrupted", None)
-        return FitResult(status, self.cursor.step, read_metrics(self.out_dir), agent)
+        rows = read_metrics(self.out_dir)
+        return FitResult("finished", self.cursor.step, rows, agent) if done else FitResult("interrupted", self.cursor.step, rows, None, so_far)
 
     # %% ../../nbs/13e_training.trainer.ipynb #20dff368
     def _loop(self):

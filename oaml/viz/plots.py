@@ -9,6 +9,7 @@ __all__ = ['BLUE', 'ORANGE', 'PALE', 'SMOOTHED', 'RESULT_COLUMNS', 'TEXT_COLUMNS
 
 # %% ../../nbs/01b_viz.plots.ipynb #7c41760e
 import math
+from collections.abc import Sequence
 from html import escape
 
 # %% ../../nbs/01b_viz.plots.ipynb #9840e49b
@@ -160,7 +161,7 @@ def shown_columns(
 # %% ../../nbs/01b_viz.plots.ipynb #23f6a223
 def results_table(
     rows: list[dict],               # results rows
-    columns: list[str]|None=None,   # which columns; by default those with a value
+    columns: Sequence[str]|None=None, # which columns; by default those with a value
 ) -> str:                           # a table in Markdown
     "`rows` as a Markdown table. Success shows with its interval, a null as –."
     names = columns or shown_columns(rows)
@@ -171,7 +172,7 @@ def results_table(
 # %% ../../nbs/01b_viz.plots.ipynb #3bc49105
 def results_html(
     rows: list[dict],               # results rows
-    columns: list[str]|None=None,   # which columns; by default those with a value
+    columns: Sequence[str]|None=None, # which columns; by default those with a value
 ) -> str:                           # a table in HTML
     "`rows` as an HTML table, with a bar behind each success."
     names = columns or shown_columns(rows)

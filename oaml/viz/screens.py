@@ -333,8 +333,8 @@ PAGE = 1100  # px: how wide a strip may be before it goes on in the next row
 
 def filmstrip(
     images: Sequence[Image.Image|np.ndarray], # screens in order: pictures, or their pixels, uint8 (height, width, 3)
-    actions: list[Action|None]|None=None,     # what was done at each; None for nothing
-    captions: list[str]|None=None,            # a further line under each
+    actions: Sequence[Action|None]|None=None, # what was done at each; None for nothing
+    captions: Sequence[str]|None=None,        # a further line under each
     columns: int|None=None,                   # screens in a row; by default as many as fit on a page
     scale: float=1,                           # size of the screens, 1 = as they are
 ) -> Image.Image:                             # one picture in at most 256 colours, as a notebook should store it
