@@ -116,7 +116,7 @@ def examine(
     size: tuple[int, int]|None=None,   # of the screen, pixels; None: the application's own
     progress: bool=False,              # show bars
 ) -> list[dict]:                       # a row for each goal family, the last for all: success of each baseline
-    "How far each baseline gets, for each goal family."
+    "Return how far each baseline gets, for each goal family."
     app = load_app(app) if isinstance(app, str) else app
     with tempfile.TemporaryDirectory(prefix="oaml-") as screens:
         past = known_episodes(app, screens, known, size, progress)

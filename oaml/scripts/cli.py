@@ -52,7 +52,7 @@ class CommandGroup(TyperGroup):
         try: return super().invoke(ctx)
         except ImportError as e: _fail(import_advice(e))
 
-app = typer.Typer(cls=CommandGroup, add_completion=False, no_args_is_help=True, rich_markup_mode="markdown",
+app = typer.Typer(cls=CommandGroup, no_args_is_help=True, rich_markup_mode="markdown",
                   pretty_exceptions_enable=False, context_settings=dict(help_option_names=["-h", "--help"]))
 
 def _version(wanted: bool):

@@ -22,7 +22,7 @@ def contact_sheet(
     sessions: list[Session],  # recorded sessions
     most: int=12,             # pictures
 ):                            # PIL image
-    "The first screens of up to `most` sessions, each with its first action drawn and its goal below."
+    "Return the first screens of up to `most` sessions, each with its first action drawn and its goal below."
     first = [s.episodes[0] for s in sessions[:most] if s.episodes and s.episodes[0].steps]
     return filmstrip([e.steps[0].observation.image() for e in first], [e.steps[0].action for e in first],
                      [e.goal for e in first], columns=4)

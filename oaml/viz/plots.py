@@ -17,7 +17,7 @@ def series(
     rows: list[dict], # metrics, one dict a logging step, with "step"
     name: str,        # a column
 ) -> tuple[list, list]: # steps and values of the rows that have it
-    "The curve `name` of `rows`. ValueError, with the columns there are, if no row has it."
+    "Return the curve `name` of `rows`. ValueError, with the columns there are, if no row has it."
     points = [(r["step"], r[name]) for r in rows if r.get(name) is not None]
     if points: return tuple(map(list, zip(*points)))
     there = sorted({k for r in rows for k, v in r.items() if v is not None})
@@ -80,7 +80,7 @@ def metric_curve(
     *names: str,               # columns, such as "lr" or "eval_success"
     ax=None,                   # matplotlib axes; None makes new ones
 ):                             # the axes
-    "The columns `names` over steps; a rate is drawn on the whole scale from 0 to 1."
+    "Return the columns `names` over steps; a rate is drawn on the whole scale from 0 to 1."
     ax = _axes(ax)
     for n in names:
         steps, values = series(rows, n)
@@ -137,7 +137,7 @@ def show_value(
     name: str,      # the column
     row: dict,      # a results row
 ) -> str:           # as a table shows it
-    "One cell: rates in percent, success with its interval, counts and words as they are, None as a dash."
+    "Return one cell: rates in percent, success with its interval, counts and words as they are, None as a dash."
     v = row.get(name)
     if v is None: return NOT_MEASURED
     if name in TEXT_COLUMNS or isinstance(v, str): return str(v)
@@ -154,7 +154,7 @@ def show_value(
 def shown_columns(
     rows: list[dict], # results rows
 ) -> list[str]:       # names of columns, in the order of RESULT_COLUMNS, then others as they come
-    "The columns in which at least one row has a value. The interval stands with success."
+    "Return the columns in which at least one row has a value. The interval stands with success."
     names = list(dict.fromkeys((*RESULT_COLUMNS, *(k for r in rows for k in r))))
     return [n for n in names if n not in INTERVALS and any(r.get(n) is not None for r in rows)]
 
