@@ -431,7 +431,8 @@ def eval_command(
     if data is not None:
         from oaml.scripts.data import eval_recorded
         score = _mendable(eval_recorded, data=data, agent=agent, metric=metric, out=out, limit=episodes, held_out=held_out)
-        return typer.echo(", ".join(f"{name} {100*share:.1f}" for name, share in score.items()) + f"; more in {out}")
+        return typer.echo(", ".join(f"{name} {100*share:.1f}" for name, share in score.items()) + f"; more in {out}"
+                          + (f"\nTo learn from them: oaml train --data {data}" if agent == "nano" else ""))
     from oaml.evals.suites import TOTALS, total_rows
     from oaml.scripts.eval_policy import eval_policy, episodes_path
     from oaml.viz.plots import results_table

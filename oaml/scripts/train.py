@@ -11,7 +11,7 @@ __all__ = ['RECORDINGS_CONFIG', 'theme_family', 'training_data', 'stream_sources
 import json
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from functools import cache, partial
 from pathlib import Path
@@ -35,6 +35,7 @@ from ..ingest.synthetic import generate_synthetic_sessions, record_episode
 from ..models.cards import CARD, read_card
 from ..models.registry import LEARNERS
 from ..nano.files import shipped_nano
+from ..schemas.actions import format_action
 from ..schemas.arguments import check_arguments
 from ..schemas.sessions import Episode
 from ..training.config import METRICS, DataSection, TrainingConfig, check_metric, load_config
@@ -334,11 +335,21 @@ def recordings_config(
         found |= {"prompt.thought": False, "model.reformat": True}
         notes.append(f"{without} of {len(steps)} steps have no thought, so the model learns to act without (prompt.thought=false)")
     made = load_config(config, [f"{k}={json.dumps(v)}" for k, v in found.items()] + list(overrides))
+    if bad := list(_unlearnable(episodes, made)):
+        raise ValueError("\n".join([f"{folder}: {len(bad)} of {len(steps)} steps can't be learnt from", *bad[:5], *["..."]*(len(bad) > 5)]))
     notes.append("asked as " + (f"{made.model.model_name} is: " if fmt else "the config says: ") + ", ".join(f"{k}={v}" for k, v in made.prompt if v))
     if made.data.held_out:
         learnt, measured = held_out_episodes(episodes, made.data.held_out)
         notes.append(f"{len(learnt)} episodes are learnt from, {len(measured)} are held out to measure with")
     return made, notes
+
+def _unlearnable(episodes: list[Episode], config: TrainingConfig) -> Iterator[str]:
+    "Yield a line for each step without a screen, or with an action that the prompt's version of the language can't say."
+    for e in episodes:
+        for k, step in enumerate(e.steps):
+            if step.observation.image_path is None: yield f"{e.id}, step {k}: has no screen"
+            try: format_action(step.action, config.prompt.precision, config.prompt.dsl_version)
+            except ValueError as err: yield f"{e.id}, step {k}: {err} (--set prompt.dsl_version=3 --set model.reformat=true teaches the model more)"
 
 def _learnt_format(config: TrainingConfig) -> dict:
     "Return how a saved model learnt to be asked, {} for one that has yet to learn it."
