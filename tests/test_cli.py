@@ -188,8 +188,8 @@ def test_the_shipped_nano_holds_no_answer_back():
 
 def test_recordings_lead_to_the_next_command_and_an_application_fails_with_its_reasons(tmp_path):
     def oaml(*args): return subprocess.run([sys.executable, "-m", "oaml", *args], capture_output=True, text=True, cwd=tmp_path, stdin=subprocess.DEVNULL)
-    nothing, absent = oaml("train"), oaml("train", "--data", "mine")
-    assert (nothing.returncode, absent.returncode) == (2, 2)
+    nothing, absent = CliRunner().invoke(app, ["train"]), CliRunner().invoke(app, ["train", "--data", "mine"])
+    assert (nothing.exit_code, absent.exit_code) == (2, 2)
     assert "--data FOLDER" in nothing.stderr and "oaml data import plain mine" in absent.stderr
     (tmp_path/"lost.py").write_text("from oaml.apps.login import Login\nfrom oaml.apps.app import ClickOn\n\nclass Lost(Login):\n"
                                     "    def plan(self, elements, goal, history): return [ClickOn('gone')]\n")

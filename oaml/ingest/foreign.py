@@ -311,13 +311,13 @@ def _jsonl_steps(folder: Path) -> Iterator[Step]:
             row = read_json(line, where, dict)
             screen, unit = row.pop("screen", None), row.pop("unit", "fraction")
             if not isinstance(screen, str): raise DataError(f"{where}: screen is missing: the name of the picture before the action")
-            check_inside(screen, where)
+            check_inside(screen, "screen")
             if unit not in ("px", "fraction"): raise DataError(f"{where}: unit: {short(unit)} is neither px nor fraction")
             if unit == "px":
                 size = open_picture(folder/screen).size
                 row |= {k: row[k]/size[side] for k, side in PIXELS.items() if isinstance(row.get(k), (int, float))}
             t, thought = row.pop("t", float(n - 1)), row.pop("thought", None)
-            yield from recorded_steps([from_dict(Action, row, source=where)], str(folder/screen), t, thought)
+            yield from recorded_steps([from_dict(Action, row)], str(folder/screen), t, thought)
 
 def read_plain(
     path: Path,               # a folder of episodes' folders, or of one episode
