@@ -1,4 +1,4 @@
-"""Set up, run, test and check oaml: `python .ci/dev.py setup|demo|test|export|check|readme|wheel-check|docs|lab|shape|clean` on Linux, macOS and Windows.
+"""Set up, run, test and check oaml: `python .ci/dev.py setup|demo|test|export|check|types|readme|wheel-check|docs|lab|shape|clean` on Linux, macOS and Windows.
 
 The Makefile and the CI call these commands and add nothing. Only the standard library and a neighbour are imported here,
 because the first command of all makes the environment in which everything else runs."""
@@ -19,6 +19,8 @@ TEST_EXTRAS = "train,qlora,notebook,browser,realapps,mobile,ocr,serve,api,hf,rl,
 
 AT_ONCE = "3"  # notebooks, on two cores: some wait for a browser or a process
 PYTEST = "-n", "4", "--durations", "15"  # many tests wait, for a browser, a process or a deadline
+
+MAX_NOUN_DOCSTRINGS = 1488  # functions whose docstring does not begin with a verb in the imperative (ruff's D401): only ever fewer
 
 MAX_NOTEBOOK_BYTES = 300_000  # a notebook that opens at once, also on GitHub
 
@@ -154,6 +156,12 @@ def out_of_sync():
                    for n in differing(ROOT/"oaml", tmp/"oaml", "**/*.py")])
 
 
+def noun_docstrings():
+    "How many docstrings of the package ruff's D401 finds."
+    found = subprocess.run([tool("ruff"), "check", "oaml", "--select", "D401", "--output-format", "concise", "--exit-zero"], cwd=ROOT, capture_output=True, text=True)
+    return sum(": D401 " in line for line in found.stdout.splitlines())
+
+
 def check():
     "No unused or undefined name; notebooks clean and small, package in sync with notebooks, README.md in sync with index.ipynb."
     setup()
@@ -162,8 +170,17 @@ def check():
                              for p in sorted((ROOT/"nbs").glob("*.ipynb")) if p.stat().st_size > MAX_NOTEBOOK_BYTES]
     if (ROOT/"README.md").read_text(encoding="utf-8") != readme_text():
         wrong.append("README.md: differs from nbs/index.ipynb (run `python .ci/dev.py readme`)")
+    if (nouns := noun_docstrings()) > MAX_NOUN_DOCSTRINGS:
+        wrong.append(f"{nouns} docstrings begin without a verb in the imperative, {MAX_NOUN_DOCSTRINGS} did before (ruff check --select D401 oaml)")
     if wrong: sys.exit("\n".join(wrong))
     print("notebooks clean, package and README.md in sync")
+    types()
+
+
+def types():
+    "pyright and mypy over the code of README and how-tos, and over the public names."
+    setup()
+    run(tool("python"), ROOT/".ci/check_types.py")
 
 
 # What a stranger runs
@@ -220,7 +237,7 @@ def clean():
         shutil.rmtree(ROOT/name, ignore_errors=True)
 
 
-COMMANDS = {f.__name__.replace("_", "-"): f for f in (setup, demo, test, export, check, readme, wheel_check, docs, lab, shape, clean)}
+COMMANDS = {f.__name__.replace("_", "-"): f for f in (setup, demo, test, export, check, types, readme, wheel_check, docs, lab, shape, clean)}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -39,7 +39,7 @@ class Settings(BaseSettings):
 def load_settings(
     env_file: str|os.PathLike|None=None, # None: the nearest `.env` here or in a folder above; "": none
 ) -> Settings:
-    "The settings as they are now. Raises ValueError naming a file that cannot be read, without its content."
+    "Return the settings as they are now. Raises ValueError naming a file that cannot be read, without its content."
     path = find_dotenv(usecwd=True) if env_file is None else env_file
     try: return Settings(_env_file=path or None, _env_file_encoding="utf-8")
     except (OSError, UnicodeDecodeError) as e: kind = type(e).__name__
@@ -58,7 +58,7 @@ def find_api_key(
     explicit: str|SecretStr|None=None, # goes before all others
     known: Settings|None=None,     # None: the global `settings`
 ) -> SecretStr:
-    "The key to use. Raises MissingKey that names the variable if there is none, ValueError if it is no secret (`read_secret`)."
+    "Return the key to use. Raises MissingKey that names the variable if there is none, ValueError if it is no secret (`read_secret`)."
     if provider not in PROVIDERS: raise ValueError(f"provider: {provider!r} is none of {', '.join(PROVIDERS)}")
     name = f"{provider}_api_key"
     if explicit: return read_secret(explicit, "api_key")

@@ -184,3 +184,15 @@ def test_a_loaded_policy_does_not_go_in_circles():
 
 def test_the_shipped_nano_holds_no_answer_back():
     assert not json.loads((shipped_nano()/"generation_config.json").read_text()).get("sequence_bias")
+
+
+def test_recordings_lead_to_the_next_command_and_an_application_fails_with_its_reasons(tmp_path):
+    def oaml(*args): return subprocess.run([sys.executable, "-m", "oaml", *args], capture_output=True, text=True, cwd=tmp_path, stdin=subprocess.DEVNULL)
+    nothing, absent = CliRunner().invoke(app, ["train"]), CliRunner().invoke(app, ["train", "--data", "mine"])
+    assert (nothing.exit_code, absent.exit_code) == (2, 2)
+    assert "--data FOLDER" in nothing.stderr and "oaml data import plain mine" in absent.stderr
+    (tmp_path/"lost.py").write_text("from oaml.apps.login import Login\nfrom oaml.apps.app import ClickOn\n\nclass Lost(Login):\n"
+                                    "    def plan(self, elements, goal, history): return [ClickOn('gone')]\n")
+    lost = oaml("check-app", "lost:Lost", "--out", "why.png")
+    assert lost.returncode == 1 and (tmp_path/"why.png").exists(), lost.stderr
+    assert all(word in lost.stderr for word in ("seed 0 in the look", "goal: ", "the plan wants 'gone'", "on the last screen: ", "why.png"))

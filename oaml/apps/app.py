@@ -89,39 +89,46 @@ Intent = ClickOn|TypeText|PressKey|HoverOn|DragTo|ScrollIn|Wait|Reply|Finish
 # %% ../../nbs/03b_apps.app.ipynb #41e363c1
 class App(Protocol):
     "A synthetic application. States are frozen dataclasses of plain values."
-    name: str                 # its name in suites, ids and prompts
-    families: tuple[str, ...] # kinds of goals
-    step_budget: int          # actions an agent may take
+    @property
+    def name(self) -> str:
+        "Its name in suites, ids and prompts."
+    @property
+    def families(self) -> tuple[str, ...]:
+        "Kinds of goals."
+    @property
+    def step_budget(self) -> int:
+        "Actions an agent may take."
 
     def start(self,
         rng: Random,            # decides everything
         family: str|None=None,  # the kind of goal, one of `families`; None: any
     ) -> Any:                   # a frozen dataclass
-        "A first state, with its goal inside."
+        "Return a first state, with its goal inside."
     def view(self,
         state: Any,   # a state
+        /,            # applications call it as they like
     ) -> Widget:      # a form, a window, or dialogs over one
-        "What is on the screen."
+        "Return what is on the screen."
     def update(self,
         state: Any,       # before
         message: Message, # what happened
     ) -> Any:             # after; the same state if the message means nothing here
-        "The state after a message."
+        "Return the state after a message."
     def goal(self,
         state: Any,   # a first state
     ) -> Goal:
-        "What the user wants."
+        "Return what the user wants."
     def solved(self,
         start: Any,   # the first state
         state: Any,   # the state now
     ) -> bool:
-        "Whether the wanted changes are made, and no others."
+        "Return whether the wanted changes are made, and no others."
     def plan(self,
         elements: tuple[Element, ...], # what is on the screen
         goal: Goal,                    # what the user wants
         history: list[Action],         # what was done so far
     ) -> list[Intent]:                 # the preferred one first, never empty
-        "Every acceptable next intent. From any reachable screen it leads to the goal."
+        "Return every acceptable next intent. From any reachable screen it leads to the goal."
 
 # %% ../../nbs/03b_apps.app.ipynb #ff69a9ee
 @dataclass(frozen=True)
@@ -141,13 +148,13 @@ class Stage:
     def look(self,
         screen: Screen, # its state may ask for another look
     ) -> Theme:
-        "The theme now: an application with a method `look(state, theme)` may change it."
+        "Return the theme now: an application with a method `look(state, theme)` may change it."
         return self.app.look(screen.app, self.theme) if hasattr(self.app, "look") else self.theme
 
     def placed(self,
         screen: Screen, # what to lay out
     ) -> Placed:
-        "Where everything is."
+        "Return where everything is."
         ui, last = screen.ui, self.__dict__.get("_last_layout")
         shows = (ui.scroll, ui.popup, ui.popup_at, ui.tip, ui.said)  # all that layout reads of it
         if last and last[0] is screen.app and last[1] == shows: return last[2]
@@ -158,14 +165,14 @@ class Stage:
     def elements(self,
         screen: Screen, # what to read
     ) -> tuple[Element, ...]:
-        "The accessibility tree."
+        "Return the accessibility tree."
         return elements(self.placed(screen), screen.ui)
 
     def render(self,
         screen: Screen,             # what to draw
         written: Writing|None=None, # is filled with what is written on it
     ) -> Image.Image:               # RGB
-        "The picture."
+        "Return the picture."
         return render(self.placed(screen), screen.ui, self.look(screen), written)
 
 # %% ../../nbs/03b_apps.app.ipynb #d73b4d60
@@ -185,7 +192,7 @@ def handle_event(
     screen: Screen, # before
     event: Event,   # what happened
 ) -> tuple[Screen, tuple[Message, ...]]: # after, and the messages for the application
-    "One event: the interface first, then the application for each message, then a focus that is gone is dropped."
+    "Handle one event: the interface first, then the application for each message, then a focus that is gone is dropped."
     ui, messages = dispatch(screen.ui, stage.placed(screen), event, stage.look(screen))
     state = screen.app
     for m in messages: state = stage.app.update(state, m)
@@ -197,7 +204,7 @@ def advance(
     screen: Screen, # before
     event: Event,   # what happened
 ) -> Screen:        # after
-    "One event, without its messages."
+    "Handle one event, without its messages."
     return handle_event(stage, screen, event)[0]
 
 # %% ../../nbs/03b_apps.app.ipynb #dbd9a1a5
@@ -206,7 +213,7 @@ def act(
     screen: Screen, # before
     action: Action, # of an agent
 ) -> Screen:        # after
-    "All events of an action."
+    "Carry out all events of an action."
     for e in compile_action(action, stage.size): screen = advance(stage, screen, e)
     return screen
 
@@ -223,7 +230,7 @@ SPLITS = dict(train=(0, 1_000_000), validation=(1_000_000, 2_000_000), test=(2_0
 def split_of(
     seed: int, # 0 to 2,999,999
 ) -> str:      # "train", "validation" or "test"
-    "The split a seed belongs to. Raises ValueError outside of all, TypeError for what is no whole number."
+    "Return the split a seed belongs to. Raises ValueError outside of all, TypeError for what is no whole number."
     if isinstance(seed, bool) or not isinstance(seed, Integral): raise TypeError(f"seed: {seed!r} ({type(seed).__name__}) is not a whole number")
     for name, (lo, hi) in SPLITS.items():
         if lo <= seed < hi: return name

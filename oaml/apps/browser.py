@@ -242,7 +242,7 @@ class Browser(TaskApp):
 
     # %% ../../nbs/03f_apps.browser.ipynb #170fdb1a
     def view(self, s: BrowserState) -> Widget: # what to show
-        "The page or the settings, perhaps with a dialog over it."
+        "Return the page or the settings, perhaps with a dialog over it."
         return over(_settings(s) if s.section else _page_window(s), _dialog(s))
 
     # %% ../../nbs/03f_apps.browser.ipynb #e5b8e0ec

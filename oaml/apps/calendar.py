@@ -195,7 +195,7 @@ class Calendar(TaskApp):
     answer_field, left_open = "said", ("dialog",)
 
     def view(self, s: CalendarState) -> Widget: # what to show
-        "The page that `s` is on, maybe with a dialog over it."
+        "Return the page that `s` is on, maybe with a dialog over it."
         return over(dict(trip=_trip_page, month=_month_page, day=_day_page)[s.page](s), _dialog(s))
 
     # %% ../../nbs/03l_apps.calendar.ipynb #e05993ec

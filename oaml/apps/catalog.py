@@ -89,7 +89,7 @@ def _wrapped(app: App, name: str, wrapper: str) -> App:
 def load_app(
     name: str, # a key of `APPS` or a name of your own application's, with any of `WRAPPERS` or `VOCABULARIES` behind it, as "mail@phone"; or "worlds:17"
 ) -> App:      # a fresh application
-    "The application called `name`. Raises ValueError naming those there are, or what is wrong with your own."
+    "Return the application called `name`. Raises ValueError naming those there are, or what is wrong with your own."
     base, *around = name.split("@")
     if len({w.rstrip("0123456789") for w in around}) < len(around): raise ValueError(f"app: {name!r} has a wrapper twice")
     app = APPS[base]() if base in APPS else _world(base) if base.startswith(WORLDS) else _own_app(base)

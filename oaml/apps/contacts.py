@@ -188,7 +188,7 @@ class Contacts(TaskApp):
     timer, counted, left_open = "wait", "people", ("dialog",)
 
     def view(self, s: ContactsState) -> Widget: # what to show
-        "The page that `s` is on, maybe with a dialog over it."
+        "Return the page that `s` is on, maybe with a dialog over it."
         return over(_card_page(s) if s.page == "card" else _list_page(s), _dialog(s))
 
     # %% ../../nbs/03j_apps.contacts.ipynb #43bcabc5

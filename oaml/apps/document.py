@@ -189,7 +189,7 @@ class Document(TaskApp):
     timer, counted, left_open = "wait", "now", ("dialog",)
 
     def view(self, s: DocumentState) -> Widget: # what to show
-        "The page that `s` is on, maybe with a dialog over it."
+        "Return the page that `s` is on, maybe with a dialog over it."
         body = [w for part in s.sections for w in _section(s, part)] + _ending(s)
         page = window(s.title, *_bars(s, text(f"{len(s.sections)} sections", grow=True)),
                       scroll("page", *(body if not s.wait else [spinner("Opening")])))

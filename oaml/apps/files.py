@@ -247,7 +247,7 @@ class Files(TaskApp):
 
     # %% ../../nbs/03i_apps.files.ipynb #4ff45805
     def view(self, s: FilesState) -> Widget: # what to show
-        "The page that `s` is on, with a dialog over it or not."
+        "Return the page that `s` is on, with a dialog over it or not."
         here = _entry(s, s.doc) or _entry(s, s.folder)
         bars = bar(text(_undo_words(s), "said", grow=True)), _toolbar(s)
         tabs = nav(*(replace(tab(p, _PLACES[p], p == s.tab and not here), drop=p != "all") for p in s.places),

@@ -44,14 +44,14 @@ class ScreenReader:
     def of(self,
         role: str, # such as "listitem"
     ) -> list[Element]:
-        "All elements with this role, in order."
+        "Return all elements with this role, in order."
         return [e for e in self.elements if e.role == role]
 
     def find(self,
         name: str,           # accessible name
         role: str|None=None, # its role; None: any
     ) -> Element|None:       # None: there is none
-        "The first element with these words."
+        "Return the first element with these words."
         return next((e for e in self.elements if e.name == name and role in (None, e.role)), None)
 
     # %% ../../nbs/03c_apps.kit.ipynb #a8a3cc97
@@ -91,7 +91,7 @@ class ScreenReader:
         id: str,       # of a combo box
         option: str,   # what it must show
     ) -> list[Intent]: # empty if it does
-        "The next action that makes a combo box show `option`: open it, choose."
+        "Return the next action that makes a combo box show `option`: open it, choose."
         here = self.find(option, "option")
         if here and here.id.startswith(f"{id}:"): return [ClickOn(here.id)]
         if self.of("option"): return [PressKey("Escape")]
@@ -108,7 +108,7 @@ class ScreenReader:
     def close(self,
         *ids: str,     # of buttons that close something, the first one there counts
     ) -> list[Intent]: # empty if none is there
-        "The way out of a dialog or a page, which Escape presses too."
+        "Return the way out of a dialog or a page, which Escape presses too."
         return next(([ClickOn(k), PressKey("Escape")] for k in ids if k in self), [])
 
     # %% ../../nbs/03c_apps.kit.ipynb #f0629705
@@ -146,7 +146,7 @@ def fill(
     e: Element, # a text box or a cell
     text: str,  # what it must hold
 ) -> list[Intent]: # empty if it does
-    "The next action that puts `text` into `e`: focus it, select what is wrong, type."
+    "Return the next action that puts `text` into `e`: focus it, select what is wrong, type."
     if e.value == text: return []
     if not e.focused: return [ClickOn(e.id)]
     if e.value and not e.selected: return [PressKey("ctrl+a")]
@@ -171,7 +171,7 @@ def read_screen(
     state: Any,                       # any of its states
     size: tuple[int, int]=(256, 192), # of the screen: width, height in pixels
 ) -> ScreenReader:
-    "What a plan reads when the application is in this state."
+    "Return what a plan reads when the application is in this state."
     stage = Stage(app, theme_for(0, form=form_of(size)), size)
     return ScreenReader(stage.elements(Screen(state)), app.goal(state))
 
@@ -183,7 +183,7 @@ def message_box(
     caption: str="OK",  # of its button
     primary: bool=True, # Enter presses it
 ) -> Widget:
-    "A dialog that says something and can be closed."
+    "Return a dialog that says something and can be closed."
     return dialog(title, paragraph(words), actions(button(id, caption, primary=primary, cancel=True)))
 
 def question_box(
@@ -192,7 +192,7 @@ def question_box(
     yes: tuple[str, str]=("ok", "OK"),        # id and caption of the button that goes on
     no: tuple[str, str]=("cancel", "Cancel"), # id and caption of the button that does not
 ) -> Widget:
-    "A dialog that can be confirmed or cancelled."
+    "Return a dialog that can be confirmed or cancelled."
     return dialog(title, *body, actions(button(*yes, primary=True), button(*no, cancel=True)))
 
 # %% ../../nbs/03c_apps.kit.ipynb #e7f7b208
@@ -203,21 +203,21 @@ def undo_bar(
     words: str, # what was done last
     id: str,    # of these words
 ) -> Widget:
-    "A bar that says what was changed, and takes it back."
+    "Return a bar that says what was changed, and takes it back."
     return bar(text(words, id, grow=True), tool("undo", "Undo", "undo"))
 
 # %% ../../nbs/03c_apps.kit.ipynb #9c52504e
 def change_bars(
     changes: list[str], # in words
 ) -> list[Widget]:
-    "A line for each of up to two changes; how many, if there are more."
+    "Return a line for each of up to two changes; how many, if there are more."
     lines = changes if len(changes) <= 2 else [f"{len(changes)} changes"]
     return [bar(text(d, f"change{k}", grow=True)) for k, d in enumerate(lines)]
 
 def undo_all_tool(
     changed: bool, # there is something to undo
 ) -> Widget:
-    "The tool that takes all changes back."
+    "Return the tool that takes all changes back."
     return tool("undo", "Undo all", "undo", tip="Undo all changes", disabled=not changed)
 
 # %% ../../nbs/03c_apps.kit.ipynb #4e2323f1
@@ -225,14 +225,14 @@ def shuffled(
     rng: Random,         # decides
     *things: Any,        # all that there are
 ) -> tuple[Any, ...]:
-    "All of `things`, in any order."
+    "Return all of `things`, in any order."
     return tuple(rng.sample(things, len(things)))
 
 def count_words(
     n: int,    # how many
     noun: str, # such as "contact"
 ) -> str:      # such as "3 contacts"
-    "A number of things in words."
+    "Return a number of things in words."
     return f"{n} {noun}{'s'*(n != 1)}"
 
 def flip(
@@ -249,7 +249,7 @@ def run_down(
     ms: int,                          # that pass
     then: Callable[[Any], Any],       # makes the state when the time is over
 ) -> Any:
-    "The state some time later."
+    "Return the state some time later."
     left = getattr(state, timer)
     if not left: return state
     after = replace(state, **{timer: max(0, left-ms)})
@@ -265,7 +265,7 @@ def word_goal(
     facts: Mapping[str, Any]|tuple[tuple[str, Any], ...], # what it states
     **words: Any,                           # for the wordings, besides the facts
 ) -> Goal:
-    "A goal, said in one of its ways."
+    "Return a goal, said in one of its ways."
     return Goal(rng.choice(wordings).format(**dict(facts) | words), family, tuple(dict(facts).items()))
 
 # %% ../../nbs/03c_apps.kit.ipynb #6c6d4968
@@ -283,13 +283,13 @@ class TaskApp:
         rng: Random,           # decides everything
         family: str|None=None, # one of `families`; None: any
     ) -> Any:                  # a frozen dataclass
-        "A first state, with its goal inside."
+        "Return a first state, with its goal inside."
         return self._start(rng, family or rng.choice(self.families))
 
     def goal(self,
         state: Any,   # any state of the episode
     ) -> Goal:
-        "What the user wants."
+        "Return what the user wants."
         return state.task
 
     # %% ../../nbs/03c_apps.kit.ipynb #df3b2d3a
@@ -329,7 +329,7 @@ class TaskApp:
         start: Any,   # the first state
         state: Any,   # the state now
     ) -> bool:
-        "Whether what counts is as wanted, and nothing else changed, is left open or unanswered."
+        "Return whether what counts is as wanted, and nothing else changed, is left open or unanswered."
         if any(getattr(state, k) for k in self.left_open) or self._counts(state) != self._wanted(start): return False
         right = self._right_answers(start)
         return not right or " ".join(getattr(state, self.answer_field).split()) in right  # as the screen shows it
@@ -344,7 +344,7 @@ class TaskApp:
         goal: Goal,                    # what the user wants
         history: list[Action],         # not needed: the screen tells all
     ) -> list[Intent]:                 # the preferred one first
-        "Every acceptable next intent: those of the first of `steps` that has any."
+        "Return every acceptable next intent: those of the first of `steps` that has any."
         reader = ScreenReader(elements, goal)
         return next((acts for step in self.steps if (acts := getattr(self, f"_plan_{step}")(reader))), [])
 

@@ -107,7 +107,7 @@ class Login(TaskApp):
     answer_field = ""
 
     def view(self, s: LoginState) -> Widget: # what to show
-        "The page that `s` is on."
+        "Return the page that `s` is on."
         back = link("back", "Back to login")
         if s.page == "form": return _login_form(s)
         if s.page == "sent": return form(heading("Check your mail"), text(f"Sent to {s.account}", "sent"), back)

@@ -352,7 +352,7 @@ class Mail(TaskApp):
     timer, left_open = "sending", ("help", "draft")
 
     def view(self, s: MailState) -> Widget: # what to show
-        "A folder, a message or a letter, perhaps the help over it."
+        "Return a folder, a message or a letter, perhaps the help over it."
         return over((_draft_view if s.draft is not None else _list_view if s.open < 0 else _read_view)(s),
                     _HELP if s.help else None)
 

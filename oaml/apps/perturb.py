@@ -97,26 +97,26 @@ class Perturb:
         rng: Random,            # decides; the application's start is the same as without a wrapper
         family: str|None=None,  # kind of goal
     ) -> Perturbed:
-        "The application's start, and what will happen when."
+        "Return the application's start, and what will happen when."
         first = self.app.start(rng, family)
         kind, at, seed = rng.choice(self.kinds), rng.randint(1, 2500), rng.randrange(10**6)
         inner = _wrong_step(self.app, first, rng) if kind == "wrong_step" else first
         return Perturbed(inner, first, kind, 0 if kind == "wrong_step" else at, seed)
 
     def goal(self, state: Perturbed) -> Goal: # any state
-        "The application's goal."
+        "Return the application's goal."
         return self.app.goal(state.first)
 
     def solved(self,
         start: Perturbed, # the first state
         state: Perturbed, # the state now
     ) -> bool:
-        "Whether the application's goal is reached, and nothing left to answer."
+        "Return whether the application's goal is reached, and nothing left to answer."
         return not state.waiting and self.app.solved(state.first, state.inner)
 
     # %% ../../nbs/03n_apps.perturb.ipynb #3ecc7fa6
     def view(self, s: Perturbed) -> Widget: # what to show
-        "The application, where it is now, with what is over it."
+        "Return the application, where it is now, with what is over it."
         root = self.app.view(s.inner)
         return over(_moved(root, Random(s.seed)) if s.kind == "window" and not s.at else root, _popup(s))
 
@@ -124,7 +124,7 @@ class Perturb:
         s: Perturbed,  # may have changed its look
         theme: Theme,  # of the episode
     ) -> Theme:
-        "The theme now."
+        "Return the theme now."
         if hasattr(self.app, "look"): theme = self.app.look(s.inner, theme)
         return theme_for(s.seed, form=theme.form) if s.kind == "theme" and not s.at else theme
 
@@ -142,7 +142,7 @@ class Perturb:
         s: Perturbed, # before
         m: Message,   # what happened
     ) -> Perturbed:
-        "The state after a message."
+        "Return the state after a message."
         if isinstance(m, Tick): return self._tick(s, m)
         if isinstance(m, Pressed) and m.id.startswith("popup."):
             return replace(s, page="more" if m.id == "popup.more" and s.page == "ad" else "")

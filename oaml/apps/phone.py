@@ -43,14 +43,14 @@ class Phone:
         rng: Random,            # decides
         family: str|None=None,  # kind of goal
     ) -> OnPhone:
-        "The application's start; one time in three behind the launcher."
+        "Return the application's start; one time in three behind the launcher."
         inner = self.app.start(rng, family)
         shelf = rng.sample([o for o in _OTHERS if o[0] != self.title], 6) + [(self.title, "star")]
         rng.shuffle(shelf)
         return OnPhone(inner, tuple(shelf), "home" if rng.random() < 1/3 else "app")
 
     def goal(self, state: OnPhone) -> Goal: # any state
-        "The application's goal; it names the application, for that may have to be opened."
+        "Return the application's goal; it names the application, for that may have to be opened."
         goal = self.app.goal(state.inner)
         return replace(goal, text=f"{self.title}: {goal.text}")
 
@@ -58,12 +58,12 @@ class Phone:
         start: OnPhone, # the first state
         state: OnPhone, # the state now
     ) -> bool:
-        "Whether the application's goal is reached."
+        "Return whether the application's goal is reached."
         return self.app.solved(start.inner, state.inner)
 
     # %% ../../nbs/03o_apps.phone.ipynb #3be885cf
     def view(self, s: OnPhone) -> Widget: # what to show
-        "The application, the launcher, or an application that has nothing to show."
+        "Return the application, the launcher, or an application that has nothing to show."
         if s.page == "app": return self.app.view(s.inner)
         if s.page != "home": return window(s.page, listing(item("", "Nothing here yet")))
         return window("Apps", scroll("launcher", listing(*(item(f"open.{n}", n, icon=i) for n, i in s.shelf))))
@@ -72,7 +72,7 @@ class Phone:
         s: OnPhone,    # the state
         theme: Theme,  # of the episode
     ) -> Theme:
-        "The theme, as the application has it."
+        "Return the theme, as the application has it."
         return self.app.look(s.inner, theme) if hasattr(self.app, "look") else theme
 
     # %% ../../nbs/03o_apps.phone.ipynb #fc96750c
@@ -80,7 +80,7 @@ class Phone:
         s: OnPhone,  # before
         m: Message,  # what happened
     ) -> OnPhone:
-        "The state after a message."
+        "Return the state after a message."
         if isinstance(m, Keyed) and (m.key == "HOME" or m.key == "BACK" and s.page != "app"): return replace(s, page="home")
         if s.page == "home" and isinstance(m, Pressed) and m.id.startswith("open."):
             name = m.id.removeprefix("open.")

@@ -50,7 +50,7 @@ def make_parts(
     seed: int,           # of the screen
     wanted: str,         # a kind that must be among them
 ) -> tuple[str, tuple[Part, ...]]: # title, and parts from the top
-    "The widgets of a screen."
+    "Return the widgets of a screen."
     rng = Random(f"parts:{seed}")
     word = iter([w.capitalize() for w in pick_words(rng, 90)]).__next__
     kinds = rng.sample([k for k in _PARTS if k != wanted], rng.randint(4, 6)) + [wanted]
@@ -72,7 +72,7 @@ class ProceduralState:
         name: str,  # of a widget that holds something
         at_first: str, # what it held at the start
     ) -> str:
-        "What a widget holds now."
+        "Return what a widget holds now."
         return dict(self.changed).get(name, at_first)
 
 # %% ../../nbs/03p_apps.procedural.ipynb #94e514e7
@@ -102,7 +102,7 @@ class Procedural(TaskApp):
     name, families, step_budget = "procedural", tuple(_PART_OF), 16
 
     def view(self, s: ProceduralState) -> Widget: # what to show
-        "All parts one below the other, and the line that says what was done."
+        "Return all parts one below the other, and the line that says what was done."
         title, parts = make_parts(s.seed, s.wanted)
         return window(title, scroll("page", *(w for p in parts for w in _part_view(s, p))),
                       bar(text(_status(s), "status", grow=True), link("reset", "Reset")))

@@ -147,7 +147,7 @@ class Registration(TaskApp):
     answer_field, timer, left_open = "said", "left", ("help",)
 
     def view(self, s: RegistrationState) -> Widget: # what to show
-        "The page that `s` is on, maybe with the help over it."
+        "Return the page that `s` is on, maybe with the help over it."
         if s.page == "form": page = _form_page(s)
         elif s.page == "busy": page = window(s.title, panel(spinner("Sending")))
         elif s.page == "login":

@@ -204,7 +204,7 @@ class Settings(TaskApp):
 
     # %% ../../nbs/03e_apps.settings.ipynb #b2c19aa1
     def view(self, s: SettingsState) -> Widget: # what to show
-        "The page that `s` is on, perhaps a dialog over it."
+        "Return the page that `s` is on, perhaps a dialog over it."
         return over(_settings_page(s) if s.page == "settings" else _home_page(s), _dialog(s))
 
     # %% ../../nbs/03e_apps.settings.ipynb #ce3a48c4

@@ -103,7 +103,7 @@ class Sheet(TaskApp):
     answer_field, counted, left_open = "said", "cells", ("dialog",)
 
     def view(self, s: SheetState) -> Widget: # what to show
-        "The sheet, maybe with a dialog over it."
+        "Return the sheet, maybe with a dialog over it."
         parts = bar(*(_tool(s, t) for t in s.tools)), _table(s)
         words = next((d[2] for d in _DECOYS.values() if d[0] == s.dialog), "")
         return over(window(s.title + " (keyboard only)"*(not s.mouse), *(parts[::-1] if s.below else parts)),

@@ -15,7 +15,7 @@ from random import Random
 def word_list(
     name: str="words",   # "words", "first_names" or "surnames"
 ) -> tuple[str, ...]:
-    "A bundled list, in the order of the alphabet. Raises FileNotFoundError for another name."
+    "Return a bundled list, in the order of the alphabet. Raises FileNotFoundError for another name."
     return tuple((files("oaml.apps")/"wordlists"/f"{name}.txt").read_text(encoding="utf-8").split())
 
 # %% ../../nbs/03a_apps.words.ipynb #b98e863a
@@ -36,12 +36,12 @@ def make_title(
     n: int=2,             # words
     most: int=6,          # letters of the longest
 ) -> str:                 # such as "Amber crate"
-    "Some words as a title."
+    "Return some words as a title."
     return " ".join(pick_words(rng, n, most)).capitalize()
 
 def make_person(
     rng: Random,          # decides
     most: int=6,          # letters of the longest name
 ) -> str:                 # such as "Kira Moss"
-    "A first name and a surname."
+    "Return a first name and a surname."
     return f"{pick_words(rng, 1, most, 'first_names')[0]} {pick_words(rng, 1, most, 'surnames')[0]}"

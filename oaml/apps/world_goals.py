@@ -672,7 +672,7 @@ def shows(
     shown: str, # words on the screen, perhaps cut
     words: str, # what is looked for
 ) -> bool:
-    "Whether the screen's words can be `words`."
+    "Return whether the screen's words can be `words`."
     return shown == words or shown.endswith(ELLIPSIS) and words.startswith(shown[:-1])
 
 def _rows(r: ScreenReader) -> list[Element]:

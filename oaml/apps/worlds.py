@@ -426,7 +426,7 @@ class WorldScreens(TaskApp):
         return self._list_page(e, s)
 
     def view(self, s: WorldState) -> Widget: # what to show
-        "The page that `s` is on, maybe with a dialog over it."
+        "Return the page that `s` is on, maybe with a dialog over it."
         spec = self.spec
         if not s.signed: return self._sign_in_page(s)
         alone = s.open and any(e.id == s.where and e.detail == "page" for e in spec.entities) or s.dialog == "form"

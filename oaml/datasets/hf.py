@@ -24,13 +24,13 @@ from ..schemas.sessions import Episode, Session, from_dict, to_dict
 JSON_COLUMNS = ("observation_meta", "episode_meta", "session_meta", "data_meta")  # of no fixed form
 
 def hf_library():
-    "The module `datasets`. Raises ImportError that says how to get it."
+    "Return the module `datasets`. Raises ImportError that says how to get it."
     try: import datasets
     except ImportError: raise ImportError("Hugging Face's `datasets` is missing: pip install 'oaml[hf]'") from None
     return datasets
 
 def hf_features():
-    "The columns and their kinds, `datasets.Features`."
+    "Return the columns and their kinds, `datasets.Features`."
     d = hf_library()
     text, number = d.Value("string"), d.Value("float64")
     action = dict(type=text, **{k: number for k in ("x", "y", "x2", "y2", "dx", "dy")}, text=text, key=text, raw=text)
@@ -73,7 +73,7 @@ def step_row(
     folder: Path,      # in which the screens lie
     fmt: PromptFormat, # how `messages` are written
 ) -> dict:             # a row for `hf_features`, less data_meta
-    "The row of step `k`."
+    "Return the row of step `k`."
     record = to_dict(episode.steps[k])
     image_path, images = _screen(episode.steps[k].observation.image_path, folder)
     targets = record.get("acceptable")
@@ -91,7 +91,7 @@ def hf_rows(
     folder: str|os.PathLike, # with sessions
     fmt: PromptFormat,       # how `messages` are written
 ) -> Iterator[dict]:         # rows for `hf_features`
-    "A row for each step. Raises ValueError for a session or an episode without any: it would have no row."
+    "Yield a row for each step. Raises ValueError for a session or an episode without any: it would have no row."
     meta, folder = _as_text(load_manifest(folder)["meta"]), Path(folder)
     for s in load_sessions(folder):
         if not s.episodes: raise ValueError(f"{folder}: session {s.id} has no episodes, and so no row")
@@ -174,7 +174,7 @@ def sessions_of(
     rows: Iterable[dict], # of `hf_features`, pictures as bytes
     folder: Path,         # where the screens go
 ) -> tuple[list[Session], dict]: # sessions in the order of their first rows, and how the data was made
-    "The record in `rows`, whose screens are written. Raises ValueError that names the row, SchemaError the field."
+    "Return the record in `rows`, whose screens are written. Raises ValueError that names the row, SchemaError the field."
     found, meta = {}, None
     for i, row in enumerate(rows):
         where = f"row {i} ({row['session']}, {row['episode']}, step {row['step']})"

@@ -36,7 +36,7 @@ def screen_lines(
     device: AppDevice, # in an episode
     screen=None,       # one of its screens; None: the one that it shows
 ) -> dict:             # image: uint8 (height, width, 3); lines
-    "A screen, and what is written and drawn on it."
+    "Return a screen, and what is written and drawn on it."
     image = device.stage.render(screen or device.screen, written := Writing())
     return dict(image=np.asarray(image), lines=lines_of(written.glyphs))
 
@@ -82,7 +82,7 @@ def words_page(
     size: tuple[int, int], # of the page, pixels
     form: str="small",     # of the device, a key of `ui.themes.FORMS`
 ) -> dict:                 # image: uint8 (height, width, 3); lines
-    "A page full of words in one of the looks that are trained on. Raises ValueError for a size that none of them fits."
+    "Return a page full of words in one of the looks that are trained on. Raises ValueError for a size that none of them fits."
     for _ in range(MAX_TRIES):
         theme, rows = theme_for(rng.randrange(*SPLITS["train"]), form=form), [_words_row(rng, n) for n in range(12)]
         focus, end = rng.choice([w.id for r in rows for w in (r, *r.children) if w.role in EDITABLE] or [None]), rng.randint(0, 3)
@@ -141,7 +141,7 @@ def page_lines(
     image: np.ndarray, # what it shows, uint8 (height, width, 3), a pixel for each of the page's
     drawn: Iterable[tuple[str, float, float]]=(), # what is not written, as `miniwob.sight.PageSnapshot.drawn` gives it
 ) -> dict:             # image: padded; lines; ignored: boxes whose writing isn't known, left, top, right, bottom in pixels
-    "A page, and what is written and drawn on it."
+    "Return a page, and what is written and drawn on it."
     image, (glyphs, ignored) = padded(image), page.evaluate(PAGE_LETTERS, list(page.size))
     glyphs = [(c, x, round(y, 1)) for c, x, y in glyphs]  # letters of one line, to the hair
     def height(x, y):  # of the words that it stands beside, or its own
@@ -209,7 +209,7 @@ def _web_row(rng: Random) -> str:
 def web_page(
     seed: int, # decides
 ) -> str:      # HTML
-    "A page full of anything, for 160 by 210 pixels."
+    "Return a page full of anything, for 160 by 210 pixels."
     rng = Random(f"web:{seed}")
     ground, ink = rng.choice((("white", "black"),)*3 + (("#eee", "#222"), ("#ffe", "#333"), ("#024", "#eef")))
     font = f"{rng.choice((9, 10, 10, 10, 11, 12, 13, 14))}px {rng.choice(('Arial', 'Arial', 'Arial', 'Arial', 'Verdana', 'Times New Roman', 'Courier New', 'sans-serif', 'serif'))}"

@@ -67,7 +67,7 @@ def _line(part: list[tuple], y: float) -> Line:
 def lines_of(
     glyphs: Iterable[tuple[str, float, float]], # from `ui.render.Writing`: characters, blanks too, and their middles
 ) -> list[Line]: # from top to bottom, in each row from left to right
-    "The lines that characters make."
+    "Return the lines that characters make."
     rows = {}
     for c, x, y in glyphs: rows.setdefault(y, []).append((x, c))
     return [_line(part, y) for y, row in sorted(rows.items()) for part in _parts(sorted(row))]
@@ -95,7 +95,7 @@ MIN_MARGIN = 3 # logits over `BLANK`, mean of a line's characters, below which t
 def read_lines(
     scores: np.ndarray, # (rows, columns, symbols), unnormalised
 ) -> list[Line]:        # from top to bottom
-    "The likeliest lines of a screen."
+    "Return the likeliest lines of a screen."
     symbols, out = scores.argmax(-1), []
     margins = scores.max(-1) - scores[..., BLANK]
     for r in range(len(symbols)):
@@ -126,7 +126,7 @@ def rows_of(
 def split_symbols(
     text: str,             # of a line
 ) -> tuple[str, list[str]]: # its words, dots as stars; the names of what is drawn beside them
-    "A line's words, and what is no words."
+    "Return a line's words, and what is no words."
     words = "".join(" " if c in DRAWN else c for c in text).replace(DOT, "*")
     return " ".join(words.split()), [DRAWN[c] for c in text if c in DRAWN]
 
@@ -143,7 +143,7 @@ def _in_table(line: Line) -> bool:
 def in_columns(
     lines: Iterable[Line],  # of a screen, in any order
 ) -> list[Line]:            # from the top, each row from left to right
-    "The lines, a table's numbers and drawn cells in the middle of their column's head: one of them for each head."
+    "Return the lines, a table's numbers and drawn cells in the middle of their column's head: one of them for each head."
     heads, out = [], []
     for row in rows_of(lines):
         cells = [line for line in row if _in_table(line)]
@@ -167,7 +167,7 @@ USER_NAME = re.compile(r"(?<!\S)@\w+")
 def quoted_in(
     goal: str,   # what the user wants
 ) -> list[str]:
-    "What a goal quotes, in its order, and then names such as @ada."
+    "Return what a goal quotes, in its order, and then names such as @ada."
     return list(dict.fromkeys([*(a or b for a, b in QUOTATION.findall(goal)), *USER_NAME.findall(goal)]))
 
 # %% ../../nbs/09e_datasets.lines.ipynb #54f48b7a
@@ -178,7 +178,7 @@ def mark_of(
     goal: str,          # what the user wants
     quoted: list[str],  # from `quoted_in`
 ) -> str:               # such as " =2", " +2", " ~2", " ="; "" if it is not
-    """How a goal speaks of a line: " =k" it is quotation k; " +k" it contains it as whole words (the longest such); " ~k" it is one edit away (two, if
+    """Return how a goal speaks of a line: " =k" it is quotation k; " +k" it contains it as whole words (the longest such); " ~k" it is one edit away (two, if
     the quotation has `LONG_WORD` characters; none shorter than four); " =" its words stand in the goal unquoted, in any case; else ""."""
     if text in quoted: return f" ={quoted.index(text) + 1}"
     def near(q):

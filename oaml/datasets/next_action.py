@@ -29,7 +29,7 @@ def step_sample(
     k: int,                           # which step, from 0
     fmt: PromptFormat=PromptFormat(), # how text is written
 ) -> dict:                            # {"images": [path], "messages": [system, user, assistant]}
-    "The chat sample of step `k`: goal, screen, earlier actions; the action. Raises ValueError for a step without screen, action or thought."
+    "Return the chat sample of step `k`: goal, screen, earlier actions; the action. Raises ValueError for a step without screen, action or thought."
     check_step(episode, k, fmt)
     step = episode.steps[k]
     messages = prompt_messages(episode.goal, [s.action for s in episode.steps[:k]], fmt)

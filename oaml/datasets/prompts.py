@@ -73,7 +73,7 @@ def read_prompt_format(
     stored: dict, # fields of a `PromptFormat`; those that are missing have their defaults
     where: str,   # whose they are, for the message
 ) -> PromptFormat:
-    "The format that an agent's card, a data set or a server has written down. Raises ValueError."
+    "Return the format that an agent's card, a data set or a server has written down. Raises ValueError."
     if unknown := set(stored) - {f.name for f in fields(PromptFormat)}:
         raise ValueError(f"{where}: prompt format: {', '.join(sorted(map(str, unknown)))}: is unknown; was it written by another version of oaml?")
     try: return PromptFormat(**stored)
@@ -116,7 +116,7 @@ def user_text(
     shown: str="",                       # a demonstration in words, from `demonstrations.write`; "": none
     proposal: str="",                    # what it proposes on this screen, as an action's text; "": none
 ) -> str:                                # the words of the user's turn
-    "The user's turn for `goal`: goal, what was shown, the last `fmt.history` actions of `history`, the screen, the question. Raises ValueError."
+    "Return the user's turn for `goal`: goal, what was shown, the last `fmt.history` actions of `history`, the screen, the question. Raises ValueError."
     if (shown or proposal) and not fmt.shots: raise ValueError(NO_SHOTS)
     text = GOAL_PREFIX + check_goal(goal)
     if shown: text += SHOWN_PREFIX + shown
@@ -132,7 +132,7 @@ NO_SHOTS = ("shown: this prompt format has no place for a demonstration (prompt.
 def goal_in(
     text: str, # of the system's and the user's turns, joined
 ) -> str:      # the goal; "" if there is none
-    "The goal that `user_text` wrote."
+    "Return the goal that `user_text` wrote."
     return _up_to(text.partition(GOAL_PREFIX)[2], SHOWN_PREFIX, HISTORY_PREFIX, SCREEN_SENTENCE)
 
 def shown_in(
@@ -154,7 +154,7 @@ def change_history(
     change: Callable[[Action], Action], # what becomes of each earlier action
     fmt: PromptFormat,                 # as which the turn was written
 ) -> str:
-    "The turn with other earlier actions: the same, seen in another picture."
+    "Return the turn with other earlier actions: the same, seen in another picture."
     before, prefix, rest = text.partition(HISTORY_PREFIX)
     history, sentence, after = rest.rpartition(SCREEN_SENTENCE)
     if not (prefix and sentence): return text
@@ -186,7 +186,7 @@ def answer_text(
     thought: str|None=None,              # why; written only if `fmt.thought`, and then it must not be empty
     fmt: PromptFormat=PromptFormat(),    # the text format
 ) -> str:                                # the assistant's turn
-    "What the assistant should say: the action in the DSL, after a thought if the format has one. Raises ValueError without."
+    "Return what the assistant should say: the action in the DSL, after a thought if the format has one. Raises ValueError without."
     text = format_action(action, fmt.precision, fmt.dsl_version)
     if not fmt.thought: return text
     if not (thought or "").strip(): raise ValueError(NO_THOUGHT)

@@ -28,7 +28,7 @@ def click_points(
     glyphs: Iterable[tuple[str, float, float]], # what is written there, from `ui.render.Writing`: pixels
     size: tuple[int, int],                      # of the screen, pixels
 ) -> dict[tuple, tuple[float, float]]: # an element's box: where to point at it, 0 to 1; elsewhere it is the middle
-    """Where to point at what has words: at the first of them, for a long row's middle is as empty as all others'. Of an
+    """Return where to point at what has words: at the first of them, for a long row's middle is as empty as all others'. Of an
     empty field: near its beginning."""
     spots, points = sorted((y/size[1], x/size[0]) for c, x, y in glyphs if c not in DRAWN and c != " "), {}
     for e in elements:
@@ -46,7 +46,7 @@ def spot_of(
     e: Element,            # of a screen
     points: dict,          # from `click_points`
 ) -> tuple[float, float]:  # x, y, 0 to 1
-    "Where to point at it."
+    "Return where to point at it."
     x0, y0, x1, y1 = e.box
     return points.get(e.box, ((x0 + x1)/2, (y0 + y1)/2))
 
@@ -54,7 +54,7 @@ def spot_of(
 def element_text(
     e: Element, # of a screen
 ) -> str:       # such as "field Username, empty"
-    "An element in words. Quotation marks in its texts become apostrophes: an answer stands between such marks."
+    "Return an element in words. Quotation marks in its texts become apostrophes: an answer stands between such marks."
     return ", ".join(filter(None, (f"{ROLE_WORDS[e.role]} {e.name}".strip(), standing(e)))).replace('"', "'")
 
 # %% ../../nbs/09d_datasets.questions.ipynb #5a983f22
@@ -69,7 +69,7 @@ def notes_of(
     goal: str,                   # what the user wants
     wrong: Container[tuple],     # boxes of what is still to be acted on
 ) -> list[str]:                  # such as "Username: empty focused !"
-    "How things stand that the goal speaks of, that show the focus or are to be changed; and what the screen tells."
+    "Return how things stand that the goal speaks of, that show the focus or are to be changed; and what the screen tells."
     quoted, notes = quoted_in(goal), []
     for e in elements:
         title, state, mark = title_of(e, elements), standing(e), mark_of(e.name, goal, quoted)
@@ -100,7 +100,7 @@ class _Askable:
         return cls(known, tuple(e for e in known if e.name and names.count(e.name) == 1), digits, points)
 
     def at(self, e: Element) -> tuple[str, str]:
-        "Where to point at it, as text."
+        "Return where to point at it, as text."
         return tuple(f"{v:.{self.digits}f}" for v in spot_of(e, self.points))
 
 # %% ../../nbs/09d_datasets.questions.ipynb #d39c331f

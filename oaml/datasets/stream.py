@@ -55,7 +55,7 @@ def first_of(
 def other_goals(
     device: AppDevice, # in an episode
 ) -> list[Goal]:       # one of each other family at most
-    "What else could be wanted in this episode's world: what its seed gives for other families, if it is about the same."
+    "Return what else could be wanted in this episode's world: what its seed gives for other families, if it is about the same."
     app, own = device.app, device.goal
     if app.name.startswith("procedural"): return []  # its seed alone says what is on the screen
     def world(start, goal): return repr(start).replace(repr(goal), "")
@@ -111,7 +111,7 @@ def walk_episode(
     rng: Random,          # the noise
     did: Sequence[Action]=(), # of a visit: repeated before the oracle goes on, and no noise
 ) -> tuple[AppDevice, list[tuple]]: # the device, and (screen, elements, target) at each step
-    "An episode that the oracle plays to its end, with noise."
+    "Return an episode that the oracle plays to its end, with noise."
     device = AppDevice(app, config.size)
     device.goals = (config.family,) if config.family else device.app.families
     device.reset(seed, draw=False)
@@ -159,7 +159,7 @@ def walk_enough(
     rng: Random,          # the noise
     did: Sequence[Action]=(), # of a visit
 ) -> tuple[AppDevice, list[tuple]]: # as `walk_episode`
-    "An episode; if it has too few steps, also the same one begun disturbed, and again."
+    "Return an episode; if it has too few steps, also the same one begun disturbed, and again."
     device, steps = walk_episode(app, seed, config, rng, did)
     known = {_seen(step) for step in steps}
     for _ in range(MAX_REPLAYS):
@@ -194,7 +194,7 @@ def aim_at_text(
     target: Target, # of an oracle
     points: dict,     # an element's box: where to point at it
 ) -> Action:
-    "The target's action, at the words of what it is done to; a scroll in tenths of the screen."
+    "Return the target's action, at the words of what it is done to; a scroll in tenths of the screen."
     act = target.action
     if act.type == "scroll": return _in_tenths(target)
     places = {}
@@ -213,7 +213,7 @@ def _in_tenths(target: Target) -> Action:
 def without_quotes(
     goal: str, # what the user wants
 ) -> str:
-    "The goal as somebody writes it who does not quote."
+    "Return the goal as somebody writes it who does not quote."
     return QUOTATION.sub(lambda found: found[1] or found[2], goal)
 
 # %% ../../nbs/09g_datasets.stream.ipynb #da9b0ea7
@@ -233,7 +233,7 @@ def label_screen(
     points: dict,                    # from `click_points`
     wrong: Container[tuple]|None=None, # boxes of what is still to be acted on; None: no notes are taken
 ) -> Label:
-    "The label of a screen for a goal: what is right, the reason for it, and notes before that if they are taken."
+    "Return the label of a screen for a goal: what is right, the reason for it, and notes before that if they are taken."
     parts = notes_of(elements, goal, wrong) if wrong is not None else []
     return Label(goal, aim_at_text(target, points), NOTE_SEPARATOR.join([*parts, reason_of(target, elements, goal)[0]]))
 
@@ -243,7 +243,7 @@ def acted_on(
     elements: tuple[Element, ...], # of a screen
     goal: Goal,                    # what the user wants
 ) -> set[tuple]:                   # boxes
-    "What something has to be done to, wherever the focus is now. Raises what the plan raises."
+    "Return what something has to be done to, wherever the focus is now. Raises what the plan raises."
     acts = app.plan(tuple(replace(e, focused=False) for e in elements), goal, [])
     ids = {act.id for act in acts if hasattr(act, "id")}
     return {e.box for e in elements if e.id in ids}
@@ -259,7 +259,7 @@ def chat_sample(
     config: SampleConfig=SampleConfig(),            # weight and format
     history: list[Action]|None=None, # earlier actions, oldest first; None: they are not known
 ) -> dict:                           # {"images": [array], "messages": [...]}
-    """One screen's conversation: goals and actions, then the questions. If goals come first, a chat for each.
+    """Return one screen's conversation: goals and actions, then the questions. If goals come first, a chat for each.
 
     Raises ValueError for a format with earlier actions, if they are not known."""
     if config.fmt.history and history is None: raise ValueError(NO_HISTORY.format(config.fmt.history))
@@ -324,7 +324,7 @@ def recorded_target(
     step: Step,                    # of a session
     elements: Iterable[Element],   # of its screen, as recorded
 ) -> Target:                       # with the step's action
-    "What a recorded action is done to: what an oracle noted, or else the smallest element at its place."
+    "Return what a recorded action is done to: what an oracle noted, or else the smallest element at its place."
     act = step.action
     known = next((t for t in step.acceptable or () if t.action == act), None)
     if known or act.x is None: return known or Target(act)
@@ -337,7 +337,7 @@ def recorded_target(
 def known_seeds(
     episodes: Iterable[Episode], # recorded by anyone
 ) -> list[int]:
-    "The seeds of those that say theirs."
+    "Return the seeds of those that say theirs."
     seeds = [(e.meta or {}).get("seed") for e in episodes]
     return [s for s in seeds if isinstance(s, int)]
 
@@ -413,14 +413,14 @@ class ScreenSpec:
 
 # %% ../../nbs/09g_datasets.stream.ipynb #84a41347
 def default_sources() -> tuple[Source, ...]:
-    "Every application that may be trained on, and twice as many random screens as screens of any one of them."
+    "Return every application that may be trained on, and twice as many random screens as screens of any one of them."
     return (*map(Source, TRAIN_APPS), Source("procedural", 2.))
 
 # %% ../../nbs/09g_datasets.stream.ipynb #af394d0c
 def wrong_steps(
     visit: Episode,   # that a policy played on a training seed
 ) -> tuple[int, ...]: # counted from 0
-    "Which of its actions no oracle would have done, as `meta` has it."
+    "Return which of its actions no oracle would have done, as `meta` has it."
     return tuple((visit.meta or {}).get("wrong", ()))
 
 # %% ../../nbs/09g_datasets.stream.ipynb #80f961a9
@@ -539,7 +539,7 @@ class Stream(Sequence):
     def block(self,
         k: int, # which block of `screens_per_episode` batches
     ) -> list[tuple]: # arguments of `make` for each episode
-        "The episodes that block `k` shares."
+        "Return the episodes that block `k` shares."
         rng, kinds = Random(f"block:{self.first_seed}:{k}"), Random(f"families:{self.first_seed}:{k}")
         shapes = rng.choices(self.shapes, [s.share for s in self.shapes], k=self.batch // self.micro_batch)
         firsts = range(self.first_seed + k*self.batch, self.first_seed + (k + 1)*self.batch, self.micro_batch)
@@ -607,7 +607,7 @@ class Stream(Sequence):
 
     # %% ../../nbs/09g_datasets.stream.ipynb #0641e26a
     def manifest(self) -> dict:
-        "What decides the samples, as plain values: two streams with equal manifests are equal."
+        "Return what decides the samples, as plain values: two streams with equal manifests are equal."
         config = asdict(self.config)
         del config["size"], config["family"]
         folders = {s.app: Path(s.app.removeprefix(SESSIONS)) for s in self.shown if s.app.startswith(SESSIONS)}
@@ -642,7 +642,7 @@ def make_samples(
     read: Callable|None, # likewise
     job: tuple,          # arguments of `make`
 ) -> list[dict]:
-    "The samples of an episode."
+    "Return the samples of an episode."
     return read(make(*job)) if read else make(*job)
 
 BLOCKS_AHEAD = GROUP//2 # that workers make beforehand, also while a group comes again: else they would idle then
@@ -652,7 +652,7 @@ WORKER_NICENESS = 5 # of the workers: training goes first
 def length_of(
     sample: dict, # any
 ) -> int:
-    "How long its text is: in tokens where workers encoded it, otherwise about, in characters of its messages."
+    "Return how long its text is: in tokens where workers encoded it, otherwise about, in characters of its messages."
     if "input_ids" in sample: return sum(map(len, sample["input_ids"]))
     return sum(len(m["content"]) for m in sample.get("messages", ()))
 

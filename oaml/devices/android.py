@@ -50,7 +50,7 @@ def type_commands(
     text: str, # what to type where the caret is
     keyboard: bool=True, # is ADBKeyboard selected?
 ) -> list[str]:
-    "The lines that type a text: `input text` for what is on a keyboard, ADBKeyboard's broadcast for the rest; without it, a line for the log."
+    "Return the lines that type a text: `input text` for what is on a keyboard, ADBKeyboard's broadcast for the rest; without it, a line for the log."
     if not (text.isascii() and text.isprintable()):
         if not keyboard: return [_note(f"type: {text[:80]!r} is not on a keyboard and was not typed: {_GET_KEYBOARD}")]
         return [f"am broadcast -a ADB_INPUT_B64 --es msg {b64encode(text.encode()).decode()} >/dev/null"]
@@ -76,7 +76,7 @@ def key_commands(
     key: str,     # such as "Enter", "ctrl+a", "BACK"
     sdk: int=34,  # level of the phone's interface
 ) -> list[str]:
-    "The lines that press a key or a chord."
+    "Return the lines that press a key or a chord."
     mods, last = split_chord(key)
     parts = [*mods, last]
     if unknown := [p for p in parts if p not in _KEY_NAMES]: return [_note(f"{key}: Android has no key {unknown[0]!r}")]
@@ -90,7 +90,7 @@ _PACKAGE = re.compile(r"[A-Za-z]\w*(?:\.[A-Za-z]\w*)+", re.ASCII)
 def open_commands(
     app: str, # a package, such as "com.android.settings"
 ) -> list[str]:
-    "The line that opens an application; a line for the log if it is no package, since a shell does not know the names on the launcher."
+    "Return the line that opens an application; a line for the log if it is no package, since a shell does not know the names on the launcher."
     if not _PACKAGE.fullmatch(app): return [_note(f"open_app: {app!r} is no package such as com.android.settings; press its icon")]
     return [f"monkey -p {app} -c android.intent.category.LAUNCHER 1 >/dev/null 2>&1"]
 
@@ -121,7 +121,7 @@ def scroll_commands(
     size: tuple[int, int], # of the screen, pixels
     ms: int=SWIPE_MS,      # of a stroke
 ) -> list[str]:
-    "The strokes of a scroll; none for a scroll by nothing, which would be a tap."
+    "Return the strokes of a scroll; none for a scroll by nothing, which would be a tap."
     if not (round(dx) or round(dy)): return []
     n = 1 + (max(abs(dx)/size[0], abs(dy)/size[1]) > 1 - 2*_EDGE)
     (x, x2), (y, y2) = _stroke(x, -dx/n, size[0]), _stroke(y, -dy/n, size[1])
@@ -138,7 +138,7 @@ def action_commands(
     sdk: int=34,             # level of the phone's interface
     keyboard: bool=True,     # is ADBKeyboard selected?
 ) -> list[str]:              # none for what ends an episode or is none
-    "The lines of an action, for the phone's shell."
+    "Return the lines of an action, for the phone's shell."
     t, x, y = action.type, (action.x or 0)*size[0], (action.y or 0)*size[1]
     if t in IDLE_TYPES: return []
     if t == "wait": return _pause(WAIT_MS)
@@ -172,7 +172,7 @@ def event_commands(
     sdk: int=34,             # level of the phone's interface
     keyboard: bool=True,     # is ADBKeyboard selected?
 ) -> tuple[list[str], bool]: # the lines, and whether the finger is on the screen after them
-    "The lines of events. Raises DeviceError if the phone is too old for fingers."
+    "Return the lines of events. Raises DeviceError if the phone is too old for fingers."
     lines = []
     for e in events:
         if isinstance(e, Tick): lines += _pause(e.ms)
@@ -194,7 +194,7 @@ def lines_between(
     begin: str|None, # the last mark; None: from the beginning
     end: str,        # the new mark
 ) -> list[str]|None: # as "I/tag: message"; None if the new mark is not there yet
-    "The lines of a log between two marks."
+    "Return the lines of a log between two marks."
     found = [f"{m[1]}/{m[2]}: {m[3]}" for line in log.split("\n") if (m := _LOG_LINE.fullmatch(line.rstrip("\r")))]
     first, last = f"I/oaml: {begin}", f"I/oaml: {end}"
     if last not in found: return None
@@ -214,7 +214,7 @@ _FRAME = re.compile(r"orientation=(\d).*?logicalFrame=Rect\((\d+), (\d+) - (\d+)
 def viewport_of(
     dump: str, # of `dumpsys display`
 ) -> tuple[tuple[int, int], int]: # width and height in pixels; quarter turns, clockwise
-    "The screen's size and its rotation. Raises DeviceError."
+    "Return the screen's size and its rotation. Raises DeviceError."
     for port in _VIEWPORT.findall(dump):
         if not any(sign in port for sign in _NOT_THE_SCREEN) and (m := _FRAME.search(port)):
             rotation, x0, y0, x1, y1 = map(int, m.groups())
@@ -235,7 +235,7 @@ def find_adb(
     raise DeviceError(f'{adb or "adb"} is no program here; pip install "oaml[mobile]" brings one: leave `adb` out')
 
 def missing_adb() -> str|None:
-    "What has to be installed before a phone can be reached, and how; None if nothing."
+    "Return what has to be installed before a phone can be reached, and how; None if nothing."
     try: find_adb()
     except DeviceError as e: return str(e)
 
@@ -288,7 +288,7 @@ def choose_phone(
     there: dict[str, str], # serial: state, of `adb devices`
     serial: str|None,      # the one that is wanted; None: the only one
 ) -> str:                  # its serial
-    "Which phone. Raises DeviceError if it is not clear, or if the phone is not ready."
+    "Return which phone. Raises DeviceError if it is not clear, or if the phone is not ready."
     if serial is None:
         if not there: raise DeviceError(f"no phone and no emulator: {_ATTACH}")
         if len(there) > 1: raise DeviceError(f"{len(there)} phones: choose one with serial=, from {', '.join(there)}")
@@ -485,7 +485,7 @@ class AndroidDevice:
 
     # %% ../../nbs/04m_devices.android.ipynb #5fdb14f7
     def look(self) -> Frame:
-        "The screen as it is now."
+        "Return the screen as it is now."
         return self._step([])
 
     def perform(self,
@@ -503,7 +503,7 @@ class AndroidDevice:
 
     # %% ../../nbs/04m_devices.android.ipynb #536b4fea
     def hierarchy(self) -> str: # XML, as `uiautomator dump` writes it
-        "The view hierarchy of the current screen. Raises DeviceError if the screen does not stand still."
+        "Return the view hierarchy of the current screen. Raises DeviceError if the screen does not stand still."
         for _ in range(_DUMP_TRIES):
             (output, _), = self._parts(f"rm -f {_DUMP}; uiautomator dump {_DUMP}; cat {_DUMP}")
             begin, end = output.find(b"<?xml"), output.rfind(b"</hierarchy>")
@@ -515,7 +515,7 @@ class AndroidDevice:
 
     # %% ../../nbs/04m_devices.android.ipynb #d1fa84c6
     def read_elements(self) -> tuple[Element, ...]:
-        "What is on the screen now. Raises ImportError without lxml."
+        "Return what is on the screen now. Raises ImportError without lxml."
         return from_xml(self.hierarchy(), self.size)
 
     # %% ../../nbs/04m_devices.android.ipynb #7704f69a
@@ -537,13 +537,13 @@ class AndroidDevice:
 
     # %% ../../nbs/04m_devices.android.ipynb #5a577807
     def packages(self) -> list[str]: # sorted
-        "The names of all applications that are installed."
+        "Return the names of all applications that are installed."
         return sorted(line.removeprefix("package:").strip() for line in self.shell("pm list packages").splitlines())
 
     def installed(self,
         package: str, # such as "com.wikihow.wikihowapp"
     ) -> bool:
-        "Whether there is an application of this name."
+        "Return whether there is an application of this name."
         return package in self.packages()
 
 # %% ../../nbs/04m_devices.android.ipynb #7298b3a5
@@ -597,7 +597,7 @@ _ANIMATIONS = "window_animation_scale", "transition_animation_scale", "animator_
 def call_commands(
     call: Call, # that the shell can do alone
 ) -> list[str]: # none for a call that it cannot
-    "The lines of a management call. Raises DeviceError for words that no shell could read, or a button there is not."
+    "Return the lines of a management call. Raises DeviceError for words that no shell could read, or a button there is not."
     match call:
         case ForceStop(name): return [f"am force-stop {quote(name)}"]
         case ClearCache(name): return [f"pm clear {quote(name)}"]

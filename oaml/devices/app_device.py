@@ -41,7 +41,7 @@ class AppDevice:
         size = size or getattr(self.app, "size", SCREEN_SIZE)  # only a phone has its own
         if size[0] % 32 or size[1] % 32 or min(size) < 32:
             raise ValueError(f"size: {size[0]}x{size[1]} is not a multiple of 32 each way")
-        self.size = tuple(size)
+        self.size = (size[0], size[1])
         self.family, self.vary, self.goals = family, vary, goals
         if family is not None and family not in FAMILIES: raise ValueError(f"family: {family!r} is unknown; there are {', '.join(FAMILIES)}")
         if isinstance(goals, str): raise ValueError(f"goals: {goals!r} is one text; write ({goals!r},)")
@@ -52,11 +52,11 @@ class AppDevice:
         self.running = self.closed = False
 
     def close(self) -> None:
-        "Whoever uses it afterwards is told. Closing twice does nothing."
+        "Close the device; later calls raise DeviceError, a second `close` does nothing."
         self.closed = True
 
     def _require_episode(self) -> "AppDevice":
-        "Itself. Raises DeviceError if no episode has begun."
+        "Return the device, or raise DeviceError before the first reset."
         if self.closed: raise DeviceError(CLOSED)
         if self.seed is None: raise DeviceError("no episode has begun: call reset(seed)")
         return self
@@ -80,14 +80,14 @@ class AppDevice:
         seed: int,               # of the episode
         family: str|None=None,   # of its goal; None: the application draws one
     ) -> Any:                    # the application's
-        "How the episode of `seed` begins, with a goal of any family."
+        "Return how the episode of `seed` begins, with a goal of any family."
         return self.app.start(Random(f"{self.app.name}:{seed}"), family)
 
     # %% ../../nbs/04b_devices.app_device.ipynb #5e1eceac
     def look(self,
         draw: bool=True, # False: the frame's image is empty, which is faster
     ) -> Frame:
-        "The screen as it is now; grey while the application is stopped."
+        "Return the screen as it is now; grey while the application is stopped."
         self.last_elements = self._require_episode().read_elements()
         log, self._log = tuple(self._log), []
         return Frame(self._picture() if draw else NOTHING, self.last_elements, self.screen.ui.clock, log)
@@ -98,7 +98,7 @@ class AppDevice:
         return np.asarray(self.stage.render(self.screen))
 
     def read_elements(self) -> tuple[Element, ...]:
-        "What is on the screen now."
+        "Return what is on the screen now."
         return self.stage.elements(self.screen) if self._require_episode().running else ()
 
     # %% ../../nbs/04b_devices.app_device.ipynb #7e9fd360
@@ -113,13 +113,13 @@ class AppDevice:
         return self.app.step_budget
 
     def solved(self) -> bool:
-        "True if the wanted changes are made, and no others."
+        "Return true if the wanted changes are made, and no others."
         return self.app.solved(self.start.app, self.screen.app)
 
     def plan(self,
         history: list[Action]=(), # actions so far
     ) -> list[Intent]:            # the preferred one first
-        "Every acceptable next intent on what is seen."
+        "Return every acceptable next intent on what is seen."
         return self.app.plan(self.last_elements, self.goal, list(history))
 
     # %% ../../nbs/04b_devices.app_device.ipynb #aed64bad
@@ -186,11 +186,11 @@ class AppDevice:
     def installed(self,
         package: str, # such as "app.oaml.login"
     ) -> bool:
-        "Is it the name of this device's application?"
+        "Return whether it is the name of this device's application."
         return package == package_of(self.app)
 
     def activity(self) -> str:
-        "The application's own, while it runs."
+        "Return the application's own, while it runs."
         return f"{package_of(self.app)}/.Main" if self._require_episode().running else ""
 
     def manage(self,
@@ -237,7 +237,7 @@ STOPPED_GREY = 96
 def device_at(
     place: Place, # of an application's episode
 ) -> AppDevice:   # to be reset to the place's seed
-    "A device of one's own at `place`. Raises ValueError if no application of oaml is there, or none of that name."
+    "Return a device of one's own at `place`. Raises ValueError if no application of oaml is there, or none of that name."
     if place.device != "app" or not place.app: raise ValueError(f"place: {place.device} {place.app or ''} can't be drawn again; only applications can")
     return AppDevice(place.app, place.size, place.look, place.vary is not False, tuple(place.goals) if place.goals else None)
 
@@ -269,7 +269,7 @@ def _layers(app: App) -> str:
 def package_of(
     app: App, # an application
 ) -> str:     # such as "app.oaml.login"
-    "The name under which tasks know an application."
+    "Return the name under which tasks know an application."
     return f"app.oaml.{app.name}"
 
 HARMLESS = GrantPermissions, DisableAnimations, StartScreenPinning, StartAccessibilityService # so already or not needed

@@ -52,7 +52,7 @@ for scheme in ("http", "https"): register_device(scheme, RemoteDevice, whole=Tru
 
 # %% ../../nbs/04p_devices.catalog.ipynb #b31f4d47
 def device_kinds() -> list[str]:
-    "All kinds that can be opened, those of packages that are not imported yet among them."
+    "Return all kinds that can be opened, those of packages that are not imported yet among them."
     return list(dict.fromkeys([*DEVICE_KINDS, *(e.name for e in entry_points(group="oaml.devices"))]))
 
 def _kind(name: str) -> DeviceKind:
@@ -87,7 +87,7 @@ def device_maker(
     spec: str,     # kind and name: "app:login@phone", "page:https://example.org", "android:emulator-5554", "http://..."
     **options,     # what the device's class takes besides, such as size=(1280, 800)
 ) -> Callable[[], TaskDevice]:
-    "A function that makes the device that `spec` names. Raises ValueError naming the kinds, names or options there are."
+    "Return a function that makes the device that `spec` names. Raises ValueError naming the kinds, names or options there are."
     word, name = split_spec(spec)
     kind = _kind(word)
     _check_options(kind.make, spec, options)
@@ -96,7 +96,7 @@ def device_maker(
 
 def open_device(
     spec: str,     # as `device_maker` has it
-    **options,     # what the device's class takes besides, such as size=(1280, 800)
+    **options: Any, # what the device's class takes besides, such as size=(1280, 800)
 ) -> TaskDevice:
-    "The device that `spec` names. Raises ValueError as `device_maker` does; ImportError names a missing extra."
+    "Return the device that `spec` names. Raises ValueError as `device_maker` does; ImportError names a missing extra."
     return device_maker(spec, **options)()

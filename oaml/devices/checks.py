@@ -59,7 +59,7 @@ def episode_difference(
     a: Sequence[Frame|Transition], # an episode
     b: Sequence[Frame|Transition], # another
 ) -> str:                   # empty if they are equal
-    "The first thing in which two episodes differ, and at which step."
+    "Return the first thing in which two episodes differ, and at which step."
     for k, (x, y) in enumerate(zip(map(_facts, a), map(_facts, b))):
         for name in x | y:
             v, w = x.get(name), y.get(name)
@@ -93,7 +93,7 @@ class ExaminedDevice:
     def acts_on(self,
         seed: int, # of the episode and of the actions
     ) -> list[Action]:
-        "What a careless hand does in an episode, played on the device."
+        "Return what a careless hand does in an episode, played on the device."
         rng, acts = Random(f"check:{seed}"), []
         self.device.reset(seed)
         for _ in range(self.steps):

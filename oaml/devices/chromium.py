@@ -130,14 +130,14 @@ class PageDevice:
 
     # %% ../../nbs/04j_devices.chromium.ipynb #020c5ec6
     def look(self) -> Frame:
-        "The page as it is now, with what it logged since the last frame."
+        "Return the page as it is now, with what it logged since the last frame."
         self._begun()
         with self._in_time():
             image, elements = self.page.screenshot(), self.page.tree() if self.with_tree else ()
             return Frame(image, elements, self.clock, self.page.take_log())
 
     def read_elements(self) -> tuple[Element, ...]:
-        "What can be seen on the page now."
+        "Return what can be seen on the page now."
         self._begun()
         with self._in_time(): return self.page.tree()
 
@@ -240,11 +240,11 @@ class PageDevice:
     def installed(self,
         package: str, # such as "app.oaml.page"
     ) -> bool:
-        "Whether it is this page's name."
+        "Return whether it is this page's name."
         return package == self.package
 
     def activity(self) -> str:
-        "The page's own, while it is open."
+        "Return the page's own, while it is open."
         return self.main if self.running else ""
 
 # %% ../../nbs/04j_devices.chromium.ipynb #0e1da7c1
@@ -314,7 +314,7 @@ class PagePool:
     def perform(self,
         actions: Iterable[Action], # one for each device
     ) -> list[Frame]:
-        "An action on each."
+        "Perform an action on each."
         return self.map(lambda device, action: device.perform(action), actions)
 
     def close(self):

@@ -41,7 +41,7 @@ def find_chromium() -> str|None:
 
 # %% ../../nbs/04e_devices.connection.ipynb #bec15199
 def missing_browser() -> str|None:
-    "What has to be installed before a page can be opened, and how; None if nothing."
+    "Return what has to be installed before a page can be opened, and how; None if nothing."
     if not hasattr(os, "posix_spawn"): return "Chromium is driven through POSIX pipes: on Windows run oaml in WSL"
     if find_chromium(): return None
     if os.environ.get("CHROMIUM"): return f"CHROMIUM={os.environ['CHROMIUM']} is no program that can be run"
@@ -157,7 +157,7 @@ class _Process:
 
     # %% ../../nbs/04e_devices.connection.ipynb #ec82fe36
     def why(self) -> str:
-        "Why the pipe is closed. Waits a moment for the process to end."
+        "Return why the pipe is closed. Waits a moment for the process to end."
         for _ in range(100):
             try: pid, status = os.waitpid(self.pid, os.WNOHANG)
             except ChildProcessError: return "Chromium is gone; call restart()"  # somebody else has asked how it ended
@@ -318,7 +318,7 @@ class Chromium:
         what: str="a call",    # what was asked, for the error
         seconds: float|None=None, # for the answer; None: the browser's patience
     ) -> dict:                 # the result
-        "The answer, once it is there. Raises DeviceError, BrowserTimeout after `seconds`."
+        "Return the answer, once it is there. Raises DeviceError, BrowserTimeout after `seconds`."
         seconds = self.patience if seconds is None else seconds
         try: return answer.result(seconds)
         except LateError: pass

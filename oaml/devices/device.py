@@ -62,7 +62,7 @@ def save_observation(
     folder: Path,   # exists; screens are stored in it once each, by content: <hash>.png
     **meta,         # goes into the record's meta
 ) -> Observation:
-    "The stored record of `frame`: its screen on disk, its size, hash, clock and elements in meta. Raises OSError."
+    "Return the stored record of `frame`: its screen on disk, its size, hash, clock and elements in meta. Raises OSError."
     name = frame.screen_hash()
     path = Path(folder)/f"{name}.png"
     if not path.exists():
@@ -75,13 +75,15 @@ def save_observation(
 def recorded_elements(
     observation: Observation, # that `save_observation` made
 ) -> tuple[Element, ...]:     # none if it was recorded without
-    "What was on the recorded screen."
+    "Return what was on the recorded screen."
     return tuple(as_element(e) for e in (observation.meta or {}).get("elements") or ())
 
 # %% ../../nbs/04a_devices.device.ipynb #78505dca
 class Device(Protocol):
     "A screen to act on."
-    size: tuple[int, int]  # width, height in pixels
+    @property
+    def size(self) -> tuple[int, int]:
+        "Width and height in pixels."
 
     def reset(self,
         seed: int,      # of the episode, 0 to 2,999,999; the same seed gives the same frames
@@ -207,7 +209,7 @@ Call = (InstallApk|UninstallPackage|StartActivity|StartIntent|StartRandomActivit
 def full_activity(
     name: str, # "package/.Class" or "package/package.Class"
 ) -> str:      # the latter
-    "An activity's name in full: Android lets `package/.Main` stand for `package/package.Main`."
+    "Return an activity's name in full: Android lets `package/.Main` stand for `package/package.Main`."
     package, _, kind = name.partition("/")
     return f"{package}/{package}{kind}" if kind.startswith(".") else name
 
@@ -215,13 +217,13 @@ def full_activity(
 class TaskDevice(Device, Protocol):
     "A device that tasks can be run on."
     def look(self) -> Frame:
-        "The screen as it is now, with what was logged since the last frame."
+        "Return the screen as it is now, with what was logged since the last frame."
     def feed(self,
         events: Iterable[Event], # of a finger, a mouse, a keyboard, in pixels of `size`; time passes by `Tick`
     ) -> Frame:
         "Carry out events one after the other: a gesture may go on in the next call."
     def read_elements(self) -> tuple[Element, ...]:
-        "What is on the screen now; slow on some devices, so asked for only when it is wanted."
+        "Return what is on the screen now; slow on some devices, so asked for only when it is wanted."
     def manage(self,
         call: Call, # what to do
     ) -> str:       # what came of it, if it says something
@@ -229,7 +231,7 @@ class TaskDevice(Device, Protocol):
     def installed(self,
         package: str, # such as "app.oaml.login"
     ) -> bool:
-        "Is there an application of this name?"
+        "Return whether there is an application of this name."
     def activity(self) -> str:
         "The \"package/activity\" in front; empty if none is."
 

@@ -18,17 +18,27 @@ from ..schemas.sessions import END_TYPES, Action, Episode, Observation, Place, S
 # %% ../../nbs/04d_devices.episode.ipynb #2d10eac7
 class GoalWords(Protocol):
     "What a user wants."
-    text: str    # in words: all that an agent is told
-    family: str  # the kind of goal, for tables
+    @property
+    def text(self) -> str:
+        "The goal in words: all that an agent is told."
+    @property
+    def family(self) -> str:
+        "The kind of goal, for tables."
 
 class GoalDevice(Device, Protocol):
     "A device whose episodes have a goal."
-    goal: GoalWords   # of the present episode
-    step_budget: int  # actions before an episode is truncated
-    ended: bool       # the device itself has ended the episode, as a page can; an application never does
+    @property
+    def goal(self) -> GoalWords:
+        "The present episode's goal."
+    @property
+    def step_budget(self) -> int:
+        "Actions before an episode is truncated."
+    @property
+    def ended(self) -> bool:
+        "Whether the device itself has ended the episode, as a page can; an application never does."
 
     def solved(self) -> bool:
-        "True if the goal holds now."
+        "Return true if the goal holds now."
 
 # %% ../../nbs/04d_devices.episode.ipynb #1f12ed55
 @dataclass(frozen=True, repr=False)
@@ -158,21 +168,21 @@ class EpisodeDriver:
         return self.step_budget or self.device.step_budget
 
     def solved(self) -> bool:
-        "True if the goal holds now."
+        "Return true if the goal holds now."
         return self.device.solved()
 
     def carry_out(self,
         action: Action,  # of the agent
         draw: bool=True, # False: the frame has no pixels
     ) -> Frame:
-        "The frame after `action`."
+        "Return the frame after `action`."
         return self.device.perform(action, **_how(draw))
 
     # %% ../../nbs/04d_devices.episode.ipynb #d43e8c37
     def first(self,
         frame: Frame, # after the reset
     ) -> Transition:
-        "What an episode's first screen is worth: nothing."
+        "Return what an episode's first screen is worth: nothing."
         return Transition(frame)
 
     def judge(self,
@@ -180,7 +190,7 @@ class EpisodeDriver:
         action: Action|None,     # None: the action was a finger's or a key's
         before: Transition|None, # what came before the action
     ) -> Transition:
-        "What an action is worth: 1 if it ends the episode with the goal fulfilled."
+        "Return what an action is worth: 1 if it ends the episode with the goal fulfilled."
         solved, ended = self.solved(), self.device.ended
         self.reached |= solved
         return Transition(frame, float(solved and (ended or _is_done(action))), ended)
@@ -188,7 +198,7 @@ class EpisodeDriver:
     def cut(self,
         frame: Frame, # after the action
     ) -> str:
-        "Why the episode stops here though nobody has finished it; empty if it goes on."
+        "Return why the episode stops here though nobody has finished it; empty if it goes on."
         return "steps" if 0 < self.budget <= self.steps else ""
 
     # %% ../../nbs/04d_devices.episode.ipynb #929e3275
@@ -226,7 +236,7 @@ def _is_halt(action: Action|None) -> bool:
 def place_of(
     driver: EpisodeDriver, # of any device
 ) -> Place:
-    "Where the driver's episode happens: as its device says, or at least which kind of device it is."
+    "Return where the driver's episode happens: as its device says, or at least which kind of device it is."
     own = getattr(driver.device, "place", None)
     return own or Place(type(driver.device).__name__.removesuffix("Device").lower() or "device", seed=driver.seed)
 
@@ -266,7 +276,7 @@ class EpisodeWriter:
     def episode(self,
         **more, # further fields, or other values of these
     ) -> Episode:
-        "The record, of an episode that is over or not."
+        "Return the record, of an episode that is over or not."
         self._settle()
         d, (app, seed) = self.driver, (self.place.app or self.place.device, self.place.seed)
         fields = dict(id=f"{app}-{seed}", goal=self.goal.text, steps=self.steps, success=d.success if d.over else None,
@@ -277,7 +287,7 @@ class EpisodeWriter:
 def ending(
     driver: EpisodeDriver, # at any moment
 ) -> str|None:             # None: the episode goes on
-    "How the episode ended: done or impossible (the agent said so), page (the page or task ended it), steps, time, left or halted."
+    "Return how the episode ended: done or impossible (the agent said so), page (the page or task ended it), steps, time, left or halted."
     if not driver.over: return None
     last = driver.actions[-1].type if driver.actions else ""
     return driver.last.why or (last if last in END_TYPES else "page")

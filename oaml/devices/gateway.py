@@ -62,7 +62,7 @@ def _file_of(url: str) -> Path:
     return Path(unquote(urlsplit(url).path)).resolve()
 
 def _file_rule(origins: Iterable[str]) -> Callable[[str], bool]:
-    "May this file's address be read?"
+    "Return whether this file's address may be read."
     named = [(_file_of(o), o.endswith("/")) for o in origins if o.startswith("file:")]
     def admits(url: str) -> bool:
         if urlsplit(url).netloc not in ("", "localhost"): return False  # another machine's
@@ -233,7 +233,7 @@ class _Request(BaseHTTPRequestHandler):
         self.reply(403, headers={"Connection": "close"})
 
     def reach(self, host: str, port: int, origin: str) -> socket.socket|None:
-        "A connection to an origin; None, and no answer, if there is none: the browser then says so in its own words."
+        "Return a connection to an origin; None, and no answer, if there is none: the browser then says so in its own words."
         self.close_connection = True
         self.gateway.failed.pop(origin, None)
         try: return self.gateway.reach(host, port)
@@ -241,7 +241,7 @@ class _Request(BaseHTTPRequestHandler):
 
     # %% ../../nbs/04t_devices.gateway.ipynb #1be02eed
     def do_CONNECT(self):
-        "A connection to host:port, whatever is spoken on it."
+        "Return a connection to host:port, whatever is spoken on it."
         origin = next((o for scheme in ("https", "http") if self.gateway._admits_connection(o := web_origin(f"{scheme}://{self.path}"))), "")
         if not origin: return self.refuse(f"https://{self.path}")
         upstream = self.reach(*_host_port(origin), origin)
@@ -252,7 +252,7 @@ class _Request(BaseHTTPRequestHandler):
 
     # %% ../../nbs/04t_devices.gateway.ipynb #040dd3c8
     def do_GET(self):
-        "An http: address: one request goes to its origin, and the answer comes back."
+        "Serve an http: address: one request goes to its origin, and the answer comes back."
         origin = web_origin(self.path)
         if origin in self.gateway.folders: return self.give_file(self.gateway.folders[origin])
         if not self.gateway._admits_connection(origin): return self.refuse(origin or self.path)
@@ -278,7 +278,7 @@ class _Request(BaseHTTPRequestHandler):
 
     # %% ../../nbs/04t_devices.gateway.ipynb #69ddce8b
     def give_file(self, folder: Folder):
-        "A file of a folder. A tab remembers it, for an hour at most."
+        "Return a file of a folder. A tab remembers it, for an hour at most."
         if self.command not in ("GET", "HEAD"): return self.refuse(f"{self.command} {web_origin(self.path)}")
         file = folder.file(self.path)
         kind = mimetypes.guess_type(file.name)[0] if file else "text/plain"

@@ -69,7 +69,7 @@ def to_xml(
     size: tuple[int, int],         # of the screen, width and height in pixels
     package: str="",               # the application's, such as "app.oaml.login"
 ) -> str:
-    "What `uiautomator dump` would write of a screen: a frame that fills it, and in it a node for each element."
+    "Return what `uiautomator dump` would write of a screen: a frame that fills it, and in it a node for each element."
     words = {"index": "0", "text": "", "resource-id": "", "class": "android.widget.FrameLayout", "package": package,
              "content-desc": ""}
     inner = "".join(_element_node(i, e, size, package) for i, e in enumerate(elements))
@@ -78,7 +78,7 @@ def to_xml(
 
 # %% ../../nbs/04l_devices.hierarchy.ipynb #e0f30eef
 def missing_lxml() -> str|None:
-    "What has to be installed before a view hierarchy can be read, and how; None if nothing."
+    "Return what has to be installed before a view hierarchy can be read, and how; None if nothing."
     return missing_packages("mobile", "lxml", "cssselect")
 
 # %% ../../nbs/04l_devices.hierarchy.ipynb #2e54ef06
@@ -104,7 +104,7 @@ def _readable(xml: str) -> str:
 def parse_tree(
     xml: str, # as `uiautomator dump` writes it
 ):            # lxml element `hierarchy`; every node has `attrib`
-    "The tree of a view hierarchy. Raises ValueError with the line, ImportError without the extra `mobile`."
+    "Return the tree of a view hierarchy. Raises ValueError with the line, ImportError without the extra `mobile`."
     if problem := missing_lxml(): raise ImportError(problem)
     root = read_xml(_readable(xml), "view hierarchy")
     if root.tag == "hierarchy": return root
@@ -117,7 +117,7 @@ _BOUNDS = re.compile(r"\[(-?\d+),(-?\d+)\]\[(-?\d+),(-?\d+)\]")
 def bounds_of(
     node,                          # of a tree
 ) -> tuple[int, int, int, int]:    # left, top, right, bottom in pixels
-    "Where a node is. Raises ValueError with the line."
+    "Return where a node is. Raises ValueError with the line."
     bounds = node.get("bounds", "")
     if match := _BOUNDS.fullmatch(bounds): return tuple(map(int, match.groups()))
     raise ValueError(f"view hierarchy, line {node.sourceline}: bounds={bounds!r} is not of the form [0,0][10,20]")
@@ -129,7 +129,7 @@ def node_property(
     node,       # of a tree
     name: str,  # of an attribute, or left, top, right, bottom
 ) -> str|None:  # None: the node does not say
-    "What a node says under a name; sides are in pixels. Raises ValueError for bounds that are none."
+    "Return what a node says under a name; sides are in pixels. Raises ValueError for bounds that are none."
     if name not in SIDES or "bounds" not in node.attrib: return node.get(name)
     return str(bounds_of(node)[SIDES.index(name)])
 
@@ -197,7 +197,7 @@ def from_xml(
     xml: str,              # as `uiautomator dump` writes it
     size: tuple[int, int], # of the screen, width and height in pixels
 ) -> tuple[Element, ...]:
-    "What can be seen or touched, in the tree's order. Raises ValueError with the line, ImportError without `mobile`."
+    "Return what can be seen or touched, in the tree's order. Raises ValueError with the line, ImportError without `mobile`."
     found = (_element(node, size) for node in parse_tree(xml).iter("node"))
     return tuple(e for e in found if e)
 
@@ -219,7 +219,7 @@ def _blurred(e: Element, size: tuple[int, int]) -> Element:
 def hierarchy_of(
     device: TaskDevice, # after a reset
 ) -> str:               # XML as `uiautomator dump` writes it
-    "The view hierarchy of what a device shows now: its own if it has one, else written from its elements."
+    "Return the view hierarchy of what a device shows now: its own if it has one, else written from its elements."
     if own := getattr(device, "hierarchy", None): return own()
     return to_xml(device.read_elements(), device.size, device.activity().split("/")[0])
 
@@ -239,7 +239,7 @@ def _attribute(m: re.Match) -> str:
 def plain_css(
     selector: str, # with Mobile-Env's short forms
 ) -> str:          # ordinary CSS
-    "A selector as CSS has it."
+    "Return a selector as CSS has it."
     return _SELECTOR_TOKEN.sub(_attribute, selector)
 
 # %% ../../nbs/04l_devices.hierarchy.ipynb #951b073e
@@ -260,7 +260,7 @@ def _compiled(selector: str):
 def check_selector(
     selector: str, # with Mobile-Env's short forms
 ) -> str|None:     # None: it is well formed
-    "What is wrong with a selector. Raises ImportError without the extra `mobile`."
+    "Return what is wrong with a selector. Raises ImportError without the extra `mobile`."
     try: _compiled(selector)
     except ValueError as e: return str(e)
 
@@ -268,5 +268,5 @@ def select(
     tree,          # an lxml element: from `parse_tree`, or a node of it
     selector: str, # with Mobile-Env's short forms
 ) -> list:         # nodes, in the tree's order
-    "The nodes that a selector names. Raises ValueError for a bad selector, ImportError without the extra `mobile`."
+    "Return the nodes that a selector names. Raises ValueError for a bad selector, ImportError without the extra `mobile`."
     return _compiled(selector)(tree)

@@ -86,7 +86,7 @@ OUR_KEYS = {v: k for k, v in PAGE_KEYS.items()}
 def from_dom(
     raw: dict, # what the page wrote down
 ) -> Event:
-    "A raw DOM event as one of `ui.events`. Raises KeyError for a type that the page does not listen to."
+    "Return a raw DOM event as one of `ui.events`. Raises KeyError for a type that the page does not listen to."
     def px(name): return round(raw[name], 3)
     button = "right" if raw.get("button") == 2 else "left"
     def key():
@@ -102,7 +102,7 @@ def from_dom(
 def without_key(
     event: Event, # of hands
 ) -> dict|None:   # what the page is sent; None if a mouse or a keyboard can do it
-    "An event that no browser's keyboard has, as the page reports it."
+    "Return an event that no browser's keyboard has, as the page reports it."
     if isinstance(event, Answer): return dict(type="answer", text=event.text)
     if not isinstance(event, KeyDown): return None
     key = event.key
@@ -167,7 +167,7 @@ OUR_ROLES = {aria_role(r): r for r in _LEAF_ROLES}  # ARIA's word: ours, of what
 def read_page(
     page: Page, # that shows a screen
 ) -> tuple[Element, ...]:
-    "The elements of the page, by its own layout and accessibility tree."
+    "Return the elements of the page, by its own layout and accessibility tree."
     found, out = page.evaluate(_READ_SCREEN, MIN_VISIBLE), []
     computed = _computed(page)
     for k, e in enumerate(found):
@@ -308,7 +308,7 @@ class HtmlDevice(AppDevice):
     def look(self,
         draw: bool=True, # False: the frame's image is empty, which is faster
     ) -> Frame:
-        "The screen as it is now; grey while the application is stopped."
+        "Return the screen as it is now; grey while the application is stopped."
         self._require_episode()._act()
         self.last_elements = self.read_elements() if self.with_tree else super(HtmlDevice, self).read_elements()
         log, self._log = tuple(self._log), []
@@ -322,7 +322,7 @@ class HtmlDevice(AppDevice):
 
     # %% ../../nbs/04k_devices.html_page.ipynb #4fc15d46
     def read_elements(self) -> tuple[Element, ...]:
-        "The elements, read off the page."
+        "Return the elements, read off the page."
         self._act()
         if not self.running: return ()
         self._html.show(self.stage, self.screen)
@@ -348,7 +348,7 @@ def screen_difference(
     a: Screen, # by one renderer
     b: Screen, # by the other
 ) -> str:      # "" if there is none
-    "Where two screens' states differ."
+    "Return where two screens' states differ."
     a, b = _on_grid(a), _on_grid(b)
     if a.app != b.app: return f"app_state: {a.app} and {b.app}"
     x, y = asdict(a.ui), asdict(b.ui)
@@ -359,7 +359,7 @@ def element_difference(
     b: tuple[Element, ...], # by the other
     size: tuple[int, int],  # of the screen, pixels
 ) -> str:                   # "" if there is none
-    "Where two accessibility trees differ: boxes by more than a pixel, everything else at all."
+    "Return where two accessibility trees differ: boxes by more than a pixel, everything else at all."
     if len(a) != len(b):
         def count(these, e): return sum((o.role, o.name) == (e.role, e.name) for o in these)
         return "only on one: " + ", ".join(f"{e.role} {e.name!r}" for e in (*a, *b) if count(a, e) != count(b, e))

@@ -51,7 +51,7 @@ def intent_target(
     elements: tuple[Element, ...], # what is on the screen
     precision: int=3,              # decimals of coordinates, 1 to 6
 ) -> Target:
-    "The action of an intent on this screen, with box, role and name of what it aims at. Raises ValueError if it can't."
+    "Return the action of an intent on this screen, with box, role and name of what it aims at. Raises ValueError if it can't."
     if isinstance(intent, ClickOn|HoverOn|DragTo|ScrollIn): return _pointing_target(intent, elements, precision)
     on = next((e for e in elements if e.focused), None)
     role, name = (on.role, on.name) if on else (None, None)
@@ -66,7 +66,7 @@ def acceptable_targets(
     history: list[Action]=(),    # actions so far
     precision: int=3,            # decimals of coordinates
 ) -> list[Target]:
-    "Every right next action on the device's screen, the preferred one first."
+    "Return every right next action on the device's screen, the preferred one first."
     return [intent_target(i, device.last_elements, precision) for i in device.plan(history)]
 
 # %% ../../nbs/04c_devices.oracle.ipynb #4c3020b2
@@ -90,7 +90,7 @@ def oracle_steps(
     device: AppDevice, # is reset
     seed: int,         # of the episode
 ) -> int:
-    "How many actions the oracle needs in an episode, DONE included; the step budget if it does not get there."
+    "Return how many actions the oracle needs in an episode, DONE included; the step budget if it does not get there."
     lengths, key = _LENGTHS.setdefault(device.app, {}), (seed, device.size, device.family, device.vary, device.goals)
     if key not in lengths:
         device.reset(seed, draw=False)

@@ -151,7 +151,7 @@ class Page(TimedTab):
 
     # %% ../../nbs/04i_devices.page.ipynb #9d34b722
     def tree(self) -> tuple[Element, ...]: # boxes as fractions of the viewport
-        "What shows on the page, in the order of the document, by `read_tree`."
+        "Return what shows on the page, in the order of the document, by `read_tree`."
         return read_tree(self)
 
 # %% ../../nbs/04i_devices.page.ipynb #7c6841c3

@@ -31,7 +31,7 @@ def daemon_url(
     address: str,        # "http://host:port", "https://host", or a host's name or number
     port: int|None=None, # if `address` has none; None: 8720
 ) -> str:
-    "Where a daemon answers. Raises ValueError."
+    "Return where a daemon answers. Raises ValueError."
     parts = urlsplit(address if "://" in address else f"http://{address}")
     if "@" in parts.netloc: raise ValueError("address: has a name or a password in it; leave it out, and give the daemon's secret as token")
     try: own = parts.port
@@ -239,7 +239,7 @@ class RemoteDevice:
         return self._ask("feed", events=list(map(to_wire, events)))
 
     def look(self) -> ReceivedFrame:
-        "The screen as it is now."
+        "Return the screen as it is now."
         return self._ask("observ")
 
     def close(self) -> None:
@@ -252,7 +252,7 @@ class RemoteDevice:
 
     # %% ../../nbs/04o_devices.remote.ipynb #ae040010
     def read_elements(self) -> tuple[Element, ...]:
-        "What is on the screen now."
+        "Return what is on the screen now."
         return tuple(as_element(e) for e in self._ask("elements"))
 
     def manage(self,
@@ -264,18 +264,18 @@ class RemoteDevice:
     def installed(self,
         package: str, # such as "app.oaml.login"
     ) -> bool:
-        "True if there is an application of this name."
+        "Return true if there is an application of this name."
         return self._ask("installed", package=package)
 
     def activity(self) -> str:
-        "The package/activity in front; empty if none is."
+        "Return the package/activity in front; empty if none is."
         return self._ask("activity")
 
     # %% ../../nbs/04o_devices.remote.ipynb #2675a771
     def logs(self,
         since: int=0, # lines to leave out, from the session's first
     ) -> Iterator[str]:
-        "The lines of the session's log, for ever: each as it comes. Ends with the session. Raises DeviceError."
+        "Yield the lines of the session's log, for ever: each as it comes. Ends with the session. Raises DeviceError."
         import httpx
         headers = {"X-Oaml-Session": self._session or ""}
         timeout = httpx.Timeout(self.timeout, read=_STILL_TIMEOUT_S)

@@ -185,7 +185,7 @@ class DeviceLease(Lease):
     async def run(self,
         do: Callable[[], DeviceReply], # what to call in the thread
     ) -> DeviceReply:
-        "What `do` gives; its lines are added to the log."
+        "Return what `do` gives; its lines are added to the log."
         reply = await Lease.run(self, do)
         self.lines.extend(reply.log)
         self.n_lines += len(reply.log)
@@ -261,7 +261,7 @@ def make_daemon_config(
     where: str="", # the file, for error messages
     **keys,        # of `DaemonConfig`
 ) -> DaemonConfig: # token read, limits decided
-    "A config. Raises ValueError with a line for each key that is wrong, OSError for a missing token file."
+    "Return a config. Raises ValueError with a line for each key that is wrong, OSError for a missing token file."
     try: return _settled(DaemonConfig(**keys))
     except ValidationError as e:
         advice = problem_lines(e.errors(), DaemonConfig.model_fields, where, _complaint)
@@ -273,7 +273,7 @@ def load_daemon_config(
     path: str|Path|None=None, # a YAML file; None: android-envd.conf.yaml of the working directory, if it is there
     **given,                  # keys that override the file's; None ones don't
 ) -> DaemonConfig:            # token read, limits decided
-    "What a daemon is to serve. Raises ValueError with a line for each key that is wrong, OSError for a missing file."
+    "Return what a daemon is to serve. Raises ValueError with a line for each key that is wrong, OSError for a missing file."
     file = Path(path or DAEMON_CONFIG_FILE).expanduser()
     keys = read_yaml(read_text_file(file), str(file), secret=True) if path or file.exists() else {}
     if not isinstance(keys, dict): raise ValueError(f"{file}: has no keys; write e.g. device: app:login")
@@ -359,7 +359,7 @@ class DeviceDaemon:
         return StreamingResponse(_follow(self.leases, lease, int(since)), media_type="text/event-stream")
 
     def app(self) -> "starlette.applications.Starlette":
-        "The routes as an ASGI application. Needs the extra `serve`."
+        "Return the routes as an ASGI application. Needs the extra `serve`."
         routes = [ServiceRoute("GET", "/health", self.health, health=True), ServiceRoute("GET", "/logs", self.logs)]
         routes += [ServiceRoute("POST", *r) for r in (("/init", self.init), ("/close", self.close), ("/{route}", self.ask))]
         return service_app(routes, Access(self.config.token), self.leases)
@@ -373,7 +373,7 @@ def device_server(
     config: DaemonConfig,                     # from `load_daemon_config`
     make: Callable[[], TaskDevice]|None=None, # makes a device; None: what the config says
 ) -> DaemonServer:
-    "A daemon on its port. Raises OSError if that is taken, ValueError if there is no such device."
+    "Return a daemon on its port. Raises OSError if that is taken, ValueError if there is no such device."
     need_serve()
     sweep_folders()
     return DaemonServer(DeviceDaemon(config, make).app(), config.host, config.port)
@@ -411,7 +411,7 @@ def serve_device(
 def screen_size(
     text: str,         # such as "1280x800"
 ) -> tuple[int, int]:  # width, height in pixels
-    "A screen's size as one writes it. Raises ValueError."
+    "Return a screen's size as one writes it. Raises ValueError."
     if not re.fullmatch("[0-9]{1,5}x[0-9]{1,5}", text): raise ValueError(f"size: {text!r} is not such as 1280x800")
     return tuple(map(int, text.split("x")))
 
@@ -420,7 +420,7 @@ def how_to_connect(
     server: DaemonServer, # that will run
     config: DaemonConfig, # what it serves
 ) -> str:
-    "What a person needs to know, the token aside."
+    "Return what a person needs to know, the token aside."
     token = ", token=..." if config.token else ""
     reach = ("whoever has the token" if config.token else
              "this machine only, because there is no token (--token-file, or the variable OAML_DEVICE_TOKEN)")

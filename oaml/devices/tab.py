@@ -127,7 +127,7 @@ class Tab:
         answer: Future,     # what `post` gave
         what: str="a call", # what was asked, for the error
     ) -> dict:              # the result
-        "The answer, once it is there. A page that gives none in time (`within`) is given up. Raises DeviceError."
+        "Return the answer, once it is there. A page that gives none in time (`within`) is given up. Raises DeviceError."
         try: return self.chromium.wait(answer, what, self._seconds_left())
         except BrowserTimeout as e:
             self.give_up(str(e) + (_HELD_STILL if self._script else ""))
@@ -207,7 +207,7 @@ class Tab:
         else: self.console.append(f"{level}/{tag}: {' '.join(_cut(words).split())}")
 
     def take_log(self) -> tuple[str, ...]: # lines
-        "The lines since the last time."
+        "Return the lines since the last time."
         lines, dropped = tuple(self.console), self._dropped
         del self.console[:len(lines)]  # more may have come meanwhile
         self._dropped -= dropped
@@ -311,7 +311,7 @@ class Tab:
         return base64.b64decode(self.send("Page.captureScreenshot", format="png", optimizeForSpeed=True)["data"])
 
     def screenshot(self) -> np.ndarray: # uint8, height x width x 3, `scale` times `size`
-        "What the page shows now."
+        "Return what the page shows now."
         return np.asarray(Image.open(io.BytesIO(self.draw())).convert("RGB"))
 
     # %% ../../nbs/04f_devices.tab.ipynb #d2bed1f6

@@ -71,7 +71,7 @@ class _Layout:
 
     # %% ../../nbs/04h_devices.tree.ipynb #b905614f
     def shows(self, i: int) -> bool:
-        "Whether enough of node `i` shows, with nothing painted over its middle."
+        "Return whether enough of node `i` shows, with nothing painted over its middle."
         if not (s := self.spots.get(i)): return False
         x0, y0, x1, y1 = s.visible
         if y1 - y0 < max(1, MIN_VISIBLE*(s.box[3] - s.box[1])) or x1 - x0 < 1: return False
@@ -80,18 +80,18 @@ class _Layout:
         return all(self.within(j, i) for j, t in self.solid if over(t))
 
     def within(self, i: int, outer: int) -> bool:
-        "Whether node `i` is in node `outer`."
+        "Return whether node `i` is in node `outer`."
         while i > outer: i = self.parents[i]
         return i == outer
 
     # %% ../../nbs/04h_devices.tree.ipynb #f705d872
     def id(self, i: int) -> str:
-        "The id of node `i` in the document."
+        "Return the id of node `i` in the document."
         attributes = [self.words[w] for w in self.nodes["attributes"][i]]
         return dict(zip(attributes[::2], attributes[1::2])).get("id", "")
 
     def scrolled(self, i: int) -> str:
-        "How far node `i` is scrolled down, in percent; nothing if it does not scroll."
+        "Return how far node `i` is scrolled down, in percent; nothing if it does not scroll."
         k = self.row_of.get(i)
         (_, offset, _, tall), (*_, room) = self.rows["scrollRects"][k] or [0]*4, self.rows["clientRects"][k] or [0]*4
         overflow = self.words[self.rows["styles"][k][0]]
@@ -127,7 +127,7 @@ class _Tree:
         return "" if node["ignored"] else node["role"]["value"]
 
     def states(self, node: dict) -> dict:
-        "Its states, by name."
+        "Return its states, by name."
         return {p["name"]: p["value"].get("value") for p in node.get("properties", [])}
 
     # %% ../../nbs/04h_devices.tree.ipynb #8f702234
@@ -141,7 +141,7 @@ class _Tree:
 
     # %% ../../nbs/04h_devices.tree.ipynb #921938b0
     def read(self, node: dict, role: str) -> list[Element]:
-        "What shows of a node and, as found before, of what is in it; `role` is that of words in it."
+        "Return what shows of a node and, as found before, of what is in it; `role` is that of words in it."
         i, kind = self.layout.number.get(node.get("backendDOMNodeId"), -1), self.kind(node)
         if kind == "StaticText": return [e for e in self.visible(node, i, role) if e.name]
         within = [e for c in node["childIds"] for e in self.found.get(c, ())]
@@ -157,11 +157,11 @@ class _Tree:
 
     # %% ../../nbs/04h_devices.tree.ipynb #7c2d9acd
     def visible(self, node: dict, i: int, role: str, **more) -> list[Element]:
-        "Its element, alone, if it shows."
+        "Return its element, alone, if it shows."
         return [self.element(node, i, role, **more)] if self.layout.shows(i) else []
 
     def element(self, node: dict, i: int, role: str, name: str|None=None, value: str|None=None) -> Element:
-        "Its element; `name` and `value` where they are not its own."
+        "Return its element; `name` and `value` where they are not its own."
         def own(key): return node.get(key, {}).get("value", "")
         states = self.states(node)
         checked = states.get("checked")
@@ -175,7 +175,7 @@ class _Tree:
 def read_tree(
     tab: Tab, # which page
 ) -> tuple[Element, ...]: # boxes as fractions of the viewport
-    "What shows on a page, in the order of the document. Frames of a page are not looked into."
+    "Return what shows on a page, in the order of the document. Frames of a page are not looked into."
     asked = [tab.post("Accessibility.getFullAXTree"), tab.post(  # both on one trip
         "DOMSnapshot.captureSnapshot", computedStyles=_STYLES, includePaintOrder=True, includeDOMRects=True)]
     ax_tree, snapshot = (tab.wait(a, "the tree") for a in asked)

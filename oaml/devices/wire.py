@@ -58,7 +58,7 @@ def wire_json(
 def wire_value(
     value: Any, # what JSON can hold
 ) -> Any:
-    "What arrives of it at the other end. Raises as `wire_json` does."
+    "Return what arrives of it at the other end. Raises as `wire_json` does."
     return json.loads(wire_json(value))
 
 def _number(value: Any) -> int|float|bool:
@@ -106,7 +106,7 @@ def decode_frame(
     data: bytes,            # what `encode_frame` made
     most: int=MOST_PIXELS,  # pixels of its picture
 ) -> ReceivedFrame:
-    "The frame of a message. Raises ValueError if it is none, or its picture larger than `most`."
+    "Return the frame of a message. Raises ValueError if it is none, or its picture larger than `most`."
     try:
         cut = 4 + int.from_bytes(data[:4], "big")
         head = read_json(data[4:cut], "head", dict)
@@ -135,19 +135,19 @@ def received(
     model: BaseModel, # a field that is `sendable(union)`
     union: type,      # of dataclasses
 ) -> Any:             # one of them
-    "The dataclass that a checked model stands for."
+    "Return the dataclass that a checked model stands for."
     cls = next(c for c in get_args(union) if c.__name__ == model.type)
     return cls(**{f.name: getattr(model, f.name) for f in fields(cls)})
 
 def to_wire(
     obj: Event|Call,  # an event or a call
 ) -> dict:            # for JSON
-    "An event or a call by its class's name and its fields."
+    "Return an event or a call by its class's name and its fields."
     return dict(type=type(obj).__name__, **asdict(obj))
 
 # %% ../../nbs/04n_devices.wire.ipynb #3da4f5c4
 def missing_serve() -> str|None:
-    "What has to be installed before a device can be served or reached, and how; None if nothing."
+    "Return what has to be installed before a device can be served or reached, and how; None if nothing."
     return missing_packages("serve", "starlette", "uvicorn", "httpx")
 
 def need_serve():

@@ -119,7 +119,7 @@ def check_interfaces(
     actions: Sequence[Action],      # what is done
     skip: Sequence[str]=(),         # names of `INTERFACES`
 ) -> dict[str, list[float]]:        # the rewards of each interface
-    "The same task, seed and actions through every interface. Raises AssertionError for the first step that differs."
+    "Return the same task, seed and actions through every interface. Raises AssertionError for the first step that differs."
     found = {}
     for name in (n for n in INTERFACES if n not in skip):
         with closing(make()) as env: found[name] = INTERFACES[name](env, seed, actions)

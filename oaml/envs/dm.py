@@ -65,7 +65,7 @@ class Vocabulary:
     def piece(self,
         index: int,                 # of a token
     ) -> tuple[str, bool]:          # its text without the mark, and whether it begins a word
-        "What a token says. The longer mark is looked for first, for the other is often empty."
+        "Return what a token says. The longer mark is looked for first, for the other is often empty."
         token = self.tokens[index]
         if re.fullmatch(self.special, token): return "", True
         for mark in sorted((self.start, self.non_start), key=len, reverse=True):
@@ -76,7 +76,7 @@ class Vocabulary:
         index: int,                 # of a token, from 0
         typed: bool,                # has something been typed in this place already?
     ) -> list[Event]:               # of a keyboard
-        "What typing a token does."
+        "Return what typing a token does."
         text, begins = self.piece(index)
         if text and begins and typed and text[0] not in CONTROL_KEYS: text = " " + text
         runs = [(key, "".join(run)) for key, run in groupby(text, CONTROL_KEYS.get)]
@@ -99,7 +99,7 @@ def position_in(
     action: dict,                # of numpy arrays or plain values
     field: str="touch_position", # of it
 ) -> tuple[float, float]:        # 0 to 1 of the screen's width and height
-    "The place in a field of an action. Raises ValueError."
+    "Return the place in a field of an action. Raises ValueError."
     if field not in action: raise ValueError(f"{field}: is missing")
     value = np.asarray(action[field])
     if value.shape != (2,) or value.dtype.kind not in "fiu" or not np.isfinite(value).all():
@@ -112,7 +112,7 @@ def text_in(
     action: dict,          # of numpy arrays or plain values
     field: str="response", # of it
 ) -> str:                  # empty if there is none
-    "The text in a field of an action. Raises ValueError."
+    "Return the text in a field of an action. Raises ValueError."
     value = np.asarray(action.get(field, ""))
     if value.size != 1 or not isinstance(value.item(), str):
         raise ValueError(f"{field}: {action[field]!r} is not one string")
@@ -133,18 +133,18 @@ class TreeSpec(specs.Array):
     def validate(self,
         value: Any, # of an observation
     ) -> Any:       # the same
-        "The value itself. Raises ValueError if it is neither None nor an element."
+        "Return the value itself. Raises ValueError if it is neither None nor an element."
         if value is None or hasattr(value, "iterdescendants"): return value
         raise ValueError(f"{self.name}: {type(value).__name__} is neither None nor an lxml element")
     def generate_value(self):
-        "What the spec always allows."
+        "Return what the spec always allows."
         return None
 
 def observation_specs(
     size: tuple[int, int],   # width and height of the screen, pixels
     with_view_hierarchy: bool=False, # is the tree part of it?
 ) -> dict[str, specs.Array]:
-    "What an agent sees."
+    "Return what an agent sees."
     tree = dict(view_hierarchy=TreeSpec()) if with_view_hierarchy else {}
     return dict(pixels=specs.Array((size[1], size[0], 3), np.uint8, "pixels"),
                 timedelta=specs.BoundedArray((), np.float64, 0., np.inf, "timedelta"),
@@ -154,7 +154,7 @@ def observation_specs(
 def action_specs(
     tokens: int,             # in the vocabulary, 0 or more
 ) -> dict[str, specs.Array]:
-    "What an agent does."
+    "Return what an agent does."
     text = dict(input_token=specs.DiscreteArray(tokens, name="input_token")) if tokens else {}
     return dict(action_type=specs.DiscreteArray(len(DmActionType) - (not tokens), name="action_type"),
                 touch_position=specs.BoundedArray((2,), np.float32, [0., 0.], [1., 1.], "touch_position"),
@@ -167,7 +167,7 @@ def with_response(
     action: Action, # a whole gesture
     response: str,  # what the agent tells the user at the same step; empty: nothing
 ) -> Action:
-    "The action, with a response."
+    "Return the action, with a response."
     return replace(action, raw=(action.raw or {}) | {RESPONSE: response}) if response else action
 
 # %% ../../nbs/06c_envs.dm.ipynb #df019518
@@ -204,7 +204,7 @@ class DmEnv(dm_env.Environment):
     def step(self,
         action: dict|Action, # a dict of the action spec; a whole gesture where a wrapper has made one
     ) -> dm_env.TimeStep:
-        "One action. After the last step, or before the first, it begins an episode instead. Raises ValueError."
+        "Take one action. After the last step, or before the first, it begins an episode instead. Raises ValueError."
         if self._reset_next: return self.reset()
         if self.env.over: return self._ended_at_once()
         if isinstance(action, Action): return self._gesture(action)
@@ -309,29 +309,29 @@ class DmEnv(dm_env.Environment):
 
     # %% ../../nbs/06c_envs.dm.ipynb #5a4516ca
     def command(self) -> list[str]:
-        "What the user wants, in the present task's words."
+        "Return what the user wants, in the present task's words."
         return list(self.env.task.command)
 
     def task_instructions(self,
         latest_only: bool=False, # one string, empty if there is none
     ) -> list[str]|str:
-        "The instructions that came with the last step; empty if it brought none."
+        "Return the instructions that came with the last step; empty if it brought none."
         instructions = list(self.latest.new_instructions) if self.latest else []
         return (instructions or [""])[-1] if latest_only else instructions
 
     # %% ../../nbs/06c_envs.dm.ipynb #124f3a0f
     def vocabulary(self) -> list[str]:
-        "The tokens that can be typed in the present task."
+        "Return the tokens that can be typed in the present task."
         return list(self._vocabulary().tokens)
 
     def task_extras_spec(self) -> "dict[str, specs.Array]":
-        "The extras that the present task declares."
+        "Return the extras that the present task declares."
         return {s.name: specs.Array(tuple(s.shape), array_dtype(s.dtype), s.name) for s in self.env.task.extras_spec}
 
     def task_extras(self,
         latest_only: bool=True, # the last value of each; False: all that came with the last step
     ) -> dict[str, np.ndarray]:
-        "The further information that came with the last step. Raises ValueError if it is not what the task declares."
+        "Return the further information that came with the last step. Raises ValueError if it is not what the task declares."
         known = self.task_extras_spec()
         came = self.latest.extras if self.latest else {}
         extras = {k: _as_declared(k, v, known.get(k)) for k, v in came.items() if len(v)}
@@ -347,7 +347,7 @@ _DTYPES = dict(FLOAT="float32", DOUBLE="float64", BOOL="bool")  # the others say
 def array_dtype(
     name: str, # of a task's extras_spec: "FLOAT", "INT64", "STRING_U16"
 ) -> np.dtype:
-    "The array type that a task file names."
+    "Return the array type that a task file names."
     if name.startswith("STRING_"): return np.dtype(name.removeprefix("STRING_"))
     return np.dtype(_DTYPES.get(name, name.lower()))
 
@@ -386,7 +386,7 @@ def _checks(args: dict|None) -> Checks:
 def read_vocabulary(
     path: str|Path, # of a text file, UTF-8
 ) -> list[str]:
-    "A token from each line; an empty line at the end is none. Raises OSError, ValueError."
+    "Return a token from each line; an empty line at the end is none. Raises OSError, ValueError."
     lines = read_text_file(path).split("\n")
     tokens = lines[:-1] if lines[-1] == "" else lines
     if not tokens: raise ValueError(f"{path}: has no token; write one on each line")

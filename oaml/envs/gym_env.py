@@ -44,7 +44,7 @@ def action_space() -> spaces.Dict:
 def to_action(
     a: Action|str|dict, # an action, its DSL text, or a member of the action space
 ) -> Action:            # `failed` with the reason in raw if it is none of these
-    "The `Action` that an environment was given."
+    "Return the `Action` that an environment was given."
     if isinstance(a, Action): return a
     if isinstance(a, str): return parse_action(a)
     try: return _from_slots(a)
@@ -136,7 +136,7 @@ class DeviceEnv(gym.Env):
     def step(self,
         action: Action|str|dict, # an action, its DSL text, or a member of the action space
     ) -> tuple[dict, float, bool, bool, dict]: # observation, reward, terminated, truncated, info
-        "One action. What cannot be understood costs a step; the reason is info['invalid']. Raises ResetNeeded after the end."
+        "Take one action. What cannot be understood costs a step; the reason is info['invalid']. Raises ResetNeeded after the end."
         if self.driver.last is None or self.driver.over: raise gym.error.ResetNeeded("no episode is under way: call reset")
         action = to_action(action)
         last = self.driver.act(action)
@@ -144,23 +144,23 @@ class DeviceEnv(gym.Env):
 
     # %% ../../nbs/06a_envs.gym_env.ipynb #1c96db97
     def observation(self) -> dict[str, Any]:
-        "What an agent gets: screen (height x width x 3, uint8) and goal (words)."
+        "Return what an agent gets: screen (height x width x 3, uint8) and goal (words)."
         return dict(screen=self.driver.frame.image, goal=self.device.goal.text)
 
     def reward(self) -> float:
-        "What the last action is worth: 1 for success, else 0."
+        "Return what the last action is worth: 1 for success, else 0."
         return self.driver.last.reward
 
     def info(self,
         action: Action, # the last one
     ) -> dict[str, Any]:
-        "What an agent does not get: seed, kind of goal, why an action was invalid, whether the goal is or was reached."
+        "Return what an agent does not get: seed, kind of goal, why an action was invalid, whether the goal is or was reached."
         invalid = (action.raw or {}).get("reason", "failed") if action.type == "failed" else None
         return dict(seed=self.driver.seed, family=self.device.goal.family, steps=len(self.driver.actions), invalid=invalid,
                     solved=self.device.solved(), reached=self.driver.reached)
 
     def render(self) -> np.ndarray|None:
-        "The screen (height x width x 3, uint8); None without a render mode. Raises ResetNeeded before the first reset."
+        "Return the screen (height x width x 3, uint8); None without a render mode. Raises ResetNeeded before the first reset."
         if self.driver.last is None: raise gym.error.ResetNeeded("there is no screen yet: call reset first")
         return self.driver.frame.image if self.render_mode == "rgb_array" else None
 

@@ -77,7 +77,7 @@ def openenv_result(
     env: OpenTaskEnv,          # of the episode
     step: TaskStep|Transition, # of it
 ) -> dict:                     # observation, reward, done, metadata
-    "What a client gets after an action; extras that are NaN or infinite are null."
+    "Return what a client gets after an action; extras that are NaN or infinite are null."
     f, task = step.frame, step if isinstance(step, TaskStep) else TaskStep(step.frame)
     observed = Observed(screen=base64.b64encode(f._repr_png_()).decode(), width=f.size[0], height=f.size[1],
                         orientation=f.orientation, goal=_goal_text(env), instructions=list(task.instructions))
@@ -108,7 +108,7 @@ class OpenTask:
         return openenv_result(self.env, step) | dict(reward=None)
 
     def state(self) -> dict:
-        "The fields of `EpisodeState`."
+        "Return the fields of `EpisodeState`."
         return self._state.model_dump()
     def close(self) -> None:
         "Close the task and its device."
@@ -124,7 +124,7 @@ class OpenTask:
     def step(self,
         action: Action|dict, # an action, or its fields; OpenEnv's own field `metadata` is let through
     ) -> dict:               # observation, reward, done, metadata
-        "One action. Raises SchemaError for what is no action, RuntimeError for the task's faults or without an episode."
+        "Take one action. Raises SchemaError for what is no action, RuntimeError for the task's faults or without an episode."
         if isinstance(action, dict): action = from_dict(Action, {k: v for k, v in action.items() if k != "metadata"})
         act = self.env.perform if isinstance(self.env, TaskEnv) else self.env.act
         step, s = act(action), self._state
@@ -138,7 +138,7 @@ _CODES = {400: "INVALID_JSON", 401: "FORBIDDEN", 403: "FORBIDDEN", 404: "UNKNOWN
 def openenv_error(
     refusal: Refusal, # what is wrong
 ) -> dict:
-    "An error in OpenEnv's words."
+    "Return an error in OpenEnv's words."
     return dict(code=_CODES.get(refusal.status, "EXECUTION_ERROR"), message=str(refusal))
 
 async def _call(lease: Lease, method: str, /, *args, **kwargs) -> dict:
@@ -153,7 +153,7 @@ async def answer_message(
     lease: Lease,   # of the client's `OpenTask`
     text: str|None, # of a message; None if it was binary
 ) -> dict|None:     # a message; None for "close"
-    "The answer to a client's message. Raises Refusal."
+    "Return the answer to a client's message. Raises Refusal."
     message = parse_object(text)
     kind, data = message.get("type"), message.get("data", {})
     if kind == "close": return None
@@ -182,7 +182,7 @@ class OpenServer:
     async def converse(self,
         ws: Any, # a WebSocket of Starlette's
     ):
-        "One client's conversation, to its end."
+        "Hold one client's conversation, to its end."
         await ws.accept()
         try: lease = self.leases.open(secrets.token_hex(16))
         except Refusal as e: return await self._turn_away(ws, e)
@@ -218,7 +218,7 @@ class OpenServer:
     async def state(self, request): return await _call(self._shared(), "state")
 
     async def step(self, request):
-        "An action of the plain routes."
+        "Take an action of the plain routes."
         action = (await self._body(request)).get("action")
         if not isinstance(action, dict): raise Refusal(422, "action: is no object")
         return await _call(self._shared(), "step", action)
@@ -246,7 +246,7 @@ def openenv_app(
     max_sessions: int=16,            # environments at once, the plain routes' one included
     anyone: bool=False,              # may other machines act?
 ) -> "starlette.applications.Starlette":
-    "An ASGI application that speaks OpenEnv's HTTP and WebSocket forms. Needs the extra `serve`."
+    "Return an ASGI application that speaks OpenEnv's HTTP and WebSocket forms. Needs the extra `serve`."
     server = OpenServer(make, name, max_sessions)
     routes = [ServiceRoute("WS", "/ws", server.converse)]
     routes += [ServiceRoute("POST", f"/{do.__name__}", do) for do in (server.reset, server.step)]

@@ -136,7 +136,7 @@ class PagedVectorEnv(SyncVectorEnv):
     def step(self,
         actions: Any, # a batch of the action space, as of `batch_actions`
     ) -> tuple:
-        """An action on each, all at once; an episode that has ended is followed by the next as the mode says. Where one
+        """Take an action on each, all at once; an episode that has ended is followed by the next as the mode says. Where one
         raises, the others have acted: go on with `reset`."""
         self._ask(self._turn, iterate(self.action_space, actions), self._over)
         obs, reward, terminated, truncated, info = super().step(actions)

@@ -43,7 +43,7 @@ class BaseWrapper(dm_env.Environment):
     def step(self,
         action: Any, # of this wrapper's action spec
     ) -> dm_env.TimeStep:
-        "One step. After the last one it begins an episode instead."
+        "Take one step. After the last one it begins an episode instead."
         if self._reset_next: return self.reset()
         actions = self._process_action(action)
         return self._out(self._run(actions if isinstance(actions, list) else [actions]))
@@ -213,7 +213,7 @@ class ImageRescale(BaseWrapper):
         h, w, _ = self._env.observation_spec()["pixels"].shape
         return max(1, round(h*self.zoom[0])), max(1, round(w*self.zoom[1])), 1 if self.grayscale else 3
     def observation_spec(self) -> dict[str, specs.Array]:
-        "The wrapped environment's, with other pixels."
+        "Return the wrapped environment's, with other pixels."
         return self._env.observation_spec() | dict(pixels=specs.Array(self._shape(), np.uint8, "pixels"))
     def _process_timestep(self, timestep):
         h, w, channels = self._shape()
@@ -267,7 +267,7 @@ class TapAction(BaseWrapper):
 def failed_act(
     why: Any, # an error, or a reason in words
 ) -> Action:
-    "What stands for an action that the spec allows and that can do nothing here: it costs a step, and says why."
+    "Return what stands for an action that the spec allows and that can do nothing here: it costs a step, and says why."
     return Action("failed", raw=dict(reason=writable_text(str(why))))
 
 def _typed(action: dict, enter: bool) -> list[Action]:
@@ -336,7 +336,7 @@ def element_line(
     k: int,     # its number
     e: Element, # something on the screen
 ) -> str:
-    "An element as an agent of text reads it."
+    "Return an element as an agent of text reads it."
     marks = [m for m, on in (("checked", e.checked), ("disabled", e.disabled), ("focused", e.focused),
                              ("selected", e.selected)) if on]
     return " ".join([f"[{k}]", e.role, repr(e.name)] + ([f"= {e.value!r}"] if e.value else []) + marks)
@@ -356,7 +356,7 @@ class VhIo(BaseWrapper):
         self.max_elements, self.enter_after_text, self.elements = max_elements, enter_after_text, ()
 
     def observation_spec(self) -> dict[str, specs.Array]:
-        "The wrapped environment's, and elements."
+        "Return the wrapped environment's, and elements."
         return self._env.observation_spec() | dict(elements=specs.StringArray((), name="elements"))
     def action_spec(self) -> dict[str, specs.Array]:
         "action_type (`VhType`), element_id, text, direction (`Direction`), response."
@@ -410,7 +410,7 @@ class AnyText(LiveText):
     def contains(self,
         x: Any, # a string, or an array of one
     ) -> bool:
-        "Is `x` a string that is not too long?"
+        "Return whether `x` is a string that is not too long."
         x = x.item() if isinstance(x, np.ndarray) and x.size == 1 else x
         return isinstance(x, str) and self.min_length <= len(x) <= self.max_length
 
@@ -418,7 +418,7 @@ class AnyText(LiveText):
         *given, # of gymnasium's `Text.sample`
         **named # likewise
     ) -> str:
-        "A plain text, at most `MAX_SAMPLED` characters long."
+        "Return a plain text, at most `MAX_SAMPLED` characters long."
         if given or named: return super().sample(*given, **named)
         return super().sample((int(self.np_random.integers(self.min_length, min(self.max_length, MAX_SAMPLED) + 1)), None))
 
@@ -429,7 +429,7 @@ MAX_SAMPLED = 64       # characters of a sampled one
 def as_space(
     spec: specs.Array|dict, # of dm_env
 ) -> spaces.Space:
-    "The gymnasium space of a dm_env spec; of a dict, without view hierarchies."
+    "Return the gymnasium space of a dm_env spec; of a dict, without view hierarchies."
     if isinstance(spec, dict):
         return spaces.Dict({k: as_space(s) for k, s in spec.items() if not isinstance(s, TreeSpec)})
     if isinstance(spec, specs.DiscreteArray): return spaces.Discrete(int(spec.num_values))
@@ -482,7 +482,7 @@ class GymInterface(gym.Env):
     def step(self,
         action: dict|Action, # a member of the action space, or a whole gesture
     ) -> tuple[dict, float, bool, bool, dict]:
-        "One step. Raises ResetNeeded before the first episode and after the end of one."
+        "Take one step. Raises ResetNeeded before the first episode and after the end of one."
         before, why = self._raw.env.last, None
         if before is None or self.env._reset_next: raise gym.error.ResetNeeded("there is no episode under way: call reset()")
         try: step = self.env.step(action)
@@ -507,7 +507,7 @@ class GymInterface(gym.Env):
         return info | {k: None if v is None else _xml(v) for k, v in trees.items()}
 
     def render(self) -> np.ndarray|None:
-        "The device's screen (height x width x 3, uint8); None without a render mode, or before the first reset."
+        "Return the device's screen (height x width x 3, uint8); None without a render mode, or before the first reset."
         step = self._raw.env.last
         return step.frame.image if self.render_mode and step else None
 

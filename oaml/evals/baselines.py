@@ -25,6 +25,7 @@ from ..schemas.sessions import Action, Episode
 # %% ../../nbs/15a_evals.baselines.ipynb #c5a94cf1
 class _OneByOne:
     "An agent that answers one view at a time, by `_choose`."
+    name: str  # in tables
     def act(self, views: list[AgentView]) -> list[Action]: return [self._choose(v) for v in views]
 
 # %% ../../nbs/15a_evals.baselines.ipynb #7e527a62
@@ -69,7 +70,7 @@ class Oracle(_OneByOne):
 def goal_template(
     goal: str, # the words of a goal
 ) -> str:
-    "The words of `goal` with what stands in quotes blanked."
+    "Return the words of `goal` with what stands in quotes blanked."
     return QUOTATION.sub("'_'", goal)
 
 def _quoted(goal: str) -> list[str]: return [a or b for a, b in QUOTATION.findall(goal)]
@@ -78,7 +79,7 @@ def text_slot(
     text: str, # typed
     goal: str, # the words of the goal it was typed for
 ) -> int|str:  # the number of the quoted part of `goal` that it is; the text itself if it is none
-    "Where in the goal a typed text comes from."
+    "Return where in the goal a typed text comes from."
     parts = _quoted(goal)
     return parts.index(text) if text in parts else text
 
@@ -86,7 +87,7 @@ def fill_slot(
     slot: int|str, # from `text_slot`
     goal: str,     # another goal of the same template
 ) -> str:          # "?" if `goal` has no such part
-    "The text to type for another goal."
+    "Return the text to type for another goal."
     parts = _quoted(goal)
     return (parts[slot] if slot < len(parts) else "?") if isinstance(slot, int) else slot
 
@@ -132,7 +133,7 @@ THUMB = (32, 24)  # columns and rows of a thumbnail
 def thumbnail(
     image: np.ndarray, # uint8, height x width x 3, at least 24 x 32
 ) -> np.ndarray:       # 768 numbers, 0 to 1, row by row
-    "A screen as the grey means of its blocks (sides that do not divide are cut)."
+    "Return a screen as the grey means of its blocks (sides that do not divide are cut)."
     h, w = image.shape[0]//THUMB[1]*THUMB[1], image.shape[1]//THUMB[0]*THUMB[0]
     blocks = image[:h, :w].mean(2).reshape(THUMB[1], h//THUMB[1], THUMB[0], w//THUMB[0])
     return (blocks.mean((1, 3))/255).astype(np.float32).ravel()

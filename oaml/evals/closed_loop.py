@@ -29,7 +29,7 @@ def run_episodes(
     progress: bool|ProgressReporter=False,   # show a bar of finished episodes and of actions, here or where the reporter says
     lengths: Sequence[int]|None=None,        # actions that the oracle needs in each episode; None: it is asked
 ) -> list[Episode]:                          # in the order of `seeds`
-    "Every episode to its DONE or to the step budget, with the oracle's number of actions beside it."
+    "Play every episode to its DONE or to the step budget, with the oracle's number of actions beside it."
     episodes, device = in_order(play(agent, FreshDevices(make_device), seeds, progress=progress), seeds), make_device()
     for k, (e, seed) in enumerate(zip(episodes, seeds)): e.oracle_steps = lengths[k] if lengths else oracle_steps(device, seed)
     return episodes
@@ -39,7 +39,7 @@ def drawn_again(
     episode: Episode,            # in an application
     device: AppDevice|None=None, # of the same application and look; None: made from the episode's place
 ) -> list[Image.Image]:          # the screen before each action
-    "The screens of an episode again: applications are pure, so nothing needs to be kept."
+    "Return the screens of an episode again: applications are pure, so nothing needs to be kept."
     device, frame = _first_screen(episode, device, draw=True)
     return [Image.fromarray(f.image) for f in (frame, *(device.perform(a) for a in episode.actions[:-1]))]
 
@@ -58,7 +58,7 @@ def beside_oracle(
     episode: Episode,            # in an application
     device: AppDevice|None=None, # of the same application, with the same goals; stands before each action when it is yielded; None: made from the place
 ) -> Iterator[tuple[Action, list[Target], bool]]: # each action, what would have been right, and whether it was among that
-    "An episode again with the oracle beside it; nothing is drawn."
+    "Play an episode again with the oracle beside it; nothing is drawn."
     device, _ = _first_screen(episode, device, draw=False)
     for k, action in enumerate(episode.actions):
         wanted = acceptable_targets(device, episode.actions[:k])
@@ -82,7 +82,7 @@ def false_ratio(
 def summarise(
     episodes: list[Episode], # of one agent
 ) -> dict:                   # figure: value; None where there is nothing to divide by
-    "The closed-loop part of a results row."
+    "Return the closed-loop part of a results row."
     open_, before = [o for o in episodes if not o.presatisfied], [o for o in episodes if o.presatisfied]
     solved, won, acts = success_ratio(episodes), [o for o in open_ if o.success], sum(len(o.steps) for o in episodes)
     false = false_ratio(episodes)

@@ -69,7 +69,7 @@ class Budget:
 
     # %% ../../nbs/15i_evals.hosted.ipynb #f355aab7
     def columns(self) -> dict:
-        "What was spent so far, as columns of a results row."
+        "Return what was spent so far, as columns of a results row."
         return _spent(self.spent, self.cost)
 
 # %% ../../nbs/15i_evals.hosted.ipynb #c22e5989
@@ -99,7 +99,7 @@ class EpisodeAnswers(VLMAdapter):
         temperature: float=0.,             # see `ApiVLMAdapter.ask`
         seed: int=0,                       # sampling seed
     ) -> list[str]:                        # the assistant's texts
-        "An answer to each sample, one after the other. Raises ApiError or ValueError."
+        "Return an answer to each sample, one after the other. Raises ApiError or ValueError."
         return [self._answer(s, max_new_tokens, temperature, seed) for s in samples]
 
     # %% ../../nbs/15i_evals.hosted.ipynb #2da081e6
@@ -169,7 +169,7 @@ class HostedAgent:
     def act(self,
         views: list[AgentView],  # of as many episodes
     ) -> list[Action]:      # one for each
-        "The next action in each episode; nothing is stored. Raises ApiError."
+        "Return the next action in each episode; nothing is stored. Raises ApiError."
         with ThreadPoolExecutor(self.adapter.concurrency) as pool:
             return list(pool.map(self._act_once, views))
 
@@ -193,7 +193,7 @@ class HostedAgent:
         recorded: list[Episode],               # the oracle's, of the same seeds
         progress: bool=False,                  # show a bar of finished episodes, and of answers
     ) -> tuple[list[Episode], list[list[Action]]]: # in the order of `seeds`: what was played, and the actions on the oracle's screens
-        "Every episode, `adapter.concurrency` at once. Raises ApiError or ValueError; what was answered is stored."
+        "Play every episode, `adapter.concurrency` at once. Raises ApiError or ValueError; what was answered is stored."
         counted, self.budget.stopped = itertools.count(1), False  # an earlier call may have failed
         with ThreadPoolExecutor(self.adapter.concurrency) as pool, moving_bar(self.name, len(seeds), "episode", progress) as bar:
             def answered(): bar.set_postfix(answers=next(counted))  # an episode may take long, and its bar is to move
@@ -236,7 +236,7 @@ def _spent(total: Usage|None, cost: float|None) -> dict:
 def is_hosted(
     name: str, # of an agent
 ) -> bool:
-    "Is it anthropic:MODEL or openai:MODEL?"
+    "Return whether it is anthropic:MODEL or openai:MODEL."
     return name.partition(":")[0] in PROVIDERS and ":" in name
 
 def load_hosted(
@@ -247,7 +247,7 @@ def load_hosted(
     max_cost: float|None=None,      # US dollars for the whole evaluation; None: no limit
     **options,                      # of `ApiVLMAdapter`: base_url, dialect, concurrency, temperature and more
 ) -> HostedAgent:
-    "A hosted model. Raises ValueError, ApiError or ImportError that say what to do."
+    "Return a hosted model. Raises ValueError, ApiError or ImportError that say what to do."
     stored = sorted(folder.glob("*.json")) if folder else []
     if stored and not resume:
         raise ValueError(f"{folder} holds the answers of {len(stored)} episodes, which were paid for: go on with --resume, or "

@@ -26,7 +26,7 @@ SHOWN_RATES = ("success", "step_accuracy")  # rates that the table shows as such
 def load_results(
     path: str|os.PathLike, # a results file, or a folder with one
 ) -> list[dict]:           # results rows
-    "The rows of an evaluation. Raises FileNotFoundError or ValueError naming the file."
+    "Return the rows of an evaluation. Raises FileNotFoundError or ValueError naming the file."
     path = Path(path)
     path = path/RESULTS if path.is_dir() else path
     if not path.is_file(): raise FileNotFoundError(f"{path}: there is no such results file; `oaml eval --out {path}` writes one")
@@ -69,7 +69,7 @@ def leaderboard(
     runs: Iterable[str|os.PathLike], # results files, or folders with one
     suite: str|None=None,            # of this suite only; None: all
 ) -> list[dict]:                     # the best first within each suite; a column for each application
-    "The agents of every suite. Raises ValueError if one was measured twice, or on other episodes than the rest."
+    "Return the agents of every suite. Raises ValueError if one was measured twice, or on other episodes than the rest."
     board, found, seen = {}, {}, set()
     for run in runs:
         for key, row in _board_rows(load_results(run)).items():
@@ -91,7 +91,7 @@ def leaderboard(
 def leaderboard_table(
     rows: list[dict], # from `leaderboard`
 ) -> str:             # Markdown, a table for each suite
-    "The leaderboard to read."
+    "Return the leaderboard to read."
     suites = sorted({(r["suite"], r["split"]) for r in rows})
     tables = []
     for s in suites:

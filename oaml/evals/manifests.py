@@ -39,7 +39,7 @@ def suite_manifest(
     suite: Suite,                    # what is measured
     episodes: int=MANIFEST_EPISODES, # test episodes of each application
 ) -> dict:
-    "The fingerprint of `suite`."
+    "Return the fingerprint of `suite`."
     if isinstance(suite, RealSuite): episodes = len(suite.tasks("test"))//len(suite.apps)
     return dict(suite=suite.name, episodes=episodes, size=list(suite.size), pillow=version("pillow"),
                 apps={app: app_hashes(suite, app, episodes) for app in suite.apps})
@@ -48,7 +48,7 @@ def suite_manifest(
 def load_suite_manifest(
     name: str, # of a suite
 ) -> dict:
-    "The committed manifest. Raises FileNotFoundError if the suite has none."
+    "Return the committed manifest. Raises FileNotFoundError if the suite has none."
     path = files("oaml.evals")/"manifests"/f"{name}.json"
     if not path.is_file(): raise FileNotFoundError(f"suite {name!r} has no manifest; `python bench/manifests.py` writes them")
     return load_json(path, dict)

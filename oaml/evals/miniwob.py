@@ -89,7 +89,7 @@ def evaluate_miniwob(
     progress: bool=False,            # show a bar of episodes
     screens: str|os.PathLike|None=None, # folder for the screens, made if missing; None: they are not kept
 ) -> tuple[list[dict], dict[str, list[Episode]]]: # results rows; the episodes of each task
-    "An agent on MiniWoB++'s pages. Columns of recorded steps are null; for the oracle all are, on a task that it does not know."
+    "Return an agent on MiniWoB++'s pages. Columns of recorded steps are null; for the oracle all are, on a task that it does not know."
     tasks = [known_task(t) for t in (TASKS if tasks is None else tasks)]
     if not tasks: raise ValueError("tasks: there is none to measure on")
     if episodes < 1: raise ValueError(f"episodes: {episodes} is fewer than 1")
@@ -107,7 +107,7 @@ def evaluate_miniwob(
     return rows + [mean_row(rows) | dict(tasks=sum(r["success"] is not None for r in rows)) | spent], runs
 
 def _plays(agent: Agent, task: str) -> bool:
-    "Can it play the task at all? Only the oracle may say no."
+    "Return whether it can play the task at all; only the oracle may say no."
     return not isinstance(agent, MiniwobOracle) or task in ORACLES
 
 # %% ../../nbs/15h_evals.miniwob.ipynb #987073c8
@@ -116,7 +116,7 @@ MINIWOB_AGENTS = ("oracle", "do-nothing", "random")
 def miniwob_agent(
     name: str,  # one of `MINIWOB_AGENTS`, or the folder of a trained agent
 ) -> Agent:
-    "An agent by name or folder. Raises ValueError or FileNotFoundError that say what to do."
+    "Return an agent by name or folder. Raises ValueError or FileNotFoundError that say what to do."
     if name == "oracle": return MiniwobOracle()
     if name in ("memoriser", "nearest"):
         raise ValueError(f"agent: {name!r} copies recorded episodes, and of MiniWoB++ none are recorded; there are "

@@ -134,7 +134,7 @@ def evaluate_real_apps(
     fresh: bool=False,             # play all again, though the folder has some; demonstrations stay
     say: Callable[[Episode], None]=lambda episode: None, # told of each episode that ends
 ) -> tuple[list[dict], list[Episode]]: # results rows; the episodes
-    "An agent on real applications. What a folder has already is not played again. Raises ValueError or OSError that say what to do."
+    "Return an agent on real applications. What a folder has already is not played again. Raises ValueError or OSError that say what to do."
     suite = RealSuite()
     if split not in ("test", "validation"): raise ValueError(f"split: {split!r} is neither test nor validation")
     if not 1 <= sets <= suite.sets: raise ValueError(f"episodes: {sets} matched sets of each kind of task, and {suite.name} has 1 to {suite.sets}")

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from threading import local
+from typing import Any
 
 from tqdm.auto import tqdm
 
@@ -277,15 +278,15 @@ def _suite_rows(suite: Suite, names: dict, reports: list[Report]) -> list[dict]:
 # %% ../../nbs/15d_evals.suites.ipynb #759a3755
 @check_arguments
 def evaluate_suite(
-    agents: Agent|AgentByName|list|tuple, # act; each an `Agent` or `AgentByName`, no two of one name
-    suite: Suite|str,          # what on
+    agents: Agent|AgentByName|Sequence[Agent|AgentByName], # act; each an `Agent` or `AgentByName`, no two of one name
+    suite: "Suite|RealSuite|str", # what on
     episodes: int=100,         # for each application
     split: str="test",         # "test", or "validation" while developing
     first: int=0,              # which seed of the split comes first
     progress: bool=False,      # show bars
     engine: str|Executor|None=None, # what plays the episodes, `EPISODES_A_CALL` together, see `open_engine`; None: all at once, here
     shots: int=0,              # demonstrations, of training seeds, that each agent is shown of a kind of goal before it is asked
-) -> tuple[list[dict], list[list[Report]]]: # results rows; for each agent its reports, one an application
+) -> tuple[list[dict[str, Any]], list[list[Report]]]: # results rows; for each agent its reports, one an application
     "Closed loop and offline together, all agents on the same episodes."
     agents = list(agents) if isinstance(agents, (list, tuple)) else [agents]
     twice = [n for n, k in Counter(map(agent_label, agents)).items() if k > 1]
@@ -335,9 +336,9 @@ def training_episodes(
 @check_arguments
 def load_agent(
     name: str,                           # one of `AGENTS` or `SHOWN_AGENTS`, the folder of a trained agent, anthropic:MODEL, openai:MODEL
-    suite: Suite|None,                   # the copying baselines are made from its training split; None: for other agents
+    suite: "Suite|RealSuite|None",       # the copying baselines are made from its training split; None: for other agents
     episodes: list[Episode]|None=None,   # training episodes for them; None makes some
-    hosted: dict|None=None,              # options of a hosted model, see `load_hosted`
+    hosted: dict[str, Any]|None=None,    # options of a hosted model, see `load_hosted`
     progress: bool=False,                # show a bar while they are made
     shots: int=0,                        # with demonstrations, "nearest" knows their screens and no others
 ) -> Agent:

@@ -30,7 +30,7 @@ def matches(
     target: Target,              # one acceptable action
     radius: float=CLICK_RADIUS,  # how near to a place without a box, in screen lengths
 ) -> bool:
-    "Is `action` the target's? Same type, and: points inside the boxes, the same text, key, or way to scroll."
+    "Return whether `action` is the target's: same type, and: points inside the boxes, the same text, key, or way to scroll."
     want = target.action
     if action.type != want.type or want.type == "failed": return False  # what could not be read is nobody's right action
     if want.type in POINTING_TYPES: return _hits(action, target, radius)
@@ -40,7 +40,7 @@ def matches(
     return action == want
 
 def _hits(action: Action, target: Target, radius: float=0.) -> bool:
-    "Does it point into the box (left, top, right, bottom), or where the target's own action does, or without a box as near as `radius`?"
+    "Return whether it points into the box (left, top, right, bottom), or where the target's own action does, or without a box as near as `radius`."
     if (target.action.x, target.action.y) == (action.x, action.y): return True  # a recorded click may be on the box's far edge
     if target.box is None: return distance_between(action, target.action) <= radius + 1e-9  # rounding
     return target.box[0] <= action.x < target.box[2] and target.box[1] <= action.y < target.box[3]
@@ -53,14 +53,14 @@ def distance_between(
     a: Action, # with a place
     b: Action, # another
 ) -> float:    # screen lengths: the screen's width across, its height down; 0 to 1.41
-    "How far apart two places are."
+    "Return how far apart two places are."
     return math.hypot(a.x - b.x, a.y - b.y)
 
 # %% ../../nbs/15b_evals.trajectory_matching.ipynb #fcff789f
 def acceptable(
     step: Step,       # recorded by anyone
 ) -> list[Target]:
-    "Every right action at `step`; on data without that record, the action that was taken (a click then has no box to hit)."
+    "Return every right action at `step`; on data without that record, the action that was taken (a click then has no box to hit)."
     return step.acceptable or [Target(step.action)]
 
 # %% ../../nbs/15b_evals.trajectory_matching.ipynb #695b0fad
@@ -160,7 +160,7 @@ class Scores:
             self.distance.add(min(distance_between(action, t.action) for t in targets))
 
     def figures(self) -> dict[str, float|None]: # None where there is nothing to divide by
-        "The offline part of a results row. `action_accuracy` is another name of `step_accuracy`."
+        "Return the offline part of a results row. `action_accuracy` is another name of `step_accuracy`."
         return dict(type_accuracy=self.type.value, click_in_box=self.click.value, click_within=self.within.value,
                     click_radius=self.radius, coordinate_error=self.distance.value, text_accuracy=self.text.value,
                     step_accuracy=self.step.value, action_accuracy=self.step.value, episode_accuracy=self.episode.value)
@@ -177,7 +177,7 @@ def predict_steps(
     episodes: list[Episode],  # recorded, with their screens
     progress: bool|ProgressReporter=False, # show a bar, here or where the reporter says
 ) -> list[list[Action]]:      # a list for each episode, an action for each step
-    "The agent's action on every recorded screen, the recorded actions as history."
+    "Return the agent's action on every recorded screen, the recorded actions as history."
     flat = [(e, k) for e in episodes for k in range(len(e.steps))]
     actions = []
     with moving_bar(f"{agent_label(agent)}, recorded", len(flat), "step", progress) as bar:

@@ -40,7 +40,7 @@ class EngineSpec:
 def parse_engine(
     text: str, # one of `ENGINE_FORMS`
 ) -> EngineSpec:
-    "The engine that `text` names. Raises ValueError that lists the forms."
+    "Return the engine that `text` names. Raises ValueError that lists the forms."
     kind, _, rest = text.partition(":")
     if kind == "ray" and rest: return EngineSpec(kind, address=rest)
     if kind in ("threads", "processes") and (not rest or rest.isdecimal() and int(rest)):
@@ -56,7 +56,7 @@ class InlineEngine(Executor):
         *args,        # of it
         **kwargs,     # of it
     ) -> Future:      # is done
-        "What the call gave, or the error that it raised."
+        "Return what the call gave, or the error that it raised."
         future = Future()
         try: future.set_result(fn(*args, **kwargs))
         except Exception as e: future.set_exception(e)
@@ -105,7 +105,7 @@ class ProcessEngine(ProcessPoolExecutor):
         *args,        # of it; they are pickled
         **kwargs,     # of it
     ) -> Future:
-        "The call's result, some time."
+        "Return the call's result, some time."
         with _interrupts_later(): return super().submit(fn, *args, **kwargs)
 
 # %% ../../nbs/08b_ingest.engines.ipynb #47ec0010
@@ -113,7 +113,7 @@ RAY_RETRIES = 5  # times that a call begins anew when its worker or machine is l
 _ANSWER_S = 5    # seconds for a cluster's address to answer; `ray.init` itself waits for minutes
 
 def missing_ray() -> str|None:
-    "What has to be installed before Ray can be used, and how; None if nothing."
+    "Return what has to be installed before Ray can be used, and how; None if nothing."
     return missing_packages("scale", "ray")
 
 def join_ray(
@@ -164,7 +164,7 @@ class RayEngine(Executor):
         *args,        # of it; they are pickled
         **kwargs,     # of it
     ) -> Future:
-        "The call's result, some time."
+        "Return the call's result, some time."
         if self._over: raise RuntimeError("the engine is shut down: no more calls")
         future, ref = Future(), self._task.remote(fn, args, kwargs)
         self._refs[future] = ref

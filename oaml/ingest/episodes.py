@@ -20,20 +20,20 @@ def episode_line(
     episode: Episode, # its screens lie in the file's folder, or anywhere
     folder: Path,     # of the file
 ) -> str:             # JSON, with a newline
-    "An episode as a line; screens inside of the folder are named from there, so that it may be moved."
+    "Return an episode as a line; screens inside of the folder are named from there, so that it may be moved."
     return to_json(with_paths(episode, lambda p: path_within(p, folder))) + "\n"
 
 def save_episodes(
     episodes: Iterable[Episode], # of any kind
-    path: str|os.PathLike,       # of a .jsonl file, replaced
+    path: str|os.PathLike[str],       # of a .jsonl file, replaced
 ) -> None:
     "Write episodes, a line each, whole or not at all. Raises OSError."
     write_atomic(Path(path), "".join(episode_line(e, Path(path).parent) for e in episodes).encode())
 
 def load_episodes(
-    path: str|os.PathLike, # of a .jsonl file
+    path: str|os.PathLike[str], # of a .jsonl file
 ) -> list[Episode]:
-    "The episodes of a file. Raises ValueError naming file and line."
+    "Return the episodes of a file. Raises ValueError naming file and line."
     lines = Path(path).read_bytes().split(b"\n")
     return [_read_line(text, Path(path), n) for n, text in enumerate(lines, 1) if text.strip()]
 

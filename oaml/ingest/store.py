@@ -98,7 +98,7 @@ def with_paths(
     episode: Episode,              # its screens lie anywhere
     change: Callable[[str], str],  # a path -> how it is to be written
 ) -> Episode:
-    "A copy of `episode` with `change` applied to every image path."
+    "Return a copy of `episode` with `change` applied to every image path."
     def step(s): return s if s.observation.image_path is None else replace(
         s, observation=replace(s.observation, image_path=change(s.observation.image_path)))
     return replace(episode, steps=[step(s) for s in episode.steps])
@@ -111,7 +111,7 @@ def path_within(
     path: str,               # of a screen
     folder: str|os.PathLike, # which it lies in, or not
 ) -> str:
-    "A screen's path from `folder`, which may then be moved; that of a screen elsewhere is absolute."
+    "Return a screen's path from `folder`, which may then be moved; that of a screen elsewhere is absolute."
     ways = (Path(os.path.abspath(path)), os.path.abspath(folder)), (Path(path).resolve(), Path(folder).resolve())  # as they are written; behind links
     inside = next((p.relative_to(home) for p, home in ways if p.is_relative_to(home)), None)
     return (inside or Path(path).resolve()).as_posix()
@@ -171,7 +171,7 @@ def _read_record(path: Path) -> dict:
 def load_manifest(
     folder: str|os.PathLike, # as `save_sessions` wrote it
 ) -> dict:                   # schema_version, sessions (id to hash), meta
-    "The manifest of a session folder. Raises StoreError if it is missing, broken or of another schema version."
+    "Return the manifest of a session folder. Raises StoreError if it is missing, broken or of another schema version."
     path = Path(folder)/"manifest.json"
     if not path.exists() and (Path(folder)/UNFINISHED).exists():
         raise StoreError(f"{folder}: its sessions are not all made yet; go on with resume=True (oaml synth --resume)")
@@ -212,7 +212,7 @@ def read_folder(
 
 @check_arguments
 def load_sessions(
-    folder: str|os.PathLike,  # as `save_sessions` wrote it
+    folder: str|os.PathLike[str],  # as `save_sessions` wrote it
     check_screens: bool=True, # that every screen is there and holds what its name says
 ) -> list[Session]:           # image paths are absolute or as `folder` is
     "Return the sessions of a folder, equal to what was saved. Raises as `read_folder`."

@@ -50,7 +50,7 @@ def episode_summary(
     steps: list[Step],      # the oracle's, which reached the goal
     disturbed: bool=False,  # whether careless actions came before
 ) -> str:
-    "What happened, in a sentence: every action, and how it ended."
+    "Return what happened, in a sentence: every action, and how it ended."
     runs = [(deed, len(list(g))) for deed, g in groupby(_deed(s.acceptable[0]) for s in steps if s.action.type != "done")]
     deeds = [deed if n == 1 else f"{deed} {n} times" for deed, n in runs]
     sentence = f"{', '.join(deeds) or 'nothing was left to do'}; the goal is reached."
@@ -69,7 +69,7 @@ def careless_act(
     device: AppDevice, # in an episode
     rng: Random,       # decides what
 ) -> Action:
-    "A click on some widget, some text of the goal wherever the caret is, or anything."
+    "Return a click on some widget, some text of the goal wherever the caret is, or anything."
     kind, words = rng.random(), [v for _, v in device.goal.facts if isinstance(v, str) and v]
     if kind < .3 and words: return Action("type", text=rng.choice(words))
     places = [e.box for e in device.last_elements if e.role in FOCUSABLE]
@@ -99,7 +99,7 @@ def record_episode(
     recovery: bool=False,  # begin in a disturbed state
     precision: int=3,      # decimals of coordinates
 ) -> Episode:
-    "One oracle episode. Raises RuntimeError if the oracle does not get there: that is a bug of the application."
+    "Record one oracle episode. Raises RuntimeError if the oracle does not get there: that is a bug of the application."
     driver, steps = EpisodeDriver(device), []
     driver.reset(seed)
     if recovery: driver.begin(disturb(device, Random(f"disturb:{seed}")))

@@ -74,13 +74,13 @@ def known_task(
 # %% ../../nbs/07a_miniwob.device.ipynb #62e18943
 @cache
 def html_folder() -> Path:
-    "Where the pages of the installed `miniwob` are. Raises ImportError naming the extra."
+    "Return where the pages of the installed `miniwob` are. Raises ImportError naming the extra."
     spec = find_spec("miniwob")
     if spec is None: raise ImportError(missing_packages("browser", "miniwob"))
     return Path(spec.submodule_search_locations[0])/"html"
 
 def missing_pages() -> str|None:
-    "What has to be installed before a task can be opened, and how; None if nothing."
+    "Return what has to be installed before a task can be opened, and how; None if nothing."
     return missing_browser() or missing_packages("browser", "miniwob")
 
 # %% ../../nbs/07a_miniwob.device.ipynb #3b960582
@@ -399,7 +399,7 @@ class MiniwobDevice(PageDevice):
         return float(self.raw_reward if self.seconds is None else self.page_reward)
 
     def solved(self) -> bool:
-        "True if the page has ended the episode and paid the most, and not by mistake."
+        "Return true if the page has ended the episode and paid the most, and not by mistake."
         return bool(self.ended and self.fair and self.raw_reward >= LEAST_REWARD.get(self.task, 1))
 
     @property
@@ -423,7 +423,7 @@ class MiniwobDevice(PageDevice):
             self.page.say("miniwob", PAGE_LEFT, "E")
 
     def _left(self) -> bool:
-        "Is the page alive, and the task's document gone?"
+        "Return whether the page is alive, and the task's document gone."
         if not self.page.alive: return False
         try: return self.ask("false")
         except DeviceError: return self.page.alive

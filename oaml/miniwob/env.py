@@ -31,7 +31,7 @@ class MiniwobEnv(DeviceEnv):
         super().__init__(MiniwobDevice(task, scale, chromium, seconds=seconds), step_budget, render_mode, GOAL_CHARS + OTHER_CHARS)
 
     def reward(self) -> float:
-        "What the page has paid, -1 to 1; 0 until it has ended the episode."
+        "Return what the page has paid, -1 to 1; 0 until it has ended the episode."
         return self.device.reward
 
     def info(self,

@@ -42,7 +42,7 @@ def plan(
     task: str,  # one of `ORACLES`
     snapshot: PageSnapshot, # what shows, what is asked for, what was done
 ) -> list[Target]: # the preferred one first
-    "Every right next action that the task's oracle knows of. ValueError if it has none, OracleLost if it cannot make sense of the page."
+    "Return every right next action that the task's oracle knows of. ValueError if it has none, OracleLost if it cannot make sense of the page."
     if task not in ORACLES: raise ValueError(f"miniwob: {task} has no oracle: {NO_ORACLE.get(task, 'no such task')}")
     try: found = ORACLES[task](snapshot) or Target(Action("wait"))
     except Exception as e: raise OracleLost(f"miniwob: {task}: its oracle cannot make sense of the page ({e!r}); the goal: {snapshot.goal}") from e
@@ -782,7 +782,7 @@ def miniwob_targets(
     history: Sequence[Action]=(),   # actions so far
     precision: int=3,               # decimals of coordinates, 1 to 6
 ) -> list[Target]:                  # the preferred one first; DONE once the page has ended the episode
-    "Every right next action that is known. ValueError if the task has no oracle, or an action misses its box once rounded."
+    "Return every right next action that is known. ValueError if the task has no oracle, or an action misses its box once rounded."
     if device.ended: return [Target(Action("done"))]
     return plan(device.task, PageSnapshot(device.page.evaluate(SEE), device.goal.text, history, precision))
 
@@ -803,7 +803,7 @@ class MiniwobOracle:
     def act(self,
         views: list,        # each with the `episode` and the `history` of it
     ) -> list[Action]:      # one for each
-        "The preferred next action in each episode; a failed one that says why where it makes no sense of the page."
+        "Return the preferred next action in each episode; a failed one that says why where it makes no sense of the page."
         def next_act(view):
             try: return miniwob_targets(self.devices[view.episode], view.history, self.precision)[0].action
             except OracleLost as e: return Action("failed", raw=dict(text="", reason=str(e)))

@@ -174,7 +174,7 @@ def _kinds(what: str) -> list[tuple]:
     return [(tag, id, frozenset(cls.split(".")[1:]), kind) for tag, id, cls, kind in parts]
 
 def _is(n: Node, what: str) -> bool:
-    "Does the selector `what` fit?"
+    "Return whether the selector `what` fits."
     return any((not t or n.tag == t) and (not i or n.id == i) and c <= set(n.cls) and (not k or n.type == k)
                for t, i, c, k in _kinds(what))
 
@@ -200,7 +200,7 @@ class PageSnapshot:
         text: str|None=None,    # only those with exactly this text
         under: Node|None=None,  # only those inside this one
     ) -> list[Node]:            # in the page's order
-        "What shows and is of this kind."
+        "Return what shows and is of this kind."
         some = self.nodes if under is None else self.nodes[under.i+1:self.ends[under.i]]
         return [n for n in some if _is(n, what) and (text is None or self.text(n) == text)]
 
@@ -210,14 +210,14 @@ class PageSnapshot:
         text: str|None=None,    # as for `all`
         under: Node|None=None,  # as for `all`
     ) -> Node|None:             # None: it does not show
-        "The first of them."
+        "Return the first of them."
         return next(iter(self.all(what, text, under)), None)
 
     def inside(self,
         n: Node,   # is it
         top: Node, # in this?
     ) -> bool:
-        "Is `n` in `top`?"
+        "Return whether `n` is in `top`."
         return top.i < n.i < self.ends[top.i]
 
     # %% ../../nbs/07b_miniwob.sight.ipynb #38529c72
@@ -225,7 +225,7 @@ class PageSnapshot:
         n: Node,     # from here
         what: str,   # as for `all`
     ) -> Node|None:
-        "The nearest of this kind that `n` is in."
+        "Return the nearest of this kind that `n` is in."
         while n.parent >= 0:
             n = self.nodes[n.parent]
             if _is(n, what): return n
@@ -233,14 +233,14 @@ class PageSnapshot:
     def runs(self,
         n: Node, # anything
     ) -> list[Node]:
-        "The runs of text in `n`."
+        "Return the runs of text in `n`."
         return [t for t in self.nodes[n.i:self.ends[n.i]] if t.tag == "t"]
 
     # %% ../../nbs/07b_miniwob.sight.ipynb #496e2c34
     def text(self,
         n: Node, # anything
     ) -> str:
-        "The words in `n`, one blank between them."
+        "Return the words in `n`, one blank between them."
         parts = self.runs(n)
         return " ".join("".join(" "*(a.parent != t.parent) + t.text for a, t in zip(parts[:1]+parts, parts)).split())
 
@@ -248,7 +248,7 @@ class PageSnapshot:
     def label(self,
         f: Node, # a field
     ) -> str:    # "" if it has none
-        "What stands beside a field."
+        "Return what stands beside a field."
         fields, n = self.all("input, textarea, select"), f
         while n.parent > 0:
             n = self.nodes[n.parent]
@@ -263,7 +263,7 @@ class PageSnapshot:
         act: Action,        # what is done
         to: Node|None=None, # what a drag ends on
     ) -> Target:
-        "An action with its ground truth."
+        "Return an action with its ground truth."
         def norm(b): return tuple(min(max(v/s, 0.), 1.) for v, s in zip(b, AREA*2))
         role = next((ROLES[k] for k in (n.type, *n.cls, n.tag) if k in ROLES), "generic")
         name = "" if n.tag == "spot" else self.text(n) or n.hint or (self.label(n) if n.type else "")
@@ -273,7 +273,7 @@ class PageSnapshot:
         x: float,                # pixels
         y: float,                # pixels
     ) -> tuple[float, float]:    # 0 to 1, rounded
-        "A place as it is written."
+        "Return a place as it is written."
         return round(x/AREA[0], self.precision), round(y/AREA[1], self.precision)
 
     def click(self,
@@ -346,14 +346,14 @@ class PageSnapshot:
         kind: str="click",   # a type of action
         n: Node|None=None,   # only those on it
     ) -> list[Action]:
-        "The actions of this type so far."
+        "Return the actions of this type so far."
         return [a for a in self.history if a.type == kind and (n is None or self.holds(n, a))]
 
     def holds(self,
         n: Node,   # anything
         a: Action, # has a point
     ) -> bool:
-        "Is the action's point in the box?"
+        "Return whether the action's point is in the box."
         x, y = a.x*AREA[0], a.y*AREA[1]
         return n.box[0] <= x <= n.box[2] and n.box[1] <= y <= n.box[3]
 
@@ -362,7 +362,7 @@ class PageSnapshot:
         f: Node,   # a field
         text: str, # wanted
     ) -> bool:
-        "Does the field hold the text, as far as one can tell?"
+        "Return whether the field holds the text, as far as one can tell."
         if f.value is None: return text in self.typed
         if f.type == "password": return len(f.value) == len(text) and text in self.typed
         return f.value == text
@@ -376,7 +376,7 @@ class PageSnapshot:
     def fill(self,
         *pairs: tuple[Node, str], # fields and their texts
     ) -> list[Target]:            # [] when all is done
-        "The next action towards all texts in their fields; for fields without the focus, a click into each."
+        "Return the next action towards all texts in their fields; for fields without the focus, a click into each."
         todo = [(f, text) for f, text in pairs if not self.has(f, text)]
         for f, text in todo:
             if f.focused: return [self.key("ctrl+a") if f.value != "" and not self.selected(f) else self.type(text)]
@@ -385,7 +385,7 @@ class PageSnapshot:
     def selected(self,
         f: Node, # a field with the focus
     ) -> bool:
-        "Is all of its text selected? (A number's selection cannot be read: then the last action tells.)"
+        "Return whether all of its text is selected. (A number's selection cannot be read: then the last action tells.)"
         return f.all_selected or self.history[-1:] == [Action("key_press", key="ctrl+a")]
 
     def submit(self) -> Target|None:
@@ -425,13 +425,13 @@ def spot(
     y: float,    # pixels
     r: float=3., # half the side of the box around it
 ) -> Node:
-    "A place where nothing in particular is."
+    "Return a place where nothing in particular is."
     return Node("spot", 0, (x-r, y-r, x+r, y+r), (x, y, 0))
 
 def middle(
     n: Node, # anything
 ) -> tuple[float, float]:
-    "The middle of a node's box, pixels."
+    "Return the middle of a node's box, pixels."
     return (n.box[0]+n.box[2])/2, (n.box[1]+n.box[3])/2
 
 # %% ../../nbs/07b_miniwob.sight.ipynb #4f7359af
@@ -466,7 +466,7 @@ def _form(n: Node) -> str|None:
 def color_word(
     rgb: tuple[float, float, float], # 0 to 255
 ) -> str:                            # one of `ui.render.COLORS`
-    "What a colour is called."
+    "Return what a colour is called."
     hue, saturation, value = rgb_to_hsv(*(v/255 for v in rgb))
     if saturation < .12: return "white" if value > .85 else "black" if value < .2 else "grey"
     if value < .15: return "black"
@@ -486,7 +486,7 @@ LARGE = 15 # pixels of height
 def size_word(
     n: Node, # a figure or a text of a drawing
 ) -> str:    # as the tasks about shapes call it
-    "Whether a thing is large or small."
+    "Return whether a thing is large or small."
     return "large" if (n.size if n.tag == "text" else n.box[3] - n.box[1]) > LARGE else "small"
 
 BOX_SIDES = 5, 60 # pixels: a coloured element without words is a box, if its sides are between these

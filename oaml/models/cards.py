@@ -29,7 +29,7 @@ def read_json_file(
     path: str|Path,  # a JSON file
     kind: type=dict, # what it must hold; `object`: anything
 ):                   # its value
-    "What a file of a model's folder holds. Raises FileNotFoundError or ValueError that names it."
+    "Return what a file of a model's folder holds. Raises FileNotFoundError or ValueError that names it."
     try: return load_json(path, kind)
     except FileNotFoundError: raise FileNotFoundError(f"{path}: missing; {DAMAGED_ADVICE}") from None
     except ValueError as e: raise ValueError(f"{e}; {DAMAGED_ADVICE}") from None
@@ -37,7 +37,7 @@ def read_json_file(
 def read_tensor_table(
     path: str|Path, # a safetensors file
 ) -> tuple[dict, int]: # name: dtype, shape and data_offsets of each tensor; where in the file the numbers begin
-    "What a file of weights says is in it. Raises OSError, or ValueError naming the file if it is cut or damaged."
+    "Return what a file of weights says is in it. Raises OSError, or ValueError naming the file if it is cut or damaged."
     try:
         with open(path, "rb") as f:
             (n,) = struct.unpack("<Q", f.read(8))
@@ -65,7 +65,7 @@ def write_card(
 def read_card(
     folder: str|Path,  # of the checkpoint
 ) -> dict:             # its fields
-    "The card of the checkpoint in `folder`. Another checkpoint or schema version is an error that names both."
+    "Return the card of the checkpoint in `folder`. Another checkpoint or schema version is an error that names both."
     path = Path(folder)/CARD
     if not Path(folder).is_dir(): raise FileNotFoundError(f"{folder}: no such folder")
     if not path.exists(): raise FileNotFoundError(f"{path}: missing; {folder} is not a checkpoint that oaml saved")
@@ -82,7 +82,7 @@ MANIFEST = "manifest.json"
 def hash_file(
     path: Path # a file
 ) -> str:
-    "The sha256 of a file."
+    "Return the sha256 of a file."
     with open(path, "rb") as f: return hashlib.file_digest(f, "sha256").hexdigest()
 
 def sync(
@@ -97,7 +97,7 @@ def sync(
 def file_names(
     folder: Path # any
 ) -> list[str]:  # relative to it, sorted
-    "Every file in `folder` and below, but its manifest."
+    "Return every file in `folder` and below, but its manifest."
     return sorted(f.relative_to(folder).as_posix() for f in folder.rglob("*") if f.is_file() and f != folder/MANIFEST)
 
 def write_manifest(
@@ -116,7 +116,7 @@ def write_manifest(
 def read_manifest(
     folder: Path          # of a checkpoint
 ) -> dict[str, str]:      # file: its sha256
-    "The hashes of `folder`. Raises FileNotFoundError, or ValueError if its manifest.json is damaged or another's."
+    "Return the hashes of `folder`. Raises FileNotFoundError, or ValueError if its manifest.json is damaged or another's."
     hashes = read_json_file(folder/MANIFEST).get("files")
     if not isinstance(hashes, dict) or not all(isinstance(v, str) for v in hashes.values()):
         raise ValueError(f"{folder/MANIFEST}: has no \"files\" with their hashes; {DAMAGED_ADVICE}")
@@ -126,7 +126,7 @@ def read_manifest(
 def flaw(
     folder: Path # with a manifest
 ) -> str|None:   # None if it is as written
-    "What is wrong with `folder`, compared with its manifest."
+    "Return what is wrong with `folder`, compared with its manifest."
     try: hashes = read_manifest(folder)
     except FileNotFoundError: return f"{MANIFEST} is missing"
     except (OSError, ValueError) as e: return f"{MANIFEST} can't be read: {e}"

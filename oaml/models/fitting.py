@@ -24,7 +24,7 @@ from ..schemas.sessions import Action
 def training_screens(
     folder: str|os.PathLike, # of a trained agent
 ) -> list[tuple[int, int]]: # width and height, pixels; empty where nobody wrote them down
-    "The sizes of the screens that an agent learnt from. Raises ValueError if its run's data.json is damaged."
+    "Return the sizes of the screens that an agent learnt from. Raises ValueError if its run's data.json is damaged."
     folder = Path(folder)
     if sizes := read_card(folder).get("screens"): return [tuple(s) for s in sizes]
     data = folder.absolute().parent/"data.json"
@@ -39,7 +39,7 @@ DRAWN_SHARE = .6 # of a drawn screen's pixels, at least this share equals the ne
 def even_share(
     image: Image.Image, # a screenshot
 ) -> float:             # 0 to 1
-    "The share of pixels that equal their right neighbour, within two of 255 levels."
+    "Return the share of pixels that equal their right neighbour, within two of 255 levels."
     steps = np.abs(np.diff(np.asarray(image.convert("RGB")).astype(np.int16), axis=1)).max(-1)
     return float((steps <= 2).mean())
 
@@ -53,7 +53,7 @@ class FittedScreen:
 
     @property
     def untouched(self) -> bool:
-        "Is it the screenshot itself?"
+        "Return whether it is the screenshot itself."
         return self.scale == 1 and self.original == self.image.shape[1::-1]
 
     @property
@@ -85,7 +85,7 @@ class FittedScreen:
     def rows(self,
         heat: list, # rows from the top, of `image`
     ) -> list:      # of the screenshot
-        "What lies on the screenshot of a table of places."
+        "Return what lies on the screenshot of a table of places."
         across, down = self.shares
         return [row[:math.ceil(round(len(row)*across, 6))] for row in heat[:math.ceil(round(len(heat)*down, 6))]]
 
@@ -115,7 +115,7 @@ def fit_notes(
     fitted: FittedScreen,         # what `fit_screen` made of it
     sizes: list[tuple[int, int]], # that the model was trained on
 ) -> list[str]:                   # lines: what was done, and a warning if that screen is of another kind
-    "What somebody should know who reads the model's answer."
+    "Return what somebody should know who reads the model's answer."
     notes, (height, width), (w, h) = [], fitted.image.shape[:2], fitted.original
     if not sizes: return notes
     if fitted.original not in sizes:

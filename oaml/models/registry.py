@@ -33,7 +33,7 @@ def register_models(
 
 # %% ../../nbs/10c_models.registry.ipynb #cabc3de0
 def model_families() -> list[ModelFamily]:
-    "All families, those of packages that were not imported yet among them."
+    "Return all families, those of packages that were not imported yet among them."
     for entry in entry_points(group="oaml.models"): entry.load()
     return MODEL_FAMILIES
 
@@ -41,7 +41,7 @@ def find_family(
     name: str|None=None,      # of a model
     processor: str|None=None, # class name of a processor
 ) -> ModelFamily|None:
-    "The family that has a model of this name, or whose processor is called so; None if there is none."
+    "Return the family that has a model of this name, or whose processor is called so; None if there is none."
     return next((f for f in model_families() if name in f.names or processor == f.processor.__name__), None)
 
 # %% ../../nbs/10c_models.registry.ipynb #024e9f00

@@ -15,7 +15,7 @@ from ..models.cards import read_tensor_table
 
 # %% ../../nbs/11a_nano.files.ipynb #c9b04fc5
 def shipped_nano() -> Path: # a folder
-    "Where the trained nano is that comes with oaml."
+    "Return where the trained nano is that comes with oaml."
     return Path(str(files("oaml.nano")/"weights"))
 
 READER = "reader.safetensors"  # weights of what reads screens
@@ -25,7 +25,7 @@ NANO_FILES = ("config.json", "generation_config.json", "model.safetensors", "pre
 def reader_folder(
     name: str|Path, # `nano`, or a folder
 ) -> Path:
-    "Where a reader is: the shipped nano's, or a trained one. Raises FileNotFoundError that says how one is made."
+    "Return where a reader is: the shipped nano's, or a trained one. Raises FileNotFoundError that says how one is made."
     folder = shipped_nano() if name == "nano" else Path(name)
     if (folder/READER).exists(): return folder
     raise FileNotFoundError(f"{folder}: has no {READER}; train one first, as with oaml train miniwob_reader, or name nano for the shipped one")
@@ -36,7 +36,7 @@ NUMPY_TYPES = dict(F32="<f4", F16="<f2")
 def load_arrays(
     path: str|Path,          # a safetensors file
 ) -> dict[str, np.ndarray]:  # float32
-    "Its tensors. Raises OSError, or ValueError for a damaged file, or numbers that are no floats of 16 or 32 bits."
+    "Return its tensors. Raises OSError, or ValueError for a damaged file, or numbers that are no floats of 16 or 32 bits."
     table, begin = read_tensor_table(path)
     body = memoryview(Path(path).read_bytes())[begin:]
     return {name: _array(body[slice(*t["data_offsets"])], t["dtype"], f"{path}: {name}").reshape(t["shape"])

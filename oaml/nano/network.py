@@ -117,7 +117,7 @@ def build_nano(
     seed: int=0,       # of the weights
     large: bool=True,  # False: the smaller sister
 ):                     # model, processor
-    "A new nano in float32 with random weights, and its processor with the reader that oaml ships."
+    "Return a new nano in float32 with random weights, and its processor with the reader that oaml ships."
     tokenizer = nano_tokenizer()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -145,7 +145,7 @@ def take_weights(
 def load_nano(
     folder: str|Path,  # that an adapter saved to
 ):                     # model, processor
-    "The nano in `folder`, in float32."
+    "Return the nano in `folder`, in float32."
     with no_bars(): model = NanoForCausalLM.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32)
     return model, NanoProcessor.from_pretrained(folder)
 
@@ -172,7 +172,7 @@ def fast_norm(
     x: Tensor,        # (..., size)
     norm: nn.Module,  # an RMSNorm of Qwen3
 ) -> Tensor:
-    "What `norm` makes of `x`."
+    "Return what `norm` makes of `x`."
     return _FastNorm.apply(x, norm.weight, norm.variance_epsilon)
 
 # %% ../../nbs/11f_nano.network.ipynb #62d9e999
@@ -217,7 +217,7 @@ def causal_mask(
     columns: Tensor,  # (batch or 1, queries): where the queries are
     keys: int,        # how many columns there are
 ) -> Tensor:          # (batch or 1, 1, queries, keys): 0 to see, -inf not to
-    "Each query sees its own column and those before."
+    "Return the mask in which each query sees its own column and those before."
     later = torch.arange(keys, device=columns.device) > columns[..., None]
     return torch.zeros(later.shape, device=columns.device).masked_fill(later, float("-inf"))[:, None]
 

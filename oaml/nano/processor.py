@@ -83,7 +83,7 @@ class NanoProcessor(ImageTextProcessor):
 
     # %% ../../nbs/11e_nano.processor.ipynb #880857eb
     def to_dict(self) -> dict:
-        "What processor_config.json holds."
+        "Return what processor_config.json holds."
         settings = {k: v for k, v in ImageTextProcessor.to_dict(self).items() if k != "image_processor"}
         name = type(self).__name__
         return settings | dict(processor_class=name, auto_map=dict(AutoProcessor=f"{self.link}.{name}"))
@@ -112,7 +112,7 @@ class NanoProcessor(ImageTextProcessor):
         pretrained_model_name_or_path: str|Path, # folder or hub id
         **kwargs,                                # ProcessorMixin's; `HUB_KEYS` matter
     ) -> "NanoProcessor":
-        "The processor that `save_pretrained` wrote."
+        "Return the processor that `save_pretrained` wrote."
         source, hub = str(pretrained_model_name_or_path), {k: v for k, v in kwargs.items() if k in HUB_KEYS}
         folder = Path(cached_file(source, READER, **hub)).parent
         settings, _ = cls.get_processor_dict(source, **hub)

@@ -83,7 +83,7 @@ _STATE = re.compile("field|focused|selected")
 def line_spans(
     lines: Sequence[Line], # of a screen
 ) -> list[tuple[int, int, int]]: # of each: row, first column and the one behind the last
-    "Where the columns of lines are: `MARGIN` beyond their outer characters, but no further than halfway to a neighbour's."
+    "Return where the columns of lines are: `MARGIN` beyond their outer characters, but no further than halfway to a neighbour's."
     spans = [[int(l.y//COLUMN[1]), max(0, int((l.x0 - MARGIN)//COLUMN[0])), int((l.x1 + MARGIN)//COLUMN[0]) + 1] for l in lines]
     in_order = sorted(range(len(lines)), key=lambda k: (spans[k][0], lines[k].x0))
     for a, b in zip(in_order, in_order[1:]):
@@ -131,14 +131,14 @@ class ReaderAdapter(BaseVLMAdapter):
     def count_supervised(self,
         inputs: dict[str, Tensor], # from `prepare_inputs`
     ) -> float:
-        "How many characters are written."
+        "Return how many characters are written."
         return float(max(1, len(inputs["texts"])))
 
     def compute_loss(self,
         inputs: dict[str, Tensor],  # from `prepare_inputs`
         num_items: float|None=None, # divisor; None: `count_supervised(inputs)`
     ) -> Tensor:                    # float32 scalar
-        "How unlikely the lines are, and silence elsewhere, over `num_items`."
+        "Return how unlikely the lines are, and silence elsewhere, over `num_items`."
         log_probs = self.model(inputs["pixels"]).float().log_softmax(-1)
         loss = -log_probs[..., BLANK][inputs["blank"]].sum()
         if len(inputs["spans"]):
@@ -161,7 +161,7 @@ class ReaderAdapter(BaseVLMAdapter):
     def letter_accuracy(self,
         samples: list[dict],  # with their lines
     ) -> float:
-        """How much of the lines is read: 1 less the characters that must be changed, put in or left out, over all. What
+        """Return how much of the lines is read: 1 less the characters that must be changed, put in or left out, over all. What
         is read where nothing is written does not count, nor does what is drawn if the reader has no symbols for it."""
         wrong, total, unknown = 0, 0, SYMBOLS[self.model.symbols:]
         for s in samples:
@@ -179,7 +179,7 @@ class ReaderAdapter(BaseVLMAdapter):
 def load_reader(
     folder: str|Path|None=None, # that one was saved to; None: the one that oaml ships
 ) -> Reader:                    # frozen, in float32
-    "A trained reader. Raises FileNotFoundError, or ValueError for a damaged file."
+    "Return a trained reader. Raises FileNotFoundError, or ValueError for a damaged file."
     path = Path(folder or shipped_nano())/READER
     read_tensor_table(path)  # raises
     weights = {k: v.float() for k, v in load_file(path).items()}
@@ -195,7 +195,7 @@ def load_reader(
 def with_colors(
     reader: Reader, # on brightness
 ) -> Reader:        # on colours, with a class for each of `SYMBOLS`; it reads almost the same until it learns more
-    "A reader for web pages, which have coloured things."
+    "Return a reader for web pages, which have coloured things."
     size, new = reader.head.in_channels, len(SYMBOLS) - reader.symbols
     weights = reader.state_dict()
     kernel, head, bias = (weights[k] for k in ("body.0.weight", "head.weight", "head.bias"))
@@ -220,7 +220,7 @@ register_learner(Learner("reader", _reader_learner))
 def quickest_reader(
     folder: str,    # of a nano
 ) -> LineReader:    # this process's only one
-    "A nano's reader, on PyTorch: it takes 0.6 of NumPy's time."
+    "Return a nano's reader, on PyTorch: it takes 0.6 of NumPy's time."
     reader = LineReader(folder)
     reader.scores = load_reader(folder).scores
     return reader

@@ -108,5 +108,5 @@ def token_ids(
     tokenizer: PreTrainedTokenizerFast, # nano's
     pieces: tuple[str, ...],            # of `PIECES`
 ) -> list[int]:
-    "The token of each piece."
+    "Return the token of each piece."
     return tokenizer.convert_tokens_to_ids([_byte_text(piece) for piece in pieces])

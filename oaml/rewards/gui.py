@@ -213,7 +213,7 @@ def _in_box(x: float, y: float, right: tuple[float, float], box, size) -> bool:
     return all(min(a, r) <= v <= max(b, r) for a, b, v, r in zip(low, high, *pixels))
 
 def _place_right(act: Action, right: Action, boxes, size) -> bool:
-    "Are all places of an action of the right type right? A scroll's may be anywhere if it has no box."
+    "Return whether all places of an action of the right type are right; a scroll's may be anywhere if it has no box."
     if right.x is None or right.type == "scroll" and boxes[0] is None: return True
     if not _in_box(act.x, act.y, (right.x, right.y), boxes[0], size): return False
     return right.x2 is None or _in_box(act.x2, act.y2, (right.x2, right.y2), boxes[1], size)
@@ -231,7 +231,7 @@ def _runs(acts: list[Action]) -> list[list[Action]]:
     return runs
 
 def _same_run(run: list[Action], right: list[Action]) -> bool:
-    "Is it the right type of action, and the right amount where parts add up?"
+    "Return whether it is the right type of action, and the right amount where parts add up."
     if (kind := run[0].type) != right[0].type: return False
     if kind == "wait": return _right_time(NOOP_MS*len(run), NOOP_MS*len(right))
     way = lambda parts: math.hypot(sum(a.dx for a in parts), sum(a.dy for a in parts))
@@ -268,7 +268,7 @@ _ONE_CALL = re.compile(rf"(?:Thought:.*?\n)?\s*+(?:Action:\s*+)?(?:{'|'.join(DSL
                        re.DOTALL)
 
 def _well_formed(text: str, dialect: str, size) -> bool:
-    "Is an answer what the dialect's prompt asks for, and nothing else? oaml's parser finds an action among other words; here it stands alone."
+    "Return whether an answer is what the dialect's prompt asks for, and nothing else. oaml's parser finds an action among other words; here it stands alone."
     if _read_strictly(text, dialect, size) is None: return False
     return dialect != "oaml" or _ONE_CALL.fullmatch(split_thought(text)[1].strip()) is not None
 
@@ -283,7 +283,7 @@ def action_schema_check(
     dialect: str=COMPAT_NAME,       # in which strict answers are written, one of `DIALECTS`
     **kwargs,                # other columns, unused
 ) -> list[float]:            # for each answer
-    "Is an answer well formed? AgentCPM-GUI's: 0.3, 0.15 in a code fence, 0.09 for wrong fields, 0. Strictly: 1 or 0."
+    "Score the form of an answer. AgentCPM-GUI's: 0.3, 0.15 in a code fence, 0.09 for wrong fields, 0. Strictly: 1 or 0."
     _check_settings(compat, dialect, kwargs)
     rows = _rows(completions, solution, resolution, dialect=dialect)
     if compat: return [_schema_score(text) for text, *_ in rows]
@@ -300,7 +300,7 @@ def action_type_check(
     dialect: str=COMPAT_NAME,       # in which strict answers are written
     **kwargs,                # other columns, unused
 ) -> list[float]:            # for each answer
-    "Is the type of action right? AgentCPM-GUI's: 1 for the same keys, 0, -1 for no answer. Strictly: 1 or 0."
+    "Score the type of action. AgentCPM-GUI's: 1 for the same keys, 0, -1 for no answer. Strictly: 1 or 0."
     _check_settings(compat, dialect, kwargs)
     rows = _rows(completions, solution, resolution, dialect=dialect)
     if compat: return [_type_score(text, right) for text, right, _ in rows]
@@ -317,7 +317,7 @@ def action_args_check(
     dialect: str=COMPAT_NAME,       # in which strict answers are written
     **kwargs,                # other columns, unused
 ) -> list[float]:            # for each answer
-    "Are the arguments right? AgentCPM-GUI's: their mean less penalties, -1 for no answer. Strictly: 1 if type, place, text and way are, else 0."
+    "Score the arguments. AgentCPM-GUI's: their mean less penalties, -1 for no answer. Strictly: 1 if type, place, text and way are, else 0."
     _check_settings(compat, dialect, kwargs)
     rows = _rows(completions, solution, resolution, bboxs, dialect=dialect)
     if compat: return [_args_score(*row) for row in rows]
@@ -379,7 +379,7 @@ class WeightedReward:
         completions: list, # answers
         **columns,         # of the data
     ) -> dict[str, list[float]]: # by name, without weights
-        "What each reward says."
+        "Return what each reward says."
         return {name: f(completions, **columns | self.how) for name, f in self.rewards.items()}
 
     def __call__(self,
@@ -400,7 +400,7 @@ def reward_map(
     rows: int=40,       # of the map
     **how,              # passed to the reward
 ) -> list[list[float]]: # rows of columns
-    "The reward of a click on the middle of each cell of the screen."
+    "Return the reward of a click on the middle of each cell of the screen."
     places = [[round((i+.5)*1000/n) for i in range(n)] for n in (columns, rows)]
     answers = [f'{{"POINT":[{x},{y}]}}' for y in places[1] for x in places[0]]
     n = len(answers)

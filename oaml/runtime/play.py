@@ -127,11 +127,11 @@ def play(
     venue: Venue,                # where
     seeds: Sequence[int],        # of the episodes, each once
     limit: int|None=None,        # actions of an episode, at most; None: the device's own budget
-    screens: str|os.PathLike|None=None, # folder for the screens, made if missing; None: they are left out
+    screens: str|os.PathLike[str]|None=None, # folder for the screens, made if missing; None: they are left out
     elements: bool=False,        # read the accessibility tree of each of them, on a device whose frames come without
     on_step: Callable[[EpisodeDriver, Step], None]|None=None, # called after each action
     retries: int=0,              # times that episodes whose device was lost are begun again
-    file: str|os.PathLike|None=None, # of episodes: each is added as it ends, and those that are there are handed out, not played
+    file: str|os.PathLike[str]|None=None, # of episodes: each is added as it ends, and those that are there are handed out, not played
     progress: bool|ProgressReporter|tqdm=False, # show a bar of episodes and of actions, here, where the reporter says, or on a bar
 ) -> Iterator[Episode]:          # as they end
     "Play the episode of each seed to its end. Raises DeviceError if a device is lost once more than `retries`."

@@ -12,6 +12,7 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -43,7 +44,7 @@ def same_act(
     a: Action, # one action
     b: Action, # another
 ) -> bool:
-    "Whether two actions do the same, as far as can be said without the screen."
+    "Return whether two actions do the same, as far as can be said without the screen."
     places = [(getattr(a, k), getattr(b, k)) for k in ("x", "y", "x2", "y2", "dx", "dy")]
     if any((p is None) != (q is None) for p, q in places): return False
     near = all(p is None or abs(p - q) < SAME_PLACE for p, q in places)
@@ -61,7 +62,7 @@ class ScreenMemory:
         goal: str,             # what the user wants
         history: list[Action], # all actions so far, oldest first
     ) -> list[Action]:         # those but WAIT that were chosen on a screen equal to `image`
-        "What was already tried here; `image` is remembered as the screen behind `history`."
+        "Return what was already tried here; `image` is remembered as the screen behind `history`."
         screen, episode, before = hash(load_image(image).tobytes()), hash(goal), []
         for act in history:
             if (episode, screen) in self.screens and act.type != "wait": before.append(act)
@@ -106,7 +107,7 @@ class AnswerParts:
         goal: str,              # likewise
         history: list[Action],  # all actions so far
     ) -> "PolicyAnswer|None":   # None: the model is to be asked
-        "The next part, if one waits behind exactly these actions."
+        "Return the next part, if one waits behind exactly these actions."
         left = self._left.pop((episode, goal, tuple(history)), None)
         if left is None: return None
         self.put(episode, goal, history, left)
@@ -166,7 +167,7 @@ class AgentPolicy:
         think: bool=False,                   # ask for a thought before the action
         elements: Sequence[Element]|None=None, # of the screen; for eyes that see by the tree
     ) -> tuple[Action, str|None]:            # the action (`failed` if the text is none) and the thought, if any
-        """The next action towards `goal` on `image`. Raises ValueError for an empty goal, an unreadable image or one of a few
+        """Return the next action towards `goal` on `image`. Raises ValueError for an empty goal, an unreadable image or one of a few
         pixels, TypeError for what is no picture or text."""
         return self.predict_actions([image], [goal], [history], think, elements=[elements])[0]
 
@@ -174,7 +175,7 @@ class AgentPolicy:
     def notes(self,
         image: Picture, # a screen
     ) -> list[str]:     # lines: how it is fitted, and whether it is of another kind
-        "What somebody should know who reads an answer about `image`; there will be no warning about screens of its size."
+        "Return what somebody should know who reads an answer about `image`; there will be no warning about screens of its size."
         screen = Image.fromarray(load_image(image))
         self._noted.add(screen.size)
         return fit_notes(screen, fit_screen(screen, self.screens), self.screens)
@@ -182,7 +183,7 @@ class AgentPolicy:
     def fit(self,
         image: Picture, # a screen
     ) -> FittedScreen:  # in a size that the model was trained on; coordinates go there and back by it
-        "The screen as the model is shown it. Warns once of each size that is fitted."
+        "Return the screen as the model is shown it. Warns once of each size that is fitted."
         screen = Image.fromarray(load_image(image))
         if self.screens and screen.size not in self._noted and screen.size not in self.screens:
             for note in self.notes(screen): warnings.warn(note.removeprefix("warning: "), stacklevel=3)
@@ -305,12 +306,12 @@ def with_eyes(
 
 @check_arguments
 def load_policy(
-    folder: str|os.PathLike,  # a saved agent: what training leaves in `agent`, or any adapter folder; or "nano"
-    device=None,              # where the model runs; None: the best there is, which for a nano is NumPy
+    folder: str|os.PathLike[str],  # a saved agent: what training leaves in `agent`, or any adapter folder; or "nano"
+    device: Any=None,         # where the model runs; None: the best there is, which for a nano is NumPy
     retries: int=4,           # answers drawn, at most, where the likeliest was tried on this very screen; 0: none
     eyes: str="pixels",       # one of `EYES`, see `AgentPolicy`
 ) -> AgentPolicy:
-    "The policy of a saved agent. Raises FileNotFoundError or ValueError that name the folder or the file."
+    "Return the policy of a saved agent. Raises FileNotFoundError or ValueError that name the folder or the file."
     folder = shipped_nano() if folder == "nano" else folder
     if device is None and is_light(read_card(folder)): return AgentPolicy(LightNano.load(folder), retries=retries, screens=training_screens(folder), eyes=eyes)
     from oaml.models.qwen_vl import QwenVLAdapter

@@ -132,7 +132,7 @@ class WorkedSource(RolloutSource):
 def own_actor(
     actor,  # has `sample_completions`
 ):          # of the same weights
-    "The same actor with a memory of its own: threads must not share one."
+    "Return the same actor with a memory of its own: threads must not share one."
     own = copy.copy(actor)
     if hasattr(own, "prompts"): own.prompts = OrderedDict()
     return own
@@ -147,13 +147,13 @@ def curve_pair(
     key: str,  # shared secret, 16 characters or more
     who: str,  # "learner" or "worker"
 ) -> tuple[bytes, bytes]: # public and secret key, as ZeroMQ has them
-    "The keys of one end, which the other end can compute too."
+    "Return the keys of one end, which the other end can compute too."
     import zmq.utils.z85
     secret = zmq.utils.z85.encode(hashlib.scrypt(key.encode(), salt=f"oaml.rollouts.{who}".encode(), n=2**14, r=8, p=1, dklen=32))
     return zmq.curve_public(secret), secret
 
 def need_zmq():
-    "The pyzmq module. Raises ImportError that names the extra."
+    "Return the pyzmq module. Raises ImportError that names the extra."
     try: import zmq
     except ImportError as e: raise ImportError("rollouts in other processes need pyzmq: pip install 'oaml[rl]'") from e
     return zmq

@@ -278,7 +278,7 @@ def failed_action(
     text: str, # what was written
     why: str,  # it is no action
 ) -> Action:
-    "An action that is none, and says so."
+    "Return an action that is none, and says so."
     return Action("failed", raw={"text": writable_text(text), "reason": writable_text(why)})
 
 # %% ../../nbs/00g_schemas.actions.ipynb #f30f2bdd
@@ -335,5 +335,5 @@ def parse_action(
     text: str,                # what a model wrote: anything at all
     version: int=DSL_VERSION  # version of the DSL
 ) -> Action:                  # the action; of type `failed` if there is none, or more than one
-    "The action in `text`. See `parse_response`."
+    "Return the action in `text`. See `parse_response`."
     return parse_response(text, version)[0]

@@ -42,7 +42,7 @@ AGENTCPM_FORMS = (("POINT",), ("POINT", "to"), ("POINT", "duration"), ("PRESS",)
 def agentcpm_schema(
     compat: bool=False, # AgentCPM-GUI's own: any of the fields together
 ) -> dict:              # JSON Schema (draft 2020-12)
-    "The JSON Schema of an answer. Unless `compat` it asks for one action: one of `AGENTCPM_FORMS`."
+    "Return the JSON Schema of an answer. Unless `compat` it asks for one action: one of `AGENTCPM_FORMS`."
     def form(names):
         beside = dict(thought=True) | ({} if "STATUS" in names else dict(STATUS=dict(const="continue")))
         return dict(properties={k: True for k in names} | beside, required=list(names), additionalProperties=False)
@@ -63,7 +63,7 @@ def agentcpm_prompt(
 
 # %% ../../nbs/00i_schemas.agentcpm.ipynb #e0286dde
 def _is_whole(value) -> bool:
-    "Is it an integer as JSON Schema has it? 5.0 is, true and infinity are not."
+    "Return whether it is an integer as JSON Schema has it: 5.0 is, true and infinity are not."
     return isinstance(value, int|float) and not isinstance(value, bool) and value == value//1
 
 def _is_place(value) -> bool:
@@ -84,7 +84,7 @@ def agentcpm_problem(
     fields: object,     # an answer, read from JSON
     compat: bool=False, # by AgentCPM-GUI's own schema: any of the fields together
 ) -> str|None:          # the field, what is wrong and what there is; None if it is right
-    "What `agentcpm_schema` has against an answer."
+    "Return what `agentcpm_schema` has against an answer."
     if not isinstance(fields, dict): return f'{str(fields)[:40]!r} is no object such as {{"POINT":[500,500]}}'
     for name, value in fields.items():
         if name not in _AGENTCPM_CHECKS: return f"{name[:40]!r} is none of the fields {', '.join(_AGENTCPM_CHECKS)}"
@@ -120,7 +120,7 @@ def agentcpm_actions(
     fields: dict,        # an answer that has no `agentcpm_problem`
     compat: bool=False,  # several actions at once, in this order: the finger, PRESS, TYPE, the end; a duration waits only alone
 ) -> list[Action]:       # one, unless `compat` or a text with newlines or tabs
-    "The actions of an answer. Raises DialectError for what no action says, by name."
+    "Return the actions of an answer. Raises DialectError for what no action says, by name."
     has, status = set(fields) - {"thought", "STATUS"}, fields.get("STATUS", "continue")
     acts = [_gesture(fields)] if has & {"POINT", "to"} else []
     if "PRESS" in fields: acts.append(Action("key_press", key=_PRESSED[fields["PRESS"]]))
@@ -171,7 +171,7 @@ def _json5_answer(text: str) -> dict|DialectError:
 def read_json5_answer(
     text: str, # what a model wrote
 ) -> dict:     # the fields of an answer that AgentCPM-GUI's own schema takes
-    """An answer as AgentCPM-GUI's training reads it: in a code fence or not, JSON5, no field twice, any fields together.
+    """Return an answer as AgentCPM-GUI's training reads it: in a code fence or not, JSON5, no field twice, any fields together.
 
     Raises AgentCPMFieldError for what the schema refuses, DialectError for what cannot be read."""
     _need_json5()
@@ -208,7 +208,7 @@ class AgentCPM(Dialect):
 def agentcpm_fields(
     action: Action, # one of the dialect's types
 ) -> dict:          # its JSON object
-    "An action as AgentCPM-GUI's object. Raises DialectError for what it cannot say."
+    "Return an action as AgentCPM-GUI's object. Raises DialectError for what it cannot say."
     place = lambda x, y: [round(x*AGENTCPM_GRID), round(y*AGENTCPM_GRID)]
     at = {} if action.x is None else dict(POINT=place(action.x, action.y))
     match action.type:

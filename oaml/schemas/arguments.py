@@ -19,7 +19,7 @@ def fits(
     value: Any, # an argument
     hint: Any,  # an annotation, such as `int|None`
 ) -> bool:
-    "Whether `value` is of the type `hint`, elements of lists and tuples too; an unknown hint fits everything."
+    "Return whether `value` is of the type `hint`, elements of lists and tuples too; an unknown hint fits everything."
     kind, inside = get_origin(hint) or hint, get_args(hint)
     if kind in (Union, UnionType): return any(fits(value, part) for part in inside)
     if kind is Literal: return value in inside
@@ -51,7 +51,7 @@ _Result = TypeVar("_Result")
 def check_arguments(
     func: Callable[_Params, _Result], # with annotations
 ) -> Callable[_Params, _Result]:      # the same, more careful
-    "A decorator: TypeError, naming function, argument and value, for one that does not fit. numpy's numbers become Python's."
+    "Make a function raise TypeError that names function, argument and value, for one that does not fit; numpy's numbers become Python's."
     @cache
     def expected(): return inspect.signature(func), get_type_hints(func)
     @wraps(func)
@@ -77,7 +77,7 @@ def _shown(value: Any, width: int=40) -> str:
 def type_words(
     hint: Any, # an annotation
 ) -> str:
-    "An annotation as one reads it."
+    "Return an annotation as one reads it."
     if get_origin(hint) in (Union, UnionType): return " or ".join(map(type_words, get_args(hint)))
     if hint is NoneType: return "None"
     return hint.__name__ if isinstance(hint, type) and not get_args(hint) else str(hint).replace("typing.", "")

@@ -80,7 +80,7 @@ class Dialect(ABC):
         size: Size,                                    # width and height of the screen, pixels
         pointer: tuple[float, float]|None=None,        # where the mouse is now, fractions; None if unknown
     ) -> tuple[list[Action], str|None]:                # one action or more, in order; what was thought before, if anything
-        "The actions in `text`, whose thoughts are cut first. Raises DialectError: what is wrong, and where."
+        "Return the actions in `text`, whose thoughts are cut first. Raises DialectError: what is wrong, and where."
         thought, answer = self._split(text)
         if answer is None: raise DialectError(INSIDE_THOUGHT)
         if len(answer) > MAX_DIALECT_TEXT: raise DialectError(f"the text has {len(answer)} characters; {MAX_DIALECT_TEXT} is the most")
@@ -94,7 +94,7 @@ class Dialect(ABC):
         size: Size,                                    # width and height of the screen, pixels
         pointer: tuple[float, float]|None=None,        # where the mouse is now, fractions; None if unknown
     ) -> list[Action]:                                 # one or more, in order
-        "The actions in `text`, but not those in its thoughts. Raises DialectError as `read` does."
+        "Return the actions in `text`, but not those in its thoughts. Raises DialectError as `read` does."
         return self.read(text, size, pointer)[0]
 
 # %% ../../nbs/00h_schemas.dialects.ipynb #3b022f20
@@ -117,7 +117,7 @@ def to_pixels(
     length: int,     # of the screen that way, pixels
     decimals: int,   # 0 for whole pixels
 ) -> float|int:
-    "A fraction of the screen in pixels, as a dialect writes it."
+    "Return a fraction of the screen in pixels, as a dialect writes it."
     pixels = round(fraction*length, decimals) + 0.0
     return int(pixels) if pixels == int(pixels) else pixels
 
@@ -145,7 +145,7 @@ _MODIFIER_OF = {v: k for k, v in WEB_MODIFIERS.items()} | dict(ControlOrMeta="ct
 def to_web_key(
     key: str, # as in an Action: "Enter", "ctrl+a"
 ) -> str:     # as browsers have it: "Enter", "Control+a"
-    "The browser's name of a key or chord. Raises DialectError for a phone's buttons."
+    "Return the browser's name of a key or chord. Raises DialectError for a phone's buttons."
     mods, last = split_chord(key)
     if last in DEVICE_BUTTONS: raise DialectError(f"key: {key!r} is a phone's; a browser has no such key")
     return "+".join([WEB_MODIFIERS[m] for m in mods] + [WEB_KEYS.get(last, last)])
@@ -154,7 +154,7 @@ def to_web_key(
 def from_web_key(
     key: str, # "Control+Shift+t", "ArrowLeft", "a"
 ) -> Action:  # a key_press; text for a character alone
-    "The action of pressing a browser's key. Raises DialectError for a name that no key has."
+    "Return the action of pressing a browser's key. Raises DialectError for a name that no key has."
     return _key_act(key, _FROM_WEB, _MODIFIER_OF, "browser")
 
 def _key_act(key: str, names: dict[str, str], modifiers: dict[str, str], machine: str, fold: Callable[[str], str]=str) -> Action:
@@ -185,7 +185,7 @@ def need_text(
 def typed_actions(
     text: str, # with newlines and tabs or without
 ) -> list[Action]:
-    "The action of typing `text`; of a newline or a tab alone, the key that it is."
+    "Return the action of typing `text`; of a newline or a tab alone, the key that it is."
     text = composed_text(text)
     return [Action("key_press", key=BREAK_KEYS[text]) if text in BREAK_KEYS else Action("type", text=text)]
 
@@ -195,7 +195,7 @@ class _Calls:
     def __init__(self, size: Size, pointer: tuple[float, float]|None): self.size, self.pointer = size, pointer
 
     def at(self, x, y, names=("x", "y")) -> tuple[float, float]:
-        "A place in fractions; the mouse is there afterwards."
+        "Return a place in fractions; the mouse is there afterwards."
         self.pointer = tuple(to_fraction(v, n, name) for v, n, name in zip((x, y), self.size, names))
         return self.pointer
 
@@ -375,7 +375,7 @@ class BrowserGym(Dialect):
 def json_object(
     text: str, # what a model or a program wrote
 ) -> dict:     # its fields
-    "One JSON object, no field twice, no NaN. Raises DialectError."
+    "Return one JSON object, no field twice, no NaN. Raises DialectError."
     try: return read_json(text, kind=dict)
     except ValueError as e: raise DialectError(str(e)) from None
 
@@ -494,14 +494,14 @@ _X11_NAMES = dict(Enter="Return", Backspace="BackSpace", PageUp="Page_Up", PageD
 def from_desktop_key(
     key: str, # "Return", "ctrl+s", "CTRL+A", "Page_Down"
 ) -> Action:  # a key_press; text for a character alone
-    "The action of pressing a key under X11's or OpenAI's name. Raises DialectError for a name that no key has."
+    "Return the action of pressing a key under X11's or OpenAI's name. Raises DialectError for a name that no key has."
     return _key_act(key, _KEY_NAMES, _MODIFIER_NAMES, "desktop", str.lower)
 
 # %% ../../nbs/00h_schemas.dialects.ipynb #47453cfe
 def to_desktop_keys(
     key: str,         # as in an Action: "Enter", "ctrl+a"
 ) -> list[str]:       # modifiers and key by X11's names: ["ctrl", "a"]
-    "A key or chord, taken apart. Raises DialectError for a phone's buttons."
+    "Return a key or chord, taken apart. Raises DialectError for a phone's buttons."
     mods, last = split_chord(key)
     if last in DEVICE_BUTTONS: raise DialectError(f"key: {key!r} is a phone's; a desktop has no such key")
     return [_X11_NAMES.get(k, k) for k in (*mods, last)]
@@ -756,5 +756,5 @@ def parse_browsergym(
     size: Size,                             # width and height of the page, pixels
     pointer: tuple[float, float]|None=None, # where the mouse is, fractions; needed by a scroll that nothing precedes
 ) -> list[Action]:
-    "The actions of BrowserGym's calls. Raises DialectError with the line and the call."
+    "Return the actions of BrowserGym's calls. Raises DialectError with the line and the call."
     return DIALECTS["browsergym"].parse(text, size, pointer)

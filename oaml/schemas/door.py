@@ -40,7 +40,7 @@ def nearest(
     word: str,            # that is not known
     known: Iterable[str], # words that are
 ) -> str:                 # such as "; did you mean 'port'?", or nothing
-    "A suggestion, if one of `known` is like `word`."
+    "Return a suggestion, if one of `known` is like `word`."
     close = difflib.get_close_matches(word[:40], known, 1)
     return f"; did you mean {close[0]!r}?" if close else ""
 
@@ -396,5 +396,5 @@ MAX_SECRET = 2**16  # bytes of a file with a secret
 def bearer(
     secret: SecretStr|None, # from `read_secret`
 ) -> dict[str, str]:        # none without a secret
-    "The header with which a request shows that it may ask."
+    "Return the header with which a request shows that it may ask."
     return {"Authorization": f"Bearer {secret.get_secret_value()}"} if secret else {}

@@ -26,7 +26,7 @@ def from_grid(
     grid: int,  # the largest number: right or bottom edge
     where: str, # what it is, for the message
 ) -> tuple[float, float]: # fractions of the screen
-    "A place on a grid. Raises DialectError."
+    "Return a place on a grid. Raises DialectError."
     fits = isinstance(value, list) and len(value) == 2 and all(isinstance(v, int|float) and not isinstance(v, bool) and 0 <= v <= grid for v in value)
     if not fits: raise DialectError(f"{where}: {str(value)[:40]!r} is no [x, y] of numbers from 0 to {grid}")
     return value[0]/grid, value[1]/grid
@@ -36,7 +36,7 @@ def to_grid(
     y: float,  # fraction of its height
     grid: int, # the largest number
 ) -> list[int]: # [x, y]
-    "A place as a grid has it."
+    "Return a place as a grid has it."
     return [round(x*grid), round(y*grid)]
 
 # %% ../../nbs/00j_schemas.model_dialects.ipynb #70e08caa
@@ -233,7 +233,7 @@ def resized_size(
     size: Size,                  # of the screen, pixels
     most: int=_MOST_PATCHES*_PATCH**2, # pixels of the resized picture, as the model's processor has it
 ) -> Size:                       # width and height of the picture that the model sees
-    "The size to which Qwen2.5-VL's processor, which UI-TARS 1.5 has too, brings a picture."
+    "Return the size to which Qwen2.5-VL's processor, which UI-TARS 1.5 has too, brings a picture."
     width, height = (max(_PATCH, round(n/_PATCH)*_PATCH) for n in size)
     least, pixels = _LEAST_PATCHES*_PATCH**2, size[0]*size[1]
     if width*height > most:

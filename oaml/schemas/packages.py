@@ -13,7 +13,7 @@ from importlib.util import find_spec
 def is_installed(
     module: str, # as it is imported, such as "google.protobuf"
 ) -> bool:
-    "Whether `module` can be found. Only the packages above it are imported."
+    "Return whether `module` can be found. Only the packages above it are imported."
     try: return find_spec(module) is not None
     except ModuleNotFoundError: return False  # there is no package above it
 
@@ -21,7 +21,7 @@ def missing_packages(
     extra: str,    # of oaml, which brings them
     *modules: str, # as they are imported
 ) -> str|None:     # names and the command that installs them; None: all are there
-    "What of `modules` is not installed, and the way out."
+    "Return what of `modules` is not installed, and the way out."
     missing = [m for m in modules if not is_installed(m)]
     cpu = "torch" in missing and sys.platform == "linux"  # elsewhere the plain build is small
     return (f'{", ".join(missing)}: not installed; pip install "oaml[{extra}]"' + CPU_TORCH*cpu) if missing else None

@@ -137,7 +137,7 @@ DEVICE_BUTTONS = ("BACK", "HOME", "APP_SWITCH") # a phone's; they take no modifi
 def split_chord(
     key: str, # a key or a chord: "Enter", "ctrl+a", "ctrl++", "+"
 ) -> tuple[list[str], str]: # ["ctrl"], "a"
-    "The modifiers and the key of a chord; the key may itself be a plus."
+    "Return the modifiers and the key of a chord; the key may itself be a plus."
     mods, plus, last = key.rpartition("+")
     if not plus or key == "+": return [], key
     return (mods if last else mods[:-1]).split("+"), last or "+"
@@ -251,7 +251,7 @@ class Action:
 def scroll_direction(
     scroll: Action, # of that type
 ) -> str:           # "up", "down", "left" or "right"; "" for a scroll by nothing
-    "Where a scroll mostly goes: what comes into view lies there."
+    "Return where a scroll mostly goes: what comes into view lies there."
     if not (scroll.dx or scroll.dy): return ""
     across = abs(scroll.dx) > abs(scroll.dy)
     return ("right" if scroll.dx > 0 else "left") if across else ("down" if scroll.dy > 0 else "up")
@@ -267,7 +267,7 @@ class Observation:
     meta: Meta|None=None        # anything else, JSON only: window title, app, URL, original size
 
     def image(self) -> Image.Image:
-        "The screenshot in RGB. FileNotFoundError or ValueError naming the file if it is missing or broken."
+        "Return the screenshot in RGB. FileNotFoundError or ValueError naming the file if it is missing or broken."
         if self.image_path is None: raise ValueError("image_path: this observation has no screenshot")
         try: return open_picture(self.image_path)
         except FileNotFoundError: raise FileNotFoundError(f"{self.image_path}: there is no such screenshot") from None

@@ -46,12 +46,13 @@ def eval_recorded(
     metric: str="tm,em,strict", # some of `RECORDED_METRICS`, with commas
     out: Path|None=None,    # JSON file for the whole score; None: none is written
     limit: int|None=None,   # episodes at most; None: all
+    held_out: float=0.,     # the share that `oaml train --data` held out, and nothing else; 0: all episodes
 ) -> dict[str, float]:      # metric -> share, 0 to 1
     "Measure an agent on recorded steps, which it does not carry out. Raises ValueError for an unknown metric, before anything is loaded."
     names = metric.split(",")
     if unknown := [m for m in names if m not in RECORDED_METRICS]: raise ValueError(f"metric: {unknown[0]!r} is none of {', '.join(RECORDED_METRICS)}")
     recorded_kind(data)
     policy = load_policy(shipped_nano() if agent == "nano" else agent)
-    score = evaluate_recorded(policy, data, limit=limit)
+    score = evaluate_recorded(policy, data, limit=limit, held_out=held_out)
     if out is not None: write_atomic(Path(out), json.dumps(asdict(score), indent=1).encode())
     return {m: getattr(score, m) for m in names}

@@ -49,7 +49,7 @@ def demo_config(
     screens: int|None=None,           # to learn from, instead of the default's
     app: str=HELD_OUT_APP,            # a name for `oaml.apps.catalog.load_app`
 ) -> TrainingConfig:
-    "The demo's config, smaller or larger, or for another application."
+    "Return the demo's config, smaller or larger, or for another application."
     stream = dict(DEMO["stream"], sources={app: 1.}, held_out=app == HELD_OUT_APP)
     if (size := demo_suite(app).size) != SCREEN_SIZE: stream["kinds"] = [dict(size=size)]
     if screens is not None and screens < 1: raise ValueError(f"screens: {screens} is fewer than 1")
@@ -59,7 +59,7 @@ def demo_config(
 def demo_suite(
     app: str, # a name for `load_app`
 ) -> Suite:
-    "What the demo measures on: `calendar-v1`, or another application's goals in turn."
+    "Return what the demo measures on: `calendar-v1`, or another application's goals in turn."
     return load_suite("calendar-v1") if app == HELD_OUT_APP else app_suite(app)
 
 # %% ../../nbs/18h_scripts.demo.ipynb #adf7cf3b
@@ -144,7 +144,7 @@ def training_rate(
     config: TrainingConfig, # of a run
     steps: int=20,          # how many of them to try; the first two don't count
 ) -> float:                 # screens a second
-    "How fast this machine trains, by a short run in a folder that is thrown away."
+    "Return how fast this machine trains, by a short run in a folder that is thrown away."
     with TemporaryDirectory() as folder:
         short = config.model_dump() | dict(output_dir=folder)
         short["training"] |= dict(max_steps=steps)
@@ -160,7 +160,7 @@ def screens_for(
     minutes: float,         # of training
     rate: float,            # screens a second
 ) -> int:                   # 800 to 16,000
-    "How many screens that is, in whole steps."
+    "Return how many screens that is, in whole steps."
     window = config.training.per_device_train_batch_size * config.training.gradient_accumulation_steps
     return max(800, min(16_000, int(60*minutes*rate))) // window * window
 

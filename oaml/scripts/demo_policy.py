@@ -41,7 +41,7 @@ def check_picture_path(
 def expected_action(
     text: str, # in the action language, such as CLICK(x=0.5, y=0.3)
 ) -> Action:
-    "The ground-truth action that somebody wrote. Raises ValueError that says why it is none."
+    "Return the ground-truth action that somebody wrote. Raises ValueError that says why it is none."
     action, _ = parse_response(text)
     if action.type == "failed": raise ValueError(f"expected: {action.raw['reason']}; write it like CLICK(x=0.5, y=0.3)")
     return action
@@ -50,7 +50,7 @@ def action_difference(
     expected: Action,  # the right one
     predicted: Action, # an agent's
 ) -> str:              # a line
-    "What is right and wrong about a predicted action."
+    "Return what is right and wrong about a predicted action."
     if predicted.type != expected.type: return f"expected {expected!r}: another kind of action"
     far = None if expected.x is None else math.dist((expected.x, expected.y), (predicted.x, predicted.y))
     where = "" if far is None else f", {far:.3f} screen lengths away"
@@ -68,7 +68,7 @@ def predict(
     progress: bool=False,        # show a bar while a copying baseline's sessions are made
     tree: str|os.PathLike|None=None, # a nano sees by this view hierarchy of the screen, as `uiautomator dump` writes it, not by its pixels
 ) -> Action:
-    "The action of an agent on one screenshot. Raises ValueError naming what is missing or unreadable."
+    "Return the action of an agent on one screenshot. Raises ValueError naming what is missing or unreadable."
     check_goal(goal)
     if draw is not None: check_picture_path(draw)
     if agent == "oracle": raise ValueError("agent: the oracle needs a live application; choose another agent")

@@ -36,7 +36,7 @@ def episode_track(
     screens: Path,           # folder for screens that are drawn again, exists
     python: str="",          # code that gives step {n} again
 ) -> Track:
-    "An episode to look at. Without screens it is played again in its application, with the oracle's verdict on each action."
+    "Return an episode to look at. Without screens it is played again in its application, with the oracle's verdict on each action."
     drawn = episode.place is not None and episode.place.device == "app" and all(s.observation.image_path is None for s in episode.steps)
     if not drawn: return Track(episode if episode.summary else replace(episode, summary=episode_ending(episode)), [], episode.agent or "", python)
     steps, notes, device = [], [], device_at(episode.place)
@@ -49,7 +49,7 @@ def episode_track(
 def episode_ending(
     episode: Episode, # played
 ) -> str:
-    "How the episode ended, in words."
+    "Return how the episode ended, in words."
     said, n = bool(episode.steps) and episode.actions[-1].type == "done", len(episode.steps)
     how = {(True, True): "was reached, then undone, before it said done", (True, False): "reached, but did not say so",
            (False, True): "said done too early", (False, False): "ran out of steps"}[bool(episode.reached), said]
@@ -83,7 +83,7 @@ def _session_tracks(path: Path, start: int=0, stop: int|None=None) -> list[Track
 def find_episodes(
     path: str|os.PathLike, # a folder of sessions, a session's file, a run's folder, a results file or a report
 ) -> Path:                 # the folder or file in which the episodes are
-    "Where the episodes of `path` are. Raises FileNotFoundError or ValueError that say what there should be."
+    "Return where the episodes of `path` are. Raises FileNotFoundError or ValueError that say what there should be."
     path = Path(path)
     if not path.exists(): raise FileNotFoundError(f"{path}: there is no such file or folder")
     if path.is_dir():
@@ -107,7 +107,7 @@ def load_tracks(
     start: int=0,           # the first step that is shown, counted over all episodes
     stop: int|None=None,    # the first that is not; None: all are
 ) -> list[Track]:           # with verdicts where these can be had
-    "The episodes at `path` as tracks. Raises FileNotFoundError or ValueError."
+    "Return the episodes at `path` as tracks. Raises FileNotFoundError or ValueError."
     at = find_episodes(path)
     if at.suffix != ".jsonl": return _session_tracks(at, start, stop)
     screens = Path(screens or tempfile.mkdtemp(prefix="oaml-inspect-"))
@@ -120,7 +120,7 @@ def load_table(
     start: int=0,           # the first step of each that is shown
     stop: int|None=None,    # the first that is not
 ) -> TrackTable:
-    "The episodes at `paths` as a table. Raises FileNotFoundError or ValueError; a path without a step left is one."
+    "Return the episodes at `paths` as a table. Raises FileNotFoundError or ValueError; a path without a step left is one."
     tracks = []
     for path in paths:
         mine = load_tracks(path, screens, start, stop)
@@ -135,7 +135,7 @@ def load_table(
 def parse_steps(
     text: str|None, # as 10:20, 10: or :20; None: all
 ) -> tuple[int, int|None]: # the first step that is shown, the first that is not
-    "A range of steps. Raises ValueError for anything else."
+    "Return a range of steps. Raises ValueError for anything else."
     if text is None: return 0, None
     start, colon, stop = text.partition(":")
     if not colon or not all(v == "" or v.isdecimal() for v in (start, stop)):
@@ -175,7 +175,7 @@ def episodes_page(
 def session_name(
     id: str, # of an episode
 ) -> str:    # which a file may have
-    "The name of a session of that episode alone."
+    "Return the name of a session of that episode alone."
     return id.replace("/", "-").replace("\\", "-").replace(":", ".")
 
 class AppPlay:
@@ -241,7 +241,7 @@ class AppPlay:
         return self.driver.frame.image
 
     def episode(self) -> Episode:
-        "What was done so far, as a record."
+        "Return what was done so far, as a record."
         device = self.driver.device
         meta = dict(app=device.app.name, seed=self.seed, theme=device.stage.theme.family, size=list(device.size), played=True)
         steps = [Step(t, saved.result(), action) for t, saved, action in self.steps]
@@ -270,10 +270,10 @@ def _brought(observation: Observation, folder: Path) -> Observation:
 
 # %% ../../nbs/18n_scripts.inspect.ipynb #1b2f64a7
 def open_inspector(
-    *paths: str|os.PathLike,          # see `load_table`
+    *paths: str|os.PathLike[str],          # see `load_table`
     steps: str|None=None,             # which, as 10:20; None: all
     play: AppPlay|None=None,          # what can be played; None: nothing
-    folder: str|os.PathLike|None=None, # of sessions, which corrected and played episodes are added to; None: they are not written
+    folder: str|os.PathLike[str]|None=None, # of sessions, which corrected and played episodes are added to; None: they are not written
 ):                                    # an `oaml.viz.inspector.Inspector`
     "Episodes as a widget, with verdicts and runs in step. Raises ImportError without `oaml[notebook]`."
     from oaml.viz.inspector import Inspector

@@ -48,7 +48,7 @@ DEMONSTRATED = dict(ladder=TRAINED, pix2act=tuple(t for t in PIX2ACT if t in ORA
 def task_set(
     name: str, # a key of `TASK_SETS`, or tasks such as "click-test,login-user"
 ) -> dict[str, Sequence[str]]: # name of a group: tasks
-    "The groups of a set, or one of the tasks that are named. Raises ValueError."
+    "Return the groups of a set, or one of the tasks that are named. Raises ValueError."
     if name in TASK_SETS: return TASK_SETS[name]
     if "," in name or name in ALL_TASKS: return dict(chosen=tuple(map(known_task, name.split(","))))
     sets = ", ".join(TASK_SETS)

@@ -24,7 +24,7 @@ def embedded(
     image: Image.Image, # a picture
     alt: str,           # what it shows, in words
 ) -> str:
-    "An <img> with the picture inside it."
+    "Return an <img> with the picture inside it."
     buffer = io.BytesIO()
     image.save(buffer, "PNG", optimize=True)
     data = base64.b64encode(buffer.getvalue()).decode()
@@ -122,7 +122,7 @@ def report_page(
     title: str, # of the page
     body: str,  # HTML that follows it
 ) -> str:
-    "A page with our style and nothing from elsewhere."
+    "Return a page with our style and nothing from elsewhere."
     return (f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(title)}</title><style>{STYLE}</style>'
             f"<h1>{escape(title)}</h1>{body}</html>")
 
@@ -137,7 +137,7 @@ def report_html(
     links: dict|None=None,         # of the trained agent's episodes, by application and seed: addresses beside the page
     first: str="",                 # HTML that comes before the results
 ) -> str:                          # the trained agent is the last of `reports`
-    "The report as one HTML page with everything inside."
+    "Return the report as one HTML page with everything inside."
     names = list(dict.fromkeys(r["agent"] for r in rows))
     lines = "".join(f"<li>{escape(x)}</li>" for x in _intervals(names, reports))
     details = "".join(f"<dt>{escape(str(k))}</dt><dd>{escape(str(v))}</dd>" for k, v in facts.items())

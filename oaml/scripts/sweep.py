@@ -24,7 +24,7 @@ from ..training.config import ConfigError, load_config
 def split_values(
     text: str, # such as "1,2" or "[1, 2],[3]"
 ) -> list[str]:
-    "The values between the commas that stand in no brackets and no quotes."
+    "Return the values between the commas that stand in no brackets and no quotes."
     values, depth, quote = [""], 0, ""
     for c in text:
         if quote: quote = "" if c == quote else quote
@@ -38,7 +38,7 @@ def split_values(
 def sweep_plan(
     overrides: Sequence[str], # "section.key=value,value" each
 ) -> list[list[str]]:         # for each run, an override a key
-    "Every combination, the last key's values in turn fastest. Raises ValueError for a key given twice."
+    "Return every combination, the last key's values in turn fastest. Raises ValueError for a key given twice."
     keys = [o.partition("=")[0].strip() for o in overrides]
     if len(set(keys)) < len(keys): raise ValueError(f"override {max(keys, key=keys.count)}: is given twice; write its values "
                                                     "together, with commas between them")

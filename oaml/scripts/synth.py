@@ -22,7 +22,7 @@ def contact_sheet(
     sessions: list[Session],  # recorded sessions
     most: int=12,             # pictures
 ):                            # PIL image
-    "The first screens of up to `most` sessions, each with its first action drawn and its goal below."
+    "Return the first screens of up to `most` sessions, each with its first action drawn and its goal below."
     first = [s.episodes[0] for s in sessions[:most] if s.episodes and s.episodes[0].steps]
     return filmstrip([e.steps[0].observation.image() for e in first], [e.steps[0].action for e in first],
                      [e.goal for e in first], columns=4)
@@ -33,7 +33,7 @@ def synth(
     app: str="login",            # a name for `oaml.apps.catalog.load_app`, your own application's too
     sessions: int=10,            # how many, one episode each
     seed: int|None=None,         # of the first; the others follow; None: the split's first
-    out: str|os.PathLike="runs/synth", # folder, made if missing
+    out: str|os.PathLike[str]="runs/synth", # folder, made if missing
     recovery: float=0.,          # share of episodes that begin disturbed, 0 to 1
     precision: int=3,            # decimals of coordinates, 1 to 6
     workers: int|None=None,      # processes; None: one a core for 200 sessions and more

@@ -64,7 +64,7 @@ class TaskClient:
         number: int|None=None, # of the session's request; with it, a lost answer is asked for again
         **params,              # of the address
     ) -> Any:
-        "What the server answers. Raises TaskServerError, SampleLost."
+        "Return what the server answers. Raises TaskServerError, SampleLost."
         import httpx
         headers = {"X-Oaml-Number": str(number)} if number else {}
         try: content = None if body is None else wire_json(body)
@@ -83,13 +83,13 @@ class TaskClient:
 
     # %% ../../nbs/16e_service.client.ipynb #14c048c2
     def get_indices(self) -> list[SampleIndex]:
-        "The samples that there are."
+        "Return the samples that there are."
         return self.ask("GET", "/get_indices", name=self.name)
 
     def calculate_overall(self,
         results: Sequence[TaskOutput], # of samples
     ) -> Any:
-        "The task's figures over many samples."
+        "Return the task's figures over many samples."
         return self.ask("POST", "/calculate_overall", dict(name=self.name, results=[asdict(r) for r in results]))
 
     # %% ../../nbs/16e_service.client.ipynb #163729aa
@@ -97,7 +97,7 @@ class TaskClient:
         index: SampleIndex,     # of the sample; -1: `custom`
         custom: dict|None=None, # a description of the sample
     ) -> "SampleClient":
-        "A session whose first turn is there. Raises TaskServerError."
+        "Return a session whose first turn is there. Raises TaskServerError."
         return SampleClient(self, index, custom)
 
     # %% ../../nbs/16e_service.client.ipynb #ffd01a0e
@@ -157,7 +157,7 @@ class SampleClient:
     def interact(self,
         answer: str|dict|list[dict], # of the agent: text, a message, or several
     ) -> TaskTurn:
-        "The next turn. Raises TaskServerError, SampleLost."
+        "Return the next turn. Raises TaskServerError, SampleLost."
         if self.turn.finish: raise TaskServerError(f"the sample has ended: {self.turn.status.value}")
         messages = [dict(role="assistant", content=answer)] if isinstance(answer, str) else [answer] if isinstance(answer, dict) else answer
         before, self.history = self.history, self.history + messages

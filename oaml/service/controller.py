@@ -61,7 +61,7 @@ def check_origin(
     sender: str,              # number of the machine that sent it
     allowed: Sequence[str]=(),# hosts of workers elsewhere, by name or number
 ) -> str:
-    "The address. Raises Refusal if it is not HTTP, or neither the sender's nor allowed."
+    "Return the address. Raises Refusal if it is not HTTP, or neither the sender's nor allowed."
     if not address: raise Refusal(400, "address: is missing; a worker that speaks gRPC has none: start it with http:// as its controller")
     try:
         parts = urlsplit(http_address(address))
@@ -133,7 +133,7 @@ class TaskController:
         seconds: float|None=None, # for the answer; None: a turn's
         number: int|None=None, # of the client's request
     ) -> Any:
-        "What a worker answers. Raises Refusal with its own words, or that it does not answer."
+        "Return what a worker answers. Raises Refusal with its own words, or that it does not answer."
         try: content = None if body is None else wire_json(body)
         except (TypeError, ValueError) as e: raise Refusal(400, f"not JSON: {e}") from None
         try: status, data = await self.http.ask(worker.address + route, content, {"X-Oaml-Number": str(number)} if number else {}, seconds)
@@ -219,7 +219,7 @@ class TaskController:
     def task_of(self,
         name: Any, # of a task, as the client says
     ) -> ServedTask:
-        "A task that is served. Raises Refusal: 400, or 503 while workers may not have been heard yet."
+        "Return a task that is served. Raises Refusal: 400, or 503 while workers may not have been heard yet."
         if isinstance(name, str) and name in self.tasks: return self.tasks[name]
         if isinstance(name, str) and name and time.monotonic() - self.began < ANNOUNCE_S:
             raise Refusal(503, f"name: no worker has announced the task {name!r:.60} yet, and this controller has just begun; ask again", Retry_After=1)
@@ -264,7 +264,7 @@ class TaskController:
         body: dict,              # for JSON
         number: int|None=None,   # of the client's request
     ) -> dict:
-        "A turn of a session; one that ends it frees the worker's place. Raises Refusal."
+        "Return a turn of a session; one that ends it frees the worker's place. Raises Refusal."
         try: reply = await self.call(session.worker, route, body, number=number)
         except Refusal as e:
             if "No such session" in str(e): self.lose(session.id, str(e))
@@ -279,7 +279,7 @@ class TaskController:
     def find(self,
         id: int, # of a session
     ) -> RelayedSession:
-        "A session that is relayed. Raises Refusal that says why there is none."
+        "Return a session that is relayed. Raises Refusal that says why there is none."
         session = self.leases.leases.get(id)
         if session and not session.closing:
             session.touch()
@@ -294,7 +294,7 @@ class TaskController:
         route: str,     # of the worker
         body: dict,     # for JSON
     ) -> dict:
-        "A session's next turn; a repeat gets the last one's, also after its end. Raises Refusal."
+        "Return a session's next turn; a repeat gets the last one's, also after its end. Raises Refusal."
         last, number = self.finished.get(id), request_number(request)
         if id not in self.leases.leases and last and last.digest == digest and (number == last.number or not number and await last.repeats(digest)):
             return await last.answer_once(request, digest, None)
@@ -306,7 +306,7 @@ class TaskController:
     async def start_sample(self,
         request: Any, # Starlette's: {name, index, custom_task, and session_id if the client chooses it}
     ) -> Any:
-        "A session's first turn, its number in the header `session_id`. Raises Refusal."
+        "Return a session's first turn, its number in the header `session_id`. Raises Refusal."
         body, digest = await read_request(request, self.max_body)
         id = None if body.get("session_id") is None else session_number(body, request)
         session, ended = self.leases.leases.get(id), self.finished.get(id)
@@ -323,7 +323,7 @@ class TaskController:
     async def interact(self,
         request: Any, # Starlette's: {messages}, the session in the header or the body
     ) -> Any:
-        "The next turn. Raises Refusal."
+        "Return the next turn. Raises Refusal."
         body, digest = await read_request(request, self.max_body)
         id = session_number(body, request)
         turn = await self.once(request, id, digest, "/interact", dict(session_id=id, messages=body.get("messages")))
@@ -360,7 +360,7 @@ class TaskController:
     async def calculate_overall(self,
         request: Any, # Starlette's: {name, results}
     ) -> Any:
-        "A task's figures over many samples. Raises Refusal."
+        "Return a task's figures over many samples. Raises Refusal."
         body, _ = await read_request(request, OVERALL_REQUESTS*self.max_body)
         workers = self.task_of(body.get("name")).workers
         if not workers: raise Refusal(406, f"no worker of the task {body['name']} lives; ask again later")
@@ -371,7 +371,7 @@ class TaskController:
         session: RelayedSession, # that is meant
         turn: dict,              # as the worker gave it
     ) -> dict:
-        "The turn in AgentBench's words, with all that was said."
+        "Return the turn in AgentBench's words, with all that was said."
         session.history = history_after(session.history, turn.get("messages") or [], turn.get("full"))
         history = [dict(role="agent" if m["role"] == "assistant" else "user", content=plain_text(m)) for m in session.history]
         return dict(session_id=session.id, output=dict(index=session.index, status=turn["status"], result=turn.get("result"), history=history))
@@ -380,14 +380,14 @@ class TaskController:
     async def agentbench_start(self,
         request: Any, # Starlette's: {name, index}
     ) -> dict:
-        "A session's first turn, for AgentBench. Raises Refusal."
+        "Return a session's first turn, for AgentBench. Raises Refusal."
         body, digest = await read_request(request, self.max_body)
         return self.agentbench_reply(*await self.begin(body.get("name"), body.get("index"), request, digest))
 
     async def agentbench_interact(self,
         request: Any, # Starlette's: {session_id, agent_response: {status, content}}
     ) -> dict:
-        "The next turn, for AgentBench; an agent that ends the session gets its status back. Raises Refusal."
+        "Return the next turn, for AgentBench; an agent that ends the session gets its status back. Raises Refusal."
         body, digest = await read_request(request, self.max_body)
         id, reply = session_number(body, request), body.get("agent_response")
         if not isinstance(reply, dict): raise Refusal(400, "agent_response: is missing")
@@ -410,13 +410,13 @@ class TaskController:
 
     # %% ../../nbs/16d_service.controller.ipynb #db0bc87d
     def list_workers(self) -> dict:
-        "Each task's indices and workers; status 0 is alive."
+        "Return each task's indices and workers; status 0 is alive."
         return {name: dict(indices=task.indices, workers={str(w.id): dict(
             id=w.id, address=w.address, capacity=w.capacity, current=len(w.sessions), status=0, last_visit=time.time() - (time.monotonic() - w.last_heartbeat))
             for w in task.workers.values()}) for name, task in self.tasks.items()}
 
     def list_sessions(self) -> dict:
-        "Each session's task, sample, worker, and seconds of silence."
+        "Return each session's task, sample, worker, and seconds of silence."
         return {str(s.id): dict(name=s.task, index=s.index, worker_id=s.worker.id, silence=round(s.silence, 1), locked=s.busy)
                 for s in self.leases.leases.values()}
 
@@ -431,7 +431,7 @@ class TaskController:
 
     # %% ../../nbs/16d_service.controller.ipynb #8aff330e
     def app(self) -> DirectRoutes:
-        "Both dialects and the page. Needs the extra `serve`."
+        "Return both dialects and the page. Needs the extra `serve`."
         async def workers(request): return self.list_workers()
         async def sessions(request): return self.list_sessions()
         async def page(request): return http_answer(self.page().encode(), media="text/html", headers={"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"})
@@ -485,7 +485,7 @@ def controller_server(
     host: str="127.0.0.1",      # address to listen on
     port: int=0,                # 0: any free one
 ) -> DaemonServer:
-    "A controller on its port. Raises OSError, ValueError."
+    "Return a controller on its port. Raises OSError, ValueError."
     return open_server(controller, host, port, _CONNECTIONS)
 
 _CONNECTIONS = 8192 # at once

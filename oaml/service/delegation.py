@@ -32,28 +32,28 @@ class EnvironmentDelegation:
     ): self.name = name
 
     def get_name(self) -> str:
-        "The task's name; labels and keys begin with it."
+        "Return the task's name; labels and keys begin with it."
         return self.name
 
     def get_subtypes(self) -> list[str]:
-        "The kinds of environments."
+        "Return the kinds of environments."
         return ["default"]
 
     def get_service_port(self,
         subtype: str, # one of `get_subtypes`
     ) -> int|list[int]|None:
-        "Where a container's service listens; None if it has none, and then it gets no network."
+        "Return where a container's service listens; None if it has none, and then it gets no network."
 
     def is_exclusive(self,
         subtype: str, # one of `get_subtypes`
     ) -> bool:
-        "True if each session needs its own. Deprecated for the two limits below, whose defaults ask here."
+        "Return true if each session needs its own. Deprecated for the two limits below, whose defaults ask here."
         return False
 
     def supports_reuse(self,
         subtype: str, # one of `get_subtypes`
     ) -> bool:
-        "True if sessions may have one after another. Deprecated for the two limits below, whose defaults ask here."
+        "Return true if sessions may have one after another. Deprecated for the two limits below, whose defaults ask here."
         return False
 
     # %% ../../nbs/16h_service.delegation.ipynb #c75f0007
@@ -103,17 +103,17 @@ class EnvironmentDelegation:
 
     # %% ../../nbs/16h_service.delegation.ipynb #c75f000a
     def has_homepage(self) -> bool:
-        "True if each session gets a homepage as well."
+        "Return true if each session gets a homepage as well."
         return False
 
     def get_homepage_subtype(self) -> str:
-        "Which subtype it is."
+        "Return which subtype it is."
         raise NotImplementedError(f"{self.name}: its delegation has a homepage but no get_homepage_subtype")
 
     def get_homepage_envs(self,
         site_urls: dict[str, str], # subtype: where the session's environment of it answers
     ) -> dict[str, str]:
-        "The homepage's environment variables."
+        "Return the homepage's environment variables."
         raise NotImplementedError(f"{self.name}: its delegation has a homepage but no get_homepage_envs")
 
 # %% ../../nbs/16h_service.delegation.ipynb #c75f000d
@@ -161,17 +161,17 @@ class EnvironmentController:
         raise NotImplementedError
 
     async def reachable(self) -> set[str]:
-        "The driver's: the environments that run, and that this controller can lend."
+        "Return the driver's: the environments that run, and that this controller can lend."
         raise NotImplementedError
 
     async def runs(self,
         environment: str, # one that is to be lent again
     ) -> bool:
-        "The driver's: whether it is there; a driver that knows without counting all of them says so itself."
+        "Return the driver's: whether it is there; a driver that knows without counting all of them says so itself."
         return environment in await self.reachable()
 
     async def place(self) -> str:
-        "The driver's: a word for where its environments are; controllers with the same word can lend each other's."
+        "Return the driver's: a word for where its environments are; controllers with the same word can lend each other's."
         return "" if self.reaches_all else self.owner
 
     async def wait_ready(self,
@@ -183,7 +183,7 @@ class EnvironmentController:
         environment: str, # its id
         subtype: str,     # of the delegation
     ) -> str:
-        "The driver's: where it answers."
+        "Return the driver's: where it answers."
         return environment
 
     async def end_strays(self) -> None:
@@ -283,7 +283,7 @@ class EnvironmentController:
     async def end_session(self,
         session_id: str, # from `start_session`
     ) -> None:
-        "Give the session's environments back; what nobody may use again ends. Twice is once."
+        "Return the session's environments to the pool and end exclusive ones; calling it again does nothing."
         try:
             for environment in await self.state.end(session_id): await self._end_if_over(environment)
         except StateUnavailable as e: _LOG.warning("session %s is given back by the reaper: %s", session_id, e)
@@ -294,7 +294,7 @@ class EnvironmentController:
         if row and self._is_over(row): await self._end_environment(environment)
 
     def _is_over(self, row: dict) -> bool:
-        "Has it been used for the last time? One that nobody has and that is on no shelf, also: it was not made whole, or has died."
+        "Return whether it has been used for the last time; one that nobody has and that is on no shelf, also: it was not made whole, or has died."
         limit = self.delegation.get_reuse_limit(row["record"].subtype)
         return row["retired"] or not row["users"] and (not row["offered"] or 0 < limit <= row["uses"])
 
@@ -412,7 +412,7 @@ class EnvironmentController:
     async def get_env_variables(self,
         environment_id: str, # from `start_session`
     ) -> dict[str, str]:
-        "The environment variables that it was made with."
+        "Return the environment variables that it was made with."
         raise NotImplementedError(f"{type(self).__name__} does not know environment variables")
 
 # %% ../../nbs/16h_service.delegation.ipynb #c75f001f

@@ -99,19 +99,19 @@ class ObjectController(EnvironmentController):
         self.pids: dict[str, int] = {}  # of those that run
 
     async def reachable(self) -> set[str]:
-        "Those that run in this controller's executors."
+        "Return those that run in this controller's executors."
         return set(self.pids)
 
     async def runs(self, environment: str) -> bool:
-        "Whether its process has it still."
+        "Return whether its process has it still."
         return environment in self.pids
 
     async def url_of(self, environment: str, subtype: str) -> str:
-        "A name: it is reached by `call`."
+        "Return a name: it is reached by `call`."
         return f"{self.where}://{environment}"
 
     async def get_env_variables(self, environment_id: str) -> dict[str, str]:
-        "Those of a homepage; others have none."
+        "Return those of a homepage; others have none."
         return dict(self.variables.get(environment_id, {}))
 
     # %% ../../nbs/16i_service.environments.ipynb #6f27000b
@@ -137,7 +137,7 @@ class ObjectController(EnvironmentController):
         timeout: float|None=None, # seconds; None: as long as it takes
         **kwargs,                 # of the method
     ) -> Any:
-        "What the object's method gives. Raises what it raises; EnvironmentFailed if the object is gone; TimeoutError."
+        "Return what the object's method gives. Raises what it raises; EnvironmentFailed if the object is gone; TimeoutError."
         if environment_id not in self.executors: raise EnvironmentFailed(f"{environment_id} is not there: its session has ended")
         asked = asyncio.ensure_future(self._ask(environment_id, _call_object, environment_id, method, args, kwargs))
         asked.add_done_callback(lambda late: late.cancelled() or late.exception())  # also if nobody waits for it any more
@@ -179,7 +179,7 @@ def _ray_deaths() -> tuple:
 
 # %% ../../nbs/16i_service.environments.ipynb #6f270011
 def missing_docker() -> str|None:
-    "What has to be installed before Docker can be used, and how; None if nothing."
+    "Return what has to be installed before Docker can be used, and how; None if nothing."
     return missing_packages("scale", "docker")
 
 READY_S, DOCKER_CALLS = 120., 64 # seconds for a container to be healthy; calls to the daemon at once
@@ -299,12 +299,12 @@ class DockerController(EnvironmentController):
     async def runs(self,
         environment: str, # one that is to be lent again
     ) -> bool:
-        "Whether the container runs on this daemon."
+        "Return whether the container runs on this daemon."
         try: return (await self._inspect(environment))["State"]["Running"]
         except EnvironmentGone: return False
 
     async def place(self) -> str:
-        "The daemon, by the number that it gives itself: controllers on other machines may have the same state, and other containers."
+        "Return the daemon, by the number that it gives itself: controllers on other machines may have the same state, and other containers."
         if self._place is None: self._place = (await self._docker(lambda api: api.info())).get("ID", "")
         return self._place
 
@@ -356,7 +356,7 @@ class DockerController(EnvironmentController):
     async def get_env_variables(self,
         environment_id: str, # from `start_session`
     ) -> dict[str, str]:
-        "The environment variables that it was made with, its image's among them."
+        "Return the environment variables that it was made with, its image's among them."
         return dict(v.split("=", 1) for v in (await self._inspect(environment_id))["Config"]["Env"] or [])
 
     # %% ../../nbs/16i_service.environments.ipynb #6f270019
@@ -418,7 +418,7 @@ class _Shell:
         self.run("exec 2>&1")
 
     def run(self, line: str) -> bytes:
-        "What the line writes."
+        "Return what the line writes."
         self.socket._sock.sendall(f"{line}\necho '{self.mark}'\n".encode())
         answer, end = b"", f"{self.mark}\n".encode()
         while not answer.endswith(end):
@@ -441,7 +441,7 @@ def create_controller(
     lease_s: float=LEASE_S,                 # seconds after which a silent session loses its environments
     **options,                              # of the driver: `urls`, `address`, `connection`, `network_name`, `memory`...
 ) -> EnvironmentController:
-    "A controller by name. Raises ValueError for an unknown driver or option, ImportError for a missing library."
+    "Return a controller by name. Raises ValueError for an unknown driver or option, ImportError for a missing library."
     if env_driver not in ENVIRONMENT_DRIVERS:
         raise ValueError(f"env_driver: {env_driver!r} is none of {', '.join(ENVIRONMENT_DRIVERS)}")
     new = ENVIRONMENT_DRIVERS[env_driver]

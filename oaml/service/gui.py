@@ -42,14 +42,14 @@ GUI_TOOL = dict(type="function", function=dict(
 def tool_arguments(
     action: Action, # one that can be carried out
 ) -> dict:          # of the tool `act`
-    "An action as the tool's arguments."
+    "Return an action as the tool's arguments."
     return dict(type=action.type) | {k: v for k in _FIELDS if (v := getattr(action, k)) is not None}
 
 def called_action(
     arguments: str,   # of a call, JSON text
     tool: str="act",  # that is called
 ) -> Action:          # of type `failed`, with the reason in `raw`, if it asks for none
-    "The action that a tool call asks for."
+    "Return the action that a tool call asks for."
     try:
         if tool != "act": raise ValueError(f"there is no tool {tool!r:.60}, only act")
         action = from_dict(Action, read_json(arguments))
@@ -62,19 +62,19 @@ def called_action(
 def picture_part(
     frame: Frame, # a screen
 ) -> dict:        # of a message's content
-    "A screen as an image part: PNG, in a data address."
+    "Return a screen as an image part: PNG, in a data address."
     return dict(type="image_url", image_url=dict(url="data:image/png;base64," + base64.b64encode(frame._repr_png_()).decode()))
 
 def goal_message(
     driver: EpisodeDriver, # at the beginning of an episode
 ) -> dict:
-    "The first message: what is wanted, and the screen."
+    "Return the first message: what is wanted, and the screen."
     return dict(role="user", content=[dict(type="text", text=driver.device.goal.text), picture_part(driver.frame)])
 
 def answered_actions(
     messages: Sequence[dict], # of an agent
 ) -> list[tuple[str|None, Action]]: # for each: the call's id, None for one written as text
-    "The actions that an agent asks for: its tool calls, or without any what its text says."
+    "Return the actions that an agent asks for: its tool calls, or without any what its text says."
     calls = [(c["id"], called_action(c["function"]["arguments"], c["function"]["name"])) for m in messages for c in m.get("tool_calls") or ()]
     return calls or [(None, action) for action in parse_answer(_words(messages))[0]]
 
@@ -100,7 +100,7 @@ class GuiTask(Task):
     def open_sample(self,
         index: int|str, # one of `get_indices`
     ) -> tuple[GoalDevice, int]:
-        "The device of a sample, closed by the caller, and its seed."
+        "Return the device of a sample, closed by the caller, and its seed."
         raise NotImplementedError("open_sample")
 
     def sync_start_sample(self,
@@ -181,13 +181,13 @@ class SuiteTask(GuiTask):
         super().__init__(name or self.suite.name.replace(":", "-"), concurrency, step_budget, keep)
 
     def get_indices(self) -> list[str]:
-        "Every application's seeds."
+        "Return every application's seeds."
         return [f"{app}:{seed}" for app in self.apps for seed in self.seeds]
 
     def open_sample(self,
         index: str, # app:seed
     ) -> tuple[GoalDevice, int]:
-        "A device of the suite, and the seed."
+        "Return a device of the suite, and the seed."
         app, _, seed = index.rpartition(":")
         return self.suite.device(app), int(seed)
 
@@ -206,13 +206,13 @@ class MiniwobTask(GuiTask):
         super().__init__(name, concurrency, keep=keep)
 
     def get_indices(self) -> list[str]:
-        "Every task's seeds."
+        "Return every task's seeds."
         return [f"{task}:{seed}" for task in self.tasks for seed in self.seeds]
 
     def open_sample(self,
         index: str, # task:seed
     ) -> tuple[GoalDevice, int]:
-        "A page, and the seed."
+        "Return a page, and the seed."
         task, _, seed = index.rpartition(":")
         return MiniwobDevice(task, self.scale), int(seed)
 

@@ -150,7 +150,7 @@ def check_messages(
     roles: Iterable[str]=(), # that are allowed; none: all
     source: str="messages",  # where they are from, for the error
 ) -> list[dict]:             # the same messages
-    "A list of chat messages. Raises SchemaError with the path of what is wrong in it."
+    "Return a list of chat messages. Raises SchemaError with the path of what is wrong in it."
     if isinstance(messages, list) and roles:
         wrong = [f"{source}[{i}].role: {m.get('role')!r} is not {' or '.join(roles)}" for i, m in enumerate(messages)
                  if isinstance(m, dict) and m.get("role") not in roles]
@@ -189,7 +189,7 @@ _RECORD = ConfigDict(extra="forbid", allow_inf_nan=False)
 def plain_text(
     message: dict, # in OpenAI's format
 ) -> str:
-    "The text of a message; its pictures are left out."
+    "Return the text of a message; its pictures are left out."
     content = message.get("content") or ""
     return content if isinstance(content, str) else "\n".join(p["text"] for p in content if p.get("type") == "text")
 
@@ -294,7 +294,7 @@ class TaskTurn:
     def from_reply(cls,
         reply: dict, # as `reply` wrote it, or AgentRL's worker
     ) -> "TaskTurn":
-        "The turn of a reply. Raises SchemaError."
+        "Return the turn of a reply. Raises SchemaError."
         try: return cls(reply["messages"], reply.get("tools"), SampleStatus(reply["status"]), reply.get("reward", 0.),
                         reply.get("metrics", reply.get("metric")) or {}, reply.get("result"), reply.get("error"), reply.get("full"))
         except (KeyError, ValueError, TypeError) as e: raise SchemaError([f"no turn of a task ({type(e).__name__}: {e})"]) from None
@@ -306,6 +306,6 @@ def history_after(
     messages: list[dict],# of the next turn
     full: bool|None,     # whether they are the whole history; None: nobody said, so they are if they begin with `history`
 ) -> list[dict]:
-    "What the agent has seen and said then."
+    "Return what the agent has seen and said then."
     if full is None: full = messages[:len(history)] == history
     return list(messages) if full else history + messages

@@ -90,7 +90,7 @@ class MemoryState:
         most_uses: int=0,       # sessions that may ever have it; 0: any number
         seconds: float=LEASE_S, # until the session's deadline
     ) -> bool:
-        "Lend an environment, unless it is full, used up, retired or unknown: then False. Twice is once."
+        "Lend an environment, unless it is full, used up, retired or unknown: then False. A second call for the same session changes nothing."
         with self._step():
             if environment not in self.records or environment in self.retired: return False
             if session not in self.users[environment]:
@@ -119,7 +119,7 @@ class MemoryState:
     async def end(self,
         session: str, # over
     ) -> list[str]:
-        "The environments it had; it has none from now on."
+        "Return the environments it had; it has none from now on."
         with self._step():
             self.lapsed.pop(session, None)
             return self._give_back(session)
@@ -144,7 +144,7 @@ class MemoryState:
         most_uses: int=0,       # sessions that may ever have one; 0: any number
         seconds: float=LEASE_S, # until the session's deadline
     ) -> str|None:
-        "Lend the environment of a shelf that fewest have; None if no one has room. Twice is once: a session gets the one that it has."
+        "Lend the environment of a shelf that fewest have; None if no one has room. A second call changes nothing: a session gets the one that it has."
         with self._step():
             here = [e for e in self.had.get(session, ()) if self.shelves.get(e) == shelf] or \
                 [e for e, s in self.shelves.items() if s == shelf and self._has_room(e, most_sessions, most_uses)]
@@ -194,7 +194,7 @@ class MemoryState:
                                    offered=environment in self.shelves, retired=environment in self.retired)
 
     async def listing(self) -> dict[str, dict]:
-        "What `look` gives, of every environment."
+        "Return what `look` gives, of every environment."
         with self._step(): return {e: await self.look(e) for e in list(self.records)}
 
     # %% ../../nbs/16g_service.state.ipynb #a48e0012
@@ -373,7 +373,7 @@ return answer
 
 # %% ../../nbs/16g_service.state.ipynb #3d065c8c
 def missing_redis() -> str|None:
-    "What has to be installed before Redis can be used, and how; None if nothing."
+    "Return what has to be installed before Redis can be used, and how; None if nothing."
     return missing_packages("scale", "redis")
 
 _REDIS_STATES = {  # the first word of Redis's answer, the driver's class for it: what it means, and what to do
@@ -551,7 +551,7 @@ def create_state(
     prefix: str="oaml",     # of the keys in Redis
     **options,              # of the driver: `connection` for Redis
 ) -> MemoryState|RedisState:
-    "A state by name. Raises ValueError for an unknown driver or option, ImportError for a missing library."
+    "Return a state by name. Raises ValueError for an unknown driver or option, ImportError for a missing library."
     if driver not in STATE_DRIVERS: raise ValueError(f"state_driver: {driver!r} is none of {', '.join(STATE_DRIVERS)}")
     known = ("connection", "tick_s") if driver == "redis" else ()
     for key in options:

@@ -88,7 +88,7 @@ class Session:
 
     # %% ../../nbs/16b_service.task.ipynb #41a4659b
     def next_turn(self) -> asyncio.Future:
-        "A future of the task's next turn."
+        "Return a future of the task's next turn."
         self._turn = asyncio.get_running_loop().create_future()
         return self._turn
 
@@ -200,7 +200,7 @@ class Task:
         self.name, self.concurrency, self.tools, self.full_async = name, concurrency, check_tools(tools), full_async
 
     def get_indices(self) -> list[SampleIndex]:
-        "The samples that there are; -1 among them: also samples that the client describes."
+        "Return the samples that there are; -1 among them: also samples that the client describes."
         raise _missing(self, "get_indices", "which samples there are")
 
     def sync_start_sample(self,
@@ -269,7 +269,7 @@ async def play_sample(
 def task_class(
     module: str, # such as "my_package.my_module.MyTask"
 ) -> type[Task]:
-    "A task's class by name. Raises ValueError for what is no subclass of `Task`, ImportError if there is no such module."
+    "Return a task's class by name. Raises ValueError for what is no subclass of `Task`, ImportError if there is no such module."
     where, _, name = module.rpartition(".")
     if not all(part.isidentifier() for part in module.split(".")) or not where:
         raise ValueError(f"module: {module!r} is not such as my_package.my_module.MyTask")
@@ -283,7 +283,7 @@ def make_task(
     module: str,          # as `task_class` has it
     parameters: dict={},  # of its constructor
 ) -> Task:
-    "A task by name. Raises what `task_class` and its constructor raise."
+    "Return a task by name. Raises what `task_class` and its constructor raise."
     return task_class(module)(**parameters)
 
 # %% ../../nbs/16b_service.task.ipynb #fa8afb6a
@@ -347,7 +347,7 @@ class TaskProcess:
     async def ask(self,
         order: dict, # an order, or an answer of the agent
     ) -> dict:
-        "What the process says then. Raises RuntimeError if it ends, or could not."
+        "Return what the process says then. Raises RuntimeError if it ends, or could not."
         with suppress(ConnectionError):
             self.process.stdin.write(wire_json(order) + b"\n")
             await self.process.stdin.drain()
@@ -370,7 +370,7 @@ class TaskProcess:
         module: str,      # of the task, as `make_task` has it
         parameters: dict, # as JSON can hold them
     ) -> "TaskProcess":
-        "A process that has made the task. Raises RuntimeError if it could not."
+        "Return a process that has made the task. Raises RuntimeError if it could not."
         path = os.pathsep.join(filter(None, sys.path))
         started = cls(await asyncio.create_subprocess_exec(sys.executable, "-c", _CHILD, stdin=-1, stdout=-1, limit=_LINE,
                                                            start_new_session=True, env=os.environ | dict(PYTHONPATH=path)))
@@ -392,7 +392,7 @@ class IsolatedTask(Task):
         self.module, self.parameters, self.indices, self.any_tool, self.spare = module, parameters, about["indices"], about["any_tool"], []
 
     def get_indices(self) -> list[SampleIndex]:
-        "The samples that there are."
+        "Return the samples that there are."
         return self.indices
 
     async def start_sample(self,
@@ -443,7 +443,7 @@ class IsolatedTask(Task):
     async def overall(self,
         results: list[dict], # of samples
     ) -> Any:
-        "What the task says about them. Raises RuntimeError if it does not."
+        "Return what the task says about them. Raises RuntimeError if it does not."
         process = await self._process()
         try: reply = await process.ask(dict(results=results))
         except BaseException:
@@ -476,7 +476,7 @@ def make_isolated(
     module: str,         # of the task, as `make_task` has it
     parameters: dict={}, # as JSON can hold them
 ) -> IsolatedTask:
-    "A task that is played in processes; none of its code runs here. Raises RuntimeError if it cannot be made."
+    "Return a task that is played in processes; none of its code runs here. Raises RuntimeError if it cannot be made."
     async def about():
         process = await TaskProcess.start(module, parameters)
         await process.kill()

@@ -17,7 +17,7 @@ from .task import Session, make_task, play_sample
 
 # %% ../../nbs/16k_service.verifiers.ipynb #fb0ff88e
 def missing_verifiers() -> str|None:
-    "What has to be installed before `verifiers` can be used, and how; None if nothing."
+    "Return what has to be installed before `verifiers` can be used, and how; None if nothing."
     problem = missing_packages("verifiers", "verifiers")
     return problem and f"{problem} in an environment of its own, for it wants openai<3 and the extra api openai>=3"
 
@@ -120,6 +120,6 @@ def _env() -> type:
 
 # %% ../../nbs/16k_service.verifiers.ipynb #e0dc0430
 def verifiers_classes() -> dict[str, type]: # OamlTaskset, OamlEnv and OamlHarness
-    "What a module for `verifiers` exports. Raises ImportError."
+    "Return what a module for `verifiers` exports. Raises ImportError."
     if problem := missing_verifiers(): raise ImportError(problem)
     return dict(OamlTaskset=_taskset(), OamlEnv=_env(), OamlHarness=_harness())

@@ -72,7 +72,7 @@ class SampleLease(BareLease):
     async def interact(self,
         messages: list[dict], # of the agent, checked
     ) -> TaskTurn:
-        "The task's next turn."
+        "Return the task's next turn."
         if self.session.cancelled: raise self.worker.unknown(self.id)
         if not self.session.waits: raise Refusal(406, "the task does not wait for its agent now; ask again", Retry_After=1)
         return await self._in_time(self.session.answer(messages), "turn_s")
@@ -166,7 +166,7 @@ class TaskWorker:
     def find(self,
         id: int, # of a session
     ) -> SampleLease:
-        "The session's lease. Raises Refusal."
+        "Return the session's lease. Raises Refusal."
         lease = self.leases.leases.get(id)
         if lease is None or lease.closing: raise self.unknown(id)
         lease.touch()
@@ -207,7 +207,7 @@ class TaskWorker:
     async def start_sample(self,
         request: Any, # Starlette's: {index, session_id, custom_task}
     ) -> Any:
-        "A session's first turn. Raises Refusal: 400 for an unknown index or a session that exists, 406 if all are taken."
+        "Return a session's first turn. Raises Refusal: 400 for an unknown index or a session that exists, 406 if all are taken."
         body, digest = await read_request(request, self.max_body)
         id, index, custom = session_number(body, request), body.get("index"), body.get("custom_task")
         turn = await self._repeated(request, id, digest)
@@ -225,7 +225,7 @@ class TaskWorker:
     async def interact(self,
         request: Any, # Starlette's: {session_id, messages}
     ) -> dict:
-        "The next turn. Raises Refusal, SchemaError."
+        "Return the next turn. Raises Refusal, SchemaError."
         body, digest = await read_request(request, self.max_body)
         id = session_number(body, request)
         turn = await self._repeated(request, id, digest)
@@ -266,13 +266,13 @@ class TaskWorker:
 
     # %% ../../nbs/16c_service.worker.ipynb #e509cda7
     def status(self) -> dict:
-        "How many sessions there may be and are, and how many cancelled tasks go on."
+        "Return how many sessions there may be and are, and how many cancelled tasks go on."
         return dict(concurrency=self.task.concurrency, current=len(self.leases.leases), abandoned=sum(not t.done() for t in self.abandoned))
 
     async def sample_status(self,
         request: Any, # Starlette's: {session_id}
     ) -> dict:
-        "Who is waited for in a session, and what was said in it. Raises Refusal."
+        "Return who is waited for in a session, and what was said in it. Raises Refusal."
         lease = self.find(session_number((await read_request(request, self.max_body))[0], request))
         session, history = lease.session, [vars(i) if isinstance(i, RewardHistoryItem) else i for i in lease.session.history]
         output = dict(index=lease.index, status="running", result=None, history=history, history_ptr=session._shown)
@@ -283,7 +283,7 @@ class TaskWorker:
     async def calculate_overall(self,
         request: Any, # Starlette's: {results}
     ) -> Any:
-        "The task's figures over many samples. Raises Refusal, SchemaError."
+        "Return the task's figures over many samples. Raises Refusal, SchemaError."
         results = (await read_request(request, OVERALL_REQUESTS*self.max_body))[0].get("results")
         if not isinstance(results, list) or not all(isinstance(r, dict) for r in results): raise Refusal(400, "results: is no list of outcomes")
         outputs = [TaskOutput(**r) for r in results]
@@ -325,7 +325,7 @@ class TaskWorker:
 
     # %% ../../nbs/16c_service.worker.ipynb #64eefeea
     def app(self) -> DirectRoutes:
-        "The routes, below /api. Needs the extra `serve`."
+        "Return the routes, below /api. Needs the extra `serve`."
         async def indices(request): return self.indices
         async def sessions(request): return {str(id): lease.index for id, lease in self.leases.leases.items()}
         async def status(request): return self.status()
@@ -341,7 +341,7 @@ class TaskWorker:
 def http_address(
     address: str|None, # of a controller or a worker
 ) -> str|None:
-    "The address without its last slash. Raises ValueError for one that is not HTTP, or has a password in it."
+    "Return the address without its last slash. Raises ValueError for one that is not HTTP, or has a password in it."
     if address is None: return None
     if "@" in urlsplit(address).netloc: raise ValueError("address: has a name or a password in it; leave it out, and give a token")
     if address.startswith("grpc"): raise ValueError(f"{address}: gRPC is not spoken here; the same server answers at http://HOST:PORT/api")
@@ -353,7 +353,7 @@ async def read_request(
     request: Any, # Starlette's
     most: int,    # bytes
 ) -> tuple[dict, bytes]: # its object, and a digest that distinguishes it from others, of its path, session and content
-    "What a client asks. Raises Refusal."
+    "Return what a client asks. Raises Refusal."
     data = await read_body(request, most, " (max_body of this server)")
     mark = f"{request.url.path} {request.headers.get('session_id', '')} "
     return parse_object(data), hashlib.sha256(mark.encode() + data).digest()
@@ -362,7 +362,7 @@ def session_number(
     body: dict,   # of a request
     request: Any, # Starlette's
 ) -> int:
-    "The session that is meant, by the body or the header `session_id`. Raises Refusal."
+    "Return the session that is meant, by the body or the header `session_id`. Raises Refusal."
     id = body.get("session_id", request.headers.get("session_id"))
     if isinstance(id, str) and id.isdecimal() and len(id) < 19: id = int(id)
     if isinstance(id, bool) or not isinstance(id, int) or not 0 <= id < 2**63: raise Refusal(400, f"session_id: {id!r} is no number of a session")
@@ -428,7 +428,7 @@ def open_server(
     port: int,    # 0: any free one
     most: int,    # connections at once
 ) -> DaemonServer:
-    "A worker or a controller on its port. Raises OSError, ValueError."
+    "Return a worker or a controller on its port. Raises OSError, ValueError."
     need_serve()
     if problem := missing_packages("serve", "aiohttp"): raise ImportError(problem)
     if not served.access.protects(host): raise ValueError(f"host: {host} is reached by other machines; give a token (token_file)")
@@ -440,7 +440,7 @@ def task_server(
     host: str="127.0.0.1", # address to listen on
     port: int=0,           # 0: any free one
 ) -> DaemonServer:
-    "A worker on its port; without an `address` it gives its controller the one it listens on. Raises OSError, ValueError."
+    "Return a worker on its port; without an `address` it gives its controller the one it listens on. Raises OSError, ValueError."
     server = open_server(worker, host, port, max(1024, 2*worker.task.concurrency + _RESERVE))
     if worker.controller and not worker.address and host in ("0.0.0.0", "::"):
         server.socket.close()
@@ -479,7 +479,7 @@ def served_task(
     token: str|SecretStr|None=None, # secret of the clients, and of the controller's
     **more,                 # further arguments of `TaskWorker`
 ) -> DaemonServer:
-    "A worker on its port, of a task that is named. Raises ValueError, OSError, RuntimeError."
+    "Return a worker on its port, of a task that is named. Raises ValueError, OSError, RuntimeError."
     if isolation not in ISOLATIONS: raise ValueError(f"isolation: {isolation!r} is none of {', '.join(ISOLATIONS)}")
     task = (make_isolated if isolation == "process" else make_task)(module, parameters)
     return task_server(TaskWorker(task, TaskDeadlines(**deadlines), Access(token), **more), host, port)

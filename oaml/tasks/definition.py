@@ -227,7 +227,7 @@ class Task:
     def resolve(self,
         path: str,                             # as in the task
     ) -> Path:
-        "Where `path` lies: relative ones start in the task's folder."
+        "Return where `path` lies: relative ones start in the task's folder."
         return self.folder/path
 
 # %% ../../nbs/05b_tasks.definition.ipynb #fd227656
@@ -462,7 +462,7 @@ MAX_NODE_DEPTH = 40  # nodes inside nodes
 def nodes(
     slots: EventSlots,             # of a task
 ) -> Iterator[tuple[str, EventNode]]: # place in the task, and the node
-    "All nodes of the trees, a parent before its events."
+    "Return all nodes of the trees, a parent before its events."
     return ((path, r) for path, r in _walk(slots, "event_slots") if isinstance(r, EventNode))
 
 def _references(node: EventNode) -> Iterator[tuple[str, int]]:
@@ -574,7 +574,7 @@ def _field_names(message: str) -> list[str]:
 
 # %% ../../nbs/05b_tasks.definition.ipynb #7a405e04
 def missing_protobuf() -> str|None:
-    "What has to be installed before task files can be read or written; None if nothing."
+    "Return what has to be installed before task files can be read or written; None if nothing."
     return missing_packages("mobile", "google.protobuf")
 
 @lru_cache

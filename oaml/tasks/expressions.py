@@ -176,7 +176,7 @@ class ExpressionReader:
     def read(self,
         node: ast.AST,   # part of the statement
     ) -> Run:            # what it does
-        "The function of `node`. Raises ExpressionError."
+        "Return the function of `node`. Raises ExpressionError."
         self.depth += 1
         if self.depth > MAX_EXPRESSION_DEPTH: self.refuse_node(node, f"more than {MAX_EXPRESSION_DEPTH} expressions inside one another")
         if type(node) not in READERS: self.refuse_node(node, f"{_kind(node)} is not allowed")

@@ -103,7 +103,7 @@ def text_match(
     similarity: Callable[[str, str], float]|None=None, # of two texts, for SBERT
     where: str="event",  # of the event in the task, for errors
 ) -> Match:
-    "What tells whether a text is the expected one. Raises ValueError or ImportError, naming `where`."
+    "Return what tells whether a text is the expected one. Raises ValueError or ImportError, naming `where`."
     if mode == "REGEX": return TaskPattern(pattern, where)
     score = _score(mode, similarity, where)
     def match(text): return value if (value := score(pattern, text)) >= threshold else None
@@ -133,7 +133,7 @@ def log_filter(
     filters: Sequence[str],   # such as "jd:D", "jd", "*:W"; none: everything passes
     where: str="event",       # of the event in the task, for errors
 ) -> Callable[[str], str|None]: # from a line "I/tag: message" to its message; None: it does not pass
-    "What lets the lines of a log through. Raises ValueError for a filter that is none."
+    "Return what lets the lines of a log through. Raises ValueError for a filter that is none."
     least = dict(_log_spec(f, where) for f in filters)
     def passed(line):
         priority, tag, message = m.groups() if (m := _LOG_LINE.fullmatch(line)) else ("I", "", line)
@@ -170,7 +170,7 @@ def _read_property(p: Property, node, size: tuple[int, int]) -> str|float|None:
 
 # %% ../../nbs/05d_tasks.signals.ipynb #c006467a
 def _property_test(p: Property, where: str) -> Callable[[Any], bool]:
-    "Does a value hold against the reference of `p`? Without one any does."
+    "Return whether a value holds against the reference of `p`; without one any does."
     if p.pattern is not None:
         match = TaskPattern(p.pattern, where)
         return lambda value: match(value) is not None
@@ -211,7 +211,7 @@ class SignalSource:
         self.ever |= self.on
 
     def _new(self, i: Any) -> bool:
-        "May input `i` fire it?"
+        "Return whether input `i` may fire it."
         again = dict(NONE=i in self.paid, LAST=i == self.last, UNLIMITED=False)[self.repeatability]
         self.last = i
         return not again
@@ -244,7 +244,7 @@ def text_reader(
     events: Sequence[TextEvent], # of the same `detect`
     model: TextModel,            # reads
 ) -> SourceReader:
-    "What texts are in the rectangles?"
+    "Return what texts are in the rectangles?"
     def detected(look): return _found(model.detect_text(look.frame, _boxes(events, look.frame)))
     def recognized(look): return _found(zip(model.recognize_text(look.frame, _boxes(events, look.frame))))
     return detected if events[0].detect else recognized
@@ -253,7 +253,7 @@ def icon_reader(
     events: Sequence[IconClassEvent], # of the same `detect`
     model: IconModel,                 # knows icons
 ) -> SourceReader:
-    "What kinds of icon are in the rectangles?"
+    "Return what kinds of icon are in the rectangles?"
     def detected(look): return _found(model.detect_icons(look.frame, _boxes(events, look.frame))[1])
     def recognized(look): return _found(zip(model.recognize_icons(look.frame, _boxes(events, look.frame))))
     return detected if events[0].detect else recognized
@@ -264,7 +264,7 @@ def match_reader(
     model: IconModel,                 # compares
     pictures: list[np.ndarray],       # of the events, uint8 height x width x 3
 ) -> SourceReader:
-    "Are the pictures in the rectangles?"
+    "Return whether the pictures are in the rectangles."
     def matched(look):
         boxes = _boxes(events, look.frame)
         if not events[0].detect: return model.match_icons(look.frame, pictures, [b[None] for b in boxes])
@@ -288,7 +288,7 @@ def log_reader(
     events: Sequence[LogEvent], # whose filters count
     places: Sequence[str],      # of the events in the task, for errors
 ) -> SourceReader:
-    "The messages that pass the filters."
+    "Return the messages that pass the filters."
     filters = [log_filter(e.filters, where) for e, where in zip(events, places)]
     return lambda look: [[m for line in look.frame.log if (m := passed(line)) is not None] for passed in filters]
 
@@ -436,7 +436,7 @@ def build_nodes(
     task: Task,                 # its slots
     sources: dict[int, SignalSource], # its sources, by id
 ) -> tuple[dict[str, SignalNode], list[SignalNode]]: # the roots by slot, and all nodes in order
-    "The trees of a task, ready for an episode."
+    "Return the trees of a task, ready for an episode."
     trees = {slot: list(_nodes(event_node, f"event_slots.{slot}", how)) for slot, how in _SLOT_READERS.items()
              if (event_node := getattr(task.event_slots, slot))}
     pairs = [pair for tree in trees.values() for pair in tree]
@@ -489,7 +489,7 @@ class Signals:
         screen: bool=True,            # look at the screen at this step?
         vh: bool=True,                # look at the view hierarchy?
     ) -> Fired:
-        "What a step brought. Raises ValueError naming the slot whose value is of the wrong kind."
+        "Return what a step brought. Raises ValueError naming the slot whose value is of the wrong kind."
         self._hear(Look(frame, tree, response), screen, vh)
         for n in self.nodes: n.step()
         fired = self._read_slots()
@@ -516,7 +516,7 @@ class Signals:
                      tuple(i for i, e in on.items() if e.fired), {i: tuple(e.values) for i, e in on.items()}, outcome)
 
     def memory(self) -> tuple:
-        "What its events remember of the episode, for `recall`."
+        "Return what its events remember of the episode, for `recall`."
         return self.score, tuple({k: copy(getattr(e, k)) for k in _MEMORY[type(e)]} for e in (*self.sources.values(), *self.nodes))
 
     def recall(self,

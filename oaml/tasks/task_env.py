@@ -195,7 +195,7 @@ class TaskEnv(EpisodeDriver):
     def first(self,
         frame: Frame, # after the reset
     ) -> TaskStep:
-        "What an episode's first screen is worth; it may end the episode."
+        "Return what an episode's first screen is worth; it may end the episode."
         step = self.conclude(self.judge(frame, None, None, ""), None, None)
         self.presatisfied = self.reached
         return step
@@ -205,14 +205,14 @@ class TaskEnv(EpisodeDriver):
         action: Action,  # of the agent
         draw: bool=True, # unused: tasks look at pixels
     ) -> Frame:
-        "The frame after `action`; the agent's end and what could not be understood are not the device's business."
+        "Return the frame after `action`; the agent's end and what could not be understood are not the device's business."
         return self.device.look() if action.type in IDLE_TYPES else self.device.perform(action)
 
     def perform(self,
         action: Action,   # the agent's answer; a failed one costs a step
         response: str="", # what it says to the user at the same step; not with an ANSWER, which is one
     ) -> TaskStep:
-        "One whole action: a gesture with its end, typing, an answer to the user, a pause. DONE ends the episode."
+        "Perform one whole action: a gesture with its end, typing, an answer to the user, a pause. DONE ends the episode."
         self.require_running()
         if response and action.type == "answer": raise ValueError("response: an ANSWER is one already; say it in its text")
         return self.act(action, kind=_FEED_OF.get(action.type, "lift"), response=response)
@@ -223,7 +223,7 @@ class TaskEnv(EpisodeDriver):
         kind: str,                 # one of `FEED_KINDS`
         response: str="",          # what the agent says to the user
     ) -> TaskStep:
-        "A part of an action."
+        "Return a part of an action."
         self.require_running()
         if kind not in FEED_KINDS: raise ValueError(f"kind: {kind!r} is not one of {', '.join(FEED_KINDS)}")
         return self.settle(self.device.feed(events), kind=kind, response=response)
@@ -236,7 +236,7 @@ class TaskEnv(EpisodeDriver):
         kind: str="lift",       # one of `FEED_KINDS`; empty at the first screen
         response: str="",       # what the agent says to the user
     ) -> TaskStep:
-        "What the frame is worth. Raises TaskFailure."
+        "Return what the frame is worth. Raises TaskFailure."
         screen, tree = (c.due(kind, frame.clock) for c in (self._look_at_screen, self._look_at_tree))
         answer = action.text if action and action.type == "answer" else response or None
         with _blamed_on(self.task):
@@ -261,13 +261,13 @@ class TaskEnv(EpisodeDriver):
         return self.task.max_num_steps
 
     def solved(self) -> bool:
-        "True if the task's end has come and gave True."
+        "Return true if the task's end has come and gave True."
         return self.last is not None and self.last.outcome is True
 
     def cut(self,
         frame: Frame, # after the action
     ) -> str:
-        "Why the episode stops though the task has not ended: \"steps\", \"time\", \"left\"; empty if it goes on."
+        "Return why the episode stops though the task has not ended: \"steps\", \"time\", \"left\"; empty if it goes on."
         if 0 < self.budget <= self.steps: return "steps"
         if 0 < 1000*self.task.max_duration_sec <= frame.clock - self.began: return "time"
         expected = self.task.expected_app_screen

@@ -30,7 +30,7 @@ class TextModel(Protocol):
         frame: Frame,      # the screen
         boxes: np.ndarray, # n x 4, pixels
     ) -> list[list[str]]:  # for each box every text in it, in reading order
-        "All texts inside each box."
+        "Return all texts inside each box."
     def recognize_text(self,
         frame: Frame,      # the screen
         boxes: np.ndarray, # n x 4, pixels
@@ -44,18 +44,18 @@ class IconModel(Protocol):
         frame: Frame,      # the screen
         boxes: np.ndarray, # n x 4, pixels
     ) -> tuple[list[np.ndarray], list[list[str]]]: # for each box the k x 4 boxes of its icons, and their k classes
-        "All icons inside each box."
+        "Return all icons inside each box."
     def recognize_icons(self,
         frame: Frame,      # the screen
         boxes: np.ndarray, # n x 4, pixels
     ) -> list[str]:        # for each box the class of its icon; "" for none
-        "The one icon that each box holds."
+        "Return the one icon that each box holds."
     def match_icons(self,
         frame: Frame,                # the screen
         targets: list[np.ndarray],   # pictures to look for, uint8 height x width x 3
         candidates: list[np.ndarray], # for each target k x 4 boxes, pixels
     ) -> list[list[bool]]:           # for each target k answers
-        "Is the target's picture in the candidate's box?"
+        "Return whether the target's picture is in the candidate's box."
 
 # %% ../../nbs/05c_tasks.vision.ipynb #646c4a29
 class NoTextModel:
@@ -129,7 +129,7 @@ def crop(
     image: np.ndarray, # height x width x 3
     box: np.ndarray,   # 4 numbers, pixels
 ) -> np.ndarray:       # the part of the picture; empty if the box lies outside
-    "What is inside a box, out to whole pixels."
+    "Return what is inside a box, out to whole pixels."
     x0, y0 = np.floor(box[:2]).astype(int).clip(0)
     x1, y1 = np.ceil(box[2:]).astype(int).clip(0)
     return image[y0:y1, x0:x1]
@@ -138,7 +138,7 @@ def crop(
 def drawn_texts(
     w: Widget, # on the screen
 ) -> list[str]:
-    "The texts that a widget shows."
+    "Return the texts that a widget shows."
     if w.role == "region" or w.bare: return []
     if w.role in ("textbox", "combobox", "gridcell"): words = [shown_value(w)]
     else: words = [w.name, w.value if w.role == "listitem" else ""]
@@ -167,7 +167,7 @@ class _TextList:
         frame: Frame,      # the screen
         boxes: np.ndarray, # n x 4, pixels
     ) -> list[list[str]]:  # for each box its texts
-        "All texts whose middle is in each box."
+        "Return all texts whose middle is in each box."
         places, words = self._texts(frame)
         return [[w for w, there in zip(words, _inside(b, places)) if there] for b in as_boxes(boxes)]
     def recognize_text(self,
@@ -208,7 +208,7 @@ class TruthIconModel(_Truth):
         frame: Frame,      # the screen
         boxes: np.ndarray, # n x 4, pixels
     ) -> tuple[list[np.ndarray], list[list[str]]]: # for each box k x 4 boxes and k classes
-        "The widgets with an icon whose middle is in each box."
+        "Return the widgets with an icon whose middle is in each box."
         places, names = self._icons()
         there = [_inside(b, places) for b in as_boxes(boxes)]
         return [places[t] for t in there], [[n for n, yes in zip(names, t) if yes] for t in there]
@@ -217,7 +217,7 @@ class TruthIconModel(_Truth):
         frame: Frame,      # the screen
         boxes: np.ndarray, # n x 4, pixels
     ) -> list[str]:        # for each box; "" for none
-        "The icon of the widget that shares most with each box."
+        "Return the icon of the widget that shares most with each box."
         places, names = self._icons()
         return [_best(b, places, names) for b in as_boxes(boxes)]
 
@@ -226,7 +226,7 @@ class TruthIconModel(_Truth):
         targets: list[np.ndarray],    # pictures, uint8 height x width x 3
         candidates: list[np.ndarray], # for each target k x 4 boxes, pixels
     ) -> list[list[bool]]:            # for each target k answers
-        "Is the picture, pixel for pixel, anywhere in the candidate's box?"
+        "Return whether the picture is anywhere in the candidate's box, pixel for pixel."
         pairs = zip(map(as_picture, targets), candidates, strict=True)
         return [[_holds(crop(frame.image, b), t) for b in as_boxes(c)] for t, c in pairs]
 
@@ -239,7 +239,7 @@ def as_picture(
     raise ValueError(f"target: {getattr(image, 'shape', type(image).__name__)} is no picture; it takes uint8, height x width x 3")
 
 def _holds(image: np.ndarray, part: np.ndarray) -> bool:
-    "Is `part` somewhere in `image`, exactly?"
+    "Return whether `part` is somewhere in `image`, exactly."
     if any(a > b for a, b in zip(part.shape[:2], image.shape[:2])): return False
     (tall, wide), (h, w) = image.shape[:2], part.shape[:2]
     fits = np.ones((tall-h+1, wide-w+1), bool)
@@ -260,7 +260,7 @@ def read_picture(
 
 # %% ../../nbs/05c_tasks.vision.ipynb #b40967b7
 def _share(least: float) -> float:
-    "Itself. Raises ValueError unless it is from 0 to 1."
+    "Return the number, or raise ValueError unless it is from 0 to 1."
     if 0 <= least <= 1: return least
     raise ValueError(f"least: {least} is outside [0, 1]")
 
@@ -289,7 +289,7 @@ class OcrTextModel:
         frame: Frame,      # the screen
         boxes: np.ndarray, # n x 4, pixels
     ) -> list[list[str]]:  # for each box its texts
-        "Every line of text found in each box."
+        "Return every line of text found in each box."
         return [self._read(crop(frame.image, b), frame, True) for b in as_boxes(boxes)]
 
     def recognize_text(self,
@@ -310,7 +310,7 @@ class OcrTextModel:
 def icon_templates(
     sizes: Iterable[int]=(10, 11, 12, 13, 14, 16, 18), # sides of the drawn icons, pixels
 ) -> dict[str, list[np.ndarray]]: # class: pictures, uint8 side x side, white on black
-    "The toolkit's own icons as pictures to look for."
+    "Return the toolkit's own icons as pictures to look for."
     return {name: [np.asarray(icon_mask(name, s, max(1.1, s/13))) for s in sizes] for name in ICONS}
 
 class TemplateIconModel:
@@ -348,7 +348,7 @@ class TemplateIconModel:
         frame: Frame,      # the screen
         boxes: np.ndarray, # n x 4, pixels
     ) -> tuple[list[np.ndarray], list[list[str]]]: # for each box k x 4 boxes and k classes
-        "The icons found in each box, the surest first."
+        "Return the icons found in each box, the surest first."
         places, names = [], []
         for b in as_boxes(boxes):
             hits = self._find(_grey(crop(frame.image, b))) if crop(frame.image, b).size else []
@@ -361,7 +361,7 @@ class TemplateIconModel:
         frame: Frame,      # the screen
         boxes: np.ndarray, # n x 4, pixels
     ) -> list[str]:        # for each box the class; "" for none
-        "The surest icon in each box."
+        "Return the surest icon in each box."
         return [names[0] if names else "" for names in self.detect_icons(frame, boxes)[1]]
 
     # %% ../../nbs/05c_tasks.vision.ipynb #9f878075
@@ -370,12 +370,12 @@ class TemplateIconModel:
         targets: list[np.ndarray],    # pictures, uint8 height x width x 3
         candidates: list[np.ndarray], # for each target k x 4 boxes, pixels
     ) -> list[list[bool]]:            # for each target k answers
-        "Is the target's picture in each box, at its own size or scaled to fit the box?"
+        "Return whether the target's picture is in each box, at its own size or scaled to fit the box."
         pairs = zip(map(as_picture, targets), candidates, strict=True)
         return [[self._matches(crop(frame.image, b), t) for b in as_boxes(c)] for t, c in pairs]
 
     def _matches(self, image: np.ndarray, target: np.ndarray) -> bool:
-        "Is `target` in `image`?"
+        "Return whether `target` is in `image`."
         if not image.size: return False
         image, target = _grey(image), _grey(target)
         fit = min(a/b for a, b in zip(image.shape, target.shape))
@@ -410,7 +410,7 @@ class MobileEnvTextModel:
         frame: Frame,      # the screen
         boxes: np.ndarray, # n x 4, pixels
     ) -> list[list[str]]:  # for each box its texts
-        "What its `text_detector` says."
+        "Return what its `text_detector` says."
         return [list(found) for found in self.model.text_detector(*_tensors(frame, boxes))]
     def recognize_text(self,
         frame: Frame,      # the screen
@@ -429,7 +429,7 @@ class MobileEnvIconModel:
         frame: Frame,      # the screen
         boxes: np.ndarray, # n x 4, pixels
     ) -> tuple[list[np.ndarray], list[list[str]]]: # for each box k x 4 boxes and k classes
-        "What its `icon_detector` says."
+        "Return what its `icon_detector` says."
         found, names = self.model.icon_detector(*_tensors(frame, boxes))
         places = [np.asarray(p, float).reshape(-1, 4) for p in found]
         real = [(p[:, 2] > p[:, 0]) & (p[:, 3] > p[:, 1]) for p in places]  # its tensor is filled up with empty boxes
@@ -438,14 +438,14 @@ class MobileEnvIconModel:
         frame: Frame,      # the screen
         boxes: np.ndarray, # n x 4, pixels
     ) -> list[str]:        # for each box; "" for none
-        "What its `icon_recognizer` says."
+        "Return what its `icon_recognizer` says."
         return list(self.model.icon_recognizer(*_tensors(frame, boxes)))
     def match_icons(self,
         frame: Frame,                 # the screen
         targets: list[np.ndarray],    # pictures, uint8 height x width x 3
         candidates: list[np.ndarray], # for each target k x 4 boxes, pixels
     ) -> list[list[bool]]:            # for each target k answers
-        "What its `icon_matcher` says, target by target: their numbers of candidates may differ."
+        "Return what its `icon_matcher` says, target by target: their numbers of candidates may differ."
         torch = _torch()
         def one(target, boxes):
             picture = torch.from_numpy(target.transpose(2, 0, 1).astype(np.float32))

@@ -252,6 +252,7 @@ class FitResult:
     step: int        # optimizer steps taken
     rows: list[dict] # of metrics.jsonl
     agent: Path|None # the trained adapter's folder, if finished
+    so_far: Path|None=None # the folder of the agent as it was when the run was interrupted
 
 # %% ../../nbs/13e_training.trainer.ipynb #7ea19603
 EVENTS = ("before_fit", "after_micro_batch", "after_step", "before_save", "after_save", "after_eval", "after_fit")
@@ -608,7 +609,7 @@ class Trainer:
         if threads or processes > 1: torch.set_num_threads(threads or 1)
         self._check_shares()
         self.open_run(resume)
-        agent = self.out_dir/"agent"
+        agent, so_far = self.out_dir/"agent", self.out_dir/"agent-so-far"
         if resume and agent.exists() and flaw(agent) is None:
             log.info("%s is finished; there is nothing to resume", self.out_dir)
             if self.share[1] > 1: Ranks(self.adapter).close()
@@ -621,11 +622,11 @@ class Trainer:
                 self.interrupted = True
                 if self.saved_at != self.cursor.step: self.save()
             done = self.cursor.step == self.total_steps and not self.interrupted
-            if done:
-                with atomic_folder(agent) as tmp: self.adapter.save(tmp)
+            with atomic_folder(agent if done else so_far) as tmp: self.adapter.save(tmp)
+            if done: shutil.rmtree(so_far, ignore_errors=True)
             self.call("after_fit")
-        status, agent = ("finished", agent) if done else ("interrupted", None)
-        return FitResult(status, self.cursor.step, read_metrics(self.out_dir), agent)
+        rows = read_metrics(self.out_dir)
+        return FitResult("finished", self.cursor.step, rows, agent) if done else FitResult("interrupted", self.cursor.step, rows, None, so_far)
 
     # %% ../../nbs/13e_training.trainer.ipynb #623aa9c2
     def _check_shares(self):

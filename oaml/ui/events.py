@@ -152,7 +152,7 @@ def edit(
     value: str,  # its text
     key: str,    # "Backspace", "shift+Left", "ctrl+a", ...
 ) -> tuple[UiState, str]: # the state and the new text
-    "What an editing key does. A key that means nothing here changes nothing."
+    "Return what an editing key does. A key that means nothing here changes nothing."
     mods, key = split_chord(key)
     n, extend = len(value), "shift" in mods
     if "ctrl" in mods or "meta" in mods:  # of the chords, only "select all" is known
@@ -174,7 +174,7 @@ def text_offset(
     caret: int|None, # characters before its caret; None without the focus
     theme: Theme,    # its font
 ) -> int:            # pixels
-    "How far the text of a text box is scrolled to the left."
+    "Return how far the text of a text box is scrolled to the left."
     shown, room = shown_value(p.widget), p.box[2] - p.box[0] - 2*INSET - 2
     upto = text_width(shown[:caret], theme.font, theme.size) if caret is not None else 0
     return max(0, upto - room)
@@ -198,7 +198,7 @@ def focused(
     ui: UiState,    # knows the id
     placed: Placed, # the screen
 ) -> Placed|None:   # None: nothing has it
-    "The placed widget with the keyboard focus."
+    "Return the placed widget with the keyboard focus."
     return next((p for p in placed.walk() if ui.focus and p.widget.id == ui.focus), None)
 
 # %% ../../nbs/02d_ui.events.ipynb #9ee7731d
@@ -226,7 +226,7 @@ def scroll_by(
     region: Placed|None, # what scrolls; None changes nothing
     dy: int,            # pixels; positive shows what is further down
 ) -> UiState:
-    "A region scrolled, as far as it goes. The pointer's tip goes away."
+    "Return a region scrolled, as far as it goes. The pointer's tip goes away."
     if region is None: return ui
     room = max(0, region.extent - (region.box[3] - region.box[1]))
     rest = tuple((k, v) for k, v in ui.scroll if k != region.widget.id)
@@ -408,7 +408,7 @@ def dispatch(
     event: Event,    # what happened
     theme: Theme,    # its font tells where a caret goes
 ) -> tuple[UiState, tuple[Message, ...]]: # the interface after, and messages for the application
-    "One event. Pure; never raises for any event on any screen."
+    "Handle one event. Pure; never raises for any event on any screen."
     if isinstance(event, Tick): return replace(ui, clock=ui.clock+event.ms), (event,)
     if isinstance(event, Answer): return replace(ui, said=event.text), (event,)
     if isinstance(event, Wheel): return scroll_by(ui, _region_at(placed, event.x, event.y), round(event.dy)), ()
@@ -431,7 +431,7 @@ def compile_action(
     action: Action,         # of an agent, valid
     size: tuple[int, int],  # of the screen: width, height in pixels
 ) -> tuple[Event, ...]:     # () for what ends an episode or is none
-    "The mouse, touch and keyboard events that a click, drag, scroll, text or key is made of, on the virtual clock."
+    "Return the mouse, touch and keyboard events that a click, drag, scroll, text or key is made of, on the virtual clock."
     def at(x, y): return x*size[0], y*size[1]
     def press(p, button="left", ms=PRESS_MS):
         return PointerMove(*p), PointerDown(*p, button), Tick(ms), PointerUp(*p, button)

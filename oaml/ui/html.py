@@ -39,7 +39,7 @@ UNNAMED = ("text", "label", "heading", "alert", "status", "tooltip") # their wor
 def font_faces(
     family: str, # a key of `FONTS`
 ) -> str:        # CSS
-    "The family's regular and bold cut as two @font-face rules that contain the fonts."
+    "Return the family's regular and bold cut as two @font-face rules that contain the fonts."
     rules = []
     for file, weight in zip(FONTS[family].split(), (400, 700)):
         data = b64encode((files("oaml.ui")/"fonts"/f"{file}.ttf").read_bytes()).decode()
@@ -235,7 +235,7 @@ COLORS = ("page", "surface", "text", "muted", "border", "field", "accent", "on_a
 def theme_variables(
     theme: Theme, # the look
 ) -> str:         # CSS declarations
-    "The theme as CSS variables: its colours, its font, its corners."
+    "Return the theme as CSS variables: its colours, its font, its corners."
     colors = ";".join(f"--{c.replace('_', '-')}:rgb{getattr(theme, c)}" for c in COLORS)
     card = theme.radius + 2 if theme.radius else 0
     return f"{colors};--radius:{theme.radius}px;--card:{card}px;font:{theme.size}px '{theme.font}'"
@@ -350,7 +350,7 @@ def to_body(
     ui: UiState,     # focus, caret, hover, pressed
     theme: Theme,    # colours and fonts
 ) -> str:            # HTML: an element with the id "screen"
-    "The screen as an element; `SCREEN_CSS` and `font_faces` belong to it. All text is escaped."
+    "Return the screen as an element; `SCREEN_CSS` and `font_faces` belong to it. All text is escaped."
     live, parts = active(placed), []
     for layer in placed.children:
         if layer.widget.role == "dialog": parts.append('<div class="dim"></div>')
@@ -367,7 +367,7 @@ def to_html(
     ui: UiState,     # focus, caret, hover, pressed
     theme: Theme,    # colours and fonts
 ) -> str:            # a whole page that needs nothing else
-    "The screen as a page with its fonts in it. It runs no script and loads nothing."
+    "Return the screen as a page with its fonts in it. It runs no script and loads nothing."
     policy = "default-src 'none'; style-src 'unsafe-inline'; font-src data:"
     return (f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>oaml</title>'
             f'<meta http-equiv="Content-Security-Policy" content="{policy}">'

@@ -53,7 +53,7 @@ def icon_mask(
     size: int,        # pixels, each way
     width: float=1.,  # of the strokes, pixels
 ) -> Image.Image:     # mode L: how much of each pixel is covered
-    "An icon as coverage, to be pasted in a colour. Raises KeyError for an unknown name."
+    "Return an icon as coverage, to be pasted in a colour. Raises KeyError for an unknown name."
     big = size*_ICON_SMOOTH
     image, k, wide = Image.new("L", (big, big)), big/UNITS, max(1, round(width*_ICON_SMOOTH))
     draw = ImageDraw.Draw(image)
@@ -121,7 +121,7 @@ def icon_svg(
     size: int,        # pixels, each way
     width: float=1.,  # of the strokes, pixels
 ) -> str:             # an element that draws in the current colour
-    "An icon as SVG."
+    "Return an icon as SVG."
     parts, wide = [], width*UNITS/size
     for circle, points, fill in map(_stroke, ICONS[name]):
         paint = 'fill="currentColor"' if fill else 'fill="none"'

@@ -182,7 +182,7 @@ class _Layout:
         y: int,     # its top edge, pixels
         width: int, # room there is, pixels
     ) -> Placed:
-        "A widget without children, of its natural size, its words cut if that is too wide."
+        "Return a widget without children, of its natural size, its words cut if that is too wide."
         cw, ch = _natural_size(w, self.theme, width)
         if self.cut and cw > width: w, cw = _fitted(w, self.theme, width), width
         elif self.cut and w.role in ("listitem", "switch", "combobox"): w = _fitted(w, self.theme, width)
@@ -545,7 +545,7 @@ POPUPS = ("menu", "listbox")  # layers that go away when something else is touch
 def active(
     screen: Placed, # a layout
 ) -> tuple[Placed, ...]:
-    "The layers that can be touched, the topmost last: from the topmost dialog on."
+    "Return the layers that can be touched, the topmost last: from the topmost dialog on."
     last = max((i for i, p in enumerate(screen.children) if p.widget.role == "dialog"), default=0)
     return screen.children[last:]
 
@@ -554,7 +554,7 @@ def find(
     placed: Placed,  # a layout
     id: str,         # the app's name of a widget
 ) -> Placed:
-    "The placed widget called `id`. Raises KeyError naming those there are."
+    "Return the placed widget called `id`. Raises KeyError naming those there are."
     for p in placed.walk():
         if p.widget.id == id: return p
     there = ", ".join(p.widget.id for p in placed.walk() if p.widget.id)
@@ -566,7 +566,7 @@ def hit(
     x: float,        # pixels from the left
     y: float,        # pixels from the top
 ) -> Placed|None:    # None: nothing there that has an id
-    "The innermost widget with an id under a point, of those that can be touched."
+    "Return the innermost widget with an id under a point, of those that can be touched."
     layers = [p for p in active(screen) if p.widget.role not in ("tooltip", "status")]
     if layers[-1].widget.role == "contentinfo" and y < layers[-1].box[1]: layers.pop()  # above a phone's system bar
     found = None
@@ -603,13 +603,13 @@ _ELEMENT_DEFAULTS = {f.name: f.default for f in fields(Element)}
 def plain_element(
     e: Element, # of a screen
 ) -> dict:      # for JSON
-    "An element without what it leaves at its default."
+    "Return an element without what it leaves at its default."
     return {k: v for k, v in vars(e).items() if v is not _ELEMENT_DEFAULTS[k] and v != _ELEMENT_DEFAULTS[k]} | dict(box=list(e.box))
 
 def as_element(
     plain: dict, # as `plain_element` made it
 ) -> Element:
-    "The element again."
+    "Return the element again."
     return Element(**dict(name="") | plain | dict(box=tuple(plain["box"])))  # older records leave out empty names
 
 # %% ../../nbs/02c_ui.layout.ipynb #c1cd7771
@@ -618,7 +618,7 @@ DOT = "\N{BULLET}"  # stands for a character of a masked text
 def shown_value(
     w: Widget, # a text box
 ) -> str:
-    "The text of a text box as the screen shows it: dots if masked."
+    "Return the text of a text box as the screen shows it: dots if masked."
     return DOT*len(w.value) if w.masked else w.value
 
 # %% ../../nbs/02c_ui.layout.ipynb #201f8b44
@@ -635,7 +635,7 @@ def _shows(p: Placed, covers: list[Box]) -> bool:
 def showing(
     screen: Placed,    # a layout
 ) -> list[Placed]:     # in reading order
-    "The widgets that can be seen and touched; of the containers only the regions that scroll."
+    "Return the widgets that can be seen and touched; of the containers only the regions that scroll."
     out, layers = [], active(screen)
     for i, layer in enumerate(layers):
         covers = [p.box for p in layers[i+1:]]
@@ -655,7 +655,7 @@ def elements(
     screen: Placed,        # a layout
     ui: UiState=UiState(), # focus and selection
 ) -> tuple[Element, ...]:
-    "What can be seen and touched, as the record has it."
+    "Return what can be seen and touched, as the record has it."
     width, height = screen.box[2:]
     def one(p):
         w, (x0, y0, x1, y1) = p.widget, p.visible_box

@@ -27,7 +27,7 @@ KEYED = "textbox", "gridcell"               # roles of what shows that it has th
 def standing(
     e: Element, # of a screen
 ) -> str:       # such as "empty focused"; "" if there is nothing to say
-    "What the screen shows of an element besides its name: its text, or whether it is on; the focus; whether it is chosen."
+    "Return what the screen shows of an element besides its name: its text, or whether it is on; the focus; whether it is chosen."
     words = []
     if e.role in HOLDING:
         words.append("empty" if not e.value else "dots" if set(e.value) == {DOT} else e.value)
@@ -40,7 +40,7 @@ def standing(
 def kind_of(
     e: Element, # of a screen
 ) -> str:       # such as "field filled focused"
-    "What an element is and how it stands, in words that many elements share: no text of its own."
+    "Return what an element is and how it stands, in words that many elements share: no text of its own."
     own = e.value and e.role in HOLDING and set(e.value) != {DOT}
     value = "filled" if own else "" if e.role == "listitem" else e.value
     return f"{ROLE_WORDS.get(e.role, e.role)} {standing(replace(e, value=value))}".strip()
@@ -50,7 +50,7 @@ def within(
     words: str, # "" is in no text
     text: str,  # in which they are looked for
 ) -> bool:
-    "Whether `text` has `words`, from the beginning of a word to the end of one."
+    "Return whether `text` has `words`, from the beginning of a word to the end of one."
     return bool(words) and re.search(rf"(?<!\w){re.escape(words)}(?!\w)", text) is not None
 
 # %% ../../nbs/02h_ui.reasons.ipynb #ff2bc463
@@ -58,7 +58,7 @@ def title_of(
     e: Element,                  # of a screen
     elements: Sequence[Element], # of the screen
 ) -> str:                        # such as "Save"; of a table's cell such as "Tony Fri"; "" if there is none
-    "What an element is called: its name, or for a cell those of its row and its column."
+    "Return what an element is called: its name, or for a cell those of its row and its column."
     if e.name or e.role != "gridcell": return e.name
     x, y, texts = (e.box[0] + e.box[2])/2, (e.box[1] + e.box[3])/2, [t for t in elements if t.role == "text"]
     row = min((t for t in texts if t.box[1] < y < t.box[3] and t.box[2] <= x), key=lambda t: t.box[0], default=None)
@@ -72,7 +72,7 @@ def spoken_of(
     title: str, # from `title_of`
     goal: str,  # what the user wants
 ) -> bool:
-    "Whether the goal has its name (quotes it, for a list's item or a table's cell) or quotes its text."
+    "Return whether the goal has its name (quotes it, for a list's item or a table's cell) or quotes its text."
     if e.role == "gridcell": return bool(title) and all(f"'{word}'" in goal for word in title.split())
     named = f"'{title}'" in goal if e.role == "listitem" else within(title.lower(), goal.lower())
     return bool(title) and named or bool(e.value) and f"'{e.value}'" in goal
@@ -86,7 +86,7 @@ def reason_of(
     elements: Iterable[Element], # of the screen
     goal: str="",                # what the user wants: an answer is read from what that speaks of, if it can be
 ) -> tuple[str, Element|None]:   # such as "'Username', field empty focused"; the element, if it is about one
-    "What an action is done to, and how that stands; of an answer, what it is read from."
+    "Return what an action is done to, and how that stands; of an answer, what it is read from."
     act, elements = target.action, tuple(elements)
     def found(wanted): return next(filter(wanted, elements), None)
     if act.type in OVER: return OVER[act.type], None

@@ -478,7 +478,7 @@ def render(
     theme: Theme,    # colours and fonts
     written: Writing|None=None, # is filled
 ) -> Image.Image:    # RGB, of the screen's size
-    "The screen as pixels. Equal arguments give equal bytes under the pinned Pillow."
+    "Return the screen as pixels. Equal arguments give equal bytes under the pinned Pillow."
     image = Image.new("RGB", placed.box[2:], theme.page)
     if written: image.info["written"] = written
     draw = ImageDraw.Draw(image)

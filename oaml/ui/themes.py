@@ -27,7 +27,7 @@ def load_font(
     size: int,        # pixels per em, at least 6
     bold: bool=False, # the bold cut
 ) -> ImageFont.FreeTypeFont: # the bundled face, cached
-    "A bundled font at a pixel size. Raises KeyError for a family that is not bundled."
+    "Return a bundled font at a pixel size. Raises KeyError for a family that is not bundled."
     path = files("oaml.ui")/"fonts"/f"{FONTS[family].split()[bold]}.ttf"
     return ImageFont.truetype(str(path), size, layout_engine=ImageFont.Layout.BASIC)
 
@@ -166,7 +166,7 @@ FORMS = dict(small="a small screen, 256x192 to 320x256", phone="a portrait phone
 def form_of(
     size: tuple[int, int], # of the screen: width, height in pixels
 ) -> str:                  # a key of `FORMS`
-    "The form of a device with such a screen."
+    "Return the form of a device with such a screen."
     return "phone" if size[1] > size[0] else "desktop" if size[0] >= 640 else "small"
 
 # %% ../../nbs/02a_ui.themes.ipynb #b8ef551f
@@ -213,7 +213,7 @@ def theme_for(
     family: str|None=None,   # a key of `FAMILIES`; None draws one of `TRAIN_FAMILIES`
     form: str="small",       # a key of `FORMS`
 ) -> Theme:
-    "The theme of `seed`. Raises ValueError for an unknown family or form. The held-out family comes only by name."
+    "Return the theme of `seed`. Raises ValueError for an unknown family or form. The held-out family comes only by name."
     if family is not None and family not in FAMILIES:
         raise ValueError(f"theme family: {family!r} is not one of {', '.join(FAMILIES)}")
     if form not in FORMS: raise ValueError(f"form: {form!r} is not one of {', '.join(FORMS)}")

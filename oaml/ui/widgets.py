@@ -56,7 +56,7 @@ def heading(
     name: str,   # the words
     id: str="",  # the app's name for it
 ) -> Widget:
-    "A title."
+    "Return a title."
     return Widget("heading", id, name)
 
 # %% ../../nbs/02b_ui.widgets.ipynb #89529b10
@@ -66,7 +66,7 @@ def text(
     strong: bool=False, # bold
     grow: bool=False,  # takes the room that is left in its row
 ) -> Widget:
-    "A line of plain text."
+    "Return a line of plain text."
     return Widget("text", id, name, strong=strong, grow=grow)
 
 # %% ../../nbs/02b_ui.widgets.ipynb #439af5b3
@@ -81,14 +81,14 @@ def alert(
     name: str,   # what went wrong
     id: str="",  # the app's name for it
 ) -> Widget:
-    "A line that says what went wrong."
+    "Return a line that says what went wrong."
     return Widget("alert", id, name)
 
 # %% ../../nbs/02b_ui.widgets.ipynb #0d278912
 def spinner(
     name: str="Loading", # what is being waited for
 ) -> Widget:
-    "A turning wheel: something takes time."
+    "Return a turning wheel: something takes time."
     return Widget("progressbar", "", name)
 
 # %% ../../nbs/02b_ui.widgets.ipynb #c04367c1
@@ -102,7 +102,7 @@ def button(
     menu: tuple[Widget, ...]=(), # what a right click or a long press opens
     opens: bool=False,    # a plain click opens the menu too
 ) -> Widget:
-    "A button."
+    "Return a button."
     return Widget("button", id, name, primary=primary, disabled=disabled, cancel=cancel, icon=icon, menu=menu,
                   opens=opens)
 
@@ -117,7 +117,7 @@ def tool(
     menu: tuple[Widget, ...]=(), # what a right click or a long press opens
     opens: bool=False,           # a plain click opens the menu too
 ) -> Widget:
-    "A button that is an icon."
+    "Return a button that is an icon."
     return Widget("button", id, name, icon=icon, bare=True, tip=tip, disabled=disabled, cancel=cancel, menu=menu,
                   opens=opens)
 
@@ -136,7 +136,7 @@ def menuitem(
     name: str,            # its words
     disabled: bool=False, # shown grey, takes no events
 ) -> Widget:
-    "An entry of a widget's `menu`."
+    "Return an entry of a widget's `menu`."
     return Widget("menuitem", id, name, disabled=disabled)
 
 # %% ../../nbs/02b_ui.widgets.ipynb #fe6740d1
@@ -145,7 +145,7 @@ def checkbox(
     name: str,            # the words to its right
     checked: bool,        # ticked
 ) -> Widget:
-    "A box to tick."
+    "Return a box to tick."
     return Widget("checkbox", id, name, checked=checked)
 
 # %% ../../nbs/02b_ui.widgets.ipynb #9b9e6f55
@@ -154,7 +154,7 @@ def switch(
     name: str,            # the words to its left
     checked: bool,        # on
 ) -> Widget:
-    "A row with an on-off switch at its end."
+    "Return a row with an on-off switch at its end."
     return Widget("switch", id, name, checked=checked)
 
 # %% ../../nbs/02b_ui.widgets.ipynb #de1b7218
@@ -163,7 +163,7 @@ def radio(
     name: str,            # the words to its right
     checked: bool,        # the chosen one
 ) -> Widget:
-    "One of several choices."
+    "Return one of several choices."
     return Widget("radio", id, name, checked=checked)
 
 # %% ../../nbs/02b_ui.widgets.ipynb #c1c3f14d
@@ -174,7 +174,7 @@ def textbox(
     masked: bool=False,   # shows dots
     grow: bool=False,     # takes the room that is left in its row
 ) -> Widget:
-    "A text box of one line."
+    "Return a text box of one line."
     return Widget("textbox", id, name, value, masked=masked, grow=grow)
 
 # %% ../../nbs/02b_ui.widgets.ipynb #a92afb88
@@ -185,7 +185,7 @@ def combobox(
     options: tuple[str, ...], # what can be chosen
     grow: bool=False,         # takes the room that is left in its row
 ) -> Widget:
-    "A box that opens a list; the choice comes back as a changed text."
+    "Return a box that opens a list; the choice comes back as a changed text."
     return Widget("combobox", id, name, value, options=options, grow=grow)
 
 # %% ../../nbs/02b_ui.widgets.ipynb #9ef9a18d
@@ -200,7 +200,7 @@ def item(
     drag: bool=False,            # may be dragged
     drop: bool=False,            # takes what is dropped on it
 ) -> Widget:
-    "A row of a list, as wide as the list."
+    "Return a row of a list, as wide as the list."
     return Widget("listitem", id, name, value, icon=icon, selected=selected, strong=strong, menu=menu, drag=drag,
                   drop=drop)
 
@@ -210,7 +210,7 @@ def tab(
     name: str,       # its words
     selected: bool,  # the one that is shown
 ) -> Widget:
-    "A tab of `tabs`, or an entry of `nav`."
+    "Return a tab of `tabs`, or an entry of `nav`."
     return Widget("tab", id, name, selected=selected)
 
 # %% ../../nbs/02b_ui.widgets.ipynb #0de06da5
@@ -220,7 +220,7 @@ def cell(
     value: str="",       # its text
     selected: bool=False, # highlighted
 ) -> Widget:
-    "A cell of a `grid` that holds text; arrow keys move among them."
+    "Return a cell of a `grid` that holds text; arrow keys move among them."
     return Widget("gridcell", id, name, value, selected=selected)
 
 # %% ../../nbs/02b_ui.widgets.ipynb #d0b5c3c9
@@ -233,7 +233,7 @@ def day(
     dot: bool=False,      # a dot in its corner: something is on
     drop: bool=False,     # takes what is dropped on it
 ) -> Widget:
-    "A small button in a `grid`, as wide as its column. The record has a dot as its value."
+    "Return a small button in a `grid`, as wide as its column. The record has a dot as its value."
     return Widget("button" if id else "text", id, name, "\N{BULLET}"*dot, selected=selected, disabled=disabled,
                   strong=strong, drop=drop)
 
@@ -241,7 +241,7 @@ def day(
 def field(
     box: Widget,       # a `textbox` or a `combobox`
 ) -> Widget:
-    "A box with its name beside or above it, as the theme has it."
+    "Return a box with its name beside or above it, as the theme has it."
     return Widget("group", children=(Widget("label", name=box.name), box))
 
 # %% ../../nbs/02b_ui.widgets.ipynb #44a7089f
@@ -255,21 +255,21 @@ def row(
 def actions(
     *children: Widget, # buttons; the main one among them
 ) -> Widget:
-    "The buttons that end a dialog or a page, in the theme's order."
+    "Return the buttons that end a dialog or a page, in the theme's order."
     return Widget("actions", children=children)
 
 # %% ../../nbs/02b_ui.widgets.ipynb #0e7e4940
 def bar(
     *children: Widget, # leaves, from the left; one may `grow`
 ) -> Widget:
-    "A toolbar as wide as its window."
+    "Return a toolbar as wide as its window."
     return Widget("toolbar", children=children)
 
 # %% ../../nbs/02b_ui.widgets.ipynb #0a0c0974
 def tabs(
     *children: Widget, # `tab`s
 ) -> Widget:
-    "A row of tabs."
+    "Return a row of tabs."
     return Widget("tablist", children=children)
 
 # %% ../../nbs/02b_ui.widgets.ipynb #9b88814b
@@ -291,7 +291,7 @@ def split(
 def panel(
     *children: Widget, # from the top
 ) -> Widget:
-    "A padded column. Takes the room that is left."
+    "Return a padded column. Takes the room that is left."
     return Widget("panel", children=children, grow=True)
 
 # %% ../../nbs/02b_ui.widgets.ipynb #f1b499fd
@@ -306,7 +306,7 @@ def grid(
     columns: int,      # how many
     *children: Widget, # `cell`s, `day`s or texts, row by row
 ) -> Widget:
-    "A table with columns of one width."
+    "Return a table with columns of one width."
     return Widget("grid", children=children, columns=columns)
 
 # %% ../../nbs/02b_ui.widgets.ipynb #16baaeb9
@@ -329,7 +329,7 @@ def window(
     title: str,        # in its title bar
     *children: Widget, # from the top: bars, tabs, and one that takes the rest
 ) -> Widget:
-    "An application's window: the root of a large screen."
+    "Return an application's window: the root of a large screen."
     return Widget("application", name=title, children=children)
 
 # %% ../../nbs/02b_ui.widgets.ipynb #1c7202bb
@@ -337,7 +337,7 @@ def dialog(
     title: str,        # its heading
     *children: Widget, # from the top
 ) -> Widget:
-    "A dialog for `over`: nothing else takes events while it is there."
+    "Return a dialog for `over`: nothing else takes events while it is there."
     return Widget("dialog", name=title, children=children)
 
 # %% ../../nbs/02b_ui.widgets.ipynb #e50c753e
@@ -345,7 +345,7 @@ def over(
     base: Widget,        # a `form` or a `window`, or already something `over` it
     *dialogs: Widget|None, # `dialog`s, the topmost last; None is left out
 ) -> Widget:
-    "A root with dialogs over it."
+    "Return a root with dialogs over it."
     below = base.children if base.role == "layers" else (base,)
     above = tuple(d for d in dialogs if d)
     return Widget("layers", children=below + above) if above or base.role == "layers" else base

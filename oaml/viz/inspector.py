@@ -55,7 +55,7 @@ class Player(Protocol):
     def undo(self) -> np.ndarray:
         "Take the last action back; the screen before it."
     def episode(self) -> Episode:
-        "What was done so far, as a record."
+        "Return what was done so far, as a record."
 
 # %% ../../nbs/01e_viz.inspector.ipynb #6d339eab
 class Inspector(anywidget.AnyWidget):
@@ -188,13 +188,13 @@ class Inspector(anywidget.AnyWidget):
 
     # %% ../../nbs/01e_viz.inspector.ipynb #5b438b3c
     def to_html(self) -> str:
-        "One HTML page with everything inside, which works from disk and reaches no network."
+        "Return one HTML page with everything inside, which works from disk and reaches no network."
         return page_html(self.table)
 
     def to_frame(self,
         height: int=640, # pixels
     ) -> str:
-        "The page in an <iframe>, for another page."
+        "Return the page in an <iframe>, for another page."
         return page_frame(self.to_html(), height)
 
     def save(self,

@@ -38,7 +38,7 @@ def page_json(
 SCRIPT = Path(oaml.__file__).parent/"viz"/"inspector.js" # the widget, and the script of a page
 
 def page_script() -> str:
-    "The widget's script, made to open the page that it stands in."
+    "Return the widget's script, made to open the page that it stands in."
     text = SCRIPT.read_text(encoding="utf-8")
     body, export, _ = text.rpartition("export default")
     if not export: raise ValueError(f"{SCRIPT}: does not end with an export; is the installation whole?")
@@ -48,7 +48,7 @@ def page_policy(
     script: str,        # the text of the one script that may run
     folder: bool=False, # whether screens lie beside the page
 ) -> str:
-    "A Content-Security-Policy without any connection."
+    "Return a Content-Security-Policy without any connection."
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     images = "data: blob:" + " 'self' file:" * folder
     return (f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src {images}; "
@@ -77,7 +77,7 @@ def _page_state(table: TrackTable, types: list[str]) -> dict:
 def page_parts(
     table: TrackTable, # what the page shows
 ):                     # yields pieces of text
-    "The page, piece by piece, everything inside."
+    "Yield the page, piece by piece, everything inside."
     screens = [table.screen(n) for n in range(len(table.screens))]
     script = page_script()
     yield _PAGE.format(policy=escape(page_policy(script)), title=escape(table.title or "oaml inspector"))
@@ -97,7 +97,7 @@ def _rest_parts(table: TrackTable):
 def page_html(
     table: TrackTable, # what the page shows
 ) -> str:
-    "The inspector as one HTML page with everything inside."
+    "Return the inspector as one HTML page with everything inside."
     return "".join(page_parts(table))
 
 # %% ../../nbs/01d_viz.page.ipynb #f4247800
@@ -117,7 +117,7 @@ def page_frame(
     height: int=640, # pixels
     title: str="Inspector: episodes step by step", # for those who hear the page
 ) -> str:
-    "An <iframe> with the page inside it."
+    "Return an <iframe> with the page inside it."
     return (f'<iframe title="{escape(title, quote=True)}" srcdoc="{escape(html, quote=True)}" loading="lazy" '
             f'sandbox="allow-scripts" style="width:100%;height:{height}px;border:0;color-scheme:normal"></iframe>')
 

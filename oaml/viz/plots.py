@@ -9,6 +9,7 @@ __all__ = ['BLUE', 'ORANGE', 'PALE', 'SMOOTHED', 'RESULT_COLUMNS', 'TEXT_COLUMNS
 
 # %% ../../nbs/01b_viz.plots.ipynb #7c41760e
 import math
+from collections.abc import Sequence
 from html import escape
 
 # %% ../../nbs/01b_viz.plots.ipynb #9840e49b
@@ -16,7 +17,7 @@ def series(
     rows: list[dict], # metrics, one dict a logging step, with "step"
     name: str,        # a column
 ) -> tuple[list, list]: # steps and values of the rows that have it
-    "The curve `name` of `rows`. ValueError, with the columns there are, if no row has it."
+    "Return the curve `name` of `rows`. ValueError, with the columns there are, if no row has it."
     points = [(r["step"], r[name]) for r in rows if r.get(name) is not None]
     if points: return tuple(map(list, zip(*points)))
     there = sorted({k for r in rows for k, v in r.items() if v is not None})
@@ -79,7 +80,7 @@ def metric_curve(
     *names: str,               # columns, such as "lr" or "eval_success"
     ax=None,                   # matplotlib axes; None makes new ones
 ):                             # the axes
-    "The columns `names` over steps; a rate is drawn on the whole scale from 0 to 1."
+    "Return the columns `names` over steps; a rate is drawn on the whole scale from 0 to 1."
     ax = _axes(ax)
     for n in names:
         steps, values = series(rows, n)
@@ -136,7 +137,7 @@ def show_value(
     name: str,      # the column
     row: dict,      # a results row
 ) -> str:           # as a table shows it
-    "One cell: rates in percent, success with its interval, counts and words as they are, None as a dash."
+    "Return one cell: rates in percent, success with its interval, counts and words as they are, None as a dash."
     v = row.get(name)
     if v is None: return NOT_MEASURED
     if name in TEXT_COLUMNS or isinstance(v, str): return str(v)
@@ -153,14 +154,14 @@ def show_value(
 def shown_columns(
     rows: list[dict], # results rows
 ) -> list[str]:       # names of columns, in the order of RESULT_COLUMNS, then others as they come
-    "The columns in which at least one row has a value. The interval stands with success."
+    "Return the columns in which at least one row has a value. The interval stands with success."
     names = list(dict.fromkeys((*RESULT_COLUMNS, *(k for r in rows for k in r))))
     return [n for n in names if n not in INTERVALS and any(r.get(n) is not None for r in rows)]
 
 # %% ../../nbs/01b_viz.plots.ipynb #23f6a223
 def results_table(
     rows: list[dict],               # results rows
-    columns: list[str]|None=None,   # which columns; by default those with a value
+    columns: Sequence[str]|None=None, # which columns; by default those with a value
 ) -> str:                           # a table in Markdown
     "`rows` as a Markdown table. Success shows with its interval, a null as –."
     names = columns or shown_columns(rows)
@@ -171,7 +172,7 @@ def results_table(
 # %% ../../nbs/01b_viz.plots.ipynb #3bc49105
 def results_html(
     rows: list[dict],               # results rows
-    columns: list[str]|None=None,   # which columns; by default those with a value
+    columns: Sequence[str]|None=None, # which columns; by default those with a value
 ) -> str:                           # a table in HTML
     "`rows` as an HTML table, with a bar behind each success."
     names = columns or shown_columns(rows)

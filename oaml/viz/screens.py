@@ -54,7 +54,7 @@ def font(
     size: float,     # height of the type in pixels
     bold: bool=False # heavier strokes
 ) -> ImageFont.ImageFont: # Liberation Sans as bundled, else Pillow's own
-    "The typeface of captions."
+    "Return the typeface of captions."
     file = Path(oaml.__file__).parent/"ui"/"fonts"/f"LiberationSans-{'Bold' if bold else 'Regular'}.ttf"
     return ImageFont.truetype(file, size) if file.exists() else ImageFont.load_default(size)
 
@@ -89,7 +89,7 @@ def marks(
     action: Action,        # what was done
     size: tuple[int, int], # width and height of the screen in pixels
 ) -> list[tuple]:          # shapes in pixels: ("arc"|"pie"|"line"|"area", ...)
-    "The shapes that show where `action` acts; none for an action without a position."
+    "Return the shapes that show where `action` acts; none for an action without a position."
     if action.x is None: return []
     (w, h), u = size, _unit(size)
     x, y = action.x * w, action.y * h
@@ -333,8 +333,8 @@ PAGE = 1100  # px: how wide a strip may be before it goes on in the next row
 
 def filmstrip(
     images: Sequence[Image.Image|np.ndarray], # screens in order: pictures, or their pixels, uint8 (height, width, 3)
-    actions: list[Action|None]|None=None,     # what was done at each; None for nothing
-    captions: list[str]|None=None,            # a further line under each
+    actions: Sequence[Action|None]|None=None, # what was done at each; None for nothing
+    captions: Sequence[str]|None=None,        # a further line under each
     columns: int|None=None,                   # screens in a row; by default as many as fit on a page
     scale: float=1,                           # size of the screens, 1 = as they are
 ) -> Image.Image:                             # one picture in at most 256 colours, as a notebook should store it
@@ -381,7 +381,7 @@ def step_image(
     step: Step,      # one with a screenshot
     side: int|None=None # px: shrink the longer side to this; None keeps the size
 ) -> Image.Image:    # its screen with the mark
-    "The screen of `step` with its action, over the boxes of its acceptable actions."
+    "Return the screen of `step` with its action, over the boxes of its acceptable actions."
     image = step.observation.image()
     image = _scaled(image, min(1, side / max(image.size)) if side else 1)
     boxes = dict.fromkeys(t.box for t in step.acceptable or () if t.box)
@@ -412,7 +412,7 @@ def episode_image(
     columns: int|None=None,   # screens in a row
     most: int=MAX_FRAMES      # only this many steps are shown; the heading says so
 ) -> Image.Image:             # a filmstrip under the goal
-    "The filmstrip of `episode`, with its goal and outcome as a heading."
+    "Return the filmstrip of `episode`, with its goal and outcome as a heading."
     if not episode.steps: raise ValueError(f"episode: {episode.id!r} has no steps to show")
     shown = episode.steps[:most]
     images = [s.observation.image() for s in shown]

@@ -62,7 +62,7 @@ def session_tracks(
     run: str="",              # whose actions these are
     python: str="",           # code that gives an episode again, with {session} and {episode} to be filled in
 ) -> list[Track]:
-    "A track for every episode. An action is right if `judge` finds it among the acceptable ones, where these were recorded."
+    "Return a track for every episode. An action is right if `judge` finds it among the acceptable ones, where these were recorded."
     def right(step): return any(judge(step.action, t) for t in step.acceptable) if judge and step.acceptable else None
     return [Track(e, [StepNotes(right(s)) for s in e.steps], run,
                   python.format(session=s_.id, episode=k) + ".steps[{n}]" if python else "")
@@ -74,7 +74,7 @@ def cut_tracks(
     start: int=0,        # the first step that stays, counted over all tracks
     stop: int|None=None, # the first that goes again; None: all stay
 ) -> list[Track]:        # those with a step left
-    "The steps from `start` to `stop` of `tracks`, which keep their numbers."
+    "Return the steps from `start` to `stop` of `tracks`, which keep their numbers."
     parts, at = [], 0
     for t in tracks:
         n = len(t.episode.steps)
@@ -98,7 +98,7 @@ def _screen_bytes(step: Step, notes: StepNotes) -> bytes|None:
 def image_type(
     data: bytes, # of an image file
 ) -> str:        # such as "image/png"
-    "The media type that the first bytes tell."
+    "Return the media type that the first bytes tell."
     return next((kind for head, kind in _BROWSER_IMAGES if data.startswith(head)), "application/octet-stream")
 
 # %% ../../nbs/01c_viz.tracks.ipynb #50656995
@@ -161,7 +161,7 @@ def same_text(
     a: Action, # one action
     b: Action, # another
 ) -> bool:
-    "Whether two actions are written alike with two decimals."
+    "Return whether two actions are written alike with two decimals."
     if "failed" in (a.type, b.type): return a.type == b.type
     return format_action(a, 2) == format_action(b, 2)
 
@@ -232,13 +232,13 @@ class TrackTable:
     def screen(self,
         number: int, # of a screen
     ) -> bytes|None: # a file that browsers show; None if it is gone
-        "The screenshot as it is stored."
+        "Return the screenshot as it is stored."
         return _screen_bytes(*self.screens[number])
 
     def thumb(self,
         number: int, # of a screen
     ) -> bytes|None: # a JPEG file of at most `THUMB_PX` pixels; None if the screen is gone or broken
-        "The screenshot, small."
+        "Return the screenshot, small."
         if (data := self.screen(number)) is None: return None
         try: image = open_picture(data)
         except ValueError: return None

@@ -94,7 +94,7 @@ class TrainingView(anywidget.AnyWidget):
         self._stop.set()
 
     def to_html(self) -> str:
-        "The curves as they are now, as one HTML page with everything inside."
+        "Return the curves as they are now, as one HTML page with everything inside."
         return curves_page(self.curves, self.title)
 
 def _run_name(run: str|os.PathLike, runs: tuple) -> str:
