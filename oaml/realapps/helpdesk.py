@@ -18,7 +18,7 @@ from .player import Halt, Player, aim
 from .tasks import TaskKind
 from ..schemas.sessions import Action, Target
 
-# %% ../../nbs/07l_realapps.helpdesk.ipynb #fa424736
+# %% ../../nbs/07l_realapps.helpdesk.ipynb #e3a34c17
 class Helpdesk(DjangoSite):
     "A help desk of django-helpdesk's."
     name, home, needs = "helpdesk", "/tickets/", dict(helpdesk="realapps_more")
@@ -28,8 +28,9 @@ INSTALLED_APPS += ["django.contrib.humanize", "rest_framework", "helpdesk"]
 LOGIN_URL, HELPDESK_TEAMS_MODE_ENABLED = "/login/", False
 '''
     urls = '''
+from django.contrib import admin
 from django.urls import include, path
-urlpatterns = [path("", include("helpdesk.urls"))]
+urlpatterns = [path("admin/", admin.site.urls), path("", include("helpdesk.urls"))]
 '''
     template = '''
 call_command("loaddata", "emailtemplate", verbosity=0)
@@ -139,13 +140,14 @@ def _respond(p: Player, title: str, comment: str, status: str=""):
     yield from p.press("button", "Save")
     yield from p.expect("SUBMITTED BY")
 
-# %% ../../nbs/07l_realapps.helpdesk.ipynb #d4e19c42
+# %% ../../nbs/07l_realapps.helpdesk.ipynb #4cbe908a
 def _draw_ticket(rng: Random, data: dict) -> dict: return dict(title=rng.choice(data["tickets"])["title"])
 def _ticket_key(state: KeptState, v: dict) -> str: return row_key(state, "helpdesk_ticket", title=v["title"])
-def _follow_up(state: KeptState, v: dict, comment=ANY, status=ANY) -> Change:
+def _follow_up(ticket: int, comment=ANY, status=ANY, public: int=1) -> Change:
     "What is written down about a ticket."
-    return Change("added", "helpdesk_followup", ANY, dict(title=ANY, comment=comment, public=1, new_status=status, ticket_id=int(_ticket_key(state, v)), user_id=1, time_spent=None))
+    return Change("added", "helpdesk_followup", ANY, dict(title=ANY, comment=comment, public=public, new_status=status, ticket_id=ticket, user_id=1, time_spent=None))
 
+def _ticket_number(state: KeptState, v: dict) -> int: return int(_ticket_key(state, v))
 def _ticket_changes(state: KeptState, v: dict, **fields) -> list[Change]: return row_changes(state, "helpdesk_ticket", _ticket_key(state, v), **fields)
 
 def _draw_title(rng: Random, data: dict) -> dict:
@@ -170,7 +172,7 @@ def _play_assign(p: Player, title: str):
 
 ASSIGN_TICKET = TaskKind("assign_ticket", (
     "Assign the ticket {title} to colleague.", "The user colleague shall look after the ticket {title}.", "Make colleague the owner of the ticket {title}."),
-    _draw_ticket, lambda state, v: [*_ticket_changes(state, v, assigned_to_id=2), _follow_up(state, v)], _play_assign, halts=_TICKET_HALTS)
+    _draw_ticket, lambda state, v: [*_ticket_changes(state, v, assigned_to_id=2), _follow_up(_ticket_number(state, v), public=0)], _play_assign, halts=_TICKET_HALTS)
 
 def _play_hold(p: Player, title: str):
     yield from _ticket_action(p, title, "Hold")
@@ -178,7 +180,7 @@ def _play_hold(p: Player, title: str):
 
 HOLD_TICKET = TaskKind("hold_ticket", (
     "Put the ticket {title} on hold.", "The ticket {title} has to wait: place it on hold.", "Hold the ticket {title} for now."),
-    _draw_ticket, lambda state, v: [*_ticket_changes(state, v, on_hold=1), _follow_up(state, v)], _play_hold, halts=_TICKET_HALTS)
+    _draw_ticket, lambda state, v: [*_ticket_changes(state, v, on_hold=1), _follow_up(_ticket_number(state, v))], _play_hold, halts=_TICKET_HALTS)
 
 def _draw_priority(rng: Random, data: dict) -> dict:
     v = _draw_ticket(rng, data)
@@ -197,14 +199,14 @@ SET_PRIORITY = TaskKind("set_priority", (
     "Set the priority of the ticket {title} to {priority}.", "The ticket {title} has the priority {priority} from now on.", "Edit the ticket {title}: its priority is {priority}."),
     _draw_priority, lambda state, v: _ticket_changes(state, v, priority=_PRIORITIES.index(v["priority"]) + 1), _play_priority, halts=_TICKET_HALTS)
 
-# %% ../../nbs/07l_realapps.helpdesk.ipynb #d6191fd5
+# %% ../../nbs/07l_realapps.helpdesk.ipynb #a5b22d48
 def _draw_answer(rng: Random, data: dict) -> dict: return _draw_ticket(rng, data) | dict(comment=" ".join(pick_words(rng, 4)).capitalize())
 
 def _play_comment(p: Player, title: str, comment: str): yield from _respond(p, title, comment)
 
 COMMENT_TICKET = TaskKind("comment_ticket", (
     "Respond to the ticket {title} with the comment {comment}.", "Write {comment} as an answer to the ticket {title}, and leave its status as it is.", "The ticket {title} gets the comment {comment}."),
-    _draw_answer, lambda state, v: [_follow_up(state, v, v["comment"])], _play_comment, halts=_TICKET_HALTS)
+    _draw_answer, lambda state, v: [_follow_up(_ticket_number(state, v), v["comment"])], _play_comment, halts=_TICKET_HALTS)
 
 def _play_close(p: Player, title: str, comment: str): yield from _respond(p, title, comment, "Closed")
 
@@ -214,10 +216,10 @@ def _depends(rng: Random, data: dict, v: dict):
 
 CLOSE_TICKET = TaskKind("close_ticket", (
     "Close the ticket {title} with the comment {comment}.", "The ticket {title} is done: answer {comment} and close it.", "Set the ticket {title} to Closed; the comment is {comment}."),
-    _draw_answer, lambda state, v: [*_ticket_changes(state, v, status=4, resolution=v["comment"]), _follow_up(state, v, v["comment"], 4)], _play_close,
+    _draw_answer, lambda state, v: [*_ticket_changes(state, v, status=4, resolution=v["comment"]), _follow_up(_ticket_number(state, v), v["comment"], 4)], _play_close,
     halts=_TICKET_HALTS | dict(refused=_depends))
 
-# %% ../../nbs/07l_realapps.helpdesk.ipynb #d44a949c
+# %% ../../nbs/07l_realapps.helpdesk.ipynb #b31a7a20
 def _draw_new(rng: Random, data: dict) -> dict:
     taken = {t["title"] for t in data["tickets"]}
     return dict(queue=rng.choice(data["queues"]), summary=next(t for t in iter(lambda: make_title(rng), "") if t not in taken), text=" ".join(pick_words(rng, 5)).capitalize())
@@ -244,7 +246,7 @@ ADD_TICKET = TaskKind("add_ticket", (
     "Open a ticket in the queue {queue}: the summary is {summary}, the description {text}.",
     "Somebody has called: submit a new ticket {summary} to the queue {queue}, described as {text}.",
     "There shall be a new ticket with the summary {summary} in {queue}; its description says {text}."),
-    _draw_new, lambda state, v: [_new_ticket(state, v)], _play_add, halts=dict(missing=_no_queue, refused=_NO_ENTRY))
+    _draw_new, lambda state, v: [_new_ticket(state, v), _follow_up(ANY, v["text"])], _play_add, halts=dict(missing=_no_queue, refused=_NO_ENTRY))
 
 def _play_delete(p: Player, title: str):
     yield from _ticket_action(p, title, "Delete")

@@ -52,7 +52,7 @@ people = dict(keeper=User.objects.create_superuser("keeper", "keeper@example.org
         catalogue_product="date_updated", partner_partner="", partner_stockrecord="date_updated", reviews_productreview="", order_ordernote="date_created date_updated",
         offer_range="date_created", basket_line="date_created date_updated line_reference")
 
-    # %% ../../nbs/07k_realapps.shop.ipynb #23653a0d
+    # %% ../../nbs/07k_realapps.shop.ipynb #140173a9
     def draw_data(self,
         rng: Random, # decides
     ) -> dict:
@@ -76,7 +76,7 @@ people = dict(keeper=User.objects.create_superuser("keeper", "keeper@example.org
         products = []
         for k, p in enumerate(data["products"]):
             products.append(insert_row(db, "catalogue_product", structure="standalone", title=p["title"], slug=f"product-{k}", upc=f"{1000 + k}", product_class_id=kind,
-                                       is_public=p["public"], is_discountable=1, meta_title="", meta_description=""))
+                                       is_public=p["public"], is_discountable=1, meta_description=""))
             insert_row(db, "catalogue_productcategory", category_id=shelf, product_id=products[-1])
             insert_row(db, "partner_stockrecord", partner_sku=f"sku-{k}", partner_id=partners[k % len(partners)], product_id=products[-1], price_currency="GBP",
                        price=p["price"], num_in_stock=p["stock"])
