@@ -6,7 +6,7 @@
 __all__ = ['RENAME_TICKET', 'ASSIGN_TICKET', 'HOLD_TICKET', 'SET_PRIORITY', 'COMMENT_TICKET', 'CLOSE_TICKET', 'ADD_TICKET',
            'DELETE_TICKET', 'HELPDESK_KINDS', 'Helpdesk']
 
-# %% ../../nbs/07l_realapps.helpdesk.ipynb #020fe60d
+# %% ../../nbs/07l_realapps.helpdesk.ipynb #f2210fca
 import sqlite3
 from random import Random
 
@@ -14,7 +14,7 @@ from random import Random
 from ..apps.words import make_title, pick_words
 from .changes import ANY, Change, KeptState, row_changes, row_key
 from .django_site import SITE_PASSWORD, DjangoSite, insert_row, signed_in_as, signed_out
-from .player import Halt, Player, aim
+from .player import Halt, Player
 from .tasks import TaskKind
 from ..schemas.sessions import Action, Target
 

@@ -121,7 +121,7 @@ _NO_ENTRY = signed_in_as("customer")
 _PRODUCT_HALTS = dict(missing=_renamed("products"), look_alike=_doubled("products"), refused=_NO_ENTRY)
 _REVIEW_HALTS = dict(missing=_renamed("reviews"), look_alike=_doubled("reviews"), refused=_NO_ENTRY)
 
-# %% ../../nbs/07k_realapps.shop.ipynb #f3eb0903
+# %% ../../nbs/07k_realapps.shop.ipynb #bd898560
 def _open(p: Player, menu: str, entry: str):
     "A page of the dashboard, by its menu, which a narrow page folds away."
     if p.find("button", "Login"):
@@ -143,6 +143,7 @@ def _open_product(p: Player, title: str):
     "The form of the one product of this title."
     yield from _open(p, "Catalog", "Products")
     yield from _search(p, "Product title:", title)
+    yield from p.expect("search results", "No products found")
     yield from p.press("link", title)
     yield from p.expect("Product details")
 
