@@ -6,7 +6,7 @@
 __all__ = ['RENAME_PRODUCT', 'SET_STOCK', 'HIDE_PRODUCT', 'APPROVE_REVIEW', 'DELETE_REVIEW', 'ADD_PARTNER', 'ADD_RANGE',
            'ORDER_NOTE', 'SHOP_KINDS', 'Shop']
 
-# %% ../../nbs/07k_realapps.shop.ipynb #954603cf
+# %% ../../nbs/07k_realapps.shop.ipynb #a7bfce96
 import sqlite3
 from random import Random
 
@@ -14,7 +14,7 @@ from random import Random
 from ..apps.words import make_title, pick_words
 from .changes import ANY, Change, KeptState, row_changes, row_key
 from .django_site import SITE_PASSWORD, DjangoSite, insert_row, signed_in_as, signed_out
-from .player import Player, aim
+from .player import Halt, Player, aim
 from .tasks import TaskKind
 
 # %% ../../nbs/07k_realapps.shop.ipynb #0b14b398
@@ -121,7 +121,7 @@ _NO_ENTRY = signed_in_as("customer")
 _PRODUCT_HALTS = dict(missing=_renamed("products"), look_alike=_doubled("products"), refused=_NO_ENTRY)
 _REVIEW_HALTS = dict(missing=_renamed("reviews"), look_alike=_doubled("reviews"), refused=_NO_ENTRY)
 
-# %% ../../nbs/07k_realapps.shop.ipynb #bd898560
+# %% ../../nbs/07k_realapps.shop.ipynb #adf20d1b
 def _open(p: Player, menu: str, entry: str):
     "A page of the dashboard, by its menu, which a narrow page folds away."
     if p.find("button", "Login"):
@@ -146,6 +146,7 @@ def _open_product(p: Player, title: str):
     yield from p.expect("search results", "No products found")
     yield from p.press("link", title)
     yield from p.expect("Product details")
+    yield from p.expect("Format Text")  # the description's editor, which pushes what is below it down
 
 def _open_reviews(p: Player, title: str):
     "The list of reviews, of this title only."
@@ -157,7 +158,7 @@ def _save_product(p: Player):
     yield from p.press("button", "Save", lists=False)
     yield from p.expect("Updated product", refused=("Oops", "Enter a", "Ensure"))
 
-# %% ../../nbs/07k_realapps.shop.ipynb #3a25422a
+# %% ../../nbs/07k_realapps.shop.ipynb #f435934e
 def _draw_product(rng: Random, data: dict) -> dict: return dict(title=rng.choice(data["products"])["title"])
 
 def _draw_title(rng: Random, data: dict) -> dict:
@@ -195,6 +196,7 @@ SET_STOCK = TaskKind("set_stock", (
 def _play_hide(p: Player, title: str):
     yield from _open_product(p, title)
     yield from p.tick("Is public", False)
+    if (yield from p.bring("checkbox", "Is public")).checked: raise Halt("refused: the product stays public")
     yield from _save_product(p)
 
 HIDE_PRODUCT = TaskKind("hide_product", (
