@@ -1,4 +1,4 @@
-"""Set up, run, test and check oaml: `python .ci/dev.py setup|demo|test|export|check|types|readme|wheel-check|docs|lab|shape|clean` on Linux, macOS and Windows.
+"""Set up, run, test and check oaml: `python .ci/dev.py setup|demo|test|realapps|export|check|types|readme|wheel-check|docs|lab|shape|clean` on Linux, macOS and Windows.
 
 The Makefile and the CI call these commands and add nothing. Only the standard library and a neighbour are imported here,
 because the first command of all makes the environment in which everything else runs."""
@@ -200,6 +200,12 @@ def test(*args):
     run(tool("python"), "-m", "pytest", *(args or PYTEST), OMP_NUM_THREADS=threads)
 
 
+def realapps(*args):
+    "Install the real applications that CI does not, and play every one; `args` go to pytest."
+    setup(TEST_EXTRAS + ",realapps_more")
+    run(tool("python"), "-m", "pytest", "tests/test_realapps.py", *args)
+
+
 def wheel_check():
     """Build the wheel, install it in fresh environments outside of the clone, from the package index, and give it every command that is
     printed: with no extra (a command that needs one must name it), then with all that the commands name, the long ones shortened."""
@@ -237,7 +243,7 @@ def clean():
         shutil.rmtree(ROOT/name, ignore_errors=True)
 
 
-COMMANDS = {f.__name__.replace("_", "-"): f for f in (setup, demo, test, export, check, types, readme, wheel_check, docs, lab, shape, clean)}
+COMMANDS = {f.__name__.replace("_", "-"): f for f in (setup, demo, test, realapps, export, check, types, readme, wheel_check, docs, lab, shape, clean)}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -26,12 +26,13 @@ from .gateway import Gateway, web_origin
 
 # %% ../../nbs/04f_devices.tab.ipynb #d8ae2838
 TAB_STYLE = """* {caret-animation: manual}
+select:not([multiple], [size]), select:not([multiple], [size])::picker(select) {appearance: base-select !important}
 :where(select:not([multiple], [size])), :where(select:not([multiple], [size]))::picker(select)
-  {appearance: base-select; font: 13.333px Arial; border: 1px solid #767676; border-radius: 0}
+  {font: 13.333px Arial; border: 1px solid #767676; border-radius: 0}
 :where(select:not([multiple], [size]))
   {padding: 0 2px; background: white; color: black; min-block-size: 0; min-inline-size: 0; gap: 2px}
 :where(select)::picker(select) {padding: 0; background: #eee}
-:where(select:not([multiple], [size]) option) {padding: 0 4px 0 0; min-block-size: 0}""" # a page's own style goes first
+:where(select:not([multiple], [size]) option) {padding: 0 4px 0 0; min-block-size: 0}""" # a page's own style goes first, but a list that the browser would draw above the page is on no picture and in no tree
 _ADD_STYLE = """style => {
   const sheet = new CSSStyleSheet()
   sheet.replaceSync(style)

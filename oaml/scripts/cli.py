@@ -370,8 +370,8 @@ def configs_keys(
 def eval_command(
     suite: Annotated[str|None, typer.Option(help="What on: login-v1, synthetic-v1 (nine applications), grounding-v1; "
                                             "login-v1-ood, synthetic-v1-ood, -robust, -mobile; calendar-v1 (never "
-                                            "trained on); miniwob (125 web tasks; needs Chromium); real-apps-v1 (Django's admin "
-                                            "and JupyterLab; needs Chromium and the extra realapps).",
+                                            "trained on); miniwob (125 web tasks; needs Chromium); real-apps-v1 (Django's admin, "
+                                            "JupyterLab, a shop, a help desk; needs Chromium, realapps and realapps_more).",
                                        show_default="login-v1")]=None,
     app: Annotated[str|None, typer.Option(help="One application instead of a suite: files, mail@phone, or your own as "
                                                "my_module:Thermostat.")]=None,

@@ -55,14 +55,14 @@ def eval_policy(
     shots: int=0,                  # demonstrations of training seeds that the agent is shown of each kind of goal before it is asked
 ) -> list[dict]:                   # results rows
     "Measure an agent, acting and on recorded steps. Raises ValueError if the suite is not what its manifest says."
-    if app and suite: raise ValueError(f"app: {app} is measured instead of a suite; leave out either it or {suite}")
+    if app and suite and suite != REAL_APPS_SUITE: raise ValueError(f"app: {app} is measured instead of a suite; leave out either it or {suite}")
     if out is not None: check_writable(out)
     if split not in ("test", "validation"): raise ValueError(f"split: {split!r} is neither test nor validation")
     if episodes is not None and episodes < 1: raise ValueError(f"episodes: {episodes} is fewer than 1")
     if shots < 0: raise ValueError(f"shots: {shots} is fewer than 0")
     if suite == REAL_APPS_SUITE:
-        _only_real(dict(tasks=tasks, app=app, engine=engine, sessions=sessions), scale=scale, probabilities=probabilities, first_seed=first_seed)
-        return _on_real_apps(agent, shots, 4 if episodes is None else episodes, split, out, progress, resume, eyes, hosted_options=dict(
+        _only_real(dict(tasks=tasks, engine=engine, sessions=sessions), scale=scale, probabilities=probabilities, first_seed=first_seed)
+        return _on_real_apps(agent, shots, 4 if episodes is None else episodes, split, app and app.split(","), out, progress, resume, eyes, hosted_options=dict(
             base_url=base_url, dialect=dialect, prices=prices, max_cost=max_cost, concurrency=concurrency, temperature=temperature))
     episodes = 100 if episodes is None else episodes
     split_seeds(split, episodes, first_seed)  # raises
@@ -112,7 +112,7 @@ def _only_real(options: dict, scale: float, probabilities: bool, first_seed: int
     given = [k for k, v in options.items() if v is not None] + ["scale"]*(scale != 1) + ["probabilities"]*probabilities + ["first_seed"]*(first_seed != 0)
     if given: raise ValueError(f"{given[0]}: is not for {REAL_APPS_SUITE}; leave it out")
 
-def _on_real_apps(agent: str, shots: int, sets: int, split: str, out: str|os.PathLike|None, progress: bool, resume: bool, eyes: str, hosted_options: dict) -> list[dict]:
+def _on_real_apps(agent: str, shots: int, sets: int, split: str, apps: list[str]|None, out: str|os.PathLike|None, progress: bool, resume: bool, eyes: str, hosted_options: dict) -> list[dict]:
     "Rows of real applications; episodes and demonstrations are kept beside the results as they come."
     if resume and out is None: raise ValueError("resume: episodes are kept beside a results file; name one by out")
     if is_hosted(agent): who = load_agent(agent, None, hosted={k: v for k, v in hosted_options.items() if v is not None})
@@ -121,7 +121,7 @@ def _on_real_apps(agent: str, shots: int, sets: int, split: str, out: str|os.Pat
     _check_tree(eyes, agent, False, None)
     if eyes == "tree": who = PolicyAgent(with_eyes(who.policy, eyes), f"{who.name}, {eyes}")
     if split == "test": check_manifest(load_suite(REAL_APPS_SUITE))
-    rows, played = evaluate_real_apps(who, shots, sets, split, folder=out and beside_results(out, ".real"), progress=progress, fresh=not resume)
+    rows, played = evaluate_real_apps(who, shots, sets, split, apps, folder=out and beside_results(out, ".real"), progress=progress, fresh=not resume)
     if out is not None:
         write_results(rows, out)
         save_episodes(played, episodes_path(out))
