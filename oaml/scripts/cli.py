@@ -355,7 +355,8 @@ def eval_command(
     app: Annotated[str|None, typer.Option(help="One application instead of a suite: files, mail@phone, or your own as "
                                                "my_module:Thermostat.")]=None,
     agent: Annotated[str, typer.Option(help="oracle, do-nothing, random, memoriser, nearest, replay, literal, nano, the folder of a "
-                                            "trained agent, or a hosted model: anthropic:MODEL, openai:MODEL.")]="oracle",
+                                            "trained agent, or a hosted model: anthropic:MODEL, openai:MODEL; replay+ before a model's: it is asked "
+                                            "where the replay does not know on.")]="oracle",
     episodes: Annotated[int|None, typer.Option(help="Episodes for each application (100); of real-apps-v1 matched sets of each kind of task (4).")]=None,
     split: Annotated[str, typer.Option(help="test, or validation while you develop.")]="test",
     first_seed: Annotated[int, typer.Option(help="Which seed of the split comes first, counted from 0.")]=0,
@@ -449,8 +450,8 @@ def act_command(
                                                "http://... (oaml serve-device).")],
     goal: Annotated[str|None, typer.Option(help="What you want, in words; {name} stands for a secret. An application of oaml has "
                                                 "goals of its own, by seed.")]=None,
-    agent: Annotated[str|None, typer.Option(help="nano, the folder of a trained agent, anthropic:MODEL, openai:MODEL, replay; oracle in an "
-                                                 "application. By default replay with --like, else nano.")]=None,
+    agent: Annotated[str|None, typer.Option(help="nano, the folder of a trained agent, anthropic:MODEL, openai:MODEL, replay; replay+nano (or another "
+                                                 "model), which is asked where the replay does not know on; oracle in an application. By default replay with --like, else nano.")]=None,
     like: Annotated[list[str]|None, typer.Option(help="A demonstration that is done again with this goal's values (`oaml show`). Repeatable: the most "
                                                       "similar is taken.")]=None,
     set: Annotated[list[str]|None, typer.Option("--set", help="A value of the goal's or the demonstration's {parameters}: name=value. Repeatable.")]=None,
