@@ -527,6 +527,7 @@ def show_command(
     origin: Annotated[list[str]|None, typer.Option(help="Another origin that a page may show, such as https://pay.example; by default "
                                                         "its own only. Repeatable.")]=None,
     port: Annotated[int, typer.Option(help="Port of the page; 0 for any free one.")]=0,
+    window: Annotated[bool, typer.Option("--window", help="Of page:URL: open the page in a window of its own, and listen there.")]=False,
     browser_sandbox: BrowserSandbox=None, # of Chromium; None: on, but for root
 ):
     """**Show it once**: you act on a device's live screen in a page of your own browser, and it is written down in words.
@@ -537,7 +538,8 @@ def show_command(
     """
     import webbrowser
     from oaml.devices.serve import screen_size
-    from oaml.scripts.show import edit_demonstration, has_display, show, show_device
+    from oaml.devices.connection import has_display
+    from oaml.scripts.show import edit_demonstration, show, show_device
     open_page = webbrowser.open if has_display() else None
     if edit:
         if what or out or goal: _fail("--edit: changes a file that is there, and takes neither a device nor --out or --goal")
@@ -553,7 +555,7 @@ def show_command(
         named = dict(s.partition("=")[::2] for s in secret or ())
         if not all(named.values()): _fail("--secret: on a device give NAME=ENV_NAME, the environment variable that holds the text")
         options = (dict(size=_mendable(screen_size, text=size)) if size else {}) | (dict(origins=origin) if origin else {})
-        shown = _mendable(show_device, device=what, out=out, goal=goal, seed=seed, secrets=named, port=port, open_page=open_page, say=typer.echo, **options)
+        shown = _mendable(show_device, device=what, out=out, goal=goal, seed=seed, secrets=named, port=port, open_page=open_page, say=typer.echo, window=window, **options)
     typer.echo(f"{len(shown.steps)} steps in {out}")
 
 # %% ../../nbs/18i_scripts.cli.ipynb #9e03f5ad
