@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['CHROMIUM_FLAGS', 'CHROMIUM_FEATURES_OFF', 'CONFINING_FLAGS', 'FONT_CONFIG', 'SANDBOX_OPTION', 'SANDBOX_REFUSED',
-           'PATIENCE', 'find_chromium', 'missing_browser', 'sweep_folders', 'wants_sandbox', 'BrowserTimeout',
-           'Chromium']
+           'PATIENCE', 'find_chromium', 'has_display', 'missing_browser', 'sweep_folders', 'wants_sandbox',
+           'BrowserTimeout', 'Chromium']
 
 # %% ../../nbs/04e_devices.connection.ipynb #bcab5221
 import atexit
@@ -14,6 +14,7 @@ import os
 import re
 import shutil
 import signal
+import sys
 import tempfile
 import threading
 import time
@@ -40,6 +41,10 @@ def find_chromium() -> str|None:
     return next(filter(None, map(shutil.which, [named] if named else _BROWSER_NAMES)), None)
 
 # %% ../../nbs/04e_devices.connection.ipynb #bec15199
+def has_display() -> bool:
+    "Whether a window can open here."
+    return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
 def missing_browser() -> str|None:
     "Return what has to be installed before a page can be opened, and how; None if nothing."
     if not hasattr(os, "posix_spawn"): return "Chromium is driven through POSIX pipes: on Windows run oaml in WSL"
@@ -119,13 +124,13 @@ _SOCKET_ROOM = 60           # characters of a folder's path in which Chromium ha
 
 class _Process:
     "Chromium's processes, one group of them, with a fresh folder for its data and two pipes to talk to it."
-    def __init__(self, flags: tuple[str, ...], sandbox: bool):
+    def __init__(self, flags: tuple[str, ...], sandbox: bool, visible: bool=False):
         sweep_folders()
         self.home, self.writing, self._shutting = os.getpid(), threading.Lock(), threading.Lock()
         self.folder, lock = _locked_folder()
         (self.read, theirs_out), (theirs_in, self.write) = _pipe(), _pipe()
         self.fds = {self.read, self.write, lock}
-        words = [find_chromium(), *CHROMIUM_FLAGS, *CONFINING_FLAGS, f"--disable-features={','.join(CHROMIUM_FEATURES_OFF)}", *["--no-sandbox"]*(not sandbox), *flags,
+        words = [find_chromium(), *(f for f in CHROMIUM_FLAGS if not (visible and f == "--headless")), *CONFINING_FLAGS, f"--disable-features={','.join(CHROMIUM_FEATURES_OFF)}", *["--no-sandbox"]*(not sandbox), *flags,
                  f"--user-data-dir={self.folder}/data"]
         opened = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
                   (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
@@ -268,8 +273,11 @@ class Chromium:
         flags: tuple[str, ...]=(), # more of Chromium's own, such as "--hide-scrollbars"
         patience: float=PATIENCE,  # seconds after which a call that has no answer raises DeviceError
         sandbox: bool|None=None,   # keep pages in Chromium's sandbox? None: OAML_BROWSER_SANDBOX, or yes unless this is root
+        visible: bool=False,       # with windows that a person sees; needs a display
     ):
         if problem := missing_browser(): raise RuntimeError(problem)
+        if visible and not has_display(): raise RuntimeError("there is no display that a window could open on; on Linux DISPLAY or WAYLAND_DISPLAY names it")
+        self.visible = visible
         self.flags, self.patience, self._wire, self._lock = tuple(flags), patience, None, threading.Lock()
         self.sandbox = wants_sandbox() if sandbox is None else sandbox
         self.restart()
@@ -280,7 +288,7 @@ class Chromium:
     def restart(self):
         "End the browser, if it still runs, and start it afresh. Its pages are gone."
         self.close()
-        self._listeners, self._frames, self._process = {}, {}, _Process(self.flags, self.sandbox)
+        self._listeners, self._frames, self._process = {}, {}, _Process(self.flags, self.sandbox, self.visible)
         self._wire = _Wire(self._process, self._on_event)
         _OPEN.add(self)
         try:

@@ -81,6 +81,7 @@ class Tab:
         self.chromium, self.console, self.time = chromium, [], 0
         self.gateway = gateway or Gateway()
         self.gateway.on_refused = self._say_refused
+        self.on_told: Callable[[str], None] = lambda words: None  # hears what scripts of ours in the page tell; nothing there may wait
         self._wire, self._news, self._why_dead = chromium._wire, threading.Condition(), None
         self._loading, self._requests, self._moves, self._script, self._refused = "", set(), 0, None, ""
         self._drag, self._ends, self._dropped, self._worlds = None, None, 0, {}  # ids of the document's worlds, by name
@@ -457,6 +458,7 @@ TAB_EVENTS = {"Page.frameRequestedNavigation": partial(_on_loading, state="asked
          "Runtime.consoleAPICalled": _on_console, "Runtime.exceptionThrown": _on_throw,
          "Page.javascriptDialogOpening": _on_dialog, "Page.windowOpen": _on_window,
          "Page.fileChooserOpened": _on_chooser, "Page.downloadWillBegin": _on_download, "Target.detachedFromTarget": _on_detached,
+         "Runtime.bindingCalled": lambda tab, params: tab.on_told(params["payload"]),
          "Fetch.requestPaused": _on_refused, "Input.dragIntercepted": _on_drag, "Inspector.targetCrashed": _on_crash, "gone": _on_gone}
 
 # %% ../../nbs/04f_devices.tab.ipynb #6116d170

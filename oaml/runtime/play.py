@@ -193,6 +193,7 @@ def _act_once(agent: Agent, venue: Venue, writers: list[EpisodeWriter], on_step:
     drivers = [w.driver for w in writers]
     venue.act(drivers, ask_agent(agent, [view_of(d) for d in drivers]))
     for w, a in zip(writers, getattr(agent, "answers", ())):
+        if a is None: continue  # no model was asked about this one
         w.steps[-1].answer, w.steps[-1].thought = Answer(a.text, a.messages, a.tokens, a.heat, a.part), a.thought
     for w in writers if on_step else (): on_step(w.driver, w.steps[-1])
 

@@ -309,6 +309,7 @@ class Replay:
         self.seen: list[tuple[Element, ...]] = [] # the screens so far, the newest last
         self._named, self._course, self._edited, self._before, self._tabs, self._arrived, self.touched = named, None, False, (), set(), False, []
         self._still = set() # pages that do not scroll
+        self._from: int|None = None # the step with which a course begins; None: with what the goal says
 
     def next(self,
         elements: Sequence[Element], # the screen now
@@ -319,7 +320,7 @@ class Replay:
         if self.halted: return self._failed()
         try:
             if self._course is None:
-                self._course = self._run()
+                self._course = self._run() if self._from is None else self._go_on(self._from)
                 return next(self._course)
             return self._course.send(self.screen)
         except Halt as e:
@@ -351,7 +352,10 @@ class Replay:
         entered = [h for s in self.steps if s.do in ("enter", "append", "choose") and not s.already and s.source == "goal" for h in holes(s.value)]
         if entered and not self.left and not any(h in self.values or h in b.open for h in entered): raise Halt(f"the goal gives no {', '.join(dict.fromkeys(entered))}")
         while _is_busy(self.screen): self.screen = yield WAIT
-        k = 0
+        yield from self._go_on(0)
+
+    def _go_on(self, k: int) -> Course:
+        "The steps from number `k` on, then DONE."
         while k < len(self.steps):
             self.k, step = k, self.steps[k]
             self._take_whole()
@@ -915,21 +919,23 @@ class Replay:
 
     def _read(self, step: StepWords) -> Course:
         "The value that stands where it stood then."
-        origin, meanings = step.origin, self._meanings(step)
-        def fits(elements):
-            read = {}
-            for e in elements:
-                if not (e.role == origin.role or e.role in FIELDS and origin.role in FIELDS): continue
-                for values in meanings:
-                    if (v := read_value(origin, values, e, elements)) is not None: read.setdefault(v, e)
-            return [replace(e, value=v) for v, e in read.items()]
+        def fits(elements): return self._readable(step, elements)
         e = fits(self.screen)
         if len(e) != 1:
             for old in reversed(self.seen[:-1]):
                 if not e and len(fits(old)) == 1: e = fits(old)
         found = e[0] if len(e) == 1 else (yield from self._look(fits))
-        if found is None: raise Halt(f"step {self.k + 1}: looked for {say_thing(origin, self.values)} to read it, and found nothing on {page_title(self.screen)!r}")
+        if found is None: raise Halt(f"step {self.k + 1}: looked for {say_thing(step.origin, self.values)} to read it, and found nothing on {page_title(self.screen)!r}")
         return found.value
+
+    def _readable(self, step: StepWords, elements: Sequence[Element]) -> list[Element]:
+        "Elements from which a step's value may be read, each with a value of its own as `value`."
+        origin, meanings, read = step.origin, self._meanings(step), {}
+        for e in elements:
+            if not (e.role == origin.role or e.role in FIELDS and origin.role in FIELDS): continue
+            for values in meanings:
+                if (v := read_value(origin, values, e, elements)) is not None: read.setdefault(v, e)
+        return [replace(e, value=v) for v, e in read.items()]
 
     def _meanings(self, step: StepWords) -> list[dict[str, str]]:
         "The parameters' values, with each word of the goal that may stand for what was asked for then."
@@ -1038,9 +1044,13 @@ class ReplayAgent:
         "Return the next action in each episode."
         return [self._choose(v) for v in views]
 
-    def _choose(self, view) -> Action:
+    def _elements(self, view) -> Sequence[Element]:
+        "What is on the screen of a view."
         if (device := self.devices.get(view.episode)) is None: raise ValueError("replay: it knows no device of this episode; `introduce` makes them known")
-        elements = device.read_elements() if view.elements is None else view.elements
+        return device.read_elements() if view.elements is None else view.elements
+
+    def _choose(self, view) -> Action:
+        elements = self._elements(view)
         if not view.history: self.replays[view.episode] = self._begin(view.goal, elements)
         return self.replays[view.episode].next(elements)
 

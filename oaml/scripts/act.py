@@ -28,9 +28,9 @@ from ..evals.hosted import is_hosted
 from ..evals.suites import load_agent
 from ..ingest.episodes import save_episodes
 from ..models.api_adapter import ApiError
-from ..runtime.agents import Agent, PolicyAgent, agent_label
+from ..runtime.agents import Agent, agent_label, seeing
+from ..runtime.guarded import GUARDED, decided_by, model_name
 from ..runtime.play import play
-from ..runtime.policy import with_eyes
 from ..runtime.replay import ReplayAgent
 from ..schemas.arguments import check_arguments
 from ..schemas.door import nearest
@@ -269,7 +269,7 @@ def play_once(
     screens: Path|None=None, # folder for the screens, made if missing; None: they are left out
 ) -> ActResult:
     "Play one episode and say each step. One that is stopped, or whose device is lost, is kept as far as it came. Raises DeviceError before the first screen."
-    def told(driver: EpisodeDriver, step: Step): venue.say(f"{driver.steps:2}. {venue.words}" + ("" if step.thought is None else f"   ({step.thought})"))
+    def told(driver: EpisodeDriver, step: Step): venue.say(f"{driver.steps:2}. {venue.words}" + decided_by(step.action) + ("" if step.thought is None else f"   ({step.thought})"))
     try: episode, = play(agent, venue, [seed], screens=screens, elements=True, on_step=told)
     except (KeyboardInterrupt, DeviceError, ApiError) as e:
         if venue.driver.watch is None or isinstance(e, KeyboardInterrupt) and not venue.driver.actions: raise
@@ -321,10 +321,8 @@ class ActPlan:
     ) -> Agent:
         "Return who acts, shown what was shown. Raises ValueError for what does not go together."
         if self.agent == "replay": return ReplayAgent(list(self.shown), self.named(values))
-        who = load_agent(self.agent, None, hosted=dict(self.hosted or {})) if isinstance(self.agent, str) else self.agent
-        if self.eyes != "pixels":
-            if not isinstance(who, PolicyAgent): raise ValueError(f"eyes: {self.eyes}: is for nano, shipped or trained, not for {self.agent!r}")
-            who = PolicyAgent(with_eyes(who.policy, self.eyes), f"{who.name}, {self.eyes}")
+        who = load_agent(self.agent, None, hosted=dict(self.hosted or {}), eyes=self.eyes) if isinstance(self.agent, str) else seeing(self.agent, self.eyes)
+        if isinstance(who, ReplayAgent): who.named = self.named(values)
         if not self.shown: return who
         if not hasattr(who, "show"): raise ValueError(f"like: {agent_label(who)} takes no demonstrations; leave out agent for the replay, which does")
         who.show(list(self.shown))
@@ -358,7 +356,7 @@ class ActPlan:
 @check_arguments
 def plan_act(
     device: str,                   # kind and name: app:mail, page:https://example.org, android:emulator-5554, http://127.0.0.1:8765
-    agent: str|Agent|None=None,    # nano, a trained agent's folder, anthropic:MODEL, openai:MODEL, oracle (of an application), replay; None: replay with `like`, else nano
+    agent: str|Agent|None=None,    # nano, a trained agent's folder, anthropic:MODEL, openai:MODEL, oracle (of an application), replay, replay+ a model; None: replay with `like`, else nano
     like: Sequence[str]=(),        # files of demonstrations (`oaml show`): the replay does the most similar again, a model is shown it
     eyes: str="pixels",            # what a nano sees the screen by: its pixels, or the tree of its elements
     max_steps: int|None=None,      # actions, at most; None: the application's own, or 30
@@ -372,8 +370,8 @@ def plan_act(
     known = read_secrets(secrets or {})
     given = {k: options.pop(k, None) for k in ("base_url", "prices", "max_cost", "dialect")}
     hosted = {k: v for k, v in given.items() if v is not None}
-    if hosted and not (isinstance(agent, str) and is_hosted(agent)): raise ValueError(f"{next(iter(hosted))}: is for hosted models, not for {agent!r}")
-    if agent == "replay" and not like: raise ValueError("agent: replay does again what was shown; name a demonstration with --like, `oaml show` writes one")
+    if hosted and not (isinstance(agent, str) and is_hosted(model_name(agent))): raise ValueError(f"{next(iter(hosted))}: is for hosted models, not for {agent!r}")
+    if isinstance(agent, str) and (agent == "replay" or agent.startswith(GUARDED)) and not like: raise ValueError(f"agent: {agent} does again what was shown; name a demonstration with --like, `oaml show` writes one")
     shown = tuple(load_demonstration(path) for path in like)
     for path, d in zip(like, shown): check_no_secret(to_yaml(d), known, f"like: {path}")
     check_no_secret(device, known, "device")

@@ -376,7 +376,8 @@ def eval_command(
     app: Annotated[str|None, typer.Option(help="One application instead of a suite: files, mail@phone, or your own as "
                                                "my_module:Thermostat.")]=None,
     agent: Annotated[str, typer.Option(help="oracle, do-nothing, random, memoriser, nearest, replay, literal, nano, the folder of a "
-                                            "trained agent, or a hosted model: anthropic:MODEL, openai:MODEL.")]="oracle",
+                                            "trained agent, or a hosted model: anthropic:MODEL, openai:MODEL; replay+ before a model's: it is asked "
+                                            "where the replay does not know on.")]="oracle",
     episodes: Annotated[int|None, typer.Option(help="Episodes for each application (100); of real-apps-v1 matched sets of each kind of task (4).")]=None,
     split: Annotated[str, typer.Option(help="test, or validation while you develop.")]="test",
     first_seed: Annotated[int, typer.Option(help="Which seed of the split comes first, counted from 0.")]=0,
@@ -470,8 +471,8 @@ def act_command(
                                                "http://... (oaml serve-device).")],
     goal: Annotated[str|None, typer.Option(help="What you want, in words; {name} stands for a secret. An application of oaml has "
                                                 "goals of its own, by seed.")]=None,
-    agent: Annotated[str|None, typer.Option(help="nano, the folder of a trained agent, anthropic:MODEL, openai:MODEL, replay; oracle in an "
-                                                 "application. By default replay with --like, else nano.")]=None,
+    agent: Annotated[str|None, typer.Option(help="nano, the folder of a trained agent, anthropic:MODEL, openai:MODEL, replay; replay+nano (or another "
+                                                 "model), which is asked where the replay does not know on; oracle in an application. By default replay with --like, else nano.")]=None,
     like: Annotated[list[str]|None, typer.Option(help="A demonstration that is done again with this goal's values (`oaml show`). Repeatable: the most "
                                                       "similar is taken.")]=None,
     set: Annotated[list[str]|None, typer.Option("--set", help="A value of the goal's or the demonstration's {parameters}: name=value. Repeatable.")]=None,
@@ -547,6 +548,7 @@ def show_command(
     origin: Annotated[list[str]|None, typer.Option(help="Another origin that a page may show, such as https://pay.example; by default "
                                                         "its own only. Repeatable.")]=None,
     port: Annotated[int, typer.Option(help="Port of the page; 0 for any free one.")]=0,
+    window: Annotated[bool, typer.Option("--window", help="Of page:URL: open the page in a window of its own, and listen there.")]=False,
     browser_sandbox: BrowserSandbox=None, # of Chromium; None: on, but for root
 ):
     """**Show it once**: you act on a device's live screen in a page of your own browser, and it is written down in words.
@@ -557,7 +559,8 @@ def show_command(
     """
     import webbrowser
     from oaml.devices.serve import screen_size
-    from oaml.scripts.show import edit_demonstration, has_display, show, show_device
+    from oaml.devices.connection import has_display
+    from oaml.scripts.show import edit_demonstration, show, show_device
     open_page = webbrowser.open if has_display() else None
     if edit:
         if what or out or goal: _fail("--edit: changes a file that is there, and takes neither a device nor --out or --goal")
@@ -573,7 +576,7 @@ def show_command(
         named = dict(s.partition("=")[::2] for s in secret or ())
         if not all(named.values()): _fail("--secret: on a device give NAME=ENV_NAME, the environment variable that holds the text")
         options = (dict(size=_mendable(screen_size, text=size)) if size else {}) | (dict(origins=origin) if origin else {})
-        shown = _mendable(show_device, device=what, out=out, goal=goal, seed=seed, secrets=named, port=port, open_page=open_page, say=typer.echo, **options)
+        shown = _mendable(show_device, device=what, out=out, goal=goal, seed=seed, secrets=named, port=port, open_page=open_page, say=typer.echo, window=window, **options)
     typer.echo(f"{len(shown.steps)} steps in {out}")
 
 # %% ../../nbs/18i_scripts.cli.ipynb #9e03f5ad

@@ -22,7 +22,8 @@ from ..evals.suites import (COPYING, REAL_APPS_SUITE, SUITES, AgentByName, Suite
                                load_suite)
 from ..ingest.episodes import save_episodes
 from ..ingest.store import load_sessions, write_atomic
-from ..runtime.policy import EYES, with_eyes
+from ..runtime.guarded import model_name
+from ..runtime.policy import EYES
 from ..schemas.arguments import check_arguments
 from ..schemas.sessions import Episode
 
@@ -32,7 +33,7 @@ def eval_policy(
     suite: str|None=None,          # a name of `oaml.evals.suites.SUITES`, "real-apps-v1", or "miniwob-v1" ("miniwob" for short); None: login-v1,
                                    # or that of `app`
     agent: str="oracle",           # oracle, do-nothing, random, memoriser, nearest, replay, literal, nano, a trained agent's folder, or a
-                                   # hosted model: anthropic:MODEL, openai:MODEL
+                                   # hosted model: anthropic:MODEL, openai:MODEL; replay+ a model, such as replay+nano
     episodes: int|None=None,       # for each application; None: 100, and of real-apps-v1 4: matched sets of each kind of task
     split: str="test",             # test, or validation while developing
     first_seed: int=0,             # which seed of the split comes first, from 0
@@ -93,16 +94,17 @@ def eval_policy(
 def _hosted_options(agent: str, out: str|os.PathLike|None, resume: bool, options: dict) -> dict:
     "What `load_hosted` is given. Raises ValueError for options that `agent` does not have."
     given = {k: v for k, v in options.items() if v is not None} | ({"resume": True} if resume else {})
-    if given and not is_hosted(agent):
+    if given and not is_hosted(model_name(agent)):
         raise ValueError(f"{next(iter(given))}: is for hosted models (anthropic:MODEL, openai:MODEL), not for {agent!r}")
-    if resume and out is None: raise ValueError("resume: only a suite of our own applications with a results file stores answers")
+    if resume and (out is None or not is_hosted(agent)): raise ValueError("resume: only a suite of our own applications with a results file stores answers, and those of a hosted model alone")
     return given | (dict(folder=beside_results(out, ".answers")) if out is not None and is_hosted(agent) else {})
 
 def _check_tree(eyes: str, agent: str, pages: bool, engine: str|Executor|None):
     "Raise ValueError for eyes that `agent` has not, and for a tree where the episodes are played without."
     if eyes not in EYES: raise ValueError(f"eyes: {eyes!r} is none of {', '.join(EYES)}")
     if eyes == "pixels": return
-    if is_hosted(agent) or not (agent == "nano" or Path(agent).is_dir()):
+    asked = model_name(agent)
+    if is_hosted(asked) or not (asked == "nano" or Path(asked).is_dir()):
         raise ValueError(f"eyes: {eyes}: is for nano, shipped or trained, not for {agent!r}")
     if pages: raise ValueError(f"eyes: {eyes}: the agents of {MINIWOB_SUITE} are given pictures alone")
     if engine is not None: raise ValueError(f"eyes: {eyes}: an engine's workers load agents that see by pixels; leave engine out")
@@ -115,11 +117,10 @@ def _only_real(options: dict, scale: float, probabilities: bool, first_seed: int
 def _on_real_apps(agent: str, shots: int, sets: int, split: str, apps: list[str]|None, out: str|os.PathLike|None, progress: bool, resume: bool, eyes: str, hosted_options: dict) -> list[dict]:
     "Rows of real applications; episodes and demonstrations are kept beside the results as they come."
     if resume and out is None: raise ValueError("resume: episodes are kept beside a results file; name one by out")
-    if is_hosted(agent): who = load_agent(agent, None, hosted={k: v for k, v in hosted_options.items() if v is not None})
-    elif agent == "oracle": raise ValueError(f"agent: the oracle of {REAL_APPS_SUITE} is its demonstrator, who is played when the demonstrations are made; choose another")
-    else: who = load_agent(agent, None, shots=shots)
+    if agent == "oracle": raise ValueError(f"agent: the oracle of {REAL_APPS_SUITE} is its demonstrator, who is played when the demonstrations are made; choose another")
     _check_tree(eyes, agent, False, None)
-    if eyes == "tree": who = PolicyAgent(with_eyes(who.policy, eyes), f"{who.name}, {eyes}")
+    hosted = {k: v for k, v in hosted_options.items() if v is not None} if is_hosted(model_name(agent)) else None
+    who = load_agent(agent, None, hosted=hosted, shots=shots, eyes=eyes)
     if split == "test": check_manifest(load_suite(REAL_APPS_SUITE))
     rows, played = evaluate_real_apps(who, shots, sets, split, apps, folder=out and beside_results(out, ".real"), progress=progress, fresh=not resume)
     if out is not None:
@@ -146,11 +147,10 @@ def _on_synthetic(suite: Suite, agent: str, episodes: int, split: str, first_see
                   eyes: str, shots: int) -> tuple[list[dict], list[Episode]]:
     "Rows of a suite of our own applications, and its episodes."
     if split == "test" and suite.name in SUITES: check_manifest(suite)
-    who = load_agent(agent, suite, _episodes_to_copy(sessions), hosted, progress, shots)
+    who = load_agent(agent, suite, _episodes_to_copy(sessions), hosted, progress, shots, eyes)
     if probabilities:
         if not isinstance(who, PolicyAgent): raise ValueError(f"probabilities: a trained agent of ours has them, {agent!r} does not")
         who.probabilities = True
-    if eyes == "tree": who = PolicyAgent(with_eyes(who.policy, eyes), f"{who.name}, {eyes}", probabilities)
     if engine is not None and isinstance(who, PolicyAgent): who = AgentByName(agent, who.name, probabilities)
     rows, (reports,) = evaluate_suite(who, suite, episodes, split, first_seed, progress, engine, shots)
     return rows, [e for r in reports for e in r.played]

@@ -1,13 +1,10 @@
 // The page of `oaml show`: what a hand does on the picture goes to the device, one thing after the other; what comes back is all that is shown.
 const $ = (id) => document.getElementById(id), stage = $("stage"), token = location.hash.slice(1);
-const CLICK_MS = 280, HOLD_MS = 600, LOOK_MS = 1500, FAR = 0.015; // a second press within CLICK_MS makes a double one; FAR is a share of the screen
-const KEY_NAMES = { ArrowLeft: "Left", ArrowRight: "Right", ArrowUp: "Up", ArrowDown: "Down" };
-const NAMED = /^(Enter|Escape|Backspace|Delete|Insert|Left|Right|Up|Down|PageUp|PageDown|Home|End|F\d+)$/;
+const LOOK_MS = 1500;
 const MARKS = { optional: "optional", until_gone: "until there is no more", left_out: "leave out" };
 let state = {}, queue = [], busy = false, from = null, waiting = null;
 
 const node = (tag, props = {}, ...kids) => { const n = Object.assign(document.createElement(tag), props); n.append(...kids); return n; };
-const share = (v, most = 1) => Math.min(most, Math.max(0, v));
 
 // ---- asking ----
 
@@ -94,54 +91,17 @@ $("things").addEventListener("toggle", () => state.things && list());
 
 // ---- hands ----
 
-function place(e) {
-  const r = $("screen").getBoundingClientRect();
-  return [share((e.clientX - r.left) / r.width), share((e.clientY - r.top) / r.height)];
-}
-
-function settle(action) {  // a press waits until it is clear that no second one comes
-  if (waiting) { clearTimeout(waiting.timer); act(waiting.action); waiting = null; }
-  if (action) waiting = { action, timer: setTimeout(() => settle(null), CLICK_MS) };
-  else next();
-}
-
-stage.addEventListener("pointerdown", (e) => {
-  e.preventDefault();
-  stage.focus({ preventScroll: true });
-  stage.setPointerCapture(e.pointerId);
-  from = { at: place(e), when: performance.now() };
-});
-stage.addEventListener("pointercancel", () => { from = null; });
-stage.addEventListener("pointerup", (e) => {
-  if (!from) return;
-  const [x, y] = from.at, [x2, y2] = place(e), held = performance.now() - from.when > HOLD_MS, far = Math.hypot(x2 - x, y2 - y) > FAR;
-  from = null;
-  const again = waiting && Math.hypot(x - waiting.action.x, y - waiting.action.y) < FAR;
-  if (far && e.pointerType === "touch" && !held) { settle(null); act({ type: "scroll", x, y, dx: x - x2, dy: y - y2 }); }
-  else if (far) { settle(null); act({ type: "drag", x, y, x2, y2 }); }
-  else if (e.button === 2) { settle(null); act({ type: "right_click", x, y }); }
-  else if (held) { settle(null); act({ type: "long_press", x, y }); }
-  else if (again) { clearTimeout(waiting.timer); waiting = null; act({ type: "double_click", x, y }); }
-  else settle({ type: "click", x, y });
-});
-stage.addEventListener("contextmenu", (e) => e.preventDefault());
-stage.addEventListener("wheel", (e) => {
-  e.preventDefault();
-  const [x, y] = place(e), r = $("screen").getBoundingClientRect(), line = e.deltaMode ? 16 : 1;
-  settle(null);
-  act({ type: "scroll", x, y, dx: Math.max(-1, Math.min(1, e.deltaX * line / r.width)), dy: Math.max(-1, Math.min(1, e.deltaY * line / r.height)) });
-}, { passive: false });
-
-// ---- keys ----
-
-stage.addEventListener("keydown", (e) => {
-  const key = KEY_NAMES[e.key] || e.key, mods = ["ctrl", "alt", "shift", "meta"].filter((m) => e[`${m}Key`]), chord = mods.some((m) => m !== "shift") && !(e.ctrlKey && e.altKey);
-  if (e.key === "Tab" || e.isComposing || chord && key.toLowerCase() === "v") return;  // Tab leaves the screen; what is pasted comes as text
-  if (NAMED.test(key)) { settle(null); act({ type: "key_press", key: [...mods, key].join("+") }); }
-  else if ([...key].length === 1 && chord) { settle(null); act({ type: "key_press", key: [...mods, key.toLowerCase()].join("+") }); }
-  else if ([...key].length === 1) { settle(null); act({ type: "type", text: key.normalize("NFC") }); }
-  else return;
-  e.preventDefault();
+const settle = listenToHands(stage, {
+  act, next,
+  place: (e) => { const r = $("screen").getBoundingClientRect(); return [(e.clientX - r.left) / r.width, (e.clientY - r.top) / r.height]; },
+  size: () => { const r = $("screen").getBoundingClientRect(); return [r.width, r.height]; },
+  began: (e, gesture) => {
+    from = gesture;
+    if (!e) return;
+    stage.focus({ preventScroll: true });
+    stage.setPointerCapture(e.pointerId);
+  },
+  waits: (press) => { waiting = press; },
 });
 stage.addEventListener("paste", (e) => { const text = e.clipboardData.getData("text").replace(/\s+/g, " ").trim(); if (text) { settle(null); act({ type: "type", text: text.normalize("NFC") }); } });
 
