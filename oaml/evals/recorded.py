@@ -4,9 +4,11 @@
 
 # %% auto #0
 __all__ = ['UNIFIED', 'PUBLISHED', 'PublishedMetric', 'finger_way', 'published_match', 'spot_hit', 'RecordedScore', 'strict_hit',
-           'score_recorded', 'recorded_kind', 'folder_episodes', 'agent_actions', 'evaluate_recorded']
+           'score_recorded', 'recorded_kind', 'folder_episodes', 'held_out_episodes', 'agent_actions',
+           'evaluate_recorded']
 
 # %% ../../nbs/15m_evals.recorded.ipynb #40ed2360
+import hashlib
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -165,6 +167,17 @@ def folder_episodes(
             left = left and left - 1
             yield episode
 
+def held_out_episodes(
+    episodes: list[Episode], # of a folder, in any order
+    share: float,            # that is held out, above 0 and below 1; at least one episode is, and one is not
+) -> tuple[list[Episode], list[Episode]]: # to learn from, to measure with
+    "Return the episodes in two parts, drawn by a hash of their ids, so that every reader of a folder draws the same. Raises ValueError."
+    if not 0 < share < 1: raise ValueError(f"held_out: {share} is no share between 0 and 1")
+    if len(episodes) < 2: raise ValueError(f"held_out: there are {len(episodes)} episodes; one to learn from and one to measure with is the least")
+    order = sorted(range(len(episodes)), key=lambda k: (hashlib.sha256(episodes[k].id.encode()).digest(), k))
+    kept = set(order[:min(len(episodes) - 1, max(1, round(share*len(episodes))))])
+    return [e for k, e in enumerate(episodes) if k not in kept], [e for k, e in enumerate(episodes) if k in kept]
+
 def agent_actions(
     policy,                   # `AgentPolicy`
     episode: Episode,         # recorded, with screens
@@ -182,7 +195,10 @@ def evaluate_recorded(
     folder: str|Path,         # of imported sessions, or a JSONL file
     kind: str|None=None,      # whose rules; None: of the data set that was imported
     limit: int|None=None,     # episodes at most; None: all
+    held_out: float=0.,       # the share that a training held out, and nothing else; 0: all
 ) -> RecordedScore:
-    "Score a policy on imported data. Raises as `score_recorded`."
-    episodes = list(folder_episodes(folder, limit))
+    "Score a policy on imported data. Raises as `score_recorded` and `held_out_episodes`."
+    episodes = list(folder_episodes(folder, None if held_out else limit))
+    if held_out: _, episodes = held_out_episodes(episodes, held_out)
+    episodes = episodes[:limit]
     return score_recorded(episodes, [agent_actions(policy, e) for e in episodes], kind or recorded_kind(folder))

@@ -35,7 +35,8 @@ from ..ingest.engines import ProgressReporter, open_engine, progress_host, recei
 from ..ingest.synthetic import generate_synthetic_sessions, record_episode
 from ..realapps.catalog import REAL_APPS, REAL_KINDS, real_apps_tasks
 from ..realapps.tasks import Look, RealTask, draw_scene
-from ..runtime.agents import Agent, PolicyAgent, agent_label
+from ..runtime.agents import Agent, PolicyAgent, agent_label, seeing
+from ..runtime.guarded import GUARDED, GuardedAgent, model_name
 from ..runtime.play import moving_bar
 from ..runtime.policy import load_policy
 from ..schemas.arguments import check_arguments
@@ -296,7 +297,7 @@ def evaluate_suite(
     if shots < 0: raise ValueError(f"shots: {shots} is fewer than 0")
     if shots and engine is not None: raise ValueError("shots: an engine's workers show nothing to their agents; leave engine out")
     for a in agents if not shots else ():
-        if type(a) in SHOWN_AGENTS.values(): raise ValueError(f"agent: {agent_label(a)} does what it was shown; say how many demonstrations by shots (--shots 1)")
+        if isinstance(a, tuple(SHOWN_AGENTS.values())): raise ValueError(f"agent: {agent_label(a)} does what it was shown; say how many demonstrations by shots (--shots 1)")
     seeds = split_seeds(split, episodes, first)
     if engine is not None: reports = _run_in_parts(agents, suite, seeds, progress, engine)
     else: reports = list(zip(*(_run_app(_loaded(agents), suite, app, seeds, progress, shots) for app in suite.apps)))
@@ -335,14 +336,25 @@ def training_episodes(
 
 @check_arguments
 def load_agent(
-    name: str,                           # one of `AGENTS` or `SHOWN_AGENTS`, the folder of a trained agent, anthropic:MODEL, openai:MODEL
+    name: str,                           # one of `AGENTS` or `SHOWN_AGENTS`, the folder of a trained agent, anthropic:MODEL, openai:MODEL; or replay+ a model
     suite: "Suite|RealSuite|None",       # the copying baselines are made from its training split; None: for other agents
     episodes: list[Episode]|None=None,   # training episodes for them; None makes some
     hosted: dict[str, Any]|None=None,    # options of a hosted model, see `load_hosted`
     progress: bool=False,                # show a bar while they are made
     shots: int=0,                        # with demonstrations, "nearest" knows their screens and no others
+    eyes: str="pixels",                  # what a nano sees screens by
 ) -> Agent:
     "An agent by name or folder. Raises ValueError or FileNotFoundError that say what to do."
+    if name.startswith(GUARDED):
+        if model_name(name) in (*SHOWN_AGENTS, *_SIMPLE, *COPYING): raise ValueError(f"agent: {name}: a replay asks a model: replay+nano, {_OTHER_MODELS}")
+        return GuardedAgent(load_agent(model_name(name), suite, hosted=hosted, eyes=eyes))
+    who = _load_agent(name, suite, episodes, hosted, progress, shots)
+    return who if eyes == "pixels" else seeing(who, eyes)
+
+_OTHER_MODELS = "or replay+ and the folder of a trained agent, anthropic:MODEL, openai:MODEL"
+
+def _load_agent(name: str, suite: Suite|None, episodes: list[Episode]|None, hosted: dict|None, progress: bool, shots: int) -> Agent:
+    "An agent that asks nobody else, as it sees by itself."
     if name in SHOWN_AGENTS and (shots or name not in COPYING): return SHOWN_AGENTS[name]()
     if name in _SIMPLE: return _SIMPLE[name]()
     if is_hosted(name): return load_hosted(name, **(hosted or {}))
@@ -355,7 +367,7 @@ def load_agent(
             return COPYING[name](known)
     if name == "nano": return PolicyAgent(load_policy("nano"), "nano")
     if not Path(name).is_dir():
-        raise FileNotFoundError(f"agent: {name!r} is neither one of {', '.join(dict.fromkeys((*AGENTS, *SHOWN_AGENTS)))}, nor anthropic:MODEL or "
+        raise FileNotFoundError(f"agent: {name!r} is neither one of {', '.join(dict.fromkeys((*AGENTS, *SHOWN_AGENTS, f'{GUARDED}nano')))}, nor anthropic:MODEL or "
                                 "openai:MODEL, nor a folder")
     return PolicyAgent(load_policy(name), agent_name(name))
 

@@ -6,9 +6,9 @@
 __all__ = ['app', 'MENDABLE', 'BrowserSandbox', 'ALIASES', 'configs', 'miniwob', 'data', 'p2p', 'CommandGroup', 'oaml_command',
            'needs', 'command_options', 'command_words', 'synth_command', 'train_command', 'sweep_command',
            'pretrain_command', 'dagger_command', 'rft_command', 'rft_worker_command', 'merge_command', 'configs_list',
-           'configs_show', 'configs_copy', 'configs_keys', 'eval_command', 'predict_command', 'act_command',
-           'show_command', 'inspect_command', 'leaderboard_command', 'demo_command', 'miniwob_collect', 'miniwob_train',
-           'miniwob_eval', 'serve_device_command', 'serve_task_command', 'serve_controller_command',
+           'configs_show', 'configs_copy', 'configs_keys', 'check_app_command', 'eval_command', 'predict_command',
+           'act_command', 'show_command', 'inspect_command', 'leaderboard_command', 'demo_command', 'miniwob_collect',
+           'miniwob_train', 'miniwob_eval', 'serve_device_command', 'serve_task_command', 'serve_controller_command',
            'serve_model_command', 'data_export', 'data_import', 'data_stats', 'data_validate', 'p2p_run', 'p2p_resume',
            'p2p_benchmark', 'p2p_serve', 'p2p_models', 'p2p_criteria', 'p2p_play', 'p2p_export', 'main']
 
@@ -52,7 +52,7 @@ class CommandGroup(TyperGroup):
         try: return super().invoke(ctx)
         except ImportError as e: _fail(import_advice(e))
 
-app = typer.Typer(cls=CommandGroup, add_completion=False, no_args_is_help=True, rich_markup_mode="markdown",
+app = typer.Typer(cls=CommandGroup, no_args_is_help=True, rich_markup_mode="markdown",
                   pretty_exceptions_enable=False, context_settings=dict(help_option_names=["-h", "--help"]))
 
 def _version(wanted: bool):
@@ -200,22 +200,35 @@ def synth_command(
 @app.command("train")
 @needs("train")
 def train_command(
-    config: Annotated[str, typer.Argument(help="YAML or JSON file, or the name of a shipped one (oaml configs list), such as login_nano.")],
+    config: Annotated[str|None, typer.Argument(help="YAML or JSON file, or the name of a shipped one (oaml configs list), such as login_nano.")]=None,
     set: Annotated[list[str], typer.Option(
         "--set", help="Change a key: section.key=value. May be given repeatedly.")]=[],
+    data: Annotated[str|None, typer.Option(help="Folder of recordings (`oaml data import`) to learn from; without a config, "
+                                                "the shipped nano goes on learning.")]=None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in output_dir, bit for bit.")]=False,
     browser_sandbox: BrowserSandbox=None, # of Chromium; None: on, but for root
 ):
     """**Train** a model as a config says; leaves the run, with its agent, in the config's `output_dir`.
 
     Example: `oaml train login_nano --set training.max_steps=200 --set output_dir=runs/mine`.
-    An interrupted run goes on with `--resume`. All keys are explained in the notebook `13a_training.config`, and by `oaml configs keys`.
+    From recordings: `oaml train --data runs/sessions`, which asks nothing else.
+    Ctrl-C and SIGTERM keep the agent so far; the run goes on with `--resume`. All keys are explained in the notebook `13a_training.config`, and by `oaml configs keys`.
     On several GPUs: `torchrun --nproc-per-node 4 -m oaml train CONFIG`; the steps are those of one.
     """
-    from oaml.scripts.train import train as run
-    result = _mendable(run, config=config, overrides=set, resume=resume)
+    from oaml.scripts.train import recordings_config, train as run
+    if not (config or data): _fail("give a config, such as login_nano (oaml configs list), or recordings with --data FOLDER")
+    trained = config
+    if data:
+        trained, notes = _mendable(recordings_config, folder=data, config=config, overrides=set)
+        typer.echo("\n".join(notes))
+    result = _mendable(run, config=trained, overrides=[] if data else set, resume=resume)
     if result is None: return  # one of several processes, and not the first
-    typer.echo(f"{result.status} at step {result.step}" + (f"; the agent is in {result.agent}" if result.agent else ""))
+    agent = result.agent or result.so_far
+    typer.echo(f"{result.status} at step {result.step}" + (f"; the agent is in {agent}" if agent else "")
+               + ("; --resume goes on" if result.so_far else ""))
+    if data and agent:
+        held_out = f" --held-out {trained.data.held_out:g}" if trained.data.held_out else ""
+        typer.echo(f"How well it does: oaml eval --data {data}{held_out} --agent {agent}")
 
 # %% ../../nbs/18i_scripts.cli.ipynb #5e6a1801
 @app.command("sweep")
@@ -365,6 +378,24 @@ def configs_keys(
     if not rows: _fail(f"no key begins with {beginning}; oaml configs keys has all")
     for row in rows: typer.echo(f"{row['name']}  ({row['type']}; {row['default']})\n    {row['meaning']}")
 
+# %% ../../nbs/18i_scripts.cli.ipynb #32bde458
+@app.command("check-app")
+def check_app_command(
+    app: Annotated[str, typer.Argument(help="Your application, such as my_module:Thermostat, or one of oaml's.")],
+    all: Annotated[bool, typer.Option("--all", help="Every look and seed, which takes minutes; by default some, within a minute.")]=False,
+    out: Annotated[Path, typer.Option(help="Where the filmstrip of a failure goes.")]=Path("check-app.png"),
+):
+    """**Check an application**: its contract, its oracle (also from disturbed beginnings), and that nobody succeeds without looking.
+
+    Example: `oaml check-app login`, or `oaml check-app my_module:Thermostat --all`. A failure names family, seed, look, goal and elements, and shows
+    the screens; the exit code is 1.
+    """
+    from oaml.evals.conformance import ConformanceError, report_conformance
+    from oaml.viz.plots import results_table
+    try: rows = _mendable(report_conformance, app=app, whole=all, out=out, say=typer.echo)
+    except ConformanceError as e: _fail(str(e), 1)
+    typer.echo(results_table(rows))
+
 # %% ../../nbs/18i_scripts.cli.ipynb #52ca9e33
 @app.command("eval")
 def eval_command(
@@ -406,6 +437,7 @@ def eval_command(
     shots: Annotated[int, typer.Option(help="Demonstrations of training seeds that the agent is shown of each kind of goal before it is asked.")]=0,
     data: Annotated[str|None, typer.Option(help="Folder of imported recordings (`oaml data import`), or JSONL in AgentCPM-GUI's form, instead of a suite: the agent is asked for "
                                                 "each step, and nothing is carried out.")]=None,
+    held_out: Annotated[float, typer.Option(help="With --data: measure on the share of the episodes alone that `oaml train --data` held out.")]=0.,
     metric: Annotated[str, typer.Option(help="With --data: tm, em (as the data set's tables have them), strict, episodes.")]="tm,em,strict",
     browser_sandbox: BrowserSandbox=None, # of Chromium; None: on, but for root
 ):
@@ -420,8 +452,9 @@ def eval_command(
     """
     if data is not None:
         from oaml.scripts.data import eval_recorded
-        score = _mendable(eval_recorded, data=data, agent=agent, metric=metric, out=out, limit=episodes)
-        return typer.echo(", ".join(f"{name} {100*share:.1f}" for name, share in score.items()) + f"; more in {out}")
+        score = _mendable(eval_recorded, data=data, agent=agent, metric=metric, out=out, limit=episodes, held_out=held_out)
+        return typer.echo(", ".join(f"{name} {100*share:.1f}" for name, share in score.items()) + f"; more in {out}"
+                          + (f"\nTo learn from them: oaml train --data {data}" if agent == "nano" else ""))
     from oaml.evals.suites import TOTALS, total_rows
     from oaml.scripts.eval_policy import eval_policy, episodes_path
     from oaml.viz.plots import results_table
@@ -847,7 +880,7 @@ def data_import(
     def run():
         if path is not None:
             from oaml.scripts.data import import_recorded
-            return str(import_recorded(source, path, out, limit, skip))
+            return f"{import_recorded(source, path, out, limit, skip)}\nNext: oaml train --data {out}"
         from oaml.datasets.hf import import_hf
         made = import_hf(source, out)
         return f"{len(made)} sessions, {sum(len(e.steps) for s in made for e in s.episodes)} steps in {out}"

@@ -92,6 +92,7 @@ class DataSection(Section):
     themes: str = Field("train", min_length=1, description="theme family; train = all but the held-out one")
     workers: Natural = Field(0, description="processes that generate sessions; 0 = one a core")
     path: PathText|None = Field(None, description="folder of existing sessions, or JSONL in AgentCPM-GUI's form, used instead of generated ones; data: PATH is short for it")
+    held_out: Share = Field(0.0, description="share of the episodes in path that are not learnt from: the model answers their screens to be validated")
 
     @model_validator(mode="before")
     @classmethod
@@ -314,7 +315,7 @@ def metric_names(
     from oaml.apps.catalog import TRAIN_APPS
     stream, names = config.stream, METRICS["played"] + METRICS["recorded"]
     if config.rft: return METRICS["recorded"] if config.logging.eval_path else (*METRICS["played"], "success_with_retries")
-    if config.logging.eval_path and not (stream and stream.lesson == "reading"): return METRICS["recorded"]
+    if (config.logging.eval_path or config.data.held_out) and not (stream and stream.lesson == "reading"): return METRICS["recorded"]
     if not stream: return names
     def sources(kind): return (kind and kind.sources) or stream.sources or (*TRAIN_APPS, "procedural")
     if stream.lesson == "acting": return *names, *(f"success_{app}" for app in sources(next(iter(stream.kinds), None)) if app in TRAIN_APPS)
