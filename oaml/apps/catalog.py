@@ -65,9 +65,9 @@ def _own_app(name: str) -> App:
     make = _import_class(others.get(name, name))
     if short := next((k for k, v in APPS.items() if v is make), None):
         raise ValueError(f"app: {name!r} is oaml's own {short!r}; use that name")
-    methods = [k for k, v in vars(App).items() if callable(v) and not k.startswith("_")]
+    asked = [k for k, v in vars(App).items() if (callable(v) or isinstance(v, property)) and not k.startswith("_")]
     made = make()
-    lacks = [k for k in (*App.__annotations__, *methods) if not hasattr(made, k)]
+    lacks = [k for k in asked if not hasattr(made, k)]
     if lacks: raise ValueError(f"app: {name!r} is no application, it lacks {', '.join(lacks)}; see `oaml.apps.app.App`")
     return made
 

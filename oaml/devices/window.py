@@ -15,6 +15,7 @@ from queue import Empty, SimpleQueue
 from .chromium import PageDevice
 from .connection import Chromium
 from .device import DeviceError, Frame
+from ..schemas.door import read_json
 from ..schemas.sessions import IDLE_TYPES, Action, split_chord
 from ..ui.layout import Element
 
@@ -107,5 +108,5 @@ class WindowDevice(PageDevice):
         with suppress(Empty): return self.told.get(timeout=seconds)
 
 def _told(words: str) -> tuple[Action, bool]:
-    plain = json.loads(words)
+    plain = read_json(words, "window", dict)
     return Action(**plain["action"]), bool(plain["hidden"])

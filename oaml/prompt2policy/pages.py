@@ -5,10 +5,11 @@
 # %% auto #0
 __all__ = ['PAGE_STYLE', 'PAGE_SCRIPT', 'PAGE_POLICY', 'PAGE_TABS', 'CHANGE_S', 'table_of', 'shown_score', 'badge', 'formula',
            'curve', 'action_form', 'form_field', 'labels_form', 'sessions_view', 'queue_text', 'day_text',
-           'search_field', 'kind_text', 'start_form', 'budget_fields', 'left_text', 'spend_text', 'progress_view',
-           'replay_view', 'number', 'verdict_badge', 'verdict_view', 'criteria_view', 'code_view', 'iteration_view',
-           'compare_view', 'session_view', 'benchmarks_view', 'benchmark_form', 'benchmark_view', 'job_view',
-           'monitor_view', 'trash_view', 'whole_page', 'sign_in_page', 'job_status', 'page_routes', 'serve_p2p']
+           'search_field', 'kind_text', 'start_form', 'budget_fields', 'number', 'left_text', 'spend_text',
+           'progress_view', 'replay_view', 'verdict_badge', 'verdict_view', 'criteria_view', 'code_view',
+           'iteration_view', 'compare_view', 'session_view', 'benchmarks_view', 'benchmark_form', 'benchmark_view',
+           'job_view', 'monitor_view', 'trash_view', 'whole_page', 'sign_in_page', 'job_status', 'page_routes',
+           'serve_p2p']
 
 # %% ../../nbs/17r_prompt2policy.pages.ipynb #dbd918e6
 import asyncio
@@ -171,6 +172,12 @@ def budget_fields(
     return [form_field(f"{before}{k}", label, Input(type="number", min=0, value=f"{getattr(budget, k):g}" if k == "seconds" else getattr(budget, k)), "number") for k, label in words.items()]
 
 # %% ../../nbs/17r_prompt2policy.pages.ipynb #d77c2c00
+def number(
+    value: float|None, # measured
+) -> str:
+    "Three digits; a dash for none."
+    return "–" if value is None else f"{value:.3g}"
+
 def left_text(
     seconds: float|None, # that trainings still take
 ) -> str:
@@ -206,12 +213,6 @@ def replay_view(
     against = [P(f"Refused before training: {p}", cls="error") for p in replay.problems]
     title = "Replayed on stored episodes" + ("" if replay.best else " (no agent here is known to do the task: nothing is compared)")
     return Details(Summary(title), *against, table_of(("Agent", "Episodes", "Pays", "From, to"), rows), open=bool(replay.problems))
-
-def number(
-    value: float|None, # measured
-) -> str:
-    "Three digits; a dash for none."
-    return "–" if value is None else f"{value:.3g}"
 
 def verdict_badge(
     verdict: str, # on a criterion

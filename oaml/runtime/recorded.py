@@ -22,6 +22,7 @@ from ..models.interface import Completion
 from .rollouts import GroupSource, PlayRules, RolloutGroup, RolloutSource, SourceRules, play_chain
 from ..schemas.actions import parse_response
 from ..schemas.agentcpm import agentcpm_response
+from ..schemas.door import read_json
 from ..schemas.sessions import Action, Answer, Episode, Observation, Step
 from ..training.grpo import Experience
 
@@ -233,7 +234,7 @@ class RecordedSource(GroupSource):
         state: dict, # from `state`, of a source with the same data
     ):
         "Go on from there. Raises ValueError for the state of other data."
-        plain = json.loads(state["plain"])
+        plain = read_json(state["plain"], "recorded", dict)
         if plain["episodes"] != len(self): raise ValueError(f"recorded: the state is of {plain['episodes']} episodes, and here are {len(self)}; go on with the same data")
         self.rng.bit_generator.state, self.taken, self.counts = plain["rng"], plain["taken"], Counter(plain["counts"])
         self.queue = [self._group(g) for g in plain["queue"]]

@@ -26,7 +26,7 @@ def fits(
     if kind in _NUMBERS: return isinstance(value, _NUMBERS[kind]) and not isinstance(value, bool)
     if kind in (list, tuple, Sequence): return _fits_sequence(value, inside)
     if kind is None: return value is None
-    if not isinstance(kind, type): return True
+    if kind is Any or not isinstance(kind, type): return True
     if getattr(kind, "_is_protocol", False): return all(hasattr(value, name) for name in _members(kind))
     return isinstance(value, kind)
 
