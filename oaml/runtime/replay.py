@@ -453,6 +453,7 @@ class Replay:
         if step.what is None: return []
         if self._is_open(step.what): return self._tell(step, elements)
         found = find_things(step.what, self.values, elements, self.left)
+        if len(found) == 1: found = found + _namesakes(found[0], step.what, self.values, elements)
         missing = [h for h in holes(step.what.name) if h.startswith(NAMED) and h not in self.values]
         if missing and not found:
             found = self._named_by_goal(step, elements)
@@ -883,7 +884,7 @@ class Replay:
     def _missing(self, step: StepWords, before: tuple, old: set) -> str:
         "What should have changed and has not; empty if all is as it was shown."
         if step.changes and _lines(before) == _lines(self.screen): return "nothing changed"
-        if still := _stays(step, before, self.screen, self.values): return still
+        if still := _stays(step, before, self.screen, self.values) or _is_refused(step, before, self.screen): return still
         if step.what.role == "tab" and not holes(step.what.name): return ""  # what it leads to is looked for by the next step
         said = {w for w in goal_words(self.goal) if len(w) > 3} & set(goal_words(self.shown.shown_goal()))
         for line in (c for c in step.changes if c.startswith(("+ listitem", "+ heading")) and not holes(c)):
@@ -964,6 +965,19 @@ def _spots(elements: Sequence[Element]) -> list[tuple]:
 _RELOADS = ("refresh", "reload") # of `RETRIES`, those that send nothing
 
 def _words(e: Element) -> tuple: return e.role, e.name, e.value, e.checked
+
+def _namesakes(e: Element, thing: Thing, values: dict[str, str], elements: Sequence[Element]) -> list[Element]:
+    "Others of an element's column whose lines say in their cells the value that its own line's cells say: two people of one name, told apart by nothing that was said."
+    said = {w for h in holes(thing.name) for w in words_of(values.get(h, ""))}
+    def cells(o): return {w for x in elements if x is not o and x.role in ("text", "cell", "gridcell") and o.box[1] < (x.box[1]+x.box[3])/2 < o.box[3] for w in words_of(x.name)}
+    if not said or not said <= cells(e): return []
+    return [o for o in elements if o is not e and o.role == e.role and abs(o.box[0] - e.box[0]) < .005 and said <= cells(o)]
+
+def _is_refused(step: StepWords, before: tuple, now: tuple) -> str:
+    "Why a button that led to another page when it was shown was pressed in vain: the same page, with all that had been filled in; empty if it was not."
+    filled = [_words(e) for e in before if e.role in FIELDS and e.value]
+    same = step.leads and step.what.role == "button" and page_title(before) == page_title(now) and filled and {*filled} <= {_words(e) for e in now}
+    return f"the page is still {page_title(now)!r}, with all that was filled in" if same else ""
 
 def _stays(step: StepWords, before: tuple, now: tuple, values: dict[str, str]) -> str:
     "Why a press that led on when it was shown has not: the same page, with what went then; empty if it has."
