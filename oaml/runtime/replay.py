@@ -508,7 +508,7 @@ class Replay:
         if step.do == "set_all": return (yield from self._set_all(k))
         if step.what.role in DATA_ROLES or step.do == "enter" and words_of(step.what.name) in (("search",), ("find",)): yield from self._go_where_goal_says()
         if (step.leads or step.do == "double_press") and holes(step.what.name) and all(h in self.values for h in holes(step.what.name)) and not step.what.value and same_words(page_title(self.screen), fill(step.what.name, self.values)): return k  # it is open
-        if step.source == "unknown": raise Halt(f"step {k + 1}: nobody knows why {say_thing(step.what, self.values)} was chosen: the goal shown does not say it")
+        if step.source == "unknown": raise Halt(f"step {k + 1}: nobody knows why {self._say(step.what)} was chosen: the goal shown does not say it")
         needs = [h for h in holes(step.what.name + step.what.value) if not h.startswith(NAMED) and h not in self.bound.open]
         lacking = needs if needs and not any(h in self.values for h in needs) else []
         if lacking and step.leads and k < len(self.steps) - 1: return k  # it went where the next thing was; that will be looked for
@@ -558,9 +558,14 @@ class Replay:
         return found[:1] if step.until_gone else found  # whichever comes first: the others have their turn
 
     def _lost(self, step: StepWords) -> str:
-        alike = [e.name for e in self.screen if e.role == step.what.role and e.name][:6]
-        there = ", ".join(map(repr, alike)) or "none"
-        return f"step {self.k + 1}: looked for {say_thing(step.what, self.values)} to {step.do.replace('_', ' ')}, and found nothing; on {page_title(self.screen)!r} there are these {step.what.role}s: {there}"
+        role, title = step.what.role, page_title(self.screen)
+        alike = ", ".join([repr(e.name) for e in self.screen if e.role == role and e.name][:6])
+        there = f"there are these {role}{'es' if role.endswith('x') else 's'}: {alike}" if alike else f"there is no {role} with a name"
+        return f"step {self.k + 1}: looked for {self._say(step.what)} to {step.do.replace('_', ' ')}, and found nothing; {f'on {title!r}' if title else 'here'} {there}"
+
+    def _say(self, thing: Thing) -> str:
+        "A thing in words, with this goal's values; what a goal only names is called as it was shown."
+        return say_thing(thing, {k: v for k, v in self.shown.values.items() if k.startswith(NAMED)} | self.values)
 
     def _keep(self, k: int) -> Course:
         "What was so already: see that it is."
@@ -730,7 +735,7 @@ class Replay:
         yield from self._press(e)
         self._edited = True
         now = [o for o in self._find(step, self.screen) if abs(o.box[0] - where.box[0]) < .2]
-        if now and all(o.checked != wanted for o in now): raise Halt(f"step {self.k + 1}: {say_thing(step.what, self.values)} was pressed and is not {step.value}")
+        if now and all(o.checked != wanted for o in now): raise Halt(f"step {self.k + 1}: {self._say(step.what)} was pressed and is not {step.value}")
 
     def _set_all(self, k: int) -> Course:
         "Every switch of the page as the goal says: on and on until there is no more."
@@ -776,7 +781,7 @@ class Replay:
         if step.source == "screen": return (yield from self._read(step))
         missing = [h for h in holes(step.value) if h not in self.values]
         if any(h in self.bound.open for h in missing): raise Halt(self._undecided())
-        if missing: raise Halt(f"step {self.k + 1}: the goal gives no {', '.join(missing)} for {say_thing(step.what, self.values)}")
+        if missing: raise Halt(f"step {self.k + 1}: the goal gives no {', '.join(missing)} for {self._say(step.what)}")
         return fill(step.value, self.values)
         yield
 
@@ -805,7 +810,7 @@ class Replay:
     def _append(self, e: Element, step: StepWords) -> Course:
         "A text behind what a field has; nothing if it ends so."
         text = yield from self._value(step)
-        self.log.append(f"add {text!r} at the end of {say_thing(step.what, self.values)}")
+        self.log.append(f"add {text!r} at the end of {self._say(step.what)}")
         if e.value.rstrip("\n").endswith("\n" + text): return
         yield from self._press(e)
         yield from self._act(Action("key_press", key="ctrl+End"))
@@ -824,7 +829,7 @@ class Replay:
         before = self._before = self.screen
         if step.do == "drag":
             to = find_things(step.to, self.values, self.screen, self.left)
-            if len(to) != 1: raise Halt(f"step {self.k + 1}: looked for {say_thing(step.to, self.values)} to drop it on, and found {len(to)}")
+            if len(to) != 1: raise Halt(f"step {self.k + 1}: looked for {self._say(step.to)} to drop it on, and found {len(to)}")
             (x0, y0, x1, y1), (a, b, c, d) = e.box, to[0].box
             yield from self._act(Action("drag", x=round((x0+x1)/2, 3), y=round((y0+y1)/2, 3), x2=round((a+c)/2, 3), y2=round((b+d)/2, 3)))
         else:
@@ -864,7 +869,7 @@ class Replay:
             if _lines(shown) != _lines(self.screen): continue
             if n == 1 and (again := retry()): yield from self._press(again)
             elif n < 3: self.screen = yield WAIT
-        raise Halt(f"step {self.k + 1}: {step.do.replace('_', ' ')} {say_thing(step.what, self.values)} was done, and {missing}")
+        raise Halt(f"step {self.k + 1}: {step.do.replace('_', ' ')} {self._say(step.what)} was done, and {missing}")
 
     def _tick_what_it_says(self, alert: str, step: StepWords) -> Course:
         "Tick the box that an alert names, and press once more; False if there is none."
@@ -898,7 +903,7 @@ class Replay:
         return ""
 
     def _note(self, step: StepWords):
-        self.log.append(f"{step.do.replace('_', ' ')} {say_thing(step.what, self.values)}")
+        self.log.append(f"{step.do.replace('_', ' ')} {self._say(step.what)}")
 
     def _key(self, k: int) -> Course:
         "A key where the focus is."
