@@ -28,7 +28,9 @@ MAX_NOTEBOOK_BYTES = 300_000  # a notebook that opens at once, also on GitHub
 def run(*cmd, cwd=ROOT, **env):
     "Run `cmd` in `cwd` with `env` added, and stop with its exit code if it fails."
     print("+", *cmd, flush=True)
-    done = subprocess.run([str(c) for c in cmd], cwd=cwd, env={**os.environ, **env})
+    # Modules are compiled when they are first imported; where that is not kept, each of a thousand processes does it again.
+    kept = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    done = subprocess.run([str(c) for c in cmd], cwd=cwd, env={**kept, **env})
     if done.returncode: sys.exit(done.returncode)
 
 

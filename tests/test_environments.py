@@ -349,8 +349,8 @@ def ray_address():
     "A cluster of one raylet for the actors of these tests; those of two raylets are in test_engines.py."
     if not find_spec("ray"): pytest.skip("ray is not installed; pip install 'oaml[scale]'")
     import ray
-    from oaml.ingest.engines import _join_ray
-    try: _join_ray("local")
+    from oaml.ingest.engines import join_ray
+    try: join_ray("local")
     except Exception as e: pytest.skip(f"Ray does not start here: {e}")
     yield ray.get_runtime_context().gcs_address
     ray.shutdown()
