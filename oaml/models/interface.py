@@ -27,11 +27,11 @@ class Completion:
 # %% ../../nbs/10b_models.interface.ipynb #0f3633c9
 @dataclass(frozen=True)
 class Written:
-    "An answer with its tokens counted."
-    text: str          # without the token that ends it
-    prompt_tokens: int # of the chat that it answers, its images' among them
-    tokens: int        # of the answer, the one that ends it included
-    ended: bool        # by the model; False: cut at its limit
+    "An answer, with its tokens counted if the model counts them."
+    text: str                    # without the token that ends it
+    prompt_tokens: int|None=None # of the chat that it answers, its images' among them; None: not counted
+    tokens: int|None=None        # of the answer, the one that ends it included; None: not counted
+    ended: bool=True             # by the model, as far as it is known; False: cut at its limit
 
 # %% ../../nbs/10b_models.interface.ipynb #56c175ca
 class VLMAdapter:
@@ -62,8 +62,10 @@ class VLMAdapter:
         seeds: list[int]=(),   # sampling seeds, one for each; each answer is as it would be alone
         top_p: float=1.,       # drawn of the likeliest tokens that have this share together; 1: of all
     ) -> list[Written]:
-        "Answers with their tokens counted, for a server (`scripts.serve_model`)."
-        raise NotImplementedError(f"{type(self).__name__}.write_batch")
+        "Return answers for a server (`scripts.serve_model`); a model that counts tokens has its own. Raises ValueError for a `top_p` that it does not know."
+        if top_p != 1: raise ValueError(f"top_p: {type(self).__name__} draws of all tokens")
+        if not temperature and len(set(limits)) == 1: return [Written(text) for text in self.generate_batch(samples, limits[0])]
+        return [Written(self.generate_batch([s], most, temperature, seed)[0]) for s, most, seed in zip(samples, limits, seeds or [0]*len(samples))]
 
     def prepare_inputs(self,
         batch: list[dict],        # samples, each ending with an assistant turn

@@ -276,7 +276,8 @@ def completion_of(
     ends = [at for text in asked.stop if (at := written.text.find(text)) >= 0]
     text = written.text[:min(ends)] if ends else written.text
     if asked.fitted: text = answer_on_original(text, asked.fitted[-1], policy)
-    usage = dict(prompt_tokens=written.prompt_tokens, completion_tokens=written.tokens, total_tokens=written.prompt_tokens + written.tokens)
+    counts = written.prompt_tokens, written.tokens
+    usage = None if None in counts else dict(prompt_tokens=counts[0], completion_tokens=counts[1], total_tokens=sum(counts))
     return dict(id=f"chatcmpl-{uuid4().hex}", object="chat.completion", created=int(time.time()), model=name, usage=usage,
                 choices=[dict(index=0, finish_reason="stop" if ends or written.ended else "length", message=dict(role="assistant", content=text))])
 
