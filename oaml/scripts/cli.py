@@ -222,7 +222,7 @@ def train_command(
         trained, notes = _mendable(recordings_config, folder=data, config=config, overrides=set)
         typer.echo("\n".join(notes))
     result = _mendable(run, config=trained, overrides=[] if data else set, resume=resume)
-    if result is None: return  # one of several processes, and not the first
+    if result.status == "followed": return  # one of several processes, and not the first
     agent = result.agent or result.so_far
     typer.echo(f"{result.status} at step {result.step}" + (f"; the agent is in {agent}" if agent else "")
                + ("; --resume goes on" if result.so_far else ""))

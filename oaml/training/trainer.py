@@ -248,7 +248,7 @@ class Cursor:
 @dataclass
 class FitResult:
     "How a run ended."
-    status: str      # finished or interrupted
+    status: str      # finished, interrupted, or followed: this process computed its part for the first one, which has the result
     step: int        # optimizer steps taken
     rows: list[dict] # of metrics.jsonl
     agent: Path|None # the trained adapter's folder, if finished
@@ -642,18 +642,20 @@ class Trainer:
         if encoder is None: raise TrainingError(f"training.workers: {type(self.adapter).__name__} makes its inputs with the model itself; set 0")
         return self.window_maker(encoder, encoder.encode_inputs)
 
-    def follow(self):
+    def follow(self) -> FitResult:
         "Compute this process's part of each step for the first process of `torchrun`, which has the weights' state and the run's folder, until it ends."
         cfg, ranks = self.config.training, Ranks(self.adapter)
         self.adapter.model.train()
         self.adapter.master_weights()
         quiet_signals()  # the first process decides what they mean
-        if (begun := ranks.begun()) is None: return
+        followed = FitResult("followed", self.total_steps, [], None)
+        if (begun := ranks.begun()) is None: return followed
         self.left_out, self.lengths = begun["left_out"], begun["lengths"]
         if begun["placed"]: self.dataset.place(*begun["placed"])
         windows = Prefetch(self.prepare, begun["step"], self.total_steps, cfg.prefetch)
         try:
             while ranks.follow(windows, cfg.bf16): pass
+            return followed
         finally: windows.close()
 
     # %% ../../nbs/13e_training.trainer.ipynb #20dff368
