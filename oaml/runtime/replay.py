@@ -889,7 +889,7 @@ class Replay:
     def _missing(self, step: StepWords, before: tuple, old: set) -> str:
         "What should have changed and has not; empty if all is as it was shown."
         if step.changes and _lines(before) == _lines(self.screen): return "nothing changed"
-        if still := _stays(step, before, self.screen, self.values) or _is_refused(step, before, self.screen): return still
+        if still := _stays(step, before, self.screen, self.values) or self.k == len(self.steps) - 1 and _is_refused(step, before, self.screen): return still
         if step.what.role == "tab" and not holes(step.what.name): return ""  # what it leads to is looked for by the next step
         said = {w for w in goal_words(self.goal) if len(w) > 3} & set(goal_words(self.shown.shown_goal()))
         for line in (c for c in step.changes if c.startswith(("+ listitem", "+ heading")) and not holes(c)):
@@ -979,7 +979,7 @@ def _namesakes(e: Element, thing: Thing, values: dict[str, str], elements: Seque
     return [o for o in elements if o is not e and o.role == e.role and abs(o.box[0] - e.box[0]) < .005 and said <= cells(o)]
 
 def _is_refused(step: StepWords, before: tuple, now: tuple) -> str:
-    "Why a button that led to another page when it was shown was pressed in vain: the same page, with all that had been filled in; empty if it was not."
+    "Why the last button, that led to another page when it was shown, was pressed in vain: the same page, with all that had been filled in; empty if it was not."
     filled = [_words(e) for e in before if e.role in FIELDS and e.value]
     same = step.leads and step.what.role == "button" and page_title(before) == page_title(now) and filled and {*filled} <= {_words(e) for e in now}
     return f"the page is still {page_title(now)!r}, with all that was filled in" if same else ""
