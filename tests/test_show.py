@@ -15,15 +15,17 @@ from lab import browser, chromium_path
 from oaml.datasets.demonstrations import load_demonstration
 from oaml.devices.app_device import AppDevice
 from oaml.devices.catalog import open_device
+from oaml.devices.connection import Chromium
 from oaml.devices.daemon import serve_in_thread
 from oaml.devices.device import DeviceError
 from oaml.devices.oracle import acceptable_targets
 from oaml.devices.serve import serve_device
+from oaml.devices.window import WindowDevice
 from oaml.ingest.episodes import load_episodes
 from oaml.miniwob.device import missing_pages
 from oaml.schemas.sessions import to_json
 from oaml.scripts.act import CODES, PersonsDevice, act
-from oaml.scripts.show import CANNOT_GO_BACK, DemonstrationEditor, DemonstrationRecorder, show_device, show_server
+from oaml.scripts.show import CANNOT_GO_BACK, DemonstrationEditor, DemonstrationRecorder, listen, show_device, show_server
 from test_inspector import serious, settled
 
 pytestmark = pytest.mark.skipif(chromium_path() is None, reason="no chromium, chromium-browser or google-chrome on the path")
@@ -381,3 +383,36 @@ def test_ctrl_c_keeps_what_was_shown(tmp_path):
         show_device("app:login", tmp_path/"none.yaml", open_page=leaves, say=silent)
     assert not (tmp_path/"none.yaml").exists()
     assert to_json(shown)
+
+
+FORM = """data:text/html,<title>Shop</title><h1>Shop</h1><label>Item <input id=i></label> <label>Key <input id=k type=password></label>
+<button onclick="document.querySelector('p').textContent = 'Ordered ' + document.getElementById('i').value">Order</button><p></p>"""
+
+
+def test_a_window_is_listened_to(tmp_path):
+    device, said = WindowDevice(FORM, (600, 200), None, Chromium()), []  # without a head; a person's window differs in nothing that is listened to
+    with closing(device):
+        recorder = DemonstrationRecorder(PersonsDevice(device, "Order 'Tea'.", 100, dict(key="hunter22"), "page:x"), tmp_path/"order.yaml")
+        thread = listen(recorder, device, said.append)
+        def until(done):
+            end = time.time() + PATIENCE
+            while not done(): assert time.time() < end, (said, recorder.last); time.sleep(.05)
+        def press(where):
+            n = len(recorder.history)
+            x, y = device.page.evaluate(f"(() => {{ const r = document.querySelector('{where}').getBoundingClientRect(); return [r.x + r.width/2, r.y + r.height/2] }})()")
+            for kind in ("mousePressed", "mouseReleased"): device.page.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+            until(lambda: len(recorder.history) > n)
+        def type(text, kept):
+            for c in text: device.page.send("Input.dispatchKeyEvent", type="keyDown", key=c, text=c)
+            until(kept)
+        press("#i"); type("Tea", lambda: recorder.history[-1][0].text == "Tea")
+        press("#k"); type("guess", lambda: any("--secret" in s for s in said))
+        assert device.page.evaluate("document.getElementById('k').value") == ""
+        type("hunter22", lambda: recorder.history[-1][0].text == "{key}")
+        press("button")
+        until(lambda: device.page.evaluate("document.querySelector('p').textContent") == "Ordered Tea")
+        device.chromium.send("Target.closeTarget", targetId=device.page._target)  # the person closes it
+        thread.join(PATIENCE)
+    shown = load_demonstration(tmp_path/"order.yaml")
+    assert [(s.do, s.value) for s in shown.steps] == [("enter", "{order}"), ("enter", "{key}"), ("press", "")] and shown.values["order"] == "Tea"
+    assert not [f for f in tmp_path.rglob("*") if f.is_file() and b"hunter22" in f.read_bytes()]

@@ -36,7 +36,7 @@ HANDS = "oaml-hands" # the world in which the page's window is listened to: the 
 _LISTEN = """
 let expected = null
 const near = e => expected.places.some(([x, y]) => Math.abs(e.clientX - x) < 2 && Math.abs(e.clientY - y) < 2)
-const mine = e => expected && (e.type != 'keydown' ? near(e) : expected.keys[0] == e.key && Boolean(expected.keys.shift()))
+const mine = e => expected && (e.type == 'keydown' ? expected.keys[0] == e.key && Boolean(expected.keys.shift()) : e.type.startsWith('key') || near(e))
 const tell = (action, e) => oamlTell(JSON.stringify({action, hidden: e?.type == 'password'}))
 let at = null
 addEventListener('keydown', e => { at = e.composedPath()[0] }, true)
@@ -45,7 +45,7 @@ listenToHands(window, {whole: true, mine, place: e => [e.clientX/innerWidth, e.c
 addEventListener('paste', e => {
   if (expected) return
   e.preventDefault(), e.stopImmediatePropagation()
-  const text = e.clipboardData.getData('text').replace(/\\\\s+/g, ' ').trim()
+  const text = e.clipboardData.getData('text').replace(/\\s+/g, ' ').trim()
   if (text) tell({type: 'type', text: text.normalize('NFC')}, e.composedPath()[0])
 }, true)
 """
