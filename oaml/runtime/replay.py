@@ -242,7 +242,7 @@ def _fitting(thing: Thing, values: dict[str, str], elements: Sequence[Element], 
     for part, read in (("name", lambda e: e.name), ("value", lambda e: e.value)):
         template = getattr(thing, part)
         if not template: continue
-        fits = [(e, _says(template, read(e), values, thing.role not in DATA_ROLES)) for e in found]
+        fits = [(e, bool(read(e)) if template == SLOT else _says(template, read(e), values, thing.role not in DATA_ROLES)) for e in found]
         if fits and all(f is None for _, f in fits): continue
         checks += 1
         found = [e for e, f in fits if f]
@@ -734,7 +734,12 @@ class Replay:
         where = e
         yield from self._press(e)
         self._edited = True
-        now = [o for o in self._find(step, self.screen) if abs(o.box[0] - where.box[0]) < .2]
+        def here(elements): return [o for o in self._find(step, elements) if abs(o.box[0] - where.box[0]) < .2]
+        now = here(self.screen)
+        if not now and any(c.startswith(f"+ {step.what.role} {step.what.name} o") for c in step.changes):  # it stayed then: what loaded late has pushed it away, maybe before it was pressed
+            found = yield from self._look(here, wander=False)
+            if found is not None and found.checked != wanted: yield from self._press(found)
+            now = here(self.screen)
         if now and all(o.checked != wanted for o in now): raise Halt(f"step {self.k + 1}: {self._say(step.what)} was pressed and is not {step.value}")
 
     def _set_all(self, k: int) -> Course:
