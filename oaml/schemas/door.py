@@ -45,11 +45,11 @@ def nearest(
     return f"; did you mean {close[0]!r}?" if close else ""
 
 def _at(where: str, line: int=0, column: int=0) -> str:
-    "What stands before an error: file, line and column, as far as they are known."
+    "Return the place named before an error: file, line and column, as far as they are known."
     return ", ".join([where]*bool(where) + [f"line {line}"]*bool(line) + [f"column {column}"]*bool(column))
 
 def _say(where: str, why: str, line: int=0, column: int=0) -> ValueError:
-    "An error at a place."
+    "Return a ValueError that says the place and `why`."
     return ValueError(": ".join(filter(None, (_at(where, line, column), why))))
 
 # %% ../../nbs/00c_schemas.door.ipynb #9b9480d9
@@ -158,7 +158,7 @@ def place_of(
 
 # %% ../../nbs/00c_schemas.door.ipynb #ca805f67
 def _measure(node: yaml.Node, known: dict[int, tuple[int, int]]) -> tuple[int, int]:
-    "Nodes and depth of a tree with all aliases written out; `known` has those that were measured, and (0, 0) for those that are open."
+    "Return the number of nodes and the depth of a tree with all aliases written out; raise _YamlProblem above the limits. `known` has what was measured, and (0, 0) for what is being measured."
     if id(node) not in known:
         known[id(node)] = 0, 0
         inside = [_measure(n, known) for v in node.value for n in (v if isinstance(v, tuple) else (v,))] if isinstance(node, yaml.CollectionNode) else []
@@ -210,14 +210,14 @@ def _finite(digits: str) -> float:
 
 # %% ../../nbs/00c_schemas.door.ipynb #94c5c916
 def _too_deep(text: str) -> bool:
-    "Whether pydantic's reader, which has a bound, gives up on a text with many brackets."
+    "Return whether pydantic's reader, which has a bound, gives up on a text with many brackets."
     if text.count("[") + text.count("{") <= MAX_DEPTH: return False
     try: jiter_loads(text)
     except ValueError as e: return "recursion" in str(e)
     return False
 
 def _json_value(text: str, where: str, line: int) -> Any:
-    "The value of a decoded text that begins on a line of its file."
+    "Read a decoded JSON text that begins at `line` of its file; raise ValueError with the place of what is wrong."
     at = 0, 0
     try:
         if _too_deep(text): raise RecursionError
@@ -229,7 +229,7 @@ def _json_value(text: str, where: str, line: int) -> Any:
     raise _say(where, f"is not JSON ({why})", (line or 1) + at[0] - 1 if at[0] else line, at[1])
 
 def _repeated(text: str, where: str, line: int, error: ValueError) -> ValueError:
-    "The error with the place of the key, which YAML's reader knows."
+    "Return the error with the place of the repeated key, which YAML's reader knows."
     try: read_yaml("\n"*max(line - 1, 0) + text.expandtabs(), where)
     except ValueError as e:
         if str(error) in str(e): return e
@@ -283,13 +283,13 @@ def read_table(
 def _fail_empty(where: str): raise _say(where, "has no rows")
 
 def _cells(row: dict, where: str, line: int) -> dict[str, str]:
-    "The cells of a JSON row, which are texts."
+    "Return the cells of a JSON row with their characters composed; raise ValueError for a cell that is no text."
     for name, cell in row.items():
         if not isinstance(cell, str): raise _say(where, f"{name}: holds {_JSON_NAMES.get(type(cell), 'a number')}, not a text; put it in quotation marks", line)
     return {name: composed_text(cell) for name, cell in row.items()}
 
 def _csv_rows(text: str, where: str) -> list[tuple[int, dict[str, str]]]:
-    "The rows of a CSV with names in its first line; empty lines count as none."
+    "Return the rows of a CSV, each with its line number, named by the first line; empty lines are left out. Raise ValueError for what is no CSV."
     reader, line, found = csv.reader(io.StringIO(text), strict=True), 1, []
     try:
         for cells in reader:
@@ -364,7 +364,7 @@ def problem_lines(
 
 # %% ../../nbs/00c_schemas.door.ipynb #1234837f
 def _secret_problem(text: str) -> str:
-    "What is wrong with a secret, in words that do not show it."
+    "Say what is wrong with a secret, in words that do not show it."
     if not text: return "is empty"
     if text.strip() != text: return "begins or ends with a blank or a newline"
     if any(c.isspace() for c in text): return "has a blank or a newline in it"

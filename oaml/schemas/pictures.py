@@ -14,7 +14,7 @@ from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 # %% ../../nbs/00b_schemas.pictures.ipynb #e2914c3d
 def _upright(image: Image.Image) -> Image.Image:
-    "The image as its EXIF note turns it; itself if it stands upright."
+    "Turn an image as its EXIF note says; return it unchanged if it stands upright."
     try: turned = image.getexif().get(ExifTags.Base.Orientation, 1) != 1
     except Exception: return image  # a damaged note, which browsers pass over, too
     return ImageOps.exif_transpose(image) if turned else image
@@ -41,7 +41,7 @@ def _check_file(file: Image.Image, most: int):
     if any(";16" in str(tile[3]) for tile in file.tile): raise ValueError("has 16 bits a color; save it with 8 bits a color")
 
 def _why(e: Exception) -> str:
-    "What is wrong with a picture, in words."
+    "Say what is wrong with a picture."
     return f"it is none of {', '.join(PICTURE_FORMATS)}" if isinstance(e, UnidentifiedImageError) else str(e) or type(e).__name__
 
 def open_picture(
@@ -77,7 +77,7 @@ _PNG_HEAD = b"\x89PNG\r\n\x1a\n"
 _PLAIN_CHUNKS = {b"IHDR", b"PLTE", b"IDAT", b"IEND", b"sRGB", b"pHYs", b"tIME", b"sBIT", b"bKGD"}  # others may change what is seen
 
 def _plain_png(data: bytes) -> bool:
-    "Whether a PNG is whole, not too large, has 8 bits a color at most, no alpha, and no chunk that a reader may heed or not."
+    "Return whether a PNG is whole, not too large, has at most 8 bits a color, no alpha, and only chunks that every reader reads alike."
     at, kind, view = len(_PNG_HEAD), b"", memoryview(data)
     while kind != b"IEND" and at + 12 <= len(data):
         end = at + 8 + int.from_bytes(view[at:at + 4], "big")
@@ -87,7 +87,7 @@ def _plain_png(data: bytes) -> bool:
     return kind == b"IEND" and data[24] <= 8 and data[25] in (0, 2, 3) and int.from_bytes(data[16:20], "big")*int.from_bytes(data[20:24], "big") <= MAX_PICTURE_PIXELS
 
 def _plain_jpeg(data: bytes) -> bool:
-    "Whether a JPEG has its end, is not too large, is grey or YCbCr, stands upright and has no color profile."
+    "Return whether a JPEG has its end, is not too large, is grey or YCbCr, stands upright and has no color profile."
     if not data.endswith(b"\xff\xd9"): return False
     with Image.open(BytesIO(data), formats=["JPEG"]) as file:
         ordinary = file.format == "JPEG" and file.mode in ("L", "RGB") and not {"icc_profile", "adobe_transform"} & set(file.info)

@@ -49,7 +49,7 @@ SHIFT = "[-1, 1]; a scroll distance is a fraction of the screen, pixels divided 
 _FIELD_NAMES: list[str] = []  # of every record, for "did you mean"
 
 def _outside(error: dict) -> str|None:
-    "What is said of a coordinate or a distance outside of its range."
+    "Say what range a coordinate or a distance is outside of; return None for any other error."
     if error["type"] not in ("greater_than_equal", "less_than_equal"): return None
     return f"{error['input']} is outside {SHIFT if error['loc'][-1:] in (('dx',), ('dy',)) else FRACTION}"
 
@@ -58,7 +58,7 @@ def _problems(
     cls: type,            # what was being made: a record, or list[record]
     source: str|None=None # the file it came from
 ) -> list[str]:           # a readable line for each problem
-    "The problems in `err`, each as source, path of the field, what is wrong."
+    "Return the problems in `err` as lines: source, path of the field, what is wrong."
     names = [f.name for f in fields(cls)] if hasattr(cls, "__dataclass_fields__") else []
     def named(loc): return (names[loc[0]], *loc[1:]) if loc and isinstance(loc[0], int) and loc[0] < len(names) else loc  # positional
     return problem_lines([e | dict(loc=named(e["loc"])) for e in err.errors(include_url=False)], _FIELD_NAMES, source or "", _outside)
@@ -201,7 +201,7 @@ BREAK_KEYS = {"\n": "Enter", "\t": "Tab"}
 def typed_pieces(
     text: str, # of a type action
 ) -> Iterator[str]:
-    "Runs of characters, and newlines and tabs, which are keys (`BREAK_KEYS`), one by one."
+    "Yield runs of characters, and one by one the newlines and tabs, which are keys (`BREAK_KEYS`)."
     yield from filter(None, re.split("([\n\t])", text))
 
 # %% ../../nbs/00f_schemas.sessions.ipynb #e61a928d
@@ -361,7 +361,7 @@ class Episode:
 
     @property
     def app(self) -> str:
-        "The application, task or address; empty if nobody wrote it down."
+        "The application, task or address; empty if the recording does not say."
         return str((self.place and self.place.app) or (self.meta or {}).get("app") or "")
     @property
     def seed(self) -> int|None:
@@ -429,14 +429,14 @@ def to_json(
     obj: Any,             # a record, or a list of records
     indent: int|None=None # spaces of indentation; None for one line
 ) -> str:                 # JSON text
-    "`obj` as JSON, without the fields that are None."
+    "Return `obj` as JSON text, without the fields that are None."
     return _adapter(_type_of(obj)).dump_json(obj, indent=indent, exclude_none=True).decode()
 
 # %% ../../nbs/00f_schemas.sessions.ipynb #7ff82672
 def to_dict(
     obj: Any # a record, or a list of records
 ) -> dict:   # plain dicts and lists
-    "`obj` as its JSON has it, not yet written."
+    "Return `obj` as plain dicts and lists, as its JSON would hold it."
     return _adapter(_type_of(obj)).dump_python(obj, mode="json", exclude_none=True)
 
 # %% ../../nbs/00f_schemas.sessions.ipynb #bc09fe7d
@@ -464,6 +464,6 @@ def from_dict(
 def json_schema(
     cls: type=Session # a record, or list[record]
 ) -> dict:            # JSON Schema
-    "JSON Schema (draft 2020-12) of `cls`, with the version of the record as `schema_version`."
+    "Return the JSON Schema (draft 2020-12) of `cls`, with the version of the record as `schema_version`."
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "schema_version": SCHEMA_VERSION,
             **_adapter(cls).json_schema()}

@@ -40,7 +40,7 @@ _ICON_SMOOTH = 6     # an icon is drawn this much larger, then averaged
 
 # %% ../../nbs/02e_ui.icons.ipynb #e52f448d
 def _stroke(stroke: str) -> tuple[bool, list[tuple[float, ...]], bool]:
-    "Whether the stroke is a circle, its points (a circle's with its radius), whether it is filled."
+    "Read a stroke: return whether it is a circle, its points (a circle's with its radius), and whether it is filled."
     words = stroke.split()
     fill, words = words[0] == "*", [w for w in words if w != "*"]
     circle, words = words[0] == "o", [w for w in words if w != "o"]

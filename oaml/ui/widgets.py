@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 
 # %% ../../nbs/02b_ui.widgets.ipynb #d6491755
 def _brief(self) -> str:
-    "A dataclass without the fields that hold their defaults."
+    "Return the text of a dataclass without the fields that hold their defaults."
     shown = [f"{f.name}={v!r}" for f in fields(self) if (v := getattr(self, f.name)) != f.default]
     return f"{type(self).__name__}({', '.join(shown)})"
 
@@ -73,7 +73,7 @@ def text(
 def paragraph(
     name: str,   # the words, as many lines as they need
 ) -> Widget:
-    "Text that is broken into lines; each line is an element of its own."
+    "Return text that is broken into lines; each line is an element of its own."
     return Widget("paragraph", "", name)
 
 # %% ../../nbs/02b_ui.widgets.ipynb #d7edae0a
@@ -127,7 +127,7 @@ def link(
     name: str,           # its words
     cancel: bool=False,  # what Escape and BACK press
 ) -> Widget:
-    "Underlined words that are pressed like a button."
+    "Return underlined words that are pressed like a button."
     return Widget("link", id, name, cancel=cancel)
 
 # %% ../../nbs/02b_ui.widgets.ipynb #f258ac03
@@ -248,7 +248,7 @@ def field(
 def row(
     *children: Widget, # leaves, from the left
 ) -> Widget:
-    "Widgets side by side; one below the other where they do not fit."
+    "Return widgets side by side, or one below the other where they do not fit."
     return Widget("flow", children=children)
 
 # %% ../../nbs/02b_ui.widgets.ipynb #f1bb0e4c
@@ -276,7 +276,7 @@ def tabs(
 def nav(
     *children: Widget, # `tab`s: the places to go
 ) -> Widget:
-    "Navigation, for `split`: a column at the side, or tabs on top, as the theme has it."
+    "Return a navigation, for `split`: a column at the side, or tabs on top, as the theme has it."
     return Widget("navigation", children=children)
 
 # %% ../../nbs/02b_ui.widgets.ipynb #b4096591
@@ -284,7 +284,7 @@ def split(
     side: Widget,      # a `nav`
     main: Widget,      # what it navigates
 ) -> Widget:
-    "Navigation and what it leads to. Takes the room that is left."
+    "Return a navigation beside what it leads to; it takes the room that is left."
     return Widget("split", children=(side, main), grow=True)
 
 # %% ../../nbs/02b_ui.widgets.ipynb #f900c26e
@@ -298,7 +298,7 @@ def panel(
 def listing(
     *children: Widget, # `item`s, `switch`es, from the top
 ) -> Widget:
-    "Rows one below the other with lines between them."
+    "Return rows one below the other with lines between them."
     return Widget("list", children=children)
 
 # %% ../../nbs/02b_ui.widgets.ipynb #abe30ef4
@@ -314,14 +314,14 @@ def scroll(
     id: str,           # the app's name for it: where it is scrolled to belongs to the interface
     *children: Widget, # from the top, as long as they like
 ) -> Widget:
-    "A region that scrolls. Takes the room that is left."
+    "Return a region that scrolls; it takes the room that is left."
     return Widget("region", id, children=children, grow=True)
 
 # %% ../../nbs/02b_ui.widgets.ipynb #d8dd9b15
 def form(
     *children: Widget, # from the top
 ) -> Widget:
-    "Widgets one below the other on a card: the root of a small screen."
+    "Return widgets one below the other on a card: the root of a small screen."
     return Widget("form", children=children)
 
 # %% ../../nbs/02b_ui.widgets.ipynb #37687c32
