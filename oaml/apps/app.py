@@ -177,7 +177,7 @@ class Stage:
 
 # %% ../../nbs/03b_apps.app.ipynb #d73b4d60
 def _settle(ui: UiState, placed: Placed) -> UiState:
-    "`ui` on a screen that changed under it: focus and caret only on what is still there."
+    "Return `ui` for a screen that has changed: focus, caret and scrolling only of what is still there."
     there = {p.widget.id for p in placed.walk()}
     in_reach = {p.widget.id for layer in active(placed) for p in layer.walk()}  # a dialog may have covered a menu
     ui = replace(ui, popup=ui.popup if ui.popup in in_reach else None, tip=ui.tip if ui.tip in there else None,
@@ -221,7 +221,7 @@ def act(
 def digest(
     value: Any, # a dataclass of plain values, or a plain value
 ) -> str:       # sixteen hex digits
-    "SHA-256 of `value` as sorted JSON, shortened. It covers field names: a renamed state field changes the suites' manifests."
+    "Return the SHA-256 of `value` as sorted JSON, shortened. It covers field names: a renamed state field changes the suites' manifests."
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=vars).encode()).hexdigest()[:16]
 
 # %% ../../nbs/03b_apps.app.ipynb #64236e00
@@ -243,7 +243,7 @@ def split_seeds(
     n: int,       # how many, 0 or more
     first: int=0, # how many of the split to leave out before
 ) -> range:
-    "`n` seeds of `split`, from its `first`-th on. Raises ValueError if the split has no such seeds."
+    "Return `n` seeds of `split`, from its `first`-th on; raise ValueError if the split has no such seeds."
     if split not in SPLITS: raise ValueError(f"split: {split!r} is not one of {', '.join(SPLITS)}")
     lo, hi = SPLITS[split]
     if n < 0 or first < 0 or lo + first + n > hi:
@@ -272,7 +272,7 @@ ANY_KEYS = (*CARELESS_KEYS, "Escape", "Up", "Down", "PageDown", "End", "F2", "ct
 
 # %% ../../nbs/03b_apps.app.ipynb #cd53105f
 def _random_point(rng: Random, elements: tuple[Element, ...]) -> tuple[float, float]:
-    "A point on an element, seven times in ten, else anywhere."
+    "Draw a point, on an element seven times in ten, else anywhere."
     x0, y0, x1, y1 = rng.choice(elements).box if elements and rng.random() < .7 else (0, 0, 1, 1)
     return round(rng.uniform(x0, x1), 3), round(rng.uniform(y0, y1), 3)
 
@@ -283,7 +283,7 @@ def random_action(
     types: tuple[str, ...]=CARELESS_TYPES, # of actions, the more often named the likelier
     keys: tuple[str, ...]=CARELESS_KEYS,   # that may be pressed
 ) -> Action:
-    "Something a careless hand might do: mostly on a widget, sometimes anywhere."
+    "Draw a random action: mostly on a widget, sometimes anywhere."
     kind = rng.choice(types)
     if kind == "wait": return Action("wait")
     if kind in ("type", "answer"):

@@ -158,7 +158,7 @@ def draw_parts(
     seed: int=2,                      # of the look
     size: tuple[int, int]=(256, 192), # of the screen: width, height in pixels
 ) -> Image.Image:                     # a row of small pictures
-    "Parts of screens, drawn."
+    "Draw parts of screens."
     theme, empty = theme_for(seed, form=form_of(size)), window("")
     def root(w):
         if w.role in ("application", "form", "layers"): return w
@@ -239,7 +239,7 @@ def flip(
     members: tuple, # in order
     member: Any,    # to be put in or taken out
 ) -> tuple:         # in order
-    "`members` without `member` if it is there, else with it."
+    "Return `members` without `member` if it is there, else with it."
     return tuple(sorted(set(members) ^ {member}))
 
 # %% ../../nbs/03c_apps.kit.ipynb #fcc025cd
@@ -294,7 +294,7 @@ class TaskApp:
 
     # %% ../../nbs/03c_apps.kit.ipynb #df3b2d3a
     def _press(self, state: Any, id: str, how: str) -> Any:
-        "The state after a press of `id`, out of `presses`."
+        "Return the state after a press of `id`, as `presses` has it."
         change = self.presses.get(id)
         return state if change is None else change(state) if callable(change) else replace(state, **change)
 
@@ -303,7 +303,7 @@ class TaskApp:
         state: Any,       # before
         message: Message, # what happened
     ) -> Any:             # after; the same state if the message means nothing here
-        "Calls the hook for this kind of message; an answer to the user is kept."
+        "Call the hook for this kind of message; an answer to the user is kept."
         m = message
         if isinstance(m, Tick): return run_down(state, self.timer, m.ms, self._time_is_up) if self.timer else state
         if isinstance(m, Answer): return replace(state, **{self.answer_field: m.text}) if self.answer_field else state
@@ -350,7 +350,7 @@ class TaskApp:
 
     # %% ../../nbs/03c_apps.kit.ipynb #32e50d30
     def _plan_popup(self, reader: ScreenReader) -> list[Intent]:
-        "An open menu or list is closed."
+        "Plan to close an open menu or list; empty if none is open."
         return [PressKey("Escape")]*any(e.role in ("menuitem", "option") for e in reader.elements)
 
     def _plan_dialog(self, reader: ScreenReader) -> list[Intent]: return reader.close("close", "cancel")

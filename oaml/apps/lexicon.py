@@ -132,7 +132,7 @@ class WorldNoun:
     fields: tuple[WorldField, ...]   # the name first
 
 def _field(text: str) -> WorldField:
-    "A field of a trade's line, such as \"Pages number 80 900\"; its label may have two words."
+    """Read a field of a trade's line, such as "Pages number 80 900"; its label may have two words."""
     words = text.split()
     at = next(i for i, w in enumerate(words) if w in FIELD_KINDS and i)
     label, kind, rest = " ".join(words[:at]), words[at], words[at+1:]
@@ -216,6 +216,6 @@ _UNFIT = ("boob", "fag", "god", "gook", "poop", "tit", "wop") # what syllables m
 
 @lru_cache
 def _real_words() -> frozenset[str]:
-    "Words that exist, in small letters: what screens are filled with, and what is on buttons, of held-out trades too."
+    "Return the words that exist, in small letters: what screens are filled with, and what is on buttons, of held-out trades too."
     said = (w.lower() for k in WORD_KEYS for held_out in (False, True) for w in synonyms(k, held_out))
     return frozenset((*_UNFIT, *word_list(), *re.findall("[a-z]+", _TRADES.lower()), *said))

@@ -273,7 +273,7 @@ _WORD = re.compile(r"(?<![\w@./])(?<!\w')[A-Za-z]+(?![\w@/]|[.']\w)") # not a pa
 _ENDINGS = ("", "a", "i", "o") # of the forms of an invented word
 
 def _in_case(word: str, other: str) -> str:
-    "`other` with the capitals of `word`; \"\" where these are neither a name's, a shout's nor none."
+    """Return `other` with the capitals of `word`; "" where these are neither a name's, a shout's nor none."""
     return next((f(other) for f in (str.lower, str.capitalize, str.upper) if f(word) == word), "")
 
 @dataclass(frozen=True)
@@ -314,11 +314,11 @@ class Vocabulary:
 
     # %% ../../nbs/03u_apps.vocabulary.ipynb #13915893
     def _rank(self, w: Widget) -> float:
-        "Where a tab stands among its neighbours."
+        "Return where a tab stands among its neighbours, 0 to 1."
         return Random(f"{self.seed}:{w.id}").random()
 
     def _arrange(self, w: Widget) -> Widget:
-        "A widget whose parts stand in another order or place."
+        "Put the parts of a widget into another order or place."
         if w.role in ("tablist", "navigation"): return replace(w, children=tuple(sorted(w.children, key=self._rank)))
         if w.role == "toolbar" and self.mirrored and not any(c.cancel or c.role == "textbox" for c in w.children): return replace(w, children=w.children[::-1])
         if w.role != "application": return w
@@ -330,7 +330,7 @@ _ICON_PAIRS = (("star", "heart"), ("help", "info"), ("back", "left"), ("forward"
                ("list", "menu"), ("file", "copy"), ("user", "key")) # either may stand for what the other does
 
 def _invent(rng: Random, taken: set[str], forms: tuple[str, ...]) -> tuple[str, ...]:
-    "Forms of a word that does not exist, unlike those that are taken, and no longer, so that it has room."
+    "Invent the forms of a word, unlike those that are taken, and no longer, so that it has room."
     while True:
         stem = invent_word(rng).lower()
         made = tuple(stem + end for end in _ENDINGS[:len(forms)])
@@ -356,18 +356,18 @@ def draw_vocabulary(
 # %% ../../nbs/03u_apps.vocabulary.ipynb #13915893
 
 def _tabs_beside(parts: tuple[Widget, ...]) -> tuple[Widget, ...]:
-    "Tabs beside what they lead to, instead of above; where the theme has its navigation on top, they stay."
+    "Put tabs beside what they lead to, instead of above; where the theme has its navigation on top, they stay."
     tabs, body = next((w for w in parts if w.role == "tablist"), None), next((w for w in parts if w.grow), None)
     if not tabs or not body or body.role == "split": return parts
     return tuple(split(replace(tabs, role="navigation"), body) if w is body else w for w in parts if w is not tabs)
 
 def _places_below(parts: tuple[Widget, ...]) -> tuple[Widget, ...]:
-    "What navigation leads to, and its places as tabs at the bottom."
+    "Put the places of a navigation as tabs at the bottom, below what they lead to."
     sides = [w for w in parts if w.role == "split"]
     return (*(w.children[1] if w in sides else w for w in parts), *(replace(w.children[0], role="tablist") for w in sides))
 
 def _bars_below(parts: tuple[Widget, ...]) -> tuple[Widget, ...]:
-    "The bars with tools and the tabs behind what grows; a single part stays alone."
+    "Put the bars with tools and the tabs behind what grows; a single part stays alone."
     def moves(w): return w.role == "tablist" or w.role == "toolbar" and any(c.role == "button" for c in w.children) and not any(c.cancel for c in w.children)
     if not any(w.grow for w in parts): return parts
     return (*(w for w in parts if not moves(w)), *(w for w in parts if moves(w)))
@@ -429,7 +429,7 @@ class Reworded:
 _ARTICLE = re.compile(r"\b([Aa])n? (?=(['\"]?\w))")
 
 def _reword(v: Vocabulary, w: Widget) -> Widget:
-    "A widget and all in it, reworded."
+    "Reword a widget and all in it."
     say = v.exchange
     return v._arrange(replace(w, name=say(w.name), value=say(w.value), tip=say(w.tip), icon=v._icon.get(w.icon, w.icon), options=tuple(map(say, w.options)),
                               menu=tuple(_reword(v, m) for m in w.menu), children=tuple(_reword(v, c) for c in w.children)))

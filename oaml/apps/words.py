@@ -25,7 +25,7 @@ def pick_words(
     most: int=6,          # letters of the longest
     name: str="words",    # of the list
 ) -> list[str]:
-    "Different words of a list."
+    "Draw different words of a list."
     return rng.sample(_short_words(name, most), n)
 
 @lru_cache

@@ -93,7 +93,7 @@ class AppDevice:
         return Frame(self._picture() if draw else NOTHING, self.last_elements, self.screen.ui.clock, log)
 
     def _picture(self) -> np.ndarray:
-        "The pixels of the screen as it is now."
+        "Return the pixels of the screen as it is now; grey while the application is stopped."
         if not self.running: return np.full((*self.size[::-1], 3), STOPPED_GREY, np.uint8)
         return np.asarray(self.stage.render(self.screen))
 
@@ -150,23 +150,23 @@ class AppDevice:
 
     # %% ../../nbs/04b_devices.app_device.ipynb #9c44c132
     def _advance(self, event: Event):
-        "One event. An application that is not running hears none, but time passes."
+        "Give one event to the application; while it is stopped only time passes."
         if not self.running: return self._pass_time(event)
         self.screen, messages = handle_event(self.stage, self.screen, event)
         self._log += [f"I/{self.app.name}: {m}" for m in messages if not isinstance(m, Tick)]
 
     def _pass_time(self, event: Event):
-        "The clock goes on while the application is stopped."
+        "Move the clock while the application is stopped."
         if isinstance(event, Tick): self.screen = _at(self.screen, self.screen.ui.clock + event.ms)
 
     # %% ../../nbs/04b_devices.app_device.ipynb #e86a9c62
     def state_hash(self) -> str:
-        "Of the application's and the interface's state, 64 hex digits."
+        "Return a hash of the application's and the interface's state, 64 hex digits."
         return digest(self.screen)
 
     # %% ../../nbs/04b_devices.app_device.ipynb #aff430c5
     def snapshot(self) -> "AppSnapshot":
-        "This moment of the episode."
+        "Return this moment of the episode, to be restored later."
         s = self._require_episode()
         return AppSnapshot(_layers(s.app), s.size, s.seed, s.stage.theme, s.start, s.screen, s.running)
 
@@ -215,7 +215,7 @@ class AppDevice:
         return ""
 
     def _start_or_stop(self, call: ForceStop|ClearCache|StartActivity):
-        "Stopped, it shows nothing; cleared, it is as the episode began; started, it is in front."
+        "Stop, clear or start the application: stopped it shows nothing, cleared it is as the episode began, started it is in front. Raise DeviceError for another package or activity."
         package = call.full_activity.split("/")[0] if isinstance(call, StartActivity) else call.package_name
         if not self.installed(package): raise DeviceError(f"{package}: this device has {package_of(self.app)} and no other")
         main = f"{package}/.Main"
@@ -244,7 +244,7 @@ def device_at(
 # %% ../../nbs/04b_devices.app_device.ipynb #9c44c132
 
 def _at(screen: Screen, clock: int) -> Screen:
-    "The same screen at another time, milliseconds."
+    "Return the same screen at another time, milliseconds."
     return replace(screen, ui=replace(screen.ui, clock=clock))
 
 # %% ../../nbs/04b_devices.app_device.ipynb #e86a9c62
@@ -262,7 +262,7 @@ class AppSnapshot:
 
 # %% ../../nbs/04b_devices.app_device.ipynb #aff430c5
 def _layers(app: App) -> str:
-    "An application's name, with what it is wrapped in."
+    "Return an application's name, with what it is wrapped in."
     return f"{type(app).__name__}({_layers(app.app)})" if hasattr(app, "app") else app.name
 
 # %% ../../nbs/04b_devices.app_device.ipynb #552fa791
@@ -277,7 +277,7 @@ HARMLESS = GrantPermissions, DisableAnimations, StartScreenPinning, StartAccessi
 # %% ../../nbs/04b_devices.app_device.ipynb #95bf3ee1
 
 def _tap_events(call: Tap) -> tuple[Event, ...]:
-    "A short touch."
+    "Return the events of a short touch."
     return PointerMove(call.x, call.y), PointerDown(call.x, call.y), Tick(PRESS_MS), PointerUp(call.x, call.y)
 
 take_turns(AppDevice, "reset", "restore", "perform", "feed", "look", "read_elements", "manage")

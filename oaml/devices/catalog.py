@@ -56,14 +56,14 @@ def device_kinds() -> list[str]:
     return list(dict.fromkeys([*DEVICE_KINDS, *(e.name for e in entry_points(group="oaml.devices"))]))
 
 def _kind(name: str) -> DeviceKind:
-    "The kind of this name; its package is imported if need be."
+    "Return the kind of this name, importing the package that brings it if need be."
     for entry in entry_points(group="oaml.devices", name=name) if name not in DEVICE_KINDS else (): entry.load()
     return DEVICE_KINDS[name]
 
 def split_spec(
     spec: str,        # as `device_maker` has it
 ) -> tuple[str, str]: # such as "app", "login@phone"
-    "Kind and name. Raises ValueError naming the kinds there are."
+    "Split a spec into kind and name; raise ValueError that names the kinds there are."
     (kind, _, name), known = spec.partition(":"), device_kinds()
     if kind in known and name: return kind, name
     raise ValueError(f"device: {spec!r} names none; a device is KIND:NAME such as app:login, and the kinds are "

@@ -42,14 +42,14 @@ class Frame:
         "Width and height in pixels."
         return self.image.shape[1], self.image.shape[0]
     def screen_hash(self) -> str:
-        "SHA-256 of size and pixels, hex."
+        "Return the SHA-256 of size and pixels, hex."
         return hashlib.sha256(str(self.image.shape).encode() + self.image.tobytes()).hexdigest()
     def __repr__(self) -> str:
         return f"Frame({self.size[0]}x{self.size[1]}, {len(self.elements)} elements, clock {self.clock} ms)"
     def _repr_png_(self) -> bytes: return _png_bytes(self.image)
 
 def _png_bytes(image: np.ndarray) -> bytes:
-    "A PNG of a uint8 RGB array, its lines unfiltered: for screens that takes a third of the time of Pillow's, and less room."
+    "Return a PNG of a uint8 RGB array, its lines unfiltered: for screens that takes a third of the time of Pillow's, and less room."
     height, width, _ = image.shape
     lines = np.zeros((height, 1 + 3*width), np.uint8)
     lines[:, 1:] = image.reshape(height, -1)
@@ -121,7 +121,7 @@ class StartActivity:
 # %% ../../nbs/04a_devices.device.ipynb #f471e262
 @dataclass(frozen=True)
 class StartIntent:
-    "Start whatever answers an intent."
+    "Start the activity that answers an intent."
     data_uri: str                 # what to open
     action: str=""                # such as "android.intent.action.VIEW"
     package_name: str=""          # whose answer is wanted
@@ -233,7 +233,7 @@ class TaskDevice(Device, Protocol):
     ) -> bool:
         "Return whether there is an application of this name."
     def activity(self) -> str:
-        "The \"package/activity\" in front; empty if none is."
+        "Return the \"package/activity\" in front; empty if there is none."
 
 # %% ../../nbs/04a_devices.device.ipynb #dbdafa1c
 def take_turns(
@@ -246,7 +246,7 @@ def take_turns(
     return cls
 
 def _in_turn(do: Callable) -> Callable:
-    "`do`, when no other thread is inside one of the device's methods; the same thread may be."
+    "Return `do` behind the device's lock: other threads wait while one is inside a method, the same thread may enter again."
     @wraps(do)
     def call(self, *args, **kwargs):
         with vars(self).get("_turn") or vars(self).setdefault("_turn", threading.RLock()): return do(self, *args, **kwargs)

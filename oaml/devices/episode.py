@@ -35,7 +35,7 @@ class GoalDevice(Device, Protocol):
         "Actions before an episode is truncated."
     @property
     def ended(self) -> bool:
-        "Whether the device itself has ended the episode, as a page can; an application never does."
+        "True if the device itself has ended the episode, as a page can; an application never does."
 
     def solved(self) -> bool:
         "Return true if the goal holds now."
@@ -198,12 +198,12 @@ class EpisodeDriver:
     def cut(self,
         frame: Frame, # after the action
     ) -> str:
-        "Return why the episode stops here though nobody has finished it; empty if it goes on."
+        "Return why the episode stops here though it is not finished; empty if it goes on."
         return "steps" if 0 < self.budget <= self.steps else ""
 
     # %% ../../nbs/04d_devices.episode.ipynb #929e3275
     def snapshot(self) -> "EpisodeSnapshot":
-        "This moment, to be returned to. Raises AttributeError on a device that cannot (only applications can)."
+        "Return this moment, to be restored later; raise AttributeError on a device other than an application."
         return EpisodeSnapshot(self.device.snapshot(), self.seed, tuple(self.actions), self.presatisfied, self.reached,
                                self.success, self.last, self.steps, self.began)
 
@@ -219,17 +219,17 @@ class EpisodeDriver:
 
 # %% ../../nbs/04d_devices.episode.ipynb #f9190cab
 def _how(draw: bool) -> dict:
-    "Only a synthetic device can leave out drawing, so only then it is asked to."
+    "Return the arguments that leave out drawing, which only synthetic devices take."
     return {} if draw else dict(draw=False)
 
 # %% ../../nbs/04d_devices.episode.ipynb #e0710d1e
 
 def _is_done(action: Action|None) -> bool:
-    "True if the agent says that it has finished."
+    "Return whether the agent says that it has finished."
     return action is not None and action.type == "done"
 
 def _is_halt(action: Action|None) -> bool:
-    "True if the agent gives up because it is not sure: a failed action that says so."
+    "Return whether the agent gives up because it is not sure: a failed action that says so."
     return action is not None and action.type == "failed" and bool((action.raw or {}).get("halted"))
 
 # %% ../../nbs/04d_devices.episode.ipynb #65be9b42
@@ -267,7 +267,7 @@ class EpisodeWriter:
         return save_observation(frame, self.screens)
 
     def _settle(self):
-        "What came of the last step."
+        "Note the effect and the reward of the last step."
         if not self.steps or self.driver.last is None: return
         step, effect = self.steps[-1], getattr(self.driver.device, "effect", None)
         if effect is not None: step.effect = bool(effect)

@@ -143,7 +143,7 @@ _READ_SCREEN = """share => {
 
 # %% ../../nbs/04k_devices.html_page.ipynb #1a18e1b1
 def _marks(snapshot: dict) -> dict[int, int]:
-    "The mark that `_READ_SCREEN` left on an element, by the browser's own number for it."
+    "Return the marks that `_READ_SCREEN` left on elements, by the browser's own numbers for them."
     nodes, words, marks = snapshot["documents"][0]["nodes"], snapshot["strings"], {}
     for number, attributes in zip(nodes["backendNodeId"], nodes["attributes"]):
         names = [words[w] for w in attributes[::2]]
@@ -152,7 +152,7 @@ def _marks(snapshot: dict) -> dict[int, int]:
 
 # %% ../../nbs/04k_devices.html_page.ipynb #5fb5e61e
 def _computed(page: Page) -> dict[int, tuple[str, str]]:
-    "Role and name of each marked element, as Chromium computes them."
+    "Return role and name of each marked element, as Chromium computes them."
     asked = page.post("DOMSnapshot.captureSnapshot", computedStyles=[]), page.post("Accessibility.getFullAXTree")
     snapshot, tree = (page.wait(a, "the tree") for a in asked)
     marks = _marks(snapshot)
@@ -207,7 +207,7 @@ class HtmlStage:
     def hear(self,
         events: list[Event], # of hands
     ) -> list[Event]:        # what the page reports of them
-        "Do `events` with real input. Raises DeviceError if the page does not hear each of them."
+        "Carry out `events` with real input and return what the page reports of them; raise DeviceError if it does not report each."
         by_kind = [(e, without_key(e) or self._over_the_edge(e)) for e in events]
         for by_hand, group in groupby(by_kind, lambda t: t[1] is None):
             if by_hand: self.page.feed([e for e, _ in group], keys=False)
@@ -220,7 +220,7 @@ class HtmlStage:
 
     # %% ../../nbs/04k_devices.html_page.ipynb #ab608153
     def _over_the_edge(self, event: Event) -> dict|None:
-        "The event for a pointer outside the page, where a browser reports only the end of a drag from inside."
+        "Return the message for an event outside the page, where a browser reports only the end of a drag from inside; None for one that real input can make."
         if not isinstance(event, _MOUSE): return None
         inside = all(0 <= v < side for v, side in zip((event.x, event.y), self.page.size))
         if isinstance(event, PointerDown): self._pressed = "inside" if inside else "outside"
@@ -231,7 +231,7 @@ class HtmlStage:
 
     # %% ../../nbs/04k_devices.html_page.ipynb #7c8bbc30
     def rest(self):
-        "Let go of everything, and drop the events that nobody has fetched."
+        "Release every key and button, and drop the page's unread events."
         self.page.release_inputs()
         self.page.evaluate("oaml()")
         self._pressed = None
@@ -269,7 +269,7 @@ class HtmlDevice(AppDevice):
         return replace(frame, log=(REOPENED, *frame.log)) if died else frame
 
     def _open(self) -> bool:
-        "Have a living page on which nothing is pressed; had the one before died?"
+        "Prepare a living page on which nothing is pressed; return whether the one before had died. Raise DeviceError on a closed device."
         if self.closed: raise DeviceError(CLOSED)
         died = bool(self._html) and not self._html.page.alive
         if died or not self._html:
@@ -300,7 +300,7 @@ class HtmlDevice(AppDevice):
         if not isinstance(event, _MOUSE): self._act()
 
     def _act(self):
-        "Do the waiting events by hand; what the page reports of them goes on to the application."
+        "Carry out the waiting events with real input, and give the application what the page reports of them."
         hands, self._hands = self._hands, []
         for event in self._html.hear(hands) if hands else (): super(HtmlDevice, self)._advance(event)
 
@@ -315,7 +315,7 @@ class HtmlDevice(AppDevice):
         return Frame(self._picture() if draw else NOTHING, self.last_elements, self.screen.ui.clock, log)
 
     def _picture(self) -> np.ndarray:
-        "A screenshot."
+        "Return a screenshot of the application's HTML."
         if not self.running: return super(HtmlDevice, self)._picture()
         self._html.show(self.stage, self.screen)
         return self._html.page.screenshot()
@@ -340,7 +340,7 @@ take_turns(HtmlDevice, "reset", "restore", "look", "read_elements")
 
 # %% ../../nbs/04k_devices.html_page.ipynb #b358a9b3
 def _on_grid(screen: Screen) -> Screen:
-    "`screen` with the pointer's place to a thousandth of a pixel, which is what a browser keeps."
+    "Round the pointer's place to a thousandth of a pixel, which is what a browser keeps."
     def grid(at): return at and tuple(round(v, 3) for v in at)
     return replace(screen, ui=replace(screen.ui, at=grid(screen.ui.at), origin=grid(screen.ui.origin)))
 
@@ -370,7 +370,7 @@ def element_difference(
 
 # %% ../../nbs/04k_devices.html_page.ipynb #dd024bef
 def _acts(device: AppDevice, rng: Random, careless: int) -> Iterator[Action]:
-    "The oracle's actions on `device` as it is each time, then as many careless ones."
+    "Yield the oracle's actions on `device` as it is each time, then as many careless ones."
     for _ in range(device.app.step_budget):
         action = acceptable_targets(device)[0].action
         if action.type == "done": break

@@ -93,7 +93,7 @@ class Tab:
 
     # %% ../../nbs/04f_devices.tab.ipynb #62abea7a
     def _open(self):
-        "A context, a window in it, and a line to it."
+        "Open a browser context, a window in it, and a line to it."
         send, post = self.chromium.send, self.post
         self._context = send("Target.createBrowserContext", proxyServer=self.gateway.address, proxyBypassList="<-loopback>")["browserContextId"]
         self._target = send("Target.createTarget", url="about:blank", browserContextId=self._context,
@@ -136,7 +136,7 @@ class Tab:
             raise BrowserTimeout(self._why_dead) from None
 
     def _seconds_left(self, most: float|None=None) -> float:
-        "Seconds for the next answer: `most` (None: the browser's patience), less if the step is at its end."
+        "Return the seconds for the next answer: `most` (None: the browser's patience), less if the step is at its end."
         most = self.chromium.patience if most is None else most
         return most if self._ends is None else max(0., min(most, self._ends - time.monotonic()))
 
@@ -171,7 +171,7 @@ class Tab:
         size: tuple[int, int], # width and height in CSS pixels
         scale: float=1,        # pixels of a picture for a CSS pixel
     ):
-        "Another size, at once."
+        "Change the page's size at once."
         self.size, self.scale = tuple(size), scale
         self.send("Emulation.setDeviceMetricsOverride", width=size[0], height=size[1], deviceScaleFactor=scale,
                   mobile=False)
@@ -186,7 +186,7 @@ class Tab:
     # %% ../../nbs/04f_devices.tab.ipynb #7d496874
     @property
     def alive(self) -> bool:
-        "Whether it can still be acted on."
+        "True while it can still be acted on."
         return not self._why_dead and self._wire is self.chromium._wire and self.chromium.alive
 
     def close(self):
@@ -204,7 +204,7 @@ class Tab:
         words: str,    # what
         level: str="I", # V, D, I, W, E or F
     ):
-        "A line of the log that a device gives with its next frame; a long one is cut, and lines above `MAX_LINES` are counted."
+        "Add a line to the log that a device gives with its next frame; a long one is cut, and lines above `MAX_LINES` are counted."
         if len(self.console) >= MAX_LINES: self._dropped += 1
         else: self.console.append(f"{level}/{tag}: {' '.join(_cut(words).split())}")
 
@@ -224,7 +224,7 @@ class Tab:
 
     # %% ../../nbs/04f_devices.tab.ipynb #a5d98228
     def _on_event(self, method: str, params: dict):
-        "An event, in the thread that reads; nothing here may wait."
+        "Handle an event, in the thread that reads; nothing here may wait."
         if how := TAB_EVENTS.get(method): how(self, params)
 
     # %% ../../nbs/04f_devices.tab.ipynb #1da97f1b
@@ -334,7 +334,7 @@ class Tab:
 
     # %% ../../nbs/04f_devices.tab.ipynb #305b2f9f
     def empty_clipboard(self):
-        "Nothing is left to be pasted, on any page of the browser; a page's script can neither notice nor hinder it."
+        "Empty the clipboard, for all pages of the browser; a page's script can neither notice nor hinder it."
         if self.evaluate(EMPTY_CLIPBOARD): return
         self.goto("about:blank")
         self.evaluate(EMPTY_CLIPBOARD)
@@ -345,7 +345,7 @@ _HELD_STILL = ". If it waits for time to pass: its clock stands still until `tic
 # %% ../../nbs/04f_devices.tab.ipynb #1c499ee9
 
 def _cut(words: str) -> str:
-    "As much of a text as a line holds, and a word on what is missing."
+    "Return as much of a text as a line holds, and how much is missing."
     return words if len(words) <= MAX_LINE + _CUT_ROOM else f"{words[:MAX_LINE]}... ({len(words) - MAX_LINE} characters more)"
 
 _CUT_ROOM = 40  # characters of the word on what is missing, which a page's own lines have already
@@ -383,7 +383,7 @@ def _on_throw(tab: Tab, params: dict):
     tab.say("console", _thrown(params["exceptionDetails"]).split("\n")[0], "E")
 
 def _thrown(details: dict) -> str:
-    "What was thrown: an error with its stack, or any value."
+    "Return what was thrown as text: an error with its stack, or any value."
     thrown = details.get("exception", {})
     return thrown.get("description") or f"{details['text']} {json.dumps(thrown.get('value'))}"
 
@@ -433,7 +433,7 @@ def _on_drag(tab: Tab, params: dict):
 def _on_crash(tab: Tab, params: dict): _end(tab, "this page crashed; open another")
 
 def _end(tab: Tab, why: str):
-    "The page is gone by itself; whoever waits for it learns of it at once."
+    "Mark the page as gone, and wake all threads that wait for it at once."
     tab._why_dead = tab._why_dead or why
     tab._wire.drop(tab._why_dead, tab.session)
     with tab._news: tab._news.notify_all()

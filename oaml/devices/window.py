@@ -51,7 +51,7 @@ addEventListener('paste', e => {
 """
 
 class WindowDevice(PageDevice):
-    "A page in a window; `told` has what hands do there, which nobody does until `perform` does it."
+    "A page in a window. `told` has what hands do there, which has no effect until `perform` does it."
     def __init__(self,
         url: str,                            # of the page
         size: tuple[int, int]=(1280, 800),   # of the page, CSS pixels
@@ -63,7 +63,7 @@ class WindowDevice(PageDevice):
         self._owned = chromium is None
 
     def _open(self):
-        "A page that is listened to."
+        "Open a page that reports what hands do on it."
         super()._open()
         if self.chromium.visible: self._fit_window()
         self.page.on_told = lambda words: self.told.put(_told(words))

@@ -86,7 +86,7 @@ class Vocabulary:
 FIELDS = ("action_type", "touch_position", "input_token", "response")
 
 def _integer(action: dict, field: str, count: int) -> int:
-    "The integer in a field, from 0 to below `count`."
+    "Return the integer in a field, from 0 to below `count`; raise ValueError for anything else."
     if field not in action: raise ValueError(f"{field}: is missing")
     value = np.asarray(action[field])
     if value.size != 1 or not np.issubdtype(value.dtype, np.integer):
@@ -133,7 +133,7 @@ class TreeSpec(specs.Array):
     def validate(self,
         value: Any, # of an observation
     ) -> Any:       # the same
-        "Return the value itself. Raises ValueError if it is neither None nor an element."
+        "Return the value unchanged; raise ValueError if it is neither None nor an element."
         if value is None or hasattr(value, "iterdescendants"): return value
         raise ValueError(f"{self.name}: {type(value).__name__} is neither None nor an lxml element")
     def generate_value(self):
@@ -191,10 +191,10 @@ class DmEnv(dm_env.Environment):
         self._vocabulary()
 
     def observation_spec(self) -> dict[str, specs.Array]:
-        "pixels, timedelta, orientation, and view_hierarchy if it was asked for."
+        "Return the specs of pixels, timedelta, orientation, and view_hierarchy if it was asked for."
         return observation_specs(self.env.device.size, self.with_view_hierarchy)
     def action_spec(self) -> dict[str, specs.Array]:
-        "action_type, touch_position, response, and input_token if there is a vocabulary."
+        "Return the specs of action_type, touch_position, response, and input_token if there is a vocabulary."
         return action_specs(len(self._vocabulary().tokens))
 
     def reset(self) -> dm_env.TimeStep:
@@ -220,7 +220,7 @@ class DmEnv(dm_env.Environment):
         return self.latest.invalid if self.latest else ""
 
     def _vocabulary(self) -> Vocabulary:
-        "Of the present task."
+        "Return the vocabulary of the present task."
         return Vocabulary(tuple(self.env.task.vocabulary if self._tokens is None else self._tokens), *self._marks)
 
     def reset_to(self,
@@ -237,13 +237,13 @@ class DmEnv(dm_env.Environment):
         return self._begin(self.env.switch_task(index, self.seed), self.seed)
 
     def _begin(self, step: TaskStep, seed: int) -> "dm_env.TimeStep":
-        "The first step of an episode."
+        "Return the first step of an episode."
         self.seed, self._finger, self._typed = seed+1, None, False
         self._reset_next, self.latest = False, step
         return dm_env.TimeStep(dm_env.StepType.FIRST, step.reward, None, self._observation(step, True))
 
     def _gesture(self, action: Action) -> "dm_env.TimeStep":
-        "A whole action of oaml's."
+        "Carry out a whole action of oaml's; raise ValueError while a finger is down."
         if self._finger and action.type not in IDLE_TYPES:
             raise ValueError(f"{action!r}: a finger is down; LIFT it first")
         self.response, self.fed = (action.raw or {}).get(RESPONSE, ""), []
@@ -252,12 +252,12 @@ class DmEnv(dm_env.Environment):
 
     # %% ../../nbs/06c_envs.dm.ipynb #d1167961
     def _ended_at_once(self) -> "dm_env.TimeStep":
-        "The last step of an episode that its first screen ended: nothing is done."
+        "Return the last step of an episode that its first screen ended: nothing is done."
         self.response, self.fed = "", []
         return self._end(replace(self.env.last, reward=0., seconds=0., new_instructions=(), extras={}), True)
 
     def _end(self, step: TaskStep, lifted: bool) -> "dm_env.TimeStep":
-        "What is returned for a step of the task."
+        "Return the TimeStep for a step of the task."
         self._reset_next, self.latest, observation = step.over, step, self._observation(step, lifted)
         if step.terminated: return dm_env.termination(step.reward, observation)
         return (dm_env.truncation if step.truncated else dm_env.transition)(step.reward, observation)
@@ -268,28 +268,28 @@ class DmEnv(dm_env.Environment):
 
     # %% ../../nbs/06c_envs.dm.ipynb #9f267a4d
     def _events(self, kind: DmActionType, action: dict) -> list[Event]:
-        "The events of a step, and the time that it takes."
+        "Return the events of a step, and the time that it takes."
         return getattr(self, f"_{kind.name.lower()}")(action) + [Tick(STEP_MS)]
 
     def _touch(self, action: dict) -> list[Event]:
-        "The finger goes down, or moves if it is down. What is typed next has no word before it."
+        "Put the finger down, or move it if it is down. What is typed next has no word before it."
         at = tuple(v*n for v, n in zip(position_in(action), self.env.device.size))
         was, self._finger, self._typed = self._finger, at, False
         return [PointerMove(*at)] if was else [PointerMove(*at), PointerDown(*at)]
 
     def _lift(self, action: dict) -> list[Event]:
-        "The finger goes up where it is; its position in the action, which is checked, does not count."
+        "Lift the finger where it is; its position in the action, which is checked, does not count."
         if "touch_position" in action: position_in(action)
         at, self._finger = self._finger, None
         return [PointerUp(*at)] if at else []
 
     # %% ../../nbs/06c_envs.dm.ipynb #45a87e28
     def _repeat(self, action: dict) -> list[Event]:
-        "Nothing but time."
+        "Return no events: only time passes."
         return []
 
     def _text(self, action: dict) -> list[Event]:
-        "A token is typed."
+        "Return the events of typing a token; raise ValueError without a vocabulary."
         vocabulary = self._vocabulary()
         if not vocabulary.tokens:
             raise ValueError("action_type: TEXT, but this task has no vocabulary: make the environment with one "
@@ -301,7 +301,7 @@ class DmEnv(dm_env.Environment):
 
     # %% ../../nbs/06c_envs.dm.ipynb #2497ad37
     def _observation(self, step: TaskStep, lifted: bool) -> dict[str, Any]:
-        "Mobile-Env's observation of a step."
+        "Return Mobile-Env's observation of a step."
         observation = dict(pixels=step.frame.image, timedelta=np.array(step.seconds, np.float64),
                     orientation=np.eye(4, dtype=np.uint8)[step.frame.orientation])
         if self.with_view_hierarchy: observation["view_hierarchy"] = parse_tree(hierarchy_of(self.env.device)) if lifted else None
@@ -353,7 +353,7 @@ def array_dtype(
 
 # %% ../../nbs/06c_envs.dm.ipynb #bf349a4c
 def _as_declared(name: str, values: list, spec: specs.Array|None) -> np.ndarray:
-    "The values of an extra one under the other, each of the declared form. Raises ValueError if they are not of it."
+    "Return the values of an extra one under the other, each of the declared form; raise ValueError if they are not of it."
     try:
         given = np.asarray(values)
         if spec is None: return given
@@ -369,7 +369,7 @@ def _as_declared(name: str, values: list, spec: specs.Array|None) -> np.ndarray:
 
 # %% ../../nbs/06c_envs.dm.ipynb #c27a48d4
 def _adapted(model: Any, ours: str, seeds: str, adapter: type, name: str) -> Any:
-    "A vision model of either kind as one of ours."
+    "Return a vision model of either kind as one of ours; raise TypeError for what is neither."
     if model is None or hasattr(model, ours): return model
     if hasattr(model, seeds): return adapter(model)
     raise TypeError(f"{name}: {type(model).__name__} has neither {ours} (oaml's) nor {seeds} (Mobile-Env's)")
@@ -378,7 +378,7 @@ COORDINATOR_ARGS = dict(screen_check_control_method="screen", screen_check_contr
                         vh_check_control_method="vh", vh_check_control_value="vh_value")
 
 def _checks(args: dict|None) -> Checks:
-    "Mobile-Env's coordinator_args as ours. Raises ValueError for one that is not known."
+    "Return Mobile-Env's coordinator_args as ours; raise ValueError for one that is not known."
     if unknown := next((k for k in args or {} if k not in COORDINATOR_ARGS), None):
         raise ValueError(f"coordinator_args: {unknown!r} is not known; there are {', '.join(COORDINATOR_ARGS)}")
     return Checks(**{COORDINATOR_ARGS[k]: v for k, v in (args or {}).items()})
@@ -409,7 +409,7 @@ def make_env(
     similarity: Callable[[str, str], float]|None=None, # of two texts, 0 to 1, for events of mode SBERT
     shell: bool=False,                    # may tasks run adb_command and shell_command? Read them first
 ) -> DmEnv:
-    "Tasks on a device under dm_env's interface. Raises what is wrong with the tasks, or the device, before it acts."
+    "Make an environment of tasks on a device under dm_env's interface; raise what is wrong with the tasks, or the device, before it acts."
     if mitm_config: raise ValueError("mitm_config: is not supported; replay the traffic outside of oaml")
     path, checks = Path(task_path).expanduser(), _checks(coordinator_args)
     tasks = load_tasks(path) if path.is_dir() else [load_task(path)]
@@ -436,7 +436,7 @@ def load(
     device: TaskDevice|str|None=None,     # a device, or its name: "app:login", "android:emulator-5554"
     **kwargs                              # of `make_env`
 ) -> DmEnv:
-    "Tasks on a device of this machine, as Mobile-Env's `load`. Raises ValueError for what oaml does not do."
+    "Load tasks on a device of this machine, as Mobile-Env's `load`; raise ValueError for what oaml does not do."
     start = dict(avd_name=avd_name, android_avd_home=android_avd_home, android_sdk_root=android_sdk_root,
                  emulator_path=emulator_path, run_headless=run_headless)
     if (asked := [k for k, v in start.items() if v is not None]) or device is None:
@@ -458,7 +458,7 @@ def load_remote(
     token: str|None=None,                 # the daemon's; None: the variable OAML_DEVICE_TOKEN, or none
     **kwargs                              # of `make_env`
 ) -> DmEnv:
-    "Tasks on a device that a daemon lends, as Mobile-Env's `load_remote`."
+    "Load tasks on a device that a daemon lends, as Mobile-Env's `load_remote`."
     def connect():
         from oaml.devices.remote import RemoteDevice
         return RemoteDevice(address, port, token, timeout, launch_timeout, retry)

@@ -30,13 +30,13 @@ from ..viz.page import finite_values
 OpenTaskEnv = TaskEnv|EpisodeDriver  # what can be served
 
 def _task_id(env: OpenTaskEnv) -> str:
-    "The task's name."
+    "Return the task's name."
     if isinstance(env, TaskEnv): return env.task.id
     device = env.device
     return device.app.name if hasattr(device, "app") else getattr(device, "task", type(device).__name__)
 
 def _goal_text(env: OpenTaskEnv) -> str:
-    "What the user wants in the present episode."
+    "Return what the user wants in the present episode."
     if isinstance(env, TaskEnv): return "\n".join(env.task.command) or env.task.description
     return env.device.goal.text
 
@@ -68,7 +68,7 @@ class ResetRequest(BaseModel):
 
 # %% ../../nbs/06e_envs.openenv.ipynb #ac060001
 def openenv_schemas() -> dict:
-    "JSON Schema of action, observation and state."
+    "Return the JSON Schema of action, observation and state."
     return dict(action=json_schema(Action), observation=Observed.model_json_schema(),
                 state=EpisodeState.model_json_schema())
 
@@ -116,7 +116,7 @@ class OpenTask:
 
     # %% ../../nbs/06e_envs.openenv.ipynb #ac060005
     def _switch(self, index: int, seed: int) -> TaskStep:
-        "Another task of several."
+        "Switch to another task of several; raise ValueError if there is none."
         if not hasattr(self.env, "switch_task"): raise ValueError("task: there is only one")
         try: return self.env.switch_task(index, seed)
         except IndexError as e: raise ValueError(str(e)) from None
@@ -142,7 +142,7 @@ def openenv_error(
     return dict(code=_CODES.get(refusal.status, "EXECUTION_ERROR"), message=str(refusal))
 
 async def _call(lease: Lease, method: str, /, *args, **kwargs) -> dict:
-    "What a method of the lease's `OpenTask` gives. Raises Refusal: 422 for the client's errors, 500 for the task's."
+    "Call a method of the lease's `OpenTask` and return its result; raise Refusal: 422 for the client's errors, 500 for the task's."
     try: return await lease.run(lambda: getattr(lease.open(), method)(*args, **kwargs))
     except ValidationError as e: raise Refusal(422, "; ".join(problem_lines(e.errors()))) from None
     except ValueError as e: raise Refusal(422, str(e)) from None
@@ -196,7 +196,7 @@ class OpenServer:
             with suppress(Refusal): await self.leases.close(lease.id)  # unless the server's end has closed it
 
     async def _turn_away(self, ws: Any, why: Refusal):
-        "Answer whoever listens first, whoever speaks first and then listens, and whoever is late."
+        "Refuse a client, whether it listens first, speaks first or is late."
         await ws.send_text(json.dumps(_error_message(why)))
         with suppress(TimeoutError):
             async with asyncio.timeout(SPEAK_S):
@@ -207,7 +207,7 @@ class OpenServer:
     def _shared(self) -> Lease: return self.leases.open("plain routes")
 
     async def _body(self, request: Any) -> dict:
-        "The JSON object of a request; empty if it has none. Raises Refusal."
+        "Return the JSON object of a request, empty if it has none; raise Refusal for anything else."
         data = await read_body(request, OPENENV_MAX_BYTES)
         if data and request.headers.get("content-type", "").split(";")[0].strip().lower() != "application/json":
             raise Refusal(415, "a request's body has the Content-Type application/json")

@@ -63,11 +63,11 @@ class TrlEnvironment:
         return [self._screen()]
 
     def get_reward(self) -> float:
-        "1 if the episode ended with success, else 0."
+        "Return 1 if the episode ended with success, else 0."
         return float(self._driver.success)
 
     def _parsed(self, call: str) -> list:
-        "What a call does; a move of the mouse counts with the call behind it."
+        "Return the actions of a call; a move of the mouse waits for the call behind it."
         calls, self._waiting = [*self._waiting, call], []
         acts = DIALECTS["qwen_computer"].parse("\n".join(calls), self._driver.frame.size)
         if '"action": "mouse_move"' not in call: return acts
@@ -79,5 +79,5 @@ class TrlEnvironment:
 def trl_environment(
     make: Callable[[], EpisodeDriver], # episodes on a device of its own at each call
 ) -> Callable[[], TrlEnvironment]:     # for `environment_factory`
-    "What TRL's trainers call for each rollout."
+    "Return what TRL's trainers call for each rollout."
     return lambda: TrlEnvironment(make())

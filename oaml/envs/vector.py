@@ -59,27 +59,27 @@ def make_vector(
     context: str|None=None,         # how processes start: "fork", "spawn" or "forkserver"; None: as Python does here
     **kwargs,                       # for the environment
 ) -> VectorEnv:
-    "`n` environments that step together, each with a series of seeds of its own. Raises what gymnasium.make_vec does."
+    "Make `n` environments that step together, each with a series of seeds of its own; raise what gymnasium.make_vec does."
     spec = gym.registry.get(id, id)  # a new process knows none but oaml's
     fns = [partial(_one, spec, start, n, kwargs) for start in split_seeds(split, n, first)]
     if not processes: return SyncVectorEnv(fns, autoreset_mode=autoreset_mode)
     return AsyncVectorEnv(fns, shared_memory=False, context=context, autoreset_mode=autoreset_mode)  # it loses words of others' environments
 
 def _one(spec: str|EnvSpec, start: int, stride: int, kwargs: dict) -> gym.Env:
-    "An environment of a vector; also called in its process."
+    "Make an environment of a vector; also called in its process."
     return SeedSeries(gym.make(spec, **kwargs), start, stride)
 
 # %% ../../nbs/06b_envs.vector.ipynb #25350ba7
 def batch_actions(
     actions: Sequence[Action|str], # one for each environment; texts of the DSL are parsed
 ) -> dict[str, Any]:               # a member of the vector's action space
-    "Actions as a batch. Raises ValueError for one that the action space cannot say; send WAIT() in its place."
+    "Return actions as a batch; raise ValueError for one that the action space cannot say: send WAIT() in its place."
     if not len(actions): raise ValueError("actions: there is none")
     rows = [_slots(parse_action(a) if isinstance(a, str) else a) for a in actions]
     return {k: tuple(r[k] for r in rows) if k == "text" else np.array([r[k] for r in rows]) for k in rows[0]}
 
 def _slots(a: Action) -> dict:
-    "One action as a member of the action space."
+    "Return one action as a member of the action space; raise ValueError if it cannot say it."
     if a.type not in ENV_TYPES or a.key and a.key not in ENV_KEYS:
         raise ValueError(f"{a}: the action space has no such {'key' if a.type in ENV_TYPES else 'type'}; send WAIT()")
     if a.text and not TEXTS.contains(a.text):
@@ -145,7 +145,7 @@ class PagedVectorEnv(SyncVectorEnv):
 
     # %% ../../nbs/06b_envs.vector.ipynb #c03c5a23
     def _turn(self, env: _Ahead, action, over: bool) -> list[tuple]:
-        "What the vector is going to ask of `env`, in this order."
+        "Return the answers to what the vector is going to ask of `env`, in this order."
         if over: return [env.env.reset()]
         step = env.env.step(action)
         again = self.autoreset_mode == AutoresetMode.SAME_STEP and (step[2] or step[3])

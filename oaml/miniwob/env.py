@@ -37,7 +37,7 @@ class MiniwobEnv(DeviceEnv):
     def info(self,
         action: Action, # the last one
     ) -> dict[str, Any]:
-        "As of any device, and the task and what the page says of the episode."
+        "Return what any device tells, and the task and what the page says of the episode."
         d = self.device
         return super().info(action) | dict(task=d.task, ended=d.ended, success=d.solved(), raw_reward=float(d.raw_reward))
 

@@ -169,7 +169,7 @@ _WHAT = re.compile(r"([a-z0-9]*)(?:#([\w-]+))?((?:\.[\w-]+)*)(?::([\w-]+))?")
 # %% ../../nbs/07b_miniwob.sight.ipynb #c556b948
 @cache
 def _kinds(what: str) -> list[tuple]:
-    "The parts of a selector such as `button.primary, a, input:checkbox`: tag, id, classes, type."
+    "Return the parts of a selector such as `button.primary, a, input:checkbox`: tag, id, classes, type."
     parts = [_WHAT.fullmatch(w).groups() for w in what.split(", ")]
     return [(tag, id, frozenset(cls.split(".")[1:]), kind) for tag, id, cls, kind in parts]
 
@@ -327,7 +327,7 @@ class PageSnapshot:
         return self._typed(Action("type", text=text))
 
     def _typed(self, act: Action) -> Target:
-        "An action of the keyboard: it goes to what has the focus."
+        "Return the target of an action of the keyboard, which goes to what has the focus."
         on = next((n for n in self.nodes if n.focused and n.tag != "body"), None)
         return self.target(on, act) if on else Target(act)
 
@@ -394,7 +394,7 @@ class PageSnapshot:
 
     # %% ../../nbs/07b_miniwob.sight.ipynb #5ee00013
     def drawn(self) -> list[tuple[str, float, float]]: # names of `ui.render.DRAWN`, each with its place, pixels
-        "Icons, states and coloured things: what shows and is not written."
+        "Return the icons, states and coloured things: what shows and is not written."
         out = []
         for n in self.nodes[1:]:
             (x, y), runs = middle(n), [t for t in self.runs(n) if t.text.strip()]
@@ -451,12 +451,12 @@ _WRITABLE = "text password search email number date time textarea select-one".sp
 _CHOSEN = {"ui-tabs-active", "ui-state-active", "selected", "active"}
 
 def _icon(s: PageSnapshot, n: Node) -> str|None:
-    "The icon that an element is, or begins with."
+    "Return the icon that an element is, or begins with; None without one."
     if "hitarea" in n.cls: return "add" if "expandable" in s.nodes[n.parent].cls else "down"
     return next((_ICONS[c] for c in (*n.cls[::-1], n.id) if c in _ICONS), None)
 
 def _form(n: Node) -> str|None:
-    "The state of a field, a box or a radio button."
+    "Return the state of a field, a box or a radio button; None for other elements."
     if n.type in ("checkbox", "radio"):
         return f"{'check box' if n.type == 'checkbox' else 'choice'} {'on' if n.checked else 'off'}"
     if n.type in _WRITABLE: return "field" + " focused"*n.focused + " selected"*n.all_selected
@@ -494,7 +494,7 @@ NEAR = 8 # pixels from the text of a wide button to its sign, which else would s
 FAR_IN, FAR_DOWN = 20, 6 # pixels from its left and upper edge where the sign of a large thing is: a network of small sight must see them from there
 
 def _figure(s: PageSnapshot, n: Node) -> str|None:
-    "What a coloured thing is called."
+    "Return the name of a coloured thing, or None for what is none."
     if n.tag not in _KINDS_OF_FIGURE: return None
     x0, y0, x1, y1 = n.box
     least, most = BOX_SIDES

@@ -82,7 +82,7 @@ class DjangoSite(RealApp):
     def cookies(self,
         data: dict, # of an episode: `signed_in` is one of the template's `people`, or ""
     ) -> dict[str, str]:
-        "Return the session of whoever is signed in."
+        "Return the session cookie of the user who is signed in."
         return dict(sessionid=self.sessions[data["signed_in"]]) if data["signed_in"] else {}
     def insert(self,
         db: sqlite3.Connection, # a fresh copy of the template
@@ -112,7 +112,7 @@ class DjangoSite(RealApp):
 
 # %% ../../nbs/07i_realapps.django_site.ipynb #45798d1a
 def _empty(kind: str):
-    "What a column of this SQL type has where nothing was entered."
+    "Return what a column of this SQL type has where nothing was entered."
     kind = kind.lower()
     if kind.startswith("date"): return "2026-01-01" if kind == "date" else "2026-01-01 08:00:00"
     return 0 if kind in ("bool", "decimal") or "int" in kind else ""
@@ -141,5 +141,5 @@ def signed_in_as(
 def signed_out(
     name: str, # who may sign in, as the form wants it
 ) -> Twist:
-    "Return a change of an episode: nobody is signed in; the goal says who may."
+    "Return a change of an episode: it begins signed out, and the goal says who may sign in."
     return signed_in_as("", f"(Sign in as {name} with the password {SITE_PASSWORD}.)")

@@ -54,7 +54,7 @@ class Player:
     def act(self,
         target: Target, # the next action
     ) -> Generator[Target, Frame, None]:
-        "Do it, and look."
+        "Yield the action to be carried out, and take in the screen after it."
         frame = yield target
         self.elements = frame.elements
 

@@ -94,7 +94,7 @@ def draw_scene(
 ARRIVE_S = 5. # seconds that a page has, after each action, for what is on its way to it
 
 class RealAppDevice(PageDevice):
-    "An application that nobody here wrote, with a goal."
+    "An application that was not written for oaml, with a goal."
     ended = False  # no page ends an episode
     def __init__(self,
         app: RealApp,                  # started if it is not
@@ -113,7 +113,7 @@ class RealAppDevice(PageDevice):
         kind: TaskKind,    # of the same application
         condition: str,    # a key of `CONDITIONS`
     ):
-        "Another task, from the next reset on. Raises DeviceError for an unknown condition."
+        "Switch to another task from the next reset on; raise DeviceError for an unknown condition."
         if condition not in CONDITIONS: raise DeviceError(f"condition: {condition!r} is none of {', '.join(CONDITIONS)}")
         self.kind, self.task_condition = kind, condition
 
@@ -140,7 +140,7 @@ class RealAppDevice(PageDevice):
         return PageDevice.reset(self, seed)
 
     def _take_look(self, look: Look):
-        "From now on the page is shown so."
+        "Show the page in this look from now on."
         self.page_size, self.scale = look.size, look.scale
         self.size = tuple(round(v*look.scale) for v in look.size)
         if self.page and self.page.alive: self.page.resize(look.size, look.scale)
@@ -154,7 +154,7 @@ class RealAppDevice(PageDevice):
         self._pass(SETTLE_MS)
 
     def _pass(self, ms: int):
-        "Time passes. What an action has asked the server for is waited for."
+        "Let time pass, and wait for what an action has asked the server for."
         if ms == SETTLE_MS: self.page.until(lambda: self.page.still, ARRIVE_S)
         PageDevice._pass(self, ms)
 
@@ -169,7 +169,7 @@ class RealAppDevice(PageDevice):
         return change_faults(self.wanted, find_changes(self.before, self.app.state()))
 
     def solved(self) -> bool:
-        "True if what was asked for has changed, and nothing else."
+        "Return whether all that was asked for has changed, and nothing else."
         return not self.scene.halt and not self.faults()
 
     def close(self) -> None:

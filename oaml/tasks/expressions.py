@@ -187,11 +187,11 @@ class ExpressionReader:
 # %% ../../nbs/05a_tasks.expressions.ipynb #9ed3eb1c
 
 def _kind(node: ast.AST) -> str:
-    "What a message calls a node: `list comp` for ListComp."
+    "Return what a message calls a node: `list comp` for ListComp."
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(node).__name__).lower()
 
 def _reads(*kinds: type) -> Callable:
-    "The decorated function reads nodes of these kinds."
+    "Return a decorator of the function that reads nodes of these kinds."
     def keep(reader: Callable) -> Callable:
         READERS.update(dict.fromkeys(kinds, reader))
         return reader
@@ -465,7 +465,7 @@ except ImportError: re2 = None
 UNLIKE_RE2 = re.compile(r"\\(?![wWdDsSbBAntrf]|[^\w])|\{,|\[:|\(\?[a-zA-Z]*-")  # RE2 reads these otherwise, or not
 
 def _linear(pattern: str) -> Any:
-    "RE2's pattern; None if it cannot say `pattern`, or would mean something else by it."
+    "Return RE2's pattern, or None if it cannot say `pattern`, or would mean something else by it."
     if re2 is None or UNLIKE_RE2.search(pattern): return None
     options = re2.Options()
     options.log_errors = False
@@ -480,7 +480,7 @@ def _limited(
     pattern: str,  # well formed
     bounded: bool, # is it one that RE2 takes, so that its copies are bounded?
 ) -> "regex.Pattern":
-    "The pattern for `regex`. Raises ValueError if it would be too large, or is not well formed there."
+    "Return the pattern for `regex`; raise ValueError if it would be too large, or is not well formed there."
     copies = math.prod(max(1, int(n)) for n in COPIES.findall(pattern))
     if not bounded and len(pattern)*copies > MAX_WORK: raise ValueError(f"it repeats its parts {copies:,} times")
     try: return regex.compile(NO_COUNT.sub(lambda m: m[1] or r"\{", pattern), regex.MULTILINE)
@@ -516,7 +516,7 @@ class TaskPattern:
         except ValueError as e: self._refuse(e)
 
     def _search(self, text: str) -> Any:
-        "The first match, of the engine that can find it."
+        "Return the first match, of the engine that can find it, or None; raise TimeoutError if the search takes too long."
         foreign = UNLIKE_ASCII.search(text) and ASCII_CLASSES.search(self.pattern)
         if self._linear and not foreign:
             try: return self._linear.search(text)
@@ -526,7 +526,7 @@ class TaskPattern:
     def __call__(self,
         text: str,             # to search
     ) -> tuple[str|None, ...]|None: # None: there is no match
-        "The groups of the first match. Raises EvaluationError if the search takes longer than `PATTERN_SECONDS`."
+        "Return the groups of the first match; raise EvaluationError if the search takes longer than `PATTERN_SECONDS`."
         try: match = self._search(text)
         except TimeoutError:
             raise EvaluationError(f"{self.where}: {_show(self.pattern)!r} takes more than {PATTERN_SECONDS:g} s in "

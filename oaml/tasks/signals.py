@@ -90,7 +90,7 @@ class Checks:
         self.controls()
 
     def controls(self) -> tuple[CheckControl, CheckControl]:
-        "Fresh ones for an episode: of the screen, of the tree."
+        "Make fresh controls for an episode: of the screen, of the tree."
         return CheckControl(self.screen, self.screen_value), CheckControl(self.vh, self.vh_value)
 
 # %% ../../nbs/05d_tasks.signals.ipynb #6393146d
@@ -111,7 +111,7 @@ def text_match(
 
 # %% ../../nbs/05d_tasks.signals.ipynb #4bdc2275
 def _score(mode: str, similarity, where: str) -> Callable[[str, str], float]:
-    "How like two texts are."
+    "Return the function that scores how like two texts are; raise ValueError for an unknown mode or a missing model."
     if mode == "DIFFLIB": return lambda expected, text: SequenceMatcher(None, text, expected, autojunk=False).ratio()
     if mode == "FUZZ": return _rapidfuzz(where)
     if mode == "SBERT" and similarity: return similarity
@@ -120,7 +120,7 @@ def _score(mode: str, similarity, where: str) -> Callable[[str, str], float]:
                      "similarity=f, where f(expected, text) gives a number")
 
 def _rapidfuzz(where: str) -> Callable[[str, str], float]:
-    "RapidFuzz's ratio, 0 to 100."
+    "Return RapidFuzz's ratio, 0 to 100; raise ImportError without rapidfuzz."
     try: from rapidfuzz import fuzz
     except ImportError: raise ImportError(f'{where}: mode FUZZ needs rapidfuzz: pip install "oaml[mobile]"') from None
     return fuzz.ratio
@@ -143,7 +143,7 @@ def log_filter(
     return passed
 
 def _log_spec(spec: str, where: str) -> tuple[str, str]:
-    "Tag and least priority."
+    "Return tag and least priority; raise ValueError for what is no filter."
     tag, _, level = spec.partition(":")
     level = level.upper() or ("D" if tag == "*" else "V")
     if tag and len(level) == 1 and level in _PRIORITIES: return tag, level
@@ -155,14 +155,14 @@ _SIGNS = dict(EQ=operator.eq, LE=operator.le, LT=operator.lt, GE=operator.ge, GT
 _EXACT = 2**53  # whole numbers up to here are exact in a float
 
 def _number(text: str) -> float|None:
-    "`text` as a number, whole if it is; None if it is none."
+    "Return `text` as a number, whole if it is; None if it is none."
     try: value = float(text)
     except ValueError: return None
     if value.is_integer() and abs(value) <= _EXACT: return int(value)
     return value if math.isfinite(value) else None
 
 def _read_property(p: Property, node, size: tuple[int, int]) -> str|float|None:
-    "What a node says of property `p`: text for a pattern, else a number; None: it says nothing of the kind."
+    "Return what a node says of property `p`: text for a pattern, else a number; None if it says nothing of the kind."
     text = node_property(node, p.property_name)
     if text is None or p.integer is None and p.floating is None: return text
     side = p.floating is not None and p.property_name in SIDES
@@ -178,7 +178,7 @@ def _property_test(p: Property, where: str) -> Callable[[Any], bool]:
     return lambda value: reference is None or _SIGNS[p.sign](reference, value)
 
 def _tree_match(event: ViewHierarchyEvent, where: str) -> Match:
-    "The values of all properties, if all hold."
+    "Return the match that gives the values of all properties, if all hold."
     tests = [_property_test(p, f"{where}.properties[{i}]") for i, p in enumerate(event.properties)]
     def match(values): return list(values) if all(v is not None and t(v) for t, v in zip(tests, values)) else None
     return match
@@ -199,14 +199,14 @@ class SignalSource:
 
     @property
     def on(self) -> bool:
-        "Did it fire at this step?"
+        "True if it fired at this step."
         return bool(self.values)
     fired = on  # a source is never held
 
     def hear(self,
         inputs: Sequence[Any], # hashable
     ):
-        "The inputs of a step, one after the other, if it was looked at all."
+        "Take in the inputs of a step, one after the other, if it was looked at all."
         self.values = [v for i in inputs if self._new(i) and (v := self._matched(i)) is not None]
         self.ever |= self.on
 
@@ -217,7 +217,7 @@ class SignalSource:
         return not again
 
     def _matched(self, i: Any) -> Any:
-        "The value of a match, remembered."
+        "Return the value of a match and remember the input; None if there is no match."
         if (value := self.match(i)) is not None: self.paid.add(i)
         return value
 
@@ -232,11 +232,11 @@ class Look:
 SourceReader = Callable[[Look], Iterable[Sequence[Any]]]  # the inputs of each event
 
 def _boxes(events: Sequence, frame: Frame) -> np.ndarray:
-    "The rectangles of events in pixels, n x 4."
+    "Return the rectangles of events in pixels, n x 4."
     return np.array([(e.rect.x0, e.rect.y0, e.rect.x1, e.rect.y1) for e in events])*[*frame.size, *frame.size]
 
 def _found(words: Iterable[Sequence[str]]) -> list[list[str]]:
-    "Without the empty ones: there was nothing to read."
+    "Return the words without empty ones, where there was nothing to read."
     return [[w for w in ws if w] for ws in words]
 
 # %% ../../nbs/05d_tasks.signals.ipynb #24531623
@@ -244,7 +244,7 @@ def text_reader(
     events: Sequence[TextEvent], # of the same `detect`
     model: TextModel,            # reads
 ) -> SourceReader:
-    "Return what texts are in the rectangles?"
+    "Return a reader of the texts in the rectangles."
     def detected(look): return _found(model.detect_text(look.frame, _boxes(events, look.frame)))
     def recognized(look): return _found(zip(model.recognize_text(look.frame, _boxes(events, look.frame))))
     return detected if events[0].detect else recognized
@@ -253,7 +253,7 @@ def icon_reader(
     events: Sequence[IconClassEvent], # of the same `detect`
     model: IconModel,                 # knows icons
 ) -> SourceReader:
-    "Return what kinds of icon are in the rectangles?"
+    "Return a reader of the kinds of icon in the rectangles."
     def detected(look): return _found(model.detect_icons(look.frame, _boxes(events, look.frame))[1])
     def recognized(look): return _found(zip(model.recognize_icons(look.frame, _boxes(events, look.frame))))
     return detected if events[0].detect else recognized
@@ -276,7 +276,7 @@ def match_reader(
 def tree_reader(
     events: Sequence[ViewHierarchyEvent], # what to look for
 ) -> SourceReader:
-    "For each node of the event's selectors its properties."
+    "Return a reader of the properties of each node that an event's selectors find."
     selectors = [", ".join(e.selector) for e in events]
     def read(look):
         tree, size = look.tree(), look.frame.size
@@ -328,36 +328,36 @@ class SignalNode:
         self.held = self.on and self.cached and not (self.awaited and all(n.on for n in self.awaited))
 
     def _there(self) -> bool:
-        "Whether its children are set."
+        "Return whether its children are set."
         on = [c.on for c in self.children]
         return bool(on) and (all(on) if self.type == "AND" else any(on))
 
     def _may(self) -> bool:
-        "Whether the repeatability allows it to fire."
+        "Return whether the repeatability allows it to fire."
         return self.repeatability == "UNLIMITED" or not (self.ever if self.repeatability == "NONE" else self._ran)
 
     def _value(self) -> Any:
-        "What its children's values come to."
+        "Return what its children's values come to."
         values = [c.values for c in self.children]
         if self.type == "AND": return self.wrap(self.transform(values), self.path)
         return reduce(self.update, (self.wrap(self.transform(v), self.path) for v in chain(*values)))
 
 # %% ../../nbs/05d_tasks.signals.ipynb #d6b86542
 def _as_number(value: Any, path: str) -> float:
-    "A score or a reward."
+    "Return a score or a reward as a number; raise ValueError if it is none, or not finite."
     try: number = float(value)
     except (TypeError, ValueError): number = math.nan
     if math.isfinite(number): return number
     raise ValueError(f"{path}: {value!r} is no number; give it one, such as transformation: \"y = float(x[0])\"")
 
 def _as_extras(value: Any, path: str) -> dict[str, list]:
-    "Extras: a value that is no list is a list of one."
+    "Return extras as lists: a value that is no list becomes a list of one. Raise ValueError for what is no dict of names."
     if not isinstance(value, dict) or not all(isinstance(k, str) for k in value):
         raise ValueError(f"{path}: {value!r} is no dict of names, such as transformation: \"y = {{'clicks': [x[0]]}}\"")
     return {k: list(v) if isinstance(v, list|tuple) else [v] for k, v in value.items()}
 
 def _as_json_extras(value: Any, path: str) -> dict[str, list]:
-    "Extras as JSON text; none, and a warning, if it is no object: it is the application that writes it (Mobile-Env)."
+    "Read extras from JSON text; warn and return none if it is no object: it is the application that writes it (Mobile-Env)."
     if not isinstance(value, str): return _as_extras(value, path)
     try: return _as_extras(read_json(value, kind=dict), path)
     except ValueError as e: warnings.warn(f"{path}: {reprlib.repr(value)}: {e}; it tells nothing", stacklevel=2)
@@ -365,13 +365,13 @@ def _as_json_extras(value: Any, path: str) -> dict[str, list]:
 
 # %% ../../nbs/05d_tasks.signals.ipynb #d0b956eb
 def _as_lines(value: Any, path: str) -> tuple[str, ...]:
-    "Instructions: a line, or lines."
+    "Return instructions, a line or several, as lines; raise ValueError for anything else."
     lines = (value,) if isinstance(value, str) else value
     if isinstance(lines, list|tuple) and all(isinstance(s, str) for s in lines): return tuple(lines)
     raise ValueError(f"{path}: {value!r} is no list of strings, such as transformation: \"y = ['Open it']\"")
 
 def _join(old: dict[str, list], new: dict[str, list]) -> dict[str, list]:
-    "Extras of both, lists one behind the other."
+    "Join the extras of both, lists one behind the other."
     return {k: old.get(k, []) + new.get(k, []) for k in {**old, **new}}
 
 _SLOT_READERS = dict(score_listener=dict(wrap=_as_number), reward_listener=dict(wrap=_as_number, update=operator.add),
@@ -381,7 +381,7 @@ _SLOT_READERS = dict(score_listener=dict(wrap=_as_number), reward_listener=dict(
 
 # %% ../../nbs/05d_tasks.signals.ipynb #ccc22bd5
 def _match(event: Any, similarity: Callable[[str, str], float]|None, where: str) -> Match:
-    "What an event does with an input."
+    "Return the function that matches an input with an event."
     match event:
         case TextEvent(): return text_match(event.expect, event.mode, event.threshold, similarity, where)
         case ResponseEvent(): return text_match(event.pattern, event.mode, event.threshold, similarity, where)
@@ -391,7 +391,7 @@ def _match(event: Any, similarity: Callable[[str, str], float]|None, where: str)
         case IconMatchEvent(): return lambda same: True if same else None
 
 def _source(source: EventSource, similarity: Callable[[str, str], float]|None, where: str) -> SignalSource:
-    "A task's source, ready for an episode."
+    "Return a task's source, ready for an episode."
     return SignalSource(_match(source.event, similarity, where), source.repeatability)
 
 @dataclass(frozen=True)
@@ -403,12 +403,12 @@ class _PictureGroup:
 
 # %% ../../nbs/05d_tasks.signals.ipynb #5b2daf4a
 def _picture(path: Path, where: str) -> np.ndarray:
-    "The picture that an event waits for."
+    "Read the picture that an event waits for; raise ValueError that names the event."
     try: return read_picture(path)
     except ValueError as e: raise ValueError(f"{where}.path: {e}") from None
 
 def _group(kind: str, sources: dict[str, EventSource], task: Task, texts: TextModel, icons: IconModel) -> _PictureGroup:
-    "The sources of a kind, by their places in the task."
+    "Group the sources of a kind, by their places in the task, with the function that reads for them."
     events = [s.event for s in sources.values()]
     match kind:
         case "text_recognize"|"text_detect": read = text_reader(events, texts)
@@ -422,7 +422,7 @@ def _group(kind: str, sources: dict[str, EventSource], task: Task, texts: TextMo
 
 # %% ../../nbs/05d_tasks.signals.ipynb #57c34c91
 def _nodes(event_node: EventNode, path: str, how: dict) -> Iterator[tuple[EventNode, SignalNode]]:
-    "A node and those defined inside it. Its children are `SignalNode`s, or numbers as yet."
+    "Yield a node and those defined inside it. Its children are `SignalNode`s, or numbers as yet."
     transform = compile_transformation(event_node.transformation, f"{path}.transformation")
     node = SignalNode(path, event_node.type, transform, event_node.repeatability, event_node.id, cached=any(event_node.cache_until), **how)
     yield event_node, node
@@ -505,7 +505,7 @@ class Signals:
             for i, inputs in zip(group.ids, group.read(look), strict=True): self.sources[i].hear(inputs)
 
     def _read_slots(self) -> Fired:
-        "What the slots say now."
+        "Return what the slots say now."
         says = {name: node.values[0] for name, node in self.slots.items() if node.on}
         score = says.get("score_listener", self.score)
         reward, outcome = says.get("reward_listener", 0.) + score - self.score, says.get("episode_end_listener")

@@ -29,12 +29,12 @@ from ..ui.events import Event, Tick
 
 # %% ../../nbs/05e_tasks.task_env.ipynb #3cfd4b47
 def _on_screen(device: TaskDevice, activity: str, path: Sequence[str]) -> bool:
-    "True if the activity is in front and the patterns of `path` match nodes one below the other."
+    "Return whether the activity is in front and the patterns of `path` match nodes one below the other."
     if activity and full_activity(device.activity()) != full_activity(activity): return False
     return not path or _has_path(parse_tree(hierarchy_of(device)), [TaskPattern(p, "view_hierarchy_path") for p in path])
 
 def _has_path(node: Any, patterns: list[TaskPattern]) -> bool:
-    "True if the patterns match `node` and nodes below it, in this order, with or without others between them."
+    "Return whether the patterns match `node` and nodes below it, in this order, with or without others between them."
     line = f"{node.get('class', '')}{{{node.get('bounds', '')} {node.get('resource-id', '')}}}"
     rest = patterns[1:] if patterns[0](line) is not None else patterns
     return not rest or any(_has_path(child, rest) for child in node)
@@ -43,7 +43,7 @@ def _has_path(node: Any, patterns: list[TaskPattern]) -> bool:
 TASK_POLL_MS = 250  # between two looks at a condition
 
 def _holds(device: TaskDevice, condition: SuccessCondition, log: list[str]) -> bool:
-    "True if the condition holds now. `log` has the lines since the step began and grows."
+    "Return whether the condition holds now. `log` has the lines since the step began and grows."
     if c := condition.wait_for_app_screen:
         return _on_screen(device, c.app_screen.activity, c.app_screen.view_hierarchy_path)
     if c := condition.check_install: return device.installed(c.package_name)
@@ -120,7 +120,7 @@ class TaskStep(Transition):
 
 # %% ../../nbs/05e_tasks.task_env.ipynb #071f8414
 class TaskFailure(RuntimeError):
-    "The task itself went wrong, such as a transformation of it; no fault of whoever acted. Needs a reset."
+    "The task itself went wrong, such as a transformation of it; no fault of the agent. Needs a reset."
 
 @contextmanager
 def _blamed_on(task: Task) -> Iterator[None]:
@@ -171,7 +171,7 @@ class TaskEnv(EpisodeDriver):
 
     # %% ../../nbs/05e_tasks.task_env.ipynb #4c873737
     def _from_folder(self, steps: Sequence[SetupStep]) -> tuple[SetupStep, ...]:
-        "The steps, with the files of apps where they lie beside the task; a daemon's files are its own."
+        "Return the steps, with the files of apps where they lie beside the task; a daemon's files are its own."
         if isinstance(self.device, RemoteDevice): return tuple(steps)
         def placed(call): return replace(call, path=str(self.task.resolve(call.path))) if isinstance(call, InstallApk) else call
         return tuple(replace(s, adb_call=placed(s.adb_call)) for s in steps)
@@ -250,7 +250,7 @@ class TaskEnv(EpisodeDriver):
 
     # %% ../../nbs/05e_tasks.task_env.ipynb #480e4fe5
     def _readable(self, frame: Frame, due: bool) -> Frame:
-        "With its elements, if a model reads them and the device does not give them by itself."
+        "Return the frame with its elements, if a model reads them and the device does not give them unasked."
         needed = due and any(getattr(m, "needs_elements", False) for m in (self.text_model, self.icon_model))
         return replace(frame, elements=self.device.read_elements()) if needed and not frame.elements else frame
 
@@ -277,7 +277,7 @@ class TaskEnv(EpisodeDriver):
 
     # %% ../../nbs/05e_tasks.task_env.ipynb #c2b30090
     def snapshot(self) -> "TaskSnapshot":
-        "This moment, to be returned to. Raises AttributeError on a device that cannot (only applications can)."
+        "Return this moment, to be restored later; raise AttributeError on a device other than an application."
         looks = tuple(dict(vars(c)) for c in (self._look_at_screen, self._look_at_tree))
         return TaskSnapshot(**vars(EpisodeDriver.snapshot(self)), index=self.index, signals=self.signals.memory(), checks=looks)
 
@@ -294,7 +294,7 @@ class TaskEnv(EpisodeDriver):
 
 # %% ../../nbs/05e_tasks.task_env.ipynb #f9979eea
 def _task_list(task: Task|str|Path|Sequence[Task]) -> list[Task]:
-    "The tasks meant by `task`."
+    "Return the tasks meant by `task`; raise ValueError for an empty list."
     if isinstance(task, Task): return [task]
     if isinstance(task, str|Path): return load_tasks(task) if Path(task).is_dir() else [load_task(task)]
     if not task: raise ValueError("task: the list is empty")
