@@ -100,7 +100,7 @@ class App(Protocol):
         "Actions an agent may take."
 
     def start(self,
-        rng: Random,            # decides everything
+        rng: Random,            # random stream to draw everything from
         family: str|None=None,  # the kind of goal, one of `families`; None: any
     ) -> Any:                   # a frozen dataclass
         "Return a first state, with its goal inside."
@@ -170,7 +170,7 @@ class Stage:
 
     def render(self,
         screen: Screen,             # what to draw
-        written: Writing|None=None, # is filled with what is written on it
+        written: Writing|None=None, # record to fill with what is written on the screen
     ) -> Image.Image:               # RGB
         "Return the picture."
         return render(self.placed(screen), screen.ui, self.look(screen), written)
@@ -211,7 +211,7 @@ def advance(
 def act(
     stage: Stage,   # the application, its look and size
     screen: Screen, # before
-    action: Action, # of an agent
+    action: Action, # the agent's action
 ) -> Screen:        # after
     "Carry out all events of an action."
     for e in compile_action(action, stage.size): screen = advance(stage, screen, e)
@@ -252,7 +252,7 @@ def split_seeds(
 
 # %% ../../nbs/03b_apps.app.ipynb #41879375
 def require_split(
-    seeds: Iterable[int],                # to be used
+    seeds: Iterable[int],                # seeds to be used
     allowed: tuple[str, ...]=("train",), # keys of `SPLITS`
     what: str="training data",           # what they are for, for the message
 ):
@@ -278,10 +278,10 @@ def _random_point(rng: Random, elements: tuple[Element, ...]) -> tuple[float, fl
 
 # %% ../../nbs/03b_apps.app.ipynb #f9ba0824
 def random_action(
-    rng: Random,                   # decides
+    rng: Random,                   # random stream to draw from
     elements: tuple[Element, ...], # what is on the screen
-    types: tuple[str, ...]=CARELESS_TYPES, # of actions, the more often named the likelier
-    keys: tuple[str, ...]=CARELESS_KEYS,   # that may be pressed
+    types: tuple[str, ...]=CARELESS_TYPES, # types of actions, the more often named the likelier
+    keys: tuple[str, ...]=CARELESS_KEYS,   # keys that may be pressed
 ) -> Action:
     "Draw a random action: mostly on a widget, sometimes anywhere."
     kind = rng.choice(types)
@@ -298,9 +298,9 @@ def random_action(
 # %% ../../nbs/03b_apps.app.ipynb #2f100a57
 def check_app(
     app: App,                         # the application
-    seed: int,                        # of its start and of the random actions
+    seed: int,                        # seed of the start and of the random actions
     actions: int=200,                 # how many random actions
-    size: tuple[int, int]=(256, 192), # of the screen: width, height in pixels
+    size: tuple[int, int]=(256, 192), # size of the screen: width, height in pixels
 ):
     "Raise AssertionError if `app` breaks the contract on `seed`."
     stage, rng = Stage(app, theme_for(seed, form=form_of(size)), size), Random(seed)

@@ -99,7 +99,7 @@ class BrowserState:
     tools: tuple[str, ...]        # order of the tools; "" is the gap
     spot: tuple[str, ...]         # order of "lock", "address" and "star"
     address_first: bool           # the address bar stands above the tools
-    kinds: tuple[str, ...]        # of data, as the dialog lists them
+    kinds: tuple[str, ...]        # kinds of data, as the dialog lists them
     switches: tuple[tuple[str, tuple[str, ...]], ...] # sections of the settings in order, and the switches of each
     leave_left: bool              # the settings' way back stands at the left
     clear_ms: int                 # milliseconds that clearing takes
@@ -112,7 +112,7 @@ class BrowserState:
     missing: str=""               # an address that does not exist, shown instead of a page
     failed: bool=False            # the page did not come
     loading: int=0                # milliseconds until it is there
-    section: str=""               # of the settings; "": they are not shown
+    section: str=""               # section of the settings; "": they are not shown
     dialog: str=""                # "clear", "clearing", "offer" or "help"
     ticks: tuple[str, ...]=()     # kinds ticked in the dialog
     fails: tuple[int, ...]=()     # pages that fail when they are loaded next
@@ -160,7 +160,7 @@ BROWSER_WORDINGS = dict(
 
 # %% ../../nbs/03f_apps.browser.ipynb #2c65ec1f
 def _and_list(
-    words: tuple[str, ...], # at least one
+    words: tuple[str, ...], # the words, at least one
 ) -> str:                   # such as "cache, forms and logins"
     "Join words as in a sentence."
     return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))

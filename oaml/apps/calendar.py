@@ -84,12 +84,12 @@ def _word(rng: Random, family: str, shift: str="", **facts: str) -> Goal:
 class CalendarState:
     "All that the calendar remembers. Dates are ISO texts."
     task: Goal               # what the user wants
-    title: str               # of the application
+    title: str               # title of the application
     today: str               # a date
     first: int               # weekday that weeks begin with: 0 Monday, 6 Sunday
-    tools: tuple[str, ...]   # of the month's bar, from the left
-    day_tools: tuple[str, ...] # of the day's bar, from the left
-    data: tuple[tuple[str, ...], ...]   # of the form: label and date; of the planner: date, time and title
+    tools: tuple[str, ...]   # tools of the month's bar, from the left
+    day_tools: tuple[str, ...] # tools of the day's bar, from the left
+    data: tuple[tuple[str, ...], ...]   # rows of the form: label and date; of the planner: date, time and title
     wanted: tuple[tuple[str, ...], ...] # `data` at the end
     month: str               # the month that is shown: its first day
     page: str                # "trip" (the form), "month" or "day"

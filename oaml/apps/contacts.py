@@ -22,7 +22,7 @@ from ..ui.widgets import (Widget, bar, button, field, item, listing, over, row, 
 @dataclass(frozen=True)
 class Person:
     "An entry of the address book."
-    id: str           # of the row
+    id: str           # id of the row
     first: str        # first name
     last: str         # surname
     mobile: str       # number
@@ -95,18 +95,18 @@ def _goal(rng: Random, family: str, people: tuple[Person, ...]) -> Goal:
 class ContactsState:
     "All that the address book remembers."
     task: Goal                   # what the user wants
-    was: tuple[Person, ...]      # everybody at the start
-    people: tuple[Person, ...]   # everybody now
-    title: str                   # of the window
+    was: tuple[Person, ...]      # all people at the start
+    people: tuple[Person, ...]   # all people now
+    title: str                   # title of the window
     tools: tuple[str, ...]       # order of the list's tools
     doings: tuple[str, ...]      # order of what can be done with a person
     facts: tuple[str, ...]       # order of a person's lines
     groups: tuple[str, ...]      # order of the tabs
     surname_first: bool          # "Moss, Kira"
     cities: bool                 # shown in the list
-    searchable: bool             # has a search box
+    searchable: bool             # True: the list has a search box
     words: bool                  # buttons with words on a person's page; else icons
-    sure: bool                   # asks before it deletes
+    sure: bool                   # True: it asks before it deletes
     tab: str="all"               # "all", "star" or "gone"
     page: str="list"             # "list" or "card"
     open: str=""                 # id of the person on the card

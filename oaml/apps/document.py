@@ -23,7 +23,7 @@ from ..ui.widgets import (Widget, bar, button, checkbox, heading, item, link, li
 @dataclass(frozen=True)
 class DocSection:
     "A numbered part of the document."
-    number: int                          # from 1
+    number: int                          # number of the section, from 1
     title: str                           # such as "Guest keys"
     facts: tuple[tuple[str, str], ...]   # such as ("Fee", "$125")
     lines: tuple[tuple[str, ...], ...]   # what stands below the heading, by rows: kinds of facts, "box", "annex"
@@ -117,12 +117,12 @@ class DocumentState:
     "All that the reader remembers."
     task: Goal                     # what the user wants
     sections: tuple[DocSection, ...]  # the text
-    was: Marks                     # at the start
+    was: Marks                     # marks at the start
     now: Marks                     # now
-    title: str                     # of the window
+    title: str                     # title of the window
     tools: tuple[str, ...]         # the toolbar
     mark_first: bool               # bookmarks stand before the headings, else after
-    labels: tuple[str, str, str]   # of the boxes, the links, and the terms
+    labels: tuple[str, str, str]   # labels of the boxes, the links, and the terms
     radios: bool                   # accept and decline, else one box
     ending: tuple[str, ...]        # order of what stands at the end
     slow: int                      # milliseconds until an annex is there

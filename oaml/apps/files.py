@@ -25,7 +25,7 @@ class Entry:
     name: str               # such as "memo.txt" or "Desk"
     size: str=""            # such as "340 KB"; "" makes it a folder
     place: int=0            # key of the folder it is in; 0: Home
-    trash: bool=False       # in the trash
+    trash: bool=False       # True: it lies in the trash
     lines: tuple[tuple[str, str], ...]=() # what stands in it: labels and values
 
     @property
@@ -81,12 +81,12 @@ def _file_names(rng: Random, n: int) -> list[str]:
 
 # %% ../../nbs/03i_apps.files.ipynb #f713958e
 def make_entries(
-    rng: Random,  # decides
+    rng: Random,  # random stream to draw from
     folders: int, # how many
     files: int,   # how many; the first few have similar names
     trashed: int, # how many of the files are in the trash
     home: int=2,  # how many times more of them are in Home than in a folder
-) -> tuple[Entry, ...]: # in no order; no name and no size twice
+) -> tuple[Entry, ...]: # the entries in no order; no name and no size twice
     "Draw folders and files, spread evenly over Home and the folders, some of them thrown away."
     keys = rng.sample(range(1, folders+files+1), folders+files)
     rows = [Entry(k, n) for k, n in zip(keys, _folder_names(rng, folders))]
@@ -106,7 +106,7 @@ class FilesState:
     tools: tuple[str, ...]         # order of the toolbar
     verbs: tuple[str, ...]         # order of the menus
     places: tuple[str, ...]        # order of the navigation, keys of `_PLACES`
-    icons: tuple[str, str, str]    # of the tools back, new and help
+    icons: tuple[str, str, str]    # icons of the tools back, new and help
     says_first: bool               # the line that says what was done is above the tools
     tab: str="home"                # where we are, a key of `_PLACES`
     folder: int=0                  # key of the folder that is open in Home; 0: none

@@ -83,7 +83,7 @@ class LoginState:
     password: str=""         # typed so far
     remember: bool=False     # the check box
     failed: bool=False       # the last attempt was refused and nothing was edited since
-    account: str=""          # whose password is to be reset
+    account: str=""          # name of the account whose password is to be reset
 
 # %% ../../nbs/03d_apps.login.ipynb #99c2d969
 LOGIN_TAILS = ((("remember",), ("login", "forgot")), (("remember", "forgot"), ("login",)),
@@ -134,7 +134,7 @@ class Login(TaskApp):
 
     # %% ../../nbs/03d_apps.login.ipynb #be577920
     def start(self,
-        rng: Random,           # decides everything
+        rng: Random,           # random stream to draw everything from
         family: str|None=None, # one of `families`; None: one of `LOGIN_FIRST_FAMILIES`
     ) -> LoginState:
         "Draw empty fields, in an order and with a goal of the seed's; later families begin elsewhere."

@@ -28,7 +28,7 @@ class Letter:
     subject: str             # unlike any other
     lines: tuple[str, ...]   # its text
     folder: str              # where it lies
-    home: str=""             # in *Trash*: where it was before
+    home: str=""             # for a letter in *Trash* the folder where it was before
     unread: bool=False       # shown in bold
     starred: bool=False      # shown with a star
 
@@ -263,12 +263,12 @@ class MailState:
     "All that the client remembers."
     task: Goal                       # what the user wants
     target: int                      # index of the message it is about; -1: none
-    mails: tuple[Letter, ...]          # in all folders
-    folders: tuple[str, ...]         # in order
-    tools: tuple[str, ...]           # of a message, in order
-    icons: int                       # so many of them are icons, the others are behind "More"
+    mails: tuple[Letter, ...]          # letters of all folders
+    folders: tuple[str, ...]         # names of the folders, in order
+    tools: tuple[str, ...]           # tools of a message, in order
+    icons: int                       # number of tools that are icons; the others are behind "More"
     head: tuple[str, ...]            # what the bar over the list has, in order
-    boxes: tuple[str, ...]           # of a letter, in order
+    boxes: tuple[str, ...]           # boxes of a letter, in order
     on_top: bool                     # Send and Discard are icons above the letter
     delay: int                       # ms that sending takes
     folder: str                      # shown

@@ -33,8 +33,8 @@ class Perturbed:
     first: Any                      # its first state, before any wrong step: what the goal is measured against
     kind: str                       # a key of `PERTURBATIONS`
     at: int                         # milliseconds until it happens; 0: it has
-    seed: int                       # of what happens
-    page: str=""                    # of the pop-up: "ad", "more", or "" when it is closed
+    seed: int                       # seed of what happens
+    page: str=""                    # page of the pop-up: "ad", "more", or "" when it is closed
     waiting: Message|None=None      # what the application has not answered yet
     left: int=0                     # milliseconds until it does
     heard: int=0                    # how many messages could have been slow
@@ -94,7 +94,7 @@ class Perturb:
         if hasattr(app, "size"): self.size = app.size
 
     def start(self,
-        rng: Random,            # decides; the application's start is the same as without a wrapper
+        rng: Random,            # random stream to draw from; the application's start is the same as without a wrapper
         family: str|None=None,  # kind of goal
     ) -> Perturbed:
         "Return the application's start, and what will happen when."
@@ -121,8 +121,8 @@ class Perturb:
         return over(_moved(root, Random(s.seed)) if s.kind == "window" and not s.at else root, _popup(s))
 
     def look(self,
-        s: Perturbed,  # may have changed its look
-        theme: Theme,  # of the episode
+        s: Perturbed,  # state, which may have another look
+        theme: Theme,  # theme of the episode
     ) -> Theme:
         "Return the theme now."
         if hasattr(self.app, "look"): theme = self.app.look(s.inner, theme)

@@ -28,7 +28,7 @@ class Part:
     kind: str                          # one of `_PARTS`
     names: tuple[str, ...]             # their words (or icons), in order
     values: tuple[str, ...]=()         # what each holds at the start; "on" and "" for what is switched
-    options: tuple[str, ...]=()        # of a choice, or of the menus
+    options: tuple[str, ...]=()        # options of a choice, or of the menus
 
 # %% ../../nbs/03p_apps.procedural.ipynb #e09fe58d
 def _make_part(kind: str, rng: Random, word) -> Part:
@@ -47,7 +47,7 @@ def _make_part(kind: str, rng: Random, word) -> Part:
 # %% ../../nbs/03p_apps.procedural.ipynb #ceb79a49
 @lru_cache(maxsize=256)
 def make_parts(
-    seed: int,           # of the screen
+    seed: int,           # seed of the screen
     wanted: str,         # a kind that must be among them
 ) -> tuple[str, tuple[Part, ...]]: # title, and parts from the top
     "Return the widgets of a screen."
@@ -61,7 +61,7 @@ def make_parts(
 @dataclass(frozen=True)
 class ProceduralState:
     "What was done to a screen of random widgets."
-    seed: int                                # of its widgets
+    seed: int                                # seed of its widgets
     wanted: str                              # the kind of part that the goal is about
     task: Goal                               # what the user wants
     changed: tuple[tuple[str, str], ...]=()  # names and values of what differs from the start, sorted
@@ -69,7 +69,7 @@ class ProceduralState:
     answer: str=""                           # the last answer to the user
 
     def value(self,
-        name: str,  # of a widget that holds something
+        name: str,  # name of a widget that holds something
         at_first: str, # what it held at the start
     ) -> str:
         "Return what a widget holds now."

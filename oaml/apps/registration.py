@@ -89,21 +89,21 @@ def _wanted_value(goal: Goal, id: str) -> str|None:
 class RegistrationState:
     "All that the form and its server remember."
     task: Goal                            # what the user wants; the fields that it names are required
-    title: str                            # of the window
-    caption: str                          # of the button that sends the form
+    title: str                            # title of the window
+    caption: str                          # caption of the button that sends the form
     values: tuple[tuple[str, str], ...]   # id and value of each field, from the top
     options: tuple[tuple[str, tuple[str, ...]], ...] # id and options of each list
     free: tuple[str, str]                 # user names that the server offers
-    number: str                           # of the new member
+    number: str                           # number of the new member
     taken: bool=False                     # the user name that the goal names
-    latency: int=400                      # of the server, milliseconds
+    latency: int=400                      # latency of the server, milliseconds
     fixed: bool=False                     # the buttons stay in sight
     draft: bool=False                     # there is a button for a draft
-    links: tuple[str, ...]=("help", "login") # in their order
+    links: tuple[str, ...]=("help", "login") # the links in their order
     page: str="form"                      # "form", "busy", "done", "draft" or "login"
     help: bool=False                      # the help is open
     error: str=""                         # what the server found when it last refused
-    refused: bool=False                   # it has found the user name taken
+    refused: bool=False                   # True: the server has found the user name taken
     left: int=0                           # milliseconds until the server answers
     said: str=""                          # the last answer to the user
 

@@ -67,14 +67,14 @@ class Setting:
 class SettingsState:
     "All that the program remembers."
     task: Goal                       # what the user wants
-    title: str                       # of the program
-    settings: tuple[Setting, ...]    # in the order of the screen
+    title: str                       # title of the program
+    settings: tuple[Setting, ...]    # the settings in the order of the screen
     sections: tuple[str, ...]        # the tabs, in their order
     section: str                     # the tab that is shown
     buttons: str                     # where Save stands, one of `_BUTTONS`
     mirror: bool                     # bars are the other way round
     slow: int                        # milliseconds that saving takes
-    page: str="settings"             # or "home"
+    page: str="settings"             # the page: "settings" or "home"
     dialog: str=""                   # "help", "leave" or none
     saving: int=0                    # milliseconds until it is saved; 0: nothing is being saved
     leaving: bool=False              # goes home once it is saved

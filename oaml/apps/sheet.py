@@ -50,17 +50,17 @@ _Cells = tuple[tuple[str, ...], ...] # row by row, in the order of `SheetState.r
 class SheetState:
     "All that the sheet remembers."
     task: Goal               # what the user wants
-    title: str               # of the sheet
+    title: str               # title of the sheet
     rows: tuple[str, ...]    # names
     cols: tuple[str, ...]    # names, from the left
-    cells: _Cells             # as they are
-    origin: _Cells            # as they were at the start
-    wanted: _Cells            # as they shall be
-    tools: tuple[str, ...]   # of the bar, from the left
+    cells: _Cells             # the cells as they are
+    origin: _Cells            # the cells as they were at the start
+    wanted: _Cells            # the cells as they shall be
+    tools: tuple[str, ...]   # tools of the bar, from the left
     below: bool              # the bar is below the table
-    order: tuple[int, ...]   # of the rows, from the top
+    order: tuple[int, ...]   # order of the rows, from the top
     log: tuple[_Cells, ...]=() # before each edit
-    clicks: int=0            # on cells while the mouse is off
+    clicks: int=0            # number of clicks on cells while the mouse is off
     dialog: str=""           # name of the tool whose dialog is open
     reply: str=""            # the answer that is wanted
     said: str=""             # the answer that was given

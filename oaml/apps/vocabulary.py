@@ -279,12 +279,12 @@ def _in_case(word: str, other: str) -> str:
 @dataclass(frozen=True)
 class Vocabulary:
     "What another product calls things, and how it arranges them."
-    words: tuple[tuple[str, str], ...] # in small letters: what the application says, what this one says
+    words: tuple[tuple[str, str], ...] # pairs of words in small letters: the application's, this vocabulary's
     icons: tuple[tuple[str, str], ...] # the application's, this one's
     mirrored: bool                     # tools stand in the opposite order
     below: bool                        # bars and tabs are at the bottom of the window
     places: str                        # how one gets to other places: "own", "below", or "beside" for tabs at the side
-    seed: int                          # of the order of tabs
+    seed: int                          # seed of the order of tabs
 
     @cached_property
     def _other(self) -> dict[str, str]: return {a: b for pair in self.words for a, b in (pair, pair[::-1])}
@@ -294,8 +294,8 @@ class Vocabulary:
     def _said(self) -> dict[str, str]: return {}  # what was exchanged before
 
     def exchange(self,
-        words: str, # of a screen, a goal or an answer; in either of the two vocabularies
-    ) -> str:       # in the other one
+        words: str, # words of a screen, a goal or an answer; in either of the two vocabularies
+    ) -> str:       # the words in the other one
         "Return the words with each known one exchanged."
         if (known := self._said.get(words)) is not None: return known
         def one(m): return _in_case(m[0], self._other.get(m[0].lower(), m[0])) or m[0]
@@ -304,8 +304,8 @@ class Vocabulary:
 
     # %% ../../nbs/03u_apps.vocabulary.ipynb #83393e35
     def read_back(self,
-        words: str, # of an element; the last word may be cut
-    ) -> str:       # as the application would show it
+        words: str, # words of an element; the last one may be cut
+    ) -> str:       # the words as the application would show them
         "Return what the application itself would say."
         if not words.endswith(ELLIPSIS): return self.exchange(words)
         whole, rest = re.fullmatch(r"(.*?)([A-Za-z]*)", words[:-1], re.DOTALL).groups()
@@ -385,8 +385,8 @@ class Reworded:
         if hasattr(app, "size"): self.size = app.size
 
     def look(self,
-        state: Any,   # may ask for another look
-        theme: Theme, # of the episode
+        state: Any,   # state, which may ask for another look
+        theme: Theme, # theme of the episode
     ) -> Theme:
         "Return the theme, as the application has it."
         return self.app.look(state, theme) if hasattr(self.app, "look") else theme

@@ -37,7 +37,7 @@ class World(WorldScreens):
     def draw_act(self,
         family: str,   # one of `families`, but not "many" or "two"
         data: tuple[tuple[WorldRecord, ...], ...], # records
-        rng: Random,   # decides
+        rng: Random,   # random stream to draw from
     ) -> "WorldAct":
         "Draw something to want."
         k, e = rng.choice([(k, e) for k, e in enumerate(self.spec.entities) if _can(e, family)])
@@ -75,7 +75,7 @@ class World(WorldScreens):
     def word_goal(self,
         family: str,                 # kind of goal
         acts: "tuple[WorldAct, ...]",  # what is wanted
-        rng: Random,                 # decides the words
+        rng: Random,                 # random stream to draw the words from
     ) -> Goal:
         "Say what is wanted."
         quote = rng.choice(QUOTES)
@@ -484,10 +484,10 @@ class WorldAct:
     verb: str                                # "edit" (any field), "create", "delete", "archive", "restore", "move", "top", "take",
                                              # "order", "lookup", "who", "count", "most" (or least)
     entity: str                              # id of its entity
-    name: str=""                             # of the record
+    name: str=""                             # name of the record
     field: str=""                            # id of the field that is meant
     value: str=""                            # raw: what it must hold, or what is looked for; of "most" one of `EXTREMES`
-    values: tuple[tuple[str, str], ...]=()   # of a new record: ids of fields and what they hold
+    values: tuple[tuple[str, str], ...]=()   # values of a new record: ids of fields and what they hold
 
 ACT_PLACES = dict(delete=GONE, archive=STORED, restore=HERE, take=TAKEN) # where an act puts its record
 
@@ -495,7 +495,7 @@ def do_act(
     world: WorldScreens, # the application
     data: tuple[tuple[WorldRecord, ...], ...], # records of each entity
     act: WorldAct, # what is done
-) -> tuple[tuple[WorldRecord, ...], ...]: # as they are then
+) -> tuple[tuple[WorldRecord, ...], ...]: # the records as they are then
     "Return the records with an act done to them."
     k = next(k for k, e in enumerate(world.spec.entities) if e.id == act.entity)
     e, rs = world.spec.entities[k], data[k]

@@ -42,7 +42,7 @@ class EntitySpec:
     id: str                          # "a", "b", "c"
     noun: str                        # such as "book"
     plural: str                      # such as "Books": the name of its place
-    icon: str                        # of its rows and its place
+    icon: str                        # icon of its rows and its place
     fields: tuple[WorldField, ...]   # the name first
     widgets: tuple[str, ...]         # what edits each field: box, combo, radio, stepper, switch, check, tags
     view: str                        # one of `VIEWS`
@@ -54,7 +54,7 @@ class EntitySpec:
     saving: str                      # one of `SAVING`: of direct edits
     shown: str                       # id of the field that rows show beside the name; "" none
     group: str                       # id of the choice that a board or tree is ordered by; else ""
-    search: bool                     # has a search box
+    search: bool                     # True: the list has a search box
     filter: str                      # id of the choice that a box above the rows narrows to; "" none
     per_page: int                    # rows of a page; 0: all, in a region that scrolls
     ordered: bool                    # rows stand in the order of their names; else in their own
@@ -64,7 +64,7 @@ class EntitySpec:
     sorts: tuple[str, ...]=()        # ids of the fields that rows can be sorted by, besides the name
 
     def field(self,
-        id: str, # of a field
+        id: str, # id of a field
     ) -> WorldField:
         "Return a field."
         return next(f for f in self.fields if f.id == id)
@@ -73,15 +73,15 @@ class EntitySpec:
 @dataclass(frozen=True)
 class WorldSpec:
     "An application that a seed drew."
-    seed: int                            # of the world
+    seed: int                            # seed of the world
     trade: str                           # what it is about, such as "library"; "" in an invented language
-    title: str                           # of its window
+    title: str                           # title of its window
     entities: tuple[EntitySpec, ...]     # one to three
     nav: str                             # one of `NAVIGATION`; "" for a single place
     captions: str                        # one of `CAPTIONS`
     feedback: str                        # one of `FEEDBACK`
     confirm: str                         # one of `CONFIRM`
-    sign_in: bool                        # asks for a name and a password first
+    sign_in: bool                        # True: it asks for a name and a password first
     delay: int                           # milliseconds that a place takes to load; 0: none
     extras: tuple[tuple[str, str], ...]  # words and icons of tools that a task never needs
     tips: bool                           # icons say what they are while the pointer rests on them
@@ -94,7 +94,7 @@ class WorldSpec:
         "Return the world's word for something, such as \"delete\"."
         return _lookup(self.words)[key]
     def icon(self,
-        key: str, # of `VERB_ICONS`
+        key: str, # a key of `VERB_ICONS`
     ) -> str:
         "Return the icon of a verb."
         return _lookup(self.icons)[key]
@@ -138,8 +138,8 @@ def _verbs(rng: Random, view: str, choices: bool, ordered: bool) -> tuple[str, .
 def draw_entity(
     id: str,                    # "a", "b", "c"
     noun: WorldNoun,            # what it is
-    rng: Random,                # decides
-    nouns: Sequence[WorldNoun], # of the world
+    rng: Random,                # random stream to draw from
+    nouns: Sequence[WorldNoun], # all nouns of the world
 ) -> EntitySpec:
     "Draw how an entity is shown and changed."
     fields = _choose_fields(noun, rng, nouns)
@@ -289,7 +289,7 @@ def structure_split(
 
 @lru_cache(maxsize=1024)
 def draw_world(
-    seed: int, # of the world, 0 to 2,999,999; its split is that of an episode's seed
+    seed: int, # seed of the world, 0 to 2,999,999; its split is that of an episode's seed
 ) -> WorldSpec:
     "Draw the world of `seed`."
     split = split_of(seed)
@@ -307,7 +307,7 @@ def _tuples(value):
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 def world_from_json(
-    text: str, # that `world_to_json` wrote
+    text: str, # text that `world_to_json` wrote
 ) -> WorldSpec:
     "Return the world again. Raises ValueError for what is no world."
     def make(cls, plain): return cls(**{k: _tuples(v) for k, v in plain.items()})

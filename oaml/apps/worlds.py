@@ -70,8 +70,8 @@ NAME_PREFIX = 2 # letters: names that are cut show as many
 
 def draw_records(
     spec: WorldSpec, # a world
-    rng: Random,     # decides
-) -> tuple[tuple[WorldRecord, ...], ...]: # of each entity
+    rng: Random,     # random stream to draw from
+) -> tuple[tuple[WorldRecord, ...], ...]: # the records of each entity
     "Draw the records that an episode begins with. All names of an entity differ in their first letters, so that a cut one can be told."
     names: dict[str, tuple[str, ...]] = {}
     for e in spec.entities:
@@ -89,19 +89,19 @@ def _draw(f: WorldField, rng: Random, names: dict[str, tuple[str, ...]]) -> str:
 
 # %% ../../nbs/03s_apps.worlds.ipynb #dcbf255f
 def value_of(
-    e: EntitySpec,   # of the record
+    e: EntitySpec,   # entity of the record
     r: WorldRecord,  # a record
-    id: str,         # of a field
-) -> str:            # as the screen shows it
+    id: str,         # id of a field
+) -> str:            # the value as the screen shows it
     "Return a record's value; a flag's in words."
     k = next(k for k, f in enumerate(e.fields) if f.id == id)
     return dict(on="Yes").get(r.values[k], "No") if e.fields[k].kind == "flag" else r.values[k] or "None"
 
 def record_changes(
     spec: WorldSpec, # a world
-    e: EntitySpec,   # of the record
+    e: EntitySpec,   # entity of the record
     was: WorldRecord|None, # None: it is new
-    now: WorldRecord,      # as it is
+    now: WorldRecord,      # the record as it is
 ) -> list[str]:      # such as "Remove: Amber crate", "Amber crate: Pages 91"
     "Say what was changed about a record."
     if was is None: return [f"{spec.word('create')}: {now.name}"]
@@ -115,7 +115,7 @@ _PLACE_WORDS = {(HERE, GONE): "delete", (HERE, STORED): "archive", (STORED, HERE
 
 def world_changes(
     spec: WorldSpec, # a world
-    s: WorldState,   # of it
+    s: WorldState,   # state of the world
 ) -> list[str]:
     "Say all that differs from the start."
     out = []
@@ -614,7 +614,7 @@ class WorldScreens(TaskApp):
 # %% ../../nbs/03s_apps.worlds.ipynb #ea3037c2
 def sort_key(
     f: WorldField, # a field of one of `SORTED_KINDS`
-    value: str,    # of it, as a record holds it
+    value: str,    # value of the field, as a record holds it
 ) -> tuple[int, ...]: # what is less comes first; nothing at all before everything
     "Return what records are sorted by: numbers and amounts by size, dates and times from the earliest."
     if f.kind == "date":
@@ -629,9 +629,9 @@ def _sorted_by(e: EntitySpec, r: WorldRecord, id: str) -> tuple:
 
 def shown_records(
     e: EntitySpec, # an entity
-    s: WorldState, # of its world
+    s: WorldState, # state of its world
     k: int,        # which entity it is
-) -> list[WorldRecord]: # of all pages, in order
+) -> list[WorldRecord]: # the records of all pages, in order
     "Return the records that match the search and the filter."
     there = [r for r in s.data[k] if r.place == HERE and s.search.lower().strip() in r.name.lower()
              and (not s.filter or value_of(e, r, e.filter or e.group) == s.filter)]
@@ -646,14 +646,14 @@ def _edited(e: EntitySpec, r: WorldRecord, s: WorldState) -> dict[str, str]:
 # %% ../../nbs/03s_apps.worlds.ipynb #60c6213f
 
 def panel_of(
-    widgets: Iterable[Widget], # from the top
+    widgets: Iterable[Widget], # the widgets from the top
 ) -> Widget:
     "Return widgets one below the other, without a frame."
     return replace(panel(*widgets), grow=False)
 
 def verbs_on_row(
     world: WorldScreens,  # the application
-    e: EntitySpec, # of its entities
+    e: EntitySpec, # one of its entities
 ) -> list[str]:
     "Return the verbs that stand beside a record's row, in its menu or behind a right click."
     if e.rows == "checks": return [v for v in world._row_verbs(e) if v in BULK_VERBS]

@@ -48,7 +48,7 @@ _PERCENT_S = re.compile("(?<=%)(?=s)")  # where a text is cut so that no part ho
 
 def type_commands(
     text: str, # what to type where the caret is
-    keyboard: bool=True, # is ADBKeyboard selected?
+    keyboard: bool=True, # True if ADBKeyboard is selected
 ) -> list[str]:
     "Return the lines that type a text: `input text` for what is on a keyboard, ADBKeyboard's broadcast for the rest; without it, a line for the log."
     if not (text.isascii() and text.isprintable()):
@@ -116,10 +116,10 @@ def _pause(ms: float) -> list[str]: return [f"sleep {ms/1000:g}"] if ms else []
 def scroll_commands(
     x: float,              # where, pixels from the left
     y: float,              # where, pixels from the top
-    dx: float,             # by how many pixels; positive shows what is further right
-    dy: float,             # by how many pixels; positive shows what is further down
-    size: tuple[int, int], # of the screen, pixels
-    ms: int=SWIPE_MS,      # of a stroke
+    dx: float,             # pixels to scroll by; positive shows what is further right
+    dy: float,             # pixels to scroll by; positive shows what is further down
+    size: tuple[int, int], # size of the screen, pixels
+    ms: int=SWIPE_MS,      # milliseconds of a stroke
 ) -> list[str]:
     "Return the strokes of a scroll; none for a scroll by nothing, which would be a tap."
     if not (round(dx) or round(dy)): return []
@@ -131,12 +131,12 @@ def scroll_commands(
 _CANNOT = dict(right_click="a touch screen has no right button", move="a touch screen has no pointer that hovers")
 
 def action_commands(
-    action: Action,          # of the agent
-    size: tuple[int, int],   # of the screen, pixels
+    action: Action,          # the agent's action
+    size: tuple[int, int],   # size of the screen, pixels
     settle: float=SETTLE_MS/1000, # seconds to wait after it
     swipe_ms: int=SWIPE_MS,  # milliseconds of a drag and of a stroke
     sdk: int=34,             # level of the phone's interface
-    keyboard: bool=True,     # is ADBKeyboard selected?
+    keyboard: bool=True,     # True if ADBKeyboard is selected
 ) -> list[str]:              # none for what ends an episode or is none
     "Return the lines of an action, for the phone's shell."
     t, x, y = action.type, (action.x or 0)*size[0], (action.y or 0)*size[1]
@@ -165,12 +165,12 @@ def _finger(e: PointerDown|PointerMove|PointerUp, sdk: int) -> str:
     raise DeviceError("a finger that goes down in one step and comes up in another needs Android 10: use whole actions")
 
 def event_commands(
-    events: Iterable[Event], # of hands, in pixels of the screen
-    size: tuple[int, int],   # of the screen, pixels
-    down: bool=False,        # is the finger on the screen?
+    events: Iterable[Event], # events of hands, in pixels of the screen
+    size: tuple[int, int],   # size of the screen, pixels
+    down: bool=False,        # True while the finger is on the screen
     swipe_ms: int=SWIPE_MS,  # milliseconds of a stroke
     sdk: int=34,             # level of the phone's interface
-    keyboard: bool=True,     # is ADBKeyboard selected?
+    keyboard: bool=True,     # True if ADBKeyboard is selected
 ) -> tuple[list[str], bool]: # the lines, and whether the finger is on the screen after them
     "Return the lines of events. Raises DeviceError if the phone is too old for fingers."
     lines = []
@@ -190,10 +190,10 @@ def event_commands(
 _LOG_LINE = re.compile(r"([VDIWEFS])/(.*?) *: ?(.*)")
 
 def lines_between(
-    log: str,        # of `logcat -v tag`
+    log: str,        # output of `logcat -v tag`
     begin: str|None, # the last mark; None: from the beginning
     end: str,        # the new mark
-) -> list[str]|None: # as "I/tag: message"; None if the new mark is not there yet
+) -> list[str]|None: # lines as "I/tag: message"; None if the new mark is not there yet
     "Return the lines of a log between two marks."
     found = [f"{m[1]}/{m[2]}: {m[3]}" for line in log.split("\n") if (m := _LOG_LINE.fullmatch(line.rstrip("\r")))]
     first, last = f"I/oaml: {begin}", f"I/oaml: {end}"
@@ -212,7 +212,7 @@ _NOT_THE_SCREEN = "isActive=false", "valid=false", "type=EXTERNAL", "type=VIRTUA
 _FRAME = re.compile(r"orientation=(\d).*?logicalFrame=Rect\((\d+), (\d+) - (\d+), (\d+)\)")
 
 def viewport_of(
-    dump: str, # of `dumpsys display`
+    dump: str, # output of `dumpsys display`
 ) -> tuple[tuple[int, int], int]: # width and height in pixels; quarter turns, clockwise
     "Return the screen's size and its rotation. Raises DeviceError."
     for port in _VIEWPORT.findall(dump):
@@ -303,12 +303,12 @@ class AndroidDevice:
     "An Android phone or emulator on adb. Raises DeviceError when it is not there, or goes."
     keeps_setup = True  # a reset leaves it as it is: what a task has set up stays
     def __init__(self,
-        serial: str|None=None,        # of `adb devices`; None: $ANDROID_SERIAL, or the only one
+        serial: str|None=None,        # the phone's serial in `adb devices`; None: $ANDROID_SERIAL, or the only one
         adb: str|None=None,           # path of the program; None: the one that adbutils finds
-        host: str="127.0.0.1",        # of the adb server
-        port: int=5037,               # of the adb server
+        host: str="127.0.0.1",        # host of the adb server
+        port: int=5037,               # port of the adb server
         settle: float=SETTLE_MS/1000, # seconds that an action is given to show its effect
-        tree: bool=False,             # read the elements for each frame? Takes a real phone one to three seconds
+        tree: bool=False,             # True: read the elements for each frame, which takes a real phone one to three seconds
         swipe_ms: int=SWIPE_MS,       # milliseconds of a drag and of a stroke
         logs: tuple[str, ...]=("*:V",), # which lines of the log to read, as logcat's filters: "login:I", "*:S"
         keyboard: bool=True,          # select ADBKeyboard if it is installed; close() brings the old one back
@@ -381,7 +381,7 @@ class AndroidDevice:
         return text
 
     def shell(self,
-        line: str, # for the phone's shell
+        line: str, # line for the phone's shell
     ) -> str:      # what it prints, errors too
         "Run a command on the phone. Raises DeviceError if its status is not 0."
         (output, status), = self._parts(line)
@@ -458,7 +458,7 @@ class AndroidDevice:
 
     # %% ../../nbs/04m_devices.android.ipynb #fe892c4e
     def reset(self,
-        seed: int, # of the episode; draws for StartRandomActivity, and is set on the phone, which may not use it
+        seed: int, # seed of the episode; draws for StartRandomActivity, and is set on the phone, which may not use it
     ) -> Frame:
         "Find the phone again, begin log and clock anew. What else a new episode needs, its task prepares."
         with self._lock:
@@ -489,13 +489,13 @@ class AndroidDevice:
         return self._step([])
 
     def perform(self,
-        action: Action, # of the agent
+        action: Action, # the agent's action
     ) -> Frame:
         "Carry out one action. What a touch screen or this phone cannot do has no effect, and the log says so."
         return self._step(action_commands(action, self.size, self.settle, self.swipe_ms, self.sdk, self._types_all))
 
     def feed(self,
-        events: Iterable[Event], # of a finger and a keyboard, in pixels of `size`; a gesture may go on in the next call
+        events: Iterable[Event], # events of a finger and a keyboard, in pixels of `size`; a gesture may go on in the next call
     ) -> Frame:
         "Carry out events one after the other."
         lines, self._down = event_commands(events, self.size, self._down, self.swipe_ms, self.sdk, self._types_all)
@@ -595,7 +595,7 @@ def _words(arguments: tuple[str, ...]) -> list[str]:
 _ANIMATIONS = "window_animation_scale", "transition_animation_scale", "animator_duration_scale"
 
 def call_commands(
-    call: Call, # that the shell can do alone
+    call: Call, # a call that the shell can do alone
 ) -> list[str]: # none for a call that it cannot
     "Return the lines of a management call. Raises DeviceError for words that no shell could read, or a button there is not."
     match call:

@@ -63,7 +63,7 @@ class AppDevice:
 
     # %% ../../nbs/04b_devices.app_device.ipynb #7f357bf8
     def reset(self,
-        seed: int,       # of the episode, 0 to 2,999,999 (`oaml.apps.app.SPLITS`)
+        seed: int,       # seed of the episode, 0 to 2,999,999 (`oaml.apps.app.SPLITS`)
         draw: bool=True, # False: the frame's image is empty, which is faster
     ) -> Frame:
         "Begin the episode of `seed`."
@@ -77,8 +77,8 @@ class AppDevice:
         return self.look(draw)
 
     def first_state(self,
-        seed: int,               # of the episode
-        family: str|None=None,   # of its goal; None: the application draws one
+        seed: int,               # seed of the episode
+        family: str|None=None,   # family of its goal; None: the application draws one
     ) -> Any:                    # the application's
         "Return how the episode of `seed` begins, with a goal of any family."
         return self.app.start(Random(f"{self.app.name}:{seed}"), family)
@@ -138,7 +138,7 @@ class AppDevice:
         return self.feed(compile_action(action, self.size), draw)
 
     def feed(self,
-        events: Iterable[Event], # of hands, in pixels of the screen; a gesture may go on in the next call
+        events: Iterable[Event], # events of hands, in pixels of the screen; a gesture may go on in the next call
         draw: bool=True,         # False: the frame's image is empty, which is faster
     ) -> Frame:
         "Carry out events one after the other; what the application hears is logged."
@@ -171,7 +171,7 @@ class AppDevice:
         return AppSnapshot(_layers(s.app), s.size, s.seed, s.stage.theme, s.start, s.screen, s.running)
 
     def restore(self,
-        moment: "AppSnapshot", # of the same application at the same size
+        moment: "AppSnapshot", # a moment of the same application at the same size
         draw: bool=True,     # False: the frame's image is empty, which is faster
     ) -> Frame:
         "Go on from that moment. Raises DeviceError for another application's or another size's."
@@ -235,8 +235,8 @@ STOPPED_GREY = 96
 # %% ../../nbs/04b_devices.app_device.ipynb #aed64bad
 
 def device_at(
-    place: Place, # of an application's episode
-) -> AppDevice:   # to be reset to the place's seed
+    place: Place, # place of an application's episode
+) -> AppDevice:   # device to be reset to the place's seed
     "Return a device of one's own at `place`. Raises ValueError if no application of oaml is there, or none of that name."
     if place.device != "app" or not place.app: raise ValueError(f"place: {place.device} {place.app or ''} can't be drawn again; only applications can")
     return AppDevice(place.app, place.size, place.look, place.vary is not False, tuple(place.goals) if place.goals else None)
@@ -253,8 +253,8 @@ def _at(screen: Screen, clock: int) -> Screen:
 class AppSnapshot:
     "A moment of an episode in an application."
     app: str              # its name
-    size: tuple[int, int] # of the screen, pixels
-    seed: int             # of the episode
+    size: tuple[int, int] # size of the screen, pixels
+    seed: int             # seed of the episode
     theme: Theme          # its look
     start: Screen         # how the episode began
     screen: Screen        # how it is now

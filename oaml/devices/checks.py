@@ -44,9 +44,9 @@ def replay_hash(
 # %% ../../nbs/04s_devices.checks.ipynb #03e8272a
 def play_actions(
     env: TaskDevice|Any,        # a device, or an environment that acts as one (`tasks.task_env`)
-    seed: int,                  # of the episode
-    actions: Iterable[Action],  # in order
-) -> list:                      # of frames or steps, one more than actions; it stops where an episode ends
+    seed: int,                  # seed of the episode
+    actions: Iterable[Action],  # the actions in order
+) -> list:                      # list of frames or steps, one more than actions; it stops where an episode ends
     "Reset and act."
     steps = [env.reset(seed)]
     for action in actions:
@@ -70,7 +70,7 @@ def episode_difference(
 DEVICE_CHECKS: dict[str, Callable[["ExaminedDevice"], None]] = {}
 
 def device_check(
-    check: Callable, # of an `ExaminedDevice`; its docstring is the promise, its name the promise's, an error the finding
+    check: Callable, # check of an `ExaminedDevice`; its docstring is the promise, its name the promise's, an error the finding
 ) -> Callable:       # the same
     "Make `check` one of those that `check_device` runs."
     DEVICE_CHECKS[check.__name__.strip("_")] = check
@@ -85,13 +85,13 @@ class ExaminedDevice:
     "A device under examination, and how to have another like it."
     def __init__(self,
         make: Callable[[], TaskDevice], # a new device at each call
-        seeds: Sequence[int],           # of the episodes that are played
+        seeds: Sequence[int],           # seeds of the episodes that are played
         steps: int,                     # actions of an episode
     ):
         self.make, self.seeds, self.steps, self.device = make, seeds, steps, make()
 
     def acts_on(self,
-        seed: int, # of the episode and of the actions
+        seed: int, # seed of the episode and of the actions
     ) -> list[Action]:
         "Return what a careless hand does in an episode, played on the device."
         rng, acts = Random(f"check:{seed}"), []
@@ -104,7 +104,7 @@ class ExaminedDevice:
 # %% ../../nbs/04s_devices.checks.ipynb #3806245a
 def check_device(
     make: Callable[[], TaskDevice], # a new device at each call
-    seeds: Sequence[int]=(0, 1, 2), # of the episodes that are played
+    seeds: Sequence[int]=(0, 1, 2), # seeds of the episodes that are played
     steps: int=8,                   # actions of an episode
     skip: Sequence[str]=(),         # names of promises that this device does not make
 ) -> dict[str, str]:                # what was passed: name to promise

@@ -29,14 +29,14 @@ DEADLINE_S = 10. # seconds that a page has for a step; a person would have close
 class PageDevice:
     "Any page as a device: real input, a picture after each action, the tree where it is asked for."
     def __init__(self,
-        url: str="",                           # of the page; or
+        url: str="",                           # address of the page; or
         html: str|Callable[[int], str]="",     # its text, or a function that gives it for a seed
-        size: tuple[int, int]=(320, 256),      # of the page in CSS pixels; the device's size is `scale` times that
+        size: tuple[int, int]=(320, 256),      # size of the page in CSS pixels; the device's size is `scale` times that
         scale: float=1,                        # pixels of a picture for a CSS pixel
-        tree: bool=False,                      # read the tree for each frame? `read_elements` always does
+        tree: bool=False,                      # True: read the tree for each frame; `read_elements` always does
         own_time: bool=True,                   # a clock that only actions move; False: the real one
         until: str="",                         # JavaScript that must be true before a frame is taken, within 5 seconds
-        chromium: Chromium|None=None,          # whose page it is; None: a browser of its own
+        chromium: Chromium|None=None,          # browser of the page; None: a browser of its own
         package: str="app.oaml.page",          # its name for tasks
         origins: Iterable[str]|None=(),        # what may be reached besides the page's own origin, as `Gateway` has it; None: anything
         deadline: float=DEADLINE_S,            # seconds for one call, besides the time that it is to pass; a page that takes longer is given up
@@ -54,7 +54,7 @@ class PageDevice:
 
     # %% ../../nbs/04j_devices.chromium.ipynb #d368c0f4
     def reset(self,
-        seed: int, # of the episode, any whole number; it seeds `Math.random` and chooses the html
+        seed: int, # seed of the episode, any whole number; it seeds `Math.random` and chooses the html
     ) -> Frame:
         "Open the page afresh: nothing stored, nothing to paste. A page that died is opened again, and the log says so."
         if not (self.page and self.page.alive): self._open()
@@ -143,14 +143,14 @@ class PageDevice:
 
     # %% ../../nbs/04j_devices.chromium.ipynb #3e282377
     def perform(self,
-        action: Action, # of the agent
+        action: Action, # the agent's action
     ) -> Frame:
         "Carry out `action` with real input. Raises DeviceError if the page or the browser is gone."
         return self.feed(compile_action(action, self.size))
 
     # %% ../../nbs/04j_devices.chromium.ipynb #9f3d1189
     def feed(self,
-        events: Iterable[Event], # of hands, in pixels of `size`; a gesture may go on in the next call
+        events: Iterable[Event], # events of hands, in pixels of `size`; a gesture may go on in the next call
     ) -> Frame:
         "Carry out events one after the other. BACK goes back, HOME to where the episode began."
         with self._in_time():
@@ -268,7 +268,7 @@ class PagePool:
     "Devices on pages that act at once."
     def __init__(self,
         n: int,                              # how many
-        make: Callable[[Chromium], Device],  # makes a device on a page of the browser it is given
+        make: Callable[[Chromium], Device],  # function that makes a device on a page of the browser it is given
         browsers: int|None=None,             # processes they are spread over; None: one for each
         flags: tuple[str, ...]=(),           # more of Chromium's own
     ):
@@ -288,7 +288,7 @@ class PagePool:
     # %% ../../nbs/04j_devices.chromium.ipynb #4cc1f9b0
     def each(self,
         do: Callable,     # given one of each
-        *given: Iterable, # as many of each
+        *given: Iterable, # sequences of arguments, equally long
     ) -> list:            # what each gave
         "Call `do` several times at once and return the results in order; raise ValueError before the first call if `given` are not equally many."
         given = [list(g) for g in given]

@@ -135,8 +135,8 @@ class TimedTab(Tab):
 
     # %% ../../nbs/04g_devices.clock.ipynb #21d64f97
     def hold_time(self,
-        seed: int=0,   # of `Math.random`, any integer
-        world: str="", # whose clock and chance, a name for `Tab.world`; "": the page's own scripts'
+        seed: int=0,   # seed of `Math.random`, any integer
+        world: str="", # name for `Tab.world`, of the scripts whose clock and chance are held; "": the page's own
     ):
         "Stop the page's clock, from the next document on, until `tick` moves it, and draw its chance from `seed`."
         if self._script: self.send("Page.removeScriptToEvaluateOnNewDocument", identifier=self._script)

@@ -273,7 +273,7 @@ class Chromium:
         flags: tuple[str, ...]=(), # more of Chromium's own, such as "--hide-scrollbars"
         patience: float=PATIENCE,  # seconds after which a call that has no answer raises DeviceError
         sandbox: bool|None=None,   # keep pages in Chromium's sandbox? None: OAML_BROWSER_SANDBOX, or yes unless this is root
-        visible: bool=False,       # with windows that a person sees; needs a display
+        visible: bool=False,       # True: with windows that a person sees; needs a display
     ):
         if problem := missing_browser(): raise RuntimeError(problem)
         if visible and not has_display(): raise RuntimeError("there is no display that a window could open on; on Linux DISPLAY or WAYLAND_DISPLAY names it")
@@ -301,9 +301,9 @@ class Chromium:
 
     # %% ../../nbs/04e_devices.connection.ipynb #5f287e14
     def post(self,
-        method: str,     # of the DevTools protocol, such as "Target.createTarget"
-        session: str="", # of a page; "" for the browser itself
-        **params,        # of the method
+        method: str,     # method of the DevTools protocol, such as "Target.createTarget"
+        session: str="", # session of a page; "" for the browser itself
+        **params,        # parameters of the method
     ) -> Future:         # its result, a dict
         "Ask and don't wait. What is posted to a page is done in this order. Raises DeviceError if Chromium is gone."
         wire = self._wire
@@ -314,9 +314,9 @@ class Chromium:
 
     # %% ../../nbs/04e_devices.connection.ipynb #23762a10
     def send(self,
-        method: str,     # of the DevTools protocol
-        session: str="", # of a page; "" for the browser itself
-        **params,        # of the method
+        method: str,     # method of the DevTools protocol
+        session: str="", # session of a page; "" for the browser itself
+        **params,        # parameters of the method
     ) -> dict:           # its result
         "Ask and wait. Raises DeviceError if Chromium refuses, is gone, or takes too long."
         return self.wait(self.post(method, session, **params), method)
@@ -324,7 +324,7 @@ class Chromium:
     def wait(self,
         answer: Future,        # what `post` gave
         what: str="a call",    # what was asked, for the error
-        seconds: float|None=None, # for the answer; None: the browser's patience
+        seconds: float|None=None, # seconds to wait for the answer; None: the browser's patience
     ) -> dict:                 # the result
         "Return the answer, once it is there. Raises DeviceError, BrowserTimeout after `seconds`."
         seconds = self.patience if seconds is None else seconds

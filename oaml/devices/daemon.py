@@ -44,9 +44,9 @@ from ..schemas.sessions import SchemaError
 class Refusal(Exception):
     "A request that a server does not take; nothing was done."
     def __init__(self,
-        status: int,   # of HTTP
+        status: int,   # an HTTP status
         reason: str,   # what is wrong and what to do
-        **headers,     # of the answer; "_" stands for "-"
+        **headers,     # headers of the answer; "_" stands for "-"
     ):
         super().__init__(reason)
         self.status, self.headers = status, {k.replace("_", "-"): str(v) for k, v in headers.items()}
@@ -58,7 +58,7 @@ LOCAL_HOSTS = "127.0.0.1", "localhost", "::1"
 class Access:
     "Who may use a server."
     token: str|SecretStr|None=None  # secret of the clients; None: there is none
-    anyone: bool=False              # may other machines ask without a token
+    anyone: bool=False              # True: other machines may ask without a token
     cookie: str=""                  # name of the cookie of a browser that has signed in with the token; "": there are no pages
 
     def __post_init__(self): object.__setattr__(self, "token", read_secret(self.token, "token"))
@@ -69,7 +69,7 @@ class Access:
         return hmac.new(self.token.get_secret_value().encode(), b"oaml page", "sha256").hexdigest()
 
     def protects(self,
-        host: str, # that a server is to listen on
+        host: str, # host that a server is to listen on
     ) -> bool:
         "Return whether a server on `host` is safe: it has a token, was opened to anyone on purpose, or serves this machine alone."
         return self.token is not None or self.anyone or host in LOCAL_HOSTS
@@ -83,7 +83,7 @@ class Access:
         return hmac.compare_digest(given.encode(), self.mark.encode()) and (origin is None or urlsplit(origin).netloc == headers.get("host"))
 
     def sign_in(self,
-        token: str, # that a person typed
+        token: str, # token that a person typed
     ) -> str:       # the header Set-Cookie
         "Return the cookie for a browser. Raises Refusal, 401, for a wrong token, and 409 where there is none."
         if self.token is None: raise Refusal(409, "this server has no token: there is nothing to sign in to")
@@ -92,7 +92,7 @@ class Access:
 
     # %% ../../nbs/04q_devices.daemon.ipynb #aa040007
     def check(self,
-        headers: Any, # of a request, by name in small letters
+        headers: Any, # headers of a request, by name in small letters
     ) -> None:
         "Raise Refusal, 401 or 403, for a request that may not act."
         if self.token is not None:
@@ -107,7 +107,7 @@ class Access:
 
     # %% ../../nbs/04q_devices.daemon.ipynb #aa040009
     def check_health(self,
-        headers: Any, # of a request, by name in small letters
+        headers: Any, # headers of a request, by name in small letters
     ) -> None:
         "Raise Refusal for a request that may not even know that the server lives."
         try: self.check(headers)
@@ -119,9 +119,9 @@ _NUMBERED_HOST = re.compile(r"(localhost|[\d.]+|\[[\da-f:.]+\])(:\d+)?")
 
 # %% ../../nbs/04q_devices.daemon.ipynb #aa04000b
 def read_token(
-    token: str|SecretStr|None, # as it was given
-    file: str|None=None,    # that holds it, instead
-    variable: str="",       # of the environment, if neither is given
+    token: str|SecretStr|None, # the token as it was given
+    file: str|None=None,    # file that holds it, instead
+    variable: str="",       # variable of the environment, if neither is given
 ) -> SecretStr|None:
     "Return the secret of a server's clients, or None if there is none; raise ValueError or OSError, neither of which shows it."
     if token is not None and file: raise ValueError("token: token and token_file are both given; leave one out")
@@ -152,7 +152,7 @@ _READ_OVER = 2**27  # bytes of a request that is too long which are read and thr
 
 # %% ../../nbs/04q_devices.daemon.ipynb #aa040010
 def parse_object(
-    text: str|bytes|None, # of a message
+    text: str|bytes|None, # text of a message
 ) -> dict:
     "Return the JSON object that a client sent; raise Refusal: 400 for what is no JSON, 422 for what is no object."
     try: value = read_json(text or "")
@@ -168,7 +168,7 @@ class Deadlines:
     head_s, body_s, most = HEAD_S, BODY_S, 1
 
     def connection_made(self,
-        transport: asyncio.Transport, # of the new connection
+        transport: asyncio.Transport, # transport of the new connection
     ):
         "Start the clock; if there are more than `most` connections now, end one of them."
         super().connection_made(transport)
@@ -291,7 +291,7 @@ class Repeats(logging.Filter):
         self.counts = Counter()
 
     def filter(self,
-        record: logging.LogRecord, # of a log
+        record: logging.LogRecord, # record of a log
     ) -> bool:
         "Return whether a record is to be logged: warnings the 1st, 10th, 100th time, with their count added to the message."
         if record.levelno < logging.WARNING: return True
@@ -351,7 +351,7 @@ def bounded_server(
     most: int|None=None,  # connections at once; None: what the process has files for
     fast: bool=False,     # parse in C
     **more,               # further keys of `uvicorn.Config`
-) -> "uvicorn.Server":    # to be run on what `listen_on` gives
+) -> "uvicorn.Server":    # server to be run on what `listen_on` gives
     "Make a server with deadlines, a bound on its connections and a log that stays short. Needs the extra `serve`."
     import uvicorn
     limits = dict(head_s=head_s, body_s=body_s, most=most or most_connections())
@@ -371,8 +371,8 @@ class NumberedRequests:
         return self.task is not None and not self.task.done()
 
     async def answer(self,
-        number: int,   # of the request, counted from 1
-        digest: bytes, # of its content, so that another request under the same number is refused
+        number: int,   # number of the request, counted from 1
+        digest: bytes, # digest of its content, so that another request under the same number is refused
         start: Callable[[], Awaitable], # carries it out
     ) -> Any:
         "Return the result of `start`, or of the last request if this is its repetition; raise Refusal for a number out of order."
@@ -390,7 +390,7 @@ class NumberedRequests:
 
     # %% ../../nbs/04q_devices.daemon.ipynb #af000005
     async def repeats(self,
-        digest: bytes, # of a request's content
+        digest: bytes, # digest of a request's content
     ) -> bool:
         "Return whether such a request, without a number, repeats the last one, whose client left before its answer."
         if self.task is None or digest != self.digest or self.delivered: return False
@@ -398,7 +398,7 @@ class NumberedRequests:
 
     async def answer_once(self,
         request: Any,     # Starlette's
-        digest: bytes,    # of its content
+        digest: bytes,    # digest of its content
         start: Callable[[], Awaitable], # carries it out
     ) -> Any:
         "Return what `answer` does, though the header X-Oaml-Number may be missing; raise Refusal for two requests at once."
@@ -431,7 +431,7 @@ async def has_left(
 class SerialThread(Executor):
     "One thread in which calls are made in turn; unlike a `ThreadPoolExecutor`'s, one that hangs keeps no process from ending."
     def __init__(self,
-        name: str, # of the thread
+        name: str, # name of the thread
     ):
         self._jobs, self._asked, self._done = queue.SimpleQueue(), 0, 0
         threading.Thread(target=self._run, name=name, daemon=True).start()
@@ -453,16 +453,16 @@ class SerialThread(Executor):
     def submit(self,
         do: Callable, # what to call
         /,
-        *args,        # with these
+        *args,        # arguments of the call
         **kwargs,     # and these
-    ) -> Future:      # of what it gives
+    ) -> Future:      # future of the result
         "Call it after what was asked before."
         self._asked += 1
         self._jobs.put((do, args, kwargs, future := Future()))
         return future
 
     def shutdown(self,
-        wait: bool=False,           # unused: nobody waits for what hangs
+        wait: bool=False,           # unused: what hangs is not waited for
         cancel_futures: bool=False, # unused: what was asked before is done
     ):
         "End the thread after the jobs that it was given before."
@@ -472,7 +472,7 @@ class SerialThread(Executor):
 class BareLease:
     "What one client has. A subclass says whether it is `busy`, and how to `close` it."
     def __init__(self,
-        id: Any,  # of the lease
+        id: Any,  # id of the lease
     ):
         self.id, self.requests, self.closing = id, NumberedRequests(), None
         self.touch()
@@ -489,8 +489,8 @@ class BareLease:
 class Lease(BareLease):
     "Something made for one client and closed for it, in a thread of its own."
     def __init__(self,
-        id: str,                  # of the lease
-        make: Callable[[], Any],  # makes what is lent, which has `close()`
+        id: str,                  # id of the lease
+        make: Callable[[], Any],  # function that makes what is lent, which has `close()`
     ):
         super().__init__(id)
         self.make, self.lent, self.thread = make, None, SerialThread(f"lease {id[:6]}")
@@ -515,8 +515,8 @@ class Lease(BareLease):
         finally: self.touch()
 
     async def ask(self,
-        number: int,           # of the request, counted from 1
-        digest: bytes,         # of its content
+        number: int,           # number of the request, counted from 1
+        digest: bytes,         # digest of its content
         do: Callable[[], Any], # what to call in the thread
     ) -> Any:
         "Return the result of `do`, or of its first call if this request is a repetition; raise Refusal for a number out of order."
@@ -537,8 +537,8 @@ class LeaseTable:
         most: int,                     # leases at once
         lease_s: float=float("inf"),   # seconds of silence after which a lease ends
         full: str="all {} places are taken; ask again later", # the answer without a free place; {} is their number
-        full_status: int=503,          # of HTTP, of that answer
-        reopen: bool=False,            # may the id of a lease that has ended be used again
+        full_status: int=503,          # HTTP status of that answer
+        reopen: bool=False,            # True: the id of a lease that has ended may be used again
     ):
         self.new, self.most, self.lease_s, self.full, self.full_status, self.reopen = new, most, lease_s, full, full_status, reopen
         self.leases: dict[Any, BareLease] = {}
@@ -551,7 +551,7 @@ class LeaseTable:
 
     # %% ../../nbs/04q_devices.daemon.ipynb #aa040021
     def open(self,
-        id: Any, # that the client chose
+        id: Any, # id that the client chose
     ) -> BareLease:
         "Return the lease `id`, made if it is new; raise Refusal for one that has ended, or if all places are taken."
         if not self.reopen and id in self.ended or id in self.leases and self.leases[id].closing: raise self.unknown()
@@ -561,7 +561,7 @@ class LeaseTable:
         return self.leases[id]
 
     def find(self,
-        id: Any, # of a lease
+        id: Any, # id of a lease
     ) -> BareLease:
         "Return the lease and start its time anew; raise Refusal if there is none."
         lease = self.leases.get(id)
@@ -576,14 +576,14 @@ class LeaseTable:
 
     # %% ../../nbs/04q_devices.daemon.ipynb #aa040023
     async def close(self,
-        id: Any, # of a lease
+        id: Any, # id of a lease
     ) -> None:
         "End it; returns when what was lent is given back. Raises Refusal if there is none."
         if id not in self.leases: raise self.unknown()
         await asyncio.shield(self._end(self.leases[id]))
 
     def drop(self,
-        lease: BareLease, # that holds nothing any more
+        lease: BareLease, # a lease that holds nothing any more
     ) -> None:
         "Free the lease's place; dropping it again does nothing."
         if self.leases.get(lease.id) is not lease: return
@@ -619,8 +619,8 @@ _AGAIN_S, LEASE_GRACE_S = 2, 3.  # seconds: when to ask again for a place; how l
 _BLOCKED_S = .5  # seconds that an event loop may be late before that is worth a line
 
 async def sleep_heard(
-    seconds: float, # to sleep
-) -> float:         # seconds that nobody could be heard meanwhile
+    seconds: float, # seconds to sleep
+) -> float:         # seconds in which no client could be heard
     "Sleep; return the seconds by which a blocked event loop made it longer, which the log says as well."
     began = time.monotonic()
     await asyncio.sleep(seconds)
@@ -635,14 +635,14 @@ class ServiceRoute:
     "What a service answers, and where."
     method: str       # GET or POST; "WS" is a WebSocket, whose `answer` holds the whole conversation
     path: str         # such as "/reset" or "/{route}"
-    answer: Callable[[Any], Awaitable] # of Starlette's request or WebSocket
-    health: bool=False # may be asked without a token by whoever knows the server's number
-    open: bool=False   # may be asked by anybody; what it answers has no secrets, or it asks itself, as a page does that leads to where one signs in
+    answer: Callable[[Any], Awaitable] # function of Starlette's request or WebSocket that gives the answer
+    health: bool=False # True: without a token it answers all who know the server's number
+    open: bool=False   # True: it answers without asking `access`; it has no secrets, or asks itself, as a page does that leads to where one signs in
 
 def http_answer(
     content: Any,            # bytes, or what JSON can hold
-    status: int=200,         # of HTTP
-    headers: dict|None=None, # of the answer
+    status: int=200,         # an HTTP status
+    headers: dict|None=None, # headers of the answer
     media: str="application/json", # its type
 ) -> "starlette.responses.Response":
     "Return an answer to a request."
@@ -683,7 +683,7 @@ def _as_refusal(request: Any, e: Exception, invalid: int) -> Refusal:
 class DirectRoutes:
     "An ASGI application that answers some addresses without Starlette's router."
     def __init__(self,
-        app: Any,          # Starlette's, for whatever is not in the table
+        app: Any,          # Starlette's application, for what is not in the table
         table: dict,       # (method, path): what gives the answer
         refused: Callable, # the answer to a request that raised
     ):
@@ -729,7 +729,7 @@ def service_app(
 class DaemonServer:
     "An application on its port. Raises OSError if that is taken."
     def __init__(self,
-        app: Any,              # from `service_app`
+        app: Any,              # an application from `service_app`
         host: str="127.0.0.1", # address to listen on
         port: int=0,           # 0: any free one
         grace_s: float=LEASE_GRACE_S, # seconds that open connections have when the server ends
@@ -757,8 +757,8 @@ class DaemonServer:
 # %% ../../nbs/04q_devices.daemon.ipynb #aa04002d
 @contextmanager
 def serve_in_thread(
-    server: DaemonServer,      # to be run
-    name: str="oaml daemon",   # of the thread
+    server: DaemonServer,      # the server to run
+    name: str="oaml daemon",   # name of the thread
 ) -> Iterator[DaemonServer]:
     "Serve for the time of a `with`."
     thread = threading.Thread(target=server.run, name=name, daemon=True)
@@ -810,7 +810,7 @@ def serve_in_process(
 
 # %% ../../nbs/04q_devices.daemon.ipynb #aa040033
 def run_foreground(
-    server: DaemonServer, # to be run
+    server: DaemonServer, # the server to run
 ) -> None:
     "Serve until Ctrl-C or SIGTERM, and end cleanly."
     import signal

@@ -73,7 +73,7 @@ def save_observation(
     return Observation(str(path), dict(size=list(frame.size), hash=name, clock=frame.clock, elements=elements) | meta)
 
 def recorded_elements(
-    observation: Observation, # that `save_observation` made
+    observation: Observation, # observation that `save_observation` made
 ) -> tuple[Element, ...]:     # none if it was recorded without
     "Return what was on the recorded screen."
     return tuple(as_element(e) for e in (observation.meta or {}).get("elements") or ())
@@ -86,7 +86,7 @@ class Device(Protocol):
         "Width and height in pixels."
 
     def reset(self,
-        seed: int,      # of the episode, 0 to 2,999,999; the same seed gives the same frames
+        seed: int,      # seed of the episode, 0 to 2,999,999; the same seed gives the same frames
     ) -> Frame:
         "Begin an episode and show its first screen."
     def perform(self,
@@ -104,7 +104,7 @@ class DeviceError(RuntimeError):
 @dataclass(frozen=True)
 class InstallApk:
     "Install an application."
-    path: str                     # of the .apk file
+    path: str                     # path of the .apk file
 
 @dataclass(frozen=True)
 class UninstallPackage:
@@ -116,7 +116,7 @@ class StartActivity:
     "Start an application's screen."
     full_activity: str            # "package/activity"
     extra_args: tuple[str, ...]=() # further arguments of `am start`
-    flag: str=""                  # of the intent
+    flag: str=""                  # flag of the intent
 
 # %% ../../nbs/04a_devices.device.ipynb #f471e262
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class StartIntent:
     "Start the activity that answers an intent."
     data_uri: str                 # what to open
     action: str=""                # such as "android.intent.action.VIEW"
-    package_name: str=""          # whose answer is wanted
+    package_name: str=""          # package whose answer is wanted
 
 @dataclass(frozen=True)
 class StartRandomActivity:
@@ -137,12 +137,12 @@ class StartRandomActivity:
 @dataclass(frozen=True)
 class ForceStop:
     "End an application."
-    package_name: str             # whose
+    package_name: str             # name of the application's package
 
 @dataclass(frozen=True)
 class ClearCache:
     "Forget what an application has stored."
-    package_name: str             # whose
+    package_name: str             # name of the application's package
 
 @dataclass(frozen=True)
 class ForceStopRandomActivity:
@@ -156,7 +156,7 @@ class ClearCacheRandomActivity:
 @dataclass(frozen=True)
 class GrantPermissions:
     "Let an application do something."
-    package_name: str             # whose
+    package_name: str             # name of the application's package
     permissions: tuple[str, ...]=() # such as "android.permission.WRITE_SECURE_SETTINGS"
 
 @dataclass(frozen=True)
@@ -219,7 +219,7 @@ class TaskDevice(Device, Protocol):
     def look(self) -> Frame:
         "Return the screen as it is now, with what was logged since the last frame."
     def feed(self,
-        events: Iterable[Event], # of a finger, a mouse, a keyboard, in pixels of `size`; time passes by `Tick`
+        events: Iterable[Event], # events of a finger, a mouse, a keyboard, in pixels of `size`; time passes by `Tick`
     ) -> Frame:
         "Carry out events one after the other: a gesture may go on in the next call."
     def read_elements(self) -> tuple[Element, ...]:
@@ -237,8 +237,8 @@ class TaskDevice(Device, Protocol):
 
 # %% ../../nbs/04a_devices.device.ipynb #dbdafa1c
 def take_turns(
-    cls: type,   # of devices
-    *names: str, # of its methods
+    cls: type,   # class of devices
+    *names: str, # names of its methods
 ) -> type:       # the same
     "Make the calls of a device's methods wait for each other, whichever threads they come from."
     for name in names: setattr(cls, name, _in_turn(getattr(cls, name)))

@@ -45,10 +45,10 @@ class GoalDevice(Device, Protocol):
 class Transition:
     "What came of one action, or of a reset."
     frame: Frame            # the screen now
-    reward: float=0.        # of this action
+    reward: float=0.        # reward of this action
     terminated: bool=False  # the episode came to its own end: DONE, or the page or task ended it
-    truncated: bool=False   # it was cut short: `why` says by what
-    seconds: float=0.       # on the device's clock since the last transition
+    truncated: bool=False   # True: it was cut short; `why` says by what
+    seconds: float=0.       # seconds on the device's clock since the last transition
     why: str=""             # "steps", "time", "left" (the application) or "halted" (the agent, which is not sure) if it was truncated
 
     @property
@@ -99,7 +99,7 @@ class EpisodeDriver:
 
     # %% ../../nbs/04d_devices.episode.ipynb #d0c23051
     def reset(self,
-        seed: int,       # of the episode, 0 to 2,999,999
+        seed: int,       # seed of the episode, 0 to 2,999,999
         draw: bool=True, # False: frames have no pixels, which is faster
     ) -> Transition:
         "Begin the episode of `seed`."
@@ -152,7 +152,7 @@ class EpisodeDriver:
 
     def conclude(self,
         worth: Transition,      # what `judge` gave
-        action: Action|None,    # of the agent
+        action: Action|None,    # the agent's action
         before: Transition|None # None at an episode's first screen
     ) -> Transition:
         "Add to `worth` the end by DONE or IMPOSSIBLE, the cut and the time that passed."
@@ -172,7 +172,7 @@ class EpisodeDriver:
         return self.device.solved()
 
     def carry_out(self,
-        action: Action,  # of the agent
+        action: Action,  # the agent's action
         draw: bool=True, # False: the frame has no pixels
     ) -> Frame:
         "Return the frame after `action`."
@@ -208,7 +208,7 @@ class EpisodeDriver:
                                self.success, self.last, self.steps, self.began)
 
     def restore(self,
-        moment: "EpisodeSnapshot", # of an episode on a device of the same application and size
+        moment: "EpisodeSnapshot", # moment of an episode on a device of the same application and size
     ) -> Transition:
         "Go on from there. Raises DeviceError for another application or size."
         self.device.restore(moment.device)
@@ -234,7 +234,7 @@ def _is_halt(action: Action|None) -> bool:
 
 # %% ../../nbs/04d_devices.episode.ipynb #65be9b42
 def place_of(
-    driver: EpisodeDriver, # of any device
+    driver: EpisodeDriver, # driver of any device
 ) -> Place:
     "Return where the driver's episode happens: as its device says, or at least which kind of device it is."
     own = getattr(driver.device, "place", None)
@@ -243,9 +243,9 @@ def place_of(
 class EpisodeWriter:
     "Writes an episode down while it is played, as its driver's `watch`."
     def __init__(self,
-        driver: EpisodeDriver,   # at the episode's first screen
+        driver: EpisodeDriver,   # driver at the episode's first screen
         screens: Path|None=None, # folder for the screens, exists; None: they are left out
-        elements: bool=False,    # read the accessibility tree at each step, of a device whose frames come without
+        elements: bool=False,    # True: read the accessibility tree at each step, of a device whose frames come without
         agent: str|None=None,    # who acts, as tables name it
     ):
         self.driver, self.screens, self.elements, self.agent = driver, screens, elements, agent
@@ -285,7 +285,7 @@ class EpisodeWriter:
         return Episode(**fields | more)
 
 def ending(
-    driver: EpisodeDriver, # at any moment
+    driver: EpisodeDriver, # driver at any moment of an episode
 ) -> str|None:             # None: the episode goes on
     "Return how the episode ended: done or impossible (the agent said so), page (the page or task ended it), steps, time, left or halted."
     if not driver.over: return None
@@ -297,12 +297,12 @@ def ending(
 class EpisodeSnapshot:
     "An episode at one moment."
     device: Any                 # what the device's own `snapshot` gave
-    seed: int|None              # of the episode
-    actions: tuple[Action, ...] # so far
+    seed: int|None              # seed of the episode
+    actions: tuple[Action, ...] # actions so far
     presatisfied: bool          # the goal held at the start
     reached: bool               # the goal held at some moment
     success: bool               # the episode is over and succeeded
     last: Transition            # what came of the last action
-    steps: int                  # so far
+    steps: int                  # number of steps so far
     began: int                  # when it began, in ms of the device's clock
 

@@ -39,13 +39,13 @@ def web_origin(
 
 # %% ../../nbs/04t_devices.gateway.ipynb #5db71e2b
 def own_origin(
-    url: str,       # of a page; "" for a page that is text
-) -> tuple[str, ...]: # for a `Gateway`: a site, or a file; none of a text
+    url: str,       # address of a page; "" for a page that is text
+) -> tuple[str, ...]: # origins for a `Gateway`: a site, or a file; none of a text
     "Return what the page at `url` is shown from."
     return tuple(filter(None, [web_origin(url) or (url if url.startswith("file:") else "")]))
 
 def check_origins(
-    origins: Iterable[str], # as an operator writes them
+    origins: Iterable[str], # origins as an operator writes them
 ) -> tuple[str, ...]:       # the same
     "Raise ValueError for what is neither a site such as https://example.org nor a file or folder such as file:///srv/site/."
     if isinstance(origins, str) or not isinstance(origins, Iterable): raise ValueError(f"origins: {origins!r} is no list of origins")
@@ -74,8 +74,8 @@ def _file_rule(origins: Iterable[str]) -> Callable[[str], bool]:
 @dataclass(frozen=True)
 class Folder:
     "Files that a gateway gives out under an origin that only its tab knows."
-    path: str|Path                                       # whose files are given, its folders' too; no link leads out of it
-    headers: Mapping[str, str]=field(default_factory=dict) # that every answer gets, such as Content-Security-Policy
+    path: str|Path                                       # folder whose files are given, its folders' too; no link leads out of it
+    headers: Mapping[str, str]=field(default_factory=dict) # headers that every answer gets, such as Content-Security-Policy
 
     def file(self,
         url: str, # an address of the origin
@@ -93,7 +93,7 @@ _MAX_REFUSED = 200 # different origins that are listed; what is refused beyond i
 class Gateway:
     "A proxy on this machine for one tab. Close it, or use it in a `with`."
     def __init__(self,
-        origins: Iterable[str]|None=(), # that may be reached, such as "https://example.org"; files and folders as "file:///..."; None: anything
+        origins: Iterable[str]|None=(), # origins that may be reached, such as "https://example.org"; files and folders as "file:///..."; None: anything
         folders: Mapping[str, Folder]={}, # origins that it makes up, such as "http://pages.localhost", and what is found there
         on_refused: Callable[[str], None]=lambda where: None, # told of each origin that is refused for the first time, in a thread
     ):
@@ -129,7 +129,7 @@ class Gateway:
 
     # %% ../../nbs/04t_devices.gateway.ipynb #25ae04bf
     def admits(self,
-        url: str, # of a document
+        url: str, # address of a document
     ) -> bool:
         "Return whether a tab may show it: an empty page, what an admitted origin or folder has, a file that was named."
         if self.open or url == "about:blank" or self._known(web_origin(url)): return True
@@ -159,7 +159,7 @@ class Gateway:
 
     def reach(self,
         host: str, # a name or a number
-        port: int, # of it
+        port: int, # port of the host
     ) -> socket.socket:
         "Return a connection to one of the addresses of `host`. Raises OSError."
         why = OSError(f"{host} has no address")

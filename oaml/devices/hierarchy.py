@@ -66,7 +66,7 @@ def _element_node(i: int, e: Element, size: tuple[int, int], package: str) -> st
 # %% ../../nbs/04l_devices.hierarchy.ipynb #349daa0f
 def to_xml(
     elements: tuple[Element, ...], # what is on the screen
-    size: tuple[int, int],         # of the screen, width and height in pixels
+    size: tuple[int, int],         # size of the screen, width and height in pixels
     package: str="",               # the application's, such as "app.oaml.login"
 ) -> str:
     "Return what `uiautomator dump` would write of a screen: a frame that fills it, and in it a node for each element."
@@ -102,7 +102,7 @@ def _readable(xml: str) -> str:
 
 # %% ../../nbs/04l_devices.hierarchy.ipynb #ee438540
 def parse_tree(
-    xml: str, # as `uiautomator dump` writes it
+    xml: str, # XML as `uiautomator dump` writes it
 ):            # lxml element `hierarchy`; every node has `attrib`
     "Return the tree of a view hierarchy. Raises ValueError with the line, ImportError without the extra `mobile`."
     if problem := missing_lxml(): raise ImportError(problem)
@@ -115,7 +115,7 @@ def parse_tree(
 _BOUNDS = re.compile(r"\[(-?\d+),(-?\d+)\]\[(-?\d+),(-?\d+)\]")
 
 def bounds_of(
-    node,                          # of a tree
+    node,                          # node of a tree
 ) -> tuple[int, int, int, int]:    # left, top, right, bottom in pixels
     "Return where a node is. Raises ValueError with the line."
     bounds = node.get("bounds", "")
@@ -126,8 +126,8 @@ def bounds_of(
 SIDES = ("left", "top", "right", "bottom")
 
 def node_property(
-    node,       # of a tree
-    name: str,  # of an attribute, or left, top, right, bottom
+    node,       # node of a tree
+    name: str,  # name of an attribute, or left, top, right, bottom
 ) -> str|None:  # None: the node does not say
     "Return what a node says under a name; sides are in pixels. Raises ValueError for bounds that are none."
     if name not in SIDES or "bounds" not in node.attrib: return node.get(name)
@@ -194,8 +194,8 @@ def _element(node, size: tuple[int, int]) -> Element|None:
 
 # %% ../../nbs/04l_devices.hierarchy.ipynb #e1d81b23
 def from_xml(
-    xml: str,              # as `uiautomator dump` writes it
-    size: tuple[int, int], # of the screen, width and height in pixels
+    xml: str,              # XML as `uiautomator dump` writes it
+    size: tuple[int, int], # size of the screen, width and height in pixels
 ) -> tuple[Element, ...]:
     "Return what can be seen or touched, in the tree's order. Raises ValueError with the line, ImportError without `mobile`."
     found = (_element(node, size) for node in parse_tree(xml).iter("node"))
@@ -203,8 +203,8 @@ def from_xml(
 
 # %% ../../nbs/04l_devices.hierarchy.ipynb #a22b1ae4
 def as_android(
-    elements: tuple[Element, ...], # of any device
-    size: tuple[int, int],         # of the screen, width and height in pixels
+    elements: tuple[Element, ...], # elements of any device
+    size: tuple[int, int],         # size of the screen, width and height in pixels
 ) -> tuple[Element, ...]:          # what `from_xml(to_xml(elements, size), size)` gives
     "Return `elements` without what an Android dump cannot hold."
     return tuple(e for e in (_blurred(e, size) for e in elements) if e.role != "text" or e.name)
@@ -237,7 +237,7 @@ def _attribute(m: re.Match) -> str:
     return f"[{_SHORT_FORMS[m['kind']]}{m['how']}={value}]"
 
 def plain_css(
-    selector: str, # with Mobile-Env's short forms
+    selector: str, # selector with Mobile-Env's short forms
 ) -> str:          # ordinary CSS
     "Return a selector as CSS has it."
     return _SELECTOR_TOKEN.sub(_attribute, selector)
@@ -258,7 +258,7 @@ def _compiled(selector: str):
 
 # %% ../../nbs/04l_devices.hierarchy.ipynb #c75b8175
 def check_selector(
-    selector: str, # with Mobile-Env's short forms
+    selector: str, # selector with Mobile-Env's short forms
 ) -> str|None:     # None: it is well formed
     "Return what is wrong with a selector. Raises ImportError without the extra `mobile`."
     try: _compiled(selector)
@@ -266,7 +266,7 @@ def check_selector(
 
 def select(
     tree,          # an lxml element: from `parse_tree`, or a node of it
-    selector: str, # with Mobile-Env's short forms
+    selector: str, # selector with Mobile-Env's short forms
 ) -> list:         # nodes, in the tree's order
     "Return the nodes that a selector names. Raises ValueError for a bad selector, ImportError without the extra `mobile`."
     return _compiled(selector)(tree)

@@ -100,7 +100,7 @@ def from_dom(
 
 # %% ../../nbs/04k_devices.html_page.ipynb #cb42f853
 def without_key(
-    event: Event, # of hands
+    event: Event, # event of hands
 ) -> dict|None:   # what the page is sent; None if a mouse or a keyboard can do it
     "Return an event that no browser's keyboard has, as the page reports it."
     if isinstance(event, Answer): return dict(type="answer", text=event.text)
@@ -165,7 +165,7 @@ _LEAF_ROLES = ("button link heading text label alert status tooltip checkbox swi
 OUR_ROLES = {aria_role(r): r for r in _LEAF_ROLES}  # ARIA's word: ours, of what a record holds
 
 def read_page(
-    page: Page, # that shows a screen
+    page: Page, # page that shows a screen
 ) -> tuple[Element, ...]:
     "Return the elements of the page, by its own layout and accessibility tree."
     found, out = page.evaluate(_READ_SCREEN, MIN_VISIBLE), []
@@ -182,7 +182,7 @@ def read_page(
 class HtmlStage:
     "A page that shows an application's screens and reports what hands do there."
     def __init__(self,
-        page: Page, # is taken over
+        page: Page, # page to take over
     ):
         self.page, self._fonts, self._shown, self._pressed = page, set(), None, None
         page.set_content(f"<!doctype html><html lang='en'><title>oaml</title><style>{SCREEN_CSS}</style><body>")
@@ -205,7 +205,7 @@ class HtmlStage:
 
     # %% ../../nbs/04k_devices.html_page.ipynb #f317b409
     def hear(self,
-        events: list[Event], # of hands
+        events: list[Event], # events of hands
     ) -> list[Event]:        # what the page reports of them
         "Carry out `events` with real input and return what the page reports of them; raise DeviceError if it does not report each."
         by_kind = [(e, without_key(e) or self._over_the_edge(e)) for e in events]
@@ -252,7 +252,7 @@ class HtmlDevice(AppDevice):
         vary: bool=True,                 # a look by seed; False gives every episode the look of seed 0
         goals: tuple[str, ...]|None=None, # goal families, taken in turn by seed; None: the application draws
         tree: bool=False,                # elements of a frame as read off the page
-        chromium: Chromium|None=None,    # whose page it is on; None: a browser of its own
+        chromium: Chromium|None=None,    # browser of its page; None: a browser of its own
     ):
         super().__init__(app, size, family, vary, goals)
         self.with_tree, self._html, self._hands = tree, None, []
@@ -260,7 +260,7 @@ class HtmlDevice(AppDevice):
 
     # %% ../../nbs/04k_devices.html_page.ipynb #cc6d653d
     def reset(self,
-        seed: int,       # of the episode, 0 to 2,999,999
+        seed: int,       # seed of the episode, 0 to 2,999,999
         draw: bool=True, # False: the frame's image is empty, which is faster
     ) -> Frame:
         "Begin the episode of `seed`. If the browser or the page died it is started again, and the log says so."
@@ -281,7 +281,7 @@ class HtmlDevice(AppDevice):
         return died
 
     def restore(self,
-        moment: AppSnapshot, # of the same application at the same size
+        moment: AppSnapshot, # moment of the same application at the same size
         draw: bool=True,     # False: the frame's image is empty, which is faster
     ) -> Frame:
         "Go on from that moment. Raises DeviceError for another application's or another size's."
@@ -345,8 +345,8 @@ def _on_grid(screen: Screen) -> Screen:
     return replace(screen, ui=replace(screen.ui, at=grid(screen.ui.at), origin=grid(screen.ui.origin)))
 
 def screen_difference(
-    a: Screen, # by one renderer
-    b: Screen, # by the other
+    a: Screen, # screen by one renderer
+    b: Screen, # screen by the other
 ) -> str:      # "" if there is none
     "Return where two screens' states differ."
     a, b = _on_grid(a), _on_grid(b)
@@ -355,9 +355,9 @@ def screen_difference(
     return "; ".join(f"ui_state.{k}: {x[k]!r} and {y[k]!r}" for k in x if x[k] != y[k])
 
 def element_difference(
-    a: tuple[Element, ...], # by one renderer
-    b: tuple[Element, ...], # by the other
-    size: tuple[int, int],  # of the screen, pixels
+    a: tuple[Element, ...], # elements by one renderer
+    b: tuple[Element, ...], # elements by the other
+    size: tuple[int, int],  # size of the screen, pixels
 ) -> str:                   # "" if there is none
     "Return where two accessibility trees differ: boxes by more than a pixel, everything else at all."
     if len(a) != len(b):
@@ -388,8 +388,8 @@ def _same(pillow: AppDevice, page: HtmlDevice, a: Frame, b: Frame, where: str):
 def check_renderers(
     app: App|str,                      # an application or its name
     chromium: Chromium,                # a page of it is the other renderer
-    seeds: Iterable[int]=range(2),     # of the episodes; the goal families in turn
-    size: tuple[int, int]|None=None,   # of the screen, pixels; None: the app's own
+    seeds: Iterable[int]=range(2),     # seeds of the episodes; the goal families in turn
+    size: tuple[int, int]|None=None,   # size of the screen, pixels; None: the app's own
     look: str|None=None,               # theme family; None: by seed
     careless: int=10,                  # random actions after the oracle's
 ) -> int:                              # actions compared

@@ -62,7 +62,7 @@ def intent_target(
 
 # %% ../../nbs/04c_devices.oracle.ipynb #84bbba1b
 def acceptable_targets(
-    device: AppDevice,           # in the middle of an episode
+    device: AppDevice,           # device in the middle of an episode
     history: list[Action]=(),    # actions so far
     precision: int=3,            # decimals of coordinates
 ) -> list[Target]:
@@ -87,8 +87,8 @@ def play_oracle(
 _LENGTHS = WeakKeyDictionary() # application: {seed, size and look: actions}
 
 def oracle_steps(
-    device: AppDevice, # is reset
-    seed: int,         # of the episode
+    device: AppDevice, # device, which is reset
+    seed: int,         # seed of the episode
 ) -> int:
     "Return how many actions the oracle needs in an episode, DONE included; the step budget if it does not get there."
     lengths, key = _LENGTHS.setdefault(device.app, {}), (seed, device.size, device.family, device.vary, device.goals)

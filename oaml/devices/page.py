@@ -112,7 +112,7 @@ class Page(TimedTab):
 
     # %% ../../nbs/04i_devices.page.ipynb #6b5f400c
     def feed(self,
-        events: Iterable[Event], # of hands, in CSS pixels; time passes by `Tick`
+        events: Iterable[Event], # events of hands, in CSS pixels; time passes by `Tick`
         keys: bool=True,         # False: a text comes at once and without keys, as from an input method
     ):
         "Carry out `events` with real input, in order, and return when the page has had them all; raise DeviceError if it does not take them."

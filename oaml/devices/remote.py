@@ -76,10 +76,10 @@ class RemoteDevice:
         launch_timeout: float=2.,           # minutes to start, reset, prepare or read it, and for a daemon to come back
         retry: int=3,                       # attempts at a request
         wait: float=0.,                     # seconds to wait for a free device, if all are lent
-        compression: Literal["png", "zlib", "jpeg"]="png", # of frames; zlib is fastest, jpeg loses detail
-        quality: int=90,                    # of a JPEG, 1 to 95
+        compression: Literal["png", "zlib", "jpeg"]="png", # compression of frames; zlib is fastest, jpeg loses detail
+        quality: int=90,                    # quality of a JPEG, 1 to 95
         resize_to: tuple[int, int]|None=None, # width and height of frames, pixels; None: the screen's own
-        elements: bool|None=None,           # in frames; None: if the device gives them by itself
+        elements: bool|None=None,           # True: frames with elements, False: without; None: as the device gives them by itself
         recover: Literal["replay"]|None=None, # "replay": after a lost session, repeat the episode so far in a new one
     ):
         if recover not in (None, "replay"): raise ValueError(f"recover: {recover!r} is not 'replay' or None")
@@ -221,19 +221,19 @@ class RemoteDevice:
 
     # %% ../../nbs/04o_devices.remote.ipynb #7a166fbf
     def reset(self,
-        seed: int,       # of the episode
+        seed: int,       # seed of the episode
     ) -> ReceivedFrame:
         "Begin an episode and show its first screen; in a new session if the last one was lost."
         return self._ask("restart", seed=seed)
 
     def perform(self,
-        action: Action,  # of the agent
+        action: Action,  # the agent's action
     ) -> ReceivedFrame:
         "Carry out one action, once, and show what came of it."
         return self._ask("act", action=to_dict(action))
 
     def feed(self,
-        events: Iterable[Event], # of hands, in pixels of `size`
+        events: Iterable[Event], # events of hands, in pixels of `size`
     ) -> ReceivedFrame:
         "Carry out events one after the other, once."
         return self._ask("feed", events=list(map(to_wire, events)))

@@ -125,7 +125,7 @@ def _manage(lease, call: sendable(Call)) -> str:
 class DeviceReply:
     "What a request of a device is answered."
     content: bytes                # a frame's bytes, or JSON
-    status: int=200               # of HTTP
+    status: int=200               # an HTTP status
     media: str="application/json" # its type
     log: tuple[str, ...]=()       # lines that were in the frame
 
@@ -156,9 +156,9 @@ _MAX_LOG_LINES = 10_000  # of a lease, for those who follow its log
 class DeviceLease(Lease):
     "A client's device, and the log of its frames."
     def __init__(self,
-        id: str,                         # that the client chose
-        make: Callable[[], TaskDevice],  # makes the device
-        shell: bool=False,               # may the client run commands, and install the daemon's files
+        id: str,                         # id that the client chose
+        make: Callable[[], TaskDevice],  # function that makes the device
+        shell: bool=False,               # True: the client may run commands, and install the daemon's files
     ):
         super().__init__(id, make)
         self.shell, self.lines, self.n_lines, self.news = shell, deque(maxlen=_MAX_LOG_LINES), 0, asyncio.Event()
@@ -259,7 +259,7 @@ def _complaint(e: dict) -> str|None:
 
 def make_daemon_config(
     where: str="", # the file, for error messages
-    **keys,        # of `DaemonConfig`
+    **keys,        # keys of `DaemonConfig`
 ) -> DaemonConfig: # token read, limits decided
     "Return a config. Raises ValueError with a line for each key that is wrong, OSError for a missing token file."
     try: return _settled(DaemonConfig(**keys))
@@ -317,8 +317,8 @@ _SESSION_ID = re.compile(r"[A-Za-z0-9_-]{16,64}")
 class DeviceDaemon:
     "What a daemon answers. Raises ValueError for a device or an option that there is not."
     def __init__(self,
-        config: DaemonConfig,                     # from `load_daemon_config`
-        make: Callable[[], TaskDevice]|None=None, # makes a device; None: what the config says
+        config: DaemonConfig,                     # config from `load_daemon_config`
+        make: Callable[[], TaskDevice]|None=None, # function that makes a device; None: what the config says
     ):
         make = make or device_maker(config.device, **config.options)
         self.config = config
@@ -370,8 +370,8 @@ def _session_of(request: Any) -> str:
 
 # %% ../../nbs/04r_devices.serve.ipynb #119f8b7a
 def device_server(
-    config: DaemonConfig,                     # from `load_daemon_config`
-    make: Callable[[], TaskDevice]|None=None, # makes a device; None: what the config says
+    config: DaemonConfig,                     # config from `load_daemon_config`
+    make: Callable[[], TaskDevice]|None=None, # function that makes a device; None: what the config says
 ) -> DaemonServer:
     "Return a daemon on its port. Raises OSError if that is taken, ValueError if there is no such device."
     need_serve()
@@ -385,13 +385,13 @@ def _served_by_name(**keys) -> DaemonServer: return device_server(make_daemon_co
 class ServedDevice:
     "A daemon that runs."
     url: str                              # where
-    token: SecretStr|None=None            # of the clients
+    token: SecretStr|None=None            # token of the clients
     process: subprocess.Popen|None=None   # if it has one of its own
 
 @contextmanager
 def serve_device(
-    device: str|Callable[[], TaskDevice], # as `open_device` has it, or what makes one
-    process: bool=False,                  # in a process of its own, so that it shares no lock with this one
+    device: str|Callable[[], TaskDevice], # spec such as `open_device` takes, or a function that makes a device
+    process: bool=False,                  # True: in a process of its own, so that it shares no lock with this one
     port: int=0,                          # 0: any free one
     **config,                             # further keys of `DaemonConfig`, such as token, lease, max_sessions
 ) -> Iterator[ServedDevice]:
@@ -417,7 +417,7 @@ def screen_size(
 
 # %% ../../nbs/04r_devices.serve.ipynb #ab040019
 def how_to_connect(
-    server: DaemonServer, # that will run
+    server: DaemonServer, # server that will run
     config: DaemonConfig, # what it serves
 ) -> str:
     "Return what a person needs to know, the token aside."

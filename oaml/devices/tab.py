@@ -72,7 +72,7 @@ _KEEP_POINTER = """(() => {  // a page that has the pointer hears of no place an
 class Tab:
     "A tab of a browser, with storage of its own."
     def __init__(self,
-        chromium: Chromium,                  # whose tab it is
+        chromium: Chromium,                  # browser of the tab
         size: tuple[int, int]=(320, 256),    # width and height in CSS pixels
         scale: float=1,                      # pixels of a picture for a CSS pixel
         style: str=TAB_STYLE,                   # CSS that every document gets, without a trace in its tree
@@ -109,8 +109,8 @@ class Tab:
 
     # %% ../../nbs/04f_devices.tab.ipynb #2ece5761
     def post(self,
-        method: str,  # of the DevTools protocol
-        **params,     # of the method
+        method: str,  # method of the DevTools protocol
+        **params,     # parameters of the method
     ) -> Future:      # its result
         "Ask this page and don't wait. Raises DeviceError if it is gone."
         if self._why_dead: raise DeviceError(self._why_dead)
@@ -118,8 +118,8 @@ class Tab:
         return self.chromium.post(method, self.session, **params)
 
     def send(self,
-        method: str,  # of the DevTools protocol
-        **params,     # of the method
+        method: str,  # method of the DevTools protocol
+        **params,     # parameters of the method
     ) -> dict:        # its result
         "Ask this page and wait. Raises DeviceError."
         return self.wait(self.post(method, **params), method)
@@ -141,7 +141,7 @@ class Tab:
         return most if self._ends is None else max(0., min(most, self._ends - time.monotonic()))
 
     def give_up(self,
-        why: str, # for whoever uses it afterwards
+        why: str, # reason for later calls' errors
     ):
         "Make an end of a page that does not answer: its script is stopped, and what it was asked fails with `why`."
         with suppress(DeviceError): self.post("Runtime.terminateExecution")  # which an endless loop hears too
@@ -151,7 +151,7 @@ class Tab:
     # %% ../../nbs/04f_devices.tab.ipynb #1b512e8b
     @contextmanager
     def within(self,
-        seconds: float, # that all answers inside the `with` may take together, besides the time that passes by `tick`
+        seconds: float, # seconds that all answers inside the `with` may take together, besides the time that passes by `tick`
     ) -> Iterator[None]:
         "Give the page a deadline; one inside another changes nothing. What has no answer by then is given up."
         outermost = self._ends is None
@@ -231,7 +231,7 @@ class Tab:
     def until(self,
         ready: Callable[[], bool], # asked again at each event of the page
         seconds: float|None=None,  # how long at most; None: the browser's patience
-    ) -> bool:                     # was it ready in time?
+    ) -> bool:                     # True: it was ready in time
         "Wait for a condition on what the page tells. Raises DeviceError if the page dies."
         def over(): return not self.alive or ready()
         with self._news: came = self._news.wait_for(over, self._seconds_left(seconds))
@@ -286,8 +286,8 @@ class Tab:
 
     # %% ../../nbs/04f_devices.tab.ipynb #dd91b960
     def world(self,
-        name: str, # as given to `at_start`
-    ) -> str:      # for `evaluate` and `run_script`; it ends with the document
+        name: str, # name as given to `at_start`
+    ) -> str:      # id for `evaluate` and `run_script`; it ends with the document
         "Return the world `name` of the present document, or raise DeviceError if there is none."
         if name in self._worlds: return self._worlds[name]
         raise DeviceError(f"the document has no world {name!r}: `at_start` makes it, in the documents that follow too")

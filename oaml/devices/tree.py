@@ -35,8 +35,8 @@ class _Spot:
     "Where a node is drawn."
     box: _Box     # all of it, pixels of the viewport
     visible: _Box # the part inside what cuts it
-    order: int   # it is painted over what has a smaller one
-    solid: bool  # does it hide what is below?
+    order: int   # place in the painting: it is painted over what has a smaller one
+    solid: bool  # True: it hides what is below
 
 # %% ../../nbs/04h_devices.tree.ipynb #e55b669a
 class _Layout:

@@ -36,10 +36,10 @@ LARGER, MOST_PIXELS = 4, 2**25  # a picture has at most so many times the screen
 @checked(frozen=True, config=STRICT)
 class FrameFormat:
     "How a client wants its frames."
-    compression: Literal["png", "zlib", "jpeg"]="png"             # of the picture; jpeg loses detail
-    quality: Annotated[int, Field(ge=1, le=95)]=90                # of a JPEG
+    compression: Literal["png", "zlib", "jpeg"]="png"             # compression of the picture; jpeg loses detail
+    quality: Annotated[int, Field(ge=1, le=95)]=90                # quality of a JPEG
     resize_to: tuple[_Pixels, _Pixels]|None=None                        # width, height of the picture; None: the screen's own
-    elements: bool|None=None                                      # None: if the device gives them by itself
+    elements: bool|None=None                                      # True: with elements, False: without; None: as the device gives them
 
 # %% ../../nbs/04n_devices.wire.ipynb #ae050004
 @dataclass(frozen=True, eq=False, repr=False)
@@ -126,14 +126,14 @@ def _model(cls: type) -> type[BaseModel]:
     return create_model(cls.__name__, __config__=STRICT, type=(Literal[cls.__name__], ...), **named)
 
 def sendable(
-    union: type, # of dataclasses: `Event`, `Call`
-) -> type:       # for a field of a request
+    union: type, # union of dataclasses: `Event`, `Call`
+) -> type:       # type for a field of a request
     "Return a type for any of the dataclasses in `union`, distinguished by the field `type`."
     return Annotated[Union[tuple(map(_model, get_args(union)))], Field(discriminator="type")]
 
 def received(
     model: BaseModel, # a field that is `sendable(union)`
-    union: type,      # of dataclasses
+    union: type,      # union of dataclasses
 ) -> Any:             # one of them
     "Return the dataclass that a checked model stands for."
     cls = next(c for c in get_args(union) if c.__name__ == model.type)
@@ -141,7 +141,7 @@ def received(
 
 def to_wire(
     obj: Event|Call,  # an event or a call
-) -> dict:            # for JSON
+) -> dict:            # dict for JSON
     "Return an event or a call by its class's name and its fields."
     return dict(type=type(obj).__name__, **asdict(obj))
 

@@ -29,7 +29,7 @@ InterfaceRow = tuple[float, bool, bool, str]  # reward, terminated, truncated, h
 INTERFACES: dict[str, Callable[[TaskEnv, int, Sequence[Action]], list[InterfaceRow]]] = {}
 
 def interface(
-    through: Callable, # of a task environment, a seed and actions; gives a row for each action that was taken
+    through: Callable, # function of a task environment, a seed and actions; gives a row for each action that was taken
 ) -> Callable:         # the same
     "Make `through` one of those that `check_interfaces` compares, under its own name."
     INTERFACES[through.__name__.strip("_")] = through
@@ -115,7 +115,7 @@ def _openenv(env, seed, actions):
 # %% ../../nbs/06f_envs.checks.ipynb #d6147bfd
 def check_interfaces(
     make: Callable[[], TaskEnv],    # a new environment at each call
-    seed: int,                      # of the episode
+    seed: int,                      # seed of the episode
     actions: Sequence[Action],      # what is done
     skip: Sequence[str]=(),         # names of `INTERFACES`
 ) -> dict[str, list[float]]:        # the rewards of each interface

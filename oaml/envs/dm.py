@@ -53,7 +53,7 @@ CONTROL_KEYS = {"\b": "Backspace", "\x1b": "Escape", "\n": "Enter", "\r": "Enter
 @dataclass(frozen=True)
 class Vocabulary:
     "Tokens that can be typed, and how they join. A token with neither mark begins a word."
-    tokens: tuple[str, ...]         # by index
+    tokens: tuple[str, ...]         # the tokens by index
     start: str=""                   # mark before a token that begins a word
     non_start: str="##"             # mark before a token that goes on a word
     special: str=r"\[\w+\]"         # pattern of whole tokens that type nothing
@@ -63,7 +63,7 @@ class Vocabulary:
         re.compile(self.special)
 
     def piece(self,
-        index: int,                 # of a token
+        index: int,                 # index of a token
     ) -> tuple[str, bool]:          # its text without the mark, and whether it begins a word
         "Return what a token says. The longer mark is looked for first, for the other is often empty."
         token = self.tokens[index]
@@ -73,9 +73,9 @@ class Vocabulary:
         return token, True
 
     def events(self,
-        index: int,                 # of a token, from 0
-        typed: bool,                # has something been typed in this place already?
-    ) -> list[Event]:               # of a keyboard
+        index: int,                 # index of a token, from 0
+        typed: bool,                # True: something has been typed in this place already
+    ) -> list[Event]:               # events of a keyboard
         "Return what typing a token does."
         text, begins = self.piece(index)
         if text and begins and typed and text[0] not in CONTROL_KEYS: text = " " + text
@@ -96,8 +96,8 @@ def _integer(action: dict, field: str, count: int) -> int:
 
 # %% ../../nbs/06c_envs.dm.ipynb #f27c09cc
 def position_in(
-    action: dict,                # of numpy arrays or plain values
-    field: str="touch_position", # of it
+    action: dict,                # action of numpy arrays or plain values
+    field: str="touch_position", # field of the action
 ) -> tuple[float, float]:        # 0 to 1 of the screen's width and height
     "Return the place in a field of an action. Raises ValueError."
     if field not in action: raise ValueError(f"{field}: is missing")
@@ -109,8 +109,8 @@ def position_in(
     return tuple(map(float, value))
 
 def text_in(
-    action: dict,          # of numpy arrays or plain values
-    field: str="response", # of it
+    action: dict,          # action of numpy arrays or plain values
+    field: str="response", # field of the action
 ) -> str:                  # empty if there is none
     "Return the text in a field of an action. Raises ValueError."
     value = np.asarray(action.get(field, ""))
@@ -131,7 +131,7 @@ class TreeSpec(specs.Array):
     "A view hierarchy: the root element of an lxml tree, or None."
     def __init__(self): super().__init__((), np.dtype(object), "view_hierarchy")
     def validate(self,
-        value: Any, # of an observation
+        value: Any, # value of an observation
     ) -> Any:       # the same
         "Return the value unchanged; raise ValueError if it is neither None nor an element."
         if value is None or hasattr(value, "iterdescendants"): return value
@@ -142,7 +142,7 @@ class TreeSpec(specs.Array):
 
 def observation_specs(
     size: tuple[int, int],   # width and height of the screen, pixels
-    with_view_hierarchy: bool=False, # is the tree part of it?
+    with_view_hierarchy: bool=False, # True: the tree is part of it
 ) -> dict[str, specs.Array]:
     "Return what an agent sees."
     tree = dict(view_hierarchy=TreeSpec()) if with_view_hierarchy else {}
@@ -152,7 +152,7 @@ def observation_specs(
 
 # %% ../../nbs/06c_envs.dm.ipynb #c7ce0e86
 def action_specs(
-    tokens: int,             # in the vocabulary, 0 or more
+    tokens: int,             # number of tokens in the vocabulary, 0 or more
 ) -> dict[str, specs.Array]:
     "Return what an agent does."
     text = dict(input_token=specs.DiscreteArray(tokens, name="input_token")) if tokens else {}
@@ -178,9 +178,9 @@ class DmEnv(dm_env.Environment):
         vocabulary: Sequence[str]|None=None, # tokens for all tasks; None: each task's own
         start_token_mark: str="",            # before a token that begins a word
         non_start_token_mark: str="##",      # before a token that goes on a word
-        special_token_pattern: str=r"\[\w+\]", # of tokens that type nothing
+        special_token_pattern: str=r"\[\w+\]", # pattern of tokens that type nothing
         with_view_hierarchy: bool=False,     # the tree in the observation: at the first step and after a LIFT
-        seed: int=0,                         # of the first episode
+        seed: int=0,                         # seed of the first episode
     ):
         self.env, self.with_view_hierarchy, self._tokens = env, with_view_hierarchy, vocabulary
         self._marks = start_token_mark, non_start_token_mark, special_token_pattern
@@ -224,14 +224,14 @@ class DmEnv(dm_env.Environment):
         return Vocabulary(tuple(self.env.task.vocabulary if self._tokens is None else self._tokens), *self._marks)
 
     def reset_to(self,
-        seed: int, # of the episode; the series goes on from here
+        seed: int, # seed of the episode; the series goes on from here
     ) -> "dm_env.TimeStep":
         "Begin the episode of a seed."
         return self._begin(self.env.reset(seed), seed)
 
     # %% ../../nbs/06c_envs.dm.ipynb #a11fbd7e
     def switch_task(self,
-        index: int, # from 0, in the order of the files
+        index: int, # index of the task, from 0, in the order of the files
     ) -> "dm_env.TimeStep":
         "Go over to another task and begin the next episode with it."
         return self._begin(self.env.switch_task(index, self.seed), self.seed)
@@ -345,7 +345,7 @@ KEEPS_CARET = "wait", "answer", "move", *IDLE_TYPES  # gestures after which typi
 _DTYPES = dict(FLOAT="float32", DOUBLE="float64", BOOL="bool")  # the others say it themselves
 
 def array_dtype(
-    name: str, # of a task's extras_spec: "FLOAT", "INT64", "STRING_U16"
+    name: str, # name of a type in a task's extras_spec: "FLOAT", "INT64", "STRING_U16"
 ) -> np.dtype:
     "Return the array type that a task file names."
     if name.startswith("STRING_"): return np.dtype(name.removeprefix("STRING_"))
@@ -384,7 +384,7 @@ def _checks(args: dict|None) -> Checks:
     return Checks(**{COORDINATOR_ARGS[k]: v for k, v in (args or {}).items()})
 
 def read_vocabulary(
-    path: str|Path, # of a text file, UTF-8
+    path: str|Path, # path of a text file, UTF-8
 ) -> list[str]:
     "Return a token from each line; an empty line at the end is none. Raises OSError, ValueError."
     lines = read_text_file(path).split("\n")
@@ -399,15 +399,15 @@ def make_env(
     mitm_config: dict|None=None,          # not supported: what asks for anything raises
     start_token_mark: str="",             # before a token that begins a word
     non_start_token_mark: str="##",       # before a token that goes on a word
-    special_token_pattern: str=r"\[\w+\]", # of tokens that type nothing
+    special_token_pattern: str=r"\[\w+\]", # pattern of tokens that type nothing
     unify_vocabulary: str|Path|None=None, # file with a token on each line, for all tasks; None: each task's own
-    text_model: TextModel|Any=None,       # reads text for the task; ours or Mobile-Env's kind; None reads none
-    icon_model: IconModel|Any=None,       # knows icons for the task; ours or Mobile-Env's kind; None knows none
+    text_model: TextModel|Any=None,       # model that reads text for the task; ours or Mobile-Env's kind; None reads none
+    icon_model: IconModel|Any=None,       # model that knows icons for the task; ours or Mobile-Env's kind; None knows none
     with_view_hierarchy: bool=False,      # the tree in the observation
     coordinator_args: dict|None=None,     # when to look (`COORDINATOR_ARGS`); None: after every step
-    seed: int=0,                          # of the first episode
-    similarity: Callable[[str, str], float]|None=None, # of two texts, 0 to 1, for events of mode SBERT
-    shell: bool=False,                    # may tasks run adb_command and shell_command? Read them first
+    seed: int=0,                          # seed of the first episode
+    similarity: Callable[[str, str], float]|None=None, # similarity of two texts, 0 to 1, for events of mode SBERT
+    shell: bool=False,                    # True: tasks may run adb_command and shell_command; read them first
 ) -> DmEnv:
     "Make an environment of tasks on a device under dm_env's interface; raise what is wrong with the tasks, or the device, before it acts."
     if mitm_config: raise ValueError("mitm_config: is not supported; replay the traffic outside of oaml")
@@ -427,14 +427,14 @@ def make_env(
 @delegates(make_env)
 def load(
     task_path: str|Path,                  # a task file, or a folder of them, sorted by name
-    avd_name: str|None=None,              # of an emulator to start: refused, with what to do instead
+    avd_name: str|None=None,              # name of an emulator to start: refused, with what to do instead
     android_avd_home: str|None=None,      # refused likewise
     android_sdk_root: str|None=None,      # refused likewise
     emulator_path: str|None=None,         # refused likewise
-    adb_path: str|None=None,              # of the adb program, for an android device; None: the one that adbutils finds
+    adb_path: str|None=None,              # path of the adb program, for an android device; None: the one that adbutils finds
     run_headless: bool|None=None,         # refused likewise
     device: TaskDevice|str|None=None,     # a device, or its name: "app:login", "android:emulator-5554"
-    **kwargs                              # of `make_env`
+    **kwargs                              # arguments of `make_env`
 ) -> DmEnv:
     "Load tasks on a device of this machine, as Mobile-Env's `load`; raise ValueError for what oaml does not do."
     start = dict(avd_name=avd_name, android_avd_home=android_avd_home, android_sdk_root=android_sdk_root,
@@ -450,13 +450,13 @@ def load(
 @delegates(make_env)
 def load_remote(
     task_path: str|Path,                  # a task file, or a folder of them, sorted by name
-    address: str,                         # of the daemon (`oaml serve-device`): a host's name or number
-    port: int,                            # it listens on
+    address: str,                         # address of the daemon (`oaml serve-device`): a host's name or number
+    port: int,                            # port it listens on
     timeout: float=5.,                    # seconds for an attempt
     launch_timeout: float=2.,             # minutes for the device to start
     retry: int=3,                         # attempts at a request
     token: str|None=None,                 # the daemon's; None: the variable OAML_DEVICE_TOKEN, or none
-    **kwargs                              # of `make_env`
+    **kwargs                              # arguments of `make_env`
 ) -> DmEnv:
     "Load tasks on a device that a daemon lends, as Mobile-Env's `load_remote`."
     def connect():

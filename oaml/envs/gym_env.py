@@ -75,7 +75,7 @@ class LiveText(spaces.Text):
 class SharedWords(Sequence):
     "The words that stand in shared memory now; a copy is a tuple of strings."
     def __init__(self,
-        space: LiveText,  # of each
+        space: LiveText,  # space of each
         memory,           # gymnasium's
         n: int,           # environments
     ): self.space, self.memory, self.n = space, memory, n
@@ -201,7 +201,7 @@ class HtmlEnv(AppEnv):
         family: str|None=None,           # theme family; None: by seed
         step_budget: int|None=None,      # actions before truncation; None is the application's own
         render_mode: str|None=None,      # "rgb_array" or None
-        chromium: Chromium|None=None,    # whose page it is on; None: a browser of its own
+        chromium: Chromium|None=None,    # browser of its page; None: a browser of its own
     ):
         DeviceEnv.__init__(self, HtmlDevice(app, size, family, chromium=chromium), step_budget, render_mode)
 

@@ -74,8 +74,8 @@ def openenv_schemas() -> dict:
 
 # %% ../../nbs/06e_envs.openenv.ipynb #ac060002
 def openenv_result(
-    env: OpenTaskEnv,          # of the episode
-    step: TaskStep|Transition, # of it
+    env: OpenTaskEnv,          # environment of the episode
+    step: TaskStep|Transition, # step of the episode
 ) -> dict:                     # observation, reward, done, metadata
     "Return what a client gets after an action; extras that are NaN or infinite are null."
     f, task = step.frame, step if isinstance(step, TaskStep) else TaskStep(step.frame)
@@ -90,7 +90,7 @@ class OpenTask:
     "A task with OpenEnv's `reset`, `step` and `state`; all they give is plain JSON."
     def __init__(self,
         env: OpenTaskEnv,     # closed with this
-        seed: int=0,          # of the first episode that names none; the next have the next numbers
+        seed: int=0,          # seed of the first episode that names none; the next have the next numbers
     ):
         self.env, self.next_seed = env, seed
         self._state = EpisodeState(task=_task_id(env))
@@ -150,8 +150,8 @@ async def _call(lease: Lease, method: str, /, *args, **kwargs) -> dict:
 
 # %% ../../nbs/06e_envs.openenv.ipynb #ac060007
 async def answer_message(
-    lease: Lease,   # of the client's `OpenTask`
-    text: str|None, # of a message; None if it was binary
+    lease: Lease,   # lease of the client's `OpenTask`
+    text: str|None, # text of a message; None if it was binary
 ) -> dict|None:     # a message; None for "close"
     "Return the answer to a client's message. Raises Refusal."
     message = parse_object(text)
@@ -171,7 +171,7 @@ class OpenServer:
     "A task for OpenEnv's clients, each with an environment."
     def __init__(self,
         make: Callable[[], OpenTaskEnv], # a new environment at each call
-        name: str="oaml",                # of what is served
+        name: str="oaml",                # name of what is served
         max_sessions: int=16,            # environments at once, the plain routes' one included
     ):
         self.name = name
@@ -242,9 +242,9 @@ OPENENV_MAX_BYTES = 2**20  # of a client's message: an action is short
 
 def openenv_app(
     make: Callable[[], OpenTaskEnv], # a new environment at each call
-    name: str="oaml",                # of what is served
+    name: str="oaml",                # name of what is served
     max_sessions: int=16,            # environments at once, the plain routes' one included
-    anyone: bool=False,              # may other machines act?
+    anyone: bool=False,              # True: other machines may act
 ) -> "starlette.applications.Starlette":
     "Return an ASGI application that speaks OpenEnv's HTTP and WebSocket forms. Needs the extra `serve`."
     server = OpenServer(make, name, max_sessions)
@@ -261,9 +261,9 @@ def serve_openenv(
     make: Callable[[], OpenTaskEnv],     # a new environment at each call
     host: str="127.0.0.1",               # address to listen on; beyond this machine, with `anyone`
     port: int=0,                         # 0: any free one
-    name: str="oaml",                    # of what is served
+    name: str="oaml",                    # name of what is served
     max_sessions: int=16,                # environments at once
-    anyone: bool=False,                  # your consent that whoever reaches `host` may act
+    anyone: bool=False,                  # your consent that all who reach `host` may act
 ) -> Iterator[str]:                      # the server's address, "http://127.0.0.1:PORT"
     "Serve tasks for the time of a `with`, in a thread. Raises OSError for a taken port, ValueError (`anyone`)."
     if not Access(anyone=anyone).protects(host):

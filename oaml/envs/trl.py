@@ -21,11 +21,11 @@ _REGISTERED = model_dialects  # which adds Qwen's dialects
 class TrlEnvironment:
     "An episode as TRL's GRPOTrainer plays it; one for each rollout, used again and again."
     def __init__(self,
-        driver: EpisodeDriver, # of episodes on a device that knows its goal
+        driver: EpisodeDriver, # driver of episodes on a device that knows its goal
     ): self._driver, self._waiting = driver, []
 
     def reset(self,
-        seed: int,  # of the episode: a column of the data set
+        seed: int,  # seed of the episode: a column of the data set
         **columns,  # its others, not used
     ) -> list[dict]: # behind the user's words: the goal and the screen
         "Begin an episode."
@@ -40,7 +40,7 @@ class TrlEnvironment:
         keys: list[str]|None=None, # to press
         pixels: float|None=None, # to scroll
         time: float|None=None, # to wait, seconds
-        status: str|None=None, # of the end
+        status: str|None=None, # status at the end
     ) -> list[dict]: # the screen afterwards; what was wrong, where it was no action
         """Use a mouse and a keyboard to interact with a computer, and look at its screen afterwards.
 
@@ -78,6 +78,6 @@ class TrlEnvironment:
 
 def trl_environment(
     make: Callable[[], EpisodeDriver], # episodes on a device of its own at each call
-) -> Callable[[], TrlEnvironment]:     # for `environment_factory`
+) -> Callable[[], TrlEnvironment]:     # function for `environment_factory`
     "Return what TRL's trainers call for each rollout."
     return lambda: TrlEnvironment(make())

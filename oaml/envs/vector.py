@@ -28,16 +28,16 @@ from ..schemas.sessions import Action
 class SeedSeries(gym.Wrapper):
     "An environment whose episodes take their seeds from a series: `start`, `start + stride`, ..."
     def __init__(self,
-        env: gym.Env, # whose seed is that of an episode
+        env: gym.Env, # environment whose seed is that of an episode
         start: int,   # the first seed, 0 to 2,999,999
-        stride: int=1, # from one to the next, 1 or more
+        stride: int=1, # distance from one seed to the next, 1 or more
     ):
         super().__init__(env)
         self.stride, self.split, self.next = stride, split_of(start), start
 
     def reset(self, *,
-        seed: int|None=None,     # of this episode; the series goes on from it. One in no split: where in training is drawn by it. None: the next of the series
-        options: dict|None=None, # for the environment
+        seed: int|None=None,     # seed of this episode; the series goes on from it. One in no split: where in training is drawn by it. None: the next of the series
+        options: dict|None=None, # options for the environment
     ) -> tuple[Any, dict]:
         "Begin the next episode. Raises ValueError where the series leaves its split."
         if seed is not None and seed >= END_OF_SPLITS: seed = drawn_seed(np.random.default_rng(seed))
@@ -53,11 +53,11 @@ def make_vector(
     id: str,                        # registered with gymnasium, such as "oaml/Login-v1"; a seed of it is an episode's
     n: int,                         # environments
     processes: bool=True,           # each in a process of its own; False: one after the other in this one
-    split: str="train",             # whose seeds are played
+    split: str="train",             # split whose seeds are played
     first: int=0,                   # seeds of the split to leave out before
-    autoreset_mode: AutoresetMode=AutoresetMode.NEXT_STEP, # or SAME_STEP, DISABLED: when the next episode begins
+    autoreset_mode: AutoresetMode=AutoresetMode.NEXT_STEP, # when the next episode begins: NEXT_STEP, SAME_STEP or DISABLED
     context: str|None=None,         # how processes start: "fork", "spawn" or "forkserver"; None: as Python does here
-    **kwargs,                       # for the environment
+    **kwargs,                       # arguments for the environment
 ) -> VectorEnv:
     "Make `n` environments that step together, each with a series of seeds of its own; raise what gymnasium.make_vec does."
     spec = gym.registry.get(id, id)  # a new process knows none but oaml's
@@ -103,10 +103,10 @@ class _Ahead(gym.Wrapper):
 class PagedVectorEnv(SyncVectorEnv):
     "Environments on the pages of one or more browsers, stepped at once, each with a series of seeds of its own."
     def __init__(self,
-        make: Callable[[Chromium], gym.Env],   # makes an environment on a page of the browser it is given
+        make: Callable[[Chromium], gym.Env],   # function that makes an environment on a page of the browser it is given
         n: int,                                # environments
         browsers: int|None=None,               # processes they are spread over; None: one for each
-        split: str="train",                    # whose seeds are played
+        split: str="train",                    # split whose seeds are played
         first: int=0,                          # seeds of the split to leave out before
         autoreset_mode: AutoresetMode=AutoresetMode.NEXT_STEP, # when the next episode follows an ended one
         flags: tuple[str, ...]=(),             # more of Chromium's own
@@ -122,8 +122,8 @@ class PagedVectorEnv(SyncVectorEnv):
         self._over = np.zeros(n, bool)
 
     def reset(self, *,
-        seed: int|list[int|None]|None=None, # of the first, the others take the next; or of each; None: their series
-        options: dict|None=None,            # for the environments; `reset_mask` says which are reset
+        seed: int|list[int|None]|None=None, # seed of the first, the others take the next; or of each; None: their series
+        options: dict|None=None,            # options for the environments; `reset_mask` says which are reset
     ) -> tuple[Any, dict]:
         "Begin episodes, all at once. Raises DeviceError if a browser cannot be started."
         mask = (options or {}).get("reset_mask", np.ones(self.num_envs, bool))

@@ -41,7 +41,7 @@ class BaseWrapper(dm_env.Environment):
         "Begin the next episode."
         return self._anew(self._env.reset)
     def step(self,
-        action: Any, # of this wrapper's action spec
+        action: Any, # action of this wrapper's action spec
     ) -> dm_env.TimeStep:
         "Take one step. After the last one it begins an episode instead."
         if self._reset_next: return self.reset()
@@ -66,26 +66,26 @@ class BaseWrapper(dm_env.Environment):
         "Follow a switch of the task; called after it."
 
     def _process_timestep(self,
-        timestep: dm_env.TimeStep, # of the wrapped environment
+        timestep: dm_env.TimeStep, # step of the wrapped environment
     ) -> dm_env.TimeStep:
         "Return what the agent gets for a step."
         return timestep
 
     def _process_action(self,
-        action: Any, # of the agent
+        action: Any, # the agent's action
     ) -> Any:        # one action of the wrapped environment, or a list of them
         "Return what the wrapped environment gets for an action; raise ValueError for what is no action."
         return action
 
     # %% ../../nbs/06d_envs.wrappers.ipynb #d7854d1b
     def reset_to(self,
-        seed: int, # of the episode
+        seed: int, # seed of the episode
     ) -> dm_env.TimeStep:
         "Begin the episode of a seed."
         return self._anew(lambda: self._env.reset_to(seed))
 
     def switch_task(self,
-        index: int, # from 0
+        index: int, # index of the task, from 0
     ) -> dm_env.TimeStep:
         "Go over to another task and begin an episode."
         def begin():
@@ -141,7 +141,7 @@ def _together(steps: list[TaskStep]) -> TaskStep:
 class DiscreteAction(BaseWrapper):
     "One number for everything: touches on a grid, row by row, then LIFT, REPEAT and the tokens."
     def __init__(self,
-        env: dm_env.Environment,               # with touches
+        env: dm_env.Environment,               # environment with touches
         action_grid: tuple[int, int]=(10, 10), # rows and columns
     ):
         super().__init__(env)
@@ -200,8 +200,8 @@ def _one_of(action: Any, field: str, spec: dict[str, specs.Array]) -> int:
 class ImageRescale(BaseWrapper):
     "Smaller or larger pixels; in grey, if wanted. Touches stay where they are, for they are fractions."
     def __init__(self,
-        env: dm_env.Environment,                         # with pixels
-        zoom_factors: tuple[float, float]=(.5, .5),      # of height and width
+        env: dm_env.Environment,                         # environment with pixels
+        zoom_factors: tuple[float, float]=(.5, .5),      # factors of height and width
         grayscale: bool=False,                           # one channel, by the luma of ITU-R 601
     ):
         super().__init__(env)
@@ -236,7 +236,7 @@ class TapType(enum.IntEnum):
 class TapAction(BaseWrapper):
     "A whole gesture is one action, with an answer to the user if there is one."
     def __init__(self,
-        env: dm_env.Environment,         # with touches
+        env: dm_env.Environment,         # environment with touches
         enter_after_text: bool=False,    # press Enter after each text, as Mobile-Env does
     ):
         super().__init__(env)
@@ -285,7 +285,7 @@ def _telling(acts: list[Action], action: dict) -> list[Action]:
 class TextAction(BaseWrapper):
     "Actions are text in a dialect."
     def __init__(self,
-        env: dm_env.Environment,       # with touches
+        env: dm_env.Environment,       # environment with touches
         dialect: str="browsergym",     # one of `DIALECTS`
     ):
         super().__init__(env)
@@ -415,7 +415,7 @@ class AnyText(LiveText):
         return isinstance(x, str) and self.min_length <= len(x) <= self.max_length
 
     def sample(self,
-        *given, # of gymnasium's `Text.sample`
+        *given, # arguments of gymnasium's `Text.sample`
         **named # likewise
     ) -> str:
         "Return a plain text, at most `MAX_SAMPLED` characters long."
@@ -427,7 +427,7 @@ MAX_SAMPLED = 64       # characters of a sampled one
 
 # %% ../../nbs/06d_envs.wrappers.ipynb #8eaf75f7
 def as_space(
-    spec: specs.Array|dict, # of dm_env
+    spec: specs.Array|dict, # spec of dm_env
 ) -> spaces.Space:
     "Return the gymnasium space of a dm_env spec; of a dict, without view hierarchies."
     if isinstance(spec, dict):
@@ -459,7 +459,7 @@ class GymInterface(gym.Env):
         self._set_spaces()
 
     def reset(self, *,
-        seed: int|None=None,       # of the episode; None: the next of the series
+        seed: int|None=None,       # seed of the episode; None: the next of the series
         options: dict|None=None,   # task: its index, from 0
     ) -> tuple[dict, dict]:
         "Begin an episode. The same seed gives the same episode, exactly."

@@ -285,8 +285,8 @@ class MiniwobDevice(PageDevice):
     def __init__(self,
         task: str,                     # one of `ALL_TASKS`
         scale: float=1,                # one of `SCALES`: pixels of the picture for a pixel of the page
-        chromium: Chromium|None=None,  # whose page it is; None: a browser of its own
-        tree: bool=False,              # read the elements for each frame? `read_elements` always does
+        chromium: Chromium|None=None,  # browser of the page; None: a browser of its own
+        tree: bool=False,              # True: read the elements for each frame; `read_elements` always does
         seconds: float|None=None,      # until the page gives up (reward -1); meanwhile it pays less; None: never
     ):
         if scale not in SCALES: raise ValueError(f"scale: {scale} is not one of {', '.join(map(str, SCALES))}")
@@ -311,7 +311,7 @@ class MiniwobDevice(PageDevice):
 
     # %% ../../nbs/07a_miniwob.device.ipynb #m0b0a002
     def reset(self,
-        seed: int,  # of the episode, 0 to 2,999,999
+        seed: int,  # seed of the episode, 0 to 2,999,999
     ) -> Frame:
         "Begin the episode of `seed`; `goal` has its words. A page that died is opened again, and the log says so."
         split_of(seed)

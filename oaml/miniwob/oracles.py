@@ -778,7 +778,7 @@ NO_ORACLE = {
 
 # %% ../../nbs/07c_miniwob.oracles.ipynb #063ff154
 def miniwob_targets(
-    device: MiniwobDevice,          # in the middle of an episode of one of `ORACLES`
+    device: MiniwobDevice,          # device in the middle of an episode of one of `ORACLES`
     history: Sequence[Action]=(),   # actions so far
     precision: int=3,               # decimals of coordinates, 1 to 6
 ) -> list[Target]:                  # the preferred one first; DONE once the page has ended the episode
@@ -794,8 +794,8 @@ class MiniwobOracle:
     ): self.precision, self.devices = precision, WeakValueDictionary()
 
     def attach(self,
-        episode: int,          # as views of it say
-        device: MiniwobDevice, # on which it happens
+        episode: int,          # number of the episode, as views of it say
+        device: MiniwobDevice, # device on which it happens
     ):
         "Know the device of an episode."
         self.devices[episode] = device

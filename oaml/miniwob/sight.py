@@ -147,20 +147,20 @@ class Node:
     i: int=0                       # its own number
     id: str=""                     # HTML's
     cls: tuple[str, ...]=()        # classes
-    text: str=""                   # of a run of text
-    words: tuple=()                # of a run of text: (word, left, top, right, bottom) of each
-    type: str=""                   # of a field, such as "checkbox"
+    text: str=""                   # text of a run of text
+    words: tuple=()                # words of a run of text: (word, left, top, right, bottom) of each
+    type: str=""                   # type of a field, such as "checkbox"
     hint: str=""                   # a field's placeholder, a picture's description
     value: str|None=""             # a field's text; None: there is one, but it does not fit
-    checked: bool|None=None        # of a box, a radio button, an option
-    focused: bool=False            # has it the focus?
-    disabled: bool=False           # is it disabled?
-    all_selected: bool=False       # is all of a field's text selected?
-    color: tuple|None=None         # of what it is filled with; None: of nothing
-    ink: tuple|None=None           # of its text
-    size: float=0                  # of its letters, pixels
-    more_up: bool=False            # is there more above?
-    more_down: bool=False          # is there more below?
+    checked: bool|None=None        # state of a box, a radio button, an option
+    focused: bool=False            # True: it has the focus
+    disabled: bool=False           # True: it is disabled
+    all_selected: bool=False       # True: all of a field's text is selected
+    color: tuple|None=None         # color of what it is filled with; None: of nothing
+    ink: tuple|None=None           # color of its text
+    size: float=0                  # size of its letters, pixels
+    more_up: bool=False            # True: there is more above
+    more_down: bool=False          # True: there is more below
     tail: str=""                   # last word of a text box that is scrolled to its end
     dots: tuple=()                 # (x, y) of what is drawn on a canvas
 
@@ -199,31 +199,31 @@ class PageSnapshot:
         what: str,              # tag#id.class:type, several with ", " between them
         text: str|None=None,    # only those with exactly this text
         under: Node|None=None,  # only those inside this one
-    ) -> list[Node]:            # in the page's order
+    ) -> list[Node]:            # nodes in the page's order
         "Return what shows and is of this kind."
         some = self.nodes if under is None else self.nodes[under.i+1:self.ends[under.i]]
         return [n for n in some if _is(n, what) and (text is None or self.text(n) == text)]
 
     # %% ../../nbs/07b_miniwob.sight.ipynb #18019231
     def one(self,
-        what: str,              # as for `all`
-        text: str|None=None,    # as for `all`
-        under: Node|None=None,  # as for `all`
+        what: str,              # selector as for `all`
+        text: str|None=None,    # text as for `all`
+        under: Node|None=None,  # node to look in, as for `all`
     ) -> Node|None:             # None: it does not show
         "Return the first of them."
         return next(iter(self.all(what, text, under)), None)
 
     def inside(self,
-        n: Node,   # is it
-        top: Node, # in this?
+        n: Node,   # node that is inside or not
+        top: Node, # node to look in
     ) -> bool:
         "Return whether `n` is in `top`."
         return top.i < n.i < self.ends[top.i]
 
     # %% ../../nbs/07b_miniwob.sight.ipynb #38529c72
     def ancestor(self,
-        n: Node,     # from here
-        what: str,   # as for `all`
+        n: Node,     # node to begin at
+        what: str,   # selector as for `all`
     ) -> Node|None:
         "Return the nearest of this kind that `n` is in."
         while n.parent >= 0:
@@ -278,7 +278,7 @@ class PageSnapshot:
 
     def click(self,
         n: Node|None,        # None: it does not show
-        kind: str="click",   # or another type of action at a point
+        kind: str="click",   # type of action: a click, or another one at a point
     ) -> Target|None:        # None if `n` is
         "Click on it."
         if n is None: return None
@@ -296,7 +296,7 @@ class PageSnapshot:
     def scroll(self,
         n: Node|None,     # what scrolls
         share: float=.7,  # how far, of its height; at most a screen
-        up: bool=False,   # the other way?
+        up: bool=False,   # True: scroll up
     ) -> Target|None:     # None if there is no more of it that way
         "Show more of it."
         if n is None or not (n.more_up if up else n.more_down): return None
@@ -306,8 +306,8 @@ class PageSnapshot:
 
     # %% ../../nbs/07b_miniwob.sight.ipynb #cc83c4af
     def drag(self,
-        a: Node, # from here
-        b: Node, # to there
+        a: Node, # node to drag from
+        b: Node, # node to drag to
     ) -> Target:
         "Drag."
         (x, y), (x2, y2) = self.point(*a.at[:2]), self.point(*b.at[:2])
@@ -351,7 +351,7 @@ class PageSnapshot:
 
     def holds(self,
         n: Node,   # anything
-        a: Action, # has a point
+        a: Action, # an action with a point
     ) -> bool:
         "Return whether the action's point is in the box."
         x, y = a.x*AREA[0], a.y*AREA[1]
@@ -485,7 +485,7 @@ LARGE = 15 # pixels of height
 
 def size_word(
     n: Node, # a figure or a text of a drawing
-) -> str:    # as the tasks about shapes call it
+) -> str:    # word as the tasks about shapes use it
     "Return whether a thing is large or small."
     return "large" if (n.size if n.tag == "text" else n.box[3] - n.box[1]) > LARGE else "small"
 

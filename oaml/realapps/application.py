@@ -58,12 +58,12 @@ class RealApp:
     def prepare(self):
         "Make in `folder` what does not change from episode to episode; done once, before the server starts."
     def draw_data(self,
-        rng: Random, # decides
+        rng: Random, # random stream to draw from
     ) -> dict:
         "Return an episode's data: plain values, which a task may change before they are filled in."
         raise NotImplementedError
     def fill(self,
-        data: dict, # of an episode
+        data: dict, # data of an episode
     ):
         "Replace everything that the application keeps."
         raise NotImplementedError
@@ -71,7 +71,7 @@ class RealApp:
         "Return what the application keeps now."
         raise NotImplementedError
     def cookies(self,
-        data: dict, # of an episode
+        data: dict, # data of an episode
     ) -> dict[str, str]:
         "Return the cookies of the user who is signed in."
         return {}
@@ -128,9 +128,9 @@ class RealApp:
 
     # %% ../../nbs/07f_realapps.application.ipynb #02541933
     def ask(self,
-        path: str,           # of the address, with a slash first
-        method: str="GET",   # of HTTP
-        seconds: float=10.,  # for the answer
+        path: str,           # path of the address, with a slash first
+        method: str="GET",   # an HTTP method
+        seconds: float=10.,  # seconds to wait for the answer
     ) -> bytes:
         "Return the server's answer, also one that says it will not. Raises OSError if there is none."
         request = urllib.request.Request(self.address + path, method=method)

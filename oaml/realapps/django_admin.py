@@ -40,7 +40,7 @@ people = dict(admin=admin, clerk=clerk)
 
     # %% ../../nbs/07j_realapps.django_admin.ipynb #af824361
     def draw_data(self,
-        rng: Random, # decides
+        rng: Random, # random stream to draw from
     ) -> dict:
         "Return people, groups, redirects and pages, each in the order in which they were entered."
         names, paths = set(), set()
@@ -54,7 +54,7 @@ people = dict(admin=admin, clerk=clerk)
     # %% ../../nbs/07j_realapps.django_admin.ipynb #a81d3000
     def insert(self,
         db: sqlite3.Connection, # a fresh copy of the template
-        data: dict,             # of `draw_data`
+        data: dict,             # data of `draw_data`
     ):
         "Insert an episode's rows."
         groups = {name: insert_row(db, "auth_group", name=name) for name in data["groups"]}

@@ -43,7 +43,7 @@ people = dict(agent=User.objects.create_user("agent", "agent@example.org", passw
 
     # %% ../../nbs/07l_realapps.helpdesk.ipynb #80ae0199
     def draw_data(self,
-        rng: Random, # decides
+        rng: Random, # random stream to draw from
     ) -> dict:
         "Return queues and tickets, each in the order in which they were entered."
         titles = set()
@@ -55,7 +55,7 @@ people = dict(agent=User.objects.create_user("agent", "agent@example.org", passw
 
     def insert(self,
         db: sqlite3.Connection, # a fresh copy of the template
-        data: dict,             # of `draw_data`
+        data: dict,             # data of `draw_data`
     ):
         "Insert an episode's rows."
         queues = [insert_row(db, "helpdesk_queue", title=q, slug=q.lower(), locale="en") for q in data["queues"]]

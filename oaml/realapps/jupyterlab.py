@@ -50,7 +50,7 @@ class JupyterLab(RealApp):
 
     # %% ../../nbs/07m_realapps.jupyterlab.ipynb #314748e3
     def draw_data(self,
-        rng: Random, # decides
+        rng: Random, # random stream to draw from
     ) -> dict:
         "Return folders, texts by path, and the sums of the notebooks."
         words = pick_words(rng, 11)
@@ -60,7 +60,7 @@ class JupyterLab(RealApp):
         return dict(files=files, folders=folders, sums=sums, news=False)
 
     def fill(self,
-        data: dict, # of `draw_data`
+        data: dict, # data of `draw_data`
     ):
         "End the kernels, forget tabs and settings, and write the folder anew."
         for session in read_json(self.ask("/api/sessions"), "JupyterLab's sessions", list): self.ask(f"/api/sessions/{session['id']}", "DELETE")

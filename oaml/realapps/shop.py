@@ -54,7 +54,7 @@ people = dict(keeper=User.objects.create_superuser("keeper", "keeper@example.org
 
     # %% ../../nbs/07k_realapps.shop.ipynb #140173a9
     def draw_data(self,
-        rng: Random, # decides
+        rng: Random, # random stream to draw from
     ) -> dict:
         "Return products with price and stock, partners, reviews to be looked at, orders and ranges, each in the order in which they were entered."
         titles = set()
@@ -67,7 +67,7 @@ people = dict(keeper=User.objects.create_superuser("keeper", "keeper@example.org
 
     def insert(self,
         db: sqlite3.Connection, # a fresh copy of the template
-        data: dict,             # of `draw_data`
+        data: dict,             # data of `draw_data`
     ):
         "Insert an episode's rows."
         kind = insert_row(db, "catalogue_productclass", name="Article", slug="article", requires_shipping=1, track_stock=1)

@@ -28,7 +28,7 @@ Twist = Callable[[Random, dict, dict], None]  # changes data and values in place
 class TaskKind:
     "What is asked for in an application, and how it is checked."
     name: str                                              # such as "add_group"
-    wordings: Sequence[str]                                # of the goal, with values in braces; the first is the usual one
+    wordings: Sequence[str]                                # wordings of the goal, with values in braces; the first is the usual one
     draw: Callable[[Random, dict], dict]                   # values that fit the data
     wanted: Callable[[KeptState, dict], list[Change]]      # what must have changed at the end, by the state at the start and the values
     play: Callable[..., Generator]                         # a player's way, given a `Player` and the values
@@ -45,7 +45,7 @@ class Condition:
     words: bool=False   # another wording
     look: bool=False    # dark, narrow or enlarged
     way: bool=False     # something in the way
-    halt: bool=False    # it cannot be done: right is to stop, with nothing changed
+    halt: bool=False    # True: it cannot be done; right is to stop, with nothing changed
 
 CONDITIONS = dict(same=Condition(values=False), values=Condition(), data=Condition(data=True), look=Condition(look=True),
                   words=Condition(words=True), way=Condition(way=True), halt=Condition(halt=True))
@@ -63,18 +63,18 @@ LOOKS = dict(dark=Look(dark=True), narrow=Look((800, 800)), large=Look((1024, 64
 @dataclass(frozen=True)
 class Scene:
     "What an episode begins with."
-    data: dict        # for `RealApp.fill`
-    values: dict      # of the goal
-    goal: Goal        # in words
-    look: Look        # of the page
+    data: dict        # data for `RealApp.fill`
+    values: dict      # values of the goal
+    goal: Goal        # the goal in words
+    look: Look        # look of the page
     way: str=""       # what is in the way
     halt: str=""      # why it cannot be done; "": it can
 
 def draw_scene(
-    app: RealApp,    # whose data; it need not run
-    kind: TaskKind,  # of the application
+    app: RealApp,    # application whose data are drawn; it need not run
+    kind: TaskKind,  # task of the application
     condition: str,  # a key of `CONDITIONS`
-    seed: int,       # of the matched set
+    seed: int,       # seed of the matched set
 ) -> Scene:
     "Return the episode. Raises KeyError for an unknown condition."
     how = CONDITIONS[condition]
@@ -100,9 +100,9 @@ class RealAppDevice(PageDevice):
         app: RealApp,                  # started if it is not
         kind: TaskKind,                # what is asked for
         condition: str="same",         # a key of `CONDITIONS`
-        chromium: Chromium|None=None,  # whose page it is; None: a browser of its own
-        tree: bool=True,               # read the elements for each frame?
-        owned: bool=False,             # close the application with the device?
+        chromium: Chromium|None=None,  # browser of the page; None: a browser of its own
+        tree: bool=True,               # True: read the elements for each frame
+        owned: bool=False,             # True: close the application with the device
     ):
         self.app, self.owned, self.scene, self.before = app.start(), owned, None, {}
         self.switch(kind, condition)
@@ -110,7 +110,7 @@ class RealAppDevice(PageDevice):
                          package=f"app.oaml.{app.name}")
 
     def switch(self,
-        kind: TaskKind,    # of the same application
+        kind: TaskKind,    # task of the same application
         condition: str,    # a key of `CONDITIONS`
     ):
         "Switch to another task from the next reset on; raise DeviceError for an unknown condition."
@@ -128,7 +128,7 @@ class RealAppDevice(PageDevice):
 
     # %% ../../nbs/07g_realapps.tasks.ipynb #23665867
     def reset(self,
-        seed: int,  # of the episode, 0 to 2,999,999
+        seed: int,  # seed of the episode, 0 to 2,999,999
     ) -> Frame:
         "Begin the episode of `seed`: the application has its data and no others."
         split_of(seed)
@@ -188,10 +188,10 @@ class RealTask:
     app: str        # the application's name
     kind: str       # the kind's name
     condition: str  # a key of `CONDITIONS`
-    seed: int       # of the matched set
+    seed: int       # seed of the matched set
 
 def matched_tasks(
-    kinds: Mapping[str, Sequence[TaskKind]], # of each application, by its name
+    kinds: Mapping[str, Sequence[TaskKind]], # tasks of each application, by its name
     split: str,                              # a key of `SPLITS`: the seeds
     sets: int=4,                             # matched sets of each kind
 ) -> tuple[RealTask, ...]:

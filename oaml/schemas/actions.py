@@ -41,7 +41,7 @@ def _too_new(action: Action, version: int) -> str|None:
 def _value(
     v: float|str,   # an argument
     precision: int  # decimals of a number
-) -> str:           # as the DSL writes it
+) -> str:           # text as the DSL writes it
     if isinstance(v, str):
         return '"' + v.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t") + '"'
     return f"{round(v, precision) + 0.0:.{precision}f}"  # + 0.0: no "-0.000"
@@ -166,7 +166,7 @@ _PLACED = re.compile(r"""\s*+[-+.0-9"']""")
 
 def _find_action(
     text: str,   # the whole answer
-    start: int,  # from where ...
+    start: int,  # place to look from ...
     stop: int,   # ... to where a call may begin
     version: int # version of the DSL
 ) -> tuple[Action, int]: # the only action there, and its position
@@ -199,7 +199,7 @@ _MARK = re.compile(rf"""<(?P<end1>/)?(?:seed:)?(?:{_NAMES})>                    
     """, re.ASCII | re.IGNORECASE | re.VERBOSE)
 
 def _mark_kind(
-    mark: re.Match, # of `_MARK`
+    mark: re.Match, # match of `_MARK`
 ) -> tuple[str, str]: # the kind of thoughts that it belongs to; "opens", "closes", "ends" (only what is open) or "drops"
     if mark["drop"]: return "", "drops"
     if mark["close"]: return "<|channel|>", "ends"
@@ -276,7 +276,7 @@ def writable_text(
 
 def failed_action(
     text: str, # what was written
-    why: str,  # it is no action
+    why: str,  # reason why it is no action
 ) -> Action:
     "Return an action that is none, and says so."
     return Action("failed", raw={"text": writable_text(text), "reason": writable_text(why)})

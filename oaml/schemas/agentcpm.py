@@ -82,7 +82,7 @@ _AGENTCPM_CHECKS = dict(
 # %% ../../nbs/00i_schemas.agentcpm.ipynb #3db0003c
 def agentcpm_problem(
     fields: object,     # an answer, read from JSON
-    compat: bool=False, # by AgentCPM-GUI's own schema: any of the fields together
+    compat: bool=False, # True: by AgentCPM-GUI's own schema, any of the fields together
 ) -> str|None:          # the field, what is wrong and what there is; None if it is right
     "Return what `agentcpm_schema` has against an answer."
     if not isinstance(fields, dict): return f'{str(fields)[:40]!r} is no object such as {{"POINT":[500,500]}}'
@@ -192,7 +192,7 @@ class AgentCPM(Dialect):
                '{"POINT":[1,2]}\n{"POINT":[1,2]}', '```json\n{"POINT":[1,2]}\n```')
 
     def __init__(self,
-        compat: bool=False, # read JSON5, code fences, and several fields together
+        compat: bool=False, # True: read JSON5, code fences, and several fields together
     ): self.compat = compat
 
     def _write(self, action, size): return json.dumps(agentcpm_fields(action), ensure_ascii=False, separators=(",", ":"))
@@ -228,7 +228,7 @@ def agentcpm_fields(
 @check_arguments
 def agentcpm_response(
     text: str,           # what a model wrote: anything at all
-    compat: bool=False,  # read what AgentCPM-GUI's training accepts
+    compat: bool=False,  # True: read what AgentCPM-GUI's training accepts
 ) -> tuple[Action, str|None]: # the action, and the thought before it or of its object if there is one
     "Read an answer of AgentCPM's. Never raises for a text: what cannot be read, or is several actions, is `failed`."
     try:

@@ -49,7 +49,7 @@ _Params = ParamSpec("_Params")  # of the function that is decorated
 _Result = TypeVar("_Result")
 
 def check_arguments(
-    func: Callable[_Params, _Result], # with annotations
+    func: Callable[_Params, _Result], # function with annotations
 ) -> Callable[_Params, _Result]:      # the same, more careful
     "Make a function raise TypeError that names function, argument and value, for one that does not fit; numpy's numbers become Python's."
     @cache

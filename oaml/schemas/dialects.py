@@ -42,16 +42,16 @@ class Dialect(ABC):
     @abstractmethod
     def _write(self,
         action: Action,               # one action of `types`
-        size: Size,                   # of the screen, pixels
+        size: Size,                   # size of the screen, pixels
     ) -> str:                         # its text; may have several lines
         "Write one action as text; raise DialectError for what the dialect cannot say."
 
     @abstractmethod
     def _read(self,
-        text: str,                                   # at most `MAX_DIALECT_TEXT` characters
-        size: Size,                                  # of the screen, pixels
+        text: str,                                   # text of at most `MAX_DIALECT_TEXT` characters
+        size: Size,                                  # size of the screen, pixels
         pointer: tuple[float, float]|None,           # where the mouse is, fractions of the screen, if it is known
-    ) -> list[Action]:                               # in order
+    ) -> list[Action]:                               # actions in order
         "Read all actions of a text; raise DialectError that names the place of what is wrong."
 
     def _split(self,
@@ -99,8 +99,8 @@ class Dialect(ABC):
 
 # %% ../../nbs/00h_schemas.dialects.ipynb #3b022f20
 def to_fraction(
-    pixels: float, # from the left or the top; a distance may be negative
-    length: int,   # of the screen that way, pixels
+    pixels: float, # pixels from the left or the top; a distance may be negative
+    length: int,   # length of the screen that way, pixels
     where: str,    # what the number is, for the message
     low: int=0,    # 0 for a place; -1 for a distance
 ) -> float:        # `low` to 1
@@ -114,7 +114,7 @@ def to_fraction(
 # %% ../../nbs/00h_schemas.dialects.ipynb #f900e882
 def to_pixels(
     fraction: float, # -1 to 1
-    length: int,     # of the screen that way, pixels
+    length: int,     # length of the screen that way, pixels
     decimals: int,   # 0 for whole pixels
 ) -> float|int:
     "Return a fraction of the screen in pixels, as a dialect writes it."
@@ -143,8 +143,8 @@ _MODIFIER_OF = {v: k for k, v in WEB_MODIFIERS.items()} | dict(ControlOrMeta="ct
 
 # %% ../../nbs/00h_schemas.dialects.ipynb #c5a17d9f
 def to_web_key(
-    key: str, # as in an Action: "Enter", "ctrl+a"
-) -> str:     # as browsers have it: "Enter", "Control+a"
+    key: str, # key as in an Action: "Enter", "ctrl+a"
+) -> str:     # key as browsers have it: "Enter", "Control+a"
     "Return the browser's name of a key or chord. Raises DialectError for a phone's buttons."
     mods, last = split_chord(key)
     if last in DEVICE_BUTTONS: raise DialectError(f"key: {key!r} is a phone's; a browser has no such key")
@@ -176,14 +176,14 @@ NOOP_MS, MAX_WAITS = 1000, 60  # what one WAIT is; a minute is long enough for a
 def need_text(
     value,      # anything
     where: str, # what it is, for the message
-) -> str:       # in composed form
+) -> str:       # the text in composed form
     "Return `value`, which must be text and not empty. Raises DialectError."
     if isinstance(value, str) and value: return composed_text(value)
     raise DialectError(f"{where}: {str(value)[:40]!r} is not text" if value != "" else f"{where}: is empty")
 
 # %% ../../nbs/00h_schemas.dialects.ipynb #52b15410
 def typed_actions(
-    text: str, # with newlines and tabs or without
+    text: str, # text with newlines and tabs or without
 ) -> list[Action]:
     "Return the action of typing `text`; of a newline or a tab alone, the key that it is."
     text = composed_text(text)
@@ -385,7 +385,7 @@ class JsonLines(Dialect):
     @abstractmethod
     def _acts(self,
         fields: dict,  # one object
-        size: Size,  # of the screen, pixels
+        size: Size,  # size of the screen, pixels
     ) -> Iterable[Action]:
         "Return the actions of one object; raise ValueError for what is none."
 
@@ -399,7 +399,7 @@ class JsonLines(Dialect):
 
 # %% ../../nbs/00h_schemas.dialects.ipynb #97339261
 def check_only(
-    fields: dict,                  # of an action
+    fields: dict,                  # fields of an action
     name: str,                     # the action's, for the message
     needed: tuple[str, ...],       # fields that must be there
     optional: tuple[str, ...]=(),  # fields that may
@@ -410,9 +410,9 @@ def check_only(
     if missing := [k for k in needed if k not in fields]: raise DialectError(f"{name}: {missing[0]} is missing")
 
 def check_choice(
-    fields: dict, # of an action
+    fields: dict, # fields of an action
     field: str,   # which of them
-    known: dict,  # by its values
+    known: dict,  # dict of what each allowed value stands for
 ):
     "Return what `known` has for the value of a field. Raises DialectError if nothing."
     if isinstance(fields[field], str) and fields[field] in known: return known[fields[field]]
@@ -499,7 +499,7 @@ def from_desktop_key(
 
 # %% ../../nbs/00h_schemas.dialects.ipynb #47453cfe
 def to_desktop_keys(
-    key: str,         # as in an Action: "Enter", "ctrl+a"
+    key: str,         # key as in an Action: "Enter", "ctrl+a"
 ) -> list[str]:       # modifiers and key by X11's names: ["ctrl", "a"]
     "Return a key or chord, taken apart. Raises DialectError for a phone's buttons."
     mods, last = split_chord(key)
@@ -723,7 +723,7 @@ def _check_off_screen(dialect: Dialect, size: Size):
 # %% ../../nbs/00h_schemas.dialects.ipynb #91beb7be
 def check_dialect(
     dialect: Dialect,         # the one to check
-    size: Size=(1280, 720),   # of a screen, pixels
+    size: Size=(1280, 720),   # size of a screen, pixels
 ) -> dict[str, int]:          # how many samples of each of its types it wrote and read back
     "Check a dialect's round trips, strictness and errors; raise AssertionError that says what it got wrong."
     counts = {t: 0 for t in dialect.types}

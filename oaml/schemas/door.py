@@ -37,7 +37,7 @@ def short(
     return text if len(text) <= width else text[:width] + "..."
 
 def nearest(
-    word: str,            # that is not known
+    word: str,            # word that is not known
     known: Iterable[str], # words that are
 ) -> str:                 # such as "; did you mean 'port'?", or nothing
     "Return a suggestion, if one of `known` is like `word`."
@@ -79,7 +79,7 @@ def read_text_file(
 
 # %% ../../nbs/00c_schemas.door.ipynb #13f9f185
 def composed_text(
-    text: str, # that somebody typed or a model wrote
+    text: str, # text that a person typed or a model wrote
 ) -> str:
     "Return the text in composed form (NFC), with \\n for other line ends: what a record holds."
     return unicodedata.normalize("NFC", text.replace("\r\n", "\n").replace("\r", "\n"))
@@ -145,7 +145,7 @@ _PlacedLoader.add_constructor("tag:yaml.org,2002:map", _PlacedLoader.mapping)
 _PlacedLoader.add_constructor("tag:yaml.org,2002:seq", _PlacedLoader.sequence)
 
 def place_of(
-    values: Any,    # of `read_yaml(..., placed=True)`
+    values: Any,    # values of `read_yaml(..., placed=True)`
     path: Iterable, # keys and numbers of items, from the outermost in
 ) -> tuple[str, bool]: # file and line, or ""; False: the path goes on where nothing is written
     "Return the place of the last part of `path` that stands in the file, and whether that is all of it."
@@ -240,7 +240,7 @@ def read_json(
     text: str|bytes,    # UTF-8, with or without a byte order mark
     where: str="",      # how errors name it
     kind: type=object,  # dict or list: what it must be; object: anything
-    line: int=0,        # of the file `where` on which the text stands; 0: it is the whole
+    line: int=0,        # line of the file `where` on which the text stands; 0: it is the whole
 ) -> Any:
     "Return the value of JSON. Raises ValueError with line and column."
     if len(text) > MAX_TEXT: raise _say(where, f"has {len(text):,} characters, of which {MAX_TEXT:,} are read at most", line)
@@ -257,7 +257,7 @@ def json_text(
     return decode_text(text, where)
 
 def load_json(
-    path: str|os.PathLike, # of a JSON file; ~ is the home folder
+    path: str|os.PathLike, # path of a JSON file; ~ is the home folder
     kind: type=object,     # dict or list: what it must be; object: anything
 ) -> Any:
     "Return the value of a JSON file. Raises OSError, or ValueError that names file, line and column."
@@ -273,7 +273,7 @@ def read_json_lines(
 # %% ../../nbs/00c_schemas.door.ipynb #40c66640
 def read_table(
     path: str|os.PathLike, # .csv with commas and a first line of names, or .jsonl; ~ is the home folder
-) -> list[tuple[int, dict[str, str]]]: # of each row the line that it begins on, and its cells by column
+) -> list[tuple[int, dict[str, str]]]: # for each row the line that it begins on, and its cells by column
     "Return the rows of a table. Raises OSError, or ValueError that names file and line."
     text, where, kind = read_text_file(path), str(path), os.path.splitext(path)[1].lower()
     if kind not in (".csv", ".jsonl"): raise _say(where, "is neither .csv nor .jsonl; save it as one of them")
@@ -327,7 +327,7 @@ def read_xml(
 _SECRET_NAME = re.compile(r"(^|_)(token|secret|password|api_key)$")
 
 def field_error(
-    why: str, # in words
+    why: str, # reason in words
     *at,      # the path inside of the record that is being checked
 ) -> PydanticCustomError:
     "Return an error for a validator to raise, whose words and path come out as they are."
@@ -335,7 +335,7 @@ def field_error(
 
 def explain(
     error: dict,             # one of pydantic's `ValidationError.errors()`
-    names: Iterable[str]=(), # that fields have, for "did you mean"
+    names: Iterable[str]=(), # names that fields have, for "did you mean"
 ) -> str:
     "Return what is wrong in one of pydantic's errors, with the value unless its field is a secret's."
     kind, value, last = error["type"], error["input"], str(error["loc"][-1]) if error["loc"] else ""
@@ -351,7 +351,7 @@ def explain(
 
 def problem_lines(
     errors: Sequence[dict],  # pydantic's `ValidationError.errors()`
-    names: Iterable[str]=(), # that fields have, for "did you mean"
+    names: Iterable[str]=(), # names that fields have, for "did you mean"
     where: str|Callable[[tuple], str]="", # how errors name what was read; or the place of a field, by its path
     own: Callable[[dict], str|None]=lambda error: None, # what the caller knows better about an error, in words
 ) -> list[str]:              # such as "a.json: steps[3].action.x: is missing"
@@ -371,8 +371,8 @@ def _secret_problem(text: str) -> str:
     return "has a character that is not on a plain keyboard"
 
 def read_secret(
-    secret: str|SecretStr|None, # as it was given; None: there is none
-    where: str,                 # it came from, for the error: "token", "OAML_DEVICE_TOKEN"
+    secret: str|SecretStr|None, # the secret as it was given; None: there is none
+    where: str,                 # place it came from, for the error: "token", "OAML_DEVICE_TOKEN"
 ) -> SecretStr|None:            # prints as stars
     "Return the secret. Raises ValueError, which names `where` and never shows the secret, if it is not one word of ASCII."
     if secret is None: return None
@@ -383,7 +383,7 @@ def read_secret(
 
 # %% ../../nbs/00c_schemas.door.ipynb #53438703
 def read_secret_file(
-    path: str|os.PathLike, # of a file that holds a secret and nothing else; ~ is the home folder
+    path: str|os.PathLike, # path of a file that holds a secret and nothing else; ~ is the home folder
     where: str,            # what named the file, for the error
 ) -> SecretStr:
     "Return the secret in a file, without the newline at its end. Raises ValueError, OSError; neither shows it."
@@ -394,7 +394,7 @@ def read_secret_file(
 MAX_SECRET = 2**16  # bytes of a file with a secret
 
 def bearer(
-    secret: SecretStr|None, # from `read_secret`
+    secret: SecretStr|None, # secret from `read_secret`
 ) -> dict[str, str]:        # none without a secret
     "Return the header with which a request shows that it may ask."
     return {"Authorization": f"Bearer {secret.get_secret_value()}"} if secret else {}

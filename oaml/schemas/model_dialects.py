@@ -230,7 +230,7 @@ def _taken_move(acts: list[Action], pointer: tuple|None) -> tuple[float, float]:
 _PATCH, _LEAST_PATCHES, _MOST_PATCHES = 28, 100, 16_384
 
 def resized_size(
-    size: Size,                  # of the screen, pixels
+    size: Size,                  # size of the screen, pixels
     most: int=_MOST_PATCHES*_PATCH**2, # pixels of the resized picture, as the model's processor has it
 ) -> Size:                       # width and height of the picture that the model sees
     "Return the size to which Qwen2.5-VL's processor, which UI-TARS 1.5 has too, brings a picture."
@@ -369,10 +369,10 @@ class UiTars(CallDialect):
 
 # %% ../../nbs/00j_schemas.model_dialects.ipynb #6763b2d9
 def _place_acts(
-    dialect: CallDialect, # whose call it is
-    name: str,            # of the call
+    dialect: CallDialect, # dialect of the call
+    name: str,            # name of the call
     fields: dict,         # its arguments
-    size: Size,           # of the screen, pixels
+    size: Size,           # size of the screen, pixels
     at: tuple,            # where a scroll without a place acts
 ) -> list[Action]|None:   # None if it is no call with a place
     "Return the action of a call at a place, or None if the call has none; raise ValueError for wrong arguments."

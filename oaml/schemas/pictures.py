@@ -20,9 +20,9 @@ def _upright(image: Image.Image) -> Image.Image:
     return ImageOps.exif_transpose(image) if turned else image
 
 def rgb_picture(
-    image: Image.Image, # in any mode
+    image: Image.Image, # image in any mode
     where: str="",      # how errors name it
-) -> Image.Image:       # perhaps itself
+) -> Image.Image:       # the picture in RGB; the same object if it was
     "Return the image upright and in RGB. Raises ValueError for one that loses something by that: transparent pixels, or 16 bits a color."
     named, image = where and f"{where}: ", _upright(image)
     if image.mode in ("I", "F") or image.mode.startswith("I;"): raise ValueError(f"{named}has pixels of mode {image.mode}; save it with 8 bits a color")
@@ -94,7 +94,7 @@ def _plain_jpeg(data: bytes) -> bool:
         return ordinary and file.width*file.height <= MAX_PICTURE_PIXELS and _upright(file) is file
 
 def png_bytes(
-    image: Image.Image, # to be sent
+    image: Image.Image, # image to be sent
 ) -> bytes:             # a PNG, written fast
     "Return the image as a file."
     image.save(out := BytesIO(), "PNG", compress_level=1)

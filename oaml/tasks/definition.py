@@ -92,24 +92,24 @@ class TextEvent:
     "Text on the screen: `text_recognize` or `text_detect`."
     expect: str=""                    # pattern (re) to find in it; in the other modes, what it should be like
     rect: Rect=Rect()                 # where
-    mode: MatchMode="REGEX"           # or how likeness is measured
+    mode: MatchMode="REGEX"           # mode: REGEX, or how likeness is measured
     threshold: float|None=None        # likeness needed, in the range of `LIKENESS_RANGES`; None in mode REGEX only
-    detect: bool=False                # look for texts inside `rect`?
+    detect: bool=False                # True: look for texts inside `rect`
 
 # %% ../../nbs/05b_tasks.definition.ipynb #886fb1c3
 @dataclass(frozen=True)
 class IconClassEvent:
     "An icon of a kind on the screen: `icon_recognize` or `icon_detect`."
-    class_: str=""                    # as the icon model calls it (`class` in a file)
+    class_: str=""                    # name of the class as the icon model calls it (`class` in a file)
     rect: Rect=Rect()                 # where
-    detect: bool=False                # look for icons inside `rect`?
+    detect: bool=False                # True: look for icons inside `rect`
 
 @dataclass(frozen=True)
 class IconMatchEvent:
     "An icon like a given one on the screen: `icon_match` or `icon_detect_match`."
     path: str=""                      # picture of the icon, from the task's folder on
     rect: Rect=Rect()                 # where
-    detect: bool=False                # look for icons inside `rect`?
+    detect: bool=False                # True: look for icons inside `rect`
 
 @dataclass(frozen=True)
 class Property:
@@ -137,7 +137,7 @@ class LogEvent:
 class ResponseEvent:
     "What the agent answers to the user."
     pattern: str=""                   # pattern (re) to find in it; in the other modes, what it should be like
-    mode: MatchMode="REGEX"           # or how likeness is measured
+    mode: MatchMode="REGEX"           # mode: REGEX, or how likeness is measured
     threshold: float|None=None        # likeness needed, in the range of `LIKENESS_RANGES`; None in mode REGEX only
 
 SourceEvent = TextEvent|IconClassEvent|IconMatchEvent|ViewHierarchyEvent|LogEvent|ResponseEvent
@@ -196,15 +196,15 @@ class ArraySpec:
     "The form of one extra."
     name: str=""                               # key in the extras
     shape: tuple[int, ...]=()                  # length along each axis
-    dtype: Literal["INVALID_DATA_TYPE", *EXTRA_DTYPES]="INVALID_DATA_TYPE" # of its items
+    dtype: Literal["INVALID_DATA_TYPE", *EXTRA_DTYPES]="INVALID_DATA_TYPE" # type of its items
 
 # %% ../../nbs/05b_tasks.definition.ipynb #52c51b0b
 @dataclass(frozen=True, repr=False)
 class Task:
     "Something to do on a device. Raises TaskError, with every problem and its place, unless all of it makes sense."
     id: str                                    # unique
-    name: str=""                               # for people
-    description: str=""                        # for people
+    name: str=""                               # name for people
+    description: str=""                        # description for people
     setup_steps: tuple[SetupStep, ...]=()      # done once, before the first episode
     reset_steps: tuple[SetupStep, ...]=()      # done before each episode
     expected_app_screen: AppScreen|None=None   # leaving it ends the episode
@@ -225,7 +225,7 @@ class Task:
         return f"Task({self.id!r}, {len(self.event_sources)} event sources, slots: {', '.join(slots) or 'none'})"
 
     def resolve(self,
-        path: str,                             # as in the task
+        path: str,                             # path as in the task
     ) -> Path:
         "Return where `path` lies: relative ones start in the task's folder."
         return self.folder/path
@@ -460,7 +460,7 @@ def _own_problems(record: Any, path: str) -> list[str]:
 MAX_NODE_DEPTH = 40  # nodes inside nodes
 
 def nodes(
-    slots: EventSlots,             # of a task
+    slots: EventSlots,             # slots of a task
 ) -> Iterator[tuple[str, EventNode]]: # place in the task, and the node
     "Return all nodes of the trees, a parent before its events."
     return ((path, r) for path, r in _walk(slots, "event_slots") if isinstance(r, EventNode))
@@ -701,7 +701,7 @@ def parse_task(
     text: str,                       # protobuf's text format, or JSON
     source: str="task",              # where it is from, for messages
     folder: str|Path=".",            # where relative paths start
-    form: Literal["text", "json"]="text", # of `text`
+    form: Literal["text", "json"]="text", # form of `text`
 ) -> Task:
     "Read a task. Raises TaskError: with the line for a slip in the form, with the place for what makes no sense."
     message = (_parse_json if form == "json" else _parse_text)(text, source)
@@ -727,7 +727,7 @@ def load_task(
 # %% ../../nbs/05b_tasks.definition.ipynb #dacf8d8c
 def load_tasks(
     tasks: Task|str|Path|Sequence[Task|str|Path], # one task or file, several, or a folder of files
-) -> list[Task]:               # at least one; those of a folder by file name
+) -> list[Task]:               # tasks, at least one; those of a folder by file name
     "Read tasks. Raises as `load_task` does, and TaskError if there are none."
     if isinstance(tasks, Sequence) and not isinstance(tasks, str): found = tasks
     elif isinstance(tasks, Task) or not Path(tasks).is_dir(): found = [tasks]

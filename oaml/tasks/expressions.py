@@ -59,7 +59,7 @@ class Evaluation:
 
     def count(self,
         value: Any,          # made by an expression, or used in one
-        sets: bool=False,    # may it be or hold a set?
+        sets: bool=False,    # True: the value may be or hold a set
     ) -> Any:                # the same value
         "Spend the size of `value`. Raises ValueError if that is too much, or if it is or holds what is not plain."
         todo = [value]
@@ -155,17 +155,17 @@ class ExpressionReader:
 
     # %% ../../nbs/05a_tasks.expressions.ipynb #ccea60c1
     def refuse(self,
-        line: int,       # from 1
-        column: int,     # from 1
-        what: str,       # is wrong
+        line: int,       # line of the place, from 1
+        column: int,     # column of the place, from 1
+        what: str,       # words on what is wrong
     ):
         "Raise ExpressionError."
         place = f"line {line}, column {column}" if "\n" in self.text else f"column {column}"
         raise ExpressionError(f"{self.where}: {_show(self.text)!r}, {place}: {what}; {ALLOWED}") from None
 
     def refuse_node(self,
-        node: ast.AST,   # that is not allowed
-        what: str,       # is wrong with it
+        node: ast.AST,   # node that is not allowed
+        what: str,       # words on what is wrong with it
     ):
         "Raise ExpressionError for `node`."
         lines = self.text.split("\n")[node.lineno - 1:]
@@ -405,7 +405,7 @@ FAILURES = (ValueError, TypeError, LookupError, ArithmeticError, SyntaxError, Re
 @dataclass(frozen=True)
 class Transformation:
     "What a node of an event tree makes of the values of its events: called with x, it gives y."
-    statements: tuple[str, ...]               # as in the task
+    statements: tuple[str, ...]               # statements as in the task
     where: str                                # place in the task
     steps: tuple[tuple[str, Run], ...]=field(compare=False) # text and function of each statement
 
@@ -446,7 +446,7 @@ def _parse(reader: ExpressionReader) -> list[ast.stmt]:
 def compile_transformation(
     statements: Sequence[str],                # Python, one or more statements each; none at all means y = x
     where: str="transformation",              # place in the task, for messages
-) -> Transformation:                          # from x to y
+) -> Transformation:                          # function from x to y
     "Read `statements`, and refuse with an ExpressionError all that is not allowed. Nothing of them is executed."
     statements = tuple(statements)
     if sum(map(len, statements)) > MAX_EXPRESSION_TEXT: raise ExpressionError(f"{where}: more than {MAX_EXPRESSION_TEXT:,} characters")
@@ -478,7 +478,7 @@ NO_COUNT = re.compile(r"(\\N\{[^}]*\}|\\.)|\{(?![\d,])", re.DOTALL) # a brace th
 
 def _limited(
     pattern: str,  # well formed
-    bounded: bool, # is it one that RE2 takes, so that its copies are bounded?
+    bounded: bool, # True: RE2 takes the pattern, so that its copies are bounded
 ) -> "regex.Pattern":
     "Return the pattern for `regex`; raise ValueError if it would be too large, or is not well formed there."
     copies = math.prod(max(1, int(n)) for n in COPIES.findall(pattern))
@@ -497,7 +497,7 @@ UNLIKE_ASCII = re.compile("[^\0-\n\f-\x1b\x20-\x7f]")         # ... and does not
 class TaskPattern:
     "A regular expression of a task, from anybody: called with a text, it gives the groups of the first match."
     def __init__(self,
-        pattern: str,          # in Python's syntax; `^` and `$` hold at lines
+        pattern: str,          # pattern in Python's syntax; `^` and `$` hold at lines
         where: str="pattern",  # place in the task, for messages
     ):
         self.pattern, self.where = pattern, where
@@ -524,7 +524,7 @@ class TaskPattern:
         return self._limited.search(text, timeout=PATTERN_SECONDS)
 
     def __call__(self,
-        text: str,             # to search
+        text: str,             # text to search
     ) -> tuple[str|None, ...]|None: # None: there is no match
         "Return the groups of the first match; raise EvaluationError if the search takes longer than `PATTERN_SECONDS`."
         try: match = self._search(text)

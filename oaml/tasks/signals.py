@@ -58,7 +58,7 @@ class CheckControl:
         self._last, self._steps = None, -1
 
     def due(self,
-        kind: str, # of the step: "touch", "lift", "repeat", "text"; "" for the first look of an episode
+        kind: str, # kind of the step: "touch", "lift", "repeat", "text"; "" for the first look of an episode
         clock: int, # milliseconds on the device's clock
     ) -> bool:
         "Look at this step? To be asked once a step."
@@ -100,8 +100,8 @@ def text_match(
     pattern: str,        # regular expression, or a text to be like
     mode: str="REGEX",   # "REGEX", "DIFFLIB", "FUZZ" or "SBERT"
     threshold: float|None=None, # least score, of the last three
-    similarity: Callable[[str, str], float]|None=None, # of two texts, for SBERT
-    where: str="event",  # of the event in the task, for errors
+    similarity: Callable[[str, str], float]|None=None, # similarity of two texts, for SBERT
+    where: str="event",  # place of the event in the task, for errors
 ) -> Match:
     "Return what tells whether a text is the expected one. Raises ValueError or ImportError, naming `where`."
     if mode == "REGEX": return TaskPattern(pattern, where)
@@ -131,8 +131,8 @@ _LOG_LINE = re.compile(r"([VDIWEF])/([^:]*): ?(.*)", re.DOTALL)
 
 def log_filter(
     filters: Sequence[str],   # such as "jd:D", "jd", "*:W"; none: everything passes
-    where: str="event",       # of the event in the task, for errors
-) -> Callable[[str], str|None]: # from a line "I/tag: message" to its message; None: it does not pass
+    where: str="event",       # place of the event in the task, for errors
+) -> Callable[[str], str|None]: # function from a line "I/tag: message" to its message; None: it does not pass
     "Return what lets the lines of a log through. Raises ValueError for a filter that is none."
     least = dict(_log_spec(f, where) for f in filters)
     def passed(line):
@@ -187,7 +187,7 @@ def _tree_match(event: ViewHierarchyEvent, where: str) -> Match:
 class SignalSource:
     "An event source of a task in an episode."
     def __init__(self,
-        match: Match,              # from an input to a value
+        match: Match,              # function from an input to a value
         repeatability: str="NONE", # "NONE", "LAST" or "UNLIMITED"
     ):
         self.match, self.repeatability = match, repeatability
@@ -241,8 +241,8 @@ def _found(words: Iterable[Sequence[str]]) -> list[list[str]]:
 
 # %% ../../nbs/05d_tasks.signals.ipynb #24531623
 def text_reader(
-    events: Sequence[TextEvent], # of the same `detect`
-    model: TextModel,            # reads
+    events: Sequence[TextEvent], # events of the same `detect`
+    model: TextModel,            # model that reads texts
 ) -> SourceReader:
     "Return a reader of the texts in the rectangles."
     def detected(look): return _found(model.detect_text(look.frame, _boxes(events, look.frame)))
@@ -250,8 +250,8 @@ def text_reader(
     return detected if events[0].detect else recognized
 
 def icon_reader(
-    events: Sequence[IconClassEvent], # of the same `detect`
-    model: IconModel,                 # knows icons
+    events: Sequence[IconClassEvent], # events of the same `detect`
+    model: IconModel,                 # model that knows icons
 ) -> SourceReader:
     "Return a reader of the kinds of icon in the rectangles."
     def detected(look): return _found(model.detect_icons(look.frame, _boxes(events, look.frame))[1])
@@ -260,9 +260,9 @@ def icon_reader(
 
 # %% ../../nbs/05d_tasks.signals.ipynb #25d89554
 def match_reader(
-    events: Sequence[IconMatchEvent], # of the same `detect`
+    events: Sequence[IconMatchEvent], # events of the same `detect`
     model: IconModel,                 # compares
-    pictures: list[np.ndarray],       # of the events, uint8 height x width x 3
+    pictures: list[np.ndarray],       # pictures of the events, uint8 height x width x 3
 ) -> SourceReader:
     "Return whether the pictures are in the rectangles."
     def matched(look):
@@ -285,8 +285,8 @@ def tree_reader(
     return read
 
 def log_reader(
-    events: Sequence[LogEvent], # whose filters count
-    places: Sequence[str],      # of the events in the task, for errors
+    events: Sequence[LogEvent], # events whose filters count
+    places: Sequence[str],      # places of the events in the task, for errors
 ) -> SourceReader:
     "Return the messages that pass the filters."
     filters = [log_filter(e.filters, where) for e, where in zip(events, places)]
@@ -296,13 +296,13 @@ def log_reader(
 @dataclass(eq=False)
 class SignalNode:
     "A node of an event tree in an episode."
-    path: str                            # in the task, for errors
+    path: str                            # place in the task, for errors
     type: str                            # "SINGLE", "AND" or "OR"
-    transform: Callable[[Any], Any]      # of a value, or for AND of the lists of the children's values
+    transform: Callable[[Any], Any]      # function of a value, or for AND of the lists of the children's values
     repeatability: str="UNLIMITED"       # "NONE", "LAST" or "UNLIMITED"
-    id: int=0                            # in the task; 0: none
+    id: int=0                            # number in the task; 0: none
     wrap: Callable[[Any, str], Any]=lambda value, path: value # what a slot makes of a value; raises ValueError
-    update: Callable[[Any, Any], Any]=lambda old, new: new    # of several values
+    update: Callable[[Any, Any], Any]=lambda old, new: new    # function that joins several values
     children: "list[SignalNode|SignalSource]"=field(default_factory=list) # known before it
     needs: "list[SignalNode|SignalSource]"=field(default_factory=list)    # prerequisites
     awaited: "list[SignalNode|SignalSource]"=field(default_factory=list)  # all of these let a cached value go
@@ -398,7 +398,7 @@ def _source(source: EventSource, similarity: Callable[[str, str], float]|None, w
 class _PictureGroup:
     "Sources that are read together."
     kind: str         # such as "text_detect"
-    ids: list[int]    # of the sources
+    ids: list[int]    # ids of the sources
     read: SourceReader      # their inputs
 
 # %% ../../nbs/05d_tasks.signals.ipynb #5b2daf4a
@@ -452,12 +452,12 @@ def build_nodes(
 @dataclass(frozen=True)
 class Fired:
     "What the events of one step come to."
-    reward: float=0.                   # of this step: rewards, and what the score grew by
-    end: bool=False                    # is the task over?
+    reward: float=0.                   # reward of this step: rewards, and what the score grew by
+    end: bool=False                    # True: the task is over
     instructions: tuple[str, ...]=()   # new ones
-    extras: dict[str, list]=field(default_factory=dict) # by name
+    extras: dict[str, list]=field(default_factory=dict) # extras by name
     fired: tuple[int, ...]=()          # ids of the sources and nodes that fired now, ascending
-    values: dict[int, tuple]=field(default_factory=dict) # of every source and node that is set, kept ones too, by id
+    values: dict[int, tuple]=field(default_factory=dict) # values of every source and node that is set, kept ones too, by id
     outcome: Any=None                  # what the end said, such as True for success (Mobile-Env 4.1)
 
 # %% ../../nbs/05d_tasks.signals.ipynb #90525111
@@ -465,9 +465,9 @@ class Signals:
     "The events of a task in an episode. Raises ValueError, with the place, for what cannot be watched on this machine."
     def __init__(self,
         task: Task,                        # what to watch for
-        text_model: TextModel|None=None,   # reads text; None finds none
-        icon_model: IconModel|None=None,   # knows icons; None finds none
-        similarity: Callable[[str, str], float]|None=None, # of two texts, for events of mode SBERT
+        text_model: TextModel|None=None,   # model that reads text; None finds none
+        icon_model: IconModel|None=None,   # model that knows icons; None finds none
+        similarity: Callable[[str, str], float]|None=None, # similarity of two texts, for events of mode SBERT
     ):
         kinds, self._made_of = {}, (task, text_model, icon_model, similarity)
         for i, s in enumerate(task.event_sources): kinds.setdefault(s.kind, {})[f"event_sources[{i}].{s.kind}"] = s
@@ -486,8 +486,8 @@ class Signals:
         frame: Frame,                 # after the step
         tree: Callable[[], Any],      # gives the view hierarchy (lxml); asked only if an event wants it
         response: str|None=None,      # what the agent said to the user at this step; empty: nothing
-        screen: bool=True,            # look at the screen at this step?
-        vh: bool=True,                # look at the view hierarchy?
+        screen: bool=True,            # True: look at the screen at this step
+        vh: bool=True,                # True: look at the view hierarchy
     ) -> Fired:
         "Return what a step brought. Raises ValueError naming the slot whose value is of the wrong kind."
         self._hear(Look(frame, tree, response), screen, vh)
@@ -520,7 +520,7 @@ class Signals:
         return self.score, tuple({k: copy(getattr(e, k)) for k in _MEMORY[type(e)]} for e in (*self.sources.values(), *self.nodes))
 
     def recall(self,
-        memory: tuple, # of signals of the same task
+        memory: tuple, # memory of signals of the same task
     ):
         "Go on from there."
         self.score, remembered = memory

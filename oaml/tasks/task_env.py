@@ -66,7 +66,7 @@ def _comes_true(device: TaskDevice, condition: SuccessCondition, log: list[str])
 TASK_COMMANDS = AdbCommand, ShellCommand  # calls that run a command of the task's own, on this machine or on the device
 
 def check_consent(
-    steps: Iterable[SetupStep], # of a task
+    steps: Iterable[SetupStep], # setup steps of a task
     name: str="setup_steps",    # which of its lists, for errors
 ):
     "Raise PermissionError naming the first step that runs a command of the task's own."
@@ -81,7 +81,7 @@ LEAST_TRIES = 3  # of a step with a condition, also if the task names fewer
 
 def prepare(
     device: TaskDevice,         # after its reset
-    steps: Sequence[SetupStep], # of a task
+    steps: Sequence[SetupStep], # setup steps of a task
     name: str="setup_steps",    # which of its lists, for errors
     shell: bool=False,          # True: they may run commands (`TASK_COMMANDS`)
 ):
@@ -135,10 +135,10 @@ class TaskEnv(EpisodeDriver):
     def __init__(self,
         device: TaskDevice,               # prepared and acted on; the environment closes it
         task: Task|str|Path|Sequence[Task], # definition, its file, a folder of files, or several definitions
-        text_model: TextModel|None=None,  # reads text for the task; None finds none
-        icon_model: IconModel|None=None,  # knows icons; None finds none
+        text_model: TextModel|None=None,  # model that reads text for the task; None finds none
+        icon_model: IconModel|None=None,  # model that knows icons; None finds none
         checks: Checks=Checks(),          # when the screen and the tree are looked at; by default after every step
-        similarity: Callable[[str, str], float]|None=None, # of two texts, 0 to 1, for tasks that compare by SBERT
+        similarity: Callable[[str, str], float]|None=None, # similarity of two texts, 0 to 1, for tasks that compare by SBERT
         shell: bool=False,                # True: tasks may run adb_command on this machine and shell_command on the device
     ):
         super().__init__(device)
@@ -160,8 +160,8 @@ class TaskEnv(EpisodeDriver):
 
     # %% ../../nbs/05e_tasks.task_env.ipynb #ef62ae67
     def switch_task(self,
-        index: int,       # from 0, in the order of `tasks`
-        seed: int=0,      # of the episode that begins
+        index: int,       # index of the task, from 0, in the order of `tasks`
+        seed: int=0,      # seed of the episode that begins
     ) -> TaskStep:
         "Go over to another task and begin an episode of it. Raises IndexError naming how many there are."
         if isinstance(index, bool) or not isinstance(index, Integral): raise TypeError(f"task: {index!r} is no whole number")
@@ -177,7 +177,7 @@ class TaskEnv(EpisodeDriver):
         return tuple(replace(s, adb_call=placed(s.adb_call)) for s in steps)
 
     def reset(self,
-        seed: int, # of the device's episode
+        seed: int, # seed of the device's episode
     ) -> TaskStep:
         "Prepare the device and begin an episode."
         self.last, self.steps = None, 0
@@ -202,7 +202,7 @@ class TaskEnv(EpisodeDriver):
 
     # %% ../../nbs/05e_tasks.task_env.ipynb #96edd370
     def carry_out(self,
-        action: Action,  # of the agent
+        action: Action,  # the agent's action
         draw: bool=True, # unused: tasks look at pixels
     ) -> Frame:
         "Return the frame after `action`; the agent's end and what could not be understood are not the device's business."
@@ -219,7 +219,7 @@ class TaskEnv(EpisodeDriver):
 
     # %% ../../nbs/05e_tasks.task_env.ipynb #0d7c4f93
     def feed(self,
-        events: Iterable[Event],   # of hands, in pixels of the device
+        events: Iterable[Event],   # events of hands, in pixels of the device
         kind: str,                 # one of `FEED_KINDS`
         response: str="",          # what the agent says to the user
     ) -> TaskStep:
@@ -282,7 +282,7 @@ class TaskEnv(EpisodeDriver):
         return TaskSnapshot(**vars(EpisodeDriver.snapshot(self)), index=self.index, signals=self.signals.memory(), checks=looks)
 
     def restore(self,
-        moment: "TaskSnapshot", # of an episode with the same tasks, on a device of the same application and size
+        moment: "TaskSnapshot", # moment of an episode with the same tasks, on a device of the same application and size
     ) -> TaskStep:
         "Go on from there. Raises DeviceError for another application or size."
         if moment.index != self.index: self._choose(moment.index)
@@ -320,7 +320,7 @@ _FEED_OF = dict.fromkeys(("move", "wait", "answer", *IDLE_TYPES), "repeat") | di
 @dataclass(frozen=True)
 class TaskSnapshot(EpisodeSnapshot):
     "A task's episode at one moment."
-    index: int=0       # of the task
+    index: int=0       # index of the task
     signals: tuple=()  # what its events remember
     checks: tuple=()   # when the screen and the tree were last looked at
 

@@ -136,7 +136,7 @@ def crop(
 
 # %% ../../nbs/05c_tasks.vision.ipynb #517927e5
 def drawn_texts(
-    w: Widget, # on the screen
+    w: Widget, # widget on the screen
 ) -> list[str]:
     "Return the texts that a widget shows."
     if w.role == "region" or w.bare: return []
@@ -148,7 +148,7 @@ def drawn_texts(
 class _Truth:
     "What a synthetic device shows, read off its layout."
     def __init__(self,
-        device: AppDevice, # whose screen; its present one is read
+        device: AppDevice, # device whose present screen is read
     ):
         if not isinstance(device, AppDevice):
             raise TypeError(f"device: a {type(device).__name__} has no layout to read; give it the synthetic device that is "
@@ -173,7 +173,7 @@ class _TextList:
     def recognize_text(self,
         frame: Frame,      # the screen
         boxes: np.ndarray, # n x 4, pixels
-    ) -> list[str]:        # for each box; "" for none
+    ) -> list[str]:        # text for each box; "" for none
         "Return the text whose place shares most with each box."
         places, words = self._texts(frame)
         return [_best(b, places, words) for b in as_boxes(boxes)]
@@ -216,7 +216,7 @@ class TruthIconModel(_Truth):
     def recognize_icons(self,
         frame: Frame,      # the screen
         boxes: np.ndarray, # n x 4, pixels
-    ) -> list[str]:        # for each box; "" for none
+    ) -> list[str]:        # text for each box; "" for none
         "Return the icon of the widget that shares most with each box."
         places, names = self._icons()
         return [_best(b, places, names) for b in as_boxes(boxes)]
@@ -233,7 +233,7 @@ class TruthIconModel(_Truth):
 # %% ../../nbs/05c_tasks.vision.ipynb #e49846a0
 def as_picture(
     image: np.ndarray, # what to look for
-) -> np.ndarray:       # itself
+) -> np.ndarray:       # the same array
     "Raise ValueError unless `image` is uint8, height x width x 3, and not empty."
     if getattr(image, "dtype", None) == np.uint8 and image.ndim == 3 and image.shape[2] == 3 and image.size: return image
     raise ValueError(f"target: {getattr(image, 'shape', type(image).__name__)} is no picture; it takes uint8, height x width x 3")
@@ -252,7 +252,7 @@ def _holds(image: np.ndarray, part: np.ndarray) -> bool:
 ICON_PIXELS = 2**22  # of a picture to look for, at most: 2048x2048, more than most screens
 
 def read_picture(
-    path: Path, # of the file
+    path: Path, # path of the file
 ) -> np.ndarray: # uint8, height x width x 3
     "Return the picture in a file. Raises ValueError if there is none, or one of more than `ICON_PIXELS`; nothing is unpacked then."
     try: return np.asarray(open_picture(path, most=ICON_PIXELS))
@@ -269,7 +269,7 @@ class OcrTextModel:
     "Reads pixels with RapidOCR (`pip install \"oaml[ocr]\"`)."
     def __init__(self,
         scale: float|None=None, # how much a screen is enlarged; None: 3 up to 200 pixels of height, 2 up to 400, else 1
-        threads: int=1,         # of the networks
+        threads: int=1,         # threads of the networks
         least: float=.5,        # texts that it is less sure of are left out, 0 to 1
     ):
         try: from rapidocr import RapidOCR
@@ -295,7 +295,7 @@ class OcrTextModel:
     def recognize_text(self,
         frame: Frame,      # the screen
         boxes: np.ndarray, # n x 4, pixels
-    ) -> list[str]:        # for each box; "" for none
+    ) -> list[str]:        # text for each box; "" for none
         "Read each box as one line."
         return [" ".join(self._read(crop(frame.image, b), frame, False)) for b in as_boxes(boxes)]
 
@@ -404,7 +404,7 @@ def _tensors(frame: Frame, boxes: np.ndarray) -> tuple[Any, list]:
 class MobileEnvTextModel:
     "A text model of Mobile-Env's kind, as one of ours."
     def __init__(self,
-        model: Any, # has `text_detector(screen, bboxes)` and `text_recognizer(screen, bboxes)`
+        model: Any, # model with `text_detector(screen, bboxes)` and `text_recognizer(screen, bboxes)`
     ): self.model = model
     def detect_text(self,
         frame: Frame,      # the screen
@@ -415,7 +415,7 @@ class MobileEnvTextModel:
     def recognize_text(self,
         frame: Frame,      # the screen
         boxes: np.ndarray, # n x 4, pixels
-    ) -> list[str]:        # for each box; "" for none
+    ) -> list[str]:        # text for each box; "" for none
         "Return what the model's `text_recognizer` says."
         return list(self.model.text_recognizer(*_tensors(frame, boxes)))
 
@@ -423,7 +423,7 @@ class MobileEnvTextModel:
 class MobileEnvIconModel:
     "An icon model of Mobile-Env's kind, as one of ours."
     def __init__(self,
-        model: Any, # has `icon_detector`, `icon_recognizer` and `icon_matcher`
+        model: Any, # model with `icon_detector`, `icon_recognizer` and `icon_matcher`
     ): self.model = model
     def detect_icons(self,
         frame: Frame,      # the screen
@@ -437,7 +437,7 @@ class MobileEnvIconModel:
     def recognize_icons(self,
         frame: Frame,      # the screen
         boxes: np.ndarray, # n x 4, pixels
-    ) -> list[str]:        # for each box; "" for none
+    ) -> list[str]:        # text for each box; "" for none
         "Return what its `icon_recognizer` says."
         return list(self.model.icon_recognizer(*_tensors(frame, boxes)))
     def match_icons(self,
@@ -483,6 +483,6 @@ def _arrays(screen: Any, boxes: Sequence) -> tuple[Frame, np.ndarray]:
 def as_mobile_env_model(
     text_model: TextModel=NoTextModel(), # ours
     icon_model: IconModel=NoIconModel(), # ours
-) -> Any:                                # has Mobile-Env's five functions, from `text_detector` to `icon_matcher`
+) -> Any:                                # object with Mobile-Env's five functions, from `text_detector` to `icon_matcher`
     "Return our models as one that takes Mobile-Env's tensors."
     return _AsSeed(text_model, icon_model)

@@ -64,22 +64,22 @@ class PointerDown(_CheckedEvent):
     "A button of the mouse goes down."
     x: float            # pixels from the left
     y: float            # pixels from the top
-    button: str="left"  # or "right"; ValueError for another
+    button: str="left"  # button: "left" or "right"; ValueError for another
 
 @dataclass(frozen=True)
 class PointerUp(_CheckedEvent):
     "The button comes up."
     x: float            # pixels from the left
     y: float            # pixels from the top
-    button: str="left"  # or "right"; ValueError for another
+    button: str="left"  # button: "left" or "right"; ValueError for another
 
 @dataclass(frozen=True)
 class Wheel(_CheckedEvent):
     "The wheel turns."
     x: float            # where, pixels from the left
     y: float            # where, pixels from the top
-    dx: float           # by how many pixels; positive shows what is further right
-    dy: float           # by how many pixels; positive shows what is further down
+    dx: float           # pixels to scroll by; positive shows what is further right
+    dy: float           # pixels to scroll by; positive shows what is further down
 
 # %% ../../nbs/02d_ui.events.ipynb #52f5b812
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class Moved:
 class Keyed:
     "A key that no widget uses."
     key: str            # such as "Delete" or "ctrl+s"
-    id: str=""          # of the widget with the focus; "" without one
+    id: str=""          # id of the widget with the focus; "" without one
 
 Message = Pressed|Changed|Moved|Keyed|Answer|Tick
 
@@ -148,7 +148,7 @@ def _move_caret(ui: UiState, to: int, length: int, extend: bool) -> UiState:
 
 # %% ../../nbs/02d_ui.events.ipynb #5bff706f
 def edit(
-    ui: UiState, # with the focus in the text box
+    ui: UiState, # state with the focus in the text box
     value: str,  # its text
     key: str,    # "Backspace", "shift+Left", "ctrl+a", ...
 ) -> tuple[UiState, str]: # the state and the new text
@@ -195,7 +195,7 @@ def _id_at(placed: Placed, event: PointerMove|PointerDown|PointerUp) -> str|None
 
 # %% ../../nbs/02d_ui.events.ipynb #893f466e
 def focused(
-    ui: UiState,    # knows the id
+    ui: UiState,    # state that knows the id of the focus
     placed: Placed, # the screen
 ) -> Placed|None:   # None: nothing has it
     "Return the placed widget with the keyboard focus."
@@ -420,7 +420,7 @@ def dispatch(
 
 # %% ../../nbs/02d_ui.events.ipynb #372fe0e5
 def _typing(
-    piece: str, # of `typed_pieces`
+    piece: str, # a piece of `typed_pieces`
 ) -> Event:
     "Return the event for a piece of text: its key for a newline or tab, else the text."
     return KeyDown(BREAK_KEYS[piece]) if piece in BREAK_KEYS else Text(piece)
@@ -428,8 +428,8 @@ def _typing(
 PRESS_MS, SETTLE_MS, WAIT_MS = 60, 500, 1000  # a press; the pause after an action; a WAIT
 
 def compile_action(
-    action: Action,         # of an agent, valid
-    size: tuple[int, int],  # of the screen: width, height in pixels
+    action: Action,         # valid action of an agent
+    size: tuple[int, int],  # size of the screen: width, height in pixels
 ) -> tuple[Event, ...]:     # () for what ends an episode or is none
     "Return the mouse, touch and keyboard events that a click, drag, scroll, text or key is made of, on the virtual clock."
     def at(x, y): return x*size[0], y*size[1]

@@ -27,7 +27,7 @@ class Placed:
     box: Box                           # where it is
     children: "tuple[Placed, ...]"=()  # placed inside
     clip: Box|None=None                # only this part of the screen shows it; None: all
-    extent: int=0                      # of a region that scrolls: height of what is inside, pixels
+    extent: int=0                      # height of what is inside a region that scrolls, pixels
     offset: int=0                      # how far it is scrolled, pixels
 
     def walk(self) -> "Iterator[Placed]":
@@ -194,7 +194,7 @@ class _Layout:
         x: int,           # its left edge, pixels
         y: int,           # its top edge, pixels
         width: int,       # room there is, pixels
-        height: int|None, # as much as needed if None
+        height: int|None, # room there is, pixels; as much as needed if None
         gap: int,         # pixels between two
     ) -> tuple[Placed, ...]:
         "Place children from the top down, `gap` apart; those that grow share what is left of `height`. Raise ValueError if they do not fit."
@@ -526,7 +526,7 @@ def _system_bar(theme: Theme, size: tuple[int, int]) -> tuple[tuple[Placed, ...]
 def layout(
     root: Widget,            # a `form`, a `window`, or dialogs `over` one
     theme: Theme,            # lengths and fonts
-    size: tuple[int, int],   # of the screen: width, height in pixels
+    size: tuple[int, int],   # size of the screen: width, height in pixels
     ui: UiState=UiState(),   # what is scrolled, what is open
 ) -> Placed:                 # role "screen": the layers, the topmost last
     "Place all of `root`, closer together if it must be; raise ValueError if it does not fit the screen at all."
@@ -592,22 +592,22 @@ class Element:
     box: tuple[float, float, float, float]  # left, top, right, bottom, 0 to 1 of the screen: the part that shows
     id: str=""                              # the app's name for it
     value: str=""                           # shown text of a box (dots if masked); of a region: percent it is scrolled
-    checked: bool|None=None                 # of a check box, switch or radio button
-    disabled: bool=False                    # takes no events
-    focused: bool=False                     # has the keyboard focus
-    selected: bool=False                    # of a text box: all of its text is; of a tab or a row: it is the chosen one
+    checked: bool|None=None                 # state of a check box, switch or radio button
+    disabled: bool=False                    # True: it takes no events
+    focused: bool=False                     # True: it has the keyboard focus
+    selected: bool=False                    # True: all of a text box's text is selected, or a tab or a row is the chosen one
     icon: str=""                            # what is drawn on it, a key of `oaml.ui.icons.ICONS`, if its device knows
 
 _ELEMENT_DEFAULTS = {f.name: f.default for f in fields(Element)}
 
 def plain_element(
-    e: Element, # of a screen
-) -> dict:      # for JSON
+    e: Element, # element of a screen
+) -> dict:      # dict for JSON
     "Return an element without what it leaves at its default."
     return {k: v for k, v in vars(e).items() if v is not _ELEMENT_DEFAULTS[k] and v != _ELEMENT_DEFAULTS[k]} | dict(box=list(e.box))
 
 def as_element(
-    plain: dict, # as `plain_element` made it
+    plain: dict, # dict as `plain_element` made it
 ) -> Element:
     "Return the element again."
     return Element(**dict(name="") | plain | dict(box=tuple(plain["box"])))  # older records leave out empty names
@@ -634,7 +634,7 @@ def _shows(p: Placed, covers: list[Box]) -> bool:
 # %% ../../nbs/02c_ui.layout.ipynb #2b4135ef
 def showing(
     screen: Placed,    # a layout
-) -> list[Placed]:     # in reading order
+) -> list[Placed]:     # placed widgets in reading order
     "Return the widgets that can be seen and touched; of the containers only the regions that scroll."
     out, layers = [], active(screen)
     for i, layer in enumerate(layers):

@@ -42,11 +42,11 @@ def _caps(family: str, size: int, bold: bool) -> int:
 # %% ../../nbs/02f_ui.render.ipynb #53bd8087
 @lru_cache(maxsize=16384)
 def letter_ends(
-    words: str,  # on one line
+    words: str,  # words on one line
     family: str, # a key of `ui.themes.FONTS`
     size: int,   # pixels per em
     bold: bool,  # the bold cut
-) -> list[float]: # of each character, pixels
+) -> list[float]: # end of each character, pixels
     "Return how far each character of `words` goes from where they begin."
     font = load_font(family, size, bold)
     return [font.getlength(words[:k]) for k in range(1, len(words)+1)]
@@ -73,7 +73,7 @@ class Writing:
 
     # %% ../../nbs/02f_ui.render.ipynb #b641ba03
     def write(self,
-        words: str,           # on one line
+        words: str,           # words on one line
         x: float,             # where they begin, pixels
         y: float,             # the middle of their line
         widths: list[float],  # how far each character goes, from `x`
@@ -83,7 +83,7 @@ class Writing:
 
     # %% ../../nbs/02f_ui.render.ipynb #f4b74abc
     def draw(self,
-        name: str,            # of a state or an icon
+        name: str,            # name of a state or an icon
         x: float,             # its middle, pixels
         y: float,             # likewise
     ):
@@ -476,7 +476,7 @@ def render(
     placed: Placed,  # a laid-out screen (role "screen")
     ui: UiState,     # focus, caret, hover, pressed
     theme: Theme,    # colours and fonts
-    written: Writing|None=None, # is filled
+    written: Writing|None=None, # record to fill with what is written
 ) -> Image.Image:    # RGB, of the screen's size
     "Return the screen as pixels. Equal arguments give equal bytes under the pinned Pillow."
     image = Image.new("RGB", placed.box[2:], theme.page)

@@ -66,7 +66,7 @@ class Theme:
     heading: int         # headings, pixels per em
     bold_buttons: bool   # button captions in bold
     page: Color          # behind everything
-    surface: Color       # of the form's card
+    surface: Color       # color of the form's card
     text: Color          # words
     muted: Color         # secondary words
     border: Color        # lines around controls
@@ -80,21 +80,21 @@ class Theme:
     gap: int             # between rows
     pad: int             # inside the card
     control: int         # height of text boxes and buttons
-    width: int           # of the form's content
+    width: int           # width of the form's content
     box_share: float     # width of a text box below its label, as a share of the form's
     labels: str          # "above" the field or "left" of it
-    align: str           # of headings, buttons and links: "left" or "center"
+    align: str           # alignment of headings, buttons and links: "left" or "center"
     card: str            # "flat", "outline" or "shadow"
     wide_button: bool    # the main button fills the row
     anchor: tuple[float, float]  # where a card or dialog sits in the free space, 0 (left, top) to 1 (right, bottom)
-    form: str            # of the device, a key of `FORMS`
+    form: str            # form of the device, a key of `FORMS`
     row: int             # height of a list's rows
-    frame: tuple[float, float, float, float] # of an application's window: left, top, right, bottom, 0 to 1 of the screen
+    frame: tuple[float, float, float, float] # frame of an application's window: left, top, right, bottom, 0 to 1 of the screen
     bar: Color           # behind title and toolbars
     on_bar: Color        # words and icons there
     title: str           # "left" or "center" in the title bar
     nav: str             # where navigation stands: "left", "right" or "top"
-    ok_first: bool       # in a row of buttons the main one comes first
+    ok_first: bool       # True: in a row of buttons the main one comes first
     buttons: str         # where such a row stands: "left", "center" or "right"
 
 # %% ../../nbs/02a_ui.themes.ipynb #786f4c8c
@@ -164,7 +164,7 @@ def _palette(rng: Random, fam: Family) -> dict:
 FORMS = dict(small="a small screen, 256x192 to 320x256", phone="a portrait phone", desktop="640 pixels wide or more")
 
 def form_of(
-    size: tuple[int, int], # of the screen: width, height in pixels
+    size: tuple[int, int], # size of the screen: width, height in pixels
 ) -> str:                  # a key of `FORMS`
     "Return the form of a device with such a screen."
     return "phone" if size[1] > size[0] else "desktop" if size[0] >= 640 else "small"
