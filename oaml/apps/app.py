@@ -94,7 +94,7 @@ class App(Protocol):
         "Its name in suites, ids and prompts."
     @property
     def families(self) -> tuple[str, ...]:
-        "Kinds of goals."
+        "Names of the kinds of goals."
     @property
     def step_budget(self) -> int:
         "Actions an agent may take."
@@ -172,7 +172,7 @@ class Stage:
         screen: Screen,             # what to draw
         written: Writing|None=None, # record to fill with what is written on the screen
     ) -> Image.Image:               # RGB
-        "Return the picture."
+        "Return the picture of a screen."
         return render(self.placed(screen), screen.ui, self.look(screen), written)
 
 # %% ../../nbs/03b_apps.app.ipynb #d73b4d60

@@ -144,7 +144,7 @@ def _field(text: str) -> WorldField:
 def trades(
     held_out: bool=False, # those that no training world shows
 ) -> dict[str, tuple[WorldNoun, ...]]: # the nouns by the trade's name
-    "Read the trades."
+    "Return the nouns of each trade."
     out = {}
     for line in _TRADES.split("\n|\n")[held_out].strip().splitlines():
         trade, rest = line.split(": ", 1)

@@ -207,14 +207,14 @@ def _letter(rng: Random) -> str:
     return words.format(_value(rng, kind))
 
 def _reply_task(rng: Random, mails, k: int, family: str) -> tuple[Goal, tuple[Letter, ...]]:
-    "Answer a message."
+    "Draw a goal to answer a message."
     m, about = mails[k], f"Re: {mails[k].subject}"
     facts = dict(act="reply", folders=(m.folder,), subject=m.subject, sender=m.sender, to=m.sender, about=about,
                  text=_letter(rng), done=f"Sent {about}")
     return _word(rng, "reply", "reply", facts, m=f"'{m.subject}' from '{m.sender}'{_where(m.folder)}"), mails
 
 def _read_task(rng: Random, mails, k: int, family: str) -> tuple[Goal, tuple[Letter, ...]]:
-    "Find something out."
+    "Draw a goal to find something out in a message."
     m = mails[k]
     alone = sum((o.sender, o.folder) == (m.sender, m.folder) for o in mails) == 1
     words, facts = _describe(rng, m, alone)

@@ -154,12 +154,12 @@ class World(WorldScreens):
         return r.close("cancel") or [Finish()]
 
     def _undo(self, r: ScreenReader) -> list[Intent]:
-        "Take all back, where the button for it is."
+        "Plan to undo all changes, where the button for it is."
         if "undo" in r: return [ClickOn("undo")]
         return r.close("cancel", "back") or [PressKey("Escape")]
 
     def _plan_sign_in(self, r: ScreenReader) -> list[Intent]:
-        "Give name and password."
+        "Plan the next intent on the sign-in page: fill in name and password, then press the button."
         for id, right in (("user", r.goal["user"]), ("password", "\N{BULLET}"*len(r.goal["password"]))):
             if r[id].value != right: return fill(r[id], r.goal[id])
         return [ClickOn("login")] + [PressKey("Enter")]*(r["user"].focused or r["password"].focused)

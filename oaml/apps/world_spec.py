@@ -66,7 +66,7 @@ class EntitySpec:
     def field(self,
         id: str, # id of a field
     ) -> WorldField:
-        "Return a field."
+        "Return the field with this id."
         return next(f for f in self.fields if f.id == id)
 
 # %% ../../nbs/03r_apps.world_spec.ipynb #6d211b45

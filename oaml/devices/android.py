@@ -328,7 +328,7 @@ class AndroidDevice:
 
     # %% ../../nbs/04m_devices.android.ipynb #7298b3a5
     def _connect(self):
-        "Find the phone, and what it is able to."
+        "Find the phone, and read what it can do."
         from adbutils import AdbDevice
         client = _server(self.adb, self.host, self.port)
         there = {d.serial: d for d in client.list(extended=True)}
@@ -341,7 +341,7 @@ class AndroidDevice:
         self.size, _ = viewport_of(answers[2][0].decode())
 
     def close(self) -> None:
-        "Bring the old keyboard back. The phone stays as it is otherwise, and so does adb's server."
+        "Restore the former keyboard; all else on the phone and adb's server stay as they are."
         if self.wire: self._return_keyboard()
         self.wire, self.closed = None, True
         _OPEN.discard(self)

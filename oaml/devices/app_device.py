@@ -174,7 +174,7 @@ class AppDevice:
         moment: "AppSnapshot", # a moment of the same application at the same size
         draw: bool=True,     # False: the frame's image is empty, which is faster
     ) -> Frame:
-        "Go on from that moment. Raises DeviceError for another application's or another size's."
+        "Go on from a moment of an episode; raise DeviceError if it is another application's or another size's."
         if self.closed: raise DeviceError(CLOSED)
         if (moment.app, moment.size) != (_layers(self.app), self.size):
             raise DeviceError(f"restore: the moment is one of {moment.app} at {moment.size}, this is {_layers(self.app)} at {self.size}")

@@ -41,7 +41,7 @@ def register_device(
     whole: bool=False,                # give `make` the whole word, kind included
     one_screen: bool=False,           # a name is one screen that there is once, as of a phone: nothing is done on it side by side
 ):
-    "Let `open_device` know another kind of devices."
+    "Register another kind of devices for `open_device`."
     DEVICE_KINDS[kind] = DeviceKind(make, check, whole, one_screen)
 
 register_device("app", AppDevice, load_app)

@@ -47,7 +47,7 @@ def play_actions(
     seed: int,                  # seed of the episode
     actions: Iterable[Action],  # the actions in order
 ) -> list:                      # list of frames or steps, one more than actions; it stops where an episode ends
-    "Reset and act."
+    "Reset to a seed and carry out actions."
     steps = [env.reset(seed)]
     for action in actions:
         if getattr(steps[-1], "over", False): break

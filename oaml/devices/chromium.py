@@ -76,7 +76,7 @@ class PageDevice:
         return self.page.within(self.deadline if seconds is None else seconds) if self.page else nullcontext()
 
     def _clean(self):
-        "Let go of everything, and forget everything."
+        "Release all keys and buttons, and delete cookies, storage and clipboard."
         if self.own_time: self.page.hold_time(self.seed)
         self.page.gateway.refused.clear()
         self.page.release_inputs()
@@ -180,7 +180,7 @@ class PageDevice:
 
     # %% ../../nbs/04j_devices.chromium.ipynb #f7d2dc95
     def close(self) -> None:
-        "Give the page back, and the browser if it was this device's own. Closing twice does nothing."
+        "Close the page, and the browser if it was this device's own; a second `close` does nothing."
         self.closed = True
         if self.page: self.page.close()
         if self._owned: self.chromium.close()
@@ -234,7 +234,7 @@ class PageDevice:
     # %% ../../nbs/04j_devices.chromium.ipynb #afde2c3b
     @property
     def main(self) -> str:
-        "Its one activity."
+        """The page's one activity, as "package/activity"."""
         return f"{self.package}/.Main"
 
     def installed(self,

@@ -305,7 +305,7 @@ class Chromium:
         session: str="", # session of a page; "" for the browser itself
         **params,        # parameters of the method
     ) -> Future:         # its result, a dict
-        "Ask and don't wait. What is posted to a page is done in this order. Raises DeviceError if Chromium is gone."
+        "Send a command without waiting for its answer; those of a page are carried out in order. Raise DeviceError if Chromium is gone."
         wire = self._wire
         if not wire: raise DeviceError("this Chromium is closed")
         if self._process.home != os.getpid():
@@ -318,7 +318,7 @@ class Chromium:
         session: str="", # session of a page; "" for the browser itself
         **params,        # parameters of the method
     ) -> dict:           # its result
-        "Ask and wait. Raises DeviceError if Chromium refuses, is gone, or takes too long."
+        "Send a command and return its answer; raise DeviceError if Chromium refuses, is gone, or takes too long."
         return self.wait(self.post(method, session, **params), method)
 
     def wait(self,
@@ -350,7 +350,7 @@ class Chromium:
 
     # %% ../../nbs/04e_devices.connection.ipynb #9b394f08
     def _decide(self, request: dict):
-        "Let a document or a file that a page, a frame, a redirect or a new window asks for be loaded, or never asked for; its tab hears of that."
+        "Let a document or a file that a page, a frame, a redirect or a new window wants be loaded, or refuse it and tell its tab."
         url, tab = request["request"]["url"], self._frames.get(request.get("frameId"))
         tabs = [tab] if tab else list({*self._frames.values()})  # a frame in a frame of another site: the gateway decides
         admitted = any(t.gateway.admits(url) for t in tabs)

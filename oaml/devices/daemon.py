@@ -524,7 +524,7 @@ class Lease(BareLease):
         return await self.requests.answer(number, digest, lambda: self.run(do))
 
     async def close(self) -> None:
-        "Give back what is lent, after what is at work; an error of its closing is printed."
+        "Close what is lent, after calls that are at work; print an error of its closing."
         try: await asyncio.wrap_future(self.thread.submit(lambda: self.lent and self.lent.close()))
         except Exception as e: traceback.print_exception(e)
         self.thread.shutdown()
@@ -741,7 +741,7 @@ class DaemonServer:
 
     @property
     def url(self) -> str:
-        "Where it answers."
+        "Address at which the server answers."
         host, port = self.socket.getsockname()[:2]
         return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 

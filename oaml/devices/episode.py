@@ -94,7 +94,7 @@ class EpisodeDriver:
         "How many actions could not be understood."
         return sum(a.type == "failed" for a in self.actions)
     def close(self) -> None:
-        "Give back the device."
+        "Close the device."
         self.device.close()
 
     # %% ../../nbs/04d_devices.episode.ipynb #d0c23051
@@ -210,7 +210,7 @@ class EpisodeDriver:
     def restore(self,
         moment: "EpisodeSnapshot", # moment of an episode on a device of the same application and size
     ) -> Transition:
-        "Go on from there. Raises DeviceError for another application or size."
+        "Go on from a moment of an episode; raise DeviceError for another application or size."
         self.device.restore(moment.device)
         self.seed, self.actions, self.last = moment.seed, list(moment.actions), moment.last
         self.presatisfied, self.reached, self.success = moment.presatisfied, moment.reached, moment.success
@@ -257,7 +257,7 @@ class EpisodeWriter:
         driver: EpisodeDriver, # the one that is watched
         action: Action,        # about to be carried out
     ):
-        "Begin a step."
+        "Begin the record of a step."
         self._settle()
         self.steps.append(Step(driver.frame.clock/1000, self._seen(driver.frame), action))
 

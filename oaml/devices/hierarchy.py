@@ -166,7 +166,7 @@ def _inner_words(node) -> str:
     return " ".join(w for w in words if w)
 
 def _words(node, role: str) -> tuple[str, str]:
-    "Name and value."
+    "Return name and value of a node, as its role has them."
     text, desc = node.get("text", ""), node.get("content-desc", "")
     if role == "combobox" and not text: text = _inner_words(node)
     if role in _INPUT_ROLES: return desc or node.get("hint", ""), text

@@ -193,7 +193,7 @@ class HtmlStage:
         stage: Stage,   # the application, its look and size
         screen: Screen, # its state
     ):
-        "Bring the page up to the screen."
+        "Bring the page to show the screen."
         theme = stage.look(screen)
         body = to_body(stage.placed(screen), screen.ui, theme)
         if body == self._shown: return
@@ -284,7 +284,7 @@ class HtmlDevice(AppDevice):
         moment: AppSnapshot, # moment of the same application at the same size
         draw: bool=True,     # False: the frame's image is empty, which is faster
     ) -> Frame:
-        "Go on from that moment. Raises DeviceError for another application's or another size's."
+        "Go on from a moment of an episode; raise DeviceError if it is another application's or another size's."
         self._open()
         return super(HtmlDevice, self).restore(moment, draw)
 
@@ -329,7 +329,7 @@ class HtmlDevice(AppDevice):
         return read_page(self._html.page)
 
     def close(self) -> None:
-        "Give the page back, and the browser if it was this device's own. Closing twice does nothing."
+        "Close the page, and the browser if it was this device's own; a second `close` does nothing."
         super(HtmlDevice, self).close()
         if self._html: self._html.page.close()
         if self._owned: self.chromium.close()

@@ -144,7 +144,7 @@ class Page(TimedTab):
 
     # %% ../../nbs/04i_devices.page.ipynb #5af760e9
     def release_inputs(self):
-        "Let go of every button and of what is dragged, and move the mouse outside, so that it hovers over nothing."
+        "Release every button and what is dragged, and move the mouse outside, so that it hovers over nothing."
         self._drag = None
         held = [PointerUp(*_NOWHERE, b) for b, bit in _BUTTON_BITS.items() if self._held & bit]
         self.feed(held + [PointerMove(*_NOWHERE)])

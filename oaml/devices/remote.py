@@ -243,7 +243,7 @@ class RemoteDevice:
         return self._ask("observ")
 
     def close(self) -> None:
-        "Give the device back. Closing twice does nothing."
+        "Return the device to its daemon; a second `close` does nothing."
         with self._lock:
             if self._session is None: return
             if self._process == os.getpid(): self._leave()  # a forked copy must not end its parent's session

@@ -194,7 +194,7 @@ class DeviceLease(Lease):
         return reply
 
     async def close(self) -> None:
-        "Give the device back, and wake the readers of its log."
+        "Close the device, and wake the readers of its log."
         await Lease.close(self)
         self.news.set()
 
@@ -335,7 +335,7 @@ class DeviceDaemon:
         return dict(lease=self.config.lease, boot=self.leases.boot)
 
     async def close(self, request):
-        "Give a session's device back."
+        "Close a session's device."
         await self.leases.close(_session_of(request))
         return dict(closed=True)
 

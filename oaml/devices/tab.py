@@ -112,7 +112,7 @@ class Tab:
         method: str,  # method of the DevTools protocol
         **params,     # parameters of the method
     ) -> Future:      # its result
-        "Ask this page and don't wait. Raises DeviceError if it is gone."
+        "Send a command to this page without waiting for its answer; raise DeviceError if it is gone."
         if self._why_dead: raise DeviceError(self._why_dead)
         if self._wire is not self.chromium._wire: raise DeviceError("this page's browser was closed or restarted")
         return self.chromium.post(method, self.session, **params)
@@ -121,7 +121,7 @@ class Tab:
         method: str,  # method of the DevTools protocol
         **params,     # parameters of the method
     ) -> dict:        # its result
-        "Ask this page and wait. Raises DeviceError."
+        "Send a command to this page and return its answer; raise DeviceError if it refuses, is gone, or takes too long."
         return self.wait(self.post(method, **params), method)
 
     # %% ../../nbs/04f_devices.tab.ipynb #59fdab05
@@ -153,7 +153,7 @@ class Tab:
     def within(self,
         seconds: float, # seconds that all answers inside the `with` may take together, besides the time that passes by `tick`
     ) -> Iterator[None]:
-        "Give the page a deadline; one inside another changes nothing. What has no answer by then is given up."
+        "Set a deadline for the page's answers; one inside another changes nothing. An answer that has not come by then raises DeviceError."
         outermost = self._ends is None
         if outermost: self._ends = time.monotonic() + seconds
         try: yield
@@ -190,7 +190,7 @@ class Tab:
         return not self._why_dead and self._wire is self.chromium._wire and self.chromium.alive
 
     def close(self):
-        "Give the page back, a dead one too. Closing twice does nothing."
+        "Close the page, a dead one too; a second `close` does nothing."
         self._why_dead = "this page is closed"
         self.gateway.close()
         for frame in [f for f, tab in list(self.chromium._frames.items()) if tab is self]: self.chromium._frames.pop(frame, None)
@@ -244,7 +244,7 @@ class Tab:
         arg: Any=None, # plain data
         world: str="", # where, as `world` gives it; "": among the page's own scripts
     ) -> Any:          # plain data
-        "Ask the page in JavaScript. Raises DeviceError with what the page threw."
+        "Evaluate JavaScript in the page and return its value; raise DeviceError with what the page threw."
         return self._run(f"(f => typeof f == 'function' ? f({json.dumps(arg)}) : f)(\n{js}\n)", f"evaluate({js[:60]!r})", world)
 
     def _run(self, script: str, what: str, world: str) -> Any:
@@ -309,7 +309,7 @@ class Tab:
 
     # %% ../../nbs/04f_devices.tab.ipynb #f5b3696b
     def draw(self) -> bytes: # PNG
-        "Have a frame drawn, with all that was done before in it."
+        "Have a frame drawn, with all that was done before in it, and return its picture."
         return base64.b64decode(self.send("Page.captureScreenshot", format="png", optimizeForSpeed=True)["data"])
 
     def screenshot(self) -> np.ndarray: # uint8, height x width x 3, `scale` times `size`
@@ -318,7 +318,7 @@ class Tab:
 
     # %% ../../nbs/04f_devices.tab.ipynb #d2bed1f6
     def back(self):
-        "Go back to the document before, or to where this one was before; nothing if there is none."
+        "Go back to the document before, or to where this one was before; do nothing if there is none."
         history, moves = self.send("Page.getNavigationHistory"), self._moves
         if not history["currentIndex"]: return
         self.send("Page.navigateToHistoryEntry", entryId=history["entries"][history["currentIndex"]-1]["id"])

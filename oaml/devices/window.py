@@ -98,7 +98,7 @@ class WindowDevice(PageDevice):
         return self._read
 
     def _expect(self, what: dict|None):
-        "Let these events pass; none of a document that is on its way."
+        "Let these events pass as expected ones, except on a document that is on its way."
         with suppress(DeviceError): self.page.run_script(f"expect({json.dumps(what)})", self.page.world(HANDS))
 
     def hear(self,

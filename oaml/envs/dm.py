@@ -204,7 +204,7 @@ class DmEnv(dm_env.Environment):
     def step(self,
         action: dict|Action, # a dict of the action spec; a whole gesture where a wrapper has made one
     ) -> dm_env.TimeStep:
-        "Take one action. After the last step, or before the first, it begins an episode instead. Raises ValueError."
+        "Carry out one action and return the step. After the last step, or before the first, begin an episode instead. Raise ValueError for what is no action."
         if self._reset_next: return self.reset()
         if self.env.over: return self._ended_at_once()
         if isinstance(action, Action): return self._gesture(action)
@@ -233,7 +233,7 @@ class DmEnv(dm_env.Environment):
     def switch_task(self,
         index: int, # index of the task, from 0, in the order of the files
     ) -> "dm_env.TimeStep":
-        "Go over to another task and begin the next episode with it."
+        "Switch to another task and begin the next episode with it."
         return self._begin(self.env.switch_task(index, self.seed), self.seed)
 
     def _begin(self, step: TaskStep, seed: int) -> "dm_env.TimeStep":
@@ -263,7 +263,7 @@ class DmEnv(dm_env.Environment):
         return (dm_env.truncation if step.truncated else dm_env.transition)(step.reward, observation)
 
     def close(self):
-        "Give back the device."
+        "Close the device."
         self.env.close()
 
     # %% ../../nbs/06c_envs.dm.ipynb #9f267a4d

@@ -118,7 +118,7 @@ class DeviceEnv(gym.Env):
         return self.driver.device
 
     def close(self) -> None:
-        "Give back the device."
+        "Close the device."
         self.driver.close()
 
     # %% ../../nbs/06a_envs.gym_env.ipynb #0ad60041

@@ -218,7 +218,7 @@ class OpenServer:
     async def state(self, request): return await _call(self._shared(), "state")
 
     async def step(self, request):
-        "Take an action of the plain routes."
+        "Carry out an action of the plain routes and return the step; raise Refusal for what is no action."
         action = (await self._body(request)).get("action")
         if not isinstance(action, dict): raise Refusal(422, "action: is no object")
         return await _call(self._shared(), "step", action)

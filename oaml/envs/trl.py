@@ -28,7 +28,7 @@ class TrlEnvironment:
         seed: int,  # seed of the episode: a column of the data set
         **columns,  # its others, not used
     ) -> list[dict]: # behind the user's words: the goal and the screen
-        "Begin an episode."
+        "Begin an episode and return what stands behind the user's words: the goal and the screen."
         self._driver.reset(int(seed))
         self._waiting = []
         return [dict(type="text", text=f"{self._driver.device.goal.text}\n"), self._screen()]

@@ -152,7 +152,7 @@ class PagedVectorEnv(SyncVectorEnv):
         return [step, env.env.reset()] if again else [step]
 
     def _ask(self, do: Callable[..., list[tuple]], *given):
-        "Ask all at once; the answers wait for their turn. If one of them fails none is left over."
+        "Send all requests at once; the answers wait for their turn. If one of them fails none is left over."
         for env in self.envs: env.ready.clear()
         asked = self.pool.each(do, self.envs, *given)
         for env, answers in zip(self.envs, asked): env.ready.extend(answers)

@@ -87,7 +87,7 @@ class BaseWrapper(dm_env.Environment):
     def switch_task(self,
         index: int, # index of the task, from 0
     ) -> dm_env.TimeStep:
-        "Go over to another task and begin an episode."
+        "Switch to another task and begin an episode."
         def begin():
             step = self._env.switch_task(index)
             self._post_switch_task()

@@ -305,7 +305,7 @@ class MiniwobDevice(PageDevice):
         self._next = known_task(task)
 
     def _take(self):
-        "Become the task that was asked for last."
+        "Switch to the task that was asked for last."
         self.task, self.file, self._episodes = self._next, html_folder()/f"miniwob/{self._next}.html", 0
         self.url = f"{MINIWOB_ORIGIN}/miniwob/{self._next}.html"
 
@@ -366,7 +366,7 @@ class MiniwobDevice(PageDevice):
         js: str,       # an expression; or a function, which is called with `arg`
         arg: Any=None, # plain data
     ) -> Any:          # plain data
-        "Ask the task's scripts in JavaScript, in their own world. Raises DeviceError, also once the page was left."
+        "Evaluate JavaScript of the task's scripts, in their own world; raise DeviceError, also once the page was left."
         return self.page.evaluate(js, arg, self._world)
 
     def _go_home(self):

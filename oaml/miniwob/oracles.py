@@ -797,7 +797,7 @@ class MiniwobOracle:
         episode: int,          # number of the episode, as views of it say
         device: MiniwobDevice, # device on which it happens
     ):
-        "Know the device of an episode."
+        "Register the device of an episode."
         self.devices[episode] = device
 
     def act(self,

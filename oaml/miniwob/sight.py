@@ -280,7 +280,7 @@ class PageSnapshot:
         n: Node|None,        # None: it does not show
         kind: str="click",   # type of action: a click, or another one at a point
     ) -> Target|None:        # None if `n` is
-        "Click on it."
+        "Return a click on a node; None if it does not show."
         if n is None: return None
         x, y, room = n.at
         if room: n = replace(n, box=(x-.7*room, y-.7*room, x+.7*room, y+.7*room))
@@ -289,7 +289,7 @@ class PageSnapshot:
     def move(self,
         n: Node|None, # None: it does not show
     ) -> Target|None:
-        "Hover over it."
+        "Return a move of the mouse over a node; None if it does not show."
         return self.click(n, "move")
 
     # %% ../../nbs/07b_miniwob.sight.ipynb #51a139c2
@@ -309,14 +309,14 @@ class PageSnapshot:
         a: Node, # node to drag from
         b: Node, # node to drag to
     ) -> Target:
-        "Drag."
+        "Return a drag from one node to another."
         (x, y), (x2, y2) = self.point(*a.at[:2]), self.point(*b.at[:2])
         return self.target(a, Action("drag", x=x, y=y, x2=x2, y2=y2), b)
 
     def key(self,
         key: str, # such as "ctrl+a"
     ) -> Target:
-        "Press a key."
+        "Return a press of a key."
         return self._typed(Action("key_press", key=key))
 
     # %% ../../nbs/07b_miniwob.sight.ipynb #3dcb0f73

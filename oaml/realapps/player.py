@@ -102,20 +102,20 @@ class Player:
         how: str="click",        # type of the click: "click", "double_click", "right_click"
         lists: bool=True,        # True: turn the wheel to find it
     ) -> Generator[Target, Frame, None]:
-        "Press it."
+        "Yield a press of the element, and take in the screen after it."
         e = yield from self.bring(role, name, row, lists)
         yield from self.act(aim(how, e))
 
     def keys(self,
         *names: str, # keys and chords, one after the other
     ) -> Generator[Target, Frame, None]:
-        "Press keys."
+        "Yield presses of keys, and take in the screen after each."
         for name in names: yield from self.act(Target(Action("key_press", key=name)))
 
     def type(self,
         text: str, # where the focus is
     ) -> Generator[Target, Frame, None]:
-        "Type."
+        "Yield the typing of a text, and take in the screen after it."
         yield from self.act(Target(Action("type", text=text)))
 
     def fill_in(self,

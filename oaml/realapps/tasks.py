@@ -173,7 +173,7 @@ class RealAppDevice(PageDevice):
         return not self.scene.halt and not self.faults()
 
     def close(self) -> None:
-        "Give the page back, and end the application if it is this device's own. Closing twice does nothing."
+        "Close the page, and end the application if it is this device's own; a second `close` does nothing."
         PageDevice.close(self)
         if self.owned: self.app.close()
 

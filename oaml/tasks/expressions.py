@@ -53,7 +53,7 @@ class Evaluation:
     def spend(self,
         amount: int,         # items and characters
     ):
-        "Take `amount` off; raises ValueError when too little is left."
+        "Take `amount` off the work that is left; raise ValueError when too little is."
         self.left -= amount
         if self.left < 0: raise ValueError(f"it takes more than {MAX_WORK:,} items and characters")
 
@@ -159,7 +159,7 @@ class ExpressionReader:
         column: int,     # column of the place, from 1
         what: str,       # words on what is wrong
     ):
-        "Raise ExpressionError."
+        "Raise ExpressionError that names the place and what is wrong."
         place = f"line {line}, column {column}" if "\n" in self.text else f"column {column}"
         raise ExpressionError(f"{self.where}: {_show(self.text)!r}, {place}: {what}; {ALLOWED}") from None
 
@@ -412,7 +412,7 @@ class Transformation:
     def __call__(self,
         x: Any,                               # plain: text, numbers, True, None, and lists, tuples and dicts of them
     ) -> Any:                                 # y, as plain as x
-        "Work out y. Raises EvaluationError."
+        "Return y; raise EvaluationError if it cannot be worked out."
         e, text = Evaluation(x), self.steps[0][0]
         try:
             e.count(x)
@@ -495,7 +495,7 @@ UNLIKE_ASCII = re.compile("[^\0-\n\f-\x1b\x20-\x7f]")         # ... and does not
 
 # %% ../../nbs/05a_tasks.expressions.ipynb #26998ce0
 class TaskPattern:
-    "A regular expression of a task, from anybody: called with a text, it gives the groups of the first match."
+    "A regular expression of a task, from any author: called with a text, it gives the groups of the first match."
     def __init__(self,
         pattern: str,          # pattern in Python's syntax; `^` and `$` hold at lines
         where: str="pattern",  # place in the task, for messages

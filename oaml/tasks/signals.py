@@ -314,7 +314,7 @@ class SignalNode:
         self.values = []
 
     def step(self):
-        "Work out whether it is set now, and its value. Its children are worked out before it."
+        "Set the node and its value for this step. Its children come before it."
         there = self._there()
         ready = there and all(n.ever for n in self.needs)
         self.fired = ready and not self.held and self._may()
@@ -498,7 +498,7 @@ class Signals:
 
     # %% ../../nbs/05d_tasks.signals.ipynb #faa853ba
     def _hear(self, look: Look, screen: bool, vh: bool):
-        "Give the sources their inputs; those that are not looked at have none, and forget nothing."
+        "Give the sources their inputs; those that are not looked at get none, and forget nothing."
         for s in self.sources.values(): s.values = []
         for group in self.groups:
             if not {"text": screen, "icon": screen, "view": vh}.get(group.kind[:4], True): continue
@@ -522,7 +522,7 @@ class Signals:
     def recall(self,
         memory: tuple, # memory of signals of the same task
     ):
-        "Go on from there."
+        "Go on from a remembered moment."
         self.score, remembered = memory
         for e, saved in zip((*self.sources.values(), *self.nodes), remembered, strict=True): vars(e).update({k: copy(v) for k, v in saved.items()})
 

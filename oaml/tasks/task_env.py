@@ -163,7 +163,7 @@ class TaskEnv(EpisodeDriver):
         index: int,       # index of the task, from 0, in the order of `tasks`
         seed: int=0,      # seed of the episode that begins
     ) -> TaskStep:
-        "Go over to another task and begin an episode of it. Raises IndexError naming how many there are."
+        "Switch to another task and begin an episode of it; raise IndexError that says how many there are."
         if isinstance(index, bool) or not isinstance(index, Integral): raise TypeError(f"task: {index!r} is no whole number")
         if not 0 <= index < len(self.tasks): raise IndexError(f"task {index}: there are {len(self.tasks)}, from 0 on")
         self._choose(index)
@@ -284,7 +284,7 @@ class TaskEnv(EpisodeDriver):
     def restore(self,
         moment: "TaskSnapshot", # moment of an episode with the same tasks, on a device of the same application and size
     ) -> TaskStep:
-        "Go on from there. Raises DeviceError for another application or size."
+        "Go on from a moment of an episode; raise DeviceError for another application or size."
         if moment.index != self.index: self._choose(moment.index)
         self._look_at_screen, self._look_at_tree = self.checks.controls()
         step = EpisodeDriver.restore(self, moment)

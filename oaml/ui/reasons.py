@@ -86,7 +86,7 @@ def reason_of(
     elements: Iterable[Element], # elements of the screen
     goal: str="",                # what the user wants: an answer is read from what that speaks of, if it can be
 ) -> tuple[str, Element|None]:   # such as "'Username', field empty focused"; the element, if it is about one
-    "Return what an action is done to, and how that stands; of an answer, what it is read from."
+    "Return what an action is done to and its state; of an answer, what it is read from."
     act, elements = target.action, tuple(elements)
     def found(wanted): return next(filter(wanted, elements), None)
     if act.type in OVER: return OVER[act.type], None
