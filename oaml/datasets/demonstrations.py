@@ -78,7 +78,7 @@ def has_words(
 # %% ../../nbs/09j_datasets.demonstrations.ipynb #df90964a
 _FILLER = {"is", "are", "the", "a", "an", "be", "must", "should", "as", "its", "it", "s", "it"}
 _MONTH = "(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*"
-_PLAIN_VALUE = re.compile(r"(?<![\w/.@])(?![\d.])(?=\S*[./@]\w)[\w./@-]*[\w/]|(?<=[\w,:;] )[A-Z]\w*(?:[.-]\w+)*(?: (?:& )?[A-Z0-9]\w*)*|(?<![\w$])\d+(?:[.:/,-]\w+)*"
+_PLAIN_VALUE = re.compile(r"(?<=\bcalled )[\w.-]*\w|(?<=\bnamed )[\w.-]*\w|(?<![\w/.@])(?![\d.])(?=\S*[./@]\w)[\w./@-]*[\w/]|(?<=[\w,:;] )[A-Z]\w*(?:[.-]\w+)*(?: (?:& )?[A-Z0-9]\w*)*|(?<![\w$])\d+(?:[.:/,-]\w+)*"
                           rf"(?: {_MONTH}(?: \d{{4}})?)?")
 
 @plain_dataclass(frozen=True)
@@ -406,6 +406,7 @@ def thing_of(
         beside = (say(e.name) for e in elements if _beside(e, on))
         if told := next((t for t in beside if any(not h.startswith(NAMED) for h in holes(t))), ""): name, row = "", told
     row = row if row != name else ""
+    column = column if on.name or on.role not in FIELDS or len(_alike(on, elements)) > 1 else ""  # the one box of its kind needs none
     value = say(on.value) if on.role in ("listitem", "row") else SLOT if _is_the_filled(on, elements) else ""
     months, icon = [k for k in values if k.endswith("_month")], on.icon if on.role == "button" else ""
     if on.name.isdigit() and months and any(month_of(e.name) is not None for e in elements):
@@ -430,6 +431,7 @@ def same_role(
     return a == b or {a, b} == {"button", "generic"}
 
 _QUIET = ("region", "label", "progressbar", "tooltip")
+_AGE = re.compile(r"\d+ ?\w+ ago|(?:just )?now") # says only when something was
 
 def changes_of(
     before: Sequence[Element], # the screen before a step
@@ -438,7 +440,7 @@ def changes_of(
     most: int=4,               # lines
 ) -> tuple[str, ...]:
     "Return what is new (+) and what is gone (-), what has parameters first."
-    old, new = ([_line(e) for e in s if e.role not in _QUIET and e.name] for s in (before, after))
+    old, new = ([_line(e) for e in s if e.role not in _QUIET and e.name and not _AGE.fullmatch(e.name)] for s in (before, after))
     def of(l, lines): return any(rest == l.partition(" ")[2] and same_role(role, l.partition(" ")[0]) for role, _, rest in (o.partition(" ") for o in lines))
     lines = [f"+ {to_template(l, values)}" for l in new if not of(l, old)] + [f"- {to_template(l, values)}" for l in old if not of(l, new)]
     lines = sorted(dict.fromkeys(lines), key=lambda l: (not holes(l), l[0] == "-", not any(f" {r} " in l for r in TITLES)))

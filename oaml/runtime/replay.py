@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 
 
 from ..datasets.lines import QUOTATION
-from ..datasets.demonstrations import (COMMON_WORDS, FIRST, LAST, is_pager, month_of, with_parts, DECLINES, RETRIES, same_stem, FIELDS, NAMED, PRESSES, SLOT, TOGGLES, TURNED, Demonstration, GoalValue, StepWords, Thing,
+from ..datasets.demonstrations import (COMMON_WORDS, FIRST, LAST, is_pager, month_of, with_parts, DECLINES, RETRIES, same_stem, FIELDS, NAMED, PRESSES, SLOT, TITLES, TOGGLES, TURNED, Demonstration, GoalValue, StepWords, Thing,
                                           column_of, fill, goal_values, goal_words, has_words, holes, page_title, row_of, same_role, same_words, say_thing, section_of, with_shown, words_of)
 from ..schemas.sessions import Action
 from ..ui.layout import DOT, Element
@@ -361,7 +361,7 @@ class Replay:
             self._take_whole()
             if step.do in PRESSES.values() and self._ends_form(k): yield from self._fill_more()
             k = (yield from self._do_again(k) if step.until_gone else self._do(k)) + 1
-        yield from self._come_to_rest()
+        if self.steps[-1].do not in (*PRESSES.values(), "answer"): yield from self._come_to_rest()
         self._check_used()
         if not self.log: raise Halt("none of the steps that were shown fits this goal")
         yield Action("done")
@@ -388,7 +388,7 @@ class Replay:
     def _take_whole(self):
         "Take values that the goal has without quotes as the screen has them: Talon stove, where its first word alone is capitalised."
         if self.bound.sure: return
-        texts = [t for e in self.screen if e.role not in ("heading", "label") for t in (e.name, e.value)]
+        texts = [re.sub(r"^\d+[.:] ", "", t) for e in self.screen if e.role not in ("heading", "label") for t in (e.name, e.value)]  # a list may count what it has
         loose, whole = ([v.text for v in vs if not v.quoted] for vs in (goal_values(self.goal), with_shown(self.goal, texts)))
         for old in loose:
             new = next((w for w in whole if w != old and w not in loose and (old in w or old.split()[-1] == w.split()[0])), None)
@@ -400,8 +400,8 @@ class Replay:
             self.left = [v for v in self.left if v not in new]
 
     def _come_to_rest(self) -> Course:
-        "Wait while the screen still changes by itself: what was edited last may be on its way to where it is kept."
-        for _ in range(MAX_WAITS if self.steps[-1].do not in (*PRESSES.values(), "answer") else 0):
+        "Wait while the screen still changes by itself: what was edited last may be on its way to where it is kept, a list to what was looked for."
+        for _ in range(MAX_WAITS):
             before, self.screen = self.screen, (yield WAIT)
             if _lines(before) == _lines(self.screen): return
 
@@ -523,8 +523,9 @@ class Replay:
             raise Halt(self._lost(step))
         if step.do == "set": yield from self._set(e, step)
         elif step.do == "append": yield from self._append(e, step)
-        elif step.do in ("enter", "choose"): yield from self._enter(e, step.what, (yield from self._value(step)))
+        elif step.do in ("enter", "choose"): yield from self._enter(e, step.what, (yield from self._value(step)), step.value)
         else: yield from self._press_step(e, step, k)
+        if seeks: yield from self._come_to_rest()
         return k
 
     def _only_leads(self, k: int) -> bool:
@@ -595,7 +596,7 @@ class Replay:
             if len(found) > 1: raise Halt(f"step {self.k + 1}: {len(found)} things fit: " + ", ".join(f"the {e.role} {e.name!r} {e.value}".strip() for e in found[:3]))
             return found[0] if found else self._later(ahead)
         if (e := here()) is not None: return e
-        for _ in range(3 if self._opens(ahead) else 0):  # it may take a moment to open
+        for _ in range(3 if ahead == 0 or self._opens(ahead) else 0):  # it may take a moment to open
             self.screen = yield WAIT
             if (e := here()) is not None: return e
         yield from self._dismiss()
@@ -790,7 +791,7 @@ class Replay:
         return fill(step.value, self.values)
         yield
 
-    def _enter(self, e: Element, thing: Thing, text: str) -> Course:
+    def _enter(self, e: Element, thing: Thing, text: str, template: str="") -> Course:
         "A text into a field, or a choice from its list; nothing if it is there."
         do = "choose" if e.role == "combobox" else "enter"
         self.log.append(f"{do} {text!r} into {say_thing(thing, self.values)}")
@@ -798,8 +799,10 @@ class Replay:
         if shown(e) == text: return
         if do == "choose":
             yield from self._press(e)
-            options = [o for o in self.screen if o.role in ("option", "menuitem") and same_words(o.name, text)]
+            offered = [o for o in self.screen if o.role in ("option", "menuitem")]
+            options = [o for o in offered if same_words(o.name, text)] or [o for o in offered if holes(template) and _but_for_counts(template, o.name, self.values)]
             if len(options) != 1: raise Halt(f"step {self.k + 1}: {say_thing(thing, self.values)} offers {len(options)} times {text!r}")
+            text = options[0].name if not same_words(options[0].name, text) else text  # 3. Normal, shown 2. High
             yield from self._press(options[0])
         else:
             yield from self._press(e)
@@ -847,8 +850,11 @@ class Replay:
         yield from self._verify(step, before, sent)
 
     def _moved(self, e: Element, step: StepWords, before: tuple) -> Element|None:
-        "Where a thing is now that was pressed where it had been: the press met nothing, for nothing has changed but its place."
-        if not step.changes or _lines(before) != _lines(self.screen): return None
+        "Return where a thing is now that was pressed where it had been, if the press met nothing: nothing has changed but its place, or there is only less than before."
+        if not step.changes: return None
+        if _lines(before) != _lines(self.screen):  # a list that was still being filtered; a press that leads nowhere else can have met nothing
+            news = {(x.role, x.name) for x in self.screen if x.role in (*BROWSED, *FIELDS, *TOGGLES, "button", "menuitem")} - {(x.role, x.name) for x in before}
+            if not step.leads or news or page_title(before) != page_title(self.screen): return None
         now = self._usable(step, self.screen)
         return now[0] if len(now) == 1 and now[0].box != e.box else None
 
@@ -862,9 +868,12 @@ class Replay:
             if alert and (again := retry()) and n < 3:
                 yield from self._press(again)
                 continue
-            if alert and n < 3 and (yield from self._tick_what_it_says(alert.name, step)): continue
+            if alert and n < 3 and ((yield from self._tick_what_it_says(alert.name, step)) or (yield from self._declines(alert))): continue
             if alert and not any(c.startswith("+ alert") for c in step.changes): raise Halt(f"step {self.k + 1}: the screen says {alert.name!r}")
             missing = "" if step.optional else self._missing(step, before, old)
+            if not missing and n < 2 and self._is_awaited(step):
+                self.screen = yield WAIT
+                continue
             if not missing: return
             if (yes := self._confirms(step, before)) is not None:
                 yield from self._press(yes)
@@ -874,6 +883,7 @@ class Replay:
             if _lines(shown) != _lines(self.screen): continue
             if n == 1 and (again := retry()): yield from self._press(again)
             elif n < 3: self.screen = yield WAIT
+        if self.k == len(self.steps) - 1 and missing.startswith("no ") and (yield from self._scroll_for(lambda: self._missing(step, before, old) == "" or None)): return  # what came of it may be out of sight
         raise Halt(f"step {self.k + 1}: {step.do.replace('_', ' ')} {self._say(step.what)} was done, and {missing}")
 
     def _tick_what_it_says(self, alert: str, step: StepWords) -> Course:
@@ -885,6 +895,15 @@ class Replay:
         if again is not None: yield from self._press(again)
         return True
 
+    def _declines(self, alert: Element) -> Course:
+        "Press the no of an alert that asks something; return False if it asks nothing or has none."
+        (x0, y0, x1, y1) = alert.box
+        near = [e for e in self.screen if e.role in ("button", "generic") and not e.disabled and x0 - .05 < (e.box[0] + e.box[2])/2 < x1 + .05 and y0 - .02 < e.box[1] < y1 + .1]
+        no = next((e for word in DECLINES for e in near if words_of(e.name) == words_of(word)), None) if "?" in alert.name else None
+        if no is None: return False
+        yield from self._press(no)
+        return True
+
     def _confirms(self, step: StepWords, before: tuple) -> Element|None:
         "The button of a dialog that came up, which says once more what was pressed, or yes."
         if page_title(before) == page_title(self.screen) or step.what is None or len(self.screen) > 9: return None
@@ -893,7 +912,7 @@ class Replay:
 
     def _missing(self, step: StepWords, before: tuple, old: set) -> str:
         "What should have changed and has not; empty if all is as it was shown."
-        if step.changes and _lines(before) == _lines(self.screen): return "nothing changed"
+        if step.changes and _lines(before) == _lines(self.screen): return "" if self._is_there() else "nothing changed"
         if still := _stays(step, before, self.screen, self.values) or self.k == len(self.steps) - 1 and _is_refused(step, before, self.screen): return still
         if step.what.role == "tab" and not holes(step.what.name): return ""  # what it leads to is looked for by the next step
         said = {w for w in goal_words(self.goal) if len(w) > 3} & set(goal_words(self.shown.shown_goal()))
@@ -903,9 +922,27 @@ class Replay:
             sign, role, rest = line.split(" ", 2)
             wanted = [self.values.get(h) for h in holes(rest)]
             if not wanted or None in wanted or sign == "-" or role in ("tab", "button", "link", "menuitem", *TOGGLES, *FIELDS): continue
-            if not any(same_role(e.role, role) and all(has_words(" ".join((e.name, e.value)), w) for w in wanted) for e in self.screen if _words(e) not in old): return f"no {role} says {' and '.join(map(repr, wanted))}"
-            return ""
+            return "" if self._is_new(role, wanted, old) else f"no {role} says {' and '.join(map(repr, wanted))}"
+        if step.do == "key" and self.k == len(self.steps) - 1:  # what a last key brings says alone that it was taken
+            named = [(role, [self.values.get(h) for h in holes(rest)]) for sign, role, rest in (c.split(" ", 2) for c in step.changes) if sign == "+" and holes(rest) and role not in FIELDS]
+            if named and all(None not in wanted for _, wanted in named) and not any(self._is_new(role, wanted, old) for role, wanted in named): return f"no {named[0][0]} says {' and '.join(map(repr, named[0][1]))}"
         return ""
+
+    def _is_new(self, role: str, wanted: list[str], old: set) -> bool:
+        "Return whether something of a role says all of `wanted`, and was not there before."
+        return any(same_role(e.role, role) and all(has_words(" ".join((e.name, e.value)), w) for w in wanted) for e in self.screen if _words(e) not in old)
+
+    def _is_awaited(self, step: StepWords) -> bool:
+        "Return whether nothing tells yet that a step's work is done, and the next one is a key or an answer, that would not wait for it by itself."
+        after = self.steps[self.k+1] if self.k + 1 < len(self.steps) else None
+        came = [c.split(" ", 2)[1:] for c in step.changes if c.startswith("+ ") and not holes(c) and c.split(" ", 2)[1] in TITLES]
+        return after is not None and after.what is None and bool(came) and not any((e.role, e.name) == (role, name) for e in self.screen for role, name in came)
+
+    def _is_there(self) -> bool:
+        "Return whether a press that only goes somewhere had nowhere to go: nothing was edited, it names nothing of the goal's, and what comes next can be done."
+        step, after = self.steps[self.k], self.steps[self.k+1] if self.k + 1 < len(self.steps) else None
+        if step.do != "press" or self._edits_before(self.k) or holes(repr(step.what)) or after is None or after.what is None: return False
+        return len(self._usable(after, self.screen)) == 1
 
     def _note(self, step: StepWords):
         self.log.append(f"{step.do.replace('_', ' ')} {self._say(step.what)}")
