@@ -117,7 +117,7 @@ def bind_values(
     for score, i, j in sorted(pairs, reverse=True):
         if i in done_old or j in done_new or score <= 0: continue
         if not same_form and not _alike_labels(old[i], new[j]): guessed.append(old[i])
-        values[keys[old[i].text]] = _as_long(old[i].text, new[j].text, goal)
+        values[keys[old[i].text]] = new[j].text
         done_old.add(i); done_new.add(j)
     kinds = [[_kind(v.text) for v in vs if v.quoted or not both_quote] for vs in (old, new)]
     if kinds[0] == kinds[1] and len(set(kinds[0])) > 1: guessed = []  # name, date, name, date: their turn says it
@@ -133,15 +133,22 @@ def bind_values(
     if len(rest_old) == 1 and len(rest_new) == 1:  # one value without a field's name before it, and one field without a value
         values[keys[old[rest_old[0]].text]] = new[rest_new[0]].text
         done_new.add(rest_new[0])
+    plain = {n.text for n in new if not n.quoted} - set((named or {}).values())
+    values = {k: _as_long(shown.values[k], v, goal) if v in plain and k in shown.values else v for k, v in values.items()}
     said = set(words_of(goal))
     for key, word in shown.values.items():
         if key.startswith(NAMED) and key not in values and all(any(w == o or same_stem(w, o) for o in said) for w in words_of(word)): values[key] = word
     return Binding(values, [n for j, n in enumerate(new) if j not in done_new], _opposites(old_goal, goal))
 
 def _as_long(old: str, new: str, goal: str) -> str:
-    "A value, with the goal's first word before it if the one shown had a word more: Denise Phelps has left."
-    front = goal.partition(new)[0]
-    return front + new if len(words_of(old)) == len(words_of(new)) + 1 and re.fullmatch(r"[A-Z]\w+ ", front) else new
+    "Return a value with the words around it that it lacks if the one shown had more: Denise Phelps has left; shall be called Slurp plant."
+    front, _, behind = goal.partition(new)
+    lacks = len(words_of(old)) - len(words_of(new))
+    if lacks == 1 and re.fullmatch(r"[A-Z]\w+ ", front): return front + new
+    more = re.match(rf"(?: [a-z]\w*){{{lacks}}}(?!\w)", behind) if lacks > 0 else None
+    return new + more[0] if more and not {*words_of(more[0])} & _SMALL else new
+
+_SMALL = {*"a an and are as at be by for from has have in into is it its not now of off on or out over so that the then there to up was will with".split()}
 
 def _with_end(new: GoalValue, shown: Collection[str], goal: str) -> GoalValue:
     "A value with the small words behind it that a value that was shown ends in as well: the group Pecan team, shown Cage team."
