@@ -135,6 +135,9 @@ def bind_values(
         done_new.add(rest_new[0])
     plain = {n.text for n in new if not n.quoted} - set((named or {}).values())
     values = {k: _as_long(shown.values[k], v, goal) if v in plain and k in shown.values else v for k, v in values.items()}
+    for k, v in values.items():
+        open_end = v in plain and k in shown.values and not _slots(shown, k) and _is_open_ended(shown.values[k], v, goal)
+        if open_end: raise Halt(f"the goal does not say where {v!r} ends, which is to be typed: put it in quotes")
     said = set(words_of(goal))
     for key, word in shown.values.items():
         if key.startswith(NAMED) and key not in values and all(any(w == o or same_stem(w, o) for o in said) for w in words_of(word)): values[key] = word
@@ -147,6 +150,11 @@ def _as_long(old: str, new: str, goal: str) -> str:
     if lacks == 1 and re.fullmatch(r"[A-Z]\w+ ", front): return front + new
     more = re.match(rf"(?: [a-z]\w*){{{lacks}}}(?!\w)", behind) if lacks > 0 else None
     return new + more[0] if more and not {*words_of(more[0])} & _SMALL else new
+
+def _is_open_ended(old: str, new: str, goal: str) -> bool:
+    "Return whether a value that has fewer words than the one shown has a plain word behind it, that may be a part of it."
+    behind = re.match(r" ([a-z]\w*)", goal.partition(new)[2])
+    return len(words_of(new)) < len(words_of(old)) and behind is not None and behind[1] not in _SMALL
 
 _SMALL = {*"a an and are as at be by for from has have in into is it its not now of off on or out over so that the then there to up was will with".split()}
 
