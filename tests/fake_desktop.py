@@ -61,9 +61,9 @@ class Program:
 
 class FakeDesktop:
     "An Xvfb that runs."
-    def __init__(self, name, folder):
-        self.name, self.folder, self.programs = name, folder, []
-        self.env = {**os.environ, "DISPLAY": name} | {"NO_AT_BRIDGE": "1"}
+    def __init__(self, name, folder, server):
+        self.name, self.folder, self.server, self.programs = name, folder, server, []
+        self.env = {**os.environ, "DISPLAY": name, "ACCESSIBILITY_ENABLED": "1"}
 
     def start(self, *words, **more):
         "A program on it."
@@ -93,7 +93,7 @@ def fake_desktop(*screens):
     before = {k: os.environ.pop(k, None) for k in ("DISPLAY", "WAYLAND_DISPLAY", "XDG_SESSION_TYPE")}
     with tempfile.TemporaryDirectory() as folder, os.fdopen(read) as number:
         os.environ["DISPLAY"] = ":" + number.readline().strip()
-        desktop = FakeDesktop(os.environ["DISPLAY"], Path(folder))
+        desktop = FakeDesktop(os.environ["DISPLAY"], Path(folder), server)
         try: yield desktop
         finally:
             for process in [*reversed(desktop.programs), server]: process.kill()

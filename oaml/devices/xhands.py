@@ -109,13 +109,13 @@ class XHands:
         let_go_of(self.display, (), self.borrowed)
         self.borrowed, self.lent = {}, {}
 
-    # %% ../../nbs/04v_devices.xhands.ipynb #2cd0be5f
+    # %% ../../nbs/04v_devices.xhands.ipynb #2970e71b
     def move(self,
         x: int, # pixels from the left of the display
         y: int, # pixels from the top
     ):
         "Put the pointer there; with a button down on a straight way."
-        steps = _DRAG_STEPS if self.at and any(kind == BUTTON_PRESS for kind, _ in self.down) else 1
+        steps = _DRAG_STEPS if self.at not in (None, (x, y)) and any(kind == BUTTON_PRESS for kind, _ in self.down) else 1
         x0, y0 = self.at or (x, y)
         for k in range(1, steps + 1):
             self.check()
@@ -146,8 +146,8 @@ class XHands:
         found = find_key(keysym, rows, group) if group < 2 else None  # the table has no more than two groups
         return found and (found[0] + self.display.display.info.min_keycode, found[1])
 
-    # %% ../../nbs/04v_devices.xhands.ipynb #945cdda6
-    def _borrow(self, keysyms: Iterable[int], rows: list[Sequence[int]]):
+    # %% ../../nbs/04v_devices.xhands.ipynb #51449dce
+    def _borrow(self, keysyms: list[int], rows: list[Sequence[int]]):
         "Give each of them a key that nobody uses. Raises DeviceError if there is none."
         wanted = [k for k in dict.fromkeys(keysyms) if self._find(k, rows) is None]
         if not wanted: return
@@ -202,30 +202,30 @@ class XHands:
         if last in DEVICE_BUTTONS: raise DeviceError(f"{key}: a desktop has no such button")
         self.chord_of([*map(keysym_of, mods), keysym_of(last)])
 
-    # %% ../../nbs/04v_devices.xhands.ipynb #0cbd289a
+    # %% ../../nbs/04v_devices.xhands.ipynb #e9674606
     def type_text(self,
         text: str, # one line
     ):
         "Type a text, whatever the layout. Raises DeviceError if it has characters of no key, and no key can be borrowed."
         rows = self._rows()
-        foreign = [c for c in dict.fromkeys(text) if self._find(keysym_of(c), rows) is None]
+        foreign = [c for c in dict.fromkeys(text) if keysym_of(c) in self.lent or self._find(keysym_of(c), rows) is None]
         most = len(spare_keys(rows)) + len(self.borrowed)
         if foreign and not most: raise DeviceError(f"{foreign[0]!r} is on no key of this keyboard, and none is free to be borrowed; nothing was typed")
         with self._without_caps():
             for piece in typing_pieces(text, foreign, most):
-                self._borrow(map(keysym_of, piece), self._rows())
+                self._borrow([keysym_of(c) for c in piece], self._rows())
                 rows = self._rows()
                 for c in piece:
                     code, shift = self._find(keysym_of(c), rows)
                     self._strike([self._find(KEYSYMS["shift"], rows)[0], code] if shift else [code])
 
-# %% ../../nbs/04v_devices.xhands.ipynb #2cd0be5f
+# %% ../../nbs/04v_devices.xhands.ipynb #2970e71b
 _DRAG_STEPS, _DRAG_S = 8, .1  # movements of a drag, and the seconds that they take
 
 # %% ../../nbs/04v_devices.xhands.ipynb #594bcdfd
 _CAPS_LOCK, _LOCK_BIT, _GROUP_BITS = 0xffe5, 2, 13  # a keysym; in the mask of what is held: caps lock, and the first bit of the group's number
 
-# %% ../../nbs/04v_devices.xhands.ipynb #0cbd289a
+# %% ../../nbs/04v_devices.xhands.ipynb #e9674606
 def typing_pieces(
     text: str,            # not empty
     foreign: Iterable[str], # characters that need a borrowed key
