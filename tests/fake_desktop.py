@@ -22,6 +22,33 @@ root.after(50, lambda: said("ready"))
 root.mainloop()
 '''
 
+MANAGER = '''
+import Xlib.X as X
+from Xlib.display import Display
+d = Display(); root = d.screen().root; atom = d.get_atom; frames = {}; d.set_error_handler(lambda *_: None)
+names = "_NET_ACTIVE_WINDOW", "_NET_CLIENT_LIST"
+root.change_property(atom("_NET_SUPPORTED"), 4, 32, [atom(n) for n in names])
+root.change_attributes(event_mask=X.SubstructureRedirectMask | X.SubstructureNotifyMask)
+def activate(w):
+    frames[w.id].configure(stack_mode=X.Above); w.set_input_focus(X.RevertToParent, X.CurrentTime)
+    root.change_property(atom(names[0]), 33, 32, [w.id]); root.change_property(atom(names[1]), 33, 32, list(frames))
+def manage(w):
+    g = w.get_geometry()
+    frames[w.id] = f = root.create_window(g.x, g.y, g.width, g.height + 20, 0, d.screen().root_depth, background_pixel=255)
+    f.change_attributes(event_mask=X.SubstructureRedirectMask | X.SubstructureNotifyMask)
+    w.reparent(f, 0, 20); w.change_property(atom("WM_STATE"), atom("WM_STATE"), 32, [1, 0]); f.map(); w.map(); activate(w)
+d.sync(); print("managed", flush=True)
+while True:
+    e = d.next_event()
+    if e.type == X.MapRequest: (activate if e.window.id in frames else manage)(e.window)
+    elif e.type == X.ConfigureRequest:
+        w = frames.get(e.window.id, e.window)
+        w.configure(**{k: getattr(e, k) for k in ("x", "y") if e.value_mask}); e.window.configure(width=e.width, height=e.height)
+    elif e.type == X.ClientMessage and e.client_type == atom(names[0]) and e.window.id in frames: activate(e.window)
+    elif e.type == X.DestroyNotify and e.window.id in frames: frames.pop(e.window.id).destroy()
+    d.sync()
+''' # a window manager with frames, that keeps to what EWMH says of active windows
+
 
 def missing_desktop():
     "What a test on a desktop needs and this machine does not have; None if nothing."
@@ -44,6 +71,7 @@ class Program:
     "A window with a text box above a white field, in a process of its own."
     def __init__(self, title, folder, env):
         self.path = folder/f"{title}.log"
+        self.path.unlink(missing_ok=True)
         self.process = subprocess.Popen([sys.executable, "-c", TEXT_BOX, str(self.path), title], env=env)
         wait_for(lambda: self.path.exists() and ["ready"] in self.said())
 
@@ -70,6 +98,10 @@ class FakeDesktop:
         self.programs.append(subprocess.Popen(words, env=self.env, **more))
         return self.programs[-1]
 
+    def manager(self):
+        "A window manager."
+        wait_for(self.start(sys.executable, "-c", MANAGER, stdout=subprocess.PIPE).stdout.readline)
+
     def text_box(self, title="Notes"):
         "A window with a text box."
         program = Program(title, self.folder, self.env)
@@ -83,11 +115,10 @@ class FakeDesktop:
 
 
 @contextmanager
-def fake_desktop(*screens):
-    "An Xvfb, by default of one screen of 800x600; DISPLAY names it inside."
+def fake_desktop(size="800x600"):
+    "An Xvfb; DISPLAY names it inside."
     read, write = os.pipe()
-    sizes = [w for i, size in enumerate(screens or ("800x600",)) for w in ("-screen", str(i), f"{size}x24")]
-    server = subprocess.Popen(["Xvfb", "-displayfd", str(write), *sizes, *(["+xinerama"] if len(screens) > 1 else []), "-nolisten", "tcp"],
+    server = subprocess.Popen(["Xvfb", "-displayfd", str(write), "-screen", "0", f"{size}x24", "-nolisten", "tcp"],
                               pass_fds=[write], stderr=subprocess.DEVNULL)
     os.close(write)
     before = {k: os.environ.pop(k, None) for k in ("DISPLAY", "WAYLAND_DISPLAY", "XDG_SESSION_TYPE")}

@@ -251,12 +251,12 @@ class DesktopDevice:
         self._note("something else lies over the window here: nothing was pressed")
         return False
 
-    # %% ../../nbs/04y_devices.desktop.ipynb #611ecc8d
+    # %% ../../nbs/04y_devices.desktop.ipynb #7cc01eba
     def _pointer(self, event: PointerMove|PointerDown|PointerUp|Wheel) -> bool:
         "One event of the mouse; whether a button was pressed."
         at = self._pixel(event)
         if isinstance(event, PointerUp):
-            if at and (BUTTON_PRESS, _BUTTONS[event.button]) in self.hands.down: self.hands.move(*at)
+            if at not in (None, self.hands.at) and (BUTTON_PRESS, _BUTTONS[event.button]) in self.hands.down: self.hands.move(*at)
             self.hands.release(BUTTON_PRESS, _BUTTONS[event.button])
             return True
         if not at: return False
