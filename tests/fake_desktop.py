@@ -15,6 +15,7 @@ text.trace_add("write", lambda *_: said("text", text.get()))
 pad = tk.Canvas(root, bg="white"); pad.pack(fill="both", expand=True)
 for event in ("<Button-1>", "<ButtonRelease-1>", "<Double-Button-1>", "<Button-3>", "<B1-Motion>", "<Button-4>", "<Button-5>"):
     pad.bind(event, lambda e, event=event: said(event, e.x, e.y))
+pad.bind("<B1-Motion>", lambda e: pad.create_oval(e.x - 3, e.y - 3, e.x + 3, e.y + 3, fill="teal", width=0), add="+")
 root.bind("<Control-Key>", lambda e: said("ctrl", e.keysym))
 root.clipboard_clear(); root.clipboard_append("mine")
 root.bind("<Control-Shift-F5>", lambda e: said("clipboard", root.clipboard_get()))

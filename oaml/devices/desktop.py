@@ -79,7 +79,7 @@ def in_corner(
     "Return whether a place is in the top left corner of a monitor."
     return any(0 <= at[0] - m["left"] < CORNER_PX and 0 <= at[1] - m["top"] < CORNER_PX for m in monitors)
 
-# %% ../../nbs/04y_devices.desktop.ipynb #090920f5
+# %% ../../nbs/04y_devices.desktop.ipynb #bde06438
 class DesktopDevice:
     "The person's own desktop on X11, or a monitor or window of it. Raises DeviceError that says what is missing, `StoppedByHand` once the corner was used."
     keeps_setup, own_time = True, False # a reset leaves it as it is; it goes by the real clock
@@ -96,6 +96,7 @@ class DesktopDevice:
         if not allow_desktop: raise DeviceError(consent_missing(f"{self.meant} (display {os.environ['DISPLAY']})"))
         self._stop, self._notes, self._began = "", [], None  # why the person's hand has ended it; lines for the log; when the episode began
         self._keys_to: int|None = None  # the window that was pressed last
+        self._bare = False              # was nothing found on the accessibility bus when it was read last?
         self._changed = False           # has something been done that may have given the keys to another?
         self._connect()
         _OPEN.add(self)
@@ -214,7 +215,7 @@ class DesktopDevice:
             image[cut] = _COVERED
         return image
 
-    # %% ../../nbs/04y_devices.desktop.ipynb #90fa2095
+    # %% ../../nbs/04y_devices.desktop.ipynb #994e94e7
     def read_elements(self) -> tuple[Element, ...]:
         "Return what shows now of programs that are on the accessibility bus; nothing without one."
         self._check()
@@ -225,6 +226,8 @@ class DesktopDevice:
         def shows(process, x, y): return process == next((p for b, p in owners if b[0] <= x < b[2] and b[1] <= y < b[3]), 0)
         found = self._bus.read(self.box, shows)
         for process in self._bus.silent: self._note(f"the program with the process number {process} does not say what is on it")
+        if not found and not self._bare: self._note("nothing of what shows is on the accessibility bus: only the picture can be read")
+        self._bare = not found
         return found
 
     # %% ../../nbs/04y_devices.desktop.ipynb #a9e57310
