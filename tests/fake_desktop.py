@@ -59,7 +59,7 @@ def missing_desktop():
     except ImportError: return "tkinter: not installed; apt install python3-tk"
 
 
-def wait_for(what, seconds=10.):
+def wait_for(what, seconds=30.):
     "What `what` gives, as soon as it gives something."
     end = time.monotonic() + seconds
     while not (found := what()):
