@@ -9,7 +9,7 @@ parser = ConfigParser(delimiters=["="])
 parser.read(here/"settings.ini", encoding="utf-8")
 cfg = parser["DEFAULT"]
 extras = {name: cfg[f"{name}_requirements"].split()
-          for name in ("train", "qlora", "notebook", "api", "browser", "realapps", "realapps_more", "mobile", "ocr", "serve", "hf", "rl", "scale", "p2p", "export", "verifiers", "docs", "dev")}
+          for name in ("train", "qlora", "notebook", "api", "browser", "realapps", "realapps_more", "mobile", "desktop", "ocr", "serve", "hf", "rl", "scale", "p2p", "export", "verifiers", "docs", "dev")}
 extras["all"] = sorted({req for name, reqs in extras.items() if name not in ("dev", "verifiers") for req in reqs})  # verifiers wants openai<3
 
 setup(

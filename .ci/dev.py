@@ -15,7 +15,7 @@ PYTHONS = ("3.11", "3.12", "3.13")  # settings.ini's min_python up to what CI ru
 INSTALL_FILES = ("constraints.txt", "settings.ini", "setup.py", "pyproject.toml")
 
 DEMO_EXTRAS = "train"  # what training and acting need, so that the first command is done soonest
-TEST_EXTRAS = "train,qlora,notebook,browser,realapps,mobile,ocr,serve,api,hf,rl,scale,p2p,docs,dev"
+TEST_EXTRAS = "train,qlora,notebook,browser,realapps,mobile,desktop,ocr,serve,api,hf,rl,scale,p2p,docs,dev"
 
 AT_ONCE = "3"  # notebooks, on two cores: some wait for a browser or a process
 PYTEST = "-n", "4", "--durations", "15"  # many tests wait, for a browser, a process or a deadline

@@ -26,7 +26,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, SecretStr, ValidationError
 from pydantic.dataclasses import dataclass as checked
 
-from .catalog import device_maker, split_spec
+from .catalog import asks_before, device_maker, split_spec
 from .connection import sweep_folders
 from .daemon import (Access, DaemonServer, Lease, LeaseTable, Refusal, ServiceRoute, http_answer, read_body,
                                  read_token, run_foreground, serve_in_process, serve_in_thread, service_app)
@@ -231,6 +231,7 @@ _MAX_DEVICES = dict(app=16, html=4, page=4, miniwob=4, android=1, http=1, https=
 def _settled(config: DaemonConfig) -> DaemonConfig:
     "Return `config` with its token read and its limits decided; raise ValueError for what does not go together."
     (kind, _) = split_spec(config.device)
+    if asks_before(config.device) != "none": raise ValueError(f"device: {config.device} is not lent: its person is asked, and that is where its screen is")
     token = read_token(config.token, config.token_file, "OAML_DEVICE_TOKEN")
     if not Access(token).protects(config.host):
         raise ValueError(f"host: {config.host} without a token would lend the device to anybody; give a token "

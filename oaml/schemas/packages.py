@@ -33,7 +33,7 @@ CPU_TORCH = (" (without a GPU, before it: pip install torch --index-url https://
 EXTRA_MODULES = dict(
     train=("torch", "transformers", "peft"), qlora=("bitsandbytes",), notebook=("ipywidgets", "anywidget"), api=("anthropic", "openai"),
     browser=("miniwob",), realapps=("django", "jupyterlab"), realapps_more=("oscar", "helpdesk"), mobile=("dm_env", "google.protobuf", "lxml", "cssselect", "adbutils", "re2"),
-    ocr=("rapidocr", "onnxruntime", "cv2"), serve=("starlette", "uvicorn", "httpx", "aiohttp", "websockets", "psutil"),
+    desktop=("mss", "Xlib", "jeepney"), ocr=("rapidocr", "onnxruntime", "cv2"), serve=("starlette", "uvicorn", "httpx", "aiohttp", "websockets", "psutil"),
     hf=("datasets", "trl"), rl=("json5", "jsonschema", "zmq"), scale=("ray", "redis", "docker"),
     p2p=("stable_baselines3", "mujoco", "pyseccomp", "imageio"), verifiers=("verifiers",))  # as they are imported
 

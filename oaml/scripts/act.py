@@ -21,7 +21,8 @@ import numpy as np
 
 from ..apps.app import Goal
 from ..datasets.demonstrations import Demonstration, element_at, fill, holes, load_demonstration, row_of, to_yaml
-from ..devices.catalog import open_device
+from ..devices.catalog import asks_before, open_device
+from ..devices.desktop import StoppedByHand
 from ..devices.device import Device, DeviceError, Frame
 from ..devices.episode import EpisodeDriver
 from ..evals.hosted import is_hosted
@@ -34,7 +35,7 @@ from ..runtime.play import play
 from ..runtime.replay import ReplayAgent
 from ..schemas.arguments import check_arguments
 from ..schemas.door import nearest
-from ..schemas.sessions import Action, Episode, Place, Step, scroll_direction
+from ..schemas.sessions import ACTION_TYPES, IDLE_TYPES, Action, Episode, Place, Step, scroll_direction
 from ..ui.events import PointerMove
 from ..ui.layout import DOT, Element
 from ..ui.reasons import ROLE_WORDS
@@ -121,7 +122,13 @@ class PersonsDevice:
         "Carry out an action, secrets filled in."
         text, self.read = action.text, None
         for name, secret in self.secrets.items() if action.type == "type" else (): text = text.replace(f"{{{name}}}", secret)
+        if text != action.text: self._require_hidable()
         with self._in_plain_words(): return self._hidden(self.device.perform(action if text == action.text else replace(action, text=text), **how))
+
+    def _require_hidable(self):
+        "Raise DeviceError if a secret would be typed where no picture could be painted over."
+        if getattr(self.device, "reads_all", True) or any(e.focused for e in self.device.read_elements()): return
+        raise DeviceError("a secret was not typed: what has the keys is not among the elements that can be read here, so pictures of it could not be painted over")
 
     def read_elements(self) -> tuple[Element, ...]:
         "What is on the screen, without secrets."
@@ -200,8 +207,8 @@ def _painted_over(image: np.ndarray, boxes: list[tuple[float, ...]]) -> np.ndarr
 FOLLOWED = 3 # times that what moves away from the mouse is followed
 
 # %% ../../nbs/18p_scripts.act.ipynb #52c3fb9b
-ASKED = dict(none=(), press=("click", "double_click", "right_click", "long_press", "drag", "key_press"), type=("type",))
-ASKED["all"] = ASKED["press"] + ASKED["type"] + ("scroll", "move", "answer")
+ASKED = dict(none=(), press=("click", "double_click", "triple_click", "right_click", "long_press", "drag", "key_press"), type=("type",),
+             all=tuple(t for t in ACTION_TYPES if t not in (*IDLE_TYPES, "wait")))
 
 class OneDevice:
     "One device on which one episode is played: a venue of `runtime.play`, which asks first."
@@ -228,11 +235,10 @@ class OneDevice:
         actions: list[Action],        # one
     ):
         "Carry it out where its target is now, unless the person says no."
-        action = self.device.on_target(actions[0], self.driver.frame)
-        self.words = step_in_words(action, self.device.read or elements_of(self.driver))
-        if action.type in self.asked and not self.allow(self.words):
-            action = _halt("you said no")
-            self.words = step_in_words(action, ())
+        self.words = step_in_words(actions[0], self.device.read or elements_of(self.driver))
+        allowed = actions[0].type not in self.asked or self.allow(self.words)  # first: while the person thinks, a screen goes on
+        action = self.device.on_target(actions[0], self.driver.frame) if allowed else _halt("you said no")
+        if action is not actions[0]: self.words = step_in_words(action, self.device.read or ())
         if action.type not in ("done", "failed"): self.before(self.driver.steps + 1, self.words)
         self.driver.act(action)
         for line in (line[2:] for line in self.driver.frame.log if line.startswith("W/")):
@@ -273,7 +279,7 @@ def play_once(
     try: episode, = play(agent, venue, [seed], screens=screens, elements=True, on_step=told)
     except (KeyboardInterrupt, DeviceError, ApiError) as e:
         if venue.driver.watch is None or isinstance(e, KeyboardInterrupt) and not venue.driver.actions: raise
-        episode = venue.driver.watch.__self__.episode(ended="stopped" if isinstance(e, KeyboardInterrupt) else "lost", success=False, summary=str(e))
+        episode = venue.driver.watch.__self__.episode(ended="stopped" if isinstance(e, (KeyboardInterrupt, StoppedByHand)) else "lost", success=False, summary=str(e))
     checked = venue.device.checked
     if not checked: episode.success = episode.reached = episode.presatisfied = None
     code, episode.summary = verdict(episode, checked, venue.words, venue.warning)
@@ -360,13 +366,15 @@ def plan_act(
     like: Sequence[str]=(),        # files of demonstrations (`oaml show`): the replay does the most similar again, a model is shown it
     eyes: str="pixels",            # what a nano sees the screen by: its pixels, or the tree of its elements
     max_steps: int|None=None,      # actions, at most; None: the application's own, or 30
-    ask_before: str="none",        # a key of `ASKED`
-    allow: Callable[[str], bool]=lambda words: True, # is asked
+    ask_before: str|None=None,     # a key of `ASKED`; None: as the device's kind has it, which is all on a person's own desktop, none elsewhere
+    allow: Callable[[str], bool]|None=None, # is asked; None: nobody is there to be asked
     secrets: dict[str, str]|None=None, # name: environment variable that holds the text
     **options,                     # of the device, such as size=(1280, 800), and of a hosted model: base_url, prices, max_cost
 ) -> ActPlan:
     "Read and check what every episode needs. Raises ValueError or OSError that say what to do."
+    ask_before = asks_before(device) if ask_before is None else ask_before
     if ask_before not in ASKED: raise ValueError(f"ask_before: {ask_before!r} is none of {', '.join(ASKED)}")
+    if ASKED[ask_before] and allow is None: raise ValueError(f"ask_before: {ask_before} asks before steps on {device}, and nobody is there to be asked; give allow, or ask_before='none'")
     known = read_secrets(secrets or {})
     given = {k: options.pop(k, None) for k in ("base_url", "prices", "max_cost", "dialect")}
     hosted = {k: v for k, v in given.items() if v is not None}
@@ -376,7 +384,7 @@ def plan_act(
     for path, d in zip(like, shown): check_no_secret(to_yaml(d), known, f"like: {path}")
     check_no_secret(device, known, "device")
     if device.startswith("page:"): options = dict(own_time=False, tree=eyes == "tree") | options  # a page of the world goes by its own clock
-    return ActPlan(device, options, agent or ("replay" if like else "nano"), shown, known, eyes, hosted, max_steps, ASKED[ask_before], allow)
+    return ActPlan(device, options, agent or ("replay" if like else "nano"), shown, known, eyes, hosted, max_steps, ASKED[ask_before], allow or (lambda words: True))
 
 def read_secrets(
     variables: Mapping[str, str], # name: environment variable

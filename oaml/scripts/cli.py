@@ -501,7 +501,7 @@ def predict_command(
 @app.command("act")
 def act_command(
     device: Annotated[str, typer.Argument(help="On what: app:mail, html:mail, page:https://..., miniwob:click-test, android:SERIAL, "
-                                               "http://... (oaml serve-device).")],
+                                               "http://... (oaml serve-device), desktop: (your own screen, X11) or desktop:TITLE (a window of it).")],
     goal: Annotated[str|None, typer.Option(help="What you want, in words; {name} stands for a secret. An application of oaml has "
                                                 "goals of its own, by seed.")]=None,
     agent: Annotated[str|None, typer.Option(help="nano, the folder of a trained agent, anthropic:MODEL, openai:MODEL, replay; replay+nano (or another "
@@ -519,7 +519,9 @@ def act_command(
     seed: Annotated[int, typer.Option(help="Of the first screen, where the device has several.")]=0,
     size: Annotated[str|None, typer.Option(help="Screen, such as 1280x800; by default the device's own.")]=None,
     max_steps: Annotated[int|None, typer.Option(help="Actions, at most; by default the application's own, or 30.")]=None,
-    ask_before: Annotated[str, typer.Option(help="Ask me first: press, type, all or none.")]="none",
+    ask_before: Annotated[str|None, typer.Option(help="Ask me first: press, type, all or none; by default all on desktop:, else none.")]=None,
+    allow_desktop: Annotated[bool, typer.Option("--allow-desktop", help="Of desktop: - yes, take pictures of my screen, and press and type there. The pointer in "
+                                                                        "the top left corner ends it.")]=False,
     secret: Annotated[list[str]|None, typer.Option(help="A text that is typed and never written down: password=ENV_NAME. Repeatable.")]=None,
     out: Annotated[str|None, typer.Option(help="Folder to keep the episode in, for `oaml inspect`.")]=None,
     origin: Annotated[list[str]|None, typer.Option(help="Another origin that a page may show, such as https://pay.example; by default "
@@ -544,6 +546,7 @@ def act_command(
     from oaml.scripts.rows import act_rows
     options = dict(size=_mendable(screen_size, text=size)) if size else {}
     if origin: options["origins"] = origin
+    if allow_desktop: options["allow_desktop"] = True
     if rows is None and (wrong := next((o for o, v in {"--resume": resume, "--again": again, "--concurrency": concurrency != 1, "--stop-after-halts": stop_after_halts}.items() if v), None)):
         _fail(f"{wrong}: is for a table; add --rows")
     if rows is not None and out is None: _fail("--rows: needs --out, the folder where it is written down what was done")
@@ -567,7 +570,7 @@ def _pairs(option: str, form: str, texts: list[str]|None) -> dict[str, str]:
 @app.command("show")
 def show_command(
     what: Annotated[str|None, typer.Argument(help="A device to show a task on: app:mail, html:mail, page:https://..., miniwob:click-test, android:SERIAL, "
-                                                  "http://...; or episodes that are there, as `oaml inspect` opens them.")]=None,
+                                                  "http://..., desktop:; or episodes that are there, as `oaml inspect` opens them.")]=None,
     out: Annotated[str|None, typer.Option(help="The demonstration to write, such as send.yaml.")]=None,
     goal: Annotated[str|None, typer.Option(help="On a device: what you are going to show, in words; {name} stands for a secret. An application of oaml "
                                                 "has goals of its own, by seed.")]=None,
@@ -581,6 +584,8 @@ def show_command(
     origin: Annotated[list[str]|None, typer.Option(help="Another origin that a page may show, such as https://pay.example; by default "
                                                         "its own only. Repeatable.")]=None,
     port: Annotated[int, typer.Option(help="Port of the page; 0 for any free one.")]=0,
+    allow_desktop: Annotated[bool, typer.Option("--allow-desktop", help="Of desktop: - yes, take pictures of my screen, and press and type there. The pointer in "
+                                                                        "the top left corner ends it.")]=False,
     window: Annotated[bool, typer.Option("--window", help="Of page:URL: open the page in a window of its own, and listen there.")]=False,
     browser_sandbox: BrowserSandbox=None, # of Chromium; None: on, but for root
 ):
@@ -608,7 +613,7 @@ def show_command(
         if episode is not None: _fail(f"--episode: is of episodes that are there, and there is no {what}")
         named = dict(s.partition("=")[::2] for s in secret or ())
         if not all(named.values()): _fail("--secret: on a device give NAME=ENV_NAME, the environment variable that holds the text")
-        options = (dict(size=_mendable(screen_size, text=size)) if size else {}) | (dict(origins=origin) if origin else {})
+        options = (dict(size=_mendable(screen_size, text=size)) if size else {}) | (dict(origins=origin) if origin else {}) | (dict(allow_desktop=True) if allow_desktop else {})
         shown = _mendable(show_device, device=what, out=out, goal=goal, seed=seed, secrets=named, port=port, open_page=open_page, say=typer.echo, window=window, **options)
     typer.echo(f"{len(shown.steps)} steps in {out}")
 

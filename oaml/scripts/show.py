@@ -307,7 +307,7 @@ class DemonstrationRecorder:
         if shown is None: raise ValueError("nothing was shown yet: act on the screen first")
         if not self.driver.over:
             self.driver.watch = self.writer.note
-            self.driver.act(Action("done"))
+            with suppress(DeviceError): self.driver.act(Action("done"))  # a device that is gone, or was stopped, takes none: what was shown stands
         episode = self.writer.episode()
         if not self.device.checked: episode.success = episode.reached = episode.presatisfied = None
         save_episodes([episode], self.folder/"results.episodes.jsonl")
