@@ -139,7 +139,7 @@ def _audit_and_films(iteration: IterationRecord, judgment: JudgmentResult|None) 
     runs = {r.iteration_id: r for r in iteration.runs()}
     audits = {k: a.facts for k, r in runs.items() if (a := read_record(r.audit_path, AuditRecord))}
     criteria, solved = read_record(iteration.path.parent/"criteria.json", SessionCriteria), {k: f["success"] for k, f in audits.items() if "success" in f}
-    return dict(audited=audit_text(criteria.criteria, judgment.rollouts, solved) if criteria and judgment else "",
+    return dict(audited=audit_text(criteria.criteria, judgment.rollouts, solved if audits else None) if criteria and judgment else "",
                 audit={k: {name: sum(v)/len(v) for name, v in facts.items()} for k, facts in audits.items()},
                 films={k: names[-1] for k, r in runs.items() if (names := r.video_filenames())})
 
@@ -551,9 +551,9 @@ def in_trash(
     except RecordError: return False
 
 def _refuse_code(cases: Sequence[StartSessionRequest]):
-    "A person's own environment is a module that is imported: by the command of that machine alone, never for whoever reaches the page."
+    "A person's own environment is a module that is imported, or a page or file that is opened: by the command of that machine alone, never for whoever reaches the page."
     own = next((c.env_id for c in cases if ":" in c.env_id and not c.env_id.startswith("gui:")), None)
-    if own: raise Refusal(422, f"env: {own!r} names a module, and the page loads none; start it by oaml p2p run --env {own}")
+    if own: raise Refusal(422, f"env: {own!r} names a module, a page or a file, and none is opened from here; start it by oaml p2p run --env {own}")
 
 # %% ../../nbs/17q_prompt2policy.api.ipynb #708ad02b
 def benchmark_detail(

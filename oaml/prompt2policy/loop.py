@@ -332,12 +332,12 @@ LABS: dict[str, Callable[[SessionConfig], Lab]] = (dict(line=lambda config: Line
                                                    | dict.fromkeys(GuiEngine().env_ids(), GuiLab))  # by environment
 
 def lab_of(
-    env_id: str, # such as HalfCheetah-v5, gui:login, gui:settings/value for one family of goals, or app:my_module:Thermostat
+    env_id: str, # such as HalfCheetah-v5, gui:login, gui:settings/value for one family of goals, app:my_module:Thermostat, page:https://example.org, html:page.html
 ) -> Callable[[SessionConfig], Lab]:
     "What makes the lab for an environment. Raises ValueError naming those there are."
     known = env_id.partition("/")[0] if is_gui(env_id) else env_id
     if known in LABS: return LABS[known]
-    if env_id.startswith("app:"):
+    if is_gui(env_id) and not env_id.startswith("gui:"):
         try: GuiEngine().goals_of(env_id)
         except EngineError as e: raise ValueError(f"env: {env_id!r}: {e}") from None
         return GuiLab
@@ -430,7 +430,7 @@ class Loop:
         if n == 1:
             config = self.config.train or (self.lab.preset() if self.config.use_zoo_preset else TrainConfig())
             steps = self.config.total_timesteps or config.total_timesteps
-            config = config.model_copy(update=dict(env_id=self.config.env_id, total_timesteps=steps))
+            config = config.model_copy(update=dict(env_id=self.config.env_id, total_timesteps=steps, env_kwargs=config.env_kwargs | self.lab.preset().env_kwargs))
             self.lab.check_config(config)
             return it.save_config(config)
         revision = read_revision(IterationRecord(self.session.path/f"iter_{n - 1}"))
