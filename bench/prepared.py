@@ -4,14 +4,13 @@ python bench/prepared.py train FOLDER [ENV ...]   a session for each environment
 python bench/prepared.py planted                  episodes that are known not to do it, judged by the same criteria; nothing is trained
 python bench/prepared.py write FOLDER             experiments/p2p/prepared.json and prepared.md of both
 
-A prepared session's first reward is wrong on purpose. What is trained here is its second one, at once and alone: the first would cost as much
+A prepared session's first reward is wrong on purpose. What is trained here is its last one, at once and alone: the first would cost as much
 again, and what it leads to (standing, going the wrong way, falling over) is planted without training. Each session has three seeds and is
 judged as any other: criteria that were fixed before, intervals over seeds, new episodes to confirm.
 """
 import argparse
 import json
 import os
-import platform
 import resource
 import time
 from pathlib import Path
@@ -19,11 +18,17 @@ from pathlib import Path
 os.environ |= dict(OMP_NUM_THREADS="1", OAML_P2P_PROCESSES=os.environ.get("OAML_P2P_PROCESSES", "1"))
 import yaml
 
-from oaml.prompt2policy.contracts import StartSessionRequest
-from oaml.prompt2policy.engines import env_preset
+import numpy as np
+
+from oaml.prompt2policy.contracts import ElicitedCriterion, RolloutJudgment, StartSessionRequest
+from oaml.prompt2policy.engines import MujocoEngine, env_preset, is_gui
+from oaml.prompt2policy.gui_agents import gui_trajectory, play_agent
+from oaml.prompt2policy.jail import Jail
+from oaml.prompt2policy.judges import judge_in_jail, judgment_of, measure_in_jail
 from oaml.prompt2policy.llm import prepared_answers
-from oaml.prompt2policy.loop import new_session, run_session_folder
+from oaml.prompt2policy.loop import _NO_REWARD, new_session, play_line, run_session_folder, unpaid
 from oaml.prompt2policy.records import SessionRecord
+from oaml.prompt2policy.training import evaluate_policy
 
 ROOT = Path(__file__).parents[1]
 FOUND = ROOT/"experiments/p2p/prepared.json"
@@ -33,9 +38,10 @@ ANSWERS = {a.env_id: a for a in prepared_answers()}
 
 
 def mended(env_id, folder):
-    "The environment's answers with the second reward in the first one's place, as a file."
+    "The environment's answers with the last reward in the first one's place, as a file."
     content = yaml.safe_load(ANSWERS[env_id].path.read_text())
-    content["answers"]["reward-author-*"] = dict(submit_reward=dict(code=content["answers"]["iter_1-reviser-*"]["submit_revision"]["code"]))
+    last = max(name for name in content["answers"] if name.endswith("-reviser-*"))
+    content["answers"]["reward-author-*"] = dict(submit_reward=dict(code=content["answers"][last]["submit_revision"]["code"]))
     path = folder/f"{env_id}.yaml"
     path.write_text(yaml.safe_dump(content))
     return path
@@ -59,11 +65,76 @@ def train(folder, env_ids):
         print(env_id, result and (result.status, result.passed, result.best_score), session.read_status().error, took, flush=True)
 
 
+def found(): return json.loads(FOUND.read_text()) if FOUND.exists() else {}
+
+
+# Planted failures: what each does, as an action of its observations (n, obs) and the time in steps.
+def still(obs, t): return np.zeros((len(obs), 32))
+def noise(obs, t): return np.random.default_rng(t).uniform(-1, 1, (len(obs), 32))
+def spam(obs, t): return np.full((len(obs), 32), 1. if t % 2 else -1.)  # the largest push to and fro
+def forward(obs, t): return np.ones((len(obs), 32))                        # every joint one way, without end
+def away(obs, t): return -np.sign(obs[:, 1:2])*np.ones((1, 32))            # pushes the cart from under the pole
+def swim_back(obs, t): return np.tile(np.r_[np.sin(.08*t - np.pi/3), np.sin(.08*t), np.zeros(30)], (len(obs), 1))
+def spin(obs, t): return np.tile(np.r_[1., 1., np.zeros(30)], (len(obs), 1))
+POLES = {"stands still": still, "wrong direction": away, "spams": spam}
+WALKERS = {"stands still": still, "falls forward": forward, "spams": spam, "flails": noise}
+PLANTED = {"InvertedPendulum-v5": POLES, "InvertedDoublePendulum-v5": {"stands still": still, "wrong direction": forward, "spams": spam},
+           "Reacher-v5": {"stands still": still, "spins": spin, "spams": spam}, "Swimmer-v5": {"stands still": still, "wrong direction": swim_back, "spams": spam},
+           "Pusher-v5": {"stands still": still, "pushes one way": forward, "spams": spam}, "HalfCheetah-v5": WALKERS, "Hopper-v5": WALKERS, "Walker2d-v5": WALKERS,
+           "Ant-v5": WALKERS, "line": {"stands still": (0, 0, 0), "wrong direction": (0, 0, -2), "too slow": (0, 0, .3)},
+           "gui:login": dict.fromkeys(("do-nothing", "spammer", "random", "memoriser")), "gui:settings": dict.fromkeys(("do-nothing", "spammer", "random", "memoriser"))}
+SEEDS, EPISODES = (1, 2, 3), 2  # as if each planted failure had been trained three times
+
+
+def failed_episodes(env_id, name, act, seed):
+    "Episodes of a planted failure, as a judge is given them."
+    if is_gui(env_id): return [gui_trajectory(play_agent(env_id, name, 1000*seed + k).stored(name)) for k in range(EPISODES)]
+    if env_id == "line":
+        played = play_line(np.tile(np.array(act, float), (EPISODES, 1)), np.random.default_rng(seed))
+        return [{k: v[n] for k, v in played.items()} for n in range(EPISODES)]
+    steps, size = iter(range(10**6)), len(MujocoEngine().make(env_id).action_space.low)
+    policy = lambda obs: act(obs, next(steps))[:, :size]*10  # clipped to what the motors take
+    return [unpaid(e) for e in evaluate_policy(policy, env_preset(env_id).model_copy(update=dict(seed=seed)), _NO_REWARD, EPISODES)]
+
+
+def verdict_on(env_id, name, act):
+    "The whole verdict on a planted failure, by the criteria and the judge that are prepared."
+    answers, rollouts = ANSWERS[env_id].answers, []
+    criteria = [ElicitedCriterion(**c) for c in answers["elicitor-*"]["submit_criteria"]["criteria"]]
+    judge = answers["judge-author-*"]["submit_judge"]["code"]
+    for seed in SEEDS:
+        with Jail() as jail:
+            for k, e in enumerate(failed_episodes(env_id, name, act, seed)):
+                said = judge_in_jail(jail, judge, e)
+                rollouts.append(RolloutJudgment(run_id=f"base_seed{seed}", episode=k, code_score=said.intent_score, score=said.intent_score, diagnosis=said.diagnosis))
+                values = measure_in_jail(jail, criteria, e)
+                rollouts[-1] = rollouts[-1].model_copy(update=dict(values={t: v for t, v in values.items() if not isinstance(v, str)}))
+    return judgment_of(rollouts, [f"base_seed{s}" for s in SEEDS], .7, criteria=criteria)
+
+
+def plant(env_ids):
+    "Judge every planted failure and say by which criteria it is refused."
+    rows = []
+    for env_id in env_ids:
+        for name, act in PLANTED[env_id].items():
+            verdict = verdict_on(env_id, name, act)
+            unmet = {c.title: c.evidence for c in verdict.criteria if c.verdict == "unmet"}
+            rows.append(dict(env=env_id, sentence=ANSWERS[env_id].prompts[0], planted=name, passed=verdict.passed, score=verdict.intent_score, unmet=unmet,
+                             met=[c.title for c in verdict.criteria if c.verdict == "met"]))
+            print(env_id, name, "PASSED" if verdict.passed else "refused", verdict.intent_score, unmet, flush=True)
+    return rows
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     sub = parser.add_subparsers(dest="what", required=True)
     one = sub.add_parser("train")
     one.add_argument("folder", type=Path)
     one.add_argument("env", nargs="*", metavar="ENV", help="of: " + ", ".join(STEPS))
+    two = sub.add_parser("planted")
+    two.add_argument("env", nargs="*", metavar="ENV", help="of: " + ", ".join(PLANTED))
     args = parser.parse_args()
+    if args.what == "planted":
+        kept = [r for r in found().get("planted", []) if args.env and r["env"] not in args.env]
+        FOUND.write_text(json.dumps(found() | dict(planted=kept + plant(args.env or PLANTED)), indent=1) + "\n")
     if args.what == "train": train(args.folder, args.env or STEPS)

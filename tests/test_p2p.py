@@ -362,6 +362,10 @@ def test_pages_start_watch_trash_restore_and_purge(site, browser):
     page.goto(f"{url}/e2e/{id}")
     page.click("button:has-text('Put into the trash')")
     page.wait_for_url("**/trash")
+    page.once("dialog", lambda asked: asked.dismiss())
+    page.click("button:has-text('Delete for good')")
+    assert session.path.exists()  # nobody was sure
+    page.once("dialog", lambda asked: asked.accept())
     with page.expect_navigation(): page.click("button:has-text('Delete for good')")
     page.wait_for_selector("text=The trash is empty.")
     assert not session.path.exists()

@@ -13,7 +13,7 @@ __all__ = ['PASSING', 'LOOK_WEIGHTS', 'MAX_DISAGREEMENT', 'RUBRIC', 'MIN_SEEDS',
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import oaml
 from pydantic import Field, ValidationError
@@ -32,7 +32,7 @@ class CodeVerdict(StrictRecord):
     "What a written judge says of one episode."
     intent_score: float = Field(ge=0, le=1)                              # 0: not at all, 1: fully
     diagnosis: str = Field(max_length=1000)                              # a sentence
-    failure_tags: list[str] = Field([], max_length=10)                   # short words
+    failure_tags: list[Annotated[str, Field(max_length=60)]] = Field([], max_length=10) # short words
 
 def judge_in_jail(
     jail: Jail,        # of the judge's own

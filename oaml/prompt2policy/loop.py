@@ -427,6 +427,7 @@ class Loop:
     def _describe(self, it: IterationRecord): it.save_reward_spec(self.lab.reward_spec(it.read_reward_source()))
 
     def _configure(self, it: IterationRecord, n: int):
+        write_record(it.prompt_path, self.config.prompt + "\n")
         if n == 1:
             config = self.config.train or (self.lab.preset() if self.config.use_zoo_preset else TrainConfig())
             steps = self.config.total_timesteps or config.total_timesteps
@@ -662,8 +663,11 @@ def request_llm(
 
 def check_request(
     request: StartSessionRequest, # what a person asks for
-) -> StartSessionRequest:         # the same
-    "Raise ValueError, before there is a folder, for an unknown environment, a model that is none, or a sentence that nobody wrote answers for."
+) -> StartSessionRequest:         # the same; with the environment of its training settings, if only they name one
+    "Raise ValueError, before there is a folder, for an unknown environment or two of them, a model that is none, or a sentence that nobody wrote answers for."
+    if request.train and "env_id" in request.train.model_fields_set and request.train.env_id != request.env_id:
+        if "env_id" in request.model_fields_set: raise ValueError(f"train.env_id: is {request.train.env_id} and env_id {request.env_id}; say one")
+        request = request.model_copy(update=dict(env_id=request.train.env_id))
     lab_of(request.env_id)
     request_llm(request)
     return request

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import get_args
 
 from pydantic import ValidationError
 
@@ -20,8 +21,8 @@ from ..devices.daemon import read_token, run_foreground
 from ..prompt2policy.backends import JobRecord, cases_of_csv, job_folder, new_job, run_job
 from ..prompt2policy.authors import criteria_text, parse_criteria
 from ..prompt2policy.api import loop_iteration, session_progress
-from ..prompt2policy.contracts import JudgmentResult, LoopResult, ResumeRequest, StartSessionRequest, record_problem
-from ..prompt2policy.llm import LLM_SERVERS, reachable_models
+from ..prompt2policy.contracts import JudgmentResult, LLMKind, LoopResult, ResumeRequest, StartSessionRequest, record_problem
+from ..prompt2policy.llm import LLM_SERVERS, get_llm, reachable_models
 from ..prompt2policy.handover import export_policy, find_policy, play_policy
 from ..prompt2policy.loop import change_session, check_request, lab_of, new_session, open_loop, run_session_folder, session_lineage
 from ..prompt2policy.pages import kind_text, left_text, serve_p2p, spend_text
@@ -45,6 +46,7 @@ def session_request(
     try: lab_of(env)
     except ValueError as e: raise ValueError(str(e).replace(f"env: {env!r}", f"--env {env}:")) from None
     kind, _, model = llm.partition(":")
+    if kind not in ("scripted", *get_args(LLMKind)) and kind not in LLM_SERVERS: get_llm(llm)  # which says what there is
     if kind in LLM_SERVERS: kind, model = "openai", llm
     try: return StartSessionRequest(prompt=prompt, env_id=env, llm=kind, model=model, max_iterations=iterations, seeds=list(range(1, seeds + 1)), total_timesteps=timesteps,
                                     film_llm=film_llm, criteria=_criteria_lines(criteria), env_kwargs=_kwargs(env_kwargs))
