@@ -11,6 +11,7 @@ judged as any other: criteria that were fixed before, intervals over seeds, new 
 import argparse
 import json
 import os
+import platform
 import resource
 import time
 from pathlib import Path
@@ -27,7 +28,7 @@ from oaml.prompt2policy.jail import Jail
 from oaml.prompt2policy.judges import judge_in_jail, judgment_of, measure_in_jail
 from oaml.prompt2policy.llm import prepared_answers
 from oaml.prompt2policy.loop import _NO_REWARD, new_session, play_line, run_session_folder, unpaid
-from oaml.prompt2policy.records import SessionRecord
+from oaml.prompt2policy.records import EventLog, SessionRecord
 from oaml.prompt2policy.training import evaluate_policy
 
 ROOT = Path(__file__).parents[1]
@@ -125,6 +126,46 @@ def plant(env_ids):
     return rows
 
 
+def session_row(session, took):
+    "What a session came to, in plain figures."
+    config, it = session.read_session_config(), session.iteration_records()[-1]
+    j, status = it.read_judgment(), session.read_status()
+    return dict(env=config.env_id, sentence=config.prompt, steps=it.read_config()["total_timesteps"], seeds=len(config.seeds), iterations=len(session.iteration_records()), **took,
+                passed=j.passed, confirmed=j.confirmed, score=j.intent_score, low=j.low, high=j.high, status=status.status, agreement=j.agreement,
+                criteria=[c.model_dump(include={"title", "wanted", "value", "low", "high", "seeds", "verdict", "evidence"}) for c in j.criteria])
+
+
+def report(data):
+    "The tables."
+    mark = dict(met="met", unmet="**not met**")
+    lines = ["# The prepared answers, tried", "", "Written by `python bench/prepared.py`, which says what was trained and what was planted. Trained on a machine that nine others used at the "
+             "same time: the minutes of the clock say little, those of the processor what it costs. One iteration is the last prepared reward alone; two are the whole session, the reward that is wrong on purpose first. Three seeds each; an interval is Student's, 95%, over seeds.", "", "## Sessions", "",
+             "| environment | sentence | iterations | steps a seed | minutes: clock, processor | verdict | criteria |", "| :-- | :-- | --: | --: | --: | :-- | :-- |"]
+    for r in data["sessions"]:
+        verdict = "**passed**, confirmed on new episodes" if r["passed"] else "not passed"
+        minutes = f"{r['minutes']:.1f}, {r['cpu_minutes']:.1f}" if r["cpu_minutes"] else f"{r['minutes']:.1f}, not measured"
+        lines.append(f"| {r['env']} | {r['sentence']} | {r['iterations']} | {r['steps']:,} | {minutes} | {verdict} | " + "; ".join(f"{c['title']}: {c['evidence']}: {mark[c['verdict']]}" for c in r["criteria"]) + " |")
+    refused = sum(not r["passed"] and bool(r["unmet"]) for r in data["planted"])
+    lines += ["", "## Planted failures", "", f"{refused} of {len(data['planted'])} are refused by a criterion, on {len({r['env'] for r in data['planted']})} environments. Nothing was trained: each acts as its name says, "
+              f"for {len(SEEDS)} seeds and {EPISODES} episodes, and the whole verdict is given on it.", "", "| environment | sentence | planted | refused by |", "| :-- | :-- | :-- | :-- |"]
+    lines += [f"| {r['env']} | {r['sentence']} | {r['planted']} | " + ("; ".join(f"{t}: {e}" for t, e in r["unmet"].items()) or "**nothing**") + " |" for r in data["planted"]]
+    return "\n".join(lines) + "\n"
+
+
+def write(folder):
+    "Both files, of the sessions that are judged in a folder and the planted failures that were."
+    sessions = [SessionRecord(p.parent) for p in sorted(folder.glob("session_*/session_config.json"))]
+    judged = [s for s in sessions if s.iteration_records() and s.iteration_records()[-1].read_judgment()]
+    def took(s):
+        if (path := folder/f"{s.read_session_config().env_id}.took.json").exists(): return json.loads(path.read_text())
+        return dict(minutes=(EventLog(s.events_path).read()[-1].time - s.read_session_config().created_at)/60, cpu_minutes=None)  # begun by the command
+    order = [*PLANTED]
+    rows = sorted((session_row(s, took(s)) for s in judged), key=lambda r: order.index(r["env"]))
+    data = found() | dict(sessions=rows, machine=f"{platform.machine()}, {os.cpu_count()} cores", python=platform.python_version())
+    FOUND.write_text(json.dumps(data, indent=1) + "\n")
+    FOUND.with_suffix(".md").write_text(report(data))
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     sub = parser.add_subparsers(dest="what", required=True)
@@ -133,7 +174,10 @@ if __name__ == "__main__":
     one.add_argument("env", nargs="*", metavar="ENV", help="of: " + ", ".join(STEPS))
     two = sub.add_parser("planted")
     two.add_argument("env", nargs="*", metavar="ENV", help="of: " + ", ".join(PLANTED))
+    three = sub.add_parser("write")
+    three.add_argument("folder", type=Path)
     args = parser.parse_args()
+    if args.what == "write": write(args.folder)
     if args.what == "planted":
         kept = [r for r in found().get("planted", []) if args.env and r["env"] not in args.env]
         FOUND.write_text(json.dumps(found() | dict(planted=kept + plant(args.env or PLANTED)), indent=1) + "\n")

@@ -33,7 +33,7 @@ from .backends import JobRecord, job_folder, list_jobs
 from .engines import film_pictures
 from .contracts import (BenchmarkRunDetail, BenchmarkRunSummary, ElicitedCriterion, EnvInfo, EventSummary, JudgmentResult, LLMBudget, LoopIterationSummary,
                                           MeanStdSeries, RecordError, ReplayRecord, ResourceStatusResponse, SessionDetail, SessionProgress, TrashItem)
-from .judges import JudgeStudy
+from .judges import JudgeStudy, number_text
 from .records import read_record
 from .rewards import RewardError, draw_latex
 
@@ -87,7 +87,7 @@ def curve(
     band += [f"{x(s)},{y(m - d)}" for s, m, d in reversed(list(zip(series.steps, series.mean, series.std)))]
     lines = ft("polygon", points=" ".join(band), cls="band"), ft("polyline", points=line, cls="line")
     picture = ft("svg", *lines, viewBox=f"-2 -2 {width + 4} {height + 4}", width=width, height=height, role="img", aria_label=label, cls="curve")
-    return Div(Div(f"{label}: {series.mean[-1]:.3g} after {series.steps[-1]} steps ({low:.3g} to {high:.3g})", cls="quiet"), picture)
+    return Div(Div(f"{label}: {number(series.mean[-1])} after {series.steps[-1]:,} steps ({number(low)} to {number(high)})", cls="quiet"), picture)
 
 # %% ../../nbs/17r_prompt2policy.pages.ipynb #7988f764
 def action_form(
@@ -201,8 +201,8 @@ def budget_fields(
 def number(
     value: float|None, # measured
 ) -> str:
-    "Three digits; a dash for none."
-    return "–" if value is None else f"{value:.3g}"
+    "In digits; a dash for none."
+    return "–" if value is None else number_text(value)
 
 def left_text(
     seconds: float|None, # that trainings still take
@@ -235,7 +235,7 @@ def replay_view(
 ) -> FT:
     "What the reward pays agents whose worth is known."
     if replay is None: return Div()
-    rows = [(r.agent + " (does the task)"*(r.agent == replay.best), r.episodes, f"{r.mean:.3g}", f"{r.lowest:.3g} to {r.highest:.3g}") for r in replay.rows]
+    rows = [(r.agent + " (does the task)"*(r.agent == replay.best), r.episodes, number(r.mean), f"{number(r.lowest)} to {number(r.highest)}") for r in replay.rows]
     against = [P(f"Refused before training: {p}", cls="error") for p in replay.problems]
     title = "Replayed on stored episodes" + ("" if replay.best else " (no agent here is known to do the task: nothing is compared)")
     return Details(Summary(title), *against, table_of(("Agent", "Episodes", "Pays", "From, to"), rows), open=bool(replay.problems))
@@ -253,7 +253,7 @@ def verdict_view(
     "The criteria with number, interval and whether they are met, the seeds' scores, the confirmation, and who looked."
     if judgment is None: return Div()
     rows = [(verdict_badge(c.verdict), c.title, c.wanted, number(c.value),
-             "–" if c.low is None else f"{c.low:.3g} to {c.high:.3g}", ", ".join(f"{run.rpartition('seed')[2]}: {v:.3g}" for run, v in c.seeds.items()), c.evidence) for c in judgment.criteria]
+             "–" if c.low is None else f"{number(c.low)} to {number(c.high)}", ", ".join(f"{run.rpartition('seed')[2]}: {number(v)}" for run, v in c.seeds.items()), c.evidence) for c in judgment.criteria]
     seeds = ", ".join(f"{run} {s:.2f}" for run, s in judgment.seed_scores.items())
     interval = f" ({judgment.low:.2f} to {judgment.high:.2f})" if judgment.low is not None else ""
     said = [f"Score of the judge: {shown_score(judgment.intent_score)}{interval}; by seed: {seeds or 'none'}", f"Confirmed on new episodes: {'yes' if judgment.confirmed else 'no'}",
@@ -300,9 +300,9 @@ def iteration_view(
 ) -> FT:
     "An iteration: verdict, runs, curve, code and what changed in it."
     a = shown.aggregation or shown.running
-    runs = [(r.run_id, badge(r.status), "–" if r.final_return is None else f"{r.final_return:.3g}", ", ".join(f"{k} {v:.3g}" for k, v in r.facts.items()),
+    runs = [(r.run_id, badge(r.status), number(r.final_return), ", ".join(f"{k} {number(v)}" for k, v in r.facts.items()),
              r.error or "") for r in (a.runs if a else [])]
-    audits = [P(f"Audit of {run} (no reward, judge or reviser was given it): " + ", ".join(f"{k} {v:.3g}" for k, v in facts.items()), cls="quiet")
+    audits = [P(f"Audit of {run} (no reward, judge or reviser was given it): " + ", ".join(f"{k} {number(v)}" for k, v in facts.items()), cls="quiet")
               for run, facts in shown.audit.items()]
     films = [film_view(session_id, shown.iteration_id, run, f"film of {run}") for run in shown.films]
     curves = [curve(s, name) for name, s in (a.metrics.series.items() if a else ())]
