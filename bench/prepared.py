@@ -25,7 +25,7 @@ from oaml.prompt2policy.contracts import ElicitedCriterion, RolloutJudgment, Sta
 from oaml.prompt2policy.engines import MujocoEngine, env_preset, is_gui
 from oaml.prompt2policy.gui_agents import gui_trajectory, play_agent
 from oaml.prompt2policy.jail import Jail
-from oaml.prompt2policy.judges import judge_in_jail, judgment_of, measure_in_jail
+from oaml.prompt2policy.judges import judge_in_jail, judgment_of, measure_in_jail, number_text
 from oaml.prompt2policy.llm import prepared_answers
 from oaml.prompt2policy.loop import _NO_REWARD, new_session, play_line, run_session_folder, unpaid
 from oaml.prompt2policy.records import EventLog, SessionRecord
@@ -144,7 +144,7 @@ def report(data):
     for r in data["sessions"]:
         verdict = "**passed**, confirmed on new episodes" if r["passed"] else "not passed"
         minutes = f"{r['minutes']:.1f}, {r['cpu_minutes']:.1f}" if r["cpu_minutes"] else f"{r['minutes']:.1f}, not measured"
-        lines.append(f"| {r['env']} | {r['sentence']} | {r['iterations']} | {r['steps']:,} | {minutes} | {verdict} | " + "; ".join(f"{c['title']}: {c['evidence']}: {mark[c['verdict']]}" for c in r["criteria"]) + " |")
+        lines.append(f"| {r['env']} | {r['sentence']} | {r['iterations']} | {r['steps']:,} | {minutes} | {verdict} | " + "; ".join(f"{c['title']}: {number_text(c['value'])} ({number_text(c['low'])} to {number_text(c['high'])}), {c['wanted']}: {mark[c['verdict']]}" for c in r["criteria"]) + " |")
     refused = sum(not r["passed"] and bool(r["unmet"]) for r in data["planted"])
     lines += ["", "## Planted failures", "", f"{refused} of {len(data['planted'])} are refused by a criterion, on {len({r['env'] for r in data['planted']})} environments. Nothing was trained: each acts as its name says, "
               f"for {len(SEEDS)} seeds and {EPISODES} episodes, and the whole verdict is given on it.", "", "| environment | sentence | planted | refused by |", "| :-- | :-- | :-- | :-- |"]
