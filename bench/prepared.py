@@ -73,16 +73,16 @@ def found(): return json.loads(FOUND.read_text()) if FOUND.exists() else {}
 def still(obs, t): return np.zeros((len(obs), 32))
 def noise(obs, t): return np.random.default_rng(t).uniform(-1, 1, (len(obs), 32))
 def spam(obs, t): return np.full((len(obs), 32), 1. if t % 2 else -1.)  # the largest push to and fro
-def forward(obs, t): return np.ones((len(obs), 32))                        # every joint one way, without end
+def stiff(obs, t): return np.ones((len(obs), 32))                          # every joint one way, without end: a hopper falls forward, a walker backward
 def away(obs, t): return -np.sign(obs[:, 1:2])*np.ones((1, 32))            # pushes the cart from under the pole
 def swim_back(obs, t): return np.tile(np.r_[np.sin(.08*t - np.pi/3), np.sin(.08*t), np.zeros(30)], (len(obs), 1))
 def spin(obs, t): return np.tile(np.r_[1., 1., np.zeros(30)], (len(obs), 1))
 POLES = {"stands still": still, "wrong direction": away, "spams": spam}
-WALKERS = {"stands still": still, "falls forward": forward, "spams": spam, "flails": noise}
-PLANTED = {"InvertedPendulum-v5": POLES, "InvertedDoublePendulum-v5": {"stands still": still, "wrong direction": forward, "spams": spam},
+def walkers(name): return {"stands still": still, name: stiff, "spams": spam, "flails": noise}
+PLANTED = {"InvertedPendulum-v5": POLES, "InvertedDoublePendulum-v5": {"stands still": still, "wrong direction": stiff, "spams": spam},
            "Reacher-v5": {"stands still": still, "spins": spin, "spams": spam}, "Swimmer-v5": {"stands still": still, "wrong direction": swim_back, "spams": spam},
-           "Pusher-v5": {"stands still": still, "pushes one way": forward, "spams": spam}, "HalfCheetah-v5": WALKERS, "Hopper-v5": WALKERS, "Walker2d-v5": WALKERS,
-           "Ant-v5": WALKERS, "line": {"stands still": (0, 0, 0), "wrong direction": (0, 0, -2), "too slow": (0, 0, .3)},
+           "Pusher-v5": {"stands still": still, "pushes one way": stiff, "spams": spam}, "HalfCheetah-v5": walkers("stiffens"), "Hopper-v5": walkers("falls forward"), "Walker2d-v5": walkers("falls backward"),
+           "Ant-v5": walkers("stiffens"), "line": {"stands still": (0, 0, 0), "wrong direction": (0, 0, -2), "too slow": (0, 0, .3)},
            "gui:login": dict.fromkeys(("do-nothing", "spammer", "random", "memoriser")), "gui:settings": dict.fromkeys(("do-nothing", "spammer", "random", "memoriser"))}
 SEEDS, EPISODES = (1, 2, 3), 2  # as if each planted failure had been trained three times
 
