@@ -63,6 +63,7 @@ def train(folder, env_ids):
         took = dict(minutes=(time.time() - began)/60, cpu_minutes=(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)/60)
         old = json.loads(path.read_text()) if (path := folder/f"{env_id}.took.json").exists() else dict(minutes=0, cpu_minutes=0)
         path.write_text(json.dumps({k: v + old[k] for k, v in took.items()}))
+        if result and result.status == "cancelled": raise SystemExit(f"{env_id}: stopped; the same command goes on here")
         print(env_id, result and (result.status, result.passed, result.best_score), session.read_status().error, took, flush=True)
 
 
@@ -145,6 +146,8 @@ def report(data):
         verdict = "**passed**, confirmed on new episodes" if r["passed"] else "not passed"
         minutes = f"{r['minutes']:.1f}, {r['cpu_minutes']:.1f}" if r["cpu_minutes"] else f"{r['minutes']:.1f}, not measured"
         lines.append(f"| {r['env']} | {r['sentence']} | {r['iterations']} | {r['steps']:,} | {minutes} | {verdict} | " + "; ".join(f"{c['title']}: {number_text(c['value'])} ({number_text(c['low'])} to {number_text(c['high'])}), {c['wanted']}: {mark[c['verdict']]}" for c in r["criteria"]) + " |")
+    lines += ["", "Begun and not judged: " + ("; ".join(f"{r['env']} ({r['trained']} of {r['seeds']} seeds trained)" for r in data["unfinished"]) or "none") + ". Prepared and not begun here: "
+              + (", ".join(data["not_begun"]) or "none") + ". (HalfCheetah-v5 was trained by an earlier version: `experiments/p2p/halfcheetah`.)"]
     refused = sum(not r["passed"] and bool(r["unmet"]) for r in data["planted"])
     lines += ["", "## Planted failures", "", f"{refused} of {len(data['planted'])} are refused by a criterion, on {len({r['env'] for r in data['planted']})} environments. Nothing was trained: each acts as its name says, "
               f"for {len(SEEDS)} seeds and {EPISODES} episodes, and the whole verdict is given on it.", "", "| environment | sentence | planted | refused by |", "| :-- | :-- | :-- | :-- |"]
@@ -161,7 +164,10 @@ def write(folder):
         return dict(minutes=(EventLog(s.events_path).read()[-1].time - s.read_session_config().created_at)/60, cpu_minutes=None)  # begun by the command
     order = [*PLANTED]
     rows = sorted((session_row(s, took(s)) for s in judged), key=lambda r: order.index(r["env"]))
-    data = found() | dict(sessions=rows, machine=f"{platform.machine()}, {os.cpu_count()} cores", python=platform.python_version())
+    unfinished = [dict(env=c.env_id, seeds=len(c.seeds), trained=sum(r.summary_path.exists() for i in s.iteration_records() for r in i.runs()))
+                  for s in sessions if s not in judged for c in [s.read_session_config()]]
+    begun = {r["env"] for r in rows + unfinished}
+    data = found() | dict(sessions=rows, unfinished=unfinished, not_begun=[e for e in PLANTED if e not in begun], machine=f"{platform.machine()}, {os.cpu_count()} cores", python=platform.python_version())
     FOUND.write_text(json.dumps(data, indent=1) + "\n")
     FOUND.with_suffix(".md").write_text(report(data))
 
