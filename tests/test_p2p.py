@@ -175,7 +175,7 @@ def test_a_full_disk_ends_in_a_status_and_a_sentence_and_the_session_goes_on(sma
     (dict(env_id="lime"), "did you mean 'line'?"),
     (dict(budget=LLMBudget(calls=1)), "the budget of 1 calls is spent"),
     (dict(model="nowhere.yaml"), "scripted answers: cannot read nowhere.yaml"),
-    (dict(llm="recorded"), "llm: 'recorded' is unknown"),
+    (dict(llm="recorded"), "llm: 'recorded' lacks a folder"),
     (dict(llm="openai", model="m@http://127.0.0.1:9/v1"), "is the server running?"),
 ])
 def test_each_bad_end_is_a_status_and_a_sentence(tmp_path, change, words):
