@@ -87,7 +87,7 @@ def curve(
     band += [f"{x(s)},{y(m - d)}" for s, m, d in reversed(list(zip(series.steps, series.mean, series.std)))]
     lines = ft("polygon", points=" ".join(band), cls="band"), ft("polyline", points=line, cls="line")
     picture = ft("svg", *lines, viewBox=f"-2 -2 {width + 4} {height + 4}", width=width, height=height, role="img", aria_label=label, cls="curve")
-    return Div(Div(f"{label}: {number(series.mean[-1])} after {series.steps[-1]:,} steps ({number(low)} to {number(high)})", cls="quiet"), picture)
+    return Div(Div(f"{label}: {number_text(series.mean[-1])} after {series.steps[-1]:,} steps ({number_text(low)} to {number_text(high)})", cls="quiet"), picture)
 
 # %% ../../nbs/17r_prompt2policy.pages.ipynb #7988f764
 def action_form(
