@@ -175,7 +175,7 @@ def test_a_full_disk_ends_in_a_status_and_a_sentence_and_the_session_goes_on(sma
     (dict(env_id="lime"), "did you mean 'line'?"),
     (dict(budget=LLMBudget(calls=1)), "the budget of 1 calls is spent"),
     (dict(model="nowhere.yaml"), "scripted answers: cannot read nowhere.yaml"),
-    (dict(llm="recorded"), "llm: 'recorded' is unknown"),
+    (dict(llm="recorded"), "llm: 'recorded' lacks a folder"),
     (dict(llm="openai", model="m@http://127.0.0.1:9/v1"), "is the server running?"),
 ])
 def test_each_bad_end_is_a_status_and_a_sentence(tmp_path, change, words):
@@ -362,6 +362,10 @@ def test_pages_start_watch_trash_restore_and_purge(site, browser):
     page.goto(f"{url}/e2e/{id}")
     page.click("button:has-text('Put into the trash')")
     page.wait_for_url("**/trash")
+    page.once("dialog", lambda asked: asked.dismiss())
+    page.click("button:has-text('Delete for good')")
+    assert session.path.exists()  # nobody was sure
+    page.once("dialog", lambda asked: asked.accept())
     with page.expect_navigation(): page.click("button:has-text('Delete for good')")
     page.wait_for_selector("text=The trash is empty.")
     assert not session.path.exists()

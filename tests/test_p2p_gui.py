@@ -199,3 +199,59 @@ def test_an_application_of_ones_own_is_an_environment(tmp_path, monkeypatch):
     with Jail() as jail: rollouts = [RolloutJudgment(run_id="a", episode=k, values=measure_in_jail(jail, criteria, gui_trajectory(e))) for k, e in enumerate(played)]
     assert audit_text(criteria, rollouts, dict(a=[e.truth["success"] for e in played])).startswith("the criteria say what the application knows of 6 of 6 episodes")
     with pytest.raises(Refusal, match="names a module"): P2PService(tmp_path).start_session(request(env_id="app:own_app:Door"))
+
+
+SHOP = """<title>Tea</title><body style="margin: 8px; font: 16px sans-serif"><h1>Tea</h1>
+<button onclick="n++; said.textContent = `${n} in the basket`">Add tea</button> <button onclick="n = 0; said.textContent = 'Empty'">Empty</button><p id=said></p><script>let n = 0</script>"""
+
+def test_a_page_of_ones_own_is_an_environment(tmp_path, monkeypatch):
+    "page:URL beside html:FILE: the sentence is the goal, criteria are about what shows, and the record says that nobody knows more."
+    import http.server
+    import threading
+    from oaml.devices.connection import missing_browser
+    from oaml.devices.daemon import Refusal
+    from oaml.prompt2policy.api import P2PService, loop_iteration
+    from oaml.prompt2policy.engines import GoalPage
+    from oaml.prompt2policy.loop import lab_of
+    monkeypatch.setattr(GoalPage, "step_budget", 3)  # the way there is what is tried, not how far nano comes
+    if missing_browser(): pytest.skip(missing_browser())
+    pytest.importorskip("torch", reason="nano learns with PyTorch: pip install 'oaml[train]'")
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(SHOP.encode())
+        def log_message(self, *_): pass
+    (tmp_path/"shop.html").write_text(SHOP)
+    asked = "Add one tea."
+    assert [e.name for e in first_elements(f"html:{tmp_path}/shop.html") if e.role == "button"] == ["Add tea", "Empty"]
+    for env, words in ((f"html:{tmp_path}/none.html", "No such file"), ("html:mail", "gui:APP"), ("page:shop", "no address")):
+        with pytest.raises(ValueError, match=words): lab_of(env)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        env = f"page:http://127.0.0.1:{server.server_port}/"
+        with pytest.raises(Refusal, match="a page or a file"): P2PService(tmp_path).start_session(request(env_id=env))
+        code = "def reward_fn(obs, action, next_obs, info): return float(info['effect']), {'effect': float(info['effect'])}"
+        judge = "def judge_fn(t):\n    ok = t['action'][-1]['type'] == 'done' and any(e['name'] == '1 in the basket' for e in t['next_obs'][-1]['elements'])\n    return dict(intent_score=float(ok), diagnosis='read')"
+        script = {"judge-author-*": dict(submit_judge=dict(code=judge)), "reward-author-*": dict(submit_reward=dict(code=code)), "*-review_*": dict(submit_review=dict(approved=True))}
+        (tmp_path/"answers.yaml").write_text(yaml.safe_dump(dict(written_by="hand", env_id=env, prompts=[asked], answers=script)))
+        tiny = env_preset(env).model_copy(update=dict(num_envs=2, num_steps=8, eval_episodes=1, film=False))
+        session = new_session(tmp_path, request(prompt=asked, env_id=env, model=str(tmp_path/"answers.yaml"), train=tiny, total_timesteps=8,
+                                                criteria='one tea: shown("1 in the basket") >= 1\nonce: pressed("Add tea") <= 1\nsays so: ended >= 1'))
+        result = run_session_folder(session)
+        server.shutdown()
+    assert (result.status, result.passed) == ("completed", False), session.read_status().error
+    run, = session.iteration_records()[0].runs()
+    assert set(read_record(run.audit_path, AuditRecord).facts) == {"steps"}
+    shown = loop_iteration(session.iteration_records()[0])
+    assert [c.title for c in shown.judgment.criteria] == ["one tea", "once", "says so"] and shown.audited.startswith("whether the goal was reached is unknown")
+    assert {r.agent for r in shown.replay.rows} == {"random", "do-nothing", "spammer"} and shown.replay.best is None
+    seen = json.loads(run.trajectory_path.read_text().splitlines()[0])["obs"][0]
+    assert seen["goal"] == asked and "Add tea" in [e["name"] for e in seen["elements"]]
+
+
+def first_elements(env):
+    driver = GuiEngine().make(env, "look")
+    try: return driver.reset(0).frame.elements
+    finally: driver.close()

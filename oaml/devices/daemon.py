@@ -671,6 +671,11 @@ def _guarded(route: ServiceRoute, access: Access):
     if route.method == "WS": return WebSocketRoute(route.path, conversation)
     return Route(route.path, _endpoint(route, access), methods=[route.method])
 
+def _methods_there(app: Any, request: Any) -> str:
+    "What may be asked of a request's address, by all routes that it fits."
+    from starlette.routing import Match
+    return ", ".join(sorted({m for r in app.routes if r.matches(request.scope)[0] != Match.NONE for m in r.methods}))
+
 def _as_refusal(request: Any, e: Exception, invalid: int) -> Refusal:
     "Return the refusal that stands for an error met by a request."
     if isinstance(e, Refusal): return e
@@ -719,6 +724,7 @@ def service_app(
             await leases.close_all()
     async def refused(request, e):
         refusal = _as_refusal(request, e, invalid)
+        if refusal.status == 405: refusal.headers["Allow"] = _methods_there(app, request)
         return http_answer(error(refusal), refusal.status, refusal.headers)
     app = Starlette(routes=[_guarded(r, access) for r in routes], lifespan=life,
                     exception_handlers={Refusal: refused, SchemaError: refused, 404: refused, 405: refused})

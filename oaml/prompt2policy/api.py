@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -37,6 +38,7 @@ from .contracts import (
     StartBenchmarkRequest, StartBenchmarkResponse, StartSessionRequest, StartSessionResponse, StopBenchmarkResponse, StopResponse,
     SessionConfig, StrictRecord, TrainConfig, TrashItem, UpdateMetadataRequest, UpdateMetadataResponse, VlmChatRequest, VlmChatResponse, VlmMessage,
     VlmStatusResponse, parse_record)
+from .jail import JailError
 from .judges import audit_text
 from .llm import LLMError, LLMRequest, get_llm, user_turn
 from .loop import LABS, change_session, check_request, session_client
@@ -139,7 +141,7 @@ def _audit_and_films(iteration: IterationRecord, judgment: JudgmentResult|None) 
     runs = {r.iteration_id: r for r in iteration.runs()}
     audits = {k: a.facts for k, r in runs.items() if (a := read_record(r.audit_path, AuditRecord))}
     criteria, solved = read_record(iteration.path.parent/"criteria.json", SessionCriteria), {k: f["success"] for k, f in audits.items() if "success" in f}
-    return dict(audited=audit_text(criteria.criteria, judgment.rollouts, solved) if criteria and judgment else "",
+    return dict(audited=audit_text(criteria.criteria, judgment.rollouts, solved if audits else None) if criteria and judgment else "",
                 audit={k: {name: sum(v)/len(v) for name, v in facts.items()} for k, facts in audits.items()},
                 films={k: names[-1] for k, r in runs.items() if (names := r.video_filenames())})
 
@@ -214,7 +216,7 @@ class P2PService:
     ) -> StartSessionResponse:
         "A session, begun by a scheduler of its own when it is its turn."
         _refuse_code([body])
-        try: check_request(body)
+        try: body = check_request(body)
         except (ValueError, ImportError) as e: raise Refusal(422, str(e)) from None
         job = self._begin([body], backend="local", max_parallel=1, places=self.at_once)
         return StartSessionResponse(session_id=job.manifest().cases[0], status="pending")
@@ -328,7 +330,16 @@ class P2PService:
         if not found: raise Refusal(404, f"{entity_id} is not in the trash")
         if found[0].is_locked(): raise Refusal(409, f"{entity_id} runs; stop it first")
         shutil.rmtree(found[0].path)
+        self._forget_jobs()
         return StopResponse(id=entity_id, status="purged", message="It is gone.")
+
+    def _forget_jobs(self):
+        "Remove the jobs that only began sessions which are gone, and the folder of jobs with the last of them."
+        for job in list_jobs(self.runs_dir, "job_"):
+            with suppress(RecordError):  # one that cannot be read stays, to be looked at
+                if not job.is_locked() and not any(s.path.exists() for s in job.sessions()): shutil.rmtree(job.path)
+        for empty in job_folder(self.runs_dir), job_folder(self.runs_dir).parent:
+            with suppress(OSError): empty.rmdir()  # it is not there, or holds other jobs
 
     # %% ../../nbs/17q_prompt2policy.api.ipynb #e050b037
     def _iteration(self, session_id: str, iteration_id: str) -> IterationRecord:
@@ -504,8 +515,8 @@ class P2PService:
 
     def reward_templates(self) -> list[RewardTemplateInfo]:
         "Rewards that ship with oaml. Raises Refusal, 424, where there is no jail to load them in."
-        try: return reward_templates()
-        except RewardError as e: raise Refusal(424, str(e)) from None
+        try: return list(reward_templates())
+        except (RewardError, JailError) as e: raise Refusal(424, str(e)) from None
 
     def resources(self) -> ResourceStatusResponse:
         "What this machine has, and how busy it is."
@@ -551,9 +562,9 @@ def in_trash(
     except RecordError: return False
 
 def _refuse_code(cases: Sequence[StartSessionRequest]):
-    "A person's own environment is a module that is imported: by the command of that machine alone, never for whoever reaches the page."
+    "A person's own environment is a module that is imported, or a page or file that is opened: by the command of that machine alone, never for whoever reaches the page."
     own = next((c.env_id for c in cases if ":" in c.env_id and not c.env_id.startswith("gui:")), None)
-    if own: raise Refusal(422, f"env: {own!r} names a module, and the page loads none; start it by oaml p2p run --env {own}")
+    if own: raise Refusal(422, f"env: {own!r} names a module, a page or a file, and none is opened from here; start it by oaml p2p run --env {own}")
 
 # %% ../../nbs/17q_prompt2policy.api.ipynb #708ad02b
 def benchmark_detail(

@@ -20,7 +20,7 @@ from ..devices.episode import EpisodeDriver
 from ..devices.oracle import acceptable_targets, play_oracle
 from ..evals.baselines import Memoriser
 from ..runtime.agents import AgentView
-from .engines import GuiEngine, gui_observation
+from .engines import GuiEngine, gui_observation, is_page
 from .jail import Jail
 from .judges import JudgeStudy, judge_in_jail, study_judge
 from .rewards import RewardStep, Trajectory
@@ -51,15 +51,19 @@ class RecordedPlay:
         before, device = self.screen(), self.driver.device
         self.driver.act(action, draw=self.draw)
         self.steps.append(RewardStep(before, to_dict(action), self.screen(), dict(step=len(self.steps), effect=bool(device.effect))))
-        known = GUI_MOMENTS.get(device.app.name, {})
+        known = _moments(device)
         self.moments |= {name for name, holds in known.items() if holds(device.screen.app)}
 
     def stored(self,
         agent: str, # who acted
     ) -> Trajectory:
         "The episode, with the truth about it."
-        known = {name: float(name in self.moments) for name in GUI_MOMENTS.get(self.driver.device.app.name, {})}
+        known = {name: float(name in self.moments) for name in _moments(self.driver.device)}
         return Trajectory(agent, self.driver.seed or 0, self.steps, GuiEngine().truth(self.driver) | known)
+
+def _moments(device: Any) -> dict[str, Callable[[Any], bool]]:
+    "Of `GUI_MOMENTS` those of a device's application; a page has none."
+    return GUI_MOMENTS.get(device.app.name, {}) if hasattr(device, "app") else {}
 
 # %% ../../nbs/17m_prompt2policy.gui_agents.ipynb #5d6ac29b
 def gui_trajectory(
@@ -97,6 +101,7 @@ def _spam(driver: EpisodeDriver) -> Action:
     "A click at the same place as before, at first on a button."
     if driver.actions: return driver.actions[0]
     buttons = [e for e in driver.frame.elements if e.role == "button"] or list(driver.frame.elements)
+    if not buttons: return Action("click", x=.5, y=.5)
     e = min(buttons, key=lambda e: _TARGETS.index(e.name.lower()) if e.name.lower() in _TARGETS else len(_TARGETS))
     return Action("click", x=(e.box[0] + e.box[2])/2, y=(e.box[1] + e.box[3])/2)
 
@@ -109,30 +114,34 @@ def _at_random(driver: EpisodeDriver) -> Action:
 def gui_agents(
     env_id: str, # such as gui:login
 ) -> dict[str, Callable[[EpisodeDriver], Action]]: # by name
-    "Agents whose worth is known: oracle, random, do-nothing, spammer, memoriser."
+    "Agents whose worth is known: oracle, random, do-nothing, spammer, memoriser; on a page, where nobody knows the way, three of them."
+    clueless = {"random": _at_random, "do-nothing": lambda driver: Action("done"), "spammer": _spam}
+    if is_page(env_id): return clueless
     recite = lambda driver: _memoriser(env_id).act([AgentView(driver.frame.image, driver.device.goal.text, list(driver.actions))])[0]
-    return {"oracle": lambda driver: acceptable_targets(driver.device, driver.actions)[0].action, "random": _at_random,
-            "do-nothing": lambda driver: Action("done"), "spammer": _spam, "memoriser": recite}
+    return {"oracle": lambda driver: acceptable_targets(driver.device, driver.actions)[0].action, **clueless, "memoriser": recite}
 
 def play_agent(
     env_id: str,     # such as gui:login
     agent: str,      # a name of `gui_agents`
     seed: int,       # of the episode, of the training split
     draw: bool=False, # keep the screens
+    **kwargs,        # of the environment
 ) -> RecordedPlay:   # at its end
     "An episode of a known agent."
-    driver, act = GuiEngine().make(env_id), gui_agents(env_id)[agent]
+    driver, act = GuiEngine().make(env_id, **kwargs), gui_agents(env_id)[agent]
     driver.reset(seed, draw=draw)
     play = RecordedPlay(driver, draw)
     while not driver.over: play.act(act(driver))
+    driver.close()
     return play
 
 def episodes_of_agents(
     env_id: str,  # such as gui:login
     each: int,    # episodes of each agent
-) -> list[Trajectory]: # of the five, all on the same seeds
+    **kwargs,     # of the environment
+) -> list[Trajectory]: # of all known agents, all on the same seeds
     "Episodes of known agents on training seeds that the memoriser did not learn."
-    return [play_agent(env_id, agent, seed).stored(agent) for agent in gui_agents(env_id) for seed in range(RECITED, RECITED + each)]
+    return [play_agent(env_id, agent, seed, **kwargs).stored(agent) for agent in gui_agents(env_id) for seed in range(RECITED, RECITED + each)]
 
 # %% ../../nbs/17m_prompt2policy.gui_agents.ipynb #11799c3f
 def study_gui_judge(

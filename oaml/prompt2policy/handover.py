@@ -65,7 +65,7 @@ def _play_gui(run: IterationRecord, config: TrainConfig, film: Path|None, seed: 
     "An episode of an agent in an application."
     from oaml.prompt2policy.gui_lab import gui_film, play_held_out
     from oaml.runtime.policy import load_policy
-    play, = play_held_out(load_policy(run.path/"agent"), config.env_id, [seed])
+    play, = play_held_out(load_policy(run.path/"agent"), config.env_id, [seed], **config.env_kwargs)
     if film is None: raise RecordError("play: an application's episode is shown as a film; leave --window out")
     save_film(gui_film(play), film, 700)
     return play.stored("policy").truth

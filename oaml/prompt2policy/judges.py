@@ -6,14 +6,14 @@
 __all__ = ['PASSING', 'LOOK_WEIGHTS', 'MAX_DISAGREEMENT', 'RUBRIC', 'MIN_SEEDS', 'MIN_AGREEMENT', 'TRIAL_PATH', 'CodeVerdict',
            'judge_in_jail', 'judge_problem', 'measure_in_jail', 'criteria_problem', 'meets_criteria', 'SeenCriterion',
            'SubmitLook', 'look_score', 'look_at_film', 'SubmitSynthesis', 'join_scores', 'mean_interval', 'exceeds',
-           'criterion_verdicts', 'judgment_of', 'seed_scores', 'JudgeStudy', 'study_judge', 'agreement_text',
-           'trial_text', 'audit_text']
+           'number_text', 'criterion_verdicts', 'judgment_of', 'seed_scores', 'JudgeStudy', 'study_judge',
+           'agreement_text', 'trial_text', 'audit_text']
 
 # %% ../../nbs/17k_prompt2policy.judges.ipynb #e27b421c
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import oaml
 from pydantic import Field, ValidationError
@@ -32,7 +32,7 @@ class CodeVerdict(StrictRecord):
     "What a written judge says of one episode."
     intent_score: float = Field(ge=0, le=1)                              # 0: not at all, 1: fully
     diagnosis: str = Field(max_length=1000)                              # a sentence
-    failure_tags: list[str] = Field([], max_length=10)                   # short words
+    failure_tags: list[Annotated[str, Field(max_length=60)]] = Field([], max_length=10) # short words
 
 def judge_in_jail(
     jail: Jail,        # of the judge's own
@@ -214,6 +214,12 @@ def exceeds(
     return len(scores) >= MIN_SEEDS and mean_interval(scores)[0] > threshold
 
 # %% ../../nbs/17k_prompt2policy.judges.ipynb #7c9c9185
+def number_text(
+    value: float, # measured
+) -> str:
+    "Three digits, or all that stand before the point."
+    return f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:.3g}"
+
 def criterion_verdicts(
     criteria: Sequence[ElicitedCriterion], # of a session; those that are on count
     rollouts: Sequence[RolloutJudgment],   # episodes of all runs, with numbers and what was seen
@@ -242,8 +248,8 @@ def _measured(c: ElicitedCriterion, rollouts: Sequence[RolloutJudgment], runs: S
     failed = [r for r in rollouts if c.title not in r.values]
     seeds, looks = _of_runs([(r.run_id, r.values[c.title]) for r in rollouts if c.title in r.values]), _looks(c, rollouts)
     given = _common(c, seeds, len(looks))
-    shown = f"{given['value']:.3g} {c.unit}".strip() if seeds else "no number"
-    between = f" ({given['low']:.3g} to {given['high']:.3g})" if given["low"] is not None else ""
+    shown = f"{number_text(given['value'])} {c.unit}".strip() if seeds else "no number"
+    between = f" ({number_text(given['low'])} to {number_text(given['high'])})" if given["low"] is not None else ""
     lacks = (f"{len(failed)} episodes have no number" if failed else f"{len(set(runs) - set(seeds))} seeds are missing" if set(runs) - set(seeds) else
              f"{MIN_SEEDS} seeds are needed" if len(seeds) < MIN_SEEDS else "")
     contrary = looks and sum(w for _, w, _ in looks)/len(looks) < .5
@@ -368,9 +374,11 @@ def trial_text(
 def audit_text(
     criteria: Sequence[ElicitedCriterion], # of a session
     rollouts: Sequence[RolloutJudgment],   # judged episodes
-    solved: dict[str, Sequence[float]],    # of runs: what the engine knows of each episode, 0 or 1
-) -> str:                                  # "" if nobody knows, or no number can say
-    "How often the measured criteria say what the engine knows of the same episodes, and which way they err."
+    solved: dict[str, Sequence[float]]|None, # of runs: what the engine knows of each episode, 0 or 1; None: nothing was audited
+) -> str:                                  # "" if nothing was audited, or no number can say
+    "How often the measured criteria say what the engine knows of the same episodes, and which way they err; that it does not know, if so."
+    if solved is None: return ""
+    if not solved: return "whether the goal was reached is unknown: a page has no `solved`, so the criteria are compared with nothing"
     pairs = [(done, solved[r.run_id][r.episode] > 0) for r in rollouts
              if r.episode < len(solved.get(r.run_id, ())) and (done := meets_criteria(criteria, r.values)) is not None]
     if not pairs: return ""

@@ -520,6 +520,7 @@ def get_llm(
     if kind == "recorded" and rest: return RecordedLLM(rest)
     if kind in ("anthropic", "openai") and rest: return HostedLLM(kind, rest, base_url)
     if kind in LLM_SERVERS and rest: return HostedLLM("openai", rest, base_url or LLM_SERVERS[kind], None if base_url else _gemini_key(kind))
+    if kind in ("recorded", "anthropic", "openai", *LLM_SERVERS): raise ValueError(f"llm: {spec!r} lacks a {'folder, as recorded:FOLDER' if kind == 'recorded' else f'model, as {kind}:MODEL'}")
     raise ValueError(f"llm: {spec!r} is unknown; there are scripted, scripted:FILE, recorded:FOLDER, and anthropic, openai, "
                      f"{', '.join(LLM_SERVERS)} with :MODEL, or openai:MODEL@http://HOST:PORT/v1")
 

@@ -332,12 +332,12 @@ LABS: dict[str, Callable[[SessionConfig], Lab]] = (dict(line=lambda config: Line
                                                    | dict.fromkeys(GuiEngine().env_ids(), GuiLab))  # by environment
 
 def lab_of(
-    env_id: str, # such as HalfCheetah-v5, gui:login, gui:settings/value for one family of goals, or app:my_module:Thermostat
+    env_id: str, # such as HalfCheetah-v5, gui:login, gui:settings/value for one family of goals, app:my_module:Thermostat, page:https://example.org, html:page.html
 ) -> Callable[[SessionConfig], Lab]:
     "What makes the lab for an environment. Raises ValueError naming those there are."
     known = env_id.partition("/")[0] if is_gui(env_id) else env_id
     if known in LABS: return LABS[known]
-    if env_id.startswith("app:"):
+    if is_gui(env_id) and not env_id.startswith("gui:"):
         try: GuiEngine().goals_of(env_id)
         except EngineError as e: raise ValueError(f"env: {env_id!r}: {e}") from None
         return GuiLab
@@ -427,10 +427,11 @@ class Loop:
     def _describe(self, it: IterationRecord): it.save_reward_spec(self.lab.reward_spec(it.read_reward_source()))
 
     def _configure(self, it: IterationRecord, n: int):
+        write_record(it.prompt_path, self.config.prompt + "\n")
         if n == 1:
             config = self.config.train or (self.lab.preset() if self.config.use_zoo_preset else TrainConfig())
             steps = self.config.total_timesteps or config.total_timesteps
-            config = config.model_copy(update=dict(env_id=self.config.env_id, total_timesteps=steps))
+            config = config.model_copy(update=dict(env_id=self.config.env_id, total_timesteps=steps, env_kwargs=config.env_kwargs | self.lab.preset().env_kwargs))
             self.lab.check_config(config)
             return it.save_config(config)
         revision = read_revision(IterationRecord(self.session.path/f"iter_{n - 1}"))
@@ -662,8 +663,11 @@ def request_llm(
 
 def check_request(
     request: StartSessionRequest, # what a person asks for
-) -> StartSessionRequest:         # the same
-    "Raise ValueError, before there is a folder, for an unknown environment, a model that is none, or a sentence that nobody wrote answers for."
+) -> StartSessionRequest:         # the same; with the environment of its training settings, if only they name one
+    "Raise ValueError, before there is a folder, for an unknown environment or two of them, a model that is none, or a sentence that nobody wrote answers for."
+    if request.train and "env_id" in request.train.model_fields_set and request.train.env_id != request.env_id:
+        if "env_id" in request.model_fields_set: raise ValueError(f"train.env_id: is {request.train.env_id} and env_id {request.env_id}; say one")
+        request = request.model_copy(update=dict(env_id=request.train.env_id))
     lab_of(request.env_id)
     request_llm(request)
     return request

@@ -12,6 +12,7 @@ import io
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -191,15 +192,16 @@ def draw_latex(
     return buffer.getvalue()
 
 # %% ../../nbs/17d_prompt2policy.rewards.ipynb #761ea055
-def reward_templates() -> list[RewardTemplateInfo]:
-    "The rewards that ship with oaml, with what they say about themselves."
+@lru_cache(1)
+def reward_templates() -> tuple[RewardTemplateInfo, ...]:
+    "The rewards that ship with oaml, with what they say about themselves; a jail reads them once. Raises JailError where there is none."
     found = []
-    for name, path in _template_paths().items():
-        source = path.read_text(encoding="utf-8")
-        env = re.match(r'"env: (\S+)"', source)
-        with load_from_file(path) as reward:
-            found.append(RewardTemplateInfo(name=name, env_id=env[1] if env else "", spec=reward.spec, source=source))
-    return found
+    with Jail() as jail:
+        for name, path in _template_paths().items():
+            source = path.read_text(encoding="utf-8")
+            env = re.match(r'"env: (\S+)"', source)
+            found.append(RewardTemplateInfo(name=name, env_id=env[1] if env else "", spec=JailedReward(source, jail=jail).spec, source=source))
+    return tuple(found)
 
 def _template_paths() -> dict[str, Path]:
     return {p.name.removesuffix(".py.txt"): p for p in sorted((Path(__file__).parent/"rewards").glob("*.py.txt"))}

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['NO_MIXED', 'Start', 'open_start', 'branch', 'RolloutStep', 'Rollout', 'RolloutGroup', 'screen_anchor', 'PlayRules',
-           'LiveRollout', 'success_reward', 'play_groups', 'screen_advantages', 'rollout_advantages',
+           'LiveRollout', 'success_reward', 'begin_group', 'play_groups', 'screen_advantages', 'rollout_advantages',
            'group_experiences', 'group_tasks', 'StartSampler', 'StepLimit', 'SuccessReplay', 'start_to_json',
            'start_from_json', 'pack_groups', 'unpack_groups', 'SourceRules', 'GroupSource', 'RolloutSource',
            'ChainLink', 'play_chain']
@@ -173,6 +173,15 @@ def success_reward(
     "1 for success, else 0."
     return float(rollout.success)
 
+def begin_group(
+    start: Start, # where
+    n: int,       # rollouts
+) -> list[EpisodeDriver]: # each on a device of its own
+    "Episodes that all stand at `start`, in its exact state. Raises ValueError where there is nothing left to do."
+    driver = open_start(start)
+    if driver.presatisfied or driver.over: raise ValueError(f"{start}: its goal holds already, or its episode is over")
+    return branch(driver, n)
+
 def play_groups(
     actor,                         # has `sample_completions`: an adapter, its snapshot, or a `LightNano`
     starts: Sequence[Start],       # a group for each
@@ -182,21 +191,23 @@ def play_groups(
     version: int=0,                # of the weights
     reward: Callable[[Rollout], float]=success_reward, # what a rollout is paid
     limit: Callable[[Start], int|None]=lambda start: None, # steps of a rollout from there; None: the episode's budget
+    begin: Callable[[Start, int], list[EpisodeDriver]]=begin_group, # as many episodes that stand there, which are closed at the end
 ) -> list[RolloutGroup]:           # in the order of `starts`
     "Play a group of rollouts from each start. Starts whose goal holds already are refused (ValueError)."
     groups, live = [], []
     for start in starts:
-        driver = open_start(start)
-        if driver.presatisfied or driver.over: raise ValueError(f"{start}: its goal holds already, or its episode is over")
-        steps = limit(start) or driver.budget - len(start.before)
-        rollouts = [Rollout(start, driver.device.goal.text, version) for _ in range(rules.group_size)]
-        live += [LiveRollout(d, r, steps) for d, r in zip(branch(driver, rules.group_size), rollouts)]
+        drivers = begin(start, rules.group_size)
+        steps = limit(start) or drivers[0].budget - len(start.before)
+        rollouts = [Rollout(start, d.device.goal.text, version) for d in drivers]
+        live += [LiveRollout(d, r, steps) for d, r in zip(drivers, rollouts)]
         groups.append(RolloutGroup(rollouts))
     for k in count():
         if not (live := [r for r in live if not r.rollout.why]): break
         asked = [r.question(fmt) for r in live]
         completions = actor.sample_completions(asked, 1, rules.temperature, (seed*1_009 + k) % 2**31, rules.max_new_tokens)
-        for r, question, (answer,) in zip(live, asked, completions): r.answer(question, answer, fmt, rules.repeats)
+        for r, question, (answer,) in zip(live, asked, completions):
+            r.answer(question, answer, fmt, rules.repeats)
+            if r.rollout.why: r.driver.close()
     for r in (r for g in groups for r in g.rollouts): r.reward = _paid(reward, r)
     return groups
 

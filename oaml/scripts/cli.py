@@ -931,7 +931,7 @@ app.add_typer(p2p, name="p2p")
 @p2p.command("run")
 def p2p_run(
     prompt: Annotated[str, typer.Argument(help="What the policy is to do, in words.")],
-    env: Annotated[str, typer.Option(help="Where it acts: HalfCheetah-v5, gui:login, ...; line is a small exercise.")]="HalfCheetah-v5",
+    env: Annotated[str, typer.Option(help="Where it acts: HalfCheetah-v5, gui:login, ..., a page:URL or html:FILE or app:MODULE:CLASS of your own; line is a small exercise.")]="HalfCheetah-v5",
     llm: Annotated[str, typer.Option(help="Who writes: scripted (prepared answers, for their own sentence alone), scripted:FILE, recorded:FOLDER, ollama:MODEL, openai:MODEL@ADDRESS, anthropic:MODEL, openai:MODEL; see `oaml p2p models`.")]="scripted",
     iterations: Annotated[int, typer.Option(help="Rounds of write, train, judge.")]=3,
     seeds: Annotated[int, typer.Option(help="Trainings of each iteration; a pass takes three.")]=3,

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import get_args
 
 from pydantic import ValidationError
 
@@ -20,11 +21,11 @@ from ..devices.daemon import read_token, run_foreground
 from ..prompt2policy.backends import JobRecord, cases_of_csv, job_folder, new_job, run_job
 from ..prompt2policy.authors import criteria_text, parse_criteria
 from ..prompt2policy.api import loop_iteration, session_progress
-from ..prompt2policy.contracts import JudgmentResult, LoopResult, ResumeRequest, StartSessionRequest, record_problem
-from ..prompt2policy.llm import LLM_SERVERS, reachable_models
+from ..prompt2policy.contracts import JudgmentResult, LLMKind, LoopResult, ResumeRequest, StartSessionRequest, record_problem
+from ..prompt2policy.llm import LLM_SERVERS, get_llm, reachable_models
 from ..prompt2policy.handover import export_policy, find_policy, play_policy
 from ..prompt2policy.loop import change_session, check_request, lab_of, new_session, open_loop, run_session_folder, session_lineage
-from ..prompt2policy.pages import kind_text, left_text, serve_p2p, spend_text
+from ..prompt2policy.pages import kind_text, left_text, number, serve_p2p, spend_text
 from ..prompt2policy.records import EventLog, IterationRecord, SessionRecord, best_entry, check_entity_id, read_record
 from ..schemas.door import read_json, read_text_file
 from ..viz.plots import results_table
@@ -45,6 +46,7 @@ def session_request(
     try: lab_of(env)
     except ValueError as e: raise ValueError(str(e).replace(f"env: {env!r}", f"--env {env}:")) from None
     kind, _, model = llm.partition(":")
+    if kind not in ("scripted", *get_args(LLMKind)) and kind not in LLM_SERVERS: get_llm(llm)  # which says what there is
     if kind in LLM_SERVERS: kind, model = "openai", llm
     try: return StartSessionRequest(prompt=prompt, env_id=env, llm=kind, model=model, max_iterations=iterations, seeds=list(range(1, seeds + 1)), total_timesteps=timesteps,
                                     film_llm=film_llm, criteria=_criteria_lines(criteria), env_kwargs=_kwargs(env_kwargs))
@@ -75,7 +77,7 @@ def progress_text(
     "What it is doing: iteration, stage, steps and last return of each seed, time left, what was asked of models, the newest film."
     p = session_progress(session)
     if p.status != "running": return ""
-    seeds = [f"{r.run_id} {r.steps:,} of {r.total:,} steps" + ("" if r.mean_return is None else f" (return {r.mean_return:.3g})") for r in p.runs] if p.stage == "trains" else []
+    seeds = [f"{r.run_id} {r.steps:,} of {r.total:,} steps" + ("" if r.mean_return is None else f" (return {number(r.mean_return)})") for r in p.runs] if p.stage == "trains" else []
     return "; ".join(filter(None, (f"{p.iteration} of {p.iterations}: {p.stage}" if p.iteration else p.stage, ", ".join(seeds), left_text(p.seconds_left), spend_text(p),
                                    p.film and f"newest film: {session.path/p.film/'videos'}")))
 
@@ -116,8 +118,7 @@ def verdict_text(
     judgment: JudgmentResult, # of an iteration
 ) -> str:
     "A verdict as a table of its criteria, and what stands behind it."
-    rows = [dict(criterion=c.title, met={"met": "yes", "unmet": "NO"}.get(c.verdict, c.verdict), value="–" if c.value is None else f"{c.value:.3g}",
-                 interval="–" if c.low is None else f"{c.low:.3g} to {c.high:.3g}", wanted=c.wanted) for c in judgment.criteria]
+    rows = [dict(criterion=c.title, met={"met": "yes", "unmet": "NO"}.get(c.verdict, c.verdict), value=number(c.value), interval="–" if c.low is None else f"{number(c.low)} to {number(c.high)}", wanted=c.wanted) for c in judgment.criteria]
     score = "none" if judgment.intent_score is None else f"{judgment.intent_score:.2f}" + (f" ({judgment.low:.2f} to {judgment.high:.2f})" if judgment.low is not None else "")
     said = [f"score of the judge: {score}, {'confirmed' if judgment.confirmed else 'not confirmed'} on new episodes", judgment.looked, judgment.agreement]
     return "\n".join(([results_table(rows)] if rows else []) + list(filter(None, said)))
