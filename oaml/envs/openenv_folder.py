@@ -39,7 +39,7 @@ port: 8000
 
 _PROJECT = """\
 [build-system]
-requires = ["setuptools>=61"]
+requires = ["setuptools>=70.1"]
 build-backend = "setuptools.build_meta"
 
 [project]
@@ -147,9 +147,8 @@ from oaml.devices.app_device import AppDevice
 from oaml.devices.episode import EpisodeDriver
 from oaml.envs.openenv import OpenTask
 
-try:
-    from ..models import ${Class}Action, ${Class}Observation, ${Class}State
-except ImportError:  # started in the folder: uvicorn server.app:app
+if "." in __package__: from ..models import ${Class}Action, ${Class}Observation, ${Class}State
+else:  # started in the folder: uvicorn server.app:app
     from models import ${Class}Action, ${Class}Observation, ${Class}State
 
 
@@ -189,10 +188,10 @@ import argparse
 import uvicorn
 from openenv.core.env_server.http_server import create_app
 
-try:
+if "." in __package__:
     from ..models import ${Class}Action, ${Class}Observation
     from .environment import ${Class}Environment
-except ImportError:  # started in the folder
+else:  # started in the folder
     from models import ${Class}Action, ${Class}Observation
     from server.environment import ${Class}Environment
 
