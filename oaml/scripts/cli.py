@@ -827,7 +827,7 @@ def openenv_command(
     from oaml.envs.openenv_folder import openenv_names, write_openenv_folder
     folder = _mendable(write_openenv_folder, app=application, out=out, wheel=wheel)
     typer.echo(f"{openenv_names(application)['name']} is in {folder}; there: uvicorn server.app:app, and before openenv push uv lock and openenv validate"
-               + ("" if wheel else f". Its oaml comes from the package index; --wheel takes one along"))
+               + ("" if wheel else ". Its oaml comes from the package index; --wheel takes one along"))
 
 # %% ../../nbs/18i_scripts.cli.ipynb #fb103b70
 data = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", help="""**Sessions** in others' formats, and back.
