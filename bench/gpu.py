@@ -23,7 +23,8 @@ HEAD = """# Full-size models
 
 Written by `python bench/gpu.py`: LoRA (rank 16, every linear layer of the text model) on random weights of a published shape, screens of one
 size, AdamW. *Memory* is the peak: of a GPU what is allocated, of a CPU how far the process grew above the loaded model. *Of the matrix rate*:
-what the products of a step (counted without computing anything twice) are of that machine's rate for a product of large matrices.
+what the products of a step (counted without computing anything twice) are of that machine's rate for a product of large matrices. *Seconds* of a
+CPU are CPU seconds of all threads together, so that a busy machine measures the same.
 
 **No GPU was at hand when this was written: the tables below that name a CPU are all there is.** A figure for a card stands here only where
 somebody ran the command on one.
@@ -105,6 +106,11 @@ def machine_name(device: str) -> str:
     return f"{cpu}, {len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()} cores (no GPU)"
 
 
+def now(device: str) -> float:
+    "The time in seconds: of a CPU what this process computed, all threads together, so that what else the machine does counts for nothing."
+    return time.process_time() if device == "cpu" else time.perf_counter()
+
+
 def matrix_rate(device: str, half: bool) -> float:
     "Operations per second of a product of large matrices."
     import torch
@@ -113,10 +119,10 @@ def matrix_rate(device: str, half: bool) -> float:
     times = []
     for _ in range(6):
         _wait(device)
-        start = time.perf_counter()
+        start = now(device)
         a @ a
         _wait(device)
-        times.append(time.perf_counter() - start)
+        times.append(now(device) - start)
     return 2*n**3 / sorted(times[1:])[2]
 
 
@@ -155,7 +161,7 @@ class Clock:
     def __init__(self, device: str): self.device, self.times = device, []
     def after_step(self, trainer):
         _wait(self.device)
-        self.times.append(time.perf_counter())
+        self.times.append(now(self.device))
     def step_seconds(self) -> float:
         counted = self.times[min(WARM, len(self.times) - 2):]
         return (counted[-1] - counted[0])/(len(counted) - 1)
@@ -205,12 +211,12 @@ def run_side(args) -> dict:
                                             dtype=torch.bfloat16 if args.half else None, gradient_checkpointing=how.get("checkpointing", False) and who == "oaml")
     data = samples(4*args.batch, screen_size(args.pixels))
     tokens = int(adapter.encode_inputs(data)["attention_mask"].sum())/len(data)
-    clock, operations = Clock(args.device), None
-    if args.side == "oaml": operations = count_operations(adapter, data[0])
+    clock = Clock(args.device)
     with Memory(args.device) as memory:
         if who == "oaml": train_oaml(adapter, data, clock, args, how.get("cached", False))
         else: train_trl(adapter, data, clock, args, how.get("checkpointing", False))
-    seconds = clock.step_seconds()
+    seconds, operations = clock.step_seconds(), None
+    if args.side == "oaml": operations = count_operations(adapter, data[0])  # behind the steps: what it leaves allocated is no growth of theirs
     return dict(side=args.side, step_seconds=seconds, samples_per_s=args.batch/seconds, tokens_per_s=args.batch*tokens/seconds, tokens=tokens,
                 memory=memory.peak, operations=operations, matrix_rate=matrix_rate(args.device, args.half))
 

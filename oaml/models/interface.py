@@ -6,6 +6,7 @@
 __all__ = ['Completion', 'Written', 'VLMAdapter']
 
 # %% ../../nbs/10b_models.interface.ipynb #348921de
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -61,6 +62,7 @@ class VLMAdapter:
         temperature: float=0., # 0: the likeliest answers; else drawn
         seeds: list[int]=(),   # sampling seeds, one for each; each answer is as it would be alone
         top_p: float=1.,       # drawn of the likeliest tokens that have this share together; 1: of all
+        each: Callable[[int, str], None]|None=None, # told a sample's number and its answer so far, as it grows; nothing by a model that writes whole answers
     ) -> list[Written]:
         "Return answers for a server (`scripts.serve_model`); a model that counts tokens has its own. Raises ValueError for a `top_p` that it does not know."
         if top_p != 1: raise ValueError(f"top_p: {type(self).__name__} draws of all tokens")

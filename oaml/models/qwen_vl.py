@@ -395,13 +395,17 @@ class QwenVLAdapter(BaseVLMAdapter):
         temperature: float=0., # 0: the likeliest answers; else drawn
         seeds: list[int]=(),   # sampling seeds, one for each; drawn answers are drawn one by one, each as it would be alone
         top_p: float=1.,       # drawn of the likeliest tokens that have this share together; 1: of all
+        each: Callable[[int, str], None]|None=None, # told a sample's number and its answer so far, at each token
     ) -> list[Written]:
         "Answers with their tokens counted. Raises ValueError that names the sample or the setting."
         for most in limits: check_sampling(temperature, most)
         if temperature and len(samples) > 1:
-            return [w for s, most, seed in zip(samples, limits, seeds or [0]*len(samples)) for w in self.write_batch([s], [most], temperature, [seed], top_p)]
+            one_of = lambda k: each and (lambda _, text: each(k, text))
+            return [w for k, (s, most, seed) in enumerate(zip(samples, limits, seeds or [0]*len(samples)))
+                    for w in self.write_batch([s], [most], temperature, [seed], top_p, one_of(k))]
+        grown = each and (lambda k, ids: each(k, self._answer(ids[:limits[k]])))
         inputs = self._encode(samples, answered=False, side="left")
-        with self.evaluating(): rows = self._finish(inputs, [len(s["images"]) for s in samples], max(limits), temperature, seeds[0] if seeds else 0, top_p)
+        with self.evaluating(): rows = self._finish(inputs, [len(s["images"]) for s in samples], max(limits), temperature, seeds[0] if seeds else 0, top_p, grown)
         return [self._written(ids[:most], int(n)) for ids, most, n in zip(rows, limits, inputs["attention_mask"].sum(1))]
 
     def _written(self, ids: list[int], prompt_tokens: int) -> Written:
@@ -425,8 +429,9 @@ class QwenVLAdapter(BaseVLMAdapter):
         "The ids that follow each sample's chat."
         return self._finish(self._encode(samples, answered=False, side="left"), [len(s["images"]) for s in samples], max_new_tokens, temperature, seed)
 
-    def _finish(self, inputs: dict[str, Tensor], images: list[int], max_new_tokens: int, temperature: float, seed: int, top_p: float=1.) -> list[list[int]]:
-        "The ids that follow each encoded chat; `images` says how many each has."
+    def _finish(self, inputs: dict[str, Tensor], images: list[int], max_new_tokens: int, temperature: float, seed: int, top_p: float=1.,
+                grown: Callable[[int, list[int]], None]|None=None) -> list[list[int]]:
+        "The ids that follow each encoded chat; `images` says how many each has, and `grown` is told each one's ids so far."
         most = None if temperature else self.answers_at_once(inputs, max_new_tokens)  # what is drawn depends on the batch
         sampling = dict(do_sample=True, temperature=temperature, top_p=top_p, top_k=0) if temperature else \
             dict(do_sample=False, temperature=None, top_p=None, top_k=None)
@@ -436,7 +441,7 @@ class QwenVLAdapter(BaseVLMAdapter):
                 part = self._to_device(part)
                 ids = self.qwen.generate(
                     **part, **sampling, max_new_tokens=max_new_tokens, suppress_tokens=self.placeholders, eos_token_id=self.stops,
-                    pad_token_id=self.tokenizer.pad_token_id)
+                    pad_token_id=self.tokenizer.pad_token_id, streamer=_Growing(grown, len(answers)) if grown else None)
                 answers += ids[:, part["input_ids"].shape[1]:].tolist()
         return answers
 
@@ -722,6 +727,19 @@ def _row_parts(inputs: dict[str, Tensor], images: list[int], n: int):
         if grids is not None: part["image_grid_thw"] = grids[first:last]
         if pixels is not None: part["pixel_values"] = pixels[per_patch*sum(sizes[:first]):per_patch*sum(sizes[:last])]
         yield part
+
+class _Growing:
+    "What `generate` gives its tokens to as they are drawn; it tells `grown` each answer so far, numbered from `first`."
+    def __init__(self, grown: Callable[[int, list[int]], None], first: int): self.grown, self.first, self.answers = grown, first, None
+
+    def put(self, ids: Tensor):
+        if self.answers is None: self.answers = [[] for _ in ids]  # those of the prompts come first
+        else:
+            for k, token in enumerate(ids.tolist()):
+                self.answers[k].append(token)
+                self.grown(self.first + k, self.answers[k])
+
+    def end(self): pass
 
 # %% ../../nbs/10e_models.qwen_vl.ipynb #bf76284f
 KEPT_IMAGES = 8 # images whose features are kept in `each_image_once`, the last ones

@@ -7,6 +7,7 @@ __all__ = ['AUTO_CLASSES', 'RANDOM_NANOS', 'NanoAdapter', 'SampleEncoder']
 
 # %% ../../nbs/11h_nano.model.ipynb #df33dffb
 import json
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -97,9 +98,10 @@ class NanoAdapter(QwenVLAdapter):
         temperature: float=0., # likewise
         seeds: list[int]=(),   # likewise
         top_p: float=1.,       # likewise
+        each: Callable[[int, str], None]|None=None, # likewise
     ) -> list[Written]:
         "Answers with their tokens counted, on a CPU by NumPy."
-        return (LightNano.of(self) if self.by_numpy else super(NanoAdapter, self)).write_batch(samples, limits, temperature, seeds, top_p)
+        return (LightNano.of(self) if self.by_numpy else super(NanoAdapter, self)).write_batch(samples, limits, temperature, seeds, top_p, each)
 
     # %% ../../nbs/11h_nano.model.ipynb #9472b53f
     def _labelled(self, batch: list[dict], labels: str, tensors=None) -> dict[str, Tensor]:

@@ -109,6 +109,7 @@ class Generation:
     going_on: bool = True                               # does the answer go on?
     rng: np.random.Generator|None = None                # of draws of its own
     most: int = 64                                      # tokens of the answer, at most
+    grown: Callable[[list[int]], None]|None = None      # told the answer's ids so far
 
     @property
     def cached(self) -> int:
@@ -245,6 +246,7 @@ class LightNano:
         end = next((k + 1 for k, i in enumerate(g.answer[:g.most]) if i in self.stops), g.most)
         g.going_on = len(g.answer) < end
         del g.answer[end:], g.log_probs[end:]
+        if g.grown: g.grown(g.answer)
         return g
 
     def _begin(self, ids: list[int], most: int, pick: Pick) -> Generation:
@@ -308,6 +310,7 @@ class LightNano:
         temperature: float=0., # 0: the likeliest answers; else drawn
         seeds: list[int]=(),   # sampling seeds, one for each; each answer is as it would be alone
         top_p: float=1.,       # as of `sample_tokens`
+        each: Callable[[int, str], None]|None=None, # told a sample's number and its answer so far, as it grows
     ) -> list[Written]:
         "Answers with their tokens counted. Raises ValueError that names the sample or the setting."
         for most in limits: check_sampling(temperature, most)
@@ -316,6 +319,7 @@ class LightNano:
             for k in group:
                 g, logits = self._read_prompt(self._prompt_ids(samples[k], f"batch[{k}]"), limits[k])
                 g.rng = np.random.default_rng([seeds[k] if seeds else 0, 0])
+                g.grown = each and (lambda ids, k=k: each(k, self._text(ids)))
                 made.append(self._append(g, *pick(logits, [g])))
             return made, pick
         return [Written(self._text(g.answer), len(g.prompt), len(g.answer), g.answer[-1] in self.stops) for g in self._together(begun, len(samples))]

@@ -9,8 +9,9 @@ __all__ = ['app', 'MENDABLE', 'BrowserSandbox', 'ALIASES', 'configs', 'miniwob',
            'configs_show', 'configs_copy', 'configs_keys', 'check_app_command', 'eval_command', 'predict_command',
            'act_command', 'show_command', 'inspect_command', 'leaderboard_command', 'demo_command', 'miniwob_collect',
            'miniwob_train', 'miniwob_eval', 'serve_device_command', 'serve_task_command', 'serve_controller_command',
-           'serve_model_command', 'data_export', 'data_import', 'data_stats', 'data_validate', 'p2p_run', 'p2p_resume',
-           'p2p_benchmark', 'p2p_serve', 'p2p_models', 'p2p_criteria', 'p2p_play', 'p2p_export', 'main']
+           'serve_model_command', 'openenv_command', 'data_export', 'data_import', 'data_stats', 'data_validate',
+           'p2p_run', 'p2p_resume', 'p2p_benchmark', 'p2p_serve', 'p2p_models', 'p2p_criteria', 'p2p_play',
+           'p2p_export', 'main']
 
 # %% ../../nbs/18i_scripts.cli.ipynb #8c4b8724
 import inspect
@@ -815,6 +816,23 @@ def serve_model_command(
     """
     from oaml.scripts.serve_model import serve_model as run
     _mendable(run, agent=agent, port=port, longest=longest, say=typer.echo)
+
+@app.command("openenv")
+def openenv_command(
+    application: Annotated[str, typer.Argument(help="login, mail@phone, worlds:17 and so on.")],
+    out: Annotated[str, typer.Option(help="Folder to write; not there yet.")],
+    wheel: Annotated[str|None, typer.Option(help="oaml's wheel to take along, as python -m build --wheel makes one; by default the folder asks "
+                                                 "the package index for oaml.")]=None,
+):
+    """**Publish an application** as an environment for OpenEnv: write the folder that its tools check, build and push.
+
+    Example: `oaml openenv login --out runs/oaml_login_env`, then in that folder `uv lock`, `openenv validate` and `openenv push`
+    (`pip install openenv-core`). Whoever only wants to serve a task to OpenEnv's clients needs no folder: `06e_envs.openenv`.
+    """
+    from oaml.envs.openenv_folder import openenv_names, write_openenv_folder
+    folder = _mendable(write_openenv_folder, app=application, out=out, wheel=wheel)
+    typer.echo(f"{openenv_names(application)['name']} is in {folder}; there: uvicorn server.app:app, and before openenv push uv lock and openenv validate"
+               + ("" if wheel else ". Its oaml comes from the package index; --wheel takes one along"))
 
 # %% ../../nbs/18i_scripts.cli.ipynb #fb103b70
 data = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", help="""**Sessions** in others' formats, and back.

@@ -47,6 +47,7 @@ from .train import check_measured, evaluate_acting, load_learner, make_evaluate,
 from ..training.checkpoints import TrainingError, changing_state, log
 from ..training.config import DataSection, RftSection, TrainingConfig, load_config
 from ..training.grpo import LossRule, policy_gradients, reward_without_success
+from ..training.helpers import world_size
 from ..training.trainer import Trainer, Window
 
 # %% ../../nbs/18k_scripts.rft.ipynb #56187f53
@@ -402,6 +403,8 @@ def play_start(
 def _check_rft(config: TrainingConfig):
     "Raise ValueError for what a run of reinforcement learning lacks, or would not heed."
     cfg, rft = config.training, config.rft
+    if (n := world_size()) > 1:
+        raise ValueError(f"torchrun: started {n} processes, and learning has one here; start oaml rft once, and let rft.workers or --engine play on other cores or machines")
     if not cfg.max_steps: raise ValueError("training.max_steps: is not set; say how many updates, such as 60")
     for key, why in dict(processes="learning has one process; --engine and rft.workers are for playing",
                          gradient_accumulation_steps="rft.groups_per_update says how many answers an update has").items():

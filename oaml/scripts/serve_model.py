@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['MAX_BODY', 'MAX_ANSWER', 'MAX_SCREEN', 'DATA_URL', 'NOT_OFFERED', 'MAX_STOPS', 'MAX_TOGETHER', 'MAX_WAITING',
-           'UNPACKING', 'sample_of', 'ChatRequest', 'chat_request', 'BatchedModel', 'ModelServer', 'model_server',
-           'fitted_sample', 'answer_on_original', 'completion_of', 'stream_of', 'lend_model', 'serve_model']
+           'UNPACKING', 'sample_of', 'ChatRequest', 'chat_request', 'Question', 'BatchedModel', 'ModelServer',
+           'model_server', 'fitted_sample', 'answer_on_original', 'cut_at_stop', 'completion_of', 'streams',
+           'sure_text', 'stream_events', 'lend_model', 'serve_model']
 
 # %% ../../nbs/18j_scripts.serve_model.ipynb #076c4354
 import asyncio
@@ -14,9 +15,9 @@ import json
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from uuid import uuid4
 
@@ -24,7 +25,7 @@ from PIL import Image
 
 from ..datasets.prompts import change_history
 from ..datasets.samples import CHAT_ROLES
-from ..devices.daemon import (Access, BareLease, DaemonServer, LeaseTable, Refusal, ServiceRoute, http_answer, parse_object, read_body,
+from ..devices.daemon import (Access, BareLease, DaemonServer, LeaseTable, Refusal, ServiceRoute, parse_object, read_body,
                                  run_foreground, serve_in_thread, service_app)
 from ..devices.wire import need_serve
 from ..evals.suites import agent_name
@@ -124,6 +125,13 @@ def chat_request(
 MAX_TOGETHER = 32 # questions of a batch
 MAX_WAITING = 256 # questions that wait; further ones are refused
 
+@dataclass(frozen=True)
+class Question:
+    "What waits for the model."
+    request: ChatRequest
+    answer: Future                       # of a `Written`
+    grown: Callable[[str], None]|None    # told the answer so far; None: nobody waits for it
+
 class BatchedModel:
     "One model, asked by many: what waits is answered together."
     def __init__(self,
@@ -142,41 +150,45 @@ class BatchedModel:
 
     def ask(self,
         request: ChatRequest, # to be answered
+        grown: Callable[[str], None]|None=None, # told the answer so far, by the model's thread
     ) -> Future:              # of a `Written`
         "Queue a question. Raises Refusal if too many wait."
         with self.ready:
             if self.closed: raise Refusal(503, "the server is ending")
             if len(self.waiting) >= MAX_WAITING: raise Refusal(503, f"{MAX_WAITING} questions wait already; ask again later")
-            self.waiting.append((request, answer := Future()))
+            self.waiting.append(Question(request, answer := Future(), grown))
             self.ready.notify_all()
         return answer
 
-    def _next(self) -> list[tuple[ChatRequest, Future]]:
+    def _next(self) -> list[Question]:
         "The first that waits, and all that are drawn as it is; nothing when all is over."
         with self.ready:
             self.ready.wait_for(lambda: self.closed or self.waiting)
             if self.closed: return []
-            first = self.waiting[0][0]
-            alike = [x for x in self.waiting if (x[0].temperature, x[0].top_p) == (first.temperature, first.top_p)][:MAX_TOGETHER]
-            for x in alike: self.waiting.remove(x)
-        return [(r, f) for r, f in alike if f.set_running_or_notify_cancel()]
+            first = self.waiting[0].request
+            alike = [q for q in self.waiting if (q.request.temperature, q.request.top_p) == (first.temperature, first.top_p)][:MAX_TOGETHER]
+            self.waiting = deque(q for q in self.waiting if not any(q is x for x in alike))
+        return [q for q in alike if q.answer.set_running_or_notify_cancel()]
 
     def _work(self):
         "Answer until closed."
         while not self.closed:
             if batch := self._next(): self._answer(batch)
-        for _, answer in self.waiting: answer.set_exception(ConnectionError("the server ended"))
+        for q in self.waiting: q.answer.set_exception(ConnectionError("the server ended"))
 
-    def _answer(self, batch: list[tuple[ChatRequest, Future]]):
+    def _answer(self, batch: list[Question]):
         "Answer a batch; where it fails, each question alone, so that one that no model can read fails nobody else's."
-        requests, first = [r for r, _ in batch], batch[0][0]
+        requests = [q.request for q in batch]
         self.batches[len(batch)] += 1
-        try: written = self.adapter.write_batch([r.sample for r in requests], [r.most for r in requests], first.temperature, [r.seed for r in requests], first.top_p)
+        def each(k, text):
+            if grown := batch[k].grown: grown(text)
+        try: written = self.adapter.write_batch([r.sample for r in requests], [r.most for r in requests], requests[0].temperature, [r.seed for r in requests],
+                                                requests[0].top_p, each if any(q.grown for q in batch) else None)
         except Exception as e:
-            if len(batch) == 1: return batch[0][1].set_exception(e)
+            if len(batch) == 1: return batch[0].answer.set_exception(e)
             for one in batch: self._answer([one])
             return
-        for (_, answer), w in zip(batch, written): answer.set_result(w)
+        for q, w in zip(batch, written): q.answer.set_result(w)
 
 # %% ../../nbs/18j_scripts.serve_model.ipynb #a08c093b
 class ModelServer:
@@ -205,15 +217,32 @@ class ModelServer:
         return self._find(request.path_params["model"])
 
     async def complete_chat(self, request):
-        "A chat completion; a stream of one piece, if that is asked for. Raises Refusal."
+        "Return a chat completion, as a stream of pieces if that is asked for. Raises Refusal."
         body = parse_object(await read_body(request, MAX_BODY))
         self._find(body.get("model"))
         try:
             asked = await asyncio.get_running_loop().run_in_executor(self.unpacking, chat_request, body, self.policy, self.longest)
-            written = await asyncio.wrap_future(self.model.ask(asked))
+            if body.get("stream"): return await self._stream(asked, body.get("stream_options"))
+            return completion_of(await asyncio.wrap_future(self.model.ask(asked)), asked, self.policy, self.name)
         except ValueError as e: raise Refusal(400, str(e)) from None
-        answer = completion_of(written, asked, self.policy, self.name)
-        return http_answer(stream_of(answer, body.get("stream_options")), media="text/event-stream") if body.get("stream") else answer
+
+    async def _stream(self, asked: ChatRequest, options):
+        "Return a stream of the pieces of an answer, once there is a first one. Raises ValueError for what the model refuses."
+        from starlette.responses import StreamingResponse
+        loop, texts = asyncio.get_running_loop(), asyncio.Queue()
+        def tell(text):
+            with suppress(RuntimeError): loop.call_soon_threadsafe(texts.put_nowait, text)  # the server has ended: nobody listens
+        answer = self.model.ask(asked, tell if streams(asked) else None)
+        answer.add_done_callback(lambda _: tell(None))
+        async def grown(text):
+            while text is not None:
+                yield text
+                text = await texts.get()
+        first = await texts.get()
+        if first is None: answer.result()
+        whole = lambda: completion_of(answer.result(), asked, self.policy, self.name)
+        usage = isinstance(options, dict) and bool(options.get("include_usage"))
+        return StreamingResponse(stream_events(grown(first), asked.stop, whole, self.name, usage), media_type="text/event-stream")
 
     def _find(self, name) -> dict:
         if name != self.name: raise Refusal(404, f"model: {name!r} is not here, {self.name!r} is")
@@ -266,6 +295,14 @@ def answer_on_original(
     return (f"Thought: {thought}\n" if thought else "") + (f"Action: {lines[0]}" if len(lines) == 1 else "Actions:\n" + "\n".join(lines))
 
 # %% ../../nbs/18j_scripts.serve_model.ipynb #2dd0e7ce
+def cut_at_stop(
+    text: str,              # an answer
+    stops: tuple[str, ...], # texts before which it ends
+) -> tuple[str, bool]:      # up to the stop text that was complete first; whether there is one
+    "Return an answer up to its stop text."
+    ends = [(at + len(s), at) for s in stops if (at := text.find(s)) >= 0]
+    return (text[:min(ends)[1]], True) if ends else (text, False)
+
 def completion_of(
     written: Written,     # what the model said
     asked: ChatRequest,   # to which question
@@ -273,24 +310,61 @@ def completion_of(
     name: str,            # of the model, for clients
 ) -> dict:
     "A chat completion: the answer up to a stop text, its places on the picture that was sent, its tokens counted."
-    ends = [at for text in asked.stop if (at := written.text.find(text)) >= 0]
-    text = written.text[:min(ends)] if ends else written.text
+    text, stopped = cut_at_stop(written.text, asked.stop)
     if asked.fitted: text = answer_on_original(text, asked.fitted[-1], policy)
     counts = written.prompt_tokens, written.tokens
     usage = None if None in counts else dict(prompt_tokens=counts[0], completion_tokens=counts[1], total_tokens=sum(counts))
     return dict(id=f"chatcmpl-{uuid4().hex}", object="chat.completion", created=int(time.time()), model=name, usage=usage,
-                choices=[dict(index=0, finish_reason="stop" if ends or written.ended else "length", message=dict(role="assistant", content=text))])
+                choices=[dict(index=0, finish_reason="stop" if stopped or written.ended else "length", message=dict(role="assistant", content=text))])
 
-def stream_of(
-    answer: dict,            # from `completion_of`
-    options: dict|None=None, # `stream_options` of the request; its include_usage asks for a last piece with the usage
-) -> bytes:
-    "The answer as server-sent events, in one piece."
-    (choice,), head = answer["choices"], {k: answer[k] for k in ("id", "created", "model")} | dict(object="chat.completion.chunk")
-    pieces = [head | dict(choices=[dict(index=0, delta=choice["message"], finish_reason=None)]),
-              head | dict(choices=[dict(index=0, delta={}, finish_reason=choice["finish_reason"])])]
-    if isinstance(options, dict) and options.get("include_usage"): pieces.append(head | dict(choices=[], usage=answer["usage"]))
-    return b"".join(f"data: {json.dumps(p)}\n\n".encode() for p in pieces) + b"data: [DONE]\n\n"
+# %% ../../nbs/18j_scripts.serve_model.ipynb #c4cc706f
+def streams(
+    asked: ChatRequest, # any
+) -> bool:
+    "Return whether an answer may be shown before it is whole: its places need not be moved."
+    return not asked.fitted or asked.fitted[-1].untouched
+
+def sure_text(
+    text: str,              # an answer so far
+    stops: tuple[str, ...], # texts before which it ends
+) -> str:
+    "Return what of an answer stays, however it goes on."
+    cut, stopped = cut_at_stop(text, stops)
+    if stopped: return cut
+    whole = text.rstrip("\ufffd")  # a letter of several bytes, not all of them there yet
+    held = max((n for s in stops for n in range(1, len(s)) if whole.endswith(s[:n])), default=0)
+    return whole[:len(whole) - held]
+
+# %% ../../nbs/18j_scripts.serve_model.ipynb #7b708813
+async def stream_events(
+    texts: AsyncIterator[str],  # the answer so far, whenever it has grown; none if it comes whole
+    stops: tuple[str, ...],     # texts before which it ends
+    whole: Callable[[], dict],  # gives the completion when `texts` is through, from `completion_of`; raises what went wrong
+    name: str,                  # of the model, for clients
+    usage: bool=False,          # a last piece with the usage
+) -> AsyncIterator[bytes]:      # server-sent events
+    "Yield a streamed completion, an error in its place where the answer breaks off."
+    head, sent = dict(id=f"chatcmpl-{uuid4().hex}", object="chat.completion.chunk", created=int(time.time()), model=name), ""
+    def event(data): return f"data: {json.dumps(data)}\n\n".encode()
+    def piece(finish=None, **delta): return event(head | dict(choices=[dict(index=0, delta=delta, finish_reason=finish)]))
+    yield piece(role="assistant", content="")
+    async for text in texts:
+        if (sure := sure_text(text, stops)).startswith(sent) and sure != sent:
+            yield piece(content=sure[len(sent):])
+            sent = sure
+    try: answer = whole()
+    except Exception as e: why = str(e)
+    else:
+        (choice,) = answer["choices"]
+        text = choice["message"]["content"]
+        why = None if text.startswith(sent) else "the answer was begun anew and became another; ask again"
+    if why is not None:
+        yield event(dict(error=dict(message=why, type="server_error")))
+        return
+    if text != sent: yield piece(content=text[len(sent):])
+    yield piece(choice["finish_reason"])
+    if usage: yield event(head | dict(choices=[], usage=answer["usage"]))
+    yield b"data: [DONE]\n\n"
 
 # %% ../../nbs/18j_scripts.serve_model.ipynb #441fab81
 @contextmanager
