@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['OPPOSITES', 'DATA_ROLES', 'WAIT', 'WAYS_OUT', 'MORE', 'BUSY', 'MAX_WAITS', 'MAX_DETOUR', 'Course', 'MAX_AGAIN',
-           'BROWSED', 'Halt', 'Binding', 'same_wording', 'bind_values', 'find_things', 'Replay', 'read_value',
-           'similarity', 'ReplayAgent']
+           'BROWSED', 'Halt', 'SeveralFit', 'Binding', 'same_wording', 'bind_values', 'find_things', 'Replay',
+           'read_value', 'similarity', 'ReplayAgent']
 
 # %% ../../nbs/14d_runtime.replay.ipynb #c5b80bc7
 import re
@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 
 
 from ..datasets.lines import QUOTATION
-from ..datasets.demonstrations import (COMMON_WORDS, FIRST, LAST, is_pager, month_of, with_parts, DECLINES, RETRIES, same_stem, FIELDS, NAMED, PRESSES, SLOT, TOGGLES, TURNED, Demonstration, GoalValue, StepWords, Thing,
+from ..datasets.demonstrations import (COMMON_WORDS, FIRST, LAST, is_pager, month_of, with_parts, DECLINES, RETRIES, same_stem, FIELDS, NAMED, PRESSES, READS, SLOT, TOGGLES, TURNED, Demonstration, GoalValue, StepWords, Thing,
                                           column_of, fill, goal_values, goal_words, has_words, holes, page_title, row_of, same_role, same_words, say_thing, section_of, with_shown, words_of)
 from ..schemas.sessions import Action
 from ..ui.layout import DOT, Element
@@ -34,6 +34,9 @@ _PREPOSITIONS = {"in", "to", "of", "for", "from", "into", "with", "at", "on", "b
 
 class Halt(Exception):
     "Why a replay does not go on: what it looked for and what it sees."
+
+class SeveralFit(Halt):
+    "Two things are what was looked for: nothing that is known tells which is meant, so nobody may choose."
 
 def _shape(text: str) -> str:
     "The kinds of characters in a text: small, capital, digit, other."
@@ -187,7 +190,7 @@ def _is_labelled(value: GoalValue, shown: Demonstration) -> str:
 def _is_anothers(old: GoalValue, new: GoalValue, shown: Demonstration) -> bool:
     "Whether the words before a new value name another field than the one that took the old value."
     took = {s.what.name: [shown.values.get(h) for h in holes(s.value)] for s in shown.steps if s.what and s.do in ("enter", "choose") and not holes(s.what.name)}
-    return any(old.text in texts for texts in took.values()) and any(_names(f, new) for f, texts in took.items() if old.text not in texts) and not any(_names(f, new) for f, texts in took.items() if old.text in texts)
+    return any(old.text in texts for texts in took.values()) and any(_names(f, new) and not _names(f, old) for f, texts in took.items() if old.text not in texts) and not any(_names(f, new) for f, texts in took.items() if old.text in texts)
 
 def _names(name: str, value: GoalValue) -> bool:
     return any(same_words(name, " ".join(value.label[-k:])) for k in (1, 2) if value.label)
@@ -298,6 +301,7 @@ def _hangs_open(elements: Sequence[Element]) -> bool:
 
 class Replay:
     "One episode of a replay: give it screens, it gives actions."
+    alone = True # nobody helps it over a step: what will stop it is said before the first press
     def __init__(self,
         shown: Demonstration,            # what was shown
         goal: str,                       # what is wanted now
@@ -305,6 +309,7 @@ class Replay:
     ):
         self.shown, self.goal = shown, goal
         self.halted = ""       # why it stopped, if it did
+        self.final = False     # nobody may help it on
         self.log: list[str] = [] # what it did, in words
         self.seen: list[tuple[Element, ...]] = [] # the screens so far, the newest last
         self._named, self._course, self._edited, self._before, self._tabs, self._arrived, self.touched = named, None, False, (), set(), False, []
@@ -324,7 +329,7 @@ class Replay:
                 return next(self._course)
             return self._course.send(self.screen)
         except Halt as e:
-            self.halted = str(e)
+            self.halted, self.final = str(e), isinstance(e, SeveralFit)
             return self._failed()
         except StopIteration: return Action("done")
 
@@ -352,6 +357,8 @@ class Replay:
         entered = [h for s in self.steps if s.do in ("enter", "append", "choose") and not s.already and s.source == "goal" for h in holes(s.value)]
         if entered and not self.left and not any(h in self.values or h in b.open for h in entered): raise Halt(f"the goal gives no {', '.join(dict.fromkeys(entered))}")
         while _is_busy(self.screen): self.screen = yield WAIT
+        lacking = [words for k, s in enumerate(self.steps) if not (s.optional or s.until_gone) and (words := self._lacks(k)) and (self.alone or s.source != "unknown")]
+        if lacking: raise Halt("; ".join(dict.fromkeys(lacking)))
         yield from self._go_on(0)
 
     def _go_on(self, k: int) -> Course:
@@ -448,6 +455,29 @@ class Replay:
         return [*steps[:k], replace(steps[k], value="off" if steps[k].value == "on" else "on"), *steps[k+1:]]
 
     # %% ../../nbs/14d_runtime.replay.ipynb #d68fdcf4
+    def _lacks(self, k: int) -> str:
+        "What step `k` cannot do without and neither this goal nor a screen tells, in words; empty if there is no such thing."
+        step = self.steps[k]
+        if step.source == "unknown" and step.do == "answer": return f"step {k + 1}: what was answered then, {step.value!r}, stood nowhere on the screen: nobody knows how it was found"
+        if step.source == "unknown": return f"step {k + 1}: nobody knows why {self._say(step.what)} was chosen: the goal shown does not say it"
+        def missing(*texts): return [h for t in texts for h in holes(t) if h not in self.values and h not in self.bound.open and not h.startswith(NAMED)]
+        if step.source == "screen" and (lost := [h for t in (step.origin.name, step.origin.value) if any(f"{{{r}}}" in t for r in READS) or not any(h in self.values for h in holes(t)) for h in missing(t)]): return f"step {k + 1}: the goal gives no {', '.join(lost)} for {say_thing(step.origin, self.shown.values)}"
+        if step.source in ("goal", "secret") and (lost := missing(step.value)) and not self._is_left_alone(step):
+            return f"step {k + 1}: the goal gives no {', '.join(lost)}" + f" for {self._say(step.what)}"*bool(step.what)
+        if step.what is None or step.already: return ""
+        texts = step.what.name, step.what.value
+        lost = missing(*texts)
+        if not lost or step.leads and k < len(self.steps) - 1 or any(h in self.values for t in (*texts, step.what.row, step.what.section) for h in holes(t)): return ""
+        return f"step {k + 1}: the goal gives no {', '.join(lost)}"
+
+    def _is_left_alone(self, step: StepWords) -> bool:
+        "Whether a goal without this field's value leaves the field as it is: the one shown named it, and it has something already, or others stay empty or are filled instead."
+        if step.already: return True
+        if step.what is None or not self._label_of(step): return False
+        field, filled = self._find(step, self.screen), [e for s in self.steps if s.do in ("enter", "choose") for e in self._find(s, self.screen)]
+        others = [e for e in self.screen if e.role in FIELDS and e.role not in ("searchbox", "gridcell") and words_of(e.name) not in (("search",), ("find",)) and e not in filled]
+        return not field or any(e.value for e in field) or any(not e.value or any(_names(e.name, v) for v in self.bound.left) for e in others)
+
     def _find(self, step: StepWords, elements: Sequence[Element]) -> list[Element]:
         "What a step acts on, on a screen."
         if step.what is None: return []
@@ -500,19 +530,17 @@ class Replay:
     def _do(self, k: int) -> Course:
         "Do step `k`, or one behind it if that is where things stand; return its number."
         step = self.steps[k]
-        if step.do == "answer": return (yield from self._answer(k))
         if step.do == "key": return (yield from self._key(k))
-        if step.source == "goal" and not all(h in self.values or h in self.bound.open for h in holes(step.value)):
-            if step.already or self._label_of(step): return k  # this goal leaves the field alone
+        if step.source == "goal" and not all(h in self.values or h in self.bound.open for h in holes(step.value)) and self._is_left_alone(step): return k
+        if lost := self._lacks(k): raise Halt(lost)
+        if step.do == "answer": return (yield from self._answer(k))
         if step.already: return (yield from self._keep(k))
         if step.do == "set_all": return (yield from self._set_all(k))
         if step.what.role in DATA_ROLES or step.do == "enter" and words_of(step.what.name) in (("search",), ("find",)): yield from self._go_where_goal_says()
         if (step.leads or step.do == "double_press") and holes(step.what.name) and all(h in self.values for h in holes(step.what.name)) and not step.what.value and same_words(page_title(self.screen), fill(step.what.name, self.values)): return k  # it is open
-        if step.source == "unknown": raise Halt(f"step {k + 1}: nobody knows why {self._say(step.what)} was chosen: the goal shown does not say it")
         needs = [h for h in holes(step.what.name + step.what.value) if not h.startswith(NAMED) and h not in self.bound.open]
         lacking = needs if needs and not any(h in self.values for h in needs) else []
         if lacking and step.leads and k < len(self.steps) - 1: return k  # it went where the next thing was; that will be looked for
-        if lacking and not any(h in self.values for h in holes(step.what.name + step.what.value + step.what.row + step.what.section)): raise Halt(f"step {k + 1}: the goal gives no {', '.join(lacking)}")
         if step.do == "set_named": return (yield from self._set_named(k))
         seeks = step.do == "enter" and words_of(step.what.name) in (("search",), ("find",))
         e = yield from self._look(lambda els: self._usable(step, els), ahead=k, wander=not step.optional and not seeks)
@@ -592,7 +620,7 @@ class Replay:
             self._take_whole()
             found = fits(self.screen)
             if len(found) > 1 and ahead is not None and self._is_way(self.steps[ahead]) and len({(e.role, e.name) for e in found}) == 1: return found[0]  # one way is as good as another
-            if len(found) > 1: raise Halt(f"step {self.k + 1}: {len(found)} things fit: " + ", ".join(f"the {e.role} {e.name!r} {e.value}".strip() for e in found[:3]))
+            if len(found) > 1: raise SeveralFit(f"step {self.k + 1}: {len(found)} things fit: " + ", ".join(f"the {e.role} {e.name!r} {e.value}".strip() for e in found[:3]))
             return found[0] if found else self._later(ahead)
         if (e := here()) is not None: return e
         for _ in range(3 if self._opens(ahead) else 0):  # it may take a moment to open
@@ -794,7 +822,7 @@ class Replay:
         if do == "choose":
             yield from self._press(e)
             options = [o for o in self.screen if o.role in ("option", "menuitem") and same_words(o.name, text)]
-            if len(options) != 1: raise Halt(f"step {self.k + 1}: {say_thing(thing, self.values)} offers {len(options)} times {text!r}")
+            if len(options) != 1: raise (SeveralFit if options else Halt)(f"step {self.k + 1}: {say_thing(thing, self.values)} offers {len(options)} times {text!r}")
             yield from self._press(options[0])
         else:
             yield from self._press(e)
@@ -829,7 +857,7 @@ class Replay:
         before = self._before = self.screen
         if step.do == "drag":
             to = find_things(step.to, self.values, self.screen, self.left)
-            if len(to) != 1: raise Halt(f"step {self.k + 1}: looked for {self._say(step.to)} to drop it on, and found {len(to)}")
+            if len(to) != 1: raise (SeveralFit if to else Halt)(f"step {self.k + 1}: looked for {self._say(step.to)} to drop it on, and found {len(to)}")
             (x0, y0, x1, y1), (a, b, c, d) = e.box, to[0].box
             yield from self._act(Action("drag", x=round((x0+x1)/2, 3), y=round((y0+y1)/2, 3), x2=round((a+c)/2, 3), y2=round((b+d)/2, 3)))
         else:
@@ -917,7 +945,6 @@ class Replay:
     def _answer(self, k: int) -> Course:
         "Tell the user what the screen says, or what the goal did."
         step = self.steps[k]
-        if step.source == "unknown": raise Halt(f"step {k + 1}: what was answered then, {step.value!r}, stood nowhere on the screen: nobody knows how it was found")
         text = (yield from self._read(step)) if step.source == "screen" else (yield from self._value(step))
         self.log.append(f"answer {text!r}")
         yield from self._act(Action("answer", text=text))
@@ -986,7 +1013,7 @@ def _is_refused(step: StepWords, before: tuple, now: tuple) -> str:
 
 def _stays(step: StepWords, before: tuple, now: tuple, values: dict[str, str]) -> str:
     "Why a press that led on when it was shown has not: the same page, with what went then; empty if it has."
-    if page_title(before) != page_title(now): return ""
+    if page_title(before) != page_title(now) or _hangs_open(now) and not _hangs_open(before): return ""  # what a menu covers is another thing in each look
     for sign, role, rest in (c.split(" ", 2) for c in step.changes):
         known = all(h in values for h in holes(rest))
         name, _, value = rest.partition(" = ")
