@@ -76,6 +76,7 @@ def has_words(
     return bool(y) and set(y) <= set(x)
 
 # %% ../../nbs/09j_datasets.demonstrations.ipynb #df90964a
+_TAKING = {"remove", "take", "delete", "drop", "clear"}
 _FILLER = {"is", "are", "the", "a", "an", "be", "must", "should", "as", "its", "it", "s", "it"}
 _MONTH = "(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*"
 _PLAIN_VALUE = re.compile(r"(?<![\w/.@])(?![\d.])(?=\S*[./@]\w)[\w./@-]*[\w/]|(?<=[\w,:;] )[A-Z]\w*(?:[.-]\w+)*(?: [A-Z0-9]\w*)*|(?<![\w$])\d+(?:[.:/,-]\w+)*"
@@ -103,6 +104,7 @@ def goal_values(
     out, end = [], 0
     for a, b, text, quoted in sorted(found):
         before = [w for w in words_of(goal[end:a]) if w not in _FILLER]
+        if _TAKING & set(before) and "from" in before[:-1]: before.remove("from")  # it is the verb's: remove the star from the message 'x'
         behind = re.match(r",? as (?:the |its |his |her )?(\w+(?: name)?)", goal[b:])
         out.append(GoalValue(text, (behind[1].casefold(),) if behind else tuple(before[-2:]), quoted))
         end = b

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['OPPOSITES', 'DATA_ROLES', 'WAIT', 'WAYS_OUT', 'MORE', 'BUSY', 'MAX_WAITS', 'MAX_DETOUR', 'Course', 'MAX_AGAIN',
-           'BROWSED', 'Halt', 'SeveralFit', 'Binding', 'same_wording', 'bind_values', 'find_things', 'Replay',
-           'read_value', 'similarity', 'ReplayAgent']
+           'BROWSED', 'Halt', 'SeveralFit', 'Binding', 'same_wording', 'bind_values', 'undone_words', 'other_state',
+           'find_things', 'Replay', 'read_value', 'similarity', 'ReplayAgent']
 
 # %% ../../nbs/14d_runtime.replay.ipynb #c5b80bc7
 import re
@@ -17,14 +17,14 @@ from weakref import WeakValueDictionary
 
 from ..datasets.lines import QUOTATION
 from ..datasets.demonstrations import (COMMON_WORDS, FIRST, LAST, is_pager, month_of, with_parts, DECLINES, RETRIES, same_stem, FIELDS, NAMED, PRESSES, READS, SLOT, TOGGLES, TURNED, Demonstration, GoalValue, StepWords, Thing,
-                                          column_of, fill, goal_values, goal_words, has_words, holes, page_title, row_of, same_role, same_words, say_thing, section_of, with_shown, words_of)
+                                          column_of, fill, goal_values, goal_words, has_words, holes, page_title, row_of, same_role, same_words, say_step, say_thing, section_of, with_shown, words_of)
 from ..schemas.sessions import Action
 from ..ui.layout import DOT, Element
 
 # %% ../../nbs/14d_runtime.replay.ipynb #8a8d5f45
 _NEAR = {"into", "to", "in", "from", "with"} # they stay the label with a noun behind them: into the folder
 _ALIKE = [{"in", "into", "to", "under"}, {"of", "for", "from"}, {"set", "change", "make"}] # words before a value that say the same
-OPPOSITES = [("with", "without"), ("star", "unstar"), ("largest", "smallest"),
+OPPOSITES = [("with", "without"), ("largest", "smallest"),
              ("most", "least"), ("highest", "lowest"), ("first", "last"), ("today", "tomorrow"), ("add", "remove"), ("open", "close"), ("accept", "decline"),
              ("yes", "no"), ("show", "hide"), ("lock", "unlock"), ("before", "after"), ("earliest", "latest"), ("biggest", "smallest")]
 _POSITIVE = {"on", "enable", "tick", "check", "checked", "show", "activate", "yes"}
@@ -198,15 +198,49 @@ def _names(name: str, value: GoalValue) -> bool:
 def _opposites(old: str, new: str) -> tuple[str, ...]:
     a, b = (set(goal_words(g)) - {w for v in goal_values(g) if len(v.label) > 1 for w in v.label[:1] if v.label[-1] == "name"} for g in (old, new))
     turned = [f"{y}, not {x}" for p in OPPOSITES for x, y in (p, p[::-1]) if x in a and y in b and x not in b and y not in a]
-    if _sign(a)*_sign(b) < 0: turned.append("off" if _sign(b) < 0 else "on")
+    if _sign(old)*_sign(new) < 0: turned.append("off" if _sign(new) < 0 else "on")
     return tuple(turned)
 
-def _sign(words: set[str]) -> int:
-    "1 if the words say on, -1 if they say off, 0 if neither or both."
+_DENIED = re.compile(r"\b(?:no|not|nothing|none)\b([^,.;:]*\b(?:stay|remain|be|left)) (on|off)\b")
+_MOVED_OFF = re.compile(r"\b(put|call|cut|drop|log|pay|send|sign) off\b|\btake\b[^,.;:]*?\boff\b") # nothing is switched off by them
+
+def _sign(goal: str) -> int:
+    "1 if a goal says on, -1 if it says off, 0 if neither or both."
+    plain = _DENIED.sub(lambda m: f"{m[1]} {dict(on='off', off='on')[m[2]]}", QUOTATION.sub(" ' ", goal).casefold())
+    words = set(words_of(_MOVED_OFF.sub(" ", plain)))
     on, off = words & _POSITIVE, words & _NEGATIVE
     if on == {"on"} and off and not words & {"turn", "switch"}: on = set()  # "untick it on ..."
     if off: return 0 if on else -1
     return 1 if on else -bool(words & _DENIALS)
+
+# %% ../../nbs/14d_runtime.replay.ipynb #4b6a905d
+_SMALL = r"(?:(?:the|a|an|its|his|her|my|this|any|from)\s+)*"
+_UNDONE = re.compile(rf"\b(?:remove|clear|drop|delete|erase|undo|cancel|stop|no|without)\s+{_SMALL}(\w+)|\btake\s+{_SMALL}(\w+)\s+(?:off|away|from)\b|\bun-?(\w{{3,}})")
+_STATES = (("show", "hide"), ("enable", "disable"), ("activate", "deactivate"))
+_MARKS = {"add", "put", "set", "mark", "as", "the", "a", "to", "from"} # words of a caption that are not what it is about
+
+def undone_words(
+    text: str, # a goal, or a button's caption
+) -> set[str]:
+    "Return the words for what is to be no more: the star of 'remove the star', 'take the star off', 'unstar'."
+    return {w for groups in _UNDONE.findall(QUOTATION.sub(" ' ", text).casefold()) for w in groups if w}
+
+def other_state(
+    caption: str, # of a button
+) -> tuple[str, ...]:
+    "Return captions that the same button may have in its other state."
+    words, undone = words_of(caption), undone_words(caption)
+    if undone: return tuple(t for w in sorted(undone) for t in (w, f"add {w}", f"mark as {w}"))
+    about = " ".join(w for w in words if w not in _MARKS)
+    other = [" ".join((*words[:k], un + w, *words[k+1:])) for k, w in enumerate(words) if w not in _MARKS for un in ("un", "un-")]
+    turned = [" ".join(y if w == x else w for w in words) for p in _STATES for x, y in (p, p[::-1]) if x in words]
+    return (*other, *(f"{verb} {about}" for verb in ("remove", "remove from") if about), *turned)
+
+def _is_turned(step: StepWords, old: str, new: str) -> bool:
+    "Whether a goal wants the opposite of what the one shown had this step for: the star gone, or the star again."
+    if step.do != "press" or step.what.role not in ("button", "menuitem", "link") or holes(step.what.name): return False
+    a, b, about = undone_words(old), undone_words(new), {*words_of(step.what.name), step.what.icon} | undone_words(step.what.name)
+    return bool(about & ((set(goal_words(old)) - a) & b | a & (set(goal_words(new)) - b)))
 
 # %% ../../nbs/14d_runtime.replay.ipynb #5073a050
 DATA_ROLES = ("listitem", "row", "gridcell", "cell", "heading", "text")
@@ -314,6 +348,7 @@ class Replay:
         self.seen: list[tuple[Element, ...]] = [] # the screens so far, the newest last
         self._named, self._course, self._edited, self._before, self._tabs, self._arrived, self.touched = named, None, False, (), set(), False, []
         self._still = set() # pages that do not scroll
+        self._turned_from: dict[str, StepWords] = {} # name of a thing that undoes what was shown: the step that was shown
         self._from: int|None = None # the step with which a course begins; None: with what the goal says
 
     def next(self,
@@ -442,13 +477,20 @@ class Replay:
     def _turned(self, steps: list[StepWords], opposite: tuple[str, ...]) -> list[StepWords]:
         "The steps, with what the goal wants the other way round."
         sets = [k for k, s in enumerate(steps) if s.do == "set" and s.what.role != "radio"]
-        said, shown = _sign(set(goal_words(self.goal))), _sign(set(goal_words(self.shown.shown_goal())))
+        said, shown = _sign(self.goal), _sign(self.shown.shown_goal())
         if len(sets) == 1 and said and not shown and (steps[sets[0]].value == "on") != (said > 0): opposite = (*opposite, "on" if said > 0 else "off")
         if not self.bound.sure and sets and shown < 0 and not said and not opposite: raise Halt("the goal says neither on nor off, and the one shown was to turn something off")
         if opposite in (("first, not last",), ("last, not first",)) and any(s.origin and (FIRST in s.origin.name or LAST in s.origin.name) for s in steps):
             swap = {FIRST: LAST, LAST: FIRST}
             def other(thing): return thing and replace(thing, name=re.sub(r"\{(?:first|last)\}", lambda m: swap[m[0]], thing.name))
             return [replace(s, origin=other(s.origin)) for s in steps]
+        turned = [k for k, s in enumerate(steps) if not s.already and _is_turned(s, self.shown.shown_goal(), self.goal)]
+        if len(turned) == 1 and not opposite:
+            k, what = turned[0], steps[turned[0]].what
+            name = other_state(what.name)[0]
+            self._turned_from[name] = steps[k]
+            return [*steps[:k], replace(steps[k], what=replace(what, name=name, icon=""), changes=(f"- {what.role} {name}",)), *steps[k+1:]]
+        if turned: raise Halt(f"the goal wants the opposite of what {say_step(steps[turned[0]])} was done for; that was not shown")
         if not opposite: return steps
         if len(sets) != 1: raise Halt(f"the goal says {'; '.join(opposite)}, which was not shown")
         k = sets[0]
@@ -482,7 +524,10 @@ class Replay:
         "What a step acts on, on a screen."
         if step.what is None: return []
         if self._is_open(step.what): return self._tell(step, elements)
-        found = find_things(step.what, self.values, elements, self.left)
+        was = self._turned_from.get(step.what.name)
+        things = [replace(step.what, name=n) for n in other_state(was.what.name)] if was else [step.what]
+        if was and _marks_of(was, elements): things.append(was.what)  # one button sets and takes away
+        found = next((f for t in things if (f := find_things(t, self.values, elements, self.left))), [])
         if len(found) == 1: found = found + _namesakes(found[0], step.what, self.values, elements)
         missing = [h for h in holes(step.what.name) if h.startswith(NAMED) and h not in self.values]
         if missing and not found:
@@ -491,7 +536,7 @@ class Replay:
         context = replace(step.what, name="") if holes(step.what.section + step.what.row) and step.what.role not in DATA_ROLES else None
         if not found and context and len(only := find_things(context, self.values, elements, self.left)) == 1: found = only  # the one of its kind in that section, whatever it is called
         if not found and step.what.role in _PRESSED:
-            found = next((f for r in _PRESSED if r != step.what.role and (f := find_things(replace(step.what, role=r), self.values, elements, self.left))), [])
+            found = next((f for t in things for r in _PRESSED if r != step.what.role and (f := find_things(replace(t, role=r), self.values, elements, self.left))), [])
         if not found and step.do in ("enter", "choose"):
             others = [r for r in FIELDS if r not in (step.what.role, "gridcell")]
             found = next((f for r in others if (f := find_things(replace(step.what, role=r), self.values, elements, self.left))), [])
@@ -543,8 +588,11 @@ class Replay:
         if lacking and step.leads and k < len(self.steps) - 1: return k  # it went where the next thing was; that will be looked for
         if step.do == "set_named": return (yield from self._set_named(k))
         seeks = step.do == "enter" and words_of(step.what.name) in (("search",), ("find",))
-        e = yield from self._look(lambda els: self._usable(step, els), ahead=k, wander=not step.optional and not seeks)
+        e = yield from self._look(lambda els: self._usable(step, els) or self._states(step, els), ahead=k, wander=not step.optional and not seeks)
         if isinstance(e, int): return e - 1
+        if e in self._states(step, self.screen) or e is not None and step.what.role in ("button", "menuitem") and not self._edited and self._speaks_of(step) and _marks_of(step, self.screen):
+            self.log.append(f"it is so already: the {e.role} {e.name!r} shows")
+            return k
         if e is None:
             if step.do == "set" and any(s.do in PRESSES.values() for s in self.steps[k+1:]) and not holes(step.what.name + step.what.row + step.what.section) and not set(words_of(step.what.name)) & set(goal_words(self.goal)) - {"the", "i"}: return k
             if step.optional or seeks or self._only_leads(k) or self._came_about(step): return k
@@ -584,6 +632,18 @@ class Replay:
     def _usable(self, step: StepWords, elements: Sequence[Element]) -> list[Element]:
         found = [e for e in self._find(step, elements) if not (e.disabled and step.do in PRESSES.values())]
         return found[:1] if step.until_gone else found  # whichever comes first: the others have their turn
+
+    def _speaks_of(self, step: StepWords) -> bool:
+        "Whether the goal says what a button says: a star, of Star."
+        return bool({*words_of(step.what.name), *undone_words(step.what.name)} & {*goal_words(self.goal), *undone_words(self.goal)} - _MARKS)
+
+    def _states(self, step: StepWords, elements: Sequence[Element]) -> list[Element]:
+        "A button that offers to undo what a press was to bring, if the goal speaks of that: it is so already."
+        name = step.what.name
+        if step.do != "press" or step.leads or step.what.role not in ("button", "menuitem") or not name or holes(name) or self._usable(step, elements): return []
+        if not self._speaks_of(step): return []
+        found = [e for n in other_state(name) if undone_words(n) for r in _PRESSED for e in find_things(replace(step.what, role=r, name=n), self.values, elements, self.left)]
+        return found[:1] if len(set(found)) == 1 else []  # 'Star' alone may set and take away
 
     def _lost(self, step: StepWords) -> str:
         role, title = step.what.role, page_title(self.screen)
@@ -918,6 +978,7 @@ class Replay:
         "What should have changed and has not; empty if all is as it was shown."
         if step.changes and _lines(before) == _lines(self.screen): return "nothing changed"
         if still := _stays(step, before, self.screen, self.values) or self.k == len(self.steps) - 1 and _is_refused(step, before, self.screen): return still
+        if (was := self._turned_from.get(step.what.name)) and (marks := _marks_of(was, self.screen)): return f"the {marks[0].role} {marks[0].name!r} is still there"
         if step.what.role == "tab" and not holes(step.what.name): return ""  # what it leads to is looked for by the next step
         said = {w for w in goal_words(self.goal) if len(w) > 3} & set(goal_words(self.shown.shown_goal()))
         for line in (c for c in step.changes if c.startswith(("+ listitem", "+ heading")) and not holes(c)):
@@ -926,7 +987,9 @@ class Replay:
             sign, role, rest = line.split(" ", 2)
             wanted = [self.values.get(h) for h in holes(rest)]
             if not wanted or None in wanted or sign == "-" or role in ("tab", "button", "link", "menuitem", *TOGGLES, *FIELDS): continue
-            if not any(same_role(e.role, role) and all(has_words(" ".join((e.name, e.value)), w) for w in wanted) for e in self.screen if _words(e) not in old): return f"no {role} says {' and '.join(map(repr, wanted))}"
+            saying = [e for e in self.screen if _words(e) not in old and same_role(e.role, role) and all(has_words(" ".join((e.name, e.value)), w) for w in wanted)]
+            if opposite := next((e for e in saying if undone_words(e.name) & set(words_of(rest)) - undone_words(rest)), None): return f"the {role} says {opposite.name!r}"
+            if not saying: return f"no {role} says {' and '.join(map(repr, wanted))}"
             return ""
         return ""
 
@@ -984,6 +1047,12 @@ MAX_AGAIN = 100 # times that steps are done again until there is no more
 # %% ../../nbs/14d_runtime.replay.ipynb #d68fdcf4
 BROWSED = ("tab", "link", "listitem", "treeitem") # what is pressed to see what is behind it
 _PRESSED = ("button", "menuitem", "link") # what one program has as a button is another's entry of a menu
+
+def _marks_of(step: StepWords, elements: Sequence[Element]) -> list[Element]:
+    "What shows that a button's deed was done, when it is said with the button's word: Starred, of Star."
+    lines = [c.split(" ", 2)[1:] for c in step.changes if c.startswith(("+ text", "+ status")) and not holes(c)]
+    marks = [line for line in lines if any(w.startswith(v) for w in words_of(line[1]) for v in words_of(step.what.name) if len(v) > 2)]
+    return [e for e in elements if [e.role, e.name] in marks]
 
 _GO_FIELDS = (("address",), ("url",), ("location",)) # a text in them is gone to by Enter
 
