@@ -8,8 +8,8 @@ __all__ = ['SYNONYMS', 'FIELDS', 'TITLES', 'PRESSES', 'DEEDS', 'DECLINES', 'RETR
            'same_words', 'same_stem', 'has_words', 'GoalValue', 'goal_values', 'goal_words', 'row_of', 'column_of',
            'section_of', 'page_title', 'Thing', 'StepWords', 'Demonstration', 'fill', 'holes', 'is_pager', 'month_of',
            'with_parts', 'to_template', 'element_at', 'deeds_of', 'thing_of', 'same_role', 'changes_of', 'find_origin',
-           'with_shown', 'labels', 'in_words', 'describe', 'demonstrate', 'say_thing', 'say_step', 'count_tokens',
-           'write', 'steps_named', 'to_yaml', 'from_yaml', 'load_demonstration', 'save_demonstration']
+           'with_shown', 'labels', 'in_words', 'describe', 'proposed_names', 'demonstrate', 'say_thing', 'say_step',
+           'count_tokens', 'write', 'steps_named', 'to_yaml', 'from_yaml', 'load_demonstration', 'save_demonstration']
 
 # %% ../../nbs/09j_datasets.demonstrations.ipynb #83e56954
 import os
@@ -523,10 +523,11 @@ def in_words(
     goal: str,                                # what was wanted
     steps: Sequence[tuple[Action, tuple[Element, ...], tuple[Element, ...]]], # action, the screen before, the screen after
     secrets: Iterable[str]=(),                # names of parameters that are never written down
+    names: dict[str, str]|None=None,          # what parameters are called in place of the goal's words before them
 ) -> Demonstration:
     "Return what was done, in words. Raises ValueError for a secret that the goal does not have."
     deeds = deeds_of(steps)
-    values = _parameters(goal, deeds)
+    values = {(names or {}).get(k, k): v for k, v in _parameters(goal, deeds).items()}
     if unknown := set(secrets) - set(values): raise ValueError(f"secrets: the goal has no {', '.join(sorted(unknown))}; it has {', '.join(values) or 'no values'}")
     in_goal, values = dict(values), with_parts(values)
     seen, out = [], []
@@ -633,6 +634,26 @@ def _with_all(steps: list[StepWords], deeds: list[_Deed], goal: str) -> list[Ste
     return [one if s is first else s for s in steps if s is first or s not in done and not (s.do == "set" and s.already and s.what.role == first.what.role)]
 
 # %% ../../nbs/09j_datasets.demonstrations.ipynb #495568fb
+_VERBS = {*"add answer archive be book bring buy call change choose copy create delete enter find get go invite is log look make mark move note open order pick put register remove "
+           "rename reply restore save search send set show sign sort star start take tell turn type unstar use visit write".split()}
+_NO_NAMES = {"value", *"a about an and as at back by for from in into new of on than that the then this to under with".split()} | _VERBS
+
+def proposed_names(
+    shown: Demonstration, # as it is written
+) -> dict[str, str]:      # of each of its values: a name
+    "Return what the values may be called: where the goal's word is no name, as the field is that takes the value, or a date; a verb is never one."
+    names, begins = {k: k for k in shown.values}, {w.casefold() for w in re.findall(r"(?:^|[.;:!?]\s+)(\w+)", shown.goal)}
+    for key in (k for k in shown.values if k.rstrip("0123456789") in _NO_NAMES | begins):
+        fields = [s.what.name for s in shown.steps if s.do in ("enter", "append", "choose") and s.value == "{" + key + "}" and not holes(s.what.name)]
+        dated = with_parts({key: shown.values[key]}).keys() > {key}
+        name = re.sub(r"\W+", "_", (fields or ["date" if dated else ""])[0].casefold()).strip("_")
+        others = [v for k, v in names.items() if k != key]
+        if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or name in others or name.startswith(NAMED) or name.endswith(("_day", "_month")):
+            if key.rstrip("0123456789") not in _VERBS | begins: continue
+            name = next(n for n in ("value", *(f"value{k}" for k in range(2, 99))) if n not in others)
+        names[key] = name
+    return names
+
 def demonstrate(
     episode: Episode,         # with the elements of its screens
     secrets: Iterable[str]=(), # names of parameters that are never written down
@@ -641,7 +662,8 @@ def demonstrate(
     screens = [recorded_elements(s.observation) for s in episode.steps]
     if not any(screens): raise ValueError(f"episode {episode.id}: its screens have no elements; record it on a device that has a tree")
     after = screens[1:] + screens[-1:]
-    return in_words(episode.goal, [(s.action, b, a) for s, b, a in zip(episode.steps, screens, after)], secrets)
+    steps = [(s.action, b, a) for s, b, a in zip(episode.steps, screens, after)]
+    return in_words(episode.goal, steps, secrets, proposed_names(in_words(episode.goal, steps)))
 
 # %% ../../nbs/09j_datasets.demonstrations.ipynb #407181b1
 MAX_STEP_TOKENS = 20 # words and signs of a step in a prompt
