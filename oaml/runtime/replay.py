@@ -16,8 +16,8 @@ from weakref import WeakValueDictionary
 
 
 from ..datasets.lines import QUOTATION
-from ..datasets.demonstrations import (COMMON_WORDS, FIRST, LAST, is_pager, month_of, with_parts, DECLINES, RETRIES, same_stem, FIELDS, NAMED, PRESSES, READS, SLOT, TOGGLES, TURNED, Demonstration, GoalValue, StepWords, Thing,
-                                          column_of, fill, goal_values, goal_words, has_words, holes, page_title, row_of, same_role, same_words, say_step, say_thing, section_of, with_shown, words_of)
+from ..datasets.demonstrations import (COMMAND_VERBS, COMMON_WORDS, FIRST, LAST, is_pager, month_of, with_parts, DECLINES, RETRIES, same_stem, FIELDS, NAMED, PRESSES, READS, SLOT, TOGGLES, TURNED, Demonstration, GoalValue, StepWords, Thing,
+                                          column_of, fill, goal_values, goal_words, has_words, holes, page_title, row_of, same_role, same_words, say_step, say_thing, section_of, with_shown, words_of, written_like)
 from ..schemas.sessions import Action
 from ..ui.layout import DOT, Element
 
@@ -76,8 +76,8 @@ def _template_pattern(template: str) -> str:
     "A goal's template as a regular expression: quotes count for nothing, a parameter is a quoted part or a few words."
     pattern, named = "", set()
     for k, part in enumerate(re.split(r"\{(\w+)\}", template)):
-        if k % 2 == 0: pattern += r"\s+".join(map(re.escape, re.split(r"\s+", re.sub(r"(?<!\w)['\"]|['\"](?!\w)", "", fill(part, {})))))
-        else: pattern += f"(?P={part})" if part in named else rf"(?P<{part}>\0\d+\0|[^\0'\"]+?)"
+        if k % 2 == 0: pattern += r"\s+".join(map(re.escape, re.split(r"\s+", re.sub(r"(?<!\w)['\"‘‚]|['\"’‘](?!\w)|[“”„«»]\s*", "", fill(part, {})))))
+        else: pattern += f"(?P={part})" if part in named else rf"(?P<{part}>\0\d+\0|[^\0'\"“”„«»]+?)"
         named |= {part} if k % 2 else set()
     return pattern.strip()
 
@@ -87,7 +87,7 @@ def same_wording(
 ) -> tuple[dict[str, str], str]|None: # parameters' values, and what the goal says behind that; None: it is worded otherwise
     "Return what stands in the places of the parameters where a goal has the words of the one that was shown."
     quoted = []
-    masked = QUOTATION.sub(lambda m: quoted.append(m[1] or m[2] or "") or f"\0{len(quoted) - 1}\0", goal)
+    masked = QUOTATION.sub(lambda m: quoted.append(m[m.lastindex]) or f"\0{len(quoted) - 1}\0", goal)
     match = re.fullmatch(_template_pattern(shown.goal) + r"(?P<behind_>\s.*)?", masked.strip(), re.I)
     if not match: return None
     plain = {k: re.sub(r"\0(\d+)\0", lambda m: quoted[int(m[1])] if v != behind else f"'{quoted[int(m[1])]}'", v or "") for behind in [match["behind_"]] for k, v in match.groupdict().items()}
@@ -144,7 +144,7 @@ def bind_values(
 def _as_long(old: str, new: str, goal: str) -> str:
     "A value, with the goal's first word before it if the one shown had a word more: Denise Phelps has left."
     front = goal.partition(new)[0]
-    return front + new if len(words_of(old)) == len(words_of(new)) + 1 and re.fullmatch(r"[A-Z]\w+ ", front) else new
+    return front + new if len(words_of(old)) == len(words_of(new)) + 1 and re.fullmatch(r"[A-Z]\w+ ", front) and front.strip().casefold() not in COMMAND_VERBS else new
 
 def _with_end(new: GoalValue, shown: Collection[str], goal: str) -> GoalValue:
     "A value with the small words behind it that a value that was shown ends in as well: the group Pecan team, shown Cage team."
@@ -425,7 +425,7 @@ class Replay:
     def _bind(self) -> dict[str, str]:
         "The parameters' values, as the goal and the first screen tell them."
         self.bound = bind_values(self.shown, self.goal, self._named, [t for e in self.screen if e.role not in ("heading", "label") for t in (e.name, e.value)])
-        return with_parts(self.bound.values)
+        return with_parts({k: written_like(self.shown.values.get(k, ""), v) for k, v in self.bound.values.items()})
 
     def _take_whole(self):
         "Take values that the goal has without quotes as the screen has them: Talon stove, where its first word alone is capitalised."
