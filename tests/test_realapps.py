@@ -108,6 +108,17 @@ def test_conditions_differ_from_the_usual_one_as_they_say(app, kind):
         for scene in scenes.values(): assert "{" not in scene.goal.text
 
 
+_DRAWN = """
+from oaml.realapps.catalog import REAL_APPS, REAL_KINDS
+from oaml.realapps.tasks import CONDITIONS, draw_scene
+print([draw_scene(object.__new__(REAL_APPS[a]), k, c, 7) for a, ks in REAL_KINDS.items() for k in ks for c in CONDITIONS])
+"""
+
+def test_a_seed_draws_the_same_in_every_process():
+    drawn = [subprocess.run([sys.executable, "-c", _DRAWN], env={**os.environ, "PYTHONHASHSEED": h}, capture_output=True, text=True, check=True).stdout for h in "12"]
+    assert drawn[0] == drawn[1] and len(drawn[0]) > 1000
+
+
 def test_the_suite_is_large_enough_and_its_splits_share_no_seed():
     tasks = {split: real_apps_tasks(split) for split in ("train", "validation", "test")}
     assert len(tasks["test"]) >= 400

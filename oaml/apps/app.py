@@ -94,13 +94,13 @@ class App(Protocol):
         "Its name in suites, ids and prompts."
     @property
     def families(self) -> tuple[str, ...]:
-        "Kinds of goals."
+        "Names of the kinds of goals."
     @property
     def step_budget(self) -> int:
         "Actions an agent may take."
 
     def start(self,
-        rng: Random,            # decides everything
+        rng: Random,            # random stream to draw everything from
         family: str|None=None,  # the kind of goal, one of `families`; None: any
     ) -> Any:                   # a frozen dataclass
         "Return a first state, with its goal inside."
@@ -170,14 +170,14 @@ class Stage:
 
     def render(self,
         screen: Screen,             # what to draw
-        written: Writing|None=None, # is filled with what is written on it
+        written: Writing|None=None, # record to fill with what is written on the screen
     ) -> Image.Image:               # RGB
-        "Return the picture."
+        "Return the picture of a screen."
         return render(self.placed(screen), screen.ui, self.look(screen), written)
 
 # %% ../../nbs/03b_apps.app.ipynb #d73b4d60
 def _settle(ui: UiState, placed: Placed) -> UiState:
-    "`ui` on a screen that changed under it: focus and caret only on what is still there."
+    "Return `ui` for a screen that has changed: focus, caret and scrolling only of what is still there."
     there = {p.widget.id for p in placed.walk()}
     in_reach = {p.widget.id for layer in active(placed) for p in layer.walk()}  # a dialog may have covered a menu
     ui = replace(ui, popup=ui.popup if ui.popup in in_reach else None, tip=ui.tip if ui.tip in there else None,
@@ -211,7 +211,7 @@ def advance(
 def act(
     stage: Stage,   # the application, its look and size
     screen: Screen, # before
-    action: Action, # of an agent
+    action: Action, # the agent's action
 ) -> Screen:        # after
     "Carry out all events of an action."
     for e in compile_action(action, stage.size): screen = advance(stage, screen, e)
@@ -221,7 +221,7 @@ def act(
 def digest(
     value: Any, # a dataclass of plain values, or a plain value
 ) -> str:       # sixteen hex digits
-    "SHA-256 of `value` as sorted JSON, shortened. It covers field names: a renamed state field changes the suites' manifests."
+    "Return the SHA-256 of `value` as sorted JSON, shortened. It covers field names: a renamed state field changes the suites' manifests."
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=vars).encode()).hexdigest()[:16]
 
 # %% ../../nbs/03b_apps.app.ipynb #64236e00
@@ -243,7 +243,7 @@ def split_seeds(
     n: int,       # how many, 0 or more
     first: int=0, # how many of the split to leave out before
 ) -> range:
-    "`n` seeds of `split`, from its `first`-th on. Raises ValueError if the split has no such seeds."
+    "Return `n` seeds of `split`, from its `first`-th on; raise ValueError if the split has no such seeds."
     if split not in SPLITS: raise ValueError(f"split: {split!r} is not one of {', '.join(SPLITS)}")
     lo, hi = SPLITS[split]
     if n < 0 or first < 0 or lo + first + n > hi:
@@ -252,7 +252,7 @@ def split_seeds(
 
 # %% ../../nbs/03b_apps.app.ipynb #41879375
 def require_split(
-    seeds: Iterable[int],                # to be used
+    seeds: Iterable[int],                # seeds to be used
     allowed: tuple[str, ...]=("train",), # keys of `SPLITS`
     what: str="training data",           # what they are for, for the message
 ):
@@ -272,18 +272,18 @@ ANY_KEYS = (*CARELESS_KEYS, "Escape", "Up", "Down", "PageDown", "End", "F2", "ct
 
 # %% ../../nbs/03b_apps.app.ipynb #cd53105f
 def _random_point(rng: Random, elements: tuple[Element, ...]) -> tuple[float, float]:
-    "A point on an element, seven times in ten, else anywhere."
+    "Draw a point, on an element seven times in ten, else anywhere."
     x0, y0, x1, y1 = rng.choice(elements).box if elements and rng.random() < .7 else (0, 0, 1, 1)
     return round(rng.uniform(x0, x1), 3), round(rng.uniform(y0, y1), 3)
 
 # %% ../../nbs/03b_apps.app.ipynb #f9ba0824
 def random_action(
-    rng: Random,                   # decides
+    rng: Random,                   # random stream to draw from
     elements: tuple[Element, ...], # what is on the screen
-    types: tuple[str, ...]=CARELESS_TYPES, # of actions, the more often named the likelier
-    keys: tuple[str, ...]=CARELESS_KEYS,   # that may be pressed
+    types: tuple[str, ...]=CARELESS_TYPES, # types of actions, the more often named the likelier
+    keys: tuple[str, ...]=CARELESS_KEYS,   # keys that may be pressed
 ) -> Action:
-    "Something a careless hand might do: mostly on a widget, sometimes anywhere."
+    "Draw a random action: mostly on a widget, sometimes anywhere."
     kind = rng.choice(types)
     if kind == "wait": return Action("wait")
     if kind in ("type", "answer"):
@@ -298,9 +298,9 @@ def random_action(
 # %% ../../nbs/03b_apps.app.ipynb #2f100a57
 def check_app(
     app: App,                         # the application
-    seed: int,                        # of its start and of the random actions
+    seed: int,                        # seed of the start and of the random actions
     actions: int=200,                 # how many random actions
-    size: tuple[int, int]=(256, 192), # of the screen: width, height in pixels
+    size: tuple[int, int]=(256, 192), # size of the screen: width, height in pixels
 ):
     "Raise AssertionError if `app` breaks the contract on `seed`."
     stage, rng = Stage(app, theme_for(seed, form=form_of(size)), size), Random(seed)

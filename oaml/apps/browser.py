@@ -38,14 +38,14 @@ _LABELS = dict(Phone="phone number", Price="price", Code="code", Visits="number 
               Editor="name of the editor", Contact="name of the contact", Guide="name of the guide") # as goals say it
 
 def _fact(rng: Random, label: str) -> str:
-    "A value for a label, such as \"555 0132\" or \"Kira Moss\"."
+    "Draw a value for a label, such as \"555 0132\" or \"Kira Moss\"."
     if label == "Phone": return f"555 {rng.randrange(10**4):04}"
     if label == "Price": return f"${rng.randint(3, 99)}.{rng.choice(('20', '49', '50', '80', '95'))}"
     if label == "Code": return "".join(rng.sample("ABCDEFGHKLMNPRSTWXYZ", 2)) + f"-{rng.randint(100, 999)}"
     return f"{rng.randint(1000, 99999):,}" if label == "Visits" else make_person(rng)
 
 def _host(rng: Random, word: str="") -> str:
-    "The address of a site, such as \"amber.org\"."
+    "Draw the address of a site, such as \"amber.org\"."
     return f"{word or pick_words(rng, 1)[0]}.{rng.choice(('org', 'com', 'net', 'info', 'io'))}"
 
 # %% ../../nbs/03f_apps.browser.ipynb #3660ac57
@@ -60,11 +60,11 @@ _SITES, _PAGES_EACH = 3, 3  # nine pages: as many as a menu has room for
 
 # %% ../../nbs/03f_apps.browser.ipynb #36528966
 def _blocks(rng: Random) -> dict:
-    "What a page shows besides its title."
+    "Draw what a page shows besides its title."
     return dict(blurb=rng.choice(_BLURBS), facts=tuple((f, _fact(rng, f)) for f in rng.sample(sorted(_LABELS), 3)))
 
 def _web(rng: Random) -> tuple[WebPage, ...]:
-    "Three sites of three pages, linked; the first of each is its front page."
+    "Draw three sites of three pages, linked; the first of each is its front page."
     n = _SITES*_PAGES_EACH
     firsts, seconds = pick_words(rng, n, 5), pick_words(rng, 2*n, 5)
     hosts = [_host(rng, w) for w in pick_words(rng, _SITES)]
@@ -99,7 +99,7 @@ class BrowserState:
     tools: tuple[str, ...]        # order of the tools; "" is the gap
     spot: tuple[str, ...]         # order of "lock", "address" and "star"
     address_first: bool           # the address bar stands above the tools
-    kinds: tuple[str, ...]        # of data, as the dialog lists them
+    kinds: tuple[str, ...]        # kinds of data, as the dialog lists them
     switches: tuple[tuple[str, tuple[str, ...]], ...] # sections of the settings in order, and the switches of each
     leave_left: bool              # the settings' way back stands at the left
     clear_ms: int                 # milliseconds that clearing takes
@@ -112,7 +112,7 @@ class BrowserState:
     missing: str=""               # an address that does not exist, shown instead of a page
     failed: bool=False            # the page did not come
     loading: int=0                # milliseconds until it is there
-    section: str=""               # of the settings; "": they are not shown
+    section: str=""               # section of the settings; "": they are not shown
     dialog: str=""                # "clear", "clearing", "offer" or "help"
     ticks: tuple[str, ...]=()     # kinds ticked in the dialog
     fails: tuple[int, ...]=()     # pages that fail when they are loaded next
@@ -130,7 +130,7 @@ class BrowserState:
 
 # %% ../../nbs/03f_apps.browser.ipynb #6f7c7d79
 def _visited(s: BrowserState, k: int) -> BrowserState:
-    "`s` with page `k` as the latest of the trail, after the one it is on. A trail names a page once and loses none."
+    "Return `s` with page `k` as the latest of the trail, after the one it is on. A trail names a page once and loses none."
     here = s.trail[s.at]
     trail = tuple(t for t in s.trail if t not in (k, here)) + (here,)*(here != k) + (k,)
     return replace(s, trail=trail, at=len(trail)-1)
@@ -160,13 +160,13 @@ BROWSER_WORDINGS = dict(
 
 # %% ../../nbs/03f_apps.browser.ipynb #2c65ec1f
 def _and_list(
-    words: tuple[str, ...], # at least one
+    words: tuple[str, ...], # the words, at least one
 ) -> str:                   # such as "cache, forms and logins"
-    "Words as a sentence has them."
+    "Join words as in a sentence."
     return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 def _goal(rng: Random, family: str, facts: dict) -> Goal:
-    "A goal in one of its wordings."
+    "Draw a goal in one of its wordings."
     return word_goal(rng, family, BROWSER_WORDINGS[family], facts, kinds=_and_list(facts.get("kinds", ("",))),
                      what=_LABELS.get(facts.get("label")))
 
@@ -178,7 +178,7 @@ _SWITCHES = dict(General=("Show home tool", "Open last pages", "Smooth scrolling
                 Downloads=("Ask where to save", "Scan files", "Open when done"), Updates=("Automatic", "Test versions"))
 
 def _first_state(rng: Random) -> BrowserState:
-    "A browser in use, without a goal yet."
+    "Draw a browser in use, without a goal yet."
     web = _web(rng)
     groups = rng.sample((("back", "forward"), ("refresh",), ("home",), ("settings",), ("help",), ("",)), 6)
     trail = tuple(rng.sample(range(len(web)), rng.randint(4, 6)))
@@ -198,11 +198,11 @@ def _first_state(rng: Random) -> BrowserState:
 
 # %% ../../nbs/03f_apps.browser.ipynb #1771246f
 def _with_first(s: BrowserState, **fields) -> BrowserState:
-    "`s` with another profile from the start."
+    "Return `s` with other fields in the profile that it begins with."
     return replace(s, profile=replace(s.profile, **fields))
 
 def _on_a_page(rng: Random, s: BrowserState, family: str, met: bool) -> tuple[dict, BrowserState]:
-    "The facts and the state of goals about a page of a site: `visit`, `bookmark`, `read`."
+    "Draw the facts of a goal about a page of a site (`visit`, `bookmark`, `read`), and `s` made to fit."
     k = rng.choice([k for k in range(len(s.web)) if k % _PAGES_EACH and k != s.trail[s.at]])
     if met: s = replace(_visited(s, k), section="")
     facts = dict(site=s.web[k - k % _PAGES_EACH].address, title=s.web[k].title)
@@ -213,7 +213,7 @@ def _on_a_page(rng: Random, s: BrowserState, family: str, met: bool) -> tuple[di
 
 # %% ../../nbs/03f_apps.browser.ipynb #7557f884
 def _aim(rng: Random, s: BrowserState, family: str, met: bool) -> tuple[dict, BrowserState]:
-    "The facts of a goal, and `s` so that it makes sense (and, if `met`, holds already and is seen to)."
+    "Draw the facts of a goal, and return `s` so that it makes sense (and, if `met`, holds already and is seen to)."
     if family in ("visit", "bookmark", "read"): return _on_a_page(rng, s, family, met)
     if family == "owner":
         return dict(site=s.web[rng.randrange(_SITES)*_PAGES_EACH].address), s
@@ -247,7 +247,7 @@ class Browser(TaskApp):
 
     # %% ../../nbs/03f_apps.browser.ipynb #e5b8e0ec
     def _time_is_up(self, s: BrowserState) -> BrowserState:
-        "What was loading arrives."
+        "End the loading: the page arrives, fails or makes its offer; a clearing of data is done."
         k = s.trail[s.at]
         if s.dialog == "clearing": return replace(s, dialog="")
         if s.missing or s.section or s.dialog: return s
@@ -298,7 +298,7 @@ class Browser(TaskApp):
         return [] if r.goal.family == "owner" and _owner_tip(r) else r.leave_tip()
 
     def _plan_notice(self, r: ScreenReader) -> list[Intent]:
-        "What an announced change asks for: nothing, its undoing, or the end."
+        "Plan for an announced change: accept it, undo it, or end."
         if ("undo" in r) != ("notice" in r): return _uncover(r)
         if "undo" not in r: return []
         if r["notice"].name != _NOTICES.get(r.goal.family, "").format(**r.facts): return [ClickOn("undo")]
@@ -324,7 +324,7 @@ class Browser(TaskApp):
 
 # %% ../../nbs/03f_apps.browser.ipynb #296b10a0
 def _news(s: BrowserState) -> str:
-    "What the last change was."
+    "Say what the last change was."
     was, now = s.past[-1], s.profile
     added, removed = (set(a.bookmarks) - set(b.bookmarks) for a, b in ((now, was), (was, now)))
     flipped = set(was.on) ^ set(now.on)
@@ -333,11 +333,11 @@ def _news(s: BrowserState) -> str:
     return "Data cleared" if was.empty != now.empty else f"Home: {now.home}"
 
 def _notice(s: BrowserState) -> tuple[Widget, ...]:
-    "The change of the profile (or how many there are), and the way back; nothing if there was none."
+    "Return the bar with the last change of the profile (or how many there are) and the way back; empty if there was none."
     return (undo_bar(_news(s) if len(s.past) == 1 else f"{len(s.past)} changes", "notice"),)*bool(s.past)
 
 def _tools(s: BrowserState) -> Widget:
-    "The bar of tools."
+    "Return the bar of tools."
     old = tuple(menuitem(f"was.{k}", s.web[k].title) for k in reversed(s.trail))
     first, last = s.at == 0 and not s.missing, s.at == len(s.trail)-1
     made = dict(back=tool("back", "Back", "back", "Back, hold for history", first, menu=old),
@@ -349,13 +349,13 @@ def _tools(s: BrowserState) -> Widget:
 
 # %% ../../nbs/03f_apps.browser.ipynb #508a0ac2
 def _is_typed(s: BrowserState) -> bool:
-    "Whether there is an address in the bar that is not the page's."
+    "Return whether the bar holds an address that is not the page's."
     return s.draft is not None and s.draft.strip() != s.address
 
 _STARRED, _UNSTARRED = "Bookmarked", "Add bookmark"  # the star's two names
 
 def _address_bar(s: BrowserState) -> Widget:
-    "Lock, address and star."
+    "Return the bar with lock, address and star."
     saved = not s.missing and s.trail[s.at] in s.profile.bookmarks
     lock = (tool("go", "Go", "right", "Go") if _is_typed(s) else
             tool("lock", "Certificate", "info", "No certificate") if s.missing else
@@ -370,7 +370,7 @@ def _address_bar(s: BrowserState) -> Widget:
 _LOADING, _FAILED, _MISSING = "Loading", "No connection", "Not found"  # what the tab says instead of a title
 
 def _content(s: BrowserState) -> Widget:
-    "What is below the bars."
+    "Return what is below the bars."
     if s.loading: return panel(spinner())
     if s.missing: return scroll("page", alert("Page not found"), paragraph("Nothing answers at this address."))
     if s.failed: return scroll("page", alert(_FAILED), paragraph("Refresh the page to try again."))
@@ -379,26 +379,26 @@ def _content(s: BrowserState) -> Widget:
     return scroll("page", heading(s.page.title), *(w for b in s.page.blocks for w in blocks[b]), text(s.page.updated))
 
 def _page_window(s: BrowserState) -> Widget:
-    "The browser with a page, whose title is on the tab."
+    "Return the window with a page, whose title is on the tab."
     title = _LOADING if s.loading else _MISSING if s.missing else _FAILED if s.failed else s.page.title
     bars = (_address_bar(s), _tools(s)) if s.address_first else (_tools(s), _address_bar(s))
     return window(s.brand, tabs(tab("", title, True)), *bars, *_notice(s), _content(s))
 
 # %% ../../nbs/03f_apps.browser.ipynb #334f3d62
 def _general(s: BrowserState) -> tuple[Widget, ...]:
-    "Where the home page is set."
+    "Return the widgets that set the home page."
     typed = s.profile.home if s.home_draft is None else s.home_draft
     return (text("Start with"), field(textbox("first", "Home page", typed)),
             button("save", "Save", primary=True, disabled=typed.strip() in ("", s.profile.home)))
 
 def _privacy(s: BrowserState) -> tuple[Widget, ...]:
-    "What data there are."
+    "Return the widgets that show which data are empty and which stored, and clear them."
     gone, stored = s.profile.empty, [k for k in s.kinds if k not in s.profile.empty]
     words = (", ".join(k) or "nothing" for k in (gone, stored))
     return paragraph("Empty: {}. Stored: {}.".format(*words)), button("clear", "Clear data")
 
 def _bookmarks(s: BrowserState) -> tuple[Widget, ...]:
-    "The bookmarks in the order of the alphabet; each has a menu."
+    "Return the bookmarks in alphabetical order, each with a menu."
     def row(k):
         title = s.web[k].title
         head = menuitem(f"head.{k}", title, disabled=True)
@@ -411,7 +411,7 @@ def _bookmarks(s: BrowserState) -> tuple[Widget, ...]:
 _SECTIONS = dict(General=_general, Privacy=_privacy, Bookmarks=_bookmarks)
 
 def _settings(s: BrowserState) -> Widget:
-    "The settings, instead of the page."
+    "Return the window of the settings, which replaces the page."
     way = tool("leave", "Back to the page", "back" if s.leave_left else "close", cancel=True)
     words = text(s.brand, grow=True)
     names = dict(s.switches)[s.section]
@@ -428,7 +428,7 @@ _OFFERS = (("Cookies", "This site stores cookies.", "Accept", "Decline"),
           ("Survey", "Have a minute for a survey?", "Yes", "Not now"))
 
 def _dialog(s: BrowserState) -> Widget|None:
-    "The dialog that is open."
+    "Return the open dialog, or None."
     if s.dialog == "clear":
         boxes = (checkbox(f"tick.{k}", k.capitalize(), k in s.ticks) for k in s.kinds)
         return question_box("Clear data", *boxes, yes=("confirm", "Confirm"))
@@ -441,35 +441,35 @@ def _dialog(s: BrowserState) -> Widget|None:
 
 # %% ../../nbs/03f_apps.browser.ipynb #a59a1810
 def _load(s: BrowserState, **to) -> BrowserState:
-    "`s` on its way to the page it is on now."
+    "Return `s` on its way to the page it is on now."
     s = replace(s, **dict(missing="", failed=False, draft=None, section="", home_draft=None) | to)
     return replace(s, loading=_DELAYS[1] if s.missing else s.page.delay)
 
 def _go(s: BrowserState, address: str) -> BrowserState:
-    "On the way to an address, of which the upper and lower case do not matter; the same state if it is empty."
+    "Return the state on the way to an address, upper and lower case alike; an empty one discards what was typed."
     address = address.strip().lower()
     k = next((k for k, p in enumerate(s.web) if p.address == address), None)
     return _load(_visited(s, k)) if k is not None else _load(s, missing=address) if address else replace(s, draft=None)
 
 def _travel(s: BrowserState, by: int) -> BrowserState:
-    "Back (-1) or forward (1) in the trail, as far as it goes; back from a missing page to the last that was there."
+    "Go back (-1) or forward (1) in the trail, as far as it goes; back from a missing page leads to the last one that was there."
     if s.missing and by < 0: return _load(s)
     return _load(s, at=s.at+by) if 0 <= s.at+by < len(s.trail) else s
 
 # %% ../../nbs/03f_apps.browser.ipynb #ef361195
 def _with_profile(s: BrowserState, **fields) -> BrowserState:
-    "`s` with another profile; what takes back an earlier change counts as its undoing."
+    "Return `s` with another profile; a change that takes back an earlier one counts as its undoing."
     now, before = replace(s.profile, **fields), s.past + (s.profile,)
     return replace(s, profile=now, past=before[:before.index(now)] if now in before else before)
 
 def _confirm(s: BrowserState) -> BrowserState:
-    "The ticked data are cleared, which takes a while."
+    "Clear the ticked data, which takes a while."
     gone = tuple(sorted({*s.profile.empty, *s.ticks}))
     if gone == s.profile.empty: return replace(s, dialog="")
     return _with_profile(replace(s, dialog="clearing", loading=s.clear_ms), empty=gone)
 
 def _save_home(s: BrowserState) -> BrowserState:
-    "What was typed becomes the home page; nothing, if it has not been touched since the last time."
+    "Make the typed address the home page; do nothing if the box was not touched since the last time."
     if s.home_draft is None: return s
     return _with_profile(replace(s, home_draft=None), home=s.home_draft.strip())
 
@@ -497,17 +497,17 @@ _NOTICES = dict(bookmark="Added {title}", unbookmark="Removed {title}", home_pag
                 clear_data="Data cleared") # what is announced once a goal is reached
 
 def _owner_tip(r: ScreenReader) -> str:
-    "Whom the tip of the lock names; empty if it does not show."
+    "Return the owner that the tip of the lock names; empty if it does not show."
     return next((e.name[7:] for e in r.of("tooltip") if e.name.startswith("Owner: ")), "")
 
 # %% ../../nbs/03f_apps.browser.ipynb #fda6816f
 def _to_site(r: ScreenReader, site: str) -> list[Intent]:
-    "How to come to an address; nothing if it is there."
+    "Plan how to come to an address; empty if it is there."
     if r["address"].value != site: return fill(r["address"], site)
     return [PressKey("Enter")]*r["address"].focused + [ClickOn("go")] if "go" in r else []
 
 def _to_page(r: ScreenReader) -> list[Intent]:
-    "How to come to the goal's page; nothing if it is shown."
+    "Plan how to come to the goal's page; empty if it is shown."
     if r.tab == r.goal["title"]: return []
     if r.tab == _FAILED: return r.press("refresh") or _uncover(r)
     way = r.find(r.goal["title"], "link")
@@ -516,25 +516,25 @@ def _to_page(r: ScreenReader) -> list[Intent]:
 def _visit(r: ScreenReader) -> list[Intent]: return _to_page(r) or [Finish()]
 
 def _bookmark(r: ScreenReader) -> list[Intent]:
-    "The page, and its star."
+    "Plan the way to the page, then a press of its star."
     there = _to_page(r)
     if there or "star" not in r: return there or _uncover(r)
     return [Finish()] if r["star"].name == _STARRED else [ClickOn("star"), PressKey("ctrl+d")]
 
 # %% ../../nbs/03f_apps.browser.ipynb #f802fcf7
 def _read(r: ScreenReader) -> list[Intent]:
-    "The page, the line with the label, the answer."
+    "Plan the way to the page and to the line with the label, then the answer."
     fact = next((e.name for e in r.of("text") if e.name.startswith(r.goal["label"] + ": ")), None)
     return _to_page(r) or (r.tell(fact.partition(": ")[2]) if fact else r.look_further())
 
 def _owner(r: ScreenReader) -> list[Intent]:
-    "Any page of the site, the pointer on the lock, the answer."
+    "Plan the way to any page of the site, the pointer on the lock, then the answer."
     if r["address"].value.partition("/")[0] != r.goal["site"] or "go" in r or r.tab == _MISSING: return _to_site(r, r.goal["site"])
     if _owner_tip(r): return r.tell(_owner_tip(r))
     return [HoverOn("lock")] if "lock" in r else _uncover(r)
 
 def _history(r: ScreenReader) -> list[Intent]:
-    "The page, out of the menu of *Back* or *Forward*."
+    "Plan the way to the page by the menu of *Back* or *Forward*."
     if r.tab == r.goal["title"]: return [Finish()]
     if r.tab == _FAILED: return r.press("refresh") or _uncover(r)
     old = [k for k in ("back", "forward") if k in r and not r[k].disabled]
@@ -542,13 +542,13 @@ def _history(r: ScreenReader) -> list[Intent]:
 
 # %% ../../nbs/03f_apps.browser.ipynb #8e1a567f
 def _to_section(r: ScreenReader, section: str) -> list[Intent]:
-    "How to come to a section of the settings; nothing if it is shown."
+    "Plan how to come to a section of the settings; empty if it is shown."
     if "leave" not in r: return r.press("settings") or _uncover(r)
     here = r.find(section, "tab")
     return [] if here.selected else [ClickOn(here.id)]
 
 def _clear(r: ScreenReader) -> list[Intent]:
-    "Privacy, *Clear data*, and a look at what is empty."
+    "Plan the way to *Privacy*, then *Clear data*, until the goal's data are shown as empty."
     there = _to_section(r, "Privacy")
     if there: return there
     words = re.search("Empty: ([^.]*)[.]", " ".join(e.name for e in r.of("text")))
@@ -557,14 +557,14 @@ def _clear(r: ScreenReader) -> list[Intent]:
     return r.press("undo") or r.press("clear") or r.look_further()
 
 def _set_home(r: ScreenReader) -> list[Intent]:
-    "General, the box, *Save*."
+    "Plan the way to *General*, then fill the box and save."
     there = _to_section(r, "General")
     if there or not ("first" in r and "save" in r): return there or r.look_further()
     acts = r.enter("first", r.goal["home"], "save")
     return [Finish()] if r["first"].value == r.goal["home"] and r["save"].disabled else acts
 
 def _unbookmark(r: ScreenReader) -> list[Intent]:
-    "The list of bookmarks, which the alphabet orders, and the row's menu."
+    "Plan the way through the alphabetical list of bookmarks to the row, then its menu."
     there, title, rows, at = _to_section(r, "Bookmarks"), r.goal["title"], r.of("listitem"), r.region
     if there: return there
     mine = r.find(title, "listitem")
@@ -580,7 +580,7 @@ _IN_SETTINGS = ("clear_data", "unbookmark", "home_page")  # goals that are reach
 
 # %% ../../nbs/03f_apps.browser.ipynb #a7ed35e0
 def _wanted_profile(start: BrowserState) -> Profile:
-    "The profile at the start with what the goal changes."
+    "Return the profile at the start with what the goal changes."
     was, facts, family = start.profile, dict(start.task.facts), start.task.family
     k = next((k for k, p in enumerate(start.web) if p.title == facts.get("title")), None)
     if family == "bookmark": return replace(was, bookmarks=tuple(sorted({*was.bookmarks, k})))

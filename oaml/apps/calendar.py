@@ -24,28 +24,28 @@ _WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _NTH = ("first", "second", "third", "fourth", "last")
 
 def _long_date(d: date) -> str:
-    "A date as goals have it, such as \"14 March 2027\"."
+    "Return a date as goals have it, such as \"14 March 2027\"."
     return f"{d.day} {_MONTHS[d.month-1]} {d.year}"
 
 def _short_date(d: date) -> str:
-    "A date as screens have it, such as \"14 Mar 2027\"."
+    "Return a date as screens have it, such as \"14 Mar 2027\"."
     return f"{d.day} {_MONTHS[d.month-1][:3]} {d.year}"
 
 def _read_date(words: str) -> date:
-    "The date that `words` write, such as \"14 Mar 2027\" or \"14 March 2027\"."
+    "Read the date that `words` write, such as \"14 Mar 2027\" or \"14 March 2027\"."
     d, m, y = words.split()
     return date(int(y), [n[:3] for n in _MONTHS].index(m[:3])+1, int(d))
 
 # %% ../../nbs/03l_apps.calendar.ipynb #27def844
 def _nth_weekday(words: str) -> date:
-    "The date of words such as \"first Monday of May 2027\"."
+    "Read the date of words such as \"first Monday of May 2027\"."
     nth, weekday, _, month, year = words.split()
     first = date(int(year), _MONTHS.index(month)+1, 1)
     d = first + timedelta((_WEEKDAYS.index(weekday[:3]) - first.weekday()) % 7 + 7*_NTH.index(nth))
     return d if d.month == first.month else d - timedelta(7)
 
 def _describe(d: date) -> str:
-    "A date as such a weekday of its month."
+    "Describe a date by its place among such weekdays of its month."
     last = (d + timedelta(7)).month != d.month
     names = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
     return f"{_NTH[-1 if last else (d.day-1)//7]} {names[d.weekday()]} of {_MONTHS[d.month-1]} {d.year}"
@@ -84,12 +84,12 @@ def _word(rng: Random, family: str, shift: str="", **facts: str) -> Goal:
 class CalendarState:
     "All that the calendar remembers. Dates are ISO texts."
     task: Goal               # what the user wants
-    title: str               # of the application
+    title: str               # title of the application
     today: str               # a date
     first: int               # weekday that weeks begin with: 0 Monday, 6 Sunday
-    tools: tuple[str, ...]   # of the month's bar, from the left
-    day_tools: tuple[str, ...] # of the day's bar, from the left
-    data: tuple[tuple[str, ...], ...]   # of the form: label and date; of the planner: date, time and title
+    tools: tuple[str, ...]   # tools of the month's bar, from the left
+    day_tools: tuple[str, ...] # tools of the day's bar, from the left
+    data: tuple[tuple[str, ...], ...]   # rows of the form: label and date; of the planner: date, time and title
     wanted: tuple[tuple[str, ...], ...] # `data` at the end
     month: str               # the month that is shown: its first day
     page: str                # "trip" (the form), "month" or "day"
@@ -110,13 +110,13 @@ _ICONS = dict(last=("left", "Last month"), next=("right", "Next month"), last_ye
              back=("up", "Month"))
 
 def _tool(name: str) -> Widget:
-    "A tool of a bar."
+    "Return a tool of a bar."
     icon, words = _ICONS[name]
     return tool(name, words, icon, tip=words, cancel=name in ("close", "back"))
 
 # %% ../../nbs/03l_apps.calendar.ipynb #fc494ada
 def _days(s: CalendarState, dates: list[date], chosen: str, in_month: int=0) -> Widget:
-    "Days under their weekdays; those out of `in_month` (0: any) are grey. Those with appointments have a dot."
+    "Return days under their weekdays; those out of `in_month` (0: any) are grey. Those with appointments have a dot."
     busy = {d for d, *_ in s.data} if not s.base else set()
     head = [day("", _WEEKDAYS[(s.first+k) % 7][:2]) for k in range(7)]
     def place(d):
@@ -126,7 +126,7 @@ def _days(s: CalendarState, dates: list[date], chosen: str, in_month: int=0) -> 
     return grid(7, *head, *map(place, dates))
 
 def _notice(s: CalendarState) -> tuple[Widget, ...]:
-    "The last change, how many there are, and a way back; nothing before the first."
+    "Return bars with the last change, how many there are, and a way back; empty before the first."
     if not s.log: return ()
     what, when, _ = s.log[-1]
     return bar(text(what, "what", grow=True)), bar(text(count_words(len(s.log), "change"), "count", grow=True),
@@ -134,12 +134,12 @@ def _notice(s: CalendarState) -> tuple[Widget, ...]:
 
 # %% ../../nbs/03l_apps.calendar.ipynb #7c4710ed
 def _about(s: CalendarState) -> tuple[Widget, ...]:
-    "Which date is picked, and the first one of the form."
+    "Return the bar that names the date which is picked, and the first one of the form."
     base = date.fromisoformat(dict(s.data)[s.base])
     return (bar(text(s.field, "field", strong=True, grow=True), text(f"from {_short_date(base)}", "base")),)
 
 def _month_page(s: CalendarState) -> Widget:
-    "A month; for the form a picker."
+    "Return the page of a month, or the form's picker of a date."
     shown = date.fromisoformat(s.month)
     weeks = MonthCalendar(s.first).monthdatescalendar(shown.year, shown.month)
     label = text(f"{_MONTHS[shown.month-1][:3]} {shown.year}", "shown", grow=True)
@@ -150,18 +150,18 @@ def _month_page(s: CalendarState) -> Widget:
 
 # %% ../../nbs/03l_apps.calendar.ipynb #f54d71fa
 def _day_words(s: CalendarState) -> tuple[str, str]:
-    "*Today*, *Tomorrow* or the weekday, and the date that is shown."
+    "Return *Today*, *Tomorrow* or the weekday, and the date that is shown."
     d = date.fromisoformat(s.day)
     ahead = (d - date.fromisoformat(s.today)).days
     return {0: "Today", 1: "Tomorrow"}.get(ahead, _WEEKDAYS[d.weekday()]), _short_date(d)
 
 def _appointment(k: int, time: str, title: str) -> Widget:
-    "A row that can be dragged and has a menu."
+    "Return an appointment's row, which can be dragged and has a menu."
     return item(f"at:{k}", title, time, icon="clock" if time else "star", drag=True,
                 menu=(menuitem(f"delete:{k}", f"Delete {title}"), menuitem(f"later:{k}", "Next day")))
 
 def _day_page(s: CalendarState) -> Widget:
-    "A day: its week, its appointments."
+    "Return the page of a day: its week, its appointments."
     d = date.fromisoformat(s.day)
     begin = d - timedelta((d.weekday() - s.first) % 7)
     rows = sorted((time, k, title) for k, (on, time, title) in enumerate(s.data) if on == s.day)
@@ -175,11 +175,11 @@ _LABELS = (("Depart", "Return", "Pay by"), ("Arrive", "Leave", "Reply by"), ("St
           ("Pick up", "Drop off", "Reply by"))
 
 def _ends(s: CalendarState) -> tuple[str, str]:
-    "Labels of the first and the last day of the booking."
+    "Return the labels of the first and the last day of the booking."
     return next((a, b) for a, b, _ in _LABELS if a == s.base)
 
 def _trip_page(s: CalendarState) -> Widget:
-    "The booking form."
+    "Return the page of the booking form."
     dates, second = dict(s.data), _ends(s)[1]
     n = (date.fromisoformat(dates[second]) - date.fromisoformat(dates[s.base])).days
     book = button("book", "Cancel booking" if s.booked else "Book", primary=True, disabled=n <= 0)
@@ -244,7 +244,7 @@ class Calendar(TaskApp):
     def _right_answers(self, start: CalendarState) -> tuple[str, ...]: return (start.reply,)*bool(start.reply)
 
 def _dialog(s: CalendarState) -> Widget|None:
-    "What is asked for, if anything."
+    "Return the open dialog, or None."
     if s.dialog == "help":
         return message_box("Help", "Press a date to change it. Then press Book.", "cancel", "Close", primary=False)
     who, when = _day_words(s)
@@ -253,12 +253,12 @@ def _dialog(s: CalendarState) -> Widget|None:
 
 # %% ../../nbs/03l_apps.calendar.ipynb #c1e42185
 def _shift(rng: Random, d: date) -> date:
-    "Another date: some months away, at times a year more."
+    "Draw another date: some months away, at times a year more."
     by = rng.randint(5, 110) + 365*(rng.random() < .15)
     return d + timedelta(by*rng.choice((-1, 1)))
 
 def _trip_goal(rng: Random, family: str, labels: tuple[str, ...], dates: dict[str, date]) -> tuple[Goal, list[str]]:
-    "A goal that ends in `dates`, and the labels that it sets."
+    "Draw a goal that ends in `dates`; return it and the labels that it sets."
     first, second, _ = labels
     one = rng.choice(labels)
     says = {k: _long_date(d) for k, d in dates.items()}
@@ -272,7 +272,7 @@ def _trip_goal(rng: Random, family: str, labels: tuple[str, ...], dates: dict[st
 
 # %% ../../nbs/03l_apps.calendar.ipynb #b7c10d5e
 def _start_trip(rng: Random, family: str, today: date) -> dict:
-    "The form, with other dates than those that are wanted."
+    "Draw the form's first state, mostly with other dates than those that are wanted."
     labels = rng.choice(_LABELS)
     begin = today + timedelta(rng.randint(10, 150))
     dates = dict(zip(labels, (begin, begin + timedelta(rng.randint(2, 40)), today + timedelta(rng.randint(3, 90)))))
@@ -287,18 +287,18 @@ def _start_trip(rng: Random, family: str, today: date) -> dict:
 
 # %% ../../nbs/03l_apps.calendar.ipynb #9a9bc5d7
 def _times(rng: Random, n: int) -> list[str]:
-    "Times of the day, all different."
+    "Draw `n` different times of the day, in order."
     return [f"{t//2:02}:{t%2*30:02}" for t in sorted(rng.sample(range(14, 40), n))]
 
 def _appointments(rng: Random, d: date, titles: list[str]) -> list[tuple[str, str, str]]:
-    "Two on the day `d`, the others around it, at most two on a day."
+    "Draw appointments: two on the day `d`, the others around it, at most two on a day."
     days = [d, d] + [d + timedelta(k) for k in rng.sample([k for k in range(-40, 41) if k], len(titles)-2)]
     times = _times(rng, 2) + [_times(rng, 1)[0] for _ in titles[2:]]
     return [(str(on), at, title) for on, at, title in zip(days, times, titles)]
 
 def _planner_data(rng: Random, family: str, d: date, d2: date, title: str, titles: list[str]
                   ) -> tuple[list, list, dict]:
-    "Appointments before and after what is wanted on the day `d`, and the facts of the goal; `d2` is where to move to."
+    "Draw appointments before and after what is wanted on the day `d`, and the facts of the goal; `d2` is where to move to."
     others = _appointments(rng, d, titles)
     mine, facts = (str(d), _times(rng, 1)[0] if family in ("move", "delete") else "", title), dict(date=_long_date(d))
     there, goes = [*others, mine], [*others, (str(d2), *mine[1:])]
@@ -312,7 +312,7 @@ def _planner_data(rng: Random, family: str, d: date, d2: date, title: str, title
 _VERBS = ("Call", "Meet", "Lunch", "Visit", "Train", "Help")
 
 def _start_planner(rng: Random, family: str, today: date, first: int) -> dict:
-    "The planner, and a goal about one of its days."
+    "Draw the planner's first state, and a goal about one of its days."
     title, *titles = (f"{rng.choice(_VERBS)} {n}" for n in pick_words(rng, 9, 4, "first_names"))
     already, ahead = rng.random() < HOLDS_SHARE, rng.randint(0, 1)
     d = today + timedelta(ahead) if family == "today" else _shift(rng, today)
@@ -335,44 +335,44 @@ _MONTH_BARS = tuple(order.split() for order in (  # tools from the left; the lab
 
 # %% ../../nbs/03l_apps.calendar.ipynb #b9fcab24
 def _commit(s: CalendarState, what: str, when: str, data: tuple) -> CalendarState:
-    "`data` changed; a booking is open again."
+    "Change the appointments or dates to `data` and log it, which reopens a booking; return `s` unchanged if they are the same."
     if set(data) == set(s.data) and len(data) >= len(s.data): return s
     return replace(s, data=data, log=s.log + ((what, _short_date(date.fromisoformat(when)), s.data),), booked=False)
 
 def _choose_day(s: CalendarState, iso: str) -> CalendarState:
-    "A day was pressed: picked, or opened."
+    "Take a pressed day as the picked date of the form, or open its page."
     if not s.field: return _go(s, iso)
     done = _commit(s, f"Changed {s.field}", iso, tuple((k, iso if k == s.field else v) for k, v in s.data))
     return replace(done, page="trip", field="")
 
 def _reschedule(s: CalendarState, k: int, iso: str) -> CalendarState:
-    "Appointment number `k` on another day."
+    "Move appointment number `k` to another day."
     on, time, title = s.data[k]
     return _commit(s, f"Moved {title}", iso, (*s.data[:k], (iso, time, title), *s.data[k+1:]))
 
 def _delete(s: CalendarState, k: int) -> CalendarState:
-    "Without appointment number `k`."
+    "Delete appointment number `k`."
     return _commit(s, f"Deleted {s.data[k][2]}", s.data[k][0], s.data[:k] + s.data[k+1:])
 
 def _save(s: CalendarState) -> CalendarState:
-    "The new appointment; without a title nothing happens."
+    "Add the new appointment; without a title nothing happens."
     title = s.typed.strip()
     return replace(_commit(s, f"Added {title}", s.day, (*s.data, (s.day, "", title))), dialog="") if title else s
 
 # %% ../../nbs/03l_apps.calendar.ipynb #89e72b98
 def _turn(s: CalendarState, months: int) -> CalendarState:
-    "Another month; the first and the last year that there can be stay."
+    "Turn by months, within the years that there can be."
     d = date.fromisoformat(s.month)
     y, m = divmod(12*d.year + d.month - 1 + months, 12)
     return replace(s, month=str(date(y, m+1, 1))) if 1900 < y < 2200 else s
 
 def _go(s: CalendarState, iso: str, days: int=0) -> CalendarState:
-    "The page of a day, or of one some days after it."
+    "Open the page of a day, or of one some days after it."
     d = date.fromisoformat(iso) + timedelta(days)
     return replace(s, page="day", day=str(d), month=str(d.replace(day=1)))
 
 def _next_day(s: CalendarState, k: int) -> CalendarState:
-    "Appointment number `k` a day later."
+    "Move appointment number `k` a day later."
     return _reschedule(s, k, str(date.fromisoformat(s.data[k][0]) + timedelta(1)))
 
 # %% ../../nbs/03l_apps.calendar.ipynb #841d6299
@@ -392,11 +392,11 @@ Calendar.press_kinds = "click", "double"
 
 # %% ../../nbs/03l_apps.calendar.ipynb #6173990a
 def _last_change(r: ScreenReader) -> tuple[int, str, str]:
-    "How many changes there are, and the last one: what and its date."
+    "Read how many changes there are, and the last one: what and its date."
     return (int(r["count"].name.split()[0]), r["what"].name, r["when"].name) if "count" in r else (0, "", "")
 
 def _find_day(r: ScreenReader, d: date) -> list[Intent]:
-    "In the month grid: turn to the month of `d`, then press the day."
+    "Plan the next action in the month grid: turn to the month of `d`, then press the day."
     shown = _read_date("1 " + r["shown"].name)
     ahead = 12*(d.year - shown.year) + d.month - shown.month
     way, year_way = ("next", "next_year") if ahead > 0 else ("last", "last_year")
@@ -410,12 +410,12 @@ def _find_day(r: ScreenReader, d: date) -> list[Intent]:
 
 # %% ../../nbs/03l_apps.calendar.ipynb #15d426a7
 def _head(r: ScreenReader) -> tuple[str, str]:
-    "On a day's page *Today*, *Tomorrow* or the weekday, and the date; empty if that is scrolled away."
+    "Read *Today*, *Tomorrow* or the weekday, and the date, from a day's page; empty if they are scrolled away."
     e = next((e for e in r.of("listitem") if not e.id), None)
     return (e.name, e.value) if e else ("", "")
 
 def _find_page(r: ScreenReader, d: date) -> list[Intent]:
-    "In the planner: the next action on the way to the page of the day `d`; none if it is this one."
+    "Plan the next action in the planner on the way to the page of the day `d`; empty if it is this one."
     if "back" not in r: return _find_day(r, d)
     who, here = _head(r)
     if not who: return [PressKey("Home")]
@@ -427,19 +427,19 @@ def _find_page(r: ScreenReader, d: date) -> list[Intent]:
 
 # %% ../../nbs/03l_apps.calendar.ipynb #bf275f20
 def _trip_wanted(goal: Goal, base: date) -> dict[str, date]:
-    "The dates that `goal` wants, by their labels; `base` is the date to count from."
+    "Return the dates that `goal` wants, by their labels; `base` is the date to count from."
     if goal.family == "range": return {goal[k]: _read_date(goal[d]) for k, d in (("first", "date"), ("second", "date2"))}
     if goal.family == "date": return {goal["field"]: _read_date(goal["date"])}
     if goal.family == "weekday": return {goal["field"]: _nth_weekday(goal["nth"])}
     return {goal["field"]: base + timedelta(int(goal["nights"]))}
 
 def _plan_picker(r: ScreenReader) -> list[Intent]:
-    "The picker of the form: the day, or away from here."
+    "Plan for the form's picker: press the wanted day, or close it."
     wanted = _trip_wanted(r.goal, _read_date(r["base"].name.removeprefix("from ")))
     return _find_day(r, wanted[r["field"].name]) if r["field"].name in wanted else r.close("close")
 
 def _plan_trip(r: ScreenReader) -> list[Intent]:
-    "The form: undo what is not wanted, set what is, book."
+    "Plan for the form: undo what is not wanted, set what is, book."
     if "base" in r: return _plan_picker(r)
     rows = {e.id.removeprefix("row:"): e for e in r.of("listitem")}  # a phone cuts their names
     base = _read_date(rows[r.goal["base"]].value) if r.goal.family == "nights" else None
@@ -455,19 +455,19 @@ def _plan_trip(r: ScreenReader) -> list[Intent]:
 Calendar.steps = "dialog", "tip", "popup", "page"
 
 def _days_on(goal: Goal) -> int:
-    "By how many days an appointment is to be moved."
+    "Return by how many days an appointment is to be moved."
     return (_read_date(goal["date2"]) - _read_date(goal["date"])).days
 
 # %% ../../nbs/03l_apps.calendar.ipynb #9ca9f1c0
 def _plan_today(r: ScreenReader) -> list[Intent]:
-    "To the page of today or tomorrow; none if it is this one."
+    "Plan the way to the page of today or tomorrow; empty if it is this one."
     shown = _head(r)[0].lower()
     if "back" in r and not shown: return [PressKey("Home")]  # the day's list is scrolled
     if shown == r.goal["when"]: return []
     return [ClickOn("after")] if shown == "today" else [ClickOn("before" if shown == "tomorrow" else "today")]
 
 def _on_page(r: ScreenReader) -> list[Intent]:
-    "On the page of the goal's day: what is to be done there."
+    "Plan what is to be done on the page of the goal's day."
     goal, mine = r.goal, r.find(r.goal["title"], "listitem")
     if goal.family in ("add", "today"): return [Finish()] if mine else [ClickOn("add")]
     if goal.family == "delete": return [ClickOn(mine.id, "right"), ClickOn(mine.id, "long")] if mine else [Finish()]
@@ -476,7 +476,7 @@ def _on_page(r: ScreenReader) -> list[Intent]:
     return [DragTo(mine.id, to.id)] + [ClickOn(mine.id, "right")]*(_days_on(goal) == 1)
 
 def _plan_read(r: ScreenReader) -> list[Intent]:
-    "To the day, then say what is there at that time."
+    "Plan the way to the day, then tell what is there at that time."
     there = next((e for e in r.of("listitem") if e.value == r.goal["time"]), None)
     return _find_page(r, _read_date(r.goal["date"])) or (r.tell(there.name) if there else r.look_further("list"))
 
@@ -485,7 +485,7 @@ _CHANGES = dict(add=("Added", "date"), today=("Added", ""), move=("Moved", "date
                 read=("", ""))  # of each family about the planner: what is done, and the fact that says on which date
 
 def _plan_planner(r: ScreenReader) -> list[Intent]:
-    "The planner: undo what is not wanted, find the day, do it."
+    "Plan for the planner: undo what is not wanted, find the day, carry out the goal."
     (n, what, when), title, family = _last_change(r), r.facts.get("title", ""), r.goal.family
     verb, fact = _CHANGES[family]
     if n and (n > 1 or what != f"{verb} {title}"): return [ClickOn("undo")]

@@ -44,7 +44,7 @@ WORLDS = "worlds:" # before the seed of a generated world, as in "worlds:17"
 APP_GROUP = "oaml.apps" # entry point group in which other packages name their applications
 
 def _import_class(where: str) -> type:
-    "The class at \"module:Class\". Raises ValueError naming what is missing."
+    "Return the class at \"module:Class\"; raise ValueError that names what is missing."
     module, _, name = where.partition(":")
     if not re.fullmatch(r"\w+(\.\w+)*:\w+", where): raise ValueError(f"app: {where!r} is not such as my_module:Thermostat")
     if os.getcwd() not in sys.path: sys.path.append(os.getcwd())  # a command, unlike `python -m`, does not look here
@@ -57,7 +57,7 @@ def _import_class(where: str) -> type:
     return getattr(found, name)
 
 def _own_app(name: str) -> App:
-    "An application that is not of this package. Raises ValueError saying what there is, or what the class lacks."
+    "Return an application from outside this package; raise ValueError that says what there is, or what the class lacks."
     others = {e.name: e.value for e in entry_points(group=APP_GROUP)}
     if ":" not in name and name not in others:
         raise ValueError(f"app: {name!r} is unknown; there are {', '.join([*APPS, *others])}; one of your own is named "
@@ -73,13 +73,13 @@ def _own_app(name: str) -> App:
 
 # %% ../../nbs/03v_apps.catalog.ipynb #67472c0c
 def _world(name: str) -> App:
-    "The generated world of a name such as \"worlds:17\". Raises ValueError for what is no seed."
+    "Return the generated world of a name such as \"worlds:17\"; raise ValueError for what is no seed."
     seed = name.removeprefix(WORLDS)
     if not (seed.isascii() and seed.isdigit()): raise ValueError(f"app: {name!r} is not such as worlds:17; the number is a seed from 0 to 2,999,999")
     return World(draw_world(int(seed)))
 
 def _wrapped(app: App, name: str, wrapper: str) -> App:
-    "`app` in a wrapper, or in the vocabulary of a number. Raises ValueError for an unknown one."
+    "Put `app` in a wrapper, or in the vocabulary of a number; raise ValueError for an unknown one."
     if wrapper in WRAPPERS: return WRAPPERS[wrapper](app)
     kind = wrapper.rstrip("0123456789")
     if kind in VOCABULARIES and kind != wrapper: return Reworded(app, draw_vocabulary(int(wrapper.removeprefix(kind)), VOCABULARIES[kind]))

@@ -22,7 +22,7 @@ from ..ui.widgets import (Widget, bar, button, field, item, listing, over, row, 
 @dataclass(frozen=True)
 class Person:
     "An entry of the address book."
-    id: str           # of the row
+    id: str           # id of the row
     first: str        # first name
     last: str         # surname
     mobile: str       # number
@@ -43,11 +43,11 @@ _CITIES = tuple(
     "Tampa Tulsa Tunis Turin Vienna Zagreb".split())
 
 def _number(rng: Random) -> str:
-    "A telephone number, such as \"555-0199\"."
+    "Draw a telephone number, such as \"555-0199\"."
     return f"555-{rng.randrange(10000):04d}"
 
 def _people(rng: Random) -> tuple[Person, ...]:
-    "20 to 36 people in no order, many with a namesake, some starred, 3 to 8 deleted."
+    "Draw 20 to 36 people in no order, many with a namesake, some starred, 3 to 8 deleted."
     n = rng.randint(20, 36)
     firsts, lasts = pick_words(rng, n//2, 5, "first_names"), pick_words(rng, n//2, 5, "surnames")
     names = rng.sample([(a, b) for a in firsts for b in lasts], n)
@@ -75,12 +75,12 @@ CONTACTS_WORDINGS = dict(
 
 # %% ../../nbs/03j_apps.contacts.ipynb #c69ed786
 def _wanted_fields(family: str, value: str) -> tuple[tuple[str, object], ...]:
-    "The fields of a person that a goal changes, with their new values."
+    "Return the fields of a person that a goal changes, with their new values."
     return dict(star=(("star", True),), both=(("star", True),), delete=(("gone", True),), restore=(("gone", False),),
                 number=(("mobile", value),), moved=(("city", value),)).get(family, ())
 
 def _goal(rng: Random, family: str, people: tuple[Person, ...]) -> Goal:
-    "A goal about one or two of `people`; `lives` about a city of nobody's yet."
+    "Draw a goal about one or two of `people`, or for `lives` about a city where none of them lives yet."
     who = rng.sample([p.name for p in people if p.gone == (family == "restore")], 2 if family == "both" else 1)
     names = " ".join(p.name for p in people).lower()
     free = [c for c in _CITIES if c.lower() not in names and all(p.city != c for p in people)]
@@ -95,18 +95,18 @@ def _goal(rng: Random, family: str, people: tuple[Person, ...]) -> Goal:
 class ContactsState:
     "All that the address book remembers."
     task: Goal                   # what the user wants
-    was: tuple[Person, ...]      # everybody at the start
-    people: tuple[Person, ...]   # everybody now
-    title: str                   # of the window
+    was: tuple[Person, ...]      # all people at the start
+    people: tuple[Person, ...]   # all people now
+    title: str                   # title of the window
     tools: tuple[str, ...]       # order of the list's tools
     doings: tuple[str, ...]      # order of what can be done with a person
     facts: tuple[str, ...]       # order of a person's lines
     groups: tuple[str, ...]      # order of the tabs
     surname_first: bool          # "Moss, Kira"
     cities: bool                 # shown in the list
-    searchable: bool             # has a search box
+    searchable: bool             # True: the list has a search box
     words: bool                  # buttons with words on a person's page; else icons
-    sure: bool                   # asks before it deletes
+    sure: bool                   # True: it asks before it deletes
     tab: str="all"               # "all", "star" or "gone"
     page: str="list"             # "list" or "card"
     open: str=""                 # id of the person on the card
@@ -119,12 +119,12 @@ class ContactsState:
 
 # %% ../../nbs/03j_apps.contacts.ipynb #6df44f9f
 def _shown_name(name: str, surname_first: bool) -> str:
-    "A name such as \"Kira Moss\" as a row shows it."
+    "Return a name such as \"Kira Moss\" as a row shows it."
     first, last = name.split(" ")
     return f"{last}, {first}" if surname_first else name
 
 def _person_changes(was: Person, now: Person) -> list[str]:
-    "What was changed about a person, a line each, such as \"Starred Kira Moss\"."
+    "Say what was changed about a person, a line each, such as \"Starred Kira Moss\"."
     out = []
     if now.gone != was.gone: out.append(f"{'Deleted' if now.gone else 'Restored'} {now.name}")
     if now.star != was.star: out.append(f"{'Starred' if now.star else 'Unstarred'} {now.name}")
@@ -132,15 +132,15 @@ def _person_changes(was: Person, now: Person) -> list[str]:
 
 # %% ../../nbs/03j_apps.contacts.ipynb #f514f6b1
 def _changes(s: ContactsState) -> list[str]:
-    "All differences from the start."
+    "Return all differences from the start, a line each."
     return [d for was, now in zip(s.was, s.people) for d in _person_changes(was, now)]
 
 def _tools(s: ContactsState) -> dict[str, Widget]:
-    "The tools that are on every page."
+    "Return the tools that are on every page."
     return dict(undo=undo_all_tool(bool(_changes(s))), help=HELP_TOOL)
 
 def _shown(s: ContactsState) -> list[Person]:
-    "Those on the chosen tab that match the search, in order."
+    "Return the people on the chosen tab that match the search, in order."
     def matches(p: Person) -> bool:
         return any(s.search.lower().strip() in t.lower() for t in (p.name, _shown_name(p.name, True), p.city, p.mobile))
     there = [p for p in s.people if p.gone == (s.tab == "gone") and (s.tab != "star" or p.star) and matches(p)]
@@ -150,7 +150,7 @@ def _shown(s: ContactsState) -> list[Person]:
 _TAB_NAMES = dict(all="All", star="Favourites", gone="Deleted")
 
 def _list_page(s: ContactsState) -> Widget:
-    "Tabs and rows."
+    "Return the page with tabs and rows."
     there, tools = _shown(s), {k: (w,) for k, w in _tools(s).items()}
     tools["search"] = ((text("Find"), textbox("search", "Search", s.search, grow=True)) if s.searchable
                        else (text("A to Z", grow=True),))
@@ -162,18 +162,18 @@ def _list_page(s: ContactsState) -> Widget:
 
 # %% ../../nbs/03j_apps.contacts.ipynb #b47e9c18
 def _person(s: ContactsState) -> Person:
-    "The one on the card."
+    "Return the person on the card."
     return next(p for p in s.people if p.id == s.open)
 
 def _doings(s: ContactsState, p: Person) -> list[Widget]:
-    "What can be done with `p`."
+    "Return the buttons or tools for what can be done with `p`."
     names = dict(edit=("Edit", "edit"), trash=("Delete", "trash"), restore=("Restore", "refresh"),
                  star=("Unstar" if p.star else "Star", "star"))
     can = ("restore",) if p.gone else s.doings
     return [button(k, names[k][0]) if s.words else tool(k, *names[k]) for k in can if s.words or k != "star"]
 
 def _card_page(s: ContactsState) -> Widget:
-    "What is known of a person, and what can be done with them."
+    "Return the page that shows what is known of a person, and what can be done with them."
     p, tools = _person(s), _tools(s)
     known, doings = [item("", k.capitalize(), getattr(p, k)) for k in s.facts], _doings(s, p)
     if not s.words and not p.gone: known.append(switch("star", "Favourite", p.star))
@@ -244,7 +244,7 @@ class Contacts(TaskApp):
             goal.family == "lives")
 
 def _dialog(s: ContactsState) -> Widget|None:
-    "The open dialog."
+    "Return the open dialog, or None."
     if not s.dialog: return None
     if s.dialog == "help": return message_box("Help", "Open a contact to see the details or to change them.")
     who = text(_person(s).name, "who")
@@ -254,11 +254,11 @@ def _dialog(s: ContactsState) -> Widget|None:
 
 # %% ../../nbs/03j_apps.contacts.ipynb #35720701
 def _with_person(s: ContactsState, **fields) -> ContactsState:
-    "`s` with other fields of the person on the card."
+    "Return `s` with other fields of the person on the card."
     return replace(s, people=tuple(replace(p, **fields) if p.id == s.open else p for p in s.people))
 
 def _on_card(s: ContactsState, id: str) -> ContactsState:
-    "What a press on a person's page or in its dialogs does."
+    "Return the state after a press on a person's page or in its dialogs."
     p = _person(s)
     if id == "star": return _with_person(s, star=not p.star)
     if id == "edit": return replace(s, dialog="edit", mobile=p.mobile, city=p.city)
@@ -297,7 +297,7 @@ def _find(r: ScreenReader, names: list[str]) -> list[Intent]:
     return [TypeText(names[0])] + ways if box.focused else ways + [ClickOn("search")]
 
 def _who_lives(r: ScreenReader, city: str) -> list[Intent]:
-    "Search for the city, or scroll until a row shows it; then tell the name."
+    "Plan to search for the city, or scroll until a row shows it; then tell the name."
     box = r.by_id.get("search")
     if box and fill(box, city): return fill(box, city)
     here = [e for e in r.of("listitem") if e.value == city or box]
@@ -306,14 +306,14 @@ def _who_lives(r: ScreenReader, city: str) -> list[Intent]:
 
 # %% ../../nbs/03j_apps.contacts.ipynb #4fc7d73b
 def _on_list(r: ScreenReader, names: list[str]) -> list[Intent]:
-    "The next action on the list."
+    "Plan the next action on the list."
     place = "tab-gone" if r.goal.family == "restore" else "tab-all"
     if not r[place].selected: return [ClickOn(place)]
     return _who_lives(r, r.goal["value"]) if r.goal.family == "lives" else _find(r, names)
 
 # %% ../../nbs/03j_apps.contacts.ipynb #e6eadb5f
 def _on_page(r: ScreenReader, names: list[str]) -> list[Intent]:
-    "The next action on a person's page."
+    "Plan the next action on a person's page."
     family = r.goal.family
     def press(id): return r.press(id) or r.look_further("card")
     city = r.find("City", "listitem")
@@ -335,7 +335,7 @@ Contacts.steps = "dialog", "wait", "tip", "changes", "page"
 
 # %% ../../nbs/03j_apps.contacts.ipynb #bb0cdf68
 def _expected(r: ScreenReader) -> dict[str, str]:
-    "For each name of the goal the line that says it is done; none for a question."
+    "Return for each name of the goal the line that says it is done; empty for a question."
     starred, gone = r.goal.family not in ("star", "both"), r.goal.family == "restore"
     people = [Person("", *n.split(" "), "", "", "", starred, gone) for n in r.goal["names"]]
     wanted = dict(r.goal["wanted"])
@@ -343,13 +343,13 @@ def _expected(r: ScreenReader) -> dict[str, str]:
 
 # %% ../../nbs/03j_apps.contacts.ipynb #2de18001
 def _ready(p: Person, goal: Goal, done: bool) -> Person:
-    "`p` as the goal wants it, or, if not `done`, as it must not be yet."
+    "Return `p` as the goal wants it, or, if not `done`, as it must not be yet."
     if p.name not in goal["names"]: return p
     if done: return replace(p, **dict(goal["wanted"]))
     return replace(p, star=p.star and goal.family not in ("star", "both"))
 
 def _settle_in(rng: Random, people: tuple[Person, ...], city: str) -> tuple[Person, ...]:
-    "One of `people` lives in `city`."
+    "Let one of `people` live in `city`."
     lucky = rng.choice([p.id for p in people if not p.gone])
     return tuple(replace(p, city=city) if p.id == lucky else p for p in people)
 

@@ -23,7 +23,7 @@ from ..ui.widgets import (Widget, bar, button, checkbox, heading, item, link, li
 @dataclass(frozen=True)
 class DocSection:
     "A numbered part of the document."
-    number: int                          # from 1
+    number: int                          # number of the section, from 1
     title: str                           # such as "Guest keys"
     facts: tuple[tuple[str, str], ...]   # such as ("Fee", "$125")
     lines: tuple[tuple[str, ...], ...]   # what stands below the heading, by rows: kinds of facts, "box", "annex"
@@ -37,19 +37,19 @@ _MONTHS = "January February March April May June July August October November".s
 _MONEY, _KINDS = ("Fee", "Deposit", "Fine"), ("Fee", "Deposit", "Fine", "Contact", "Ends")
 
 def _sentence(rng: Random) -> str:
-    "A rule that does no harm."
+    "Draw a rule that does no harm."
     doing, when = ("check", "clean", "lock", "return", "store"), ("after use", "before noon", "on Fridays", "every day")
     return f"{rng.choice(('Please', 'Always'))} {rng.choice(doing)} the {rng.choice(_THINGS)} {rng.choice(when)}."
 
 def _fact(rng: Random, kind: str) -> tuple[str, str]:
-    "A value for a kind of fact."
+    "Draw a value for a kind of fact; return both."
     if kind == "Contact": return kind, f"{rng.choice(('Mr', 'Ms'))} {pick_words(rng, 1, 6, 'surnames')[0]}"
     if kind == "Ends": return kind, f"{rng.randint(1, 28)} {rng.choice(_MONTHS)}"
     return kind, f"${rng.randint(15, 499)}"
 
 # %% ../../nbs/03k_apps.document.ipynb #0cacce22
 def _section_of(rng: Random, number: int, title: str) -> DocSection:
-    "A section: two or three facts, mostly a box and an annex, a few sentences."
+    "Draw a section: two or three facts, mostly a box and an annex, a few sentences."
     kinds = rng.sample(_KINDS, rng.randint(2, 3))
     more = tuple(k for k in rng.sample(("box", "annex"), 2) if rng.random() < .7)
     lines = [(k,) for k in kinds] + [more]*bool(more)
@@ -59,7 +59,7 @@ def _section_of(rng: Random, number: int, title: str) -> DocSection:
 
 # %% ../../nbs/03k_apps.document.ipynb #b7ccc98c
 def _sections(rng: Random) -> tuple[DocSection, ...]:
-    "5 to 8 sections of a document; titles share their words, and what one has another has too."
+    "Draw 5 to 8 sections of a document; titles share their words, and what one has another has too."
     n, about, things = rng.randint(5, 8), rng.sample(_ABOUT, 4), rng.sample(_THINGS, 4)
     titles = rng.sample([f"{a} {t}" for a in about for t in things], n)
     out = tuple(_section_of(rng, number, title) for number, title in enumerate(titles, 1))
@@ -90,7 +90,7 @@ DOCUMENT_WORDINGS = dict(
 _NEEDS = dict(amount=_MONEY, contact=("Contact",), date=("Ends",), annex=("annex",), tick=("box",), both=("box",))
 
 def _goal(rng: Random, family: str, sections: tuple[DocSection, ...]) -> Goal:
-    "A goal about one or two of `sections`, or about the end."
+    "Draw a goal about one or two of `sections`, or about the end."
     needs = _NEEDS.get(family, ("",))
     fit = [(s, k) for s in sections for k in needs if not k or any(k in line for line in s.lines)]
     chosen, titled = rng.sample(fit, 2 if family == "both" else 1), rng.random() < .5
@@ -117,12 +117,12 @@ class DocumentState:
     "All that the reader remembers."
     task: Goal                     # what the user wants
     sections: tuple[DocSection, ...]  # the text
-    was: Marks                     # at the start
+    was: Marks                     # marks at the start
     now: Marks                     # now
-    title: str                     # of the window
+    title: str                     # title of the window
     tools: tuple[str, ...]         # the toolbar
     mark_first: bool               # bookmarks stand before the headings, else after
-    labels: tuple[str, str, str]   # of the boxes, the links, and the terms
+    labels: tuple[str, str, str]   # labels of the boxes, the links, and the terms
     radios: bool                   # accept and decline, else one box
     ending: tuple[str, ...]        # order of what stands at the end
     slow: int                      # milliseconds until an annex is there
@@ -134,11 +134,11 @@ class DocumentState:
 
 # %% ../../nbs/03k_apps.document.ipynb #40cbe423
 def _at_the_end(m: Marks) -> str:
-    "What is decided at the end, in words such as \"Sent: accept, news\"."
+    "Say what is decided at the end, such as \"Sent: accept, news\"."
     return f"{'Sent' if m.sent else 'Chosen'}: {m.terms or 'nothing'}{', news' if m.news else ''}"
 
 def _mark_changes(sections: tuple[DocSection, ...], was: Marks, now: Marks) -> list[str]:
-    "What was changed, a line each, such as \"Ticked 3. Guest keys\"."
+    "Say what was changed, a line each, such as \"Ticked 3. Guest keys\"."
     out = []
     kinds = (("Ticked", "Unticked"), was.ticked, now.ticked), (("Marked", "Unmarked"), was.marked, now.marked)
     for words, a, b in kinds:
@@ -148,7 +148,7 @@ def _mark_changes(sections: tuple[DocSection, ...], was: Marks, now: Marks) -> l
 
 # %% ../../nbs/03k_apps.document.ipynb #3d9fdf6d
 def _section(s: DocumentState, part: DocSection) -> list[Widget]:
-    "Heading and bookmark, short lines, sentences."
+    "Return heading and bookmark, short lines, sentences of a section."
     n, facts, on = part.number, dict(part.facts), part.number in s.now.marked
     head = [replace(heading(f"{n}. {part.title}"), grow=True), tool(f"mark{n}", "Remove bookmark" if on else "Bookmark",
                                                                 "check" if on else "bookmark")]
@@ -160,7 +160,7 @@ def _section(s: DocumentState, part: DocSection) -> list[Widget]:
 
 # %% ../../nbs/03k_apps.document.ipynb #a60b1086
 def _ending(s: DocumentState) -> list[Widget]:
-    "What is to be decided at the end."
+    "Return the widgets of the end, where terms and news are decided."
     m = s.now
     if m.sent: return [heading("Agreement"), text(_at_the_end(m), "sent"), text("Thank you.")]
     terms = [radio("accept", "Accept the terms", m.terms == "accept"),
@@ -176,7 +176,7 @@ _SAYINGS = dict(help="Scroll to read. Boxes and bookmarks are kept.", print="No 
                 share="Nobody to share this with yet.")
 
 def _bars(s: DocumentState, *first: Widget, whose: str="") -> list[Widget]:
-    "The toolbar behind `first`, whose page it is, and what was changed."
+    "Return the toolbar behind `first`, whose page it is, and what was changed."
     lines = _mark_changes(s.sections, s.was, s.now)
     tools = [undo_all_tool(bool(lines)) if k == "undo" else tool(k, k.capitalize(), k) for k in s.tools]
     head = [bar(text(whose, "whose", strong=True, grow=True))] if whose else []
@@ -239,7 +239,7 @@ class Document(TaskApp):
             rng.choice((0, 0, 900)), wait=rng.choice((0, 0, 0, 0, 800, 1600)))
 
 def _annex_page(s: DocumentState) -> Widget:
-    "The annex to a section."
+    "Return the page of the annex to a section."
     part = s.sections[s.open-1]
     body = [listing(item("", "Form", f"{part.code[::-1]}"), item("", "Reference", part.code),
                     item("", "Pages", str(part.number + 3))), paragraph(part.prose)]
@@ -248,7 +248,7 @@ def _annex_page(s: DocumentState) -> Widget:
 
 # %% ../../nbs/03k_apps.document.ipynb #ca1295d1
 def _marks_after(s: DocumentState, id: str) -> Marks:
-    "The marks after a press of `id`."
+    "Return the marks after a press of `id`."
     m, n = s.now, int(re.sub(r"\D", "", id) or 0)
     if id.startswith("box"): return replace(m, ticked=flip(m.ticked, n))
     if id.startswith("mark"): return replace(m, marked=flip(m.marked, n))
@@ -260,13 +260,13 @@ def _marks_after(s: DocumentState, id: str) -> Marks:
 _HEADING = re.compile(r"(?:\w+ )*(\d+)\. (.+)") # of a section, an annex, a change
 
 def _numbered(name: str) -> tuple[int, str]:
-    "Number and title in some words; 0 if there are none."
+    "Read number and title from a heading or a line of changes; 0 and \"\" if it has none."
     m = _HEADING.fullmatch(name)
     return (int(m[1]), m[2]) if m else (0, "")
 
 # %% ../../nbs/03k_apps.document.ipynb #f6c294e2
 def _read_sections(r: ScreenReader) -> list[tuple[int, str, Element]]:
-    "The elements of the page, each with number and title of its section; 0 and \"\" where these don't show."
+    """Return the elements of the page, each with number and title of its section; 0 and "" where these don't show."""
     start = next(k for k, e in enumerate(r.elements) if e.id == "page")
     top, bottom = r["page"].box[1::2]
     inside = [e for e in r.elements[start+1:] if top <= e.box[1] < bottom]
@@ -282,13 +282,13 @@ def _read_sections(r: ScreenReader) -> list[tuple[int, str, Element]]:
 
 # %% ../../nbs/03k_apps.document.ipynb #0f4bbea4
 def _is_at(place: tuple[int, str], number: int, title: str) -> bool:
-    "Whether `place` of a goal is the section with this number and title."
+    "Return whether `place` of a goal is the section with this number and title."
     if place[0]: return place[0] == number
     cut = title.endswith("…") and place[1].startswith(title[:-1])  # by a narrow screen
     return place[1] == title or cut
 
 def _act_on(r: ScreenReader, mine: list[Element]) -> list[Intent]:
-    "What the goal wants done with the elements of its section; empty if that does not show."
+    "Plan what the goal wants done with the elements of its section; empty if that does not show."
     family = r.goal.family
     if family in ("amount", "contact", "date"):
         line = next((e.name for e in mine if e.name.startswith(f"{r.goal['kind']}: ")), None)
@@ -309,7 +309,7 @@ def _scroll_to(r: ScreenReader, parts: list[tuple[int, str, Element]], place: tu
     return _BACK if not numbers or place[0] < numbers[0] else _ON
 
 def _read_on(r: ScreenReader, places: list[tuple[int, str]]) -> list[Intent]:
-    "The next action on the text, for a goal about sections."
+    "Plan the next action on the text, for a goal about sections."
     parts = _read_sections(r)
     mine = [[e for n, t, e in parts if _is_at(p, n, t)] for p in places]
     acts = [a for es in mine for a in _act_on(r, es)]
@@ -319,7 +319,7 @@ def _read_on(r: ScreenReader, places: list[tuple[int, str]]) -> list[Intent]:
 
 # %% ../../nbs/03k_apps.document.ipynb #c6db5a3c
 def _accept(r: ScreenReader, chosen: list[str]) -> list[Intent]:
-    "The next action on what is decided at the end; the line at the top says what is chosen, once something is."
+    "Plan the next action on what is decided at the end; the line at the top says what is chosen, once something is."
     if "sent" in r: return [Finish()]
     news = r.goal["news"]
     if chosen == [_at_the_end(Marks(terms="accept", news=news))]: return r.press("send") or _ON
@@ -328,7 +328,7 @@ def _accept(r: ScreenReader, chosen: list[str]) -> list[Intent]:
     return [PressKey("End"), *_ON] if r["page"].value != "100" else _BACK
 
 def _on_annex(r: ScreenReader) -> list[Intent]:
-    "The next action on the page of an annex."
+    "Plan the next action on the page of an annex."
     if r.goal.family != "annex" or not _is_at(r.goal["places"][0], *_numbered(r["whose"].name)): return r.close("back")
     code = r.find("Reference", "listitem")
     return r.tell(code.value) if code else r.look_further("leaf")
@@ -337,11 +337,11 @@ def _on_annex(r: ScreenReader) -> list[Intent]:
 Document.steps = "dialog", "wait", "tip", "changes", "page"
 
 def _end_line(goal: Goal) -> str:
-    "The bar that says that the terms are sent as wanted."
+    "Return the line of a bar that says that the terms are sent as wanted."
     return _at_the_end(Marks(terms="accept", news=goal["news"], sent=True))
 
 def _done(r: ScreenReader) -> list:
-    "The changes that the goal wants: its places, or for the terms the bars at the top."
+    "Return the changes that the goal wants and the bars at the top show: its places, or for the terms their lines."
     if r.goal.family == "accept": return [c for c in r.changes if c.startswith("Chosen: ") or c == _end_line(r.goal)]
     verb = dict(tick="Ticked ", both="Ticked ", mark="Marked ").get(r.goal.family)
     return [p for p in r.goal["places"]
@@ -349,7 +349,7 @@ def _done(r: ScreenReader) -> list:
 
 # %% ../../nbs/03k_apps.document.ipynb #1b5b2db7
 def _ready(m: Marks, goal: Goal, sections: tuple[DocSection, ...], done: bool) -> Marks:
-    "`m` as the goal wants it, or, if not `done`, as it must not be yet."
+    "Return `m` as the goal wants it, or, if not `done`, as it must not be yet."
     mine = {s.number for s in sections for p in goal["places"] if _is_at(p, s.number, s.title)}
     def put(numbers): return tuple(sorted(set(numbers) | mine if done else set(numbers) - mine))
     if goal.family in ("tick", "both"): return replace(m, ticked=put(m.ticked))

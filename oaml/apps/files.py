@@ -25,7 +25,7 @@ class Entry:
     name: str               # such as "memo.txt" or "Desk"
     size: str=""            # such as "340 KB"; "" makes it a folder
     place: int=0            # key of the folder it is in; 0: Home
-    trash: bool=False       # in the trash
+    trash: bool=False       # True: it lies in the trash
     lines: tuple[tuple[str, str], ...]=() # what stands in it: labels and values
 
     @property
@@ -39,13 +39,13 @@ _KINDS = dict(  # the ending of a name: words for the kind, icon
     mp3=("Music", "music"), mp4=("Film", "video"), zip=("Archive", "archive"))
 
 def _file_icon(e: Entry) -> str:
-    "The icon of its kind."
+    "Return the icon of a file's kind."
     return _KINDS[e.ending][1] if e.ending in _KINDS else "file" if e.size else "folder"
 
 _UNITS = dict(KB=1, MB=1000)
 
 def _kilobytes(size: str) -> float:
-    "A size as a number."
+    "Return a size such as \"2.4 MB\" in kilobytes."
     number, unit = size.split()
     return float(number)*_UNITS[unit]
 
@@ -58,7 +58,7 @@ _LINES = dict(  # what can stand in a file, and how it is drawn
     Date=lambda r: f"{r.randint(1, 28)} {r.choice('Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec'.split())}")
 
 def _lines(rng: Random, name: str) -> tuple[tuple[str, str], ...]:
-    "What stands in a file; nothing in films and such."
+    "Draw what stands in a file; empty for films and such."
     labels = rng.sample(list(_LINES), rng.randint(2, 3)) if name.endswith(_PAPERS) else ()
     return tuple((label, _LINES[label](rng)) for label in labels)
 
@@ -66,13 +66,13 @@ def _lines(rng: Random, name: str) -> tuple[tuple[str, str], ...]:
 _PLACES = dict(home="Home", all="All files", trash="Trash")
 
 def _folder_names(rng: Random, n: int) -> list[str]:
-    "Different names, the first two often alike."
+    "Draw `n` different names of folders, the first two often alike."
     taken = {p.lower() for p in _PLACES.values()}
     words = [w.capitalize() for w in pick_words(rng, n+3, 4) if w not in taken]
     return ([words[0], words[0] + "s"] + words[1:])[:n] if rng.random() < .5 else words[:n]
 
 def _file_names(rng: Random, n: int) -> list[str]:
-    "Different names, the first three often alike."
+    "Draw `n` different names of files, the first three often alike."
     endings = [rng.choice((*_KINDS, "txt", "txt", "pdf")) for _ in range(n)]
     words = pick_words(rng, n, 4)
     words[1] = words[0] + rng.choice("23")
@@ -81,13 +81,13 @@ def _file_names(rng: Random, n: int) -> list[str]:
 
 # %% ../../nbs/03i_apps.files.ipynb #f713958e
 def make_entries(
-    rng: Random,  # decides
+    rng: Random,  # random stream to draw from
     folders: int, # how many
     files: int,   # how many; the first few have similar names
     trashed: int, # how many of the files are in the trash
     home: int=2,  # how many times more of them are in Home than in a folder
-) -> tuple[Entry, ...]: # in no order; no name and no size twice
-    "Folders and files, spread evenly over Home and the folders, some of them thrown away."
+) -> tuple[Entry, ...]: # the entries in no order; no name and no size twice
+    "Draw folders and files, spread evenly over Home and the folders, some of them thrown away."
     keys = rng.sample(range(1, folders+files+1), folders+files)
     rows = [Entry(k, n) for k, n in zip(keys, _folder_names(rng, folders))]
     sizes = [f"{n/10} MB" if n % 2 else f"{n} KB" for n in rng.sample(range(11, 99), files)]
@@ -106,7 +106,7 @@ class FilesState:
     tools: tuple[str, ...]         # order of the toolbar
     verbs: tuple[str, ...]         # order of the menus
     places: tuple[str, ...]        # order of the navigation, keys of `_PLACES`
-    icons: tuple[str, str, str]    # of the tools back, new and help
+    icons: tuple[str, str, str]    # icons of the tools back, new and help
     says_first: bool               # the line that says what was done is above the tools
     tab: str="home"                # where we are, a key of `_PLACES`
     folder: int=0                  # key of the folder that is open in Home; 0: none
@@ -125,16 +125,16 @@ class FilesState:
 _SORTS = ("Name", "Size", "Kind")
 
 def _entry(s: FilesState, key: int) -> Entry|None:
-    "The entry called `key`."
+    "Return the entry called `key`, or None."
     return next((e for e in s.entries if e.key == key), None)
 
 def _place_name(s: FilesState, key: int) -> str:
-    "How the place is called."
+    "Return the name of a place."
     e = _entry(s, key)
     return e.name if e else _PLACES["home"]
 
 def _rows_shown(s: FilesState) -> list[Entry]:
-    "What the current place lists: folders first, then in the order that was asked for."
+    "Return what the current place lists: folders first, then in the order that was asked for."
     def here(e):
         up = _entry(s, e.place)
         if s.tab == "trash": return e.trash
@@ -167,14 +167,14 @@ FILES_WORDINGS = dict(
 _HINTS = (" It is in {where}.", " You find it in {where}.", " Look in {where}.")
 
 def _make_goal(rng: Random, family: str, where: str="", **facts: str) -> Goal:
-    "A goal in one of its wordings; half of them say where to look."
+    "Draw a goal in one of its wordings; half of them say where to look."
     goal = word_goal(rng, family, FILES_WORDINGS[family], (*sorted(facts.items()), ("where", where)))
     hint = rng.choice(_HINTS).format(where=where if where == "Home" else f"'{where}'") if where else ""
     return replace(goal, text=goal.text + hint)
 
 # %% ../../nbs/03i_apps.files.ipynb #009b3900
 def _hint(rng: Random, e: Entry, folders: list[Entry], holds: bool) -> str:
-    "The place of `e`, for half of the goals and for all that are about folders; none where it holds."
+    "Draw the place to name in a goal about `e`, for half of the goals and for all that are about folders; \"\" where it holds."
     tells = rng.random() < .5 and not holds or not e.size
     return next((f.name for f in folders if f.key == e.place), _PLACES["home"]) if tells else ""
 
@@ -208,7 +208,7 @@ def _goal_trashed(rng: Random, family: str, files: list[Entry], folders: list[En
 _ASKING = ("find", "read", "largest")  # families that end with an answer
 
 def _goal_asked(rng: Random, family: str, files: list[Entry], folders: list[Entry], holds: bool) -> Goal:
-    "A question about a file that is in a folder, or about a folder."
+    "Draw a question about a file that is in a folder, or about a folder."
     e = rng.choice([f for f in files if not f.trash and f.place])
     up = next(f for f in folders if f.key == e.place)
     if family == "find": return _make_goal(rng, family, file=e.name)
@@ -267,14 +267,14 @@ class Files(TaskApp):
         return _do(s, "open", _entry(s, int(key))) if how == "double" else replace(s, selected=int(key))
 
     def _move(self, s: FilesState, id: str, target: str) -> FilesState:
-        "A file was dragged onto a folder or a place. Folders go into the trash only."
+        "Move a file that was dragged onto a folder or a place. Folders go into the trash only."
         e = _entry(s, int(id))
         if target == "trash": return _do(s, "delete", e)
         place = 0 if target == "home" else int(target)
         return _put_into(s, e, place) if e.size and place != e.key else s
 
     def _key(self, s: FilesState, key: str, id: str) -> FilesState:
-        "A key that has a meaning for the application, mostly for the row with the focus."
+        "Handle a key that has a meaning for the application, mostly for the row with the focus."
         e = _entry(s, int(id)) if id.isdigit() else None
         if s.ask or s.note: return s
         if key == "ctrl+z": return _undo(s)
@@ -331,11 +331,11 @@ class Files(TaskApp):
 
 # %% ../../nbs/03i_apps.files.ipynb #5471f523
 def _undo_words(s: FilesState) -> str:
-    "What the line under the tools says."
+    "Return the words of the line under the tools."
     return "Nothing to undo" if not s.past else s.past[-1][0] if len(s.past) == 1 else f"{len(s.past)} changes"
 
 def _toolbar(s: FilesState) -> Widget:
-    "The tools, in the order of the seed."
+    "Return the bar of tools, in the order of the seed."
     back, new, help = s.icons
     inside = bool(s.doc or s.folder)
     made = dict(back=tool("back", "Back", back, disabled=not inside, cancel=True),
@@ -346,14 +346,14 @@ def _toolbar(s: FilesState) -> Widget:
 
 # %% ../../nbs/03i_apps.files.ipynb #dcec5a44
 def _menu(s: FilesState, e: Entry) -> tuple[Widget, ...]:
-    "The menu of a row, with its name on top."
+    "Return the menu of a row, with its name on top."
     can = ("open", "restore", "erase") if e.trash else ("open", "cut", "copy", "rename", "delete")
     if not e.size: can = [v for v in can if v not in ("cut", "copy") and not (e.trash and v == "open")]
     shown = [v for v in ("open", *s.verbs) if v in can]
     return (menuitem(f"{e.key}.name", e.name, disabled=True), *(menuitem(f"{e.key}.{v}", _VERBS[v]) for v in shown))
 
 def _row(s: FilesState, e: Entry) -> Widget:
-    "A file or folder in a list. In a place of its own it has a size, elsewhere the place it belongs to."
+    "Return the row of a file or folder. In a place of its own it has a size, elsewhere the place it belongs to."
     inside = sum(c.place == e.key and not c.trash for c in s.entries)
     last = count_words(inside, "item") if s.tab == "home" and not e.size else e.size
     if s.tab != "home": last = _PLACES["trash"] if e.trash and s.tab == "all" else _place_name(s, e.place)
@@ -362,7 +362,7 @@ def _row(s: FilesState, e: Entry) -> Widget:
 
 # %% ../../nbs/03i_apps.files.ipynb #57b5e20e
 def _page(s: FilesState) -> Widget:
-    "The rows of a place, or what stands in the open file. The last one sums up."
+    "Return the rows of a place, or what stands in the open file. The last one sums up."
     e = _entry(s, s.doc)
     if not e:
         rows = _rows_shown(s)
@@ -373,7 +373,7 @@ def _page(s: FilesState) -> Widget:
     return scroll(f"doc-{e.key}", listing(*(item("", *line) for line in lines)))
 
 def _dialog(s: FilesState) -> Widget|None:
-    "What is asked or announced; None: nothing."
+    "Return the dialog that asks or announces something, or None."
     name = field(textbox("name", "Name", s.name))
     if s.note: return message_box("Not done", s.note, caption="Close")
     if s.ask == "new": return question_box("New folder", name)
@@ -383,40 +383,40 @@ def _dialog(s: FilesState) -> Widget|None:
 
 # %% ../../nbs/03i_apps.files.ipynb #f744a30d
 def _edit_entry(entries: tuple[Entry, ...], key: int, **changes) -> tuple[Entry, ...]:
-    "`entries` with one of them changed."
+    "Return `entries` with one of them changed."
     return tuple(replace(e, **changes) if e.key == key else e for e in entries)
 
 def _add_entry(entries: tuple[Entry, ...], e: Entry) -> tuple[Entry, ...]:
-    "`entries` and one more, with the next free key."
+    "Return `entries` and one more, with the next free key."
     return (*entries, replace(e, key=max((o.key for o in entries), default=0) + 1))
 
 def _tidy(s: FilesState) -> FilesState:
-    "Nothing open or waiting that is gone."
+    "Close the folder or file that is gone, and forget what waits to be pasted if it is gone."
     there = {e.key for e in s.entries}
     live = {e.key for e in s.entries if not e.trash}
     clip = s.clip if s.clip and s.clip[1] in live else None
     return replace(s, folder=s.folder if s.folder in live else 0, doc=s.doc if s.doc in there else 0, clip=clip)
 
 def _record(s: FilesState, words: str, entries: tuple[Entry, ...]) -> FilesState:
-    "`entries` from now on, and `words` for it; or a note why not."
+    "Make `entries` the entries and log `words` for it, or note why not."
     if entries == s.entries: return replace(s, ask="")
     places = [(e.place, e.name) for e in entries if not e.trash]
     if len(set(places)) < len(places): return replace(s, note="Something of that name is there already.", ask="")
     return _tidy(replace(s, entries=entries, past=(*s.past, (words, s.entries)), ask=""))
 
 def _undo(s: FilesState) -> FilesState:
-    "As it was before the last change."
+    "Return the state before the last change; the same if there was none."
     return _tidy(replace(s, entries=s.past[-1][1], past=s.past[:-1])) if s.past else s
 
 # %% ../../nbs/03i_apps.files.ipynb #9fd37568
 def _put_into(s: FilesState, e: Entry, place: int, kind: str="Move") -> FilesState:
-    "A file, or a copy of it, into a place."
+    "Move a file, or a copy of it, into a place."
     done = f"{dict(Move='Moved', Copy='Copied')[kind]} {e.name} to {_place_name(s, place)}"
     if kind == "Copy": return _record(s, done, _add_entry(s.entries, replace(e, place=place)))
     return _record(s, done, _edit_entry(s.entries, e.key, place=place))
 
 def _do(s: FilesState, verb: str, e: Entry) -> FilesState:
-    "What an entry of a menu does to `e`."
+    "Return the state after an entry of a menu was chosen for `e`."
     up = _entry(s, e.place)
     if verb == "open":
         return replace(s, doc=e.key) if e.size else s if e.trash else replace(s, tab="home", folder=e.key, selected=0)
@@ -432,7 +432,7 @@ def _do(s: FilesState, verb: str, e: Entry) -> FilesState:
 
 # %% ../../nbs/03i_apps.files.ipynb #ac370f23
 def _confirm(s: FilesState) -> FilesState:
-    "OK in a dialog. Without a name nothing happens."
+    "Carry out what a dialog asks about after OK; without a name nothing happens."
     name, e = s.name.strip(), _entry(s, s.asked)
     if not name: return s
     if s.ask == "new": return _record(s, f"Created {name}", _add_entry(s.entries, Entry(0, name)))
@@ -452,7 +452,7 @@ Files.presses = dict(
 Files.steps = "popup", "dialog", "changes", "page"
 
 def _done_words(goal: Goal) -> str:
-    "What the line under the tools says when the goal is reached."
+    "Return what the line under the tools says when the goal is reached; empty for a question."
     words = dict(move="Moved {file} to {to}", copy="Copied {file} to {to}", rename="{file} is now {new}",
                  delete="Deleted {file}", restore="Restored {file}", create="Created {new}")
     return words.get(goal.family, "").format(**dict(goal.facts))
@@ -466,7 +466,7 @@ def _open_menu(r: ScreenReader, row: Element) -> list[Intent]:
 
 # %% ../../nbs/03i_apps.files.ipynb #88be9521
 def _go(r: ScreenReader, to: str) -> list[Intent]:
-    "To a place: by its tab, or through Home into a folder."
+    "Plan the way to a place: by its tab, or through Home into a folder."
     tabs = {name: id for id, name in _PLACES.items()}
     if to in tabs: return [ClickOn(tabs[to])]
     if r.tab != "Home": return [ClickOn("home")]
@@ -476,12 +476,12 @@ def _go(r: ScreenReader, to: str) -> list[Intent]:
     return [PressKey("Home")] if above else r.look_further()
 
 def _seek(r: ScreenReader, where: str) -> list[Intent]:
-    "What is wanted is not in sight: to its place, or to where all files are; there, look further."
+    "Plan the way to what is not in sight: to its place, or to where all files are; there, look further."
     where = where or _PLACES["all"]
     return r.look_further() if r.tab == where else _go(r, where)
 
 def _with_clip(r: ScreenReader) -> list[Intent]:
-    "Something waits to be pasted: there, if it is what is wanted. Empty if nothing waits."
+    "Plan for what waits to be pasted: there, if it is what is wanted; empty if nothing waits."
     if "clip" not in r: return []
     mine = dict(move="Move", copy="Copy").get(r.goal.family)
     if not mine or r["clip"].name != f"{mine} {r.goal['file']}": return [ClickOn("drop")]
@@ -515,7 +515,7 @@ def _restored_plan(r: ScreenReader, row: Element|None) -> list[Intent]:
     return [Finish()] if r.tab == "Trash" and not r.region.value else _seek(r, "Trash")
 
 def _created_plan(r: ScreenReader, row: Element|None) -> list[Intent]:
-    "A new folder in Home. Folders come first: with a file in sight there is no other."
+    "Plan for a new folder in Home. Folders come first: with a file in sight there is no other."
     if r.tab != "Home": return [ClickOn("home")]
     if r.find(r.goal["new"], "listitem"): return [Finish()]
     return [ClickOn("new")] if r.region.value in ("", "0") else [PressKey("Home")]

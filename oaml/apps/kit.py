@@ -78,7 +78,7 @@ class ScreenReader:
 
     # %% ../../nbs/03c_apps.kit.ipynb #c3855586
     def enter(self,
-        id: str,      # of a text box
+        id: str,      # id of a text box
         text: str,    # what it must hold
         confirm: str, # id of the button that takes it; Enter does the same
     ) -> list[Intent]:
@@ -88,7 +88,7 @@ class ScreenReader:
 
     # %% ../../nbs/03c_apps.kit.ipynb #a8a45bec
     def choose(self,
-        id: str,       # of a combo box
+        id: str,       # id of a combo box
         option: str,   # what it must show
     ) -> list[Intent]: # empty if it does
         "Return the next action that makes a combo box show `option`: open it, choose."
@@ -99,14 +99,14 @@ class ScreenReader:
 
     # %% ../../nbs/03c_apps.kit.ipynb #eabb2e97
     def press(self,
-        id: str,    # of a button
-        *keys: str, # that do the same
+        id: str,    # id of a button
+        *keys: str, # keys that do the same
     ) -> list[Intent]:
         "Click a button if it is there, or press a key that does the same."
         return [ClickOn(id)]*(id in self) + [PressKey(k) for k in keys]
 
     def close(self,
-        *ids: str,     # of buttons that close something, the first one there counts
+        *ids: str,     # ids of buttons that close something, the first one there counts
     ) -> list[Intent]: # empty if none is there
         "Return the way out of a dialog or a page, which Escape presses too."
         return next(([ClickOn(k), PressKey("Escape")] for k in ids if k in self), [])
@@ -122,21 +122,21 @@ class ScreenReader:
 
     # %% ../../nbs/03c_apps.kit.ipynb #8fc075fc
     def scroll_on(self,
-        id: str="",    # of the region to scroll; "" is the first one
+        id: str="",    # id of the region to scroll; "" is the first one
     ) -> list[Intent]: # empty at its end
         "Show what is further down."
         e = self[id] if id else self.region
         return [] if e.value in ("", "100") else [ScrollIn(e.id)]
 
     def look_further(self,
-        id: str="", # of the region to look in; "" is the first one
+        id: str="", # id of the region to look in; "" is the first one
     ) -> list[Intent]:
         "Scroll on; at the end go back to the top."
         return self.scroll_on(id) or [PressKey("Home")]
 
     # %% ../../nbs/03c_apps.kit.ipynb #d807e092
     def tell(self,
-        answer: str, # to the user
+        answer: str, # the answer to the user
     ) -> list[Intent]:
         "Give an answer, then say that the goal is reached."
         return [Finish()] if self.find(f"Answer: {answer}", "status") else [Reply(answer)]
@@ -155,10 +155,10 @@ def fill(
 # %% ../../nbs/03c_apps.kit.ipynb #456bff41
 def draw_parts(
     *parts: Widget,                   # each a window, a form, a dialog, or what stands in a window
-    seed: int=2,                      # of the look
-    size: tuple[int, int]=(256, 192), # of the screen: width, height in pixels
+    seed: int=2,                      # seed of the look
+    size: tuple[int, int]=(256, 192), # size of the screen: width, height in pixels
 ) -> Image.Image:                     # a row of small pictures
-    "Parts of screens, drawn."
+    "Draw parts of screens."
     theme, empty = theme_for(seed, form=form_of(size)), window("")
     def root(w):
         if w.role in ("application", "form", "layers"): return w
@@ -169,7 +169,7 @@ def draw_parts(
 def read_screen(
     app: App,                         # an application
     state: Any,                       # any of its states
-    size: tuple[int, int]=(256, 192), # of the screen: width, height in pixels
+    size: tuple[int, int]=(256, 192), # size of the screen: width, height in pixels
 ) -> ScreenReader:
     "Return what a plan reads when the application is in this state."
     stage = Stage(app, theme_for(0, form=form_of(size)), size)
@@ -179,8 +179,8 @@ def read_screen(
 def message_box(
     title: str,         # its heading
     words: str,         # what it says
-    id: str="close",    # of its button
-    caption: str="OK",  # of its button
+    id: str="close",    # id of its button
+    caption: str="OK",  # caption of its button
     primary: bool=True, # Enter presses it
 ) -> Widget:
     "Return a dialog that says something and can be closed."
@@ -201,14 +201,14 @@ BACK_TOOL = tool("back", "Back", "back", cancel=True)
 
 def undo_bar(
     words: str, # what was done last
-    id: str,    # of these words
+    id: str,    # id of these words
 ) -> Widget:
     "Return a bar that says what was changed, and takes it back."
     return bar(text(words, id, grow=True), tool("undo", "Undo", "undo"))
 
 # %% ../../nbs/03c_apps.kit.ipynb #9c52504e
 def change_bars(
-    changes: list[str], # in words
+    changes: list[str], # the changes in words
 ) -> list[Widget]:
     "Return a line for each of up to two changes; how many, if there are more."
     lines = changes if len(changes) <= 2 else [f"{len(changes)} changes"]
@@ -222,7 +222,7 @@ def undo_all_tool(
 
 # %% ../../nbs/03c_apps.kit.ipynb #4e2323f1
 def shuffled(
-    rng: Random,         # decides
+    rng: Random,         # random stream to draw from
     *things: Any,        # all that there are
 ) -> tuple[Any, ...]:
     "Return all of `things`, in any order."
@@ -236,18 +236,18 @@ def count_words(
     return f"{n} {noun}{'s'*(n != 1)}"
 
 def flip(
-    members: tuple, # in order
-    member: Any,    # to be put in or taken out
-) -> tuple:         # in order
-    "`members` without `member` if it is there, else with it."
+    members: tuple, # the members in order
+    member: Any,    # what to put in or take out
+) -> tuple:         # the members in order
+    "Return `members` without `member` if it is there, else with it."
     return tuple(sorted(set(members) ^ {member}))
 
 # %% ../../nbs/03c_apps.kit.ipynb #fcc025cd
 def run_down(
-    state: Any,                       # has a timer
+    state: Any,                       # a state with a timer
     timer: str,                       # its field of milliseconds that are left; 0: it does not run
-    ms: int,                          # that pass
-    then: Callable[[Any], Any],       # makes the state when the time is over
+    ms: int,                          # milliseconds that pass
+    then: Callable[[Any], Any],       # function that makes the state when the time is over
 ) -> Any:
     "Return the state some time later."
     left = getattr(state, timer)
@@ -259,11 +259,11 @@ def run_down(
 HOLDS_SHARE = .1 # of the starts, in the families where a goal can hold already
 
 def word_goal(
-    rng: Random,                            # decides the words
+    rng: Random,                            # random stream to draw the words from
     family: str,                            # the kind of goal
     wordings: tuple[str, ...],              # ways to say it
     facts: Mapping[str, Any]|tuple[tuple[str, Any], ...], # what it states
-    **words: Any,                           # for the wordings, besides the facts
+    **words: Any,                           # words for the wordings, besides the facts
 ) -> Goal:
     "Return a goal, said in one of its ways."
     return Goal(rng.choice(wordings).format(**dict(facts) | words), family, tuple(dict(facts).items()))
@@ -280,7 +280,7 @@ class TaskApp:
     counted = ""                     # field of the state that must be as wanted, unless `_counts` says more
 
     def start(self,
-        rng: Random,           # decides everything
+        rng: Random,           # random stream to draw everything from
         family: str|None=None, # one of `families`; None: any
     ) -> Any:                  # a frozen dataclass
         "Return a first state, with its goal inside."
@@ -294,7 +294,7 @@ class TaskApp:
 
     # %% ../../nbs/03c_apps.kit.ipynb #df3b2d3a
     def _press(self, state: Any, id: str, how: str) -> Any:
-        "The state after a press of `id`, out of `presses`."
+        "Return the state after a press of `id`, as `presses` has it."
         change = self.presses.get(id)
         return state if change is None else change(state) if callable(change) else replace(state, **change)
 
@@ -303,7 +303,7 @@ class TaskApp:
         state: Any,       # before
         message: Message, # what happened
     ) -> Any:             # after; the same state if the message means nothing here
-        "Calls the hook for this kind of message; an answer to the user is kept."
+        "Call the hook for this kind of message; an answer to the user is kept."
         m = message
         if isinstance(m, Tick): return run_down(state, self.timer, m.ms, self._time_is_up) if self.timer else state
         if isinstance(m, Answer): return replace(state, **{self.answer_field: m.text}) if self.answer_field else state
@@ -350,7 +350,7 @@ class TaskApp:
 
     # %% ../../nbs/03c_apps.kit.ipynb #32e50d30
     def _plan_popup(self, reader: ScreenReader) -> list[Intent]:
-        "An open menu or list is closed."
+        "Plan to close an open menu or list; empty if none is open."
         return [PressKey("Escape")]*any(e.role in ("menuitem", "option") for e in reader.elements)
 
     def _plan_dialog(self, reader: ScreenReader) -> list[Intent]: return reader.close("close", "cancel")

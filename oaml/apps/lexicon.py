@@ -23,7 +23,7 @@ class WorldField:
     id: str                       # its name in records, such as "shelf"
     label: str                    # its words on the screen, such as "Shelf"
     kind: str                     # one of `FIELD_KINDS`
-    options: tuple[str, ...]=()   # of a choice or of tags
+    options: tuple[str, ...]=()   # options of a choice or of tags
     low: int=0                    # least number or amount
     high: int=0                   # greatest
 
@@ -32,10 +32,10 @@ MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", 
 _NOTE_LENGTH = 3 # words of a note: what a text box shows whole
 
 def draw_value(
-    f: WorldField,           # whose value
-    rng: Random,             # decides
+    f: WorldField,           # the field whose value is drawn
+    rng: Random,             # random stream to draw from
     names: tuple[str, ...]=(), # what a reference may point at
-) -> str:                    # as the screen shows it; "on" or "" for a flag; tags are joined by ", "
+) -> str:                    # the value as the screen shows it; "on" or "" for a flag; tags are joined by ", "
     "Draw a value for a field."
     match f.kind:
         case "title": return make_title(rng, 2, 6)
@@ -132,7 +132,7 @@ class WorldNoun:
     fields: tuple[WorldField, ...]   # the name first
 
 def _field(text: str) -> WorldField:
-    "A field of a trade's line, such as \"Pages number 80 900\"; its label may have two words."
+    """Read a field of a trade's line, such as "Pages number 80 900"; its label may have two words."""
     words = text.split()
     at = next(i for i, w in enumerate(words) if w in FIELD_KINDS and i)
     label, kind, rest = " ".join(words[:at]), words[at], words[at+1:]
@@ -143,8 +143,8 @@ def _field(text: str) -> WorldField:
 @lru_cache
 def trades(
     held_out: bool=False, # those that no training world shows
-) -> dict[str, tuple[WorldNoun, ...]]: # by name
-    "Read the trades."
+) -> dict[str, tuple[WorldNoun, ...]]: # the nouns by the trade's name
+    "Return the nouns of each trade."
     out = {}
     for line in _TRADES.split("\n|\n")[held_out].strip().splitlines():
         trade, rest = line.split(": ", 1)
@@ -205,8 +205,8 @@ _VOWELS = "a e i o u oo ee ai".split()
 _CODAS = "b d g k l m n nd nk p r rb rk rt s sk st t x z".split()
 
 def invent_word(
-    rng: Random, # decides
-) -> str:        # of one or two syllables, such as "Zorb"
+    rng: Random, # random stream to draw from
+) -> str:        # a word of one or two syllables, such as "Zorb"
     "Make up a word."
     def syllable(): return rng.choice(_ONSETS) + rng.choice(_VOWELS) + rng.choice(_CODAS)
     word = syllable() if rng.random() < .6 else rng.choice(_ONSETS) + rng.choice(_VOWELS) + syllable()
@@ -216,6 +216,6 @@ _UNFIT = ("boob", "fag", "god", "gook", "poop", "tit", "wop") # what syllables m
 
 @lru_cache
 def _real_words() -> frozenset[str]:
-    "Words that exist, in small letters: what screens are filled with, and what is on buttons, of held-out trades too."
+    "Return the words that exist, in small letters: what screens are filled with, and what is on buttons, of held-out trades too."
     said = (w.lower() for k in WORD_KEYS for held_out in (False, True) for w in synonyms(k, held_out))
     return frozenset((*_UNFIT, *word_list(), *re.findall("[a-z]+", _TRADES.lower()), *said))

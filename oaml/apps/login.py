@@ -20,7 +20,7 @@ from ..ui.widgets import Widget, alert, button, checkbox, field, form, heading, 
 _CONSONANTS, _VOWELS, _DIGITS, _MARKS = "bcdfghjklmnprstvwz", "aeiou", "0123456789", "!@#$%&*?-_"
 
 def _username(rng: Random) -> str:
-    "A name of 4 to 7 characters, such as `kilo`, `bera42` or `su.nova`."
+    "Draw a name of 4 to 7 characters, such as `kilo`, `bera42` or `su.nova`."
     def syllables(n): return "".join(rng.choice(_CONSONANTS) + rng.choice(_VOWELS) for _ in range(n))
     kind = rng.randrange(4)
     if kind == 0: return syllables(2) + rng.choice(("", "n", "s", "x"))
@@ -30,7 +30,7 @@ def _username(rng: Random) -> str:
 
 # %% ../../nbs/03d_apps.login.ipynb #d7a1b5af
 def _password(rng: Random) -> str:
-    "5 to 9 letters, digits and marks; no quotes or backslashes, which would clash with the quotes around it in a goal."
+    "Draw 5 to 9 letters, digits and marks; no quotes or backslashes, which would clash with the quotes around it in a goal."
     alphabet = _CONSONANTS + _VOWELS + _CONSONANTS.upper() + _DIGITS + _MARKS
     return "".join(rng.choice(alphabet) for _ in range(rng.randint(5, 9)))
 
@@ -61,7 +61,7 @@ LOGIN_FIRST_FAMILIES = ("login", "login_remember")  # the first chapter: all tha
 
 # %% ../../nbs/03d_apps.login.ipynb #89358c6f
 def _login_goal(rng: Random, family: str|None=None) -> Goal:
-    "A goal about a made-up account, of a family of `Login`; None: one of `LOGIN_FIRST_FAMILIES`, either as often."
+    "Draw a goal about a made-up account, of a family of `Login`; None: one of `LOGIN_FIRST_FAMILIES`, either as often."
     u, p, remember = _username(rng), _password(rng), rng.random() < .5
     if family in (None, *LOGIN_FIRST_FAMILIES):
         if family: remember = family == "login_remember"
@@ -83,7 +83,7 @@ class LoginState:
     password: str=""         # typed so far
     remember: bool=False     # the check box
     failed: bool=False       # the last attempt was refused and nothing was edited since
-    account: str=""          # whose password is to be reset
+    account: str=""          # name of the account whose password is to be reset
 
 # %% ../../nbs/03d_apps.login.ipynb #99c2d969
 LOGIN_TAILS = ((("remember",), ("login", "forgot")), (("remember", "forgot"), ("login",)),
@@ -92,7 +92,7 @@ LOGIN_TAILS = ((("remember",), ("login", "forgot")), (("remember", "forgot"), ("
          (("remember", "login"), ("forgot",)))
 
 def _login_form(s: LoginState) -> Widget:
-    "The page with the fields. A refused attempt says so until something is edited."
+    "Return the page with the fields. A refused attempt says so until something is edited."
     boxes = dict(username=textbox("username", "Username", s.username),
                  password=textbox("password", "Password", s.password, masked=True))
     rest = dict(remember=checkbox("remember", "Remember Me", s.remember), login=button("login", "Login", primary=True),
@@ -134,10 +134,10 @@ class Login(TaskApp):
 
     # %% ../../nbs/03d_apps.login.ipynb #be577920
     def start(self,
-        rng: Random,           # decides everything
+        rng: Random,           # random stream to draw everything from
         family: str|None=None, # one of `families`; None: one of `LOGIN_FIRST_FAMILIES`
     ) -> LoginState:
-        "Empty fields, in an order and with a goal of the seed's; for later families somewhere else."
+        "Draw empty fields, in an order and with a goal of the seed's; later families begin elsewhere."
         order = ("username", "password") if rng.random() < .5 else ("password", "username")
         s = LoginState(_login_goal(rng, family), rng.choice(_TITLES), order, rng.choice(LOGIN_TAILS))
         some, lucky = _username(rng), rng.random() < HOLDS_SHARE  # now and then there is nothing left to do
@@ -160,7 +160,7 @@ _STAYS = {True: "You stay signed in.", False: "Signed out on exit."}
 
 # %% ../../nbs/03d_apps.login.ipynb #a47bfa12
 def _attempt(s: LoginState) -> LoginState:
-    "Login pressed: home with the right credentials, an error otherwise."
+    "Return the state after a press of Login: home with the right credentials, an error otherwise."
     name = s.username.strip()
     right = (name, s.password) == (s.task["username"], s.task["password"])
     return replace(s, page="home", username=name, failed=False) if right else replace(s, failed=True)
@@ -172,12 +172,12 @@ Login.presses = dict(
 
 # %% ../../nbs/03d_apps.login.ipynb #5cc7b46f
 def _is_right(e: Element, r: ScreenReader) -> bool:
-    "Whether the text box `e` shows what the goal wants. After a refusal no password is trusted."
+    "Return whether the text box `e` shows what the goal wants. After a refusal no password is trusted."
     want = r.goal[e.id]
     return e.value == DOT*len(want) and "error" not in r if e.id == "password" else e.value.strip() == want
 
 def _retype(e: Element, text: str) -> Intent:
-    "The next action on the focused text box `e`: select what is wrong, else type."
+    "Plan the next action on the focused text box `e`: select what is wrong, else type."
     return PressKey("ctrl+a") if e.value and not e.selected else TypeText(text)
 
 def _sign_in(r: ScreenReader) -> list[Intent]:
@@ -190,13 +190,13 @@ def _sign_in(r: ScreenReader) -> list[Intent]:
 
 # %% ../../nbs/03d_apps.login.ipynb #ab2412f1
 def _ask_for_password(r: ScreenReader) -> list[Intent]:
-    "To the page for a forgotten password, the name in its box, and send."
+    "Plan the way to the page for a forgotten password, the name in its box, and send."
     if "sent" in r: return [Finish()] if r["sent"].name == f"Sent to {r.goal['username']}" else [ClickOn("back")]
     if "account" not in r: return [ClickOn("signout" if "signout" in r else "forgot")]
     return r.enter("account", r.goal["username"], "send")
 
 def _name_only(r: ScreenReader) -> list[Intent]:
-    "The name in its box, nothing in the other, no tick."
+    "Plan to put the name in its box, nothing in the other, and no tick."
     acts = fill(r["username"], r.goal["username"]) + fill(r["password"], "")
     return acts + [ClickOn("remember")]*bool(r["remember"].checked) or [Finish()]
 

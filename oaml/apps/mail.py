@@ -28,7 +28,7 @@ class Letter:
     subject: str             # unlike any other
     lines: tuple[str, ...]   # its text
     folder: str              # where it lies
-    home: str=""             # in *Trash*: where it was before
+    home: str=""             # for a letter in *Trash* the folder where it was before
     unread: bool=False       # shown in bold
     starred: bool=False      # shown with a star
 
@@ -37,11 +37,11 @@ _WIDEST = ("DejaVu", 12, True)  # the font, size and weight in which names are w
 _ROW_HALF = 60                  # pixels that a name or a subject may take in it, so that both show in a row
 
 def _fits(words: str) -> bool:
-    "Whether `words` are short enough for half of a row."
+    "Return whether `words` are short enough for half of a row."
     return text_width(words, *_WIDEST) <= _ROW_HALF
 
 def _people(rng: Random, n: int) -> list[str]:
-    "`2n` different names, two and two with one first name."
+    "Draw `2n` different names, two and two with one first name."
     people = []
     while len(people) < 2*n:
         first = pick_words(rng, 1, 4, "first_names")[0]
@@ -53,7 +53,7 @@ def _people(rng: Random, n: int) -> list[str]:
 _THINGS = ("Bill", "Order", "Job", "Trip", "File", "Note", "Test", "Task", "Deal", "Call")
 
 def _subjects(rng: Random, n: int) -> list[str]:
-    "`n` different subjects: words such as `Walnut`, numbered things such as `Bill 482`."
+    "Draw `n` different subjects: words such as `Walnut`, numbered things such as `Bill 482`."
     things, tens, out = rng.sample(_THINGS, 3), rng.sample(range(10, 100), 3), {}
     def numbered(): return f"{rng.choice(things)} {rng.choice(tens)}{rng.randint(0, 9)}"
     def word(): return pick_words(rng, 1)[0].capitalize()
@@ -70,7 +70,7 @@ MAIL_FACTS = dict(  # what a goal calls it: the lines that say it
 _MENTIONS = ("The hint is {}.", "Keyword: {}.", "We call it {}.", "Look under {}.")
 
 def _value(rng: Random, kind: str) -> str:
-    "A value for one `kind` of `MAIL_FACTS`, such as an amount."
+    "Draw a value for one `kind` of `MAIL_FACTS`, such as an amount."
     if kind == "amount": return f"{rng.randint(2, 480)}.{rng.randint(0, 99):02d}"
     if kind == "code": return "".join(rng.choice("ABCDEFGHKLMNPRTXY3479") for _ in range(4))
     if kind == "date": return f"{rng.randint(1, 28)} {rng.choice(_MONTHS)}"
@@ -78,14 +78,14 @@ def _value(rng: Random, kind: str) -> str:
 
 # %% ../../nbs/03h_apps.mail.ipynb #a82b33e4
 def _lines(rng: Random, sender: str, word: str) -> tuple[str, ...]:
-    "The text of a message, signed by `sender`: three facts and a mention of `word`, in any order."
+    "Draw the text of a message, signed by `sender`: three facts and a mention of `word`, in any order."
     lines = [rng.choice(MAIL_FACTS[k]).format(_value(rng, k)) for k in rng.sample(list(MAIL_FACTS), 3)]
     lines.insert(rng.randint(0, 3), rng.choice(_MENTIONS).format(word))
     return (rng.choice(("Hi,", "Hello,", "Dear all,")), *lines, rng.choice(("Best,", "Thanks,")), sender.split()[0])
 
 # %% ../../nbs/03h_apps.mail.ipynb #3c42f813
 def _fact_in(lines: tuple[str, ...], kind: str) -> str|None:
-    "What `lines` say of `kind`, a key of `MAIL_FACTS`; None if they don't."
+    "Return what `lines` say of `kind`, a key of `MAIL_FACTS`; None if they don't."
     for line in lines:
         for before, after in (p.split("{}") for p in MAIL_FACTS[kind]):
             if line.startswith(before) and line.endswith(after): return line[len(before):-len(after)]
@@ -97,7 +97,7 @@ _OTHER_SIZE = (5, 8)                                     # in any other folder
 _MOST_FOLDERS = 5                                        # so that they stand below each other on a small screen
 
 def _make_folders(rng: Random, family: str) -> tuple[str, ...]:
-    "The folders, in order; the inbox is mostly the first."
+    "Draw the folders, in order; the inbox is mostly the first."
     rest = ["Sent", "Trash"] + ["Archive"]*(family == "archive" or rng.random() < .8)
     rest += rng.sample(("Work", "Home", "Shop", "Club"), rng.randint(0, _MOST_FOLDERS-1-len(rest)))
     rng.shuffle(rest)
@@ -106,7 +106,7 @@ def _make_folders(rng: Random, family: str) -> tuple[str, ...]:
 
 # %% ../../nbs/03h_apps.mail.ipynb #e074b809
 def _mails(rng: Random, folders: tuple[str, ...]) -> tuple[Letter, ...]:
-    "Messages in all folders, each with a subject and a word of its own."
+    "Draw messages in all folders, each with a subject and a word of its own."
     where = [f for f in folders for _ in range(rng.randint(*_SIZES.get(f, _OTHER_SIZE)))]
     people, out = _people(rng, 4), []
     for f, subject, word in zip(where, _subjects(rng, len(where)), pick_words(rng, len(where))):
@@ -120,14 +120,14 @@ _TOOLS = dict(reply="Reply", archive="Archive", trash="Delete", star="Star", res
 _ICON_OF = dict(reply="reply", archive="archive", trash="trash", star="star", restore="upload")
 
 def _used(m: Letter, act: str) -> tuple[str, Letter]:
-    "What `act` does to a message."
+    "Return what `act` does to a message: its verb in the past, and the message afterwards."
     if act == "star": return ("Unstarred" if m.starred else "Starred"), replace(m, starred=not m.starred)
     if act == "restore": return "Restored", replace(m, folder=m.home, home="")
     if act == "archive": return "Archived", replace(m, folder="Archive")
     return "Deleted", replace(m, folder="Trash", home=m.folder)
 
 def _as_read(mails: tuple[Letter, ...]) -> list[Letter]:
-    "`mails` as they count: reading changes nothing."
+    "Return `mails` as they are compared: reading one changes nothing."
     return [replace(m, unread=False) for m in mails]
 
 # %% ../../nbs/03h_apps.mail.ipynb #7cea655a
@@ -149,11 +149,11 @@ MAIL_WORDINGS = dict(
 
 # %% ../../nbs/03h_apps.mail.ipynb #f4c00d1e
 def _where(folder: str) -> str:
-    "How a goal says where a message lies."
+    "Say where a message lies, for a goal; empty for the inbox and the trash."
     return "" if folder in ("Inbox", "Trash") else f" in {folder}"
 
 def _describe(rng: Random, m: Letter, alone: bool) -> tuple[str, dict]:
-    "A message in words, and as facts; by its sender only if it is the sender's one (`alone`)."
+    "Describe a message in words, and as facts; by its sender only if it is the sender's one (`alone`)."
     kind = rng.choice(("both", "both", "subject") + ("sender",)*2*alone)
     words = dict(both=f"'{m.subject}' from '{m.sender}'", subject=f"the message '{m.subject}'",
                  sender=f"the message from '{m.sender}'")[kind]
@@ -161,7 +161,7 @@ def _describe(rng: Random, m: Letter, alone: bool) -> tuple[str, dict]:
     return words + _where(m.folder), facts
 
 def _word(rng: Random, family: str, wording: str, facts: dict, **words) -> Goal:
-    "A goal in one of its wordings."
+    "Draw a goal in one of its wordings."
     goal = word_goal(rng, family, MAIL_WORDINGS[wording], dict(sorted(facts.items())), **words)
     return replace(goal, text=goal.text[0].upper() + goal.text[1:])
 
@@ -169,11 +169,11 @@ def _word(rng: Random, family: str, wording: str, facts: dict, **words) -> Goal:
 _MOVES = dict(delete="trash", archive="archive", restore="restore")  # families that move a message: by which tool
 
 def _with_mail(mails: tuple[Letter, ...], k: int, mail: Letter) -> tuple[Letter, ...]:
-    "`mails` with another message at `k`."
+    "Return `mails` with another message at `k`."
     return mails[:k] + (mail,) + mails[k+1:]
 
 def _pick(rng: Random, mails: tuple[Letter, ...], folders: tuple[str, ...], family: str) -> int:
-    "Index of the message that a goal is about."
+    "Draw the index of the message that a goal is about."
     places = [f for f in folders if f not in ("Sent", "Trash") and (family, f) != ("archive", "Archive")]
     folder = "Trash" if family == "restore" else "Inbox" if rng.random() < .5 else rng.choice(places)
     return rng.choice([k for k, m in enumerate(mails) if m.folder == folder])
@@ -189,7 +189,7 @@ def _move_task(rng: Random, mails, k: int, family: str) -> tuple[Goal, tuple[Let
     return task, _with_mail(mails, k, after) if rng.random() < HOLDS_SHARE else mails
 
 def _star_task(rng: Random, mails, k: int, family: str) -> tuple[Goal, tuple[Letter, ...]]:
-    "Star or unstar; or it is so already."
+    "Draw a goal to star or unstar a message, which sometimes is so already; return it and the mails."
     m, on = mails[k], rng.random() < .5
     words, facts = _describe(rng, m, False)
     facts |= dict(act="star", folders=(m.folder,), on=on, done=f"{'Starred' if on else 'Unstarred'} {m.subject}")
@@ -202,19 +202,19 @@ _REPLIES = (("OK, {}", "date"), ("By {}?", "date"), ("Pay {}", "amount"), ("Use 
            ("Call {}", "number"))  # what is written back: with what in it, at most twelve characters
 
 def _letter(rng: Random) -> str:
-    "A few words to be sent."
+    "Draw a few words to be sent."
     words, kind = rng.choice(_REPLIES)
     return words.format(_value(rng, kind))
 
 def _reply_task(rng: Random, mails, k: int, family: str) -> tuple[Goal, tuple[Letter, ...]]:
-    "Answer a message."
+    "Draw a goal to answer a message."
     m, about = mails[k], f"Re: {mails[k].subject}"
     facts = dict(act="reply", folders=(m.folder,), subject=m.subject, sender=m.sender, to=m.sender, about=about,
                  text=_letter(rng), done=f"Sent {about}")
     return _word(rng, "reply", "reply", facts, m=f"'{m.subject}' from '{m.sender}'{_where(m.folder)}"), mails
 
 def _read_task(rng: Random, mails, k: int, family: str) -> tuple[Goal, tuple[Letter, ...]]:
-    "Find something out."
+    "Draw a goal to find something out in a message."
     m = mails[k]
     alone = sum((o.sender, o.folder) == (m.sender, m.folder) for o in mails) == 1
     words, facts = _describe(rng, m, alone)
@@ -223,11 +223,11 @@ def _read_task(rng: Random, mails, k: int, family: str) -> tuple[Goal, tuple[Let
 
 # %% ../../nbs/03h_apps.mail.ipynb #74a7b30d
 def _matches(m: Letter, query: str) -> bool:
-    "Whether `query` is found in a message."
+    "Return whether `query` is found in a message."
     return query.strip().lower() in " ".join((m.sender, m.subject, *m.lines)).lower()
 
 def _search_task(rng: Random, mails, k: int, family: str) -> tuple[Goal, tuple[Letter, ...]]:
-    "Some others mention the same word, and the sender wrote other things."
+    "Draw a goal to search: some other messages mention the same word, and the sender wrote other things."
     m = mails[k]
     others = [j for j, o in enumerate(mails) if o.folder == m.folder and o.sender != m.sender]
     word = next(w for w in pick_words(rng, 50, 5) if not any(_matches(o, w) for o in mails))
@@ -241,7 +241,7 @@ def _search_task(rng: Random, mails, k: int, family: str) -> tuple[Goal, tuple[L
 
 # %% ../../nbs/03h_apps.mail.ipynb #fcb54b46
 def _write_task(rng: Random) -> Goal:
-    "A letter to somebody new."
+    "Draw a goal to write a letter to a person who is not in the mailbox."
     about = _subjects(rng, 1)[0]
     facts = dict(to=_people(rng, 1)[0], about=about, text=_letter(rng), done=f"Sent {about}")
     return _word(rng, "write", "write", facts)
@@ -251,7 +251,7 @@ _TASKS = dict(read=_read_task, delete=_move_task, archive=_move_task, restore=_m
 
 def _make_task(rng: Random, family: str, mails: tuple[Letter, ...], folders: tuple[str, ...]
                ) -> tuple[Goal, int, tuple[Letter, ...]]:
-    "What the user wants, the index of its message (-1: none), and a mailbox where that can be had."
+    "Draw what the user wants, the index of its message (-1: none), and a mailbox where that can be had."
     if family == "write": return _write_task(rng), -1, mails
     k = _pick(rng, mails, folders, family)
     task, mails = _TASKS[family](rng, mails, k, family)
@@ -263,12 +263,12 @@ class MailState:
     "All that the client remembers."
     task: Goal                       # what the user wants
     target: int                      # index of the message it is about; -1: none
-    mails: tuple[Letter, ...]          # in all folders
-    folders: tuple[str, ...]         # in order
-    tools: tuple[str, ...]           # of a message, in order
-    icons: int                       # so many of them are icons, the others are behind "More"
+    mails: tuple[Letter, ...]          # letters of all folders
+    folders: tuple[str, ...]         # names of the folders, in order
+    tools: tuple[str, ...]           # tools of a message, in order
+    icons: int                       # number of tools that are icons; the others are behind "More"
     head: tuple[str, ...]            # what the bar over the list has, in order
-    boxes: tuple[str, ...]           # of a letter, in order
+    boxes: tuple[str, ...]           # boxes of a letter, in order
     on_top: bool                     # Send and Discard are icons above the letter
     delay: int                       # ms that sending takes
     folder: str                      # shown
@@ -285,30 +285,30 @@ class MailState:
 _BOXES = dict(to="To", about="Subject", text="Message")
 
 def _tools_for(s: MailState, m: Letter) -> tuple[str, ...]:
-    "What can be done with a message where it lies."
+    "Return what can be done with a message where it lies."
     if m.folder == "Trash": return ("restore",)
     not_here = dict(Sent=("reply", "archive"), Archive=("archive",)).get(m.folder, ())
     return tuple(t for t in s.tools if t not in not_here and (t != "archive" or "Archive" in s.folders))
 
 def _menu(s: MailState, k: int, prefix: str, acts: tuple[str, ...]) -> tuple[Widget, ...]:
-    "A menu for a message: its subject, and `acts`."
+    "Return a menu for a message: its subject, and `acts`."
     m = s.mails[k]
     def words(t): return "Remove star" if t == "star" and m.starred else _TOOLS[t]
     return (menuitem(f"{prefix}.of", m.subject, disabled=True), *(menuitem(f"{prefix}.{t}", words(t)) for t in acts))
 
 # %% ../../nbs/03h_apps.mail.ipynb #b1915016
 def _rows(s: MailState) -> list[int]:
-    "Indices of the messages in the folder that is shown; the last letter sent comes first."
+    "Return the indices of the messages in the folder that is shown; the last letter sent comes first."
     found = [k for k, m in enumerate(s.mails) if m.folder == s.folder and _matches(m, s.query)]
     return found[::-1] if s.folder == "Sent" else found
 
 def _foot(s: MailState, words: str, id: str="") -> Widget:
-    "The bar at the bottom: the last change, and how many before it; without any, `words`."
+    "Return the bar at the bottom: the last change, and how many before it; without any, `words`."
     if not s.done: return bar(text(words, id, grow=True))
     return undo_bar(s.done[-1][0] + f" +{len(s.done)-1}"*(len(s.done) > 1), "last")
 
 def _list_view(s: MailState) -> Widget:
-    "A folder."
+    "Return the page of a folder."
     box = (text("Find"), textbox("query", "Find", s.query, grow=True))
     parts = dict(new=(tool("new", "New message", "edit"),), help=(HELP_TOOL,),
                  find=box if s.finding else (tool("find", "Find", "search"),))
@@ -322,7 +322,7 @@ def _list_view(s: MailState) -> Widget:
 
 # %% ../../nbs/03h_apps.mail.ipynb #84db1639
 def _read_view(s: MailState) -> Widget:
-    "A message."
+    "Return the page of a message."
     m = s.mails[s.open]
     acts = _tools_for(s, m)
     if len(acts) == 1: tools = [button(f"do.{acts[0]}", _TOOLS[acts[0]], icon=_ICON_OF[acts[0]])]
@@ -335,7 +335,7 @@ def _read_view(s: MailState) -> Widget:
                   _foot(s, f"{s.query or 'Message'} in {m.folder}", "place"))
 
 def _draft_view(s: MailState) -> Widget:
-    "A letter; while it is sent, a wheel."
+    "Return the page of a letter; while it is sent, a wheel."
     if s.sending: return window("New message", panel(spinner("Sending")))
     boxes = dict(zip(_BOXES, s.draft))
     off = not (s.draft[0].strip() and s.draft[2].strip())
@@ -358,7 +358,7 @@ class Mail(TaskApp):
 
     # %% ../../nbs/03h_apps.mail.ipynb #0a248a14
     def _time_is_up(self, s: MailState) -> MailState:
-        "The letter is sent, and shown."
+        "Send the letter, and show it."
         (to, about, words), k = s.draft, len(s.mails)
         return replace(s, mails=(*s.mails, Letter(to, about, (words,), "Sent")), done=(*s.done, (f"Sent {about}", k, None)),
                        draft=None, sending=0, open=k, folder="Sent")
@@ -378,7 +378,7 @@ class Mail(TaskApp):
 
     # %% ../../nbs/03h_apps.mail.ipynb #83978d0d
     def _plan_popup(self, r: ScreenReader) -> list[Intent]:
-        "In an open menu: the wanted action if it is for the wanted message, and nothing else was changed."
+        "Plan in an open menu: the wanted action if it is for the wanted message, and nothing else was changed."
         words = "Remove star" if r.facts.get("on") is False else _TOOLS.get(r.facts.get("act"))
         caption, *rows = r.of("menuitem") or [None]
         row = next((e for e in rows if e.name == words), None)
@@ -436,7 +436,7 @@ _HELP = message_box("Help", "Open a message to read it. Press it long, or with t
 
 # %% ../../nbs/03h_apps.mail.ipynb #e9fc1355
 def _act(s: MailState, k: int, act: str) -> MailState:
-    "A tool used on message `k`."
+    "Use a tool on message `k`."
     m = s.mails[k]
     if act == "reply": return replace(s, draft=(m.sender, f"Re: {m.subject}", ""))
     verb, after = _used(m, act)
@@ -445,13 +445,13 @@ def _act(s: MailState, k: int, act: str) -> MailState:
     return replace(s, mails=_with_mail(s.mails, k, after), done=done, open=s.open if act == "star" else -1)
 
 def _undo(s: MailState) -> MailState:
-    "The last change taken back; a letter goes."
+    "Take back the last change; a letter that was sent disappears."
     _, k, before = s.done[-1]
     if before: return replace(s, mails=_with_mail(s.mails, k, before), done=s.done[:-1])
     return replace(s, mails=s.mails[:k], done=s.done[:-1], open=-1 if s.open == k else s.open)
 
 def _open(s: MailState, k: int) -> MailState:
-    "A message opened: it is not unread any more."
+    "Open a message, which is then no longer unread."
     return replace(s, open=k, mails=_with_mail(s.mails, k, replace(s.mails[k], unread=False)))
 
 # %% ../../nbs/03h_apps.mail.ipynb #320401c4
@@ -462,17 +462,17 @@ Mail.presses = dict(back=dict(open=-1), find=dict(finding=True), help=dict(help=
 Mail.steps = "wait", "popup", "dialog", "draft", "changes", "page"
 
 def _is_wanted(e: Element, facts: dict) -> bool:
-    "Whether this is the row of the message that the goal is about."
+    "Return whether this is the row of the message that the goal is about."
     return facts.get("sender", "") in ("", e.name) and facts.get("subject", "") in ("", e.value)
 
 def _search_for(r: ScreenReader, words: str) -> list[Intent]:
-    "The next action that makes the search box hold `words`; none if it does, or is not there and need not be."
+    "Plan the next action that makes the search box hold `words`; empty if it does, or is not there and need not be."
     if "query" in r: return fill(r["query"], words)
     return [ClickOn("find")] if words else []
 
 # %% ../../nbs/03h_apps.mail.ipynb #b8988f1f
 def _on_message(r: ScreenReader) -> list[Intent]:
-    "On a message: if it is the wanted one, do with it what is wanted."
+    "Plan on a message: if it is the wanted one, do with it what is wanted."
     facts, head, (found, _, folder) = r.facts, r.of("listitem")[0], r["place"].name.rpartition(" in ")
     if folder not in facts.get("folders", ()) or not _is_wanted(head, facts): return [ClickOn("back")]
     if "kind" in facts:
@@ -483,7 +483,7 @@ def _on_message(r: ScreenReader) -> list[Intent]:
     return [ClickOn(next(i for i in (f"do.{facts['act']}", "more", "back") if i in r))]
 
 def _in_folder(r: ScreenReader) -> list[Intent]:
-    "In a folder: find the message and open it, or use the menu of its row."
+    "Plan in a folder: find the message and open it, or use the menu of its row."
     facts, folders = r.facts, r.facts.get("folders", ())
     if not folders: return [ClickOn("new")]
     if r.tab not in folders: return [ClickOn(f"go.{folders[0]}")]
@@ -497,7 +497,7 @@ def _in_folder(r: ScreenReader) -> list[Intent]:
 
 # %% ../../nbs/03h_apps.mail.ipynb #f30db59f
 def _wanted_mails(start: MailState) -> tuple[Letter, ...]:
-    "The mailbox as it should be in the end."
+    "Return the mailbox as it should be in the end."
     goal, mails, k = dict(start.task.facts), start.mails, start.target
     if "to" in goal: return (*mails, Letter(goal["to"], goal["about"], (goal["text"],), "Sent"))
     if "act" not in goal or mails[k].folder in goal["folders"][1:]: return mails
@@ -507,7 +507,7 @@ def _wanted_mails(start: MailState) -> tuple[Letter, ...]:
 _ORDERS = (("to", "about", "text"), ("to", "about", "text"), ("about", "to", "text"), ("to", "text", "about"))
 
 def _first_draft(rng: Random, task: Goal) -> tuple[str, str, str]|None:
-    "Now and then a letter is open already, begun by somebody."
+    "Draw a letter that is open already, begun before, now and then; None otherwise."
     if rng.random() >= (.3 if task.family == "write" else .08): return None
     known = dict(task.facts)
     return (known.get("to", "") if rng.random() < .5 else _people(rng, 1)[0],

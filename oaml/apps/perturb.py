@@ -33,8 +33,8 @@ class Perturbed:
     first: Any                      # its first state, before any wrong step: what the goal is measured against
     kind: str                       # a key of `PERTURBATIONS`
     at: int                         # milliseconds until it happens; 0: it has
-    seed: int                       # of what happens
-    page: str=""                    # of the pop-up: "ad", "more", or "" when it is closed
+    seed: int                       # seed of what happens
+    page: str=""                    # page of the pop-up: "ad", "more", or "" when it is closed
     waiting: Message|None=None      # what the application has not answered yet
     left: int=0                     # milliseconds until it does
     heard: int=0                    # how many messages could have been slow
@@ -46,7 +46,7 @@ _POPUPS = (("Update available", "A new version can be installed now.", "Install"
           ("Stay informed", "Get news about this product.", "Subscribe", "No thanks"))
 
 def _popup(s: Perturbed) -> Widget|None:
-    "The dialog that is over the application, or None."
+    "Return the dialog that is over the application, or None."
     if s.waiting: return dialog("Please wait", spinner("Working"))
     if s.page == "more": return message_box("Thank you", "This will be done later.", "popup.close", "Close")
     title, words, accept, close = _POPUPS[s.seed % len(_POPUPS)]
@@ -55,11 +55,11 @@ def _popup(s: Perturbed) -> Widget|None:
 
 # %% ../../nbs/03n_apps.perturb.ipynb #e825eed3
 def _all(w: Widget) -> list[Widget]:
-    "`w` and everything in it, menus included."
+    "Return `w` and everything in it, menus included."
     return [w, *(x for c in (*w.children, *w.menu) for x in _all(c))]
 
 def _wrong_step(app: App, state: Any, rng: Random) -> Any:
-    "`state` after one or two messages that a careless person could have caused."
+    "Return `state` after one or two messages that a careless person could have caused."
     for _ in range(rng.randint(1, 2)):
         root = app.view(state)
         top = root.children[-1] if root.role == "layers" else root
@@ -73,7 +73,7 @@ def _wrong_step(app: App, state: Any, rng: Random) -> Any:
 
 # %% ../../nbs/03n_apps.perturb.ipynb #218ee188
 def _moved(root: Widget, rng: Random) -> Widget:
-    "`root` with its window or card elsewhere, or of another size."
+    "Return `root` with its window or card elsewhere, or of another size."
     if root.role == "layers": return replace(root, children=(_moved(root.children[0], rng), *root.children[1:]))
     if root.role == "form": return replace(root, frame=(rng.random(), rng.random(), 1., 1.))
     x0, y0, x1, y1 = (rng.uniform(0, .05) for _ in range(4))
@@ -94,7 +94,7 @@ class Perturb:
         if hasattr(app, "size"): self.size = app.size
 
     def start(self,
-        rng: Random,            # decides; the application's start is the same as without a wrapper
+        rng: Random,            # random stream to draw from; the application's start is the same as without a wrapper
         family: str|None=None,  # kind of goal
     ) -> Perturbed:
         "Return the application's start, and what will happen when."
@@ -121,8 +121,8 @@ class Perturb:
         return over(_moved(root, Random(s.seed)) if s.kind == "window" and not s.at else root, _popup(s))
 
     def look(self,
-        s: Perturbed,  # may have changed its look
-        theme: Theme,  # of the episode
+        s: Perturbed,  # state, which may have another look
+        theme: Theme,  # theme of the episode
     ) -> Theme:
         "Return the theme now."
         if hasattr(self.app, "look"): theme = self.app.look(s.inner, theme)
@@ -130,7 +130,7 @@ class Perturb:
 
     # %% ../../nbs/03n_apps.perturb.ipynb #971445a4
     def _tick(self, s: Perturbed, m: Tick) -> Perturbed:
-        "Time passes until a slow answer, for the application, and until what happens."
+        "Let time pass until a slow answer, for the application, and until the interruption."
         if s.waiting and s.left > m.ms: return replace(s, left=s.left-m.ms)
         if s.waiting: return replace(s, waiting=None, left=0, inner=self.app.update(s.inner, s.waiting))
         s = replace(s, inner=self.app.update(s.inner, m))

@@ -40,7 +40,7 @@ class Phone:
         self.title = getattr(app, "title", app.name.capitalize())
 
     def start(self,
-        rng: Random,            # decides
+        rng: Random,            # random stream to draw from
         family: str|None=None,  # kind of goal
     ) -> OnPhone:
         "Return the application's start; one time in three behind the launcher."
@@ -70,7 +70,7 @@ class Phone:
 
     def look(self,
         s: OnPhone,    # the state
-        theme: Theme,  # of the episode
+        theme: Theme,  # theme of the episode
     ) -> Theme:
         "Return the theme, as the application has it."
         return self.app.look(s.inner, theme) if hasattr(self.app, "look") else theme

@@ -28,11 +28,11 @@ class Part:
     kind: str                          # one of `_PARTS`
     names: tuple[str, ...]             # their words (or icons), in order
     values: tuple[str, ...]=()         # what each holds at the start; "on" and "" for what is switched
-    options: tuple[str, ...]=()        # of a choice, or of the menus
+    options: tuple[str, ...]=()        # options of a choice, or of the menus
 
 # %% ../../nbs/03p_apps.procedural.ipynb #e09fe58d
 def _make_part(kind: str, rng: Random, word) -> Part:
-    "A part of `kind`; `word` gives a word that is not on the screen yet."
+    "Draw a part of `kind`; `word` gives a word that is not on the screen yet."
     def words(lo, hi): return tuple(word() for _ in range(rng.randint(lo, hi)))
     if kind == "tools": return Part(kind, tuple(rng.sample(sorted(ICONS), rng.randint(4, 6))))
     names = words(*dict(buttons=(2, 4), tabs=(2, 4), fields=(1, 2), choice=(1, 1), menus=(2, 4), table=(6, 6)).get(
@@ -47,7 +47,7 @@ def _make_part(kind: str, rng: Random, word) -> Part:
 # %% ../../nbs/03p_apps.procedural.ipynb #ceb79a49
 @lru_cache(maxsize=256)
 def make_parts(
-    seed: int,           # of the screen
+    seed: int,           # seed of the screen
     wanted: str,         # a kind that must be among them
 ) -> tuple[str, tuple[Part, ...]]: # title, and parts from the top
     "Return the widgets of a screen."
@@ -61,7 +61,7 @@ def make_parts(
 @dataclass(frozen=True)
 class ProceduralState:
     "What was done to a screen of random widgets."
-    seed: int                                # of its widgets
+    seed: int                                # seed of its widgets
     wanted: str                              # the kind of part that the goal is about
     task: Goal                               # what the user wants
     changed: tuple[tuple[str, str], ...]=()  # names and values of what differs from the start, sorted
@@ -69,7 +69,7 @@ class ProceduralState:
     answer: str=""                           # the last answer to the user
 
     def value(self,
-        name: str,  # of a widget that holds something
+        name: str,  # name of a widget that holds something
         at_first: str, # what it held at the start
     ) -> str:
         "Return what a widget holds now."
@@ -77,7 +77,7 @@ class ProceduralState:
 
 # %% ../../nbs/03p_apps.procedural.ipynb #94e514e7
 def _part_view(s: ProceduralState, p: Part) -> tuple[Widget, ...]:
-    "The widgets of a part."
+    "Return the widgets of a part."
     held = {n: s.value(n, v) for n, v in zip(p.names, p.values)}
     if p.kind == "tools": return bar(*(tool(n, n, n) for n in p.names)),
     if p.kind == "buttons": return row(*(button(n, n) for n in p.names)),
@@ -155,7 +155,7 @@ class Procedural(TaskApp):
         return (_first_values(start)[start.task["name"]],) if start.task.family == "read" else ()
 
 def _status(s: ProceduralState) -> str:
-    "The line at the bottom: what was changed, else what was pressed last."
+    "Return the line at the bottom: what was changed, else what was pressed last."
     if len(s.changed) > 1: return f"Edited {len(s.changed)} things"
     return f"Edited {s.changed[0][0].removeprefix('tabs:')}" if s.changed else s.last or "Ready"
 
@@ -164,12 +164,12 @@ _HOW = dict(click=("Pressed", "Click", "Press"), double=("Opened", "Double-click
            right=("Right-clicked", "Right-click", "Use the right button on"), long=("Held", "Long-press", "Press and hold"))
 
 def _other(rng: Random, options: tuple[str, ...], now: str) -> str:
-    "One of `options`; nine times in ten not the one that is chosen now."
+    "Draw one of `options`; nine times in ten not the one that is chosen now."
     return rng.choice([o for o in options if o != now] if rng.random() < .9 else [now])
 
 # %% ../../nbs/03p_apps.procedural.ipynb #6a584432
 def _goal_words(family: str, n: str, rng: Random, word: str, p: Part) -> tuple[list[str], dict]:
-    "Ways to say the goal about `n`, and its facts."
+    "Return the ways to say the goal about `n`, and its facts."
     now = dict(zip(p.names, p.values)).get(n, "")
     if family == "button": return [f"Click the '{n}' button.", f"Press '{n}'."], dict(last=f"Pressed {n}")
     if family == "icon":
@@ -196,7 +196,7 @@ def _goal_words(family: str, n: str, rng: Random, word: str, p: Part) -> tuple[l
 
 # %% ../../nbs/03p_apps.procedural.ipynb #b5d52fee
 def _goal(seed: int, family: str, rng: Random) -> Goal:
-    "A goal about one widget of the screen of `seed`."
+    "Draw a goal about one widget of the screen of `seed`."
     part = next(p for p in make_parts(seed, _PART_OF[family])[1] if p.kind == _PART_OF[family])
     n = _other(rng, part.names, part.names[0]) if family == "tab" else rng.choice(part.names)
     ways, facts = _goal_words(family, n, rng, pick_words(rng, 1)[0], part)
@@ -204,13 +204,13 @@ def _goal(seed: int, family: str, rng: Random) -> Goal:
 
 # %% ../../nbs/03p_apps.procedural.ipynb #c906db74
 def _first_values(s: ProceduralState) -> dict[str, str]:
-    "What everything held at the start."
+    "Return what everything held at the start, by name."
     parts = make_parts(s.seed, s.wanted)[1]
     held = {n: v for p in parts if p.kind != "tabs" for n, v in zip(p.names, p.values)}
     return held | {"tabs:" + p.names[0]: p.values[0] for p in parts if p.kind == "tabs"}
 
 def _put(s: ProceduralState, name: str, value: str) -> ProceduralState:
-    "`s` with `name` holding `value`."
+    "Return `s` with `name` holding `value`."
     rest = [c for c in s.changed if c[0] != name]
     return replace(s, changed=tuple(sorted(rest + [(name, value)] * (_first_values(s)[name] != value))))
 
@@ -218,7 +218,7 @@ Procedural.press_kinds = tuple(_HOW)
 
 # %% ../../nbs/03p_apps.procedural.ipynb #2c72d41b
 def _holds(e: Element, goal: Goal) -> bool:
-    "Whether the widget that the goal is about holds what is wanted."
+    "Return whether the widget that the goal is about holds what is wanted."
     if goal.family in ("switch", "tick"): return e.checked == (goal["value"] == "on")
     return e.selected if goal.family == "tab" else e.value == goal["value"]
 

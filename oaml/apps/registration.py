@@ -33,7 +33,7 @@ _YES, _NO, _UNSET = "Yes", "No", "Choose"
 
 # %% ../../nbs/03g_apps.registration.ipynb #a1dc67e3
 def _value(rng: Random, id: str) -> str:
-    "Something to type into the text field `id`, 3 to 12 characters."
+    "Draw what to type into the text field `id`, 3 to 12 characters."
     def word(most): return pick_words(rng, 1, most)[0]
     if id in ("first", "nick"): return pick_words(rng, 1, 6, "first_names")[0]
     if id in ("last", "birth"): return pick_words(rng, 1, 6, "surnames")[0]
@@ -68,7 +68,7 @@ _NEWS = {_YES: "with the newsletter", _NO: "without the newsletter"}
 _PICKS = {0: "first", -1: "last"}  # which of the free user names
 
 def _goal(rng: Random, family: str, values: tuple[tuple[str, str], ...]) -> Goal:
-    "A goal of the `family`. Its facts are `values`, ids and values of fields, and `pick` where names are offered."
+    "Draw a goal of the `family`. Its facts are `values`, ids and values of fields, and `pick` where names are offered."
     pick = rng.choice(tuple(_PICKS))
     def stated(ids): return ", ".join(f"{_LABELS[k].lower()} '{v}'" for k, v in values if k in ids)
     apart = _CHOICES if family == "choose" else {}
@@ -79,7 +79,7 @@ def _goal(rng: Random, family: str, values: tuple[tuple[str, str], ...]) -> Goal
 
 # %% ../../nbs/03g_apps.registration.ipynb #967d6289
 def _wanted_value(goal: Goal, id: str) -> str|None:
-    "What the field `id` must hold in the end: what the goal names, else nothing, and the terms accepted. None: any."
+    "Return what the field `id` must hold in the end: what the goal names, else nothing, and the terms accepted. None: any."
     if id == "show": return _YES if "pw" in dict(goal.facts) else None
     if id == "terms": return _YES if goal.family != "draft" else None
     return dict(goal.facts).get(id, _NO if id in _CHECKS else "")
@@ -89,21 +89,21 @@ def _wanted_value(goal: Goal, id: str) -> str|None:
 class RegistrationState:
     "All that the form and its server remember."
     task: Goal                            # what the user wants; the fields that it names are required
-    title: str                            # of the window
-    caption: str                          # of the button that sends the form
+    title: str                            # title of the window
+    caption: str                          # caption of the button that sends the form
     values: tuple[tuple[str, str], ...]   # id and value of each field, from the top
     options: tuple[tuple[str, tuple[str, ...]], ...] # id and options of each list
     free: tuple[str, str]                 # user names that the server offers
-    number: str                           # of the new member
+    number: str                           # number of the new member
     taken: bool=False                     # the user name that the goal names
-    latency: int=400                      # of the server, milliseconds
+    latency: int=400                      # latency of the server, milliseconds
     fixed: bool=False                     # the buttons stay in sight
     draft: bool=False                     # there is a button for a draft
-    links: tuple[str, ...]=("help", "login") # in their order
+    links: tuple[str, ...]=("help", "login") # the links in their order
     page: str="form"                      # "form", "busy", "done", "draft" or "login"
     help: bool=False                      # the help is open
     error: str=""                         # what the server found when it last refused
-    refused: bool=False                   # it has found the user name taken
+    refused: bool=False                   # True: the server has found the user name taken
     left: int=0                           # milliseconds until the server answers
     said: str=""                          # the last answer to the user
 
@@ -111,7 +111,7 @@ class RegistrationState:
 _LINKS = dict(help="Help", login="Log in instead")
 
 def _widget(s: RegistrationState, id: str, value: str) -> Widget:
-    "A field of the form."
+    "Return a field of the form."
     if id in _CHECKS: return checkbox(id, _CHECKS[id], value == _YES)
     if id in _CHOICES: return field(combobox(id, _CHOICES[id][0], value, dict(s.options)[id]))
     return field(textbox(id, _TEXTS[id], value, masked=id == "pw" and dict(s.values)["show"] == _NO))
@@ -119,7 +119,7 @@ def _widget(s: RegistrationState, id: str, value: str) -> Widget:
 def _offer(s: RegistrationState) -> str: return f"Taken. Free: {', '.join(s.free)}"
 
 def _form_page(s: RegistrationState) -> Widget:
-    "The form, with what the server found wrong above it."
+    "Return the page of the form, with what the server found wrong above it."
     found = s.error or _offer(s)*s.refused
     notes = (bar(replace(alert(found), grow=True)),)*bool(found)
     body = tuple(_widget(s, k, v) for k, v in s.values)
@@ -132,7 +132,7 @@ def _form_page(s: RegistrationState) -> Widget:
 _NUMBER = "Member no."
 
 def _review_page(s: RegistrationState) -> Widget:
-    "What was registered, or saved for later, and a way back."
+    "Return the page of what was registered, or saved for later, and a way back."
     new = s.page == "done"
     shown = (item("", _LABELS[k], "" if v == _UNSET else v) for k, v in s.values if k not in ("terms", "show"))
     notes = (bar(text(_offer(s), grow=True)),)*s.refused
@@ -205,7 +205,7 @@ _HELP = message_box("Help", "Required fields must be filled in. If a user name i
 
 # %% ../../nbs/03g_apps.registration.ipynb #7cb00c20
 def _stripped(s: RegistrationState) -> tuple[tuple[str, str], ...]:
-    "What the fields hold, without blanks around it: unseen, they don't count."
+    "Return what the fields hold, without blanks around it: unseen, they don't count."
     return tuple((k, v.strip()) for k, v in s.values)
 
 Registration.presses = dict(
@@ -216,7 +216,7 @@ Registration.presses = dict(
 
 # %% ../../nbs/03g_apps.registration.ipynb #9a339fa5
 def _complaint(s: RegistrationState, values: dict[str, str]) -> str:
-    "What is wrong with the values, in words; empty if nothing is."
+    "Say what is wrong with the values; empty if nothing is."
     for k, v in values.items():
         if v in ("", _UNSET) and _wanted_value(s.task, k): return f"Fill in {_LABELS[k]}."
     for k, v in values.items():
@@ -225,17 +225,17 @@ def _complaint(s: RegistrationState, values: dict[str, str]) -> str:
 
 # %% ../../nbs/03g_apps.registration.ipynb #aa8d69d8
 def _free_names(r: ScreenReader) -> list[str]:
-    "The user names on offer; empty if none are."
+    "Read the user names on offer; empty if none are."
     return next((e.name.split("Free: ")[1].split(", ") for e in r.elements
                  if e.role in ("alert", "text") and "Free: " in e.name), [])
 
 def _want(r: ScreenReader, id: str) -> str|None:
-    "What the field must hold, now that free user names are known or not."
+    "Return what the field must hold, now that free user names are known or not; None: any."
     free = _free_names(r) if r.goal.family == "fallback" and id == "user" else []
     return free[r.goal["pick"]] if free else _wanted_value(r.goal, id)
 
 def _mend(e: Element, want: str|None) -> list[Intent]:
-    "The next action that makes the field `e` hold `want`; empty if it does."
+    "Plan the next action that makes the field `e` hold `want`; empty if it does."
     if want is None: return []
     if e.role == "checkbox": return [ClickOn(e.id)]*(e.checked != (want == _YES))
     if e.role == "combobox": return [ClickOn(e.id)]*(e.value != want)
@@ -245,7 +245,7 @@ def _mend(e: Element, want: str|None) -> list[Intent]:
 
 # %% ../../nbs/03g_apps.registration.ipynb #173f3ae0
 def _mend_form(r: ScreenReader) -> list[Intent]:
-    "What to do on the part of the form in sight, from the top; empty if all is right there."
+    "Plan what to do on the part of the form in sight, from the top; empty if all is right there."
     boxes = [e for e in r.elements if e.id and e.role in FOCUSABLE]
     hidden = "show" not in r or not r["show"].checked
     acts = {e.id: [] if e.id == "pw" and hidden and set(e.value) == {DOT} else _mend(e, _want(r, e.id))
@@ -257,7 +257,7 @@ def _mend_form(r: ScreenReader) -> list[Intent]:
     return sum(acts.values(), []) + tab
 
 def _send(r: ScreenReader) -> list[Intent]:
-    "All in sight is right: scroll on, or press the button if nothing is left below."
+    "Plan where all in sight is right: scroll on, or press the button if nothing is left below."
     name, form = "draft" if r.goal.family == "draft" else "submit", r.region
     if name not in r or form.value not in ("", "100") and r[name].box[1] >= form.box[3]: return [ScrollIn("form")]
     return [ClickOn(name)] + [PressKey("Enter")]*(name == "submit" and any(e.focused for e in r.of("textbox")))
@@ -266,7 +266,7 @@ def _send(r: ScreenReader) -> list[Intent]:
 _BLANK = [(_CHECKS[k], _NO) for k in ("news", "texts")]
 
 def _review(r: ScreenReader) -> list[Intent]:
-    "The next action on the page that shows what was registered or saved."
+    "Plan the next action on the page that shows what was registered or saved."
     family = r.goal.family
     shown = {e.name: e.value for e in r.of("listitem") if e.value and (e.name, e.value) not in _BLANK}
     number = shown.pop(_NUMBER, None)  # a draft has none
@@ -280,7 +280,7 @@ Registration.steps = "wait", "dialog", "popup", "page"
 
 # %% ../../nbs/03g_apps.registration.ipynb #f9196a59
 def _draw_fields(rng: Random, family: str) -> tuple[list[str], list[str], list[str]]:
-    "Ids of the text fields, lists and check boxes that the goal names."
+    "Draw the ids of the text fields, lists and check boxes that the goal names."
     asks = family in ("fallback", "offer")  # for a user name that may be taken
     pool = ["first", "last", "email", "phone", "street", "company", "pw"] + ["user"]*(not asks)
     texts = rng.sample(pool, dict(register=3, correct=3, draft=3).get(family, 2))
@@ -291,13 +291,13 @@ def _draw_fields(rng: Random, family: str) -> tuple[list[str], list[str], list[s
 
 # %% ../../nbs/03g_apps.registration.ipynb #f1a429db
 def _slip(rng: Random, id: str, value: str) -> str:
-    "A wrong value: another one, or `value` with a letter missing or two changed places."
+    "Draw a wrong value: another one, or `value` with a letter missing or two changed places."
     k = rng.randrange(len(value)-1)
     wrong = rng.choice((value[:k] + value[k+1:], value[:k] + value[k+1] + value[k] + value[k+2:], _value(rng, id)))
     return wrong if wrong.replace(" ", "") != value.replace(" ", "") else value[:-1]
 
 def _prefill(rng: Random, family: str, right: dict[str, str]) -> dict[str, str]:
-    "What stands in the text fields at the start, by id; something is always left to do."
+    "Draw what stands in the text fields at the start, by id; something is always left to do."
     wrong = rng.sample(list(right), rng.randint(1, 2))
     if family == "correct": return {k: _slip(rng, k, v) if k in wrong else v for k, v in right.items()}
     there = .25 if family in ("register", "draft", "choose") else .45
@@ -306,25 +306,25 @@ def _prefill(rng: Random, family: str, right: dict[str, str]) -> dict[str, str]:
 
 # %% ../../nbs/03g_apps.registration.ipynb #84a69db3
 def _decoys(rng: Random, texts: list[str]) -> list[str]:
-    "Not more than one text field that is easily mistaken for one of `texts`."
+    "Draw at most one text field that is easily mistaken for one of `texts`."
     alike = [_LIKE[k] for k in texts if k in _LIKE] + [k for k, v in _LIKE.items() if v in texts]
     return [k for k in alike if k not in texts][:rng.random() < .7]
 
 def _order(rng: Random, boxes: list[str], checks: list[str]) -> list[str]:
-    "All fields from the top: boxes to fill, boxes to tick."
+    "Draw the order of all fields from the top: boxes to fill, boxes to tick."
     boxes = rng.sample(boxes, len(boxes))
     if "pw" in boxes: boxes.insert(boxes.index("pw"), "show")
     return [*boxes, *shuffled(rng, *checks), "terms"]
 
 def _names_on_offer(rng: Random, user: str) -> tuple[str, str]:
-    "Two user names like `user`."
+    "Draw two user names like `user`."
     base = user.rstrip("23456789")
     return tuple(rng.sample([base + n for n in "23456789" if base + n != user], 2))
 
 # %% ../../nbs/03g_apps.registration.ipynb #134eb135
 def _draw_values(rng: Random, family: str, checks: list[str], right: dict[str, str], options: dict[str, tuple],
                  room: bool) -> dict[str, str]:
-    "What each field holds at the start, from the top; with `room`, a box more to tick."
+    "Draw what each field holds at the start, from the top; with `room`, a box more to tick."
     others = [k for k in ("news", "texts") if k not in checks][:room and rng.random() < .4]
     now = {k: rng.choice((_UNSET, _UNSET, _UNSET, rng.choice(o))) for k, o in options.items()}
     now |= dict.fromkeys(_decoys(rng, list(right)), "") | _prefill(rng, family, right)
@@ -333,7 +333,7 @@ def _draw_values(rng: Random, family: str, checks: list[str], right: dict[str, s
     return {k: now[k] for k in order}
 
 def _draw_form(rng: Random, family: str) -> RegistrationState:
-    "A form with its goal, filled in as at a start."
+    "Draw a form with its goal, filled in as at a start."
     texts, lists, checks = _draw_fields(rng, family)
     right = {k: _value(rng, k) for k in texts}
     options = {k: tuple(rng.sample(_CHOICES[k][1], rng.randint(4, 5))) for k in lists}
@@ -352,7 +352,7 @@ def _draw_form(rng: Random, family: str) -> RegistrationState:
 
 # %% ../../nbs/03g_apps.registration.ipynb #ccef8b26
 def _finished(s: RegistrationState) -> RegistrationState:
-    "`s` with its goal reached."
+    "Return `s` with its goal reached."
     refused = s.taken and s.task.family == "fallback"
     want = {k: _wanted_value(s.task, k) for k, _ in s.values}
     if refused: want["user"] = s.free[s.task["pick"]]

@@ -67,14 +67,14 @@ class Setting:
 class SettingsState:
     "All that the program remembers."
     task: Goal                       # what the user wants
-    title: str                       # of the program
-    settings: tuple[Setting, ...]    # in the order of the screen
+    title: str                       # title of the program
+    settings: tuple[Setting, ...]    # the settings in the order of the screen
     sections: tuple[str, ...]        # the tabs, in their order
     section: str                     # the tab that is shown
     buttons: str                     # where Save stands, one of `_BUTTONS`
     mirror: bool                     # bars are the other way round
     slow: int                        # milliseconds that saving takes
-    page: str="settings"             # or "home"
+    page: str="settings"             # the page: "settings" or "home"
     dialog: str=""                   # "help", "leave" or none
     saving: int=0                    # milliseconds until it is saved; 0: nothing is being saved
     leaving: bool=False              # goes home once it is saved
@@ -82,7 +82,7 @@ class SettingsState:
 
     @property
     def unsaved(self) -> bool:
-        "Whether the window shows what is not saved."
+        "True if the window shows what is not saved."
         return any(x.now != x.saved for x in self.settings)
 
 # %% ../../nbs/03e_apps.settings.ipynb #d4e271ff
@@ -90,12 +90,12 @@ _SHOWN = 4 # options of a choice, if there are as many
 _BUTTONS = ("page", "foot", "head") # under the rows, in a bar below, as icons in the bar above
 
 def _draw_value(rng: Random, x: Setting) -> Setting:
-    "`x` with a value to begin with."
+    "Draw a value for `x` to begin with."
     v = rng.choice(x.options) if x.options else pick_words(rng, 1)[0] if x.kind == "text" else rng.choice(("On", "Off"))
     return replace(x, first=v, saved=v, now=v)
 
 def _draw_section(rng: Random, section: str) -> list[Setting]:
-    "Some settings of a section, those with texts first."
+    "Draw some settings of a section, those with texts first."
     texts = [Setting(n, "text") for n in rng.sample(_NAMES.get(section, ()), 2*(section in _NAMES))]
     rest = [Setting(n, "switch") for n in rng.sample(_SWITCHES[section], rng.randint(2, 4))]
     for name, pool in rng.sample(_CHOICES[section], rng.randint(1, 2)):
@@ -127,13 +127,13 @@ _LEAVING = ("both", "all_off")           # goals that ask to leave the settings
 _MAY_HOLD = ("toggle", "value", "copy")  # goals that sometimes hold from the beginning
 
 def _do(x: Setting|None, value: str|None) -> str:
-    "In words: give `x` this value."
+    "Say in words: give `x` this value."
     if not x or not value: return ""
     return f"turn {value.lower()} '{x.name}'" if x.kind == "switch" else f"set '{x.name}' to '{value}'"
 
 def _make_goal(rng: Random, family: str, x: Setting, value: str|None=None, y: Setting|None=None,
                also: str|None=None) -> Goal:
-    "The goal of giving `x` a value; with `also` another to `y`; without, to make `x` the same as `y`."
+    "Draw the words of a goal: give `x` a value; with `also` another to `y`; without, make `x` the same as `y`."
     def cap(words): return words[:1].upper() + words[1:]
     do, more = _do(x, value), _do(y, also)
     wants = ((x.name, value),) + (((y.name, also),) if also else ())
@@ -145,17 +145,17 @@ def _make_goal(rng: Random, family: str, x: Setting, value: str|None=None, y: Se
 
 # %% ../../nbs/03e_apps.settings.ipynb #624c114b
 def _begin(x: Setting, value: str) -> Setting:
-    "`x` with that value from the beginning."
+    "Return `x` with that value from the beginning."
     return replace(x, first=value, saved=value, now=value)
 
 def _other(rng: Random, x: Setting) -> str:
-    "A value that `x` does not have."
+    "Draw a value that `x` does not have."
     if x.kind == "switch": return "Off" if x.first == "On" else "On"
     return rng.choice([v for v in x.options or pick_words(rng, 2) if v != x.first])
 
 # %% ../../nbs/03e_apps.settings.ipynb #f0e48282
 def _draw_off(rng: Random, xs: list[Setting]) -> tuple[list[Setting], Goal]:
-    "A section to turn off, with two switches on at least."
+    "Draw a section to turn off, with two switches on at least; return the settings and the goal."
     x = rng.choice([x for x in xs if x.kind == "switch"])
     mine = [y.name for y in xs if y.kind == "switch" and _PLACE[y.name] == _PLACE[x.name]]
     on = rng.sample(mine, rng.randint(2, len(mine)))
@@ -163,14 +163,14 @@ def _draw_off(rng: Random, xs: list[Setting]) -> tuple[list[Setting], Goal]:
     return xs, _make_goal(rng, "all_off", x)
 
 def _draw_copy(rng: Random, xs: list[Setting], holds: bool) -> tuple[list[Setting], Goal]:
-    "Two texts of a section that are to be the same."
+    "Draw two texts of a section that are to be the same; return the settings and the goal."
     x = rng.choice([x for x in xs if x.kind == "text"])
     y = next(y for y in xs if y.kind == "text" and _PLACE[y.name] == _PLACE[x.name] and y.name != x.name)
     return [_begin(z, y.first) if z is x and holds else z for z in xs], _make_goal(rng, "copy", x, y=y)
 
 # %% ../../nbs/03e_apps.settings.ipynb #a2a6ca47
 def _draw_task(rng: Random, family: str, xs: list[Setting]) -> tuple[list[Setting], Goal]:
-    "Settings that suit a goal of `family`, and the goal."
+    "Draw settings that suit a goal of `family`, and the goal."
     holds = family in _MAY_HOLD and rng.random() < HOLDS_SHARE
     if family == "all_off": return _draw_off(rng, xs)
     if family == "copy": return _draw_copy(rng, xs, holds)
@@ -256,25 +256,25 @@ _TITLES = ("Notes", "Camera", "Player", "Maps", "Chat", "Reader", "Photos", "Rad
 
 # %% ../../nbs/03e_apps.settings.ipynb #f322762c
 def _rows(x: Setting) -> tuple[Widget, ...]:
-    "What shows the setting `x`."
+    "Return the widgets that show the setting `x`."
     if x.kind == "switch": return (switch(x.name, x.name, x.now == "On"),)
     if x.kind == "text": return (row(text(x.name), textbox(x.name, x.name, x.now, grow=True)),)
     if x.kind == "combo": return (row(text(x.name, grow=True), combobox(x.name, x.name, x.now, x.options)),)
     return text(x.name), row(*(radio(f"{x.name}={o}", o, o == x.now) for o in x.options))
 
 def _status(s: SettingsState) -> str:
-    "Whether it is saved, and what has changed since the program was opened."
+    "Say whether all is saved, and what has changed since the program was opened."
     changed = [x.name for x in s.settings if x.now != x.first]
     if not changed and not s.unsaved: return "No changes"
     return f"{'Unsaved' if s.unsaved else 'Saved'}: {changed[0] if len(changed) == 1 else f'{len(changed)} changes'}"
 
 # %% ../../nbs/03e_apps.settings.ipynb #c9e9f8c2
 def _bar(s: SettingsState, *children: Widget) -> Widget:
-    "A bar, the other way round if this program has it so."
+    "Return a bar, mirrored if this program has it so."
     return bar(*(children[::-1] if s.mirror else children))
 
 def _bars(s: SettingsState, words: tuple[Widget, ...]) -> tuple[tuple[Widget, ...], tuple[Widget, ...]]:
-    "The bar above and the bar below, which may be empty. `words` are Save and Cancel."
+    "Return the bar above and the bar below, which may be empty. `words` are Save and Cancel."
     news = (spinner("Saving"), text("", grow=True)) if s.saving else (text(_status(s), "status", grow=True),)
     above, free = (BACK_TOOL, *news, HELP_TOOL), text("", grow=True)
     if s.buttons != "head": return above, (free, *words)*(s.buttons == "foot")
@@ -282,7 +282,7 @@ def _bars(s: SettingsState, words: tuple[Widget, ...]) -> tuple[tuple[Widget, ..
     return (*icons, *news), (button("back", "Back", icon="back", cancel=True), free, HELP_TOOL)
 
 def _settings_page(s: SettingsState) -> Widget:
-    "The window with the settings."
+    "Return the window with the settings."
     words = (button("save", "Save", primary=True, disabled=not s.unsaved or s.saving > 0), button("cancel", "Cancel"))
     above, below = _bars(s, words)
     mine = (x for x in s.settings if _PLACE[x.name] == s.section)
@@ -293,7 +293,7 @@ def _settings_page(s: SettingsState) -> Widget:
 
 # %% ../../nbs/03e_apps.settings.ipynb #6d63a0ce
 def _changes(s: SettingsState) -> list[tuple[str, str]]:
-    "What is saved and was not so in the beginning: names and values. A section that was turned off is one line."
+    "Return names and values of what is saved and was not so in the beginning. A section that was turned off is one line."
     out = []
     for section in s.sections:
         mine = [x for x in s.settings if _PLACE[x.name] == section]
@@ -304,7 +304,7 @@ def _changes(s: SettingsState) -> list[tuple[str, str]]:
     return out
 
 def _home_page(s: SettingsState) -> Widget:
-    "The program itself, as much as there is of it: what was changed, and the way into the settings."
+    "Return the window of the program itself: what was changed, and the way into the settings."
     rows = [item("", name, value) for name, value in _changes(s)]  # a report: nothing to press
     body = ((text("Settings changed:"), scroll("changes", listing(*rows)), button("undo", "Undo all"))
             if rows else (text("No settings changed."),))
@@ -313,7 +313,7 @@ def _home_page(s: SettingsState) -> Widget:
 
 # %% ../../nbs/03e_apps.settings.ipynb #b2c19aa1
 def _dialog(s: SettingsState) -> Widget|None:
-    "The dialog that is open."
+    "Return the open dialog, or None."
     if s.dialog == "help": return message_box("Help", "Changes count when they are saved.", "ok")
     return dialog("Unsaved", text("Not saved yet:"), text(_status(s).partition(": ")[2], "what"),
                   actions(button("leave-save", "Save", primary=True), button("leave-drop", "Discard"),
@@ -321,7 +321,7 @@ def _dialog(s: SettingsState) -> Widget|None:
 
 # %% ../../nbs/03e_apps.settings.ipynb #413a14c8
 def _set_now(s: SettingsState, name: str, value: str|None=None) -> SettingsState:
-    "Another value in the window; None turns a switch. A name that is none changes nothing."
+    "Set another value in the window; None turns a switch. A name that is no setting's changes nothing."
     flip = dict(On="Off", Off="On")
     return replace(s, settings=tuple(
         replace(x, now=flip[x.now] if value is None else value) if x.name == name else x for x in s.settings))
@@ -333,12 +333,12 @@ def _save(s: SettingsState, leaving: bool=False) -> SettingsState:
     return replace(s, saving=s.slow) if s.slow else _saved(s)
 
 def _saved(s: SettingsState) -> SettingsState:
-    "What the window shows counts now."
+    "Save what the window shows."
     return replace(s, settings=tuple(replace(x, saved=x.now) for x in s.settings), saving=0, leaving=False,
                    page="home" if s.leaving else s.page)
 
 def _drop(s: SettingsState) -> SettingsState:
-    "Home, and what was not saved is lost."
+    "Go home; what was not saved is lost."
     return replace(s, settings=tuple(replace(x, now=x.saved) for x in s.settings), page="home", dialog="")
 
 # %% ../../nbs/03e_apps.settings.ipynb #ce3a48c4
@@ -350,11 +350,11 @@ Settings.presses = {
 
 # %% ../../nbs/03e_apps.settings.ipynb #1d54168e
 def _is(shown: str, name: str) -> bool:
-    "Whether `shown`, cut off perhaps, says `name`."
+    "Return whether `shown`, cut off perhaps, says `name`."
     return shown == name or shown.endswith(ELLIPSIS) and name.startswith(shown[:-1])
 
 def _slipped(goal: Goal, what: str) -> bool:
-    "Whether `what`, all that has changed, cannot be what `goal` wants. Of a whole section only the list at home tells."
+    "Return whether `what`, all that has changed, cannot be what `goal` wants. Of a whole section only the list at home tells."
     if goal.family in ("all_off", "ask"): return goal.family == "ask"
     names = [n for n, _ in goal["wants"]]
     many = what.removesuffix(" changes")
@@ -372,12 +372,12 @@ def _at_home(r: ScreenReader) -> list[Intent]:
 
 # %% ../../nbs/03e_apps.settings.ipynb #e9dd5107
 def _shown(r: ScreenReader, name: str) -> str|None:
-    "The value of the setting `name`, if it is in sight."
+    "Return the value of the setting `name` if it is in sight, else None."
     if name in r: return r[name].value
     return next((e.name for id, e in r.by_id.items() if id.startswith(f"{name}=") and e.checked), None)
 
 def _set(r: ScreenReader, name: str, value: str) -> list[Intent]|None:
-    "The next action that gives the setting `name` a value; [] if it has it, None if it is not in sight."
+    "Plan the next action that gives the setting `name` a value; [] if it has it, None if it is not in sight."
     e, one = r.by_id.get(name), r.by_id.get(f"{name}={value}")
     if one: return [] if one.checked else [ClickOn(one.id)]
     if not e: return None
@@ -385,7 +385,7 @@ def _set(r: ScreenReader, name: str, value: str) -> list[Intent]|None:
     return r.choose(name, value) if e.role == "combobox" else fill(e, value)
 
 def _in_section(r: ScreenReader, here: str) -> list[Intent]|None:
-    "What is to do in the section `here`; [] if nothing, None if that cannot be told yet."
+    "Plan what is to do in the section `here`; [] if nothing, None if that cannot be told yet."
     if r.goal.family == "all_off":
         on = [ClickOn(e.id) for e in r.of("switch") if e.checked]
         return on or (None if r.scroll_on() else [])
@@ -399,7 +399,7 @@ def _in_section(r: ScreenReader, here: str) -> list[Intent]|None:
 
 # %% ../../nbs/03e_apps.settings.ipynb #50c96d5f
 def _in_window(r: ScreenReader) -> list[Intent]:
-    "One section after the other; then save, and go back if that is asked for."
+    "Plan one section after the other; then save, and go back if that is asked for."
     goal, (word, _, what) = r.goal, r["status"].name.partition(": ")
     if what and _slipped(goal, what): return r.press("cancel")*(word == "Unsaved") + r.press("back", "Escape")
     places = [goal["section"]] if goal.family == "all_off" else [_PLACE[n] for n, _ in goal["wants"]]
@@ -413,7 +413,7 @@ def _in_window(r: ScreenReader) -> list[Intent]:
 
 # %% ../../nbs/03e_apps.settings.ipynb #3321178c
 def _wants(goal: Goal, held: dict[str, str]) -> dict[str, str]:
-    "The values that `goal` asks for, by name, where `held` are those in the beginning."
+    "Return the values that `goal` asks for, by name, where `held` are those in the beginning."
     if goal.family == "all_off": return {n: "Off" for n in _SWITCHES[goal["section"]]}
     if goal.family == "copy": return {goal["wants"][0][0]: held[goal["source"]]}
     return {n: v for n, v in goal["wants"] if v}

@@ -50,24 +50,24 @@ _Cells = tuple[tuple[str, ...], ...] # row by row, in the order of `SheetState.r
 class SheetState:
     "All that the sheet remembers."
     task: Goal               # what the user wants
-    title: str               # of the sheet
+    title: str               # title of the sheet
     rows: tuple[str, ...]    # names
     cols: tuple[str, ...]    # names, from the left
-    cells: _Cells             # as they are
-    origin: _Cells            # as they were at the start
-    wanted: _Cells            # as they shall be
-    tools: tuple[str, ...]   # of the bar, from the left
+    cells: _Cells             # the cells as they are
+    origin: _Cells            # the cells as they were at the start
+    wanted: _Cells            # the cells as they shall be
+    tools: tuple[str, ...]   # tools of the bar, from the left
     below: bool              # the bar is below the table
-    order: tuple[int, ...]   # of the rows, from the top
+    order: tuple[int, ...]   # order of the rows, from the top
     log: tuple[_Cells, ...]=() # before each edit
-    clicks: int=0            # on cells while the mouse is off
+    clicks: int=0            # number of clicks on cells while the mouse is off
     dialog: str=""           # name of the tool whose dialog is open
     reply: str=""            # the answer that is wanted
     said: str=""             # the answer that was given
 
     @property
     def mouse(self) -> bool:
-        "Whether clicks on cells count."
+        "True if clicks on cells count."
         return not self.task.family.startswith("key_")
     @property
     def edits(self) -> set[tuple[int, int]]:
@@ -80,19 +80,19 @@ _DECOYS = dict(print=("Print", "print", "There is no printer."), chart=("Chart",
               help=("Help", "help", "Arrow keys move. Typing replaces. Undo takes back."))
 
 def _tool(s: SheetState, name: str) -> Widget:
-    "A tool of the bar, or how many cells were edited."
+    "Return a tool of the bar, or how many cells were edited."
     if name == "edits": return text(count_words(len(s.edits), "edit") if s.edits else "No edits", "edits", grow=True)
     if name == "undo": return tool("undo", "Undo", "undo", disabled=not s.log)
     return tool("sort", "Sort", "list") if name == "sort" else tool(name, *_DECOYS[name][:2])
 
 # %% ../../nbs/03m_apps.sheet.ipynb #4b78cecc
 def _cell(s: SheetState, r: int, c: int) -> Widget:
-    "A cell: of the column *Done* words, of others a number. Its id is another one after a click that does not count."
+    "Return a cell: words in the column *Done*, a number in others. Its id changes after a click that does not count."
     value = s.cells[r][c]
     return day("", value) if s.cols[c] == "Done" else cell(f"cell:{r}:{c}:{s.clicks}", "", value, (r, c) in s.edits)
 
 def _table(s: SheetState) -> Widget:
-    "The cells under their column's and beside their row's name."
+    "Return the cells under their column's and beside their row's name."
     lines = ((day("", s.rows[r]), *(_cell(s, r, c) for c in range(len(s.cols)))) for r in s.order)
     return grid(len(s.cols)+1, *(day("", n) for n in ("", *s.cols)), *(w for line in lines for w in line))
 
@@ -137,7 +137,7 @@ class Sheet(TaskApp):
         return replace(s, dialog=_DECOYS[id][0]) if id in _DECOYS else TaskApp._press(self, s, id, how)
 
     def _key(self, s: SheetState, key: str, id: str) -> SheetState:
-        "`ctrl+z` undoes, `ctrl+d` marks the row of the focused cell as done, or not."
+        "Undo at `ctrl+z`; at `ctrl+d` mark the row of the focused cell as done, or not."
         if s.dialog: return s
         if key == "ctrl+z": return _undo(s)
         if key != "ctrl+d" or "Done" not in s.cols or not id.startswith("cell:"): return s
@@ -166,33 +166,33 @@ _TOPICS = dict(Budget="Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec", Hours="
 
 @lru_cache
 def _short_names() -> tuple[str, ...]:
-    "First names that fit a narrow column."
+    "Return the first names that fit a narrow column."
     return tuple(w for w in word_list("first_names") if text_width(w, "DejaVu", 13) <= _NAME_PX)
 
 # %% ../../nbs/03m_apps.sheet.ipynb #ee5ed344
 def _put(cells: _Cells, r: int, c: int, value: str) -> _Cells:
-    "`cells` with one other value."
+    "Return `cells` with one other value."
     return tuple(tuple(value if (i, k) == (r, c) else v for k, v in enumerate(line)) for i, line in enumerate(cells))
 
 def _draw_cells(rng: Random, rows: int, cols: int) -> _Cells:
-    "Numbers, all different within a column, and some empty cells."
+    "Draw numbers, all different within a column, and some empty cells."
     columns = [rng.sample(range(1, 60), rows) for _ in range(cols)]
     return tuple(tuple("" if rng.random() < .06 else str(column[r]) for column in columns) for r in range(rows))
 
 def _sum(values) -> str:
-    "The sum of the cells that hold a number."
+    "Return the sum of the cells that hold a number, as text."
     return str(sum(int(v or 0) for v in values))
 
 # %% ../../nbs/03m_apps.sheet.ipynb #487ff30a
 def _with_column(rng: Random, cols: list[str], cells: _Cells, name: str, values: list[str]) -> tuple[list[str], _Cells]:
-    "One more column, first or last."
+    "Add one more column, first or last."
     first = rng.random() < .5
     lines = (((v, *line) if first else (*line, v)) for v, line in zip(values, cells))
     return [name, *cols] if first else [*cols, name], tuple(lines)
 
 # %% ../../nbs/03m_apps.sheet.ipynb #6843e17d
 def _facts(rng: Random, family: str, s: SheetState) -> dict[str, str]:
-    "What the goal names, out of the rows and columns of `s`."
+    "Draw what the goal names, out of the rows and columns of `s`."
     row, row2, row3 = rng.sample(s.rows, 3)
     col, col2 = rng.sample([c for c in s.cols if c not in ("Total", "Done")], 2)
     value, value2 = map(str, rng.sample(range(60, 100), 2))
@@ -202,23 +202,23 @@ def _facts(rng: Random, family: str, s: SheetState) -> dict[str, str]:
     return named[family.removeprefix("key_")]
 
 def _put_all(s: SheetState, cells: _Cells, places: list[tuple[str, str]], values: list[str]) -> _Cells:
-    "`cells` with a value at each place, given by the names of row and column."
+    "Return `cells` with a value at each place, given by the names of row and column."
     for (row, col), v in zip(places, values): cells = _put(cells, s.rows.index(row), s.cols.index(col), v)
     return cells
 
 def _off(rng: Random, total: str) -> str:
-    "Another number than a total, near it."
+    "Draw a number near a total, not the total; at least 0."
     return str(max(0, int(total) + rng.choice((-10, -5, -2, -1, 1, 2, 5, 10))))
 
 def _most(s: SheetState, f: dict[str, str]) -> str:
-    "Whose number is the largest or smallest of a column."
+    "Return the name of the row with the largest or smallest number of a column."
     c = s.cols.index(f["col"])
     numbers = {row: int(line[c]) for row, line in zip(s.rows, s.cells) if line[c]}
     return (max if f["which"] == "largest" else min)(numbers, key=numbers.get)
 
 # %% ../../nbs/03m_apps.sheet.ipynb #1f708647
 def _places(rng: Random, kind: str, f: dict[str, str], s: SheetState) -> tuple[list, list[str]]:
-    "The cells that a goal with the facts `f` wants changed, by row and column, and their values then."
+    "Return the cells that a goal with the facts `f` wants changed, by row and column, and their values then."
     if kind == "total":
         rows = rng.sample(s.rows, rng.choice((1, 1, 2)))
         return [(r, "Total") for r in rows], [s.cells[s.rows.index(r)][s.cols.index("Total")] for r in rows]
@@ -228,7 +228,7 @@ def _places(rng: Random, kind: str, f: dict[str, str], s: SheetState) -> tuple[l
 
 # %% ../../nbs/03m_apps.sheet.ipynb #bbddf631
 def _task(rng: Random, family: str, s: SheetState) -> SheetState:
-    "`s` with a goal of `family` that does not hold, what it wants, and the answer if it is a question."
+    "Return `s` with a goal of `family` that does not hold, what it wants, and the answer if it is a question."
     f, kind = _facts(rng, family, s), family.removeprefix("key_")
     goal = word_goal(rng, family, SHEET_WORDINGS[family], f)
     value, number = str(rng.randint(60, 99)), str(rng.randint(1, 59))
@@ -242,15 +242,15 @@ def _task(rng: Random, family: str, s: SheetState) -> SheetState:
 
 # %% ../../nbs/03m_apps.sheet.ipynb #fdba9b66
 def _edit(s: SheetState, cells: _Cells) -> SheetState:
-    "`cells` are the cells now, and how they were is kept."
+    "Make `cells` the cells, and log how they were."
     return s if cells == s.cells else replace(s, cells=cells, log=(*s.log, s.cells))
 
 def _undo(s: SheetState) -> SheetState:
-    "Without the last edit."
+    "Return the state before the last edit; the same if there was none."
     return replace(s, cells=s.log[-1], log=s.log[:-1]) if s.log else s
 
 def _sort(s: SheetState) -> SheetState:
-    "Rows from A to Z; if they are, from Z to A."
+    "Sort rows from A to Z; if they are, from Z to A."
     order = tuple(sorted(s.order, key=lambda r: s.rows[r]))
     return replace(s, order=order[::-1] if order == s.order else order)
 
@@ -259,28 +259,28 @@ Sheet.press_kinds = "click", "double", "right", "long" # a cell that is not to b
 
 # %% ../../nbs/03m_apps.sheet.ipynb #db1587c9
 def _middle(e: Element) -> tuple[float, float]:
-    "The middle of an element, 0 to 1 of the screen."
+    "Return the middle of an element, 0 to 1 of the screen."
     return (e.box[0]+e.box[2])/2, (e.box[1]+e.box[3])/2
 
 def _aside(e: Element, other: Element, axis: int) -> float:
-    "How far two middles are apart, across (axis 0) or down (1)."
+    "Return how far two middles are apart, across (axis 0) or down (1), as a fraction of the screen."
     return abs(_middle(e)[axis] - _middle(other)[axis])
 
 def _read_rows(r: ScreenReader) -> dict[str, list[Element]]:
-    "The cells of each row from the left, by its name."
+    "Return the cells of each row from the left, by the row's name."
     words, lines = r.of("text"), {}
     for e in r.of("gridcell"): lines.setdefault(round(_middle(e)[1], 4), []).append(e)
     def head(e): return min((w for w in words if _aside(w, e, 1) < .01), key=lambda w: w.box[0]).name
     return {head(line[0]): line for line in lines.values()}
 
 def _under(r: ScreenReader, col: str, line: list[Element]) -> Element:
-    "The element of `line` under the column's name, which a narrow screen may have cut."
+    "Return the element of `line` under the column's name, which a narrow screen may have cut."
     name = r.find(col, "text") or next(e for e in r.elements if e.name.endswith("…") and col.startswith(e.name[:-1]))
     return min(line, key=lambda e: _aside(e, name, 0))
 
 # %% ../../nbs/03m_apps.sheet.ipynb #0623f497
 def _arrows(on: Element, to: Element) -> list[Intent]:
-    "The keys that bring the focus from one cell nearer to another; `Tab` and `Enter` are arrows too."
+    "Return the keys that bring the focus from one cell nearer to another; `Tab` and `Enter` are arrows too."
     across, down = (b - a for a, b in zip(_middle(on), _middle(to)))
     keys = []
     if abs(down) > .01: keys += ["Down", "Enter"] if down > 0 else ["Up"]
@@ -288,16 +288,16 @@ def _arrows(on: Element, to: Element) -> list[Intent]:
     return [PressKey(k) for k in keys]
 
 def _cost(e: Element, to: Element) -> float:
-    "How many cells are between two."
+    "Return how many cells are between two."
     return _aside(e, to, 0)/(to.box[2]-to.box[0]) + _aside(e, to, 1)/(to.box[3]-to.box[1])
 
 def _focused_cell(r: ScreenReader) -> Element|None:
-    "The cell with the focus, if any."
+    "Return the cell with the focus, or None."
     return next((e for e in r.of("gridcell") if e.focused), None)
 
 # %% ../../nbs/03m_apps.sheet.ipynb #b09b23d7
 def _tabs(r: ScreenReader, to: Element) -> tuple[float, list[Intent]]:
-    "The focus is on no cell: what the shorter way into the table costs, and it; then the other way."
+    "Plan for a focus on no cell: return what the shorter way into the table costs, and its key, then the other way's."
     order = [e for e in r.elements if e.id and e.role in FOCUSABLE and not e.disabled]
     at = next((k for k, e in enumerate(order) if e.focused), None)
     def cost(by):
@@ -308,19 +308,19 @@ def _tabs(r: ScreenReader, to: Element) -> tuple[float, list[Intent]]:
     return min(ways.values()), [PressKey(k) for k in sorted(ways, key=ways.get)]
 
 def _go_by_keys(r: ScreenReader, to: list[Element]) -> list[Intent]:
-    "The next key on the way to the nearest of some cells, then those to the others."
+    "Plan the next key on the way to the nearest of some cells, then those to the others."
     on = _focused_cell(r)
     ways = sorted(((_cost(on, e), _arrows(on, e)) if on else _tabs(r, e) for e in to), key=lambda way: way[0])
     return list(dict.fromkeys(i for _, keys in ways for i in keys))
 
 # %% ../../nbs/03m_apps.sheet.ipynb #dd8832fa
 def _total(r: ScreenReader, line: list[Element]) -> tuple[Element, str]:
-    "The total of a row, and what it must be."
+    "Return the total of a row, and what it must be."
     total = _under(r, "Total", line)
     return total, str(sum(int(e.value) for e in line if e is not total and e.value.isdecimal()))
 
 def _targets(r: ScreenReader) -> list[tuple[Element, str]]:
-    "The cells that the goal is about, and what they must hold."
+    "Return the cells that the goal is about, and what they must hold."
     rows, f, family = _read_rows(r), dict(r.goal.facts), r.goal.family
     if family == "total": return [_total(r, line) for line in rows.values()]
     cells = [_under(r, f.get("col" + k[3:], f.get("col")), rows[f[k]]) for k in ("row", "row2", "row3") if k in f]
@@ -328,21 +328,21 @@ def _targets(r: ScreenReader) -> list[tuple[Element, str]]:
     return [(e, cells[0].value) for e in cells[1:]] if family.endswith("copy") else [(e, "") for e in cells]
 
 def _undone(r: ScreenReader) -> list[list[Element]]:
-    "The rows that must have a *yes* and have none."
+    "Return the rows that must have a *yes* and have none."
     def done(line): return any(e.name == "yes" and _aside(e, line[0], 1) < .01 for e in r.of("text"))
     rows = _read_rows(r)
     return [rows[r.goal[k]] for k in ("row", "row2") if not done(rows[r.goal[k]])]
 
 # %% ../../nbs/03m_apps.sheet.ipynb #c36ad13c
 def _edited(r: ScreenReader) -> tuple[int, list[Element]]:
-    "How many edits there are, and the edited cells. A focused cell looks selected anyway: it is counted out."
+    "Read how many edits there are, and the edited cells. A focused cell looks selected anyway: it is counted out."
     words, cells = r["edits"].name, r.of("gridcell")
     n = 0 if words == "No edits" else int(words.split()[0])
     marked = [e for e in cells if e.selected and not e.focused]
     return n, marked + [e for e in cells if e.focused]*(n > len(marked))
 
 def _is_unasked(r: ScreenReader) -> bool:
-    "Whether there was an edit other than those that the goal wants."
+    "Return whether there was an edit other than those that the goal wants."
     n, cells = _edited(r)
     if not n or r.goal.family == "most": return n > 0
     if r.goal.family == "key_done": return n != 2 - len(_undone(r))
@@ -362,14 +362,14 @@ def _answer(r: ScreenReader) -> list[Intent]:
     return r.tell((max if r.goal["which"] == "largest" else min)(numbers, key=numbers.get))
 
 def _mark_done(r: ScreenReader) -> list[Intent]:
-    "`ctrl+d` in a row that is not done, or the way there."
+    "Plan `ctrl+d` in a row that is not done, or the way there."
     lines, on = _undone(r), _focused_cell(r)
     if any(on in line for line in lines): return [PressKey("ctrl+d")]
     to = [min(line, key=lambda e: _aside(e, on, 0)) if on else line[0] for line in lines]
     return _go_by_keys(r, to) if to else [Finish()]
 
 def _set_cells(r: ScreenReader) -> list[Intent]:
-    "The next action on a cell that is wrong, or the way there."
+    "Plan the next action on a cell that is wrong, or the way there."
     wrong = [(e, value) for e, value in _targets(r) if e.value != value]
     typing = next((fill(e, value) for e, value in wrong if e.focused), [])
     if typing or not wrong: return typing or [Finish()]

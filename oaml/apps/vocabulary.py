@@ -273,18 +273,18 @@ _WORD = re.compile(r"(?<![\w@./])(?<!\w')[A-Za-z]+(?![\w@/]|[.']\w)") # not a pa
 _ENDINGS = ("", "a", "i", "o") # of the forms of an invented word
 
 def _in_case(word: str, other: str) -> str:
-    "`other` with the capitals of `word`; \"\" where these are neither a name's, a shout's nor none."
+    """Return `other` with the capitals of `word`; "" where these are neither a name's, a shout's nor none."""
     return next((f(other) for f in (str.lower, str.capitalize, str.upper) if f(word) == word), "")
 
 @dataclass(frozen=True)
 class Vocabulary:
     "What another product calls things, and how it arranges them."
-    words: tuple[tuple[str, str], ...] # in small letters: what the application says, what this one says
+    words: tuple[tuple[str, str], ...] # pairs of words in small letters: the application's, this vocabulary's
     icons: tuple[tuple[str, str], ...] # the application's, this one's
     mirrored: bool                     # tools stand in the opposite order
     below: bool                        # bars and tabs are at the bottom of the window
     places: str                        # how one gets to other places: "own", "below", or "beside" for tabs at the side
-    seed: int                          # of the order of tabs
+    seed: int                          # seed of the order of tabs
 
     @cached_property
     def _other(self) -> dict[str, str]: return {a: b for pair in self.words for a, b in (pair, pair[::-1])}
@@ -294,8 +294,8 @@ class Vocabulary:
     def _said(self) -> dict[str, str]: return {}  # what was exchanged before
 
     def exchange(self,
-        words: str, # of a screen, a goal or an answer; in either of the two vocabularies
-    ) -> str:       # in the other one
+        words: str, # words of a screen, a goal or an answer; in either of the two vocabularies
+    ) -> str:       # the words in the other one
         "Return the words with each known one exchanged."
         if (known := self._said.get(words)) is not None: return known
         def one(m): return _in_case(m[0], self._other.get(m[0].lower(), m[0])) or m[0]
@@ -304,8 +304,8 @@ class Vocabulary:
 
     # %% ../../nbs/03u_apps.vocabulary.ipynb #83393e35
     def read_back(self,
-        words: str, # of an element; the last word may be cut
-    ) -> str:       # as the application would show it
+        words: str, # words of an element; the last one may be cut
+    ) -> str:       # the words as the application would show them
         "Return what the application itself would say."
         if not words.endswith(ELLIPSIS): return self.exchange(words)
         whole, rest = re.fullmatch(r"(.*?)([A-Za-z]*)", words[:-1], re.DOTALL).groups()
@@ -314,11 +314,11 @@ class Vocabulary:
 
     # %% ../../nbs/03u_apps.vocabulary.ipynb #13915893
     def _rank(self, w: Widget) -> float:
-        "Where a tab stands among its neighbours."
+        "Return where a tab stands among its neighbours, 0 to 1."
         return Random(f"{self.seed}:{w.id}").random()
 
     def _arrange(self, w: Widget) -> Widget:
-        "A widget whose parts stand in another order or place."
+        "Put the parts of a widget into another order or place."
         if w.role in ("tablist", "navigation"): return replace(w, children=tuple(sorted(w.children, key=self._rank)))
         if w.role == "toolbar" and self.mirrored and not any(c.cancel or c.role == "textbox" for c in w.children): return replace(w, children=w.children[::-1])
         if w.role != "application": return w
@@ -330,7 +330,7 @@ _ICON_PAIRS = (("star", "heart"), ("help", "info"), ("back", "left"), ("forward"
                ("list", "menu"), ("file", "copy"), ("user", "key")) # either may stand for what the other does
 
 def _invent(rng: Random, taken: set[str], forms: tuple[str, ...]) -> tuple[str, ...]:
-    "Forms of a word that does not exist, unlike those that are taken, and no longer, so that it has room."
+    "Invent the forms of a word, unlike those that are taken, and no longer, so that it has room."
     while True:
         stem = invent_word(rng).lower()
         made = tuple(stem + end for end in _ENDINGS[:len(forms)])
@@ -356,18 +356,18 @@ def draw_vocabulary(
 # %% ../../nbs/03u_apps.vocabulary.ipynb #13915893
 
 def _tabs_beside(parts: tuple[Widget, ...]) -> tuple[Widget, ...]:
-    "Tabs beside what they lead to, instead of above; where the theme has its navigation on top, they stay."
+    "Put tabs beside what they lead to, instead of above; where the theme has its navigation on top, they stay."
     tabs, body = next((w for w in parts if w.role == "tablist"), None), next((w for w in parts if w.grow), None)
     if not tabs or not body or body.role == "split": return parts
     return tuple(split(replace(tabs, role="navigation"), body) if w is body else w for w in parts if w is not tabs)
 
 def _places_below(parts: tuple[Widget, ...]) -> tuple[Widget, ...]:
-    "What navigation leads to, and its places as tabs at the bottom."
+    "Put the places of a navigation as tabs at the bottom, below what they lead to."
     sides = [w for w in parts if w.role == "split"]
     return (*(w.children[1] if w in sides else w for w in parts), *(replace(w.children[0], role="tablist") for w in sides))
 
 def _bars_below(parts: tuple[Widget, ...]) -> tuple[Widget, ...]:
-    "The bars with tools and the tabs behind what grows; a single part stays alone."
+    "Put the bars with tools and the tabs behind what grows; a single part stays alone."
     def moves(w): return w.role == "tablist" or w.role == "toolbar" and any(c.role == "button" for c in w.children) and not any(c.cancel for c in w.children)
     if not any(w.grow for w in parts): return parts
     return (*(w for w in parts if not moves(w)), *(w for w in parts if moves(w)))
@@ -385,8 +385,8 @@ class Reworded:
         if hasattr(app, "size"): self.size = app.size
 
     def look(self,
-        state: Any,   # may ask for another look
-        theme: Theme, # of the episode
+        state: Any,   # state, which may ask for another look
+        theme: Theme, # theme of the episode
     ) -> Theme:
         "Return the theme, as the application has it."
         return self.app.look(state, theme) if hasattr(self.app, "look") else theme
@@ -429,7 +429,7 @@ class Reworded:
 _ARTICLE = re.compile(r"\b([Aa])n? (?=(['\"]?\w))")
 
 def _reword(v: Vocabulary, w: Widget) -> Widget:
-    "A widget and all in it, reworded."
+    "Reword a widget and all in it."
     say = v.exchange
     return v._arrange(replace(w, name=say(w.name), value=say(w.value), tip=say(w.tip), icon=v._icon.get(w.icon, w.icon), options=tuple(map(say, w.options)),
                               menu=tuple(_reword(v, m) for m in w.menu), children=tuple(_reword(v, c) for c in w.children)))

@@ -20,19 +20,19 @@ def word_list(
 
 # %% ../../nbs/03a_apps.words.ipynb #b98e863a
 def pick_words(
-    rng: Random,          # decides
+    rng: Random,          # random stream to draw from
     n: int,               # how many, all different
     most: int=6,          # letters of the longest
-    name: str="words",    # of the list
+    name: str="words",    # name of the list
 ) -> list[str]:
-    "Different words of a list."
+    "Draw different words of a list."
     return rng.sample(_short_words(name, most), n)
 
 @lru_cache
 def _short_words(name: str, most: int) -> list[str]: return [w for w in word_list(name) if len(w) <= most]
 
 def make_title(
-    rng: Random,          # decides
+    rng: Random,          # random stream to draw from
     n: int=2,             # words
     most: int=6,          # letters of the longest
 ) -> str:                 # such as "Amber crate"
@@ -40,7 +40,7 @@ def make_title(
     return " ".join(pick_words(rng, n, most)).capitalize()
 
 def make_person(
-    rng: Random,          # decides
+    rng: Random,          # random stream to draw from
     most: int=6,          # letters of the longest name
 ) -> str:                 # such as "Kira Moss"
     "Return a first name and a surname."

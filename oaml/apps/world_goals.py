@@ -37,7 +37,7 @@ class World(WorldScreens):
     def draw_act(self,
         family: str,   # one of `families`, but not "many" or "two"
         data: tuple[tuple[WorldRecord, ...], ...], # records
-        rng: Random,   # decides
+        rng: Random,   # random stream to draw from
     ) -> "WorldAct":
         "Draw something to want."
         k, e = rng.choice([(k, e) for k, e in enumerate(self.spec.entities) if _can(e, family)])
@@ -66,7 +66,7 @@ class World(WorldScreens):
         return WorldAct(family, e.id, next(r for r in there[::-1]).name if family == "top" else r.name)
 
     def _draw_many(self, data: tuple[tuple[WorldRecord, ...], ...], rng: Random) -> "list[WorldAct]":
-        "One verb for two records of a list whose rows are ticked."
+        "Draw one verb for two records of a list whose rows are ticked."
         k, e = rng.choice([(k, e) for k, e in enumerate(self.spec.entities) if _can(e, "many")])
         verb = rng.choice([v for v in BULK_VERBS if v in e.verbs])
         return [WorldAct(verb, e.id, r.name) for r in rng.sample([r for r in data[k] if r.place == HERE], 2)]
@@ -75,7 +75,7 @@ class World(WorldScreens):
     def word_goal(self,
         family: str,                 # kind of goal
         acts: "tuple[WorldAct, ...]",  # what is wanted
-        rng: Random,                 # decides the words
+        rng: Random,                 # random stream to draw the words from
     ) -> Goal:
         "Say what is wanted."
         quote = rng.choice(QUOTES)
@@ -141,11 +141,11 @@ class World(WorldScreens):
         return self._act(r, self._nearest(r, left))
 
     def _feedback_lines(self, r: ScreenReader) -> list[str]:
-        "What the screen says was done."
+        "Read what the screen says was done."
         return r.changes + ([r["last"].name] if "last" in r else [])
 
     def _acts_left(self, r: ScreenReader) -> "list[WorldAct]":
-        "The acts of which the screen does not say that they are done."
+        "Return the acts of which the screen does not say that they are done."
         lines = self._feedback_lines(r)
         return [a for a in r.goal["acts"] if not (line := _expected(self, a)) or not any(shows(c, line) for c in lines)]
 
@@ -154,19 +154,19 @@ class World(WorldScreens):
         return r.close("cancel") or [Finish()]
 
     def _undo(self, r: ScreenReader) -> list[Intent]:
-        "Take all back, where the button for it is."
+        "Plan to undo all changes, where the button for it is."
         if "undo" in r: return [ClickOn("undo")]
         return r.close("cancel", "back") or [PressKey("Escape")]
 
     def _plan_sign_in(self, r: ScreenReader) -> list[Intent]:
-        "Give name and password."
+        "Plan the next intent on the sign-in page: fill in name and password, then press the button."
         for id, right in (("user", r.goal["user"]), ("password", "\N{BULLET}"*len(r.goal["password"]))):
             if r[id].value != right: return fill(r[id], r.goal[id])
         return [ClickOn("login")] + [PressKey("Enter")]*(r["user"].focused or r["password"].focused)
 
     # %% ../../nbs/03t_apps.world_goals.ipynb #a2edc1d8
     def _nearest(self, r: ScreenReader, left: "list[WorldAct]") -> "WorldAct":
-        "The act that the open record, or the open drawer, is for, one whose edit is seen but not saved before all; else the first one."
+        "Return the act that the open record or drawer is for, first one whose edit is seen but not saved; else the first act left."
         chosen = next((e.id for e in r.elements if e.id.startswith("go:") and e.role == "listitem" and e.selected), "")
         if chosen: return next((a for a in left if f"go:{a.entity}" != chosen), left[0])
         whose = self._whose(r)
@@ -177,13 +177,13 @@ class World(WorldScreens):
         return (undone or [a for a in left if a not in mine] or left)[0]
 
     def _holds(self, r: ScreenReader, act: "WorldAct") -> bool:
-        "Whether the open record is seen to be as an edit wants it."
+        "Return whether the open record is seen to be as an edit wants it."
         e = self.spec.entity(act.entity)
         return bool(_held(r, e.field(act.field), act.value))
 
     # %% ../../nbs/03t_apps.world_goals.ipynb #a48c9a62
     def _plan_popup(self, r: ScreenReader) -> list[Intent]:
-        "The entry of an open menu or list that is wanted; else close it."
+        "Plan to choose the wanted entry of an open menu or list, else to close it; empty if none is open."
         popup = [e for e in r.elements if e.role in ("menuitem", "option")]
         if not popup: return []
         left = self._acts_left(r) or r.goal["acts"]
@@ -191,7 +191,7 @@ class World(WorldScreens):
         return [ClickOn(e.id) for a in left for e in popup if right(r, e, a)][:1] or [PressKey("Escape")]
 
     def _right_option(self, r: ScreenReader, e: Element, act: "WorldAct") -> bool:
-        "Whether the act wants this option of the open list."
+        "Return whether the act wants this option of the open list."
         owner = e.id.rpartition(":")[0]
         if owner == "filter": return e.name == (act.value if act.verb == "count" else self.spec.word("all"))
         if owner == "sort": return e.name == self._sorting(act)
@@ -201,7 +201,7 @@ class World(WorldScreens):
         return shows(e.name, wanted.get(owner.removeprefix("field:"), ""))
 
     def _right_entry(self, r: ScreenReader, e: Element, act: "WorldAct") -> bool:
-        "Whether the act wants this entry of the open menu; its row may be covered by it."
+        "Return whether the act wants this entry of the open menu; its row may be covered by it."
         verb, _, rest = e.id.partition(":")
         if verb == "go": return rest == self._place_for(r, act)
         return verb == dict(order="take").get(act.verb, act.verb) and (rest not in r or shows(r[rest].name, act.name))
@@ -210,13 +210,13 @@ class World(WorldScreens):
     def _in_form(self, r: ScreenReader) -> bool: return "cancel" in r and ("save" in r or "stage:next" in r)
 
     def _whose(self, r: ScreenReader) -> str|None:
-        "The name of the record whose detail is open; None if none is."
+        "Return the name of the record whose detail is open, or None."
         if "whose" in r: return r["whose"].name
         if "back" in r and r.of("heading"): return r.of("heading")[0].name
         return next((e.name for e in _rows(r) if e.selected and e.role == "listitem"), None)
 
     def _act(self, r: ScreenReader, act: "WorldAct") -> list[Intent]:
-        "The next intent for an act that is not done yet."
+        "Plan the next intent for an act that is not done yet."
         e = self.spec.entity(act.entity)
         heading = next((h.name for h in r.of("heading")), "")
         if "sure" in r:
@@ -243,7 +243,7 @@ class World(WorldScreens):
 
     # %% ../../nbs/03t_apps.world_goals.ipynb #be4d6f63
     def _way_to(self, r: ScreenReader, place: str) -> list[Intent]:
-        "The way to a place; empty if it is here."
+        "Plan the way to a place; empty if it is here."
         name = next(n for id, n, _ in self.places() if id == place)
         if not self.spec.nav: return []
         if any(e.role == "tab" and e.id == f"go:{place}" and e.selected for e in r.elements): return []
@@ -256,7 +256,7 @@ class World(WorldScreens):
         return r.close("back", "cancel") or [PressKey("Escape")]
 
     def _seek(self, r: ScreenReader, e: EntitySpec, name: str) -> tuple[Element|None, list[Intent]]:
-        "The row of a record, and what brings it into sight; neither if it is not there."
+        "Return the row of a record, or None and the intents that bring it into sight; no intents if it is not there."
         row = next((x for x in _rows(r) if shows(x.name, name)), None)
         if row: return row, []
         if "search" in r and r["search"].value != name: return None, fill(r["search"], name)
@@ -287,12 +287,12 @@ class World(WorldScreens):
         return []
 
     def _inline_open(self, r: ScreenReader) -> bool:
-        "Whether a record is unfolded in the list, so that rows stand far apart."
+        "Return whether a record is unfolded in the list, so that rows stand far apart."
         return any(x.selected for x in _rows(r))
 
     # %% ../../nbs/03t_apps.world_goals.ipynb #286a9eb6
     def _plan_form(self, r: ScreenReader, acts: "list[WorldAct]") -> list[Intent]:
-        "The next intent in a form: right boxes, then save; a form for something else is left."
+        "Plan the next intent in a form: fill the right boxes, then save; leave a form for something else."
         title = _title(r)
         def mine(a):
             e = self.spec.entity(a.entity)
@@ -320,7 +320,7 @@ class World(WorldScreens):
         return []
 
     def _plan_detail(self, r: ScreenReader, e: EntitySpec, act: "WorldAct") -> list[Intent]:
-        "The next intent on the right record's detail."
+        "Plan the next intent on the right record's detail."
         if act.verb in ("edit", "move", "lookup"):
             f = e.field(act.field)
             if act.verb == "lookup": return self._tell_field(r, e, f)
@@ -337,7 +337,7 @@ class World(WorldScreens):
         return r.close("back") or [PressKey("Escape")]
 
     def _verbs_of_detail(self, e: EntitySpec) -> list[str]:
-        "The verbs whose buttons are on the detail."
+        "Return the verbs whose buttons are on the detail."
         return [x.id.partition(":")[0] for w in self._detail_verbs(e, WorldRecord("x", ())) for x in w.children]
 
     # %% ../../nbs/03t_apps.world_goals.ipynb #4526493a
@@ -360,7 +360,7 @@ class World(WorldScreens):
 
     # %% ../../nbs/03t_apps.world_goals.ipynb #feabac3d
     def _plan_row(self, r: ScreenReader, e: EntitySpec, act: "WorldAct") -> list[Intent]:
-        "The next intent in the list, for an act on one record."
+        "Plan the next intent in the list, for an act on one record."
         whose = self._whose(r)
         mine = whose is not None and shows(whose, act.name) and self._detail_helps(e, act)
         if mine and e.detail in ("pane", "inline"): return self._plan_detail(r, e, act)
@@ -381,7 +381,7 @@ class World(WorldScreens):
         return [ClickOn(row.id)]
 
     def _twins(self, r: ScreenReader, act: "WorldAct") -> list[str]:
-        "The names of all records that the same is wanted for, and not done yet."
+        "Return the names of all records for which the same act is wanted and not done yet."
         return [a.name for a in self._acts_left(r) if (a.verb, a.entity) == (act.verb, act.entity)]
 
     def _plan_ticks(self, r: ScreenReader, act: "WorldAct") -> list[Intent]:
@@ -396,19 +396,19 @@ class World(WorldScreens):
         return self._widen(r) or r.look_further("rows")
 
     def _detail_helps(self, e: EntitySpec, act: "WorldAct") -> bool:
-        "Whether the act is done on the record's detail, not on its row."
+        "Return whether the act is done on the record's detail, not on its row."
         if act.verb in ("edit", "lookup"): return True
         return act.verb not in verbs_on_row(self, e)
 
     def _plan_restore(self, r: ScreenReader, act: "WorldAct") -> list[Intent]:
-        "The next intent in the archive."
+        "Plan the next intent in the archive."
         row = next((x for x in r.elements if x.id.startswith("name:") and shows(x.name, act.name)), None)
         if row: return [ClickOn(f"restore:{row.id.removeprefix('name:')}")]
         return r.scroll_on("rows") or [Finish()]
 
     # %% ../../nbs/03t_apps.world_goals.ipynb #dd8c4a99
     def _plan_count(self, r: ScreenReader, e: EntitySpec, act: "WorldAct") -> list[Intent]:
-        "The next intent for a question of how many."
+        "Plan the next intent for a question of how many."
         if e.view == "board" and not e.filter: return r.tell(r[f"column:{act.value}"].name.partition(" ")[0])
         if e.view == "tree":
             head = r.by_id.get(f"fold:{act.value}")
@@ -420,7 +420,7 @@ class World(WorldScreens):
         return r.tell(r["count"].name.partition(" ")[0]) if "count" in r else r.look_further("rows")
 
     def _plan_who(self, r: ScreenReader, e: EntitySpec, act: "WorldAct") -> list[Intent]:
-        "The next intent for a question of which record."
+        "Plan the next intent for a question of which record."
         if "search" in r and r["search"].value: return fill(r["search"], "")
         if "filter" in r and r["filter"].value not in (self.spec.word("all"), act.value): return r.choose("filter", self.spec.word("all"))
         if e.view == "table":
@@ -431,19 +431,19 @@ class World(WorldScreens):
         return r.tell(row.name) if row else r.look_further("rows")
 
     def _answer_who(self, r: ScreenReader, e: EntitySpec, act: "WorldAct", whose: str) -> list[Intent]:
-        "The answer, where the row's name was cut and the detail shows it whole."
+        "Plan the answer where the row's name was cut and the detail shows it whole; empty if this is not the record."
         if act.verb != "who": return []
         f = e.field(act.field)
         return r.tell(whose) if _held(r, f, act.value) else []
 
     # %% ../../nbs/03t_apps.world_goals.ipynb #da4b70cc
     def _sorting(self, act: "WorldAct") -> str:
-        "What the box for sorting must show: the field that is asked for, else the name's."
+        "Return what the box for sorting must show: the label of the field that is asked for, else of the name."
         e = self.spec.entity(act.entity)
         return e.field(act.field if act.verb == "most" else e.fields[0].id).label
 
     def _plan_most(self, r: ScreenReader, e: EntitySpec, act: "WorldAct") -> list[Intent]:
-        "The next intent for a question of the highest or the lowest: sort, go to that end, tell."
+        "Plan the next intent for a question of the highest or the lowest: sort, go to that end, tell."
         if r["sort"].value != self._sorting(act): return r.choose("sort", self._sorting(act))
         high, region = act.value == "highest", r["rows"].value
         turn = "page:next" if high else "page:last"
@@ -454,19 +454,19 @@ class World(WorldScreens):
 
     # %% ../../nbs/03t_apps.world_goals.ipynb #be6e1fa5
     def _place_here(self, r: ScreenReader) -> str:
-        "The id of the place that is shown, by the chosen tab or entry, else by the words of the bar; \"\" if nothing says."
+        "Return the id of the place that is shown, by the chosen tab or entry, else by the words of the bar; \"\" if it cannot be told."
         chosen = next((e.id for e in r.elements if e.id.startswith("go:") and e.selected), "")
         if chosen or not self.spec.nav: return chosen.removeprefix("go:") or self.spec.entities[0].id
         return next((id for id, name, _ in self.places() if "place" in r and shows(r["place"].name, name)), "")
 
     def _place_for(self, r: ScreenReader, act: "WorldAct") -> str:
-        "The place where an act goes on."
+        "Return the place where an act goes on."
         if act.verb == "restore": return STORED
         if act.verb == "order": return {act.entity: TAKEN, TAKEN: ORDERED}.get(self._place_here(r), act.entity)
         return act.entity
 
     def _plan_order(self, r: ScreenReader, e: EntitySpec, act: "WorldAct") -> list[Intent]:
-        "The next intent for an order, place by place: take it, order what is taken, see it among the orders."
+        "Plan the next intent for an order, place by place: take it, order what is taken, see it among the orders."
         here = self._place_here(r)
         if here in (TAKEN, ORDERED):
             seen = next((x for x in r.elements if x.id.startswith("name:") and shows(x.name, act.name)), None)
@@ -484,10 +484,10 @@ class WorldAct:
     verb: str                                # "edit" (any field), "create", "delete", "archive", "restore", "move", "top", "take",
                                              # "order", "lookup", "who", "count", "most" (or least)
     entity: str                              # id of its entity
-    name: str=""                             # of the record
+    name: str=""                             # name of the record
     field: str=""                            # id of the field that is meant
     value: str=""                            # raw: what it must hold, or what is looked for; of "most" one of `EXTREMES`
-    values: tuple[tuple[str, str], ...]=()   # of a new record: ids of fields and what they hold
+    values: tuple[tuple[str, str], ...]=()   # values of a new record: ids of fields and what they hold
 
 ACT_PLACES = dict(delete=GONE, archive=STORED, restore=HERE, take=TAKEN) # where an act puts its record
 
@@ -495,7 +495,7 @@ def do_act(
     world: WorldScreens, # the application
     data: tuple[tuple[WorldRecord, ...], ...], # records of each entity
     act: WorldAct, # what is done
-) -> tuple[tuple[WorldRecord, ...], ...]: # as they are then
+) -> tuple[tuple[WorldRecord, ...], ...]: # the records as they are then
     "Return the records with an act done to them."
     k = next(k for k, e in enumerate(world.spec.entities) if e.id == act.entity)
     e, rs = world.spec.entities[k], data[k]
@@ -520,7 +520,7 @@ def editable(
 EDIT_FAMILIES = dict(edit=("box",), choose=("combo", "radio"), toggle=("switch", "check"), step=("stepper",)) # by what edits the field
 
 def _can(e: EntitySpec, family: str) -> bool:
-    "Whether a goal of the family can be about this entity."
+    "Return whether a goal of the family can be about this entity."
     if family in EDIT_FAMILIES: return any(how in EDIT_FAMILIES[family] for _, how in editable(e))
     if family == "restore": return "archive" in e.verbs
     if family == "many": return e.rows == "checks"
@@ -535,7 +535,7 @@ WORLD_FAMILIES = (*EDIT_FAMILIES, "create", "delete", "archive", "restore", "mov
                   "order", "most")
 
 def _readable(e: EntitySpec) -> list[WorldField]:
-    "The fields whose value can be told."
+    "Return the fields whose value can be told."
     return [f for f in e.fields[1:] if f.kind not in ("flag", "tags", "note")]
 
 # %% ../../nbs/03t_apps.world_goals.ipynb #b0bde8d4
@@ -544,7 +544,7 @@ EXTREMES = ("lowest", "highest") # what can be asked of numbers and amounts; of 
 _EARLY = dict(lowest="earliest", highest="latest")
 
 def _draw_edit(e: EntitySpec, family: str, r: WorldRecord, names: Callable, rng: Random) -> WorldAct:
-    "An edit of a record to a value that it does not have."
+    "Draw an edit of a record to a value that it does not have."
     f, how = rng.choice([(f, how) for f, how in editable(e) if how in EDIT_FAMILIES[family]])
     k = [g.id for g in e.fields].index(f.id)
     if family == "toggle": return WorldAct("edit", e.id, r.name, f.id, "" if r.values[k] else "on")
@@ -557,14 +557,14 @@ def _draw_edit(e: EntitySpec, family: str, r: WorldRecord, names: Callable, rng:
     return WorldAct("edit", e.id, r.name, f.id, value)
 
 def _other_value(f: WorldField, now: str, rng: Random) -> str:
-    "A value that is not `now`."
+    "Draw a value that is not `now`."
     while (value := draw_value(f, rng)) == now: pass
     return value
 
 # %% ../../nbs/03t_apps.world_goals.ipynb #44463506
 
 def _unique_value(e: EntitySpec, there: list[WorldRecord], rng: Random) -> str:
-    "A value that one record alone has; any, if there is none."
+    "Draw a value that one record alone has, or any if there is none."
     values = [value_of(e, r, e.shown) for r in there]
     return rng.choice([v for v in values if values.count(v) == 1] or values)
 
@@ -659,7 +659,7 @@ def _extreme(f: WorldField|None, which: str) -> str: return _EARLY.get(which, wh
 HELD_SHARE = .05 # of the starts of edits: the goal holds already
 
 def _facts_of(world: World, data: tuple) -> tuple:
-    "What counts of the records: values and places, not ids; the order where there is one of their own."
+    "Return what counts of the records: values and places, not ids; their order only where the entity has no fixed one."
     def rows(e, rs): return [(r.values, r.place) for r in rs if r.place != GONE]
     return tuple(tuple(sorted(rows(e, rs)) if e.ordered else rows(e, rs)) for e, rs in zip(world.spec.entities, data))
 
@@ -676,11 +676,11 @@ def shows(
     return shown == words or shown.endswith(ELLIPSIS) and words.startswith(shown[:-1])
 
 def _rows(r: ScreenReader) -> list[Element]:
-    "The records that are seen."
+    "Return the records that are seen."
     return [e for e in r.elements if _RECORD_ID.fullmatch(e.id)]
 
 def _expected(world: World, act: WorldAct) -> str:
-    "What the world says when the act is done; \"\" for a question."
+    "Return what the world says when the act is done; \"\" for a question."
     spec, e = world.spec, world.spec.entity(act.entity)
     if act.verb in ("create", "delete", "archive", "restore", "take", "top", "order"): return f"{spec.word(act.verb)}: {act.name}"
     if act.verb not in ("edit", "move"): return ""
@@ -688,7 +688,7 @@ def _expected(world: World, act: WorldAct) -> str:
     return f"{act.name}: {f.label} {dict(on='Yes').get(act.value, 'No') if f.kind == 'flag' else act.value}"
 
 def _belongs(world: World, change: str, act: WorldAct) -> bool:
-    "Whether a change that the screen tells is the act's, or on the way to it."
+    "Return whether a change that the screen tells is the act's, or on the way to it."
     line = _expected(world, act)
     if act.verb == "order": return shows(change, line) or shows(change, f"{world.spec.word('take')}: {act.name}")
     if act.verb != "edit" or not line: return bool(line) and shows(change, line)
@@ -699,7 +699,7 @@ World.steps = "popup", "screen" # what is open over the page comes first
 
 # %% ../../nbs/03t_apps.world_goals.ipynb #286a9eb6
 def _held(r: ScreenReader, f: WorldField, value: str) -> bool|None:
-    "Whether a field on the screen holds a raw value; None if it is not seen."
+    "Return whether a field on the screen holds a raw value; None if it is not seen."
     for id in (f"field:{f.id}", f"show:{f.id}"):
         if id in r: return shows(r[id].value, value)
     if f"flag:{f.id}" in r: return r[f"flag:{f.id}"].checked == bool(value)
@@ -708,7 +708,7 @@ def _held(r: ScreenReader, f: WorldField, value: str) -> bool|None:
     return None
 
 def _set_field(r: ScreenReader, f: WorldField, value: str) -> list[Intent]:
-    "The next intent that gives a field a raw value, where it is edited."
+    "Plan the next intent that gives a field a raw value, where it is edited."
     if f"set:{f.id}:{value}" in r: return [ClickOn(f"set:{f.id}:{value}")]
     if f"flag:{f.id}" in r: return [ClickOn(f"flag:{f.id}")]
     if f"value:{f.id}" in r: return [ClickOn(f"{'more' if int(r[f'value:{f.id}'].name or f.low) < int(value) else 'less'}:{f.id}")]
@@ -716,17 +716,17 @@ def _set_field(r: ScreenReader, f: WorldField, value: str) -> list[Intent]:
     return r.choose(box.id, value) if box.role == "combobox" else fill(box, value)
 
 def _title(r: ScreenReader) -> str:
-    "Whose detail or form is open."
+    "Read the name of the record whose detail or form is open."
     return r["whose"].name if "whose" in r else next((h.name for h in r.of("heading")), "")
 
 def _types(r: ScreenReader) -> bool:
-    "Whether a text box has the focus, so that Enter presses the main button."
+    "Return whether a text box has the focus, so that Enter presses the main button."
     return any(x.focused and x.role == "textbox" for x in r.elements)
 
 # %% ../../nbs/03t_apps.world_goals.ipynb #4526493a
 
 def _field_of(x: Element) -> str:
-    "The id of the field that an element shows or edits; \"\" for none."
+    "Return the id of the field that an element shows or edits; \"\" for none."
     kind, _, rest = x.id.partition(":")
     return rest.partition(":")[0] if kind in ("field", "show", "flag", "value", "set", "tag") else ""
 

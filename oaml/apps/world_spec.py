@@ -42,7 +42,7 @@ class EntitySpec:
     id: str                          # "a", "b", "c"
     noun: str                        # such as "book"
     plural: str                      # such as "Books": the name of its place
-    icon: str                        # of its rows and its place
+    icon: str                        # icon of its rows and its place
     fields: tuple[WorldField, ...]   # the name first
     widgets: tuple[str, ...]         # what edits each field: box, combo, radio, stepper, switch, check, tags
     view: str                        # one of `VIEWS`
@@ -54,7 +54,7 @@ class EntitySpec:
     saving: str                      # one of `SAVING`: of direct edits
     shown: str                       # id of the field that rows show beside the name; "" none
     group: str                       # id of the choice that a board or tree is ordered by; else ""
-    search: bool                     # has a search box
+    search: bool                     # True: the list has a search box
     filter: str                      # id of the choice that a box above the rows narrows to; "" none
     per_page: int                    # rows of a page; 0: all, in a region that scrolls
     ordered: bool                    # rows stand in the order of their names; else in their own
@@ -64,24 +64,24 @@ class EntitySpec:
     sorts: tuple[str, ...]=()        # ids of the fields that rows can be sorted by, besides the name
 
     def field(self,
-        id: str, # of a field
+        id: str, # id of a field
     ) -> WorldField:
-        "Return a field."
+        "Return the field with this id."
         return next(f for f in self.fields if f.id == id)
 
 # %% ../../nbs/03r_apps.world_spec.ipynb #6d211b45
 @dataclass(frozen=True)
 class WorldSpec:
     "An application that a seed drew."
-    seed: int                            # of the world
+    seed: int                            # seed of the world
     trade: str                           # what it is about, such as "library"; "" in an invented language
-    title: str                           # of its window
+    title: str                           # title of its window
     entities: tuple[EntitySpec, ...]     # one to three
     nav: str                             # one of `NAVIGATION`; "" for a single place
     captions: str                        # one of `CAPTIONS`
     feedback: str                        # one of `FEEDBACK`
     confirm: str                         # one of `CONFIRM`
-    sign_in: bool                        # asks for a name and a password first
+    sign_in: bool                        # True: it asks for a name and a password first
     delay: int                           # milliseconds that a place takes to load; 0: none
     extras: tuple[tuple[str, str], ...]  # words and icons of tools that a task never needs
     tips: bool                           # icons say what they are while the pointer rests on them
@@ -94,7 +94,7 @@ class WorldSpec:
         "Return the world's word for something, such as \"delete\"."
         return _lookup(self.words)[key]
     def icon(self,
-        key: str, # of `VERB_ICONS`
+        key: str, # a key of `VERB_ICONS`
     ) -> str:
         "Return the icon of a verb."
         return _lookup(self.icons)[key]
@@ -138,8 +138,8 @@ def _verbs(rng: Random, view: str, choices: bool, ordered: bool) -> tuple[str, .
 def draw_entity(
     id: str,                    # "a", "b", "c"
     noun: WorldNoun,            # what it is
-    rng: Random,                # decides
-    nouns: Sequence[WorldNoun], # of the world
+    rng: Random,                # random stream to draw from
+    nouns: Sequence[WorldNoun], # all nouns of the world
 ) -> EntitySpec:
     "Draw how an entity is shown and changed."
     fields = _choose_fields(noun, rng, nouns)
@@ -170,7 +170,7 @@ def draw_entity(
                       shown, group, search, narrows, per_page, ordered, verbs, asked, (3, 8) if big else (4, 24))
 
 def _has_room(detail: str, rows: str) -> bool:
-    "Whether more bars have room above the rows: not beside a record among them, nor with a bar for the ticked."
+    "Return whether more bars have room above the rows: not beside a record among them, nor with a bar for the ticked."
     return detail not in ("pane", "inline") and rows != "checks"
 
 # %% ../../nbs/03r_apps.world_spec.ipynb #61c3596c
@@ -185,7 +185,7 @@ def _draw_words(rng: Random, split: str, invented: bool) -> tuple[tuple[str, str
     return tuple(out.items())
 
 def _invented(noun: WorldNoun, rng: Random) -> WorldNoun:
-    "A noun in a language that does not exist; the kinds of its fields stay."
+    "Put a noun into a language that does not exist; the kinds of its fields stay."
     def say(f):
         options = tuple(invent_word(rng) for _ in f.options) if f.kind in ("choice", "tags") else f.options
         return replace(f, label=invent_word(rng), options=options)
@@ -197,7 +197,7 @@ SIGN_IN_SHARE = .1   # of the worlds
 
 # %% ../../nbs/03r_apps.world_spec.ipynb #31ea9182
 def _draw_nouns(rng: Random, known: dict[str, tuple[WorldNoun, ...]], trade: str) -> list[WorldNoun]:
-    "Some of a trade's nouns, sometimes with one of another trade."
+    "Draw some of a trade's nouns, sometimes with one of another trade."
     nouns = rng.sample(known[trade], rng.randint(1, len(known[trade])))
     if rng.random() < .25:
         other = rng.choice(sorted(t for t in known if t != trade))
@@ -205,20 +205,20 @@ def _draw_nouns(rng: Random, known: dict[str, tuple[WorldNoun, ...]], trade: str
     return nouns
 
 def _draw_title(rng: Random, trade: str, invented: bool, entities: Sequence[EntitySpec]) -> str:
-    "The window's name, which is no place's: a place by the window's name could not be told from home."
+    "Draw the window's name, which is no place's: a place by the window's name could not be told from home."
     words = trade.capitalize()
     titles = [invent_word(rng)] if invented else [words, f"My {trade}", f"{words} desk", f"{words} book"]
     return rng.choice([t for t in titles if t not in {e.plural for e in entities} and t != "Books book"])
 
 def _draw_navigation(rng: Random, entities: Sequence[EntitySpec]) -> str:
-    "How one gets from place to place."
+    "Draw the way from place to place; empty if there is only one place."
     places = len(entities) + sum(v in e.verbs for v in ("archive", "take") for e in entities)
     if places == 1: return ""
     if any(e.detail == "pane" for e in entities): return rng.choice(("drawer", "menu", "home", "dashboard"))  # rows, a record and places at the side: too much
     return rng.choice([n for n in NAVIGATION if n != "side" or all(e.view != "board" for e in entities)])
 
 def _draw_feedback(rng: Random, entities: Sequence[EntitySpec]) -> str:
-    "What tells that something was done; a record that leaves the screen must be told of, or nobody could see that it went."
+    "Draw how a world tells that something was done; a record that leaves the screen must be told of, or its going could not be seen."
     if any(e.rows == "checks" for e in entities): return rng.choice(FEEDBACK[:1])  # one may be ticked out of sight: all is told
     leaves = any(e.view in ("board", "tree", "cards") or e.detail == "pane" or not e.ordered or "move" in e.verbs for e in entities)
     return rng.choice(FEEDBACK[:2] if leaves else FEEDBACK)
@@ -230,13 +230,13 @@ SORTED_KINDS = ("number", "money", "date", "time") # of fields, that rows can be
 HOME_NAVIGATION = ("home", "dashboard")            # where other places are reached from a page of their own
 
 def _with_sorts(e: EntitySpec, rng: Random) -> EntitySpec:
-    "The entity, its rows perhaps to be sorted."
+    "Return the entity, its rows perhaps to be sorted."
     fields = [f.id for f in e.fields[1:] if f.kind in SORTED_KINDS]
     room = e.view in ("list", "table", "cards") and _has_room(e.detail, e.rows) and not e.search and not e.filter
     return replace(e, sorts=tuple(fields)) if fields and room and e.ordered and rng.random() < SORT_SHARE else e
 
 def _with_specials(spec: WorldSpec, rng: Random) -> WorldSpec:
-    "The world with what only some have: rows to be sorted, a basket that can be ordered."
+    "Return the world with what only some have: rows to be sorted, a basket that can be ordered."
     entities = tuple(_with_sorts(e, rng) for e in spec.entities)
     basket = any("take" in e.verbs for e in entities) and spec.nav not in HOME_NAVIGATION and rng.random() < ORDER_SHARE
     if basket: entities = tuple(replace(e, verbs=(*e.verbs, "order")) if "take" in e.verbs else e for e in entities)
@@ -250,7 +250,7 @@ def _with_specials(spec: WorldSpec, rng: Random) -> WorldSpec:
 
 # %% ../../nbs/03r_apps.world_spec.ipynb #e7c149f4
 def _draw(seed: int, attempt: int) -> WorldSpec:
-    "Draw a world, whatever split its structure belongs to."
+    "Draw a world, of either split by its structure."
     rng, split = Random(f"world:{seed}:{attempt}"), split_of(seed)
     known = trades(split == "test")
     trade = rng.choice(sorted(known))
@@ -289,7 +289,7 @@ def structure_split(
 
 @lru_cache(maxsize=1024)
 def draw_world(
-    seed: int, # of the world, 0 to 2,999,999; its split is that of an episode's seed
+    seed: int, # seed of the world, 0 to 2,999,999; its split is that of an episode's seed
 ) -> WorldSpec:
     "Draw the world of `seed`."
     split = split_of(seed)
@@ -303,11 +303,11 @@ def world_to_json(
     return json.dumps(asdict(spec), separators=(",", ":"))
 
 def _tuples(value):
-    "Lists of lists as tuples of tuples."
+    "Return lists of lists as tuples of tuples."
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 def world_from_json(
-    text: str, # that `world_to_json` wrote
+    text: str, # text that `world_to_json` wrote
 ) -> WorldSpec:
     "Return the world again. Raises ValueError for what is no world."
     def make(cls, plain): return cls(**{k: _tuples(v) for k, v in plain.items()})

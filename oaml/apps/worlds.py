@@ -70,8 +70,8 @@ NAME_PREFIX = 2 # letters: names that are cut show as many
 
 def draw_records(
     spec: WorldSpec, # a world
-    rng: Random,     # decides
-) -> tuple[tuple[WorldRecord, ...], ...]: # of each entity
+    rng: Random,     # random stream to draw from
+) -> tuple[tuple[WorldRecord, ...], ...]: # the records of each entity
     "Draw the records that an episode begins with. All names of an entity differ in their first letters, so that a cut one can be told."
     names: dict[str, tuple[str, ...]] = {}
     for e in spec.entities:
@@ -89,19 +89,19 @@ def _draw(f: WorldField, rng: Random, names: dict[str, tuple[str, ...]]) -> str:
 
 # %% ../../nbs/03s_apps.worlds.ipynb #dcbf255f
 def value_of(
-    e: EntitySpec,   # of the record
+    e: EntitySpec,   # entity of the record
     r: WorldRecord,  # a record
-    id: str,         # of a field
-) -> str:            # as the screen shows it
+    id: str,         # id of a field
+) -> str:            # the value as the screen shows it
     "Return a record's value; a flag's in words."
     k = next(k for k, f in enumerate(e.fields) if f.id == id)
     return dict(on="Yes").get(r.values[k], "No") if e.fields[k].kind == "flag" else r.values[k] or "None"
 
 def record_changes(
     spec: WorldSpec, # a world
-    e: EntitySpec,   # of the record
+    e: EntitySpec,   # entity of the record
     was: WorldRecord|None, # None: it is new
-    now: WorldRecord,      # as it is
+    now: WorldRecord,      # the record as it is
 ) -> list[str]:      # such as "Remove: Amber crate", "Amber crate: Pages 91"
     "Say what was changed about a record."
     if was is None: return [f"{spec.word('create')}: {now.name}"]
@@ -115,7 +115,7 @@ _PLACE_WORDS = {(HERE, GONE): "delete", (HERE, STORED): "archive", (STORED, HERE
 
 def world_changes(
     spec: WorldSpec, # a world
-    s: WorldState,   # of it
+    s: WorldState,   # state of the world
 ) -> list[str]:
     "Say all that differs from the start."
     out = []
@@ -136,7 +136,7 @@ class WorldScreens(TaskApp):
         self.spec, self.name, self.title = spec, f"worlds:{spec.seed}", spec.title
 
     def _button(self, id: str, key: str, **how) -> Widget:
-        "A button with the world's word for `key`, or its icon, or both."
+        "Return a button with the world's word for `key`, or its icon, or both."
         word, captions = self.spec.word(key), self.spec.captions
         if captions == "icons":
             rest = {k: how[k] for k in ("cancel", "disabled") if k in how}
@@ -144,16 +144,16 @@ class WorldScreens(TaskApp):
         return button(id, word, icon=self.spec.icon(key) if captions == "both" else "", **how)
 
     def _tool(self, id: str, key: str, **how) -> Widget:
-        "An icon for `key`, in bars that have no room for words."
+        "Return an icon for `key`, for bars that have no room for words."
         return tool(id, self.spec.word(key), self.spec.icon(key), tip=self.spec.word(key) if self.spec.tips else "", **how)
 
     # %% ../../nbs/03s_apps.worlds.ipynb #ea3037c2
     def _row_verbs(self, e: EntitySpec) -> list[str]:
-        "What can be done with a record, besides showing and editing it."
+        "Return what can be done with a record, besides showing and editing it."
         return [v for v in ("delete", "archive", "move", "take", "top") if v in e.verbs]
 
     def _row(self, e: EntitySpec, r: WorldRecord, s: WorldState) -> list[Widget]:
-        "A record's row, and what is unfolded below it. A row is an item of the list, or a link where tools stand beside it."
+        "Return a record's row, and what is unfolded below it. A row is an item of the list, or a link where tools stand beside it."
         beside, verbs = value_of(e, r, e.shown) if e.shown and e.view != "cards" else "", self._row_verbs(e)
         menu = tuple(menuitem(f"{v}:{r.id}", self.spec.word(v)) for v in verbs)
         line = replace(item(r.id, r.name, beside, e.icon, selected=s.open == r.id), menu=menu if e.rows == "context" else ())
@@ -168,7 +168,7 @@ class WorldScreens(TaskApp):
 
     # %% ../../nbs/03s_apps.worlds.ipynb #2f1acd9e
     def _rows(self, e: EntitySpec, there: list[WorldRecord], s: WorldState) -> list[Widget]:
-        "The records, as the entity's view has them."
+        "Return the records, as the entity's view has them."
         if not there: return [text("Nothing here")]
         match e.view:
             case "table":
@@ -183,7 +183,7 @@ class WorldScreens(TaskApp):
         return [listing(*(w for r in there for w in self._row(e, r, s)))]
 
     def _board(self, e: EntitySpec, there: list[WorldRecord]) -> Widget:
-        "A column for each option; records can be dragged to another."
+        "Return a board with a column for each option; records can be dragged to another."
         options = e.field(e.group).options
         columns = [[r for r in there if value_of(e, r, e.group) == o] for o in options]
         def place(r, o): return replace(day(r.id, r.name), drag="move" in e.verbs) if r else text("")
@@ -192,14 +192,14 @@ class WorldScreens(TaskApp):
         return grid(len(options), *heads, *lines)
 
     def _branch(self, e: EntitySpec, option: str, there: list[WorldRecord], s: WorldState) -> list[Widget]:
-        "A group of a tree: its head, and its records if it is unfolded."
+        "Return a group of a tree: its head, and its records if it is unfolded."
         own, unfolded = [r for r in there if value_of(e, r, e.group) == option], option in s.unfolded
         head = item(f"fold:{option}", option, str(len(own)), "down" if unfolded else "right", selected=unfolded, strong=True)
         return [head, *(w for r in own*unfolded for w in self._row(e, r, s))]
 
     # %% ../../nbs/03s_apps.worlds.ipynb #c1e389b1
     def _list_tools(self, e: EntitySpec, s: WorldState) -> list[Widget]:
-        "The bars above the rows."
+        "Return the bars above the rows."
         bars = []
         w = self.spec.word
         if e.search: bars.append(bar(text(w("search")), textbox("search", w("search"), s.search, grow=True)))
@@ -216,12 +216,12 @@ class WorldScreens(TaskApp):
         return bars
 
     def _tick_bar(self, e: EntitySpec, s: WorldState) -> Widget:
-        "How many records are ticked, and what can be done with them."
+        "Return a bar that says how many records are ticked, with what can be done with them."
         verbs = [self._tool(f"bulk:{v}", v, disabled=not s.ticked) for v in BULK_VERBS if v in e.verbs]
         return bar(text(f"{len(s.ticked)} ticked", "ticked", grow=True), *verbs, self._tool("untick", "discard", disabled=not s.ticked))
 
     def _list_page(self, e: EntitySpec, s: WorldState) -> list[Widget]:
-        "The place of an entity: bars, rows, and below them the number of records or the pages."
+        "Return the page of an entity: bars, rows, and below them the number of records or the pages."
         there = shown_records(e, s, self.spec.entities.index(e))
         last = max(0, (len(there) - 1)//e.per_page) if e.per_page else 0
         page = min(s.page, last)
@@ -235,7 +235,7 @@ class WorldScreens(TaskApp):
 
     # %% ../../nbs/03s_apps.worlds.ipynb #e07932ae
     def _editor(self, f: WorldField, how: str, value: str, names: tuple[str, ...]) -> list[Widget]:
-        "What edits a field."
+        "Return the widgets that edit a field."
         match how:
             case "combo": return [field(combobox(f"field:{f.id}", f.label, value, names or f.options))]
             case "radio": return [text(f.label), row(*(radio(f"set:{f.id}:{o}", o, o == value) for o in f.options))]
@@ -248,14 +248,14 @@ class WorldScreens(TaskApp):
         return [field(textbox(f"field:{f.id}", f.label, value))]
 
     def _names(self, f: WorldField, s: WorldState) -> tuple[str, ...]:
-        "What a reference can point at: at most five names, in order."
+        "Return what a reference can point at: at most five names, in order."
         if f.kind != "ref": return ()
         k = next(k for k, e in enumerate(self.spec.entities) if e.noun == f.options[0])
         return tuple(sorted(r.name for r in s.data[k] if r.place == HERE))[:5]
 
     # %% ../../nbs/03s_apps.worlds.ipynb #60c6213f
     def _detail_body(self, e: EntitySpec, r: WorldRecord, s: WorldState) -> list[Widget]:
-        "The fields of a record and, unless they are in a bar, its verbs."
+        "Return the fields of a record and, unless they are in a bar, its verbs."
         raw = _edited(e, r, s)
         def line(f, how):
             if e.direct or f.kind == "flag": return self._editor(f, how, raw[f.id], self._names(f, s))
@@ -265,7 +265,7 @@ class WorldScreens(TaskApp):
         return [*verbs, shown] if e.detail == "inline" else [shown] if e.detail == "pane" else [shown, *verbs]
 
     def _detail_verbs(self, e: EntitySpec, r: WorldRecord) -> list[Widget]:
-        "Buttons for what can be done with the record, side by side."
+        "Return buttons for what can be done with the record, side by side."
         verbs = [v for v in ("edit", *self._row_verbs(e)) if v in e.verbs and not (v == "edit" and e.direct)]
         on_row = verbs_on_row(self, e)
         verbs = [v for v in verbs if v not in on_row]
@@ -273,7 +273,7 @@ class WorldScreens(TaskApp):
         return [row(*(make(f"{v}:{r.id}", v) for v in verbs))] if verbs else []
 
     def _save_bar(self, e: EntitySpec, r: WorldRecord, s: WorldState) -> list[Widget]:
-        "What saves an edit of the detail."
+        "Return the bar that saves an edit of the detail; empty if it saves by itself or nothing is to save."
         if not e.direct or e.saving in ("at once", "auto"): return []
         make = self._tool if e.saving == "bar" else self._button  # words beside words have no room on a phone
         save = [make("save", "save", disabled=not s.draft), make("discard", "discard", disabled=not s.draft)]
@@ -282,35 +282,35 @@ class WorldScreens(TaskApp):
 
     # %% ../../nbs/03s_apps.worlds.ipynb #be3f5251
     def _detail_page(self, e: EntitySpec, r: WorldRecord, s: WorldState) -> list[Widget]:
-        "A page about one record."
+        "Return the widgets of a page about one record."
         back = link("back", e.plural, cancel=True) if e.crumbs else tool("back", "Back", "back", cancel=True)
         return [bar(back, *([text("/")] if e.crumbs else []), text(r.name, "whose", strong=True, grow=True)),
                 scroll("card", *self._detail_body(e, r, s)), *self._save_bar(e, r, s)]
 
     def _pane(self, e: EntitySpec, s: WorldState) -> list[Widget]:
-        "The record below the rows."
+        "Return the record below the rows."
         r = self._record(s)
         verbs = [self._tool(w.id, w.id.partition(":")[0]) for row_ in self._detail_verbs(e, r) for w in row_.children]  # always in sight
         head = bar(text(r.name, "whose", strong=True, grow=True), *verbs, tool("back", "Close", "close", cancel=True))
         return [head, scroll("card", *self._detail_body(e, r, s))]
 
     def _record(self, s: WorldState) -> WorldRecord|None:
-        "The record that is open."
+        "Return the open record, or None."
         return next((r for rs in s.data for r in rs if r.id == s.open), None)
 
     # %% ../../nbs/03s_apps.worlds.ipynb #b29fd7da
     def _form_fields(self, e: EntitySpec, s: WorldState) -> list[tuple[WorldField, str]]:
-        "The fields that the form asks for now, with what edits them."
+        "Return the fields that the form asks for now, with what edits them."
         both = _asked(e, s.making)
         if e.form == "dialog": both = [(f, "combo" if how == "radio" else how) for f, how in both]  # it has no room for all the choices
         return both[s.stage:s.stage+1] if e.form == "wizard" else both
 
     def _stages(self, e: EntitySpec, s: WorldState) -> int:
-        "How many pages the form has."
+        "Return how many pages the form has."
         return len(_asked(e, s.making))
 
     def _form(self, e: EntitySpec, s: WorldState) -> tuple[str, list[Widget], list[Widget]]:
-        "Title, boxes and buttons of the form."
+        "Return title, boxes and buttons of the form."
         draft = dict(s.draft)
         boxes = [w for f, how in self._form_fields(e, s) for w in self._editor(f, how, draft.get(f.id, ""), self._names(f, s))]
         whose = f"{self.spec.word('create')}: {e.noun}" if s.making else self._record(s).name
@@ -322,7 +322,7 @@ class WorldScreens(TaskApp):
         return whose, [text(f"{s.stage+1} / {self._stages(e, s)}"), *boxes], [on, *back, cancel]
 
     def _dialog(self, e: EntitySpec|None, s: WorldState) -> Widget|None:
-        "The open dialog."
+        "Return the open dialog, or None."
         w, r = self.spec.word, self._record(s)
         away = actions(button("cancel", w("cancel"), cancel=True))
         def ask(what): return question_box(f"{w('delete')}?", what, yes=("sure", w("sure")), no=("cancel", w("cancel")))
@@ -340,7 +340,7 @@ class WorldScreens(TaskApp):
         return None
 
     def _group(self, e: EntitySpec) -> WorldField:
-        "The choice that moving a record changes."
+        "Return the choice that moving a record changes."
         return e.field(e.group) if e.group else next(f for f in e.fields if f.kind == "choice")
 
     # %% ../../nbs/03s_apps.worlds.ipynb #fc3de22c
@@ -352,11 +352,11 @@ class WorldScreens(TaskApp):
         return own + [(place, self.spec.word(key), icon) for verb, place, key, icon in more if verb in verbs]
 
     def _place_items(self, s: WorldState) -> list[Widget]:
-        "The places as rows."
+        "Return the places as rows."
         return [item(f"go:{id}", name, icon=icon, selected=id == s.where) for id, name, icon in self.places()]
 
     def _dashboard(self, s: WorldState) -> list[Widget]:
-        "The places two by two, above each how many records are there; then how many there are in all."
+        "Return the places two by two, above each how many records are there, and below how many there are in all."
         counts = {e.id: sum(r.place == HERE for r in rs) for e, rs in zip(self.spec.entities, s.data)}
         counts |= {place: sum(r.place == place for rs in s.data for r in rs) for place in (STORED, TAKEN)}
         def pair(places):
@@ -367,11 +367,11 @@ class WorldScreens(TaskApp):
         return [grid(2, *tiles), text(f"{sum(counts.values())} in all")]
 
     def _place_tabs(self, s: WorldState) -> list[Widget]:
-        "The places as tabs."
+        "Return the places as tabs."
         return [tab(f"go:{id}", name, id == s.where) for id, name, _ in self.places()]
 
     def _other_place(self, s: WorldState) -> list[Widget]:
-        "The archive, the basket, what was ordered: rows, each with a button that takes it out where that can be done."
+        "Return the archive, the basket or the orders: rows, each with a button that takes it out where that can be done."
         there = sorted((r for rs in s.data for r in rs if r.place == s.where), key=lambda r: r.name)
         back = {STORED: "restore", TAKEN: "drop"}.get(s.where)
         def line(r): return bar(text(r.name, f"name:{r.id}", grow=True), *([self._tool(f"{back}:{r.id}", back)] if back else []))
@@ -381,7 +381,7 @@ class WorldScreens(TaskApp):
 
     # %% ../../nbs/03s_apps.worlds.ipynb #51024f98
     def _top_bar(self, s: WorldState) -> list[Widget]:
-        "The bar at the top: ways to other places, a new record, extras that no task needs."
+        "Return the bar at the top: ways to other places, a new record, extras that no task needs."
         spec, e = self.spec, next((e for e in self.spec.entities if e.id == s.where), None)
         out = []
         if spec.nav == "drawer": out.append(self._tool("drawer", "menu"))
@@ -397,12 +397,12 @@ class WorldScreens(TaskApp):
         return [bar(*out)] if out else []
 
     def _menu_button(self) -> Widget:
-        "The button that opens a menu of the places; an icon where extras take the room."
+        "Return the button that opens a menu of the places; an icon where extras take the room."
         menu, word = tuple(menuitem(f"go:{id}", name) for id, name, _ in self.places()), self.spec.word("menu")
         return tool("menu", word, self.spec.icon("menu"), opens=True, menu=menu) if self.spec.extras else button("menu", word, opens=True, menu=menu)
 
     def _feedback(self, s: WorldState) -> list[Widget]:
-        "What tells that something was done."
+        "Return the bars that tell that something was done."
         spec = self.spec
         if s.saving_ms: return [bar(text("Saving", "saving", grow=True))]
         if spec.feedback == "changes": return change_bars(world_changes(spec, s))
@@ -414,7 +414,7 @@ class WorldScreens(TaskApp):
 
     # %% ../../nbs/03s_apps.worlds.ipynb #c9978700
     def _body(self, s: WorldState) -> list[Widget]:
-        "What the window shows below its bars."
+        "Return what the window shows below its bars."
         e = next((e for e in self.spec.entities if e.id == s.where), None)
         if s.wait: return [scroll("rows", spinner("Loading"))]
         if s.where == "home": return [scroll("rows", *(self._dashboard(s) if self.spec.nav == "dashboard" else [listing(*self._place_items(s))]))]
@@ -438,31 +438,31 @@ class WorldScreens(TaskApp):
         return over(root, self._dialog(next((e for e in spec.entities if e.id == s.where), None), s))
 
     def _sign_in_page(self, s: WorldState) -> Widget:
-        "The first page of a world that asks who one is."
+        "Return the first page of a world that begins with a sign-in."
         w = self.spec.word
         return form(heading(self.spec.title), *([alert("That is not right", "refused")] if s.refused else []), field(textbox("user", w("user"), s.user)),
                     field(textbox("password", w("password"), s.password, masked=True)), button("login", w("login"), primary=True))
 
     # %% ../../nbs/03s_apps.worlds.ipynb #9382ad7b
     def _with_feedback(self, s: WorldState, **fields) -> WorldState:
-        "The state with other fields; what changed by that is remembered in words."
+        "Return the state with other fields, and a note in words of what that changed."
         after = replace(s, **fields)
         new = [c for c in world_changes(self.spec, after) if c not in world_changes(self.spec, s)]
         return replace(after, last=new[-1], shown_ms=TOAST_MS) if new else replace(after, last="" if after.data != s.data else s.last)
 
     def _with(self, s: WorldState, id: str, **fields) -> tuple[tuple[WorldRecord, ...], ...]:
-        "The records, with other fields in one of them."
+        "Return the records, with other fields in one of them."
         return tuple(tuple(replace(r, **fields) if r.id == id else r for r in rs) for rs in s.data)
 
     def _put(self, s: WorldState, e: EntitySpec, values: dict[str, str]) -> WorldState:
-        "The state with values of the open record saved."
+        "Save values in the open record."
         r = self._record(s)
         new = tuple(" ".join(values.get(f.id, v).split()) for f, v in zip(e.fields, r.values))
         return self._with_feedback(s, data=self._with(s, r.id, values=new), draft=())
 
     # %% ../../nbs/03s_apps.worlds.ipynb #8ee19604
     def _edit(self, s: WorldState, e: EntitySpec, id: str, value: str) -> WorldState:
-        "The state after a field was edited, in a form or on the detail."
+        "Return the state after a field was edited, in a form or on the detail."
         draft = dict(s.draft) | {id: value}
         if s.dialog == "form": return replace(s, draft=tuple(draft.items()))
         f = e.field(id)
@@ -472,7 +472,7 @@ class WorldScreens(TaskApp):
         return replace(s, draft=unsaved, saving_ms=AUTOSAVE_MS if e.saving == "auto" and unsaved else 0)
 
     def _field_value(self, s: WorldState, e: EntitySpec, id: str) -> str:
-        "The raw value of a field as the form or the detail shows it."
+        "Return the raw value of a field as the form or the detail shows it."
         if s.dialog == "form": return dict(s.draft).get(id, "")
         return _edited(e, self._record(s), s)[id]
 
@@ -487,7 +487,7 @@ class WorldScreens(TaskApp):
 
     # %% ../../nbs/03s_apps.worlds.ipynb #9bfb3757
     def _press_field(self, s: WorldState, e: EntitySpec, kind: str, rest: str) -> WorldState:
-        "A press on what edits a field: a radio button, a switch, a tag, a stepper."
+        "Return the state after a press on what edits a field: a radio button, a switch, a tag, a stepper."
         id, _, option = rest.partition(":")
         if not s.open and s.dialog != "form": return s
         now, f = self._field_value(s, e, id), e.field(id)
@@ -513,7 +513,7 @@ class WorldScreens(TaskApp):
 
     # %% ../../nbs/03s_apps.worlds.ipynb #878bcfec
     def _verb(self, s: WorldState, e: EntitySpec, verb: str, id: str) -> WorldState:
-        "The state after a verb was chosen for a record."
+        "Return the state after a verb was chosen for a record."
         r = next((r for rs in s.data for r in rs if r.id == id), None)
         if r is None: return s
         away = dict(open="", draft=(), saving_ms=0)
@@ -530,18 +530,18 @@ class WorldScreens(TaskApp):
         return s
 
     def _put_away(self, s: WorldState, verb: str) -> WorldState:
-        "The state after one of `BULK_VERBS` was chosen for all ticked records."
+        "Return the state after one of `BULK_VERBS` was chosen for all ticked records."
         place = dict(delete=GONE, archive=STORED, take=TAKEN)[verb]
         data = tuple(tuple(replace(r, place=place) if r.id in s.ticked else r for r in rs) for rs in s.data)
         return self._with_feedback(s, data=data, dialog="", open="", ticked=())
 
     def _go(self, s: WorldState, where: str) -> WorldState:
-        "The state in another place."
+        "Return the state in another place."
         return replace(s, where=where, open="", dialog="", draft=(), ticked=(), search="", filter="", sort="", page=0, unfolded=(),
                        saving_ms=0, wait=self.spec.delay)
 
     def _order(self, s: WorldState) -> WorldState:
-        "The state after all that was taken was ordered; what was ordered is shown."
+        "Return the state after all that was taken was ordered; it shows the orders."
         data = tuple(tuple(replace(r, place=ORDERED) if r.place == TAKEN else r for r in rs) for rs in s.data)
         return self._with_feedback(s, data=data, where=ORDERED)
 
@@ -561,7 +561,7 @@ class WorldScreens(TaskApp):
         return self._press_in_place(s, e, kind, rest, id) if e else s
 
     def _press_in_place(self, s: WorldState, e: EntitySpec, kind: str, rest: str, id: str) -> WorldState:
-        "A press in the place of an entity."
+        "Return the state after a press in the place of an entity."
         if kind in ("set", "flag", "tag", "less", "more") and rest.partition(":")[0] in {f.id for f in e.fields}: return self._press_field(s, e, kind, rest)
         if kind == "page": return replace(s, page=max(0, s.page + (1 if rest == "next" else -1)))
         if kind == "stage": return replace(s, stage=min(max(0, s.stage + (1 if rest == "next" else -1)), self._stages(e, s) - 1))
@@ -582,7 +582,7 @@ class WorldScreens(TaskApp):
         return self._verb(s, e, kind, rest)
 
     def _blank(self, e: EntitySpec) -> tuple[tuple[str, str], ...]:
-        "What a form for a new record holds at first: the least number, the first option."
+        "Return what a form for a new record holds at first: the least number, the first option."
         def first(f): return str(f.low) if f.kind == "number" else f.options[0] if f.kind == "choice" else ""
         return tuple((f.id, first(f)) for f in e.fields)
 
@@ -593,7 +593,7 @@ class WorldScreens(TaskApp):
         return replace(self._put(replace(s, open=id), e, {e.group: target.removeprefix("column:")}), open="")
 
     def _sign_in(self, s: WorldState) -> WorldState:
-        "The state after the words for signing in were given."
+        "Return the state after an attempt to sign in."
         facts = dict(s.task.facts)
         right = (s.user.strip(), s.password) == (facts.get("user"), facts.get("password"))
         return replace(s, signed=right, refused=not right, user="" if right else s.user, password="")
@@ -604,7 +604,7 @@ class WorldScreens(TaskApp):
         s: WorldState,    # before
         message: Message, # what happened
     ) -> WorldState:      # after; the same if the message means nothing here
-        "Timers run first: loading, saving by itself, a toast."
+        "Run the timers first (loading, saving by itself, a toast), then handle any other message."
         if not isinstance(message, Tick): return TaskApp.update(self, s, message)
         s = run_down(s, "wait", message.ms, lambda t: t)
         s = run_down(s, "shown_ms", message.ms, lambda t: t)
@@ -614,7 +614,7 @@ class WorldScreens(TaskApp):
 # %% ../../nbs/03s_apps.worlds.ipynb #ea3037c2
 def sort_key(
     f: WorldField, # a field of one of `SORTED_KINDS`
-    value: str,    # of it, as a record holds it
+    value: str,    # value of the field, as a record holds it
 ) -> tuple[int, ...]: # what is less comes first; nothing at all before everything
     "Return what records are sorted by: numbers and amounts by size, dates and times from the earliest."
     if f.kind == "date":
@@ -623,15 +623,15 @@ def sort_key(
     return tuple(map(int, re.split("[.:]", value))) if value else (-1,)
 
 def _sorted_by(e: EntitySpec, r: WorldRecord, id: str) -> tuple:
-    "A record's place in an order: by a field, then by the name."
+    "Return a record's place in an order: by a field, then by the name."
     f = e.field(id)
     return sort_key(f, r.values[e.fields.index(f)]), r.name
 
 def shown_records(
     e: EntitySpec, # an entity
-    s: WorldState, # of its world
+    s: WorldState, # state of its world
     k: int,        # which entity it is
-) -> list[WorldRecord]: # of all pages, in order
+) -> list[WorldRecord]: # the records of all pages, in order
     "Return the records that match the search and the filter."
     there = [r for r in s.data[k] if r.place == HERE and s.search.lower().strip() in r.name.lower()
              and (not s.filter or value_of(e, r, e.filter or e.group) == s.filter)]
@@ -640,20 +640,20 @@ def shown_records(
 
 # %% ../../nbs/03s_apps.worlds.ipynb #e07932ae
 def _edited(e: EntitySpec, r: WorldRecord, s: WorldState) -> dict[str, str]:
-    "The raw values of a record, with what is not saved yet."
+    "Return the raw values of a record, with what is not saved yet."
     return dict(zip((f.id for f in e.fields), r.values)) | (dict(s.draft) if not s.dialog else {})
 
 # %% ../../nbs/03s_apps.worlds.ipynb #60c6213f
 
 def panel_of(
-    widgets: Iterable[Widget], # from the top
+    widgets: Iterable[Widget], # the widgets from the top
 ) -> Widget:
-    "Widgets one below the other, without a frame."
+    "Return widgets one below the other, without a frame."
     return replace(panel(*widgets), grow=False)
 
 def verbs_on_row(
     world: WorldScreens,  # the application
-    e: EntitySpec, # of its entities
+    e: EntitySpec, # one of its entities
 ) -> list[str]:
     "Return the verbs that stand beside a record's row, in its menu or behind a right click."
     if e.rows == "checks": return [v for v in world._row_verbs(e) if v in BULK_VERBS]
@@ -664,7 +664,7 @@ TOOLS_OF_ROW = 2 # that have room beside its words
 # %% ../../nbs/03s_apps.worlds.ipynb #b29fd7da
 
 def _asked(e: EntitySpec, making: bool) -> list[tuple[WorldField, str]]:
-    "All fields of a form, with what edits them: of a new record, or of one that is changed."
+    "Return all fields of a form, with what edits them: of a new record, or of one that is changed."
     return [(f, how) for f, how in zip(e.fields, e.widgets) if f.id in e.asked or not making and e.form != "dialog" and f.kind != "flag"]
 
 # %% ../../nbs/03s_apps.worlds.ipynb #9382ad7b

@@ -81,7 +81,7 @@ _TAKING = {"remove", "take", "delete", "drop", "clear"}
 _FILLER = {"is", "are", "the", "a", "an", "be", "must", "should", "as", "its", "it", "s", "it"}
 _MONTH = "(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*"
 _PLAIN_VALUE = re.compile(rf"\b\d{{1,2}}(?:st|nd|rd|th)? (?:of )?{_MONTH} \d{{4}}|\b{_MONTH} \d{{1,2}}(?:st|nd|rd|th)?,? \d{{4}}|"
-                          r"(?<![\w/.@])(?![\d.])(?=\S*[./@]\w)[\w./@-]*[\w/]|(?<=[\w,:;] )[A-Z]\w*(?:[.-]\w+)*(?: [A-Z0-9]\w*)*|(?<![\w$])\d+(?:[.:/,-]\w+)*"
+                          r"(?<=\bcalled )[\w.-]*\w|(?<=\bnamed )[\w.-]*\w|(?<![\w/.@])(?![\d.])(?=\S*[./@]\w)[\w./@-]*[\w/]|(?<=[\w,:;] )[A-Z]\w*(?:[.-]\w+)*(?: (?:& )?[A-Z0-9]\w*)*|(?<![\w$])\d+(?:[.:/,-]\w+)*"
                           rf"(?: {_MONTH}(?: \d{{4}})?)?")
 
 @plain_dataclass(frozen=True)
@@ -141,11 +141,13 @@ def column_of(
     e: Element,                  # of the screen
     elements: Sequence[Element], # all of it
 ) -> str:                        # "" if there is none
-    "Return the words over a table's cell."
+    "Return the words over a table's cell, or over a field without a name."
     x, y = _middle(e)
-    above = [o for o in elements if o.role in ("text", "columnheader", "label") and o.name and o.box[0] < x < o.box[2] and o.box[3] <= y + .01]
-    if not above or e.role not in ("gridcell", "cell"): return ""
-    return max(above, key=lambda o: o.box[1]).name
+    nameless = e.role in FIELDS and not e.name
+    if not nameless and e.role not in ("gridcell", "cell"): return ""
+    left, right = (e.box[0], e.box[2]) if nameless else (x, x)  # a field may be wider than the words over it
+    above = [o for o in elements if o.role in ("text", "columnheader", "label") and o.name and o.box[0] < right and left < o.box[2] and o.box[3] <= y + .01]
+    return max(above, key=lambda o: o.box[1]).name if above else ""
 
 def section_of(
     e: Element,                  # of the screen
@@ -410,6 +412,12 @@ def _is_data(on: Element, elements: Sequence[Element]) -> bool:
     column = {e.name for e in elements if e.role == on.role and abs(e.box[0] - on.box[0]) < .003 and e.box[1] != on.box[1] and any(_beside(o, e) for o in elements)}
     return len(column - {on.name}) > 1
 
+def _is_the_filled(on: Element, elements: Sequence[Element]) -> bool:
+    "Return whether a field without a name is the only one of its column that holds something: the others are for new rows."
+    if on.name or on.role not in FIELDS or not on.value: return False
+    column = [e for e in _alike(on, elements) if column_of(e, elements) == column_of(on, elements)]
+    return len(column) > 1 and sum(bool(e.value) for e in column) == 1
+
 def thing_of(
     on: Element,                 # acted on
     elements: Sequence[Element], # of its screen
@@ -423,14 +431,15 @@ def thing_of(
         beside = (say(e.name) for e in elements if _beside(e, on))
         if told := next((t for t in beside if any(not h.startswith(NAMED) for h in holes(t))), ""): name, row = "", told
     row = row if row != name else ""
-    value = say(on.value) if on.role in ("listitem", "row") else ""
+    column = column if on.name or on.role not in FIELDS or len(_alike(on, elements)) > 1 else ""  # the one box of its kind needs none
+    value = say(on.value) if on.role in ("listitem", "row") else SLOT if _is_the_filled(on, elements) else ""
     months, icon = [k for k in values if k.endswith("_month")], on.icon if on.role == "button" else ""
     if on.name.isdigit() and months and any(month_of(e.name) is not None for e in elements):
         key = next((k[:-6] for k in months if values[k[:-6] + "_day"] == on.name and any(e.name == values[k] for e in elements)), None)
         if key: return Thing(on.role, "{"+key+"_day}", section="{"+key+"_month}")
     data = on.role in ("listitem", "row", "gridcell", "cell")
     spoken = bool(holes(name) or holes(value))
-    return Thing(on.role, "" if data and holes(value) and not holes(name) else name, value if holes(value) else "",
+    return Thing(on.role, "" if data and holes(value) and not holes(name) else name, value if holes(value) or value == SLOT else "",
                  row if holes(row) or not lone and not spoken else "", column if holes(column) or not lone and column else "",
                  section if holes(section) or not lone and not spoken else "", icon)
 
@@ -447,6 +456,7 @@ def same_role(
     return a == b or {a, b} == {"button", "generic"}
 
 _QUIET = ("region", "label", "progressbar", "tooltip")
+_AGE = re.compile(r"\d+ ?\w+ ago|(?:just )?now") # says only when something was
 
 def changes_of(
     before: Sequence[Element], # the screen before a step
@@ -455,10 +465,12 @@ def changes_of(
     most: int=4,               # lines
 ) -> tuple[str, ...]:
     "Return what is new (+) and what is gone (-), what has parameters first."
-    old, new = ([_line(e) for e in s if e.role not in _QUIET and e.name] for s in (before, after))
+    old, new = ([_line(e) for e in s if e.role not in _QUIET and e.name and not _AGE.fullmatch(e.name)] for s in (before, after))
     def of(l, lines): return any(rest == l.partition(" ")[2] and same_role(role, l.partition(" ")[0]) for role, _, rest in (o.partition(" ") for o in lines))
     lines = [f"+ {to_template(l, values)}" for l in new if not of(l, old)] + [f"- {to_template(l, values)}" for l in old if not of(l, new)]
-    return tuple(sorted(dict.fromkeys(lines), key=lambda l: (not holes(l), l[0] == "-", not any(f" {r} " in l for r in TITLES)))[:most])
+    lines = sorted(dict.fromkeys(lines), key=lambda l: (not holes(l), l[0] == "-", not any(f" {r} " in l for r in TITLES)))
+    alert = next((l for l in lines if l.startswith("+ alert ")), None)  # always told: one that was not there when it was shown is a fault
+    return tuple(lines[:most] if alert is None or alert in lines[:most] else [*lines[:most-1], alert])
 
 # %% ../../nbs/09j_datasets.demonstrations.ipynb #4f4b9dc8
 def find_origin(

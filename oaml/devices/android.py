@@ -48,7 +48,7 @@ _PERCENT_S = re.compile("(?<=%)(?=s)")  # where a text is cut so that no part ho
 
 def type_commands(
     text: str, # what to type where the caret is
-    keyboard: bool=True, # is ADBKeyboard selected?
+    keyboard: bool=True, # True if ADBKeyboard is selected
 ) -> list[str]:
     "Return the lines that type a text: `input text` for what is on a keyboard, ADBKeyboard's broadcast for the rest; without it, a line for the log."
     if not (text.isascii() and text.isprintable()):
@@ -69,7 +69,7 @@ _KEY_NAMES |= _SIGN_NAMES | {f"F{i}": f"F{i}" for i in range(1, 13)} | {c: c.upp
 _CHORDS_SINCE, _FINGERS_SINCE = 31, 29  # levels of Android's interface: Android 12 has chords, Android 10 fingers
 
 def _note(text: str, priority: str="w") -> str:
-    "A line that puts `text` into the phone's own log, and so into the frame's."
+    "Return the shell line that puts `text` into the phone's own log, and so into the frame's."
     return f"log -p {priority} -t oaml {quote(text)}"
 
 def key_commands(
@@ -98,14 +98,14 @@ SWIPE_MS = 2*PRESS_MS  # the drag of `compile_action`
 _EDGE = .1              # share of the screen at each side where a stroke that was moved does not begin or end
 
 def _stroke(at: float, by: float, side: int) -> tuple[float, float]:
-    "Where a finger begins and ends that goes `by` pixels from `at`; moved if it would leave the screen."
+    "Return where a finger that goes `by` pixels from `at` begins and ends, moved if it would leave the screen."
     if 0 <= at + by < side: return at, at + by
     end = side*_EDGE if by < 0 else side*(1-_EDGE)
     return end - by, end
 
 # %% ../../nbs/04m_devices.android.ipynb #239f2cbc
 def _xy(*at: float) -> str:
-    "Pixels as words."
+    "Return pixels as words of a shell line, whole numbers without decimals."
     return " ".join(f"{v:.0f}" if v == round(v) else repr(float(v)) for v in at)
 
 def _swipe(x: float, y: float, x2: float, y2: float, ms: int) -> str:
@@ -116,10 +116,10 @@ def _pause(ms: float) -> list[str]: return [f"sleep {ms/1000:g}"] if ms else []
 def scroll_commands(
     x: float,              # where, pixels from the left
     y: float,              # where, pixels from the top
-    dx: float,             # by how many pixels; positive shows what is further right
-    dy: float,             # by how many pixels; positive shows what is further down
-    size: tuple[int, int], # of the screen, pixels
-    ms: int=SWIPE_MS,      # of a stroke
+    dx: float,             # pixels to scroll by; positive shows what is further right
+    dy: float,             # pixels to scroll by; positive shows what is further down
+    size: tuple[int, int], # size of the screen, pixels
+    ms: int=SWIPE_MS,      # milliseconds of a stroke
 ) -> list[str]:
     "Return the strokes of a scroll; none for a scroll by nothing, which would be a tap."
     if not (round(dx) or round(dy)): return []
@@ -131,12 +131,12 @@ def scroll_commands(
 _CANNOT = dict(right_click="a touch screen has no right button", move="a touch screen has no pointer that hovers")
 
 def action_commands(
-    action: Action,          # of the agent
-    size: tuple[int, int],   # of the screen, pixels
+    action: Action,          # the agent's action
+    size: tuple[int, int],   # size of the screen, pixels
     settle: float=SETTLE_MS/1000, # seconds to wait after it
     swipe_ms: int=SWIPE_MS,  # milliseconds of a drag and of a stroke
     sdk: int=34,             # level of the phone's interface
-    keyboard: bool=True,     # is ADBKeyboard selected?
+    keyboard: bool=True,     # True if ADBKeyboard is selected
 ) -> list[str]:              # none for what ends an episode or is none
     "Return the lines of an action, for the phone's shell."
     t, x, y = action.type, (action.x or 0)*size[0], (action.y or 0)*size[1]
@@ -160,17 +160,17 @@ def action_commands(
 _FINGER = {PointerDown: "DOWN", PointerMove: "MOVE", PointerUp: "UP"}
 
 def _finger(e: PointerDown|PointerMove|PointerUp, sdk: int) -> str:
-    "The line of one event of a finger."
+    "Return the shell line of one event of a finger; raise DeviceError before Android 10."
     if sdk >= _FINGERS_SINCE: return f"input motionevent {_FINGER[type(e)]} {_xy(e.x, e.y)}"
     raise DeviceError("a finger that goes down in one step and comes up in another needs Android 10: use whole actions")
 
 def event_commands(
-    events: Iterable[Event], # of hands, in pixels of the screen
-    size: tuple[int, int],   # of the screen, pixels
-    down: bool=False,        # is the finger on the screen?
+    events: Iterable[Event], # events of hands, in pixels of the screen
+    size: tuple[int, int],   # size of the screen, pixels
+    down: bool=False,        # True while the finger is on the screen
     swipe_ms: int=SWIPE_MS,  # milliseconds of a stroke
     sdk: int=34,             # level of the phone's interface
-    keyboard: bool=True,     # is ADBKeyboard selected?
+    keyboard: bool=True,     # True if ADBKeyboard is selected
 ) -> tuple[list[str], bool]: # the lines, and whether the finger is on the screen after them
     "Return the lines of events. Raises DeviceError if the phone is too old for fingers."
     lines = []
@@ -190,10 +190,10 @@ def event_commands(
 _LOG_LINE = re.compile(r"([VDIWEFS])/(.*?) *: ?(.*)")
 
 def lines_between(
-    log: str,        # of `logcat -v tag`
+    log: str,        # output of `logcat -v tag`
     begin: str|None, # the last mark; None: from the beginning
     end: str,        # the new mark
-) -> list[str]|None: # as "I/tag: message"; None if the new mark is not there yet
+) -> list[str]|None: # lines as "I/tag: message"; None if the new mark is not there yet
     "Return the lines of a log between two marks."
     found = [f"{m[1]}/{m[2]}: {m[3]}" for line in log.split("\n") if (m := _LOG_LINE.fullmatch(line.rstrip("\r")))]
     first, last = f"I/oaml: {begin}", f"I/oaml: {end}"
@@ -212,7 +212,7 @@ _NOT_THE_SCREEN = "isActive=false", "valid=false", "type=EXTERNAL", "type=VIRTUA
 _FRAME = re.compile(r"orientation=(\d).*?logicalFrame=Rect\((\d+), (\d+) - (\d+), (\d+)\)")
 
 def viewport_of(
-    dump: str, # of `dumpsys display`
+    dump: str, # output of `dumpsys display`
 ) -> tuple[tuple[int, int], int]: # width and height in pixels; quarter turns, clockwise
     "Return the screen's size and its rotation. Raises DeviceError."
     for port in _VIEWPORT.findall(dump):
@@ -225,7 +225,7 @@ def viewport_of(
 def find_adb(
     adb: str|None=None, # path or name of the program; None: the one that adbutils brings or finds
 ) -> str:
-    "Path of adb. Raises DeviceError that says how to get one."
+    "Return the path of adb; raise DeviceError that says how to get one."
     try:
         from adbutils import AdbError, adb_path
         found = which(str(Path(adb).expanduser())) if adb else adb_path()
@@ -262,7 +262,7 @@ def _reach(host: str, port: int):
 
 # %% ../../nbs/04m_devices.android.ipynb #166c0ed4
 def _client(host: str, port: int):
-    "adbutils' client of a server; it fails where adbutils would start a server of its own, on another port."
+    "Return adbutils' client of a server; it fails where adbutils would start a server of its own, on another port."
     from adbutils import AdbClient
     class Client(AdbClient):
         def make_connection(self, timeout=None):
@@ -271,7 +271,7 @@ def _client(host: str, port: int):
     return Client(host, port)
 
 def _server(adb: str, host: str, port: int):
-    "The client of the server at `host`, which is started if it is this machine's. Raises DeviceError."
+    "Return the client of the server at `host`, which is started if it is this machine's; raise DeviceError if it cannot be reached."
     try: _reach(host, port)
     except DeviceError:
         if host not in ("127.0.0.1", "localhost", "::1"): raise
@@ -303,12 +303,12 @@ class AndroidDevice:
     "An Android phone or emulator on adb. Raises DeviceError when it is not there, or goes."
     keeps_setup = True  # a reset leaves it as it is: what a task has set up stays
     def __init__(self,
-        serial: str|None=None,        # of `adb devices`; None: $ANDROID_SERIAL, or the only one
+        serial: str|None=None,        # the phone's serial in `adb devices`; None: $ANDROID_SERIAL, or the only one
         adb: str|None=None,           # path of the program; None: the one that adbutils finds
-        host: str="127.0.0.1",        # of the adb server
-        port: int=5037,               # of the adb server
+        host: str="127.0.0.1",        # host of the adb server
+        port: int=5037,               # port of the adb server
         settle: float=SETTLE_MS/1000, # seconds that an action is given to show its effect
-        tree: bool=False,             # read the elements for each frame? Takes a real phone one to three seconds
+        tree: bool=False,             # True: read the elements for each frame, which takes a real phone one to three seconds
         swipe_ms: int=SWIPE_MS,       # milliseconds of a drag and of a stroke
         logs: tuple[str, ...]=("*:V",), # which lines of the log to read, as logcat's filters: "login:I", "*:S"
         keyboard: bool=True,          # select ADBKeyboard if it is installed; close() brings the old one back
@@ -328,7 +328,7 @@ class AndroidDevice:
 
     # %% ../../nbs/04m_devices.android.ipynb #7298b3a5
     def _connect(self):
-        "Find the phone, and what it is able to."
+        "Find the phone, and read what it can do."
         from adbutils import AdbDevice
         client = _server(self.adb, self.host, self.port)
         there = {d.serial: d for d in client.list(extended=True)}
@@ -341,7 +341,7 @@ class AndroidDevice:
         self.size, _ = viewport_of(answers[2][0].decode())
 
     def close(self) -> None:
-        "Bring the old keyboard back. The phone stays as it is otherwise, and so does adb's server."
+        "Restore the former keyboard; all else on the phone and adb's server stay as they are."
         if self.wire: self._return_keyboard()
         self.wire, self.closed = None, True
         _OPEN.discard(self)
@@ -375,13 +375,13 @@ class AndroidDevice:
 
     # %% ../../nbs/04m_devices.android.ipynb #7a2fda0f
     def _checked(self, line: str, output: bytes, status: int, words: bool=False) -> str:
-        "The output as text. Raises DeviceError for what failed; with `words` also if only words tell so."
+        "Return the output as text; raise DeviceError for a failed command, with `words` also for one of which only the words say so."
         text = output.decode(errors="replace")
         if status or words and _FAILED.search(text): raise self._error(f"{line}: {text.strip() or f'status {status}'}")
         return text
 
     def shell(self,
-        line: str, # for the phone's shell
+        line: str, # line for the phone's shell
     ) -> str:      # what it prints, errors too
         "Run a command on the phone. Raises DeviceError if its status is not 0."
         (output, status), = self._parts(line)
@@ -395,7 +395,7 @@ class AndroidDevice:
 
     # %% ../../nbs/04m_devices.android.ipynb #eb14e4cd
     def _picture(self, png: bytes, rotation: int) -> np.ndarray:
-        "The screenshot. Some phones warn before it, some give it as the panel is held, or in the panel's own size."
+        "Return the screenshot as it stands on the screen, uint8 RGB; raise DeviceError if it cannot be read. Some phones warn before it, some give it as the panel is held, or in the panel's own size."
         begin = png.find(b"\x89PNG")
         try: image = open_picture(png[begin:], "screencap")
         except ValueError as e: raise self._error(f"screencap gave no picture that can be read ({e}): {png[:80]!r}") from None
@@ -407,11 +407,11 @@ class AndroidDevice:
 
     # %% ../../nbs/04m_devices.android.ipynb #3fccaec6
     def _logcat(self) -> str:
-        "The line that reads the log since the last mark."
+        "Return the shell line that reads the log since the last mark."
         return f"logcat -d -v tag -T {self._since:.3f} {' '.join(map(quote, (*self.logs, 'oaml:V')))}"
 
     def _logged(self, log: str, mark: str) -> tuple[str, ...]:
-        "The lines up to the mark. The phone's log takes them one after the other, but not at once."
+        "Return the lines up to the mark, asking again since the log is written late; raise DeviceError if the mark never shows."
         for _ in range(_LOG_TRIES):
             if (found := lines_between(log, self._mark, mark)) is not None: return tuple(found)
             log = self.shell(self._logcat())
@@ -458,7 +458,7 @@ class AndroidDevice:
 
     # %% ../../nbs/04m_devices.android.ipynb #fe892c4e
     def reset(self,
-        seed: int, # of the episode; draws for StartRandomActivity, and is set on the phone, which may not use it
+        seed: int, # seed of the episode; draws for StartRandomActivity, and is set on the phone, which may not use it
     ) -> Frame:
         "Find the phone again, begin log and clock anew. What else a new episode needs, its task prepares."
         with self._lock:
@@ -476,7 +476,7 @@ class AndroidDevice:
             return replace(frame, log=(*refused, *self._unusable(), *frame.log))
 
     def _unusable(self) -> list[str]:
-        "Lines on what keeps a person from using the phone: a screen that is off, a lock."
+        "Return log lines on what keeps a person from using the phone: a screen that is off, a lock."
         (power, _), (policy, _) = self._parts("dumpsys power", "dumpsys window policy")
         wakefulness = re.search(rb"mWakefulness=(\w+)", power)
         asleep = wakefulness and wakefulness[1] != b"Awake"
@@ -489,13 +489,13 @@ class AndroidDevice:
         return self._step([])
 
     def perform(self,
-        action: Action, # of the agent
+        action: Action, # the agent's action
     ) -> Frame:
         "Carry out one action. What a touch screen or this phone cannot do has no effect, and the log says so."
         return self._step(action_commands(action, self.size, self.settle, self.swipe_ms, self.sdk, self._types_all))
 
     def feed(self,
-        events: Iterable[Event], # of a finger and a keyboard, in pixels of `size`; a gesture may go on in the next call
+        events: Iterable[Event], # events of a finger and a keyboard, in pixels of `size`; a gesture may go on in the next call
     ) -> Frame:
         "Carry out events one after the other."
         lines, self._down = event_commands(events, self.size, self._down, self.swipe_ms, self.sdk, self._types_all)
@@ -531,7 +531,7 @@ class AndroidDevice:
 
     # %% ../../nbs/04m_devices.android.ipynb #efaf06b2
     def activity(self) -> str:
-        "The \"package/activity\" in front, as Android shortens it; empty if none is."
+        "Return the \"package/activity\" in front, as Android shortens it; empty if there is none."
         found = _RESUMED.search(self.shell("dumpsys activity activities"))
         return found[1] if found else ""
 
@@ -552,7 +552,7 @@ _OPEN = weakref.WeakSet()  # devices that may have a keyboard to bring back
 
 @atexit.register
 def _close_all():
-    "When Python ends, after an error too."
+    "Close all phones when Python ends, after an error too."
     for device in list(_OPEN): device.close()
 
 # %% ../../nbs/04m_devices.android.ipynb #d67212c0
@@ -565,7 +565,7 @@ _FAILED = re.compile(r"^(Error|Exception|Failure|Failed\b|java\.)", re.MULTILINE
 _SAME_SHAPE = .02 # by how much two pictures of the same screen differ in width to height, at most
 
 def _shape_differs(a: tuple[int, int], b: tuple[int, int]) -> bool:
-    "Whether one is not the other, larger or smaller."
+    "Return whether the two sizes have different shapes, so that neither is the other enlarged."
     return abs(a[0]*b[1]/(a[1]*b[0]) - 1) > _SAME_SHAPE
 
 # %% ../../nbs/04m_devices.android.ipynb #3fccaec6
@@ -587,7 +587,7 @@ _DUMP = "/data/local/tmp/oaml.xml"
 
 # %% ../../nbs/04m_devices.android.ipynb #d460be88
 def _words(arguments: tuple[str, ...]) -> list[str]:
-    "The words that a shell reads in `arguments`, without what else it would do with them."
+    "Return the words that a shell reads in `arguments`, without what else it would do with them; raise DeviceError for an open quotation."
     try: return shlex.split(" ".join(arguments))
     except ValueError as e: raise DeviceError(f"extra_args: {' '.join(arguments)!r}: {e}") from None
 
@@ -595,7 +595,7 @@ def _words(arguments: tuple[str, ...]) -> list[str]:
 _ANIMATIONS = "window_animation_scale", "transition_animation_scale", "animator_duration_scale"
 
 def call_commands(
-    call: Call, # that the shell can do alone
+    call: Call, # a call that the shell can do alone
 ) -> list[str]: # none for a call that it cannot
     "Return the lines of a management call. Raises DeviceError for words that no shell could read, or a button there is not."
     match call:
@@ -628,26 +628,26 @@ def _install(device: AndroidDevice, call: InstallApk) -> str:
     finally: device.shell(f"rm -f {copy}")
 
 def _uninstall(device: AndroidDevice, call: UninstallPackage) -> str:
-    "Nothing to do for what is not there."
+    "Uninstall a package; one that is not installed is no error."
     if not device.installed(call.package_name): return "not installed"
     return device._order(f"pm uninstall {quote(call.package_name)}")
 
 # %% ../../nbs/04m_devices.android.ipynb #aa979b64
 def _start_random(device: AndroidDevice, call: StartRandomActivity) -> str:
-    "One of several, by the episode's seed; an error if it is not there in time."
+    "Start one of several activities, drawn by the episode's seed; raise DeviceError if it is not in front in time."
     device._random = Random(f"activity:{device.seed}").choice(call.activity_list)
     usual, device.timeout = device.timeout, call.timeout_sec or device.timeout
     try: return device.manage(StartActivity(device._random, call.extra_args))
     finally: device.timeout = usual
 
 def _end_random(device: AndroidDevice, call: ForceStopRandomActivity|ClearCacheRandomActivity) -> str:
-    "Of what was started last; nothing if that is nothing."
+    "Stop or clear the package that was started at random last; do nothing if there is none."
     do = ForceStop if isinstance(call, ForceStopRandomActivity) else ClearCache
     return device.manage(do(device._random.split("/")[0])) if device._random else ""
 
 # %% ../../nbs/04m_devices.android.ipynb #e2b54acd
 def _pin(device: AndroidDevice, call: StartScreenPinning) -> str:
-    "By the number of the activity's task."
+    "Pin an activity by the number of its task; raise DeviceError if it is not running."
     stacks, wanted = device.shell("am stack list"), full_activity(call.full_activity)
     for number, name in re.findall(r"taskId=(\d+).*?topActivity=ComponentInfo\{(.+?)\}", stacks):
         if full_activity(name) == wanted: return device._order(f"am task lock {number}")
@@ -667,7 +667,7 @@ def _rotate(device: AndroidDevice, call: Rotate) -> str:
 
 # %% ../../nbs/04m_devices.android.ipynb #91ab9ea1
 def _adb(device: AndroidDevice, call: AdbCommand) -> str:
-    "The program itself, for this phone."
+    "Run adb itself for this phone and return its output."
     where = "-H", device.host, "-P", str(device.port), "-s", device.serial
     return run_adb([device.adb, *where, *call.command], device.timeout)
 

@@ -63,7 +63,7 @@ class AppDevice:
 
     # %% ../../nbs/04b_devices.app_device.ipynb #7f357bf8
     def reset(self,
-        seed: int,       # of the episode, 0 to 2,999,999 (`oaml.apps.app.SPLITS`)
+        seed: int,       # seed of the episode, 0 to 2,999,999 (`oaml.apps.app.SPLITS`)
         draw: bool=True, # False: the frame's image is empty, which is faster
     ) -> Frame:
         "Begin the episode of `seed`."
@@ -77,8 +77,8 @@ class AppDevice:
         return self.look(draw)
 
     def first_state(self,
-        seed: int,               # of the episode
-        family: str|None=None,   # of its goal; None: the application draws one
+        seed: int,               # seed of the episode
+        family: str|None=None,   # family of its goal; None: the application draws one
     ) -> Any:                    # the application's
         "Return how the episode of `seed` begins, with a goal of any family."
         return self.app.start(Random(f"{self.app.name}:{seed}"), family)
@@ -93,7 +93,7 @@ class AppDevice:
         return Frame(self._picture() if draw else NOTHING, self.last_elements, self.screen.ui.clock, log)
 
     def _picture(self) -> np.ndarray:
-        "The pixels of the screen as it is now."
+        "Return the pixels of the screen as it is now; grey while the application is stopped."
         if not self.running: return np.full((*self.size[::-1], 3), STOPPED_GREY, np.uint8)
         return np.asarray(self.stage.render(self.screen))
 
@@ -138,7 +138,7 @@ class AppDevice:
         return self.feed(compile_action(action, self.size), draw)
 
     def feed(self,
-        events: Iterable[Event], # of hands, in pixels of the screen; a gesture may go on in the next call
+        events: Iterable[Event], # events of hands, in pixels of the screen; a gesture may go on in the next call
         draw: bool=True,         # False: the frame's image is empty, which is faster
     ) -> Frame:
         "Carry out events one after the other; what the application hears is logged."
@@ -150,31 +150,31 @@ class AppDevice:
 
     # %% ../../nbs/04b_devices.app_device.ipynb #9c44c132
     def _advance(self, event: Event):
-        "One event. An application that is not running hears none, but time passes."
+        "Give one event to the application; while it is stopped only time passes."
         if not self.running: return self._pass_time(event)
         self.screen, messages = handle_event(self.stage, self.screen, event)
         self._log += [f"I/{self.app.name}: {m}" for m in messages if not isinstance(m, Tick)]
 
     def _pass_time(self, event: Event):
-        "The clock goes on while the application is stopped."
+        "Move the clock while the application is stopped."
         if isinstance(event, Tick): self.screen = _at(self.screen, self.screen.ui.clock + event.ms)
 
     # %% ../../nbs/04b_devices.app_device.ipynb #e86a9c62
     def state_hash(self) -> str:
-        "Of the application's and the interface's state, 64 hex digits."
+        "Return a hash of the application's and the interface's state, 64 hex digits."
         return digest(self.screen)
 
     # %% ../../nbs/04b_devices.app_device.ipynb #aff430c5
     def snapshot(self) -> "AppSnapshot":
-        "This moment of the episode."
+        "Return this moment of the episode, to be restored later."
         s = self._require_episode()
         return AppSnapshot(_layers(s.app), s.size, s.seed, s.stage.theme, s.start, s.screen, s.running)
 
     def restore(self,
-        moment: "AppSnapshot", # of the same application at the same size
+        moment: "AppSnapshot", # a moment of the same application at the same size
         draw: bool=True,     # False: the frame's image is empty, which is faster
     ) -> Frame:
-        "Go on from that moment. Raises DeviceError for another application's or another size's."
+        "Go on from a moment of an episode; raise DeviceError if it is another application's or another size's."
         if self.closed: raise DeviceError(CLOSED)
         if (moment.app, moment.size) != (_layers(self.app), self.size):
             raise DeviceError(f"restore: the moment is one of {moment.app} at {moment.size}, this is {_layers(self.app)} at {self.size}")
@@ -215,7 +215,7 @@ class AppDevice:
         return ""
 
     def _start_or_stop(self, call: ForceStop|ClearCache|StartActivity):
-        "Stopped, it shows nothing; cleared, it is as the episode began; started, it is in front."
+        "Stop, clear or start the application: stopped it shows nothing, cleared it is as the episode began, started it is in front. Raise DeviceError for another package or activity."
         package = call.full_activity.split("/")[0] if isinstance(call, StartActivity) else call.package_name
         if not self.installed(package): raise DeviceError(f"{package}: this device has {package_of(self.app)} and no other")
         main = f"{package}/.Main"
@@ -235,8 +235,8 @@ STOPPED_GREY = 96
 # %% ../../nbs/04b_devices.app_device.ipynb #aed64bad
 
 def device_at(
-    place: Place, # of an application's episode
-) -> AppDevice:   # to be reset to the place's seed
+    place: Place, # place of an application's episode
+) -> AppDevice:   # device to be reset to the place's seed
     "Return a device of one's own at `place`. Raises ValueError if no application of oaml is there, or none of that name."
     if place.device != "app" or not place.app: raise ValueError(f"place: {place.device} {place.app or ''} can't be drawn again; only applications can")
     return AppDevice(place.app, place.size, place.look, place.vary is not False, tuple(place.goals) if place.goals else None)
@@ -244,7 +244,7 @@ def device_at(
 # %% ../../nbs/04b_devices.app_device.ipynb #9c44c132
 
 def _at(screen: Screen, clock: int) -> Screen:
-    "The same screen at another time, milliseconds."
+    "Return the same screen at another time, milliseconds."
     return replace(screen, ui=replace(screen.ui, clock=clock))
 
 # %% ../../nbs/04b_devices.app_device.ipynb #e86a9c62
@@ -253,8 +253,8 @@ def _at(screen: Screen, clock: int) -> Screen:
 class AppSnapshot:
     "A moment of an episode in an application."
     app: str              # its name
-    size: tuple[int, int] # of the screen, pixels
-    seed: int             # of the episode
+    size: tuple[int, int] # size of the screen, pixels
+    seed: int             # seed of the episode
     theme: Theme          # its look
     start: Screen         # how the episode began
     screen: Screen        # how it is now
@@ -262,7 +262,7 @@ class AppSnapshot:
 
 # %% ../../nbs/04b_devices.app_device.ipynb #aff430c5
 def _layers(app: App) -> str:
-    "An application's name, with what it is wrapped in."
+    "Return an application's name, with what it is wrapped in."
     return f"{type(app).__name__}({_layers(app.app)})" if hasattr(app, "app") else app.name
 
 # %% ../../nbs/04b_devices.app_device.ipynb #552fa791
@@ -277,7 +277,7 @@ HARMLESS = GrantPermissions, DisableAnimations, StartScreenPinning, StartAccessi
 # %% ../../nbs/04b_devices.app_device.ipynb #95bf3ee1
 
 def _tap_events(call: Tap) -> tuple[Event, ...]:
-    "A short touch."
+    "Return the events of a short touch."
     return PointerMove(call.x, call.y), PointerDown(call.x, call.y), Tick(PRESS_MS), PointerUp(call.x, call.y)
 
 take_turns(AppDevice, "reset", "restore", "perform", "feed", "look", "read_elements", "manage")

@@ -27,7 +27,7 @@ from ..schemas.door import nearest
 @dataclass(frozen=True)
 class DeviceKind:
     "How devices of one kind are made."
-    make: Callable[..., TaskDevice]         # takes the name behind the colon first
+    make: Callable[..., TaskDevice]         # function that makes the device: it takes the name behind the colon first
     check: Callable[[str], Any]=lambda name: None # raises ValueError for a name that there is not
     whole: bool=False                       # the name is the whole word, kind included, as of an address
     one_screen: bool=False                  # a name is one screen that there is once, as of a phone
@@ -36,12 +36,12 @@ DEVICE_KINDS: dict[str, DeviceKind] = {}
 
 def register_device(
     kind: str,                        # what stands before the colon
-    make: Callable[..., TaskDevice],  # takes the name behind the colon first, then options
+    make: Callable[..., TaskDevice],  # function that makes the device: it takes the name behind the colon first, then options
     check: Callable[[str], Any]=lambda name: None, # raises ValueError for a name that there is not
     whole: bool=False,                # give `make` the whole word, kind included
     one_screen: bool=False,           # a name is one screen that there is once, as of a phone: nothing is done on it side by side
 ):
-    "Let `open_device` know another kind of devices."
+    "Register another kind of devices for `open_device`."
     DEVICE_KINDS[kind] = DeviceKind(make, check, whole, one_screen)
 
 register_device("app", AppDevice, load_app)
@@ -56,21 +56,21 @@ def device_kinds() -> list[str]:
     return list(dict.fromkeys([*DEVICE_KINDS, *(e.name for e in entry_points(group="oaml.devices"))]))
 
 def _kind(name: str) -> DeviceKind:
-    "The kind of this name; its package is imported if need be."
+    "Return the kind of this name, importing the package that brings it if need be."
     for entry in entry_points(group="oaml.devices", name=name) if name not in DEVICE_KINDS else (): entry.load()
     return DEVICE_KINDS[name]
 
 def split_spec(
-    spec: str,        # as `device_maker` has it
+    spec: str,        # a spec such as `device_maker` takes
 ) -> tuple[str, str]: # such as "app", "login@phone"
-    "Kind and name. Raises ValueError naming the kinds there are."
+    "Split a spec into kind and name; raise ValueError that names the kinds there are."
     (kind, _, name), known = spec.partition(":"), device_kinds()
     if kind in known and name: return kind, name
     raise ValueError(f"device: {spec!r} names none; a device is KIND:NAME such as app:login, and the kinds are "
                      f"{', '.join(known)}{nearest(kind, known)}")
 
 def is_one_screen(
-    spec: str, # as `device_maker` has it
+    spec: str, # a spec such as `device_maker` takes
 ) -> bool:
     "Return True if the device is a screen that there is once: a second one opened would be the same. Raises ValueError for an unknown kind."
     return _kind(split_spec(spec)[0]).one_screen
@@ -95,7 +95,7 @@ def device_maker(
     return partial(kind.make, spec if kind.whole else name, **options)
 
 def open_device(
-    spec: str,     # as `device_maker` has it
+    spec: str,     # a spec such as `device_maker` takes
     **options: Any, # what the device's class takes besides, such as size=(1280, 800)
 ) -> TaskDevice:
     "Return the device that `spec` names. Raises ValueError as `device_maker` does; ImportError names a missing extra."

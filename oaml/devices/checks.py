@@ -27,7 +27,7 @@ from ..ui.layout import Element
 _WORTH = "reward", "terminated", "truncated", "instructions"
 
 def _facts(step: Frame|Transition) -> dict[str, Any]:
-    "All that a frame shows, and what a step is worth."
+    "Return all that a frame shows, and of a step also its reward, ending and instructions."
     f = getattr(step, "frame", step)
     facts = dict(screen=f.screen_hash(), clock=f.clock, orientation=f.orientation, log=f.log,
                  elements=tuple(astuple(e) for e in f.elements))
@@ -36,7 +36,7 @@ def _facts(step: Frame|Transition) -> dict[str, Any]:
 def replay_hash(
     steps: Iterable[Frame|Transition], # frames of a device or steps of an environment, in order
 ) -> str:                       # 64 hex digits
-    "SHA-256 of an episode: pixels, clock, orientation, log, elements; of steps also reward, ending and instructions."
+    "Return the SHA-256 of an episode: pixels, clock, orientation, log, elements; of steps also reward, ending and instructions."
     digest = hashlib.sha256()
     for step in steps: digest.update(repr(tuple(_facts(step).values())).encode())
     return digest.hexdigest()
@@ -44,10 +44,10 @@ def replay_hash(
 # %% ../../nbs/04s_devices.checks.ipynb #03e8272a
 def play_actions(
     env: TaskDevice|Any,        # a device, or an environment that acts as one (`tasks.task_env`)
-    seed: int,                  # of the episode
-    actions: Iterable[Action],  # in order
-) -> list:                      # of frames or steps, one more than actions; it stops where an episode ends
-    "Reset and act."
+    seed: int,                  # seed of the episode
+    actions: Iterable[Action],  # the actions in order
+) -> list:                      # list of frames or steps, one more than actions; it stops where an episode ends
+    "Reset to a seed and carry out actions."
     steps = [env.reset(seed)]
     for action in actions:
         if getattr(steps[-1], "over", False): break
@@ -70,7 +70,7 @@ def episode_difference(
 DEVICE_CHECKS: dict[str, Callable[["ExaminedDevice"], None]] = {}
 
 def device_check(
-    check: Callable, # of an `ExaminedDevice`; its docstring is the promise, its name the promise's, an error the finding
+    check: Callable, # check of an `ExaminedDevice`; its docstring is the promise, its name the promise's, an error the finding
 ) -> Callable:       # the same
     "Make `check` one of those that `check_device` runs."
     DEVICE_CHECKS[check.__name__.strip("_")] = check
@@ -85,13 +85,13 @@ class ExaminedDevice:
     "A device under examination, and how to have another like it."
     def __init__(self,
         make: Callable[[], TaskDevice], # a new device at each call
-        seeds: Sequence[int],           # of the episodes that are played
+        seeds: Sequence[int],           # seeds of the episodes that are played
         steps: int,                     # actions of an episode
     ):
         self.make, self.seeds, self.steps, self.device = make, seeds, steps, make()
 
     def acts_on(self,
-        seed: int, # of the episode and of the actions
+        seed: int, # seed of the episode and of the actions
     ) -> list[Action]:
         "Return what a careless hand does in an episode, played on the device."
         rng, acts = Random(f"check:{seed}"), []
@@ -104,7 +104,7 @@ class ExaminedDevice:
 # %% ../../nbs/04s_devices.checks.ipynb #3806245a
 def check_device(
     make: Callable[[], TaskDevice], # a new device at each call
-    seeds: Sequence[int]=(0, 1, 2), # of the episodes that are played
+    seeds: Sequence[int]=(0, 1, 2), # seeds of the episodes that are played
     steps: int=8,                   # actions of an episode
     skip: Sequence[str]=(),         # names of promises that this device does not make
 ) -> dict[str, str]:                # what was passed: name to promise
@@ -126,7 +126,7 @@ _LOG_LINE = re.compile(r"[VDIWEF]/[^:]*: .*", re.DOTALL)
 
 @device_check
 def _well_formed(x: ExaminedDevice):
-    "A frame has uint8 RGB pixels of the device's size, a whole clock, lines of a log, quarter turns."
+    "Require frames with uint8 RGB pixels of the device's size, a whole clock, lines of a log, quarter turns."
     for f in [x.device.reset(s) for s in x.seeds] + [x.device.look()]:
         _require(f.image.dtype == np.uint8 and f.image.shape == (*x.device.size[::-1], 3),
              f"pixels are {f.image.dtype} {f.image.shape}, size is {x.device.size}")
@@ -136,7 +136,7 @@ def _well_formed(x: ExaminedDevice):
 # %% ../../nbs/04s_devices.checks.ipynb #98a1f737
 @device_check
 def _boxes_on_screen(x: ExaminedDevice):
-    "Every element has a role and a box with an area inside of the screen."
+    "Require of every element a role and a box with an area inside of the screen."
     for seed in x.seeds:
         x.acts_on(seed)
         for e in x.device.read_elements():
@@ -146,7 +146,7 @@ def _boxes_on_screen(x: ExaminedDevice):
 # %% ../../nbs/04s_devices.checks.ipynb #e1b71326
 @device_check
 def _names_itself(x: ExaminedDevice):
-    "It says what is in front as package/activity, knows what is installed, and refuses what it cannot do."
+    "Require that the device says what is in front as package/activity, knows what is installed, and refuses what it cannot do."
     x.device.reset(x.seeds[0])
     _require(re.fullmatch(r"|[^/\s]+/\S+", x.device.activity()) is not None, f"activity {x.device.activity()!r}")
     _require(not x.device.installed("no.such.package"), "no.such.package is installed")
@@ -155,7 +155,7 @@ def _names_itself(x: ExaminedDevice):
         _require(not found, f"{call}: {found}")
 
 def _refuses(use: Callable) -> str:
-    "How `use` fails to raise a DeviceError with a reason; empty if it does raise one."
+    "Say how `use` fails to raise a DeviceError with a reason; empty if it does raise one."
     try: use()
     except DeviceError as e: return "" if str(e) else "a refusal without a reason"
     except Exception as e: return f"{type(e).__name__}: {e}"
@@ -166,7 +166,7 @@ _NOT_RAISED = "nothing is raised"
 # %% ../../nbs/04s_devices.checks.ipynb #cc08ac26
 @device_check
 def _seeded(x: ExaminedDevice):
-    "The same seed begins with the same frame, whatever happened before, and on another device too."
+    "Require that the same seed begins with the same frame, after any actions and on another device too."
     first = [x.device.reset(s) for s in x.seeds]
     for seed in x.seeds: x.acts_on(seed)
     again = [x.device.reset(s) for s in x.seeds]
@@ -177,13 +177,13 @@ def _seeded(x: ExaminedDevice):
 # %% ../../nbs/04s_devices.checks.ipynb #0ffdf1d4
 @device_check
 def _seeds_differ(x: ExaminedDevice):
-    "Other seeds give other screens."
+    "Require that different seeds give different screens."
     _require(len({x.device.reset(s).screen_hash() for s in x.seeds}) > 1, f"seeds {list(x.seeds)} all look alike")
 
 # %% ../../nbs/04s_devices.checks.ipynb #d9f73d22
 @device_check
 def _deterministic(x: ExaminedDevice):
-    "The same seed and actions give the same episode, to the last bit."
+    "Require that the same seed and actions give the same episode, to the last bit."
     for seed in x.seeds:
         acts = x.acts_on(seed)
         found = episode_difference(play_actions(x.device, seed, acts), play_actions(x.device, seed, acts))
@@ -192,7 +192,7 @@ def _deterministic(x: ExaminedDevice):
 # %% ../../nbs/04s_devices.checks.ipynb #598ffb6f
 @device_check
 def _synchronous(x: ExaminedDevice):
-    "When an action returns its effect shows: another look finds the same screen and nothing new in the log."
+    "Require that an action's effect shows when it returns: another look finds the same screen and nothing new in the log."
     for seed in x.seeds:
         rng = Random(seed)
         x.device.reset(seed)
@@ -205,7 +205,7 @@ def _synchronous(x: ExaminedDevice):
 # %% ../../nbs/04s_devices.checks.ipynb #1cc7c64e
 @device_check
 def _clock_goes_on(x: ExaminedDevice):
-    "The clock never goes back, and a WAIT is at least a second."
+    "Require a clock that never goes back, and at least a second for a WAIT."
     frames = play_actions(x.device, x.seeds[0], x.acts_on(x.seeds[0]))
     _require(all(a.clock <= b.clock for a, b in zip(frames, frames[1:])), f"clocks {[f.clock for f in frames]}")
     waited = x.device.perform(Action("wait")).clock - frames[-1].clock
@@ -214,7 +214,7 @@ def _clock_goes_on(x: ExaminedDevice):
 # %% ../../nbs/04s_devices.checks.ipynb #aa9bfbe6
 @device_check
 def _idle_acts(x: ExaminedDevice):
-    "What ends an episode and a failed action leave the screen as it is."
+    "Require that the actions which end an episode, and a failed one, leave the screen as it is."
     before = x.device.reset(x.seeds[0])
     for act in (Action("done"), Action("impossible"), Action("failed", raw={"reason": "nothing was read"})):
         _require(x.device.perform(act).screen_hash() == before.screen_hash(), f"{act!r} changes the screen")
@@ -222,7 +222,7 @@ def _idle_acts(x: ExaminedDevice):
 # %% ../../nbs/04s_devices.checks.ipynb #494fd0ff
 @device_check
 def _bears_anything(x: ExaminedDevice):
-    "No action raises: corners, long and foreign text, every key, drags and scrolls over the edge."
+    "Require that no action raises: corners, long and foreign text, every key, drags and scrolls over the edge."
     corners = [(0., 0.), (1., 0.), (0., 1.), (1., 1.)]
     acts = ([Action(t, *c) for t in ("click", "triple_click", "right_click", "move", "long_press") for c in corners]
             + [Action("drag", *c, x2=1-c[0], y2=1-c[1]) for c in corners]
@@ -238,7 +238,7 @@ def _bears_anything(x: ExaminedDevice):
 # %% ../../nbs/04s_devices.checks.ipynb #76d4f41c
 @device_check
 def _acts_once(x: ExaminedDevice):
-    "What is typed into an empty box stands there, once; for a password there are dots."
+    "Require that text typed into an empty box stands there, once, or as dots in a password box."
     for seed in x.seeds:
         x.device.reset(seed)
         box = next((e for e in x.device.read_elements() if _is_box(e) and not e.value and not e.disabled), None)
@@ -251,13 +251,13 @@ def _acts_once(x: ExaminedDevice):
 def _is_box(e: Element) -> bool: return e.role == "textbox"
 
 def _contains(e: Element, at: tuple[float, float]) -> bool:
-    "True if the point lies in its box."
+    "Return whether the point lies in the element's box."
     return e.box[0] <= at[0] <= e.box[2] and e.box[1] <= at[1] <= e.box[3]
 
 # %% ../../nbs/04s_devices.checks.ipynb #4cb91204
 @device_check
 def _hands_and_acts_agree(x: ExaminedDevice):
-    "A click as an action, as events, and as events in two calls comes to the same screen."
+    "Require that a click as an action, as events, and as events in two calls leads to the same screen."
     for seed in x.seeds:
         x.device.reset(seed)
         box = Random(seed).choice([e.box for e in x.device.read_elements()] or [(0., 0., 1., 1.)])
@@ -272,7 +272,7 @@ def _hands_and_acts_agree(x: ExaminedDevice):
 # %% ../../nbs/04s_devices.checks.ipynb #0d097634
 @device_check
 def _before_a_reset(x: ExaminedDevice):
-    "Before the first reset it can be used, as a phone that was on already, or raises DeviceError."
+    "Require that a device before its first reset either works, as a phone that was on already, or raises DeviceError."
     with closing(x.make()) as fresh:
         for use in (lambda: fresh.perform(Action("wait")), fresh.look, fresh.read_elements, fresh.activity,
                     lambda: fresh.feed([Tick(PRESS_MS)])):
@@ -282,7 +282,7 @@ def _before_a_reset(x: ExaminedDevice):
 # %% ../../nbs/04s_devices.checks.ipynb #f96688b9
 @device_check
 def _closes(x: ExaminedDevice):
-    "It can be closed twice, and using it afterwards raises DeviceError."
+    "Require that a device can be closed twice, and raises DeviceError when used afterwards."
     fresh = x.make()
     fresh.reset(x.seeds[0])
     for _ in range(2): fresh.close()

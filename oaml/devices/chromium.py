@@ -29,14 +29,14 @@ DEADLINE_S = 10. # seconds that a page has for a step; a person would have close
 class PageDevice:
     "Any page as a device: real input, a picture after each action, the tree where it is asked for."
     def __init__(self,
-        url: str="",                           # of the page; or
+        url: str="",                           # address of the page; or
         html: str|Callable[[int], str]="",     # its text, or a function that gives it for a seed
-        size: tuple[int, int]=(320, 256),      # of the page in CSS pixels; the device's size is `scale` times that
+        size: tuple[int, int]=(320, 256),      # size of the page in CSS pixels; the device's size is `scale` times that
         scale: float=1,                        # pixels of a picture for a CSS pixel
-        tree: bool=False,                      # read the tree for each frame? `read_elements` always does
+        tree: bool=False,                      # True: read the tree for each frame; `read_elements` always does
         own_time: bool=True,                   # a clock that only actions move; False: the real one
         until: str="",                         # JavaScript that must be true before a frame is taken, within 5 seconds
-        chromium: Chromium|None=None,          # whose page it is; None: a browser of its own
+        chromium: Chromium|None=None,          # browser of the page; None: a browser of its own
         package: str="app.oaml.page",          # its name for tasks
         origins: Iterable[str]|None=(),        # what may be reached besides the page's own origin, as `Gateway` has it; None: anything
         deadline: float=DEADLINE_S,            # seconds for one call, besides the time that it is to pass; a page that takes longer is given up
@@ -54,7 +54,7 @@ class PageDevice:
 
     # %% ../../nbs/04j_devices.chromium.ipynb #d368c0f4
     def reset(self,
-        seed: int, # of the episode, any whole number; it seeds `Math.random` and chooses the html
+        seed: int, # seed of the episode, any whole number; it seeds `Math.random` and chooses the html
     ) -> Frame:
         "Open the page afresh: nothing stored, nothing to paste. A page that died is opened again, and the log says so."
         if not (self.page and self.page.alive): self._open()
@@ -72,11 +72,11 @@ class PageDevice:
             return self.look()
 
     def _in_time(self, seconds: float|None=None) -> AbstractContextManager:
-        "A context in which the page has so long, or the `deadline`, for all that it is asked."
+        "Return a context in which the page has `seconds`, or the `deadline`, for all that it is asked."
         return self.page.within(self.deadline if seconds is None else seconds) if self.page else nullcontext()
 
     def _clean(self):
-        "Let go of everything, and forget everything."
+        "Release all keys and buttons, and delete cookies, storage and clipboard."
         if self.own_time: self.page.hold_time(self.seed)
         self.page.gateway.refused.clear()
         self.page.release_inputs()
@@ -87,7 +87,7 @@ class PageDevice:
 
     # %% ../../nbs/04j_devices.chromium.ipynb #0e1da7c1
     def _open(self):
-        "A page; a browser first, if it is gone. Raises DeviceError if this device was closed."
+        "Open a page, and first a browser if it is gone; raise DeviceError if this device was closed."
         if self.closed: raise DeviceError(CLOSED)
         died = self.page
         if died: died.close()
@@ -96,7 +96,7 @@ class PageDevice:
         if died: self.page.console.append(REOPENED)
 
     def _gateway(self) -> Gateway:
-        "What its tab may reach, resolved when it is opened."
+        "Return the gateway with the origins that the tab may reach, resolved when it is opened."
         return Gateway(self.origins)
 
     # %% ../../nbs/04j_devices.chromium.ipynb #e1a7b346
@@ -113,7 +113,7 @@ class PageDevice:
 
     # %% ../../nbs/04j_devices.chromium.ipynb #cf1c7f31
     def _pass(self, ms: int):
-        "Time passes, until the condition holds. On a real clock the pause after an action ends when the page is still."
+        "Let time pass, until the condition holds. On a real clock the pause after an action ends when the page is still."
         self.clock += ms
         if self.own_time or ms != SETTLE_MS: self.page.tick(ms)
         else:
@@ -143,14 +143,14 @@ class PageDevice:
 
     # %% ../../nbs/04j_devices.chromium.ipynb #3e282377
     def perform(self,
-        action: Action, # of the agent
+        action: Action, # the agent's action
     ) -> Frame:
         "Carry out `action` with real input. Raises DeviceError if the page or the browser is gone."
         return self.feed(compile_action(action, self.size))
 
     # %% ../../nbs/04j_devices.chromium.ipynb #9f3d1189
     def feed(self,
-        events: Iterable[Event], # of hands, in pixels of `size`; a gesture may go on in the next call
+        events: Iterable[Event], # events of hands, in pixels of `size`; a gesture may go on in the next call
     ) -> Frame:
         "Carry out events one after the other. BACK goes back, HOME to where the episode began."
         with self._in_time():
@@ -158,7 +158,7 @@ class PageDevice:
             return self.look()
 
     def _do(self, events: Iterable[Event]):
-        "Events, without a look at what came of them."
+        "Carry out events, without a look at their effect."
         self._begun()
         for kind, group in groupby(events, _kind):
             for event in group if kind != "hand" else ():
@@ -168,11 +168,11 @@ class PageDevice:
 
     # %% ../../nbs/04j_devices.chromium.ipynb #e2f4ba4b
     def _unscaled(self, event: Event) -> Event:
-        "An event in CSS pixels."
+        "Return an event in CSS pixels."
         return replace(event, **{k: getattr(event, k)/self.scale for k in ("x", "y", "dx", "dy") if hasattr(event, k)})
 
     def _press_button(self, button: str):
-        "A phone's button. A page that is stopped ignores it."
+        "Press a phone's button, which a stopped page ignores; raise DeviceError for another button."
         if button not in DEVICE_BUTTONS: raise DeviceError(f"PressButton: {button!r} is neither HOME nor BACK")
         if not self.running: return
         if button == "HOME": self._load()
@@ -180,7 +180,7 @@ class PageDevice:
 
     # %% ../../nbs/04j_devices.chromium.ipynb #f7d2dc95
     def close(self) -> None:
-        "Give the page back, and the browser if it was this device's own. Closing twice does nothing."
+        "Close the page, and the browser if it was this device's own; a second `close` does nothing."
         self.closed = True
         if self.page: self.page.close()
         if self._owned: self.chromium.close()
@@ -193,7 +193,7 @@ class PageDevice:
         with self._in_time(self.chromium.patience): return self._manage(call)
 
     def _manage(self, call: Call) -> str:
-        "As `manage`, without its deadline."
+        "Carry out a call as `manage` does, without its deadline."
         name = type(call).__name__
         self._begun()
         if isinstance(call, Tap): self._do(self._tap_events(call))
@@ -207,7 +207,7 @@ class PageDevice:
 
     # %% ../../nbs/04j_devices.chromium.ipynb #f379bcb9
     def _tap_events(self, call: Tap) -> tuple[Event, ...]:
-        "A short touch, and the time that the page has to answer it."
+        "Return the events of a short touch and the time that the page has to answer it; raise DeviceError off the screen."
         if not (0 <= call.x < self.size[0] and 0 <= call.y < self.size[1]):
             raise DeviceError(f"{call}: the screen is {self.size[0]}x{self.size[1]} pixels")
         return (PointerMove(call.x, call.y), PointerDown(call.x, call.y), Tick(PRESS_MS), PointerUp(call.x, call.y),
@@ -215,7 +215,7 @@ class PageDevice:
 
     # %% ../../nbs/04j_devices.chromium.ipynb #4aeed087
     def _start_or_stop(self, call: ForceStop|ClearCache|StartActivity):
-        "Stopped, the page is empty; cleared, it has no cookies and nothing stored; started, it is as it was at the start."
+        "Stop, clear or start the page: stopped it is empty, cleared it has no cookies and nothing stored, started it is as at the start. Raise DeviceError for another package or activity."
         package = call.full_activity.split("/")[0] if isinstance(call, StartActivity) else call.package_name
         if not self.installed(package): raise DeviceError(f"{package}: this device has {self.package} and no other")
         if isinstance(call, StartActivity) and full_activity(call.full_activity) != full_activity(self.main):
@@ -226,7 +226,7 @@ class PageDevice:
         else: self.page.goto("about:blank")
 
     def _open_intent(self, url: str):
-        "Another page, also where this one was stopped."
+        "Open another page, also where this one was stopped."
         self.page.goto(url)
         self.running = True
         self._pass(SETTLE_MS)
@@ -234,7 +234,7 @@ class PageDevice:
     # %% ../../nbs/04j_devices.chromium.ipynb #afde2c3b
     @property
     def main(self) -> str:
-        "Its one activity."
+        """The page's one activity, as "package/activity"."""
         return f"{self.package}/.Main"
 
     def installed(self,
@@ -256,7 +256,7 @@ _TWO_FRAMES = "new Promise(w => requestAnimationFrame(() => requestAnimationFram
 
 # %% ../../nbs/04j_devices.chromium.ipynb #e2f4ba4b
 def _kind(event: Event) -> str:
-    "Time, a phone's button, or hands."
+    "Return the kind of an event: time, a phone's button, or hands."
     return "time" if isinstance(event, Tick) else "button" if getattr(event, "key", "") in DEVICE_BUTTONS else "hand"
 
 # %% ../../nbs/04j_devices.chromium.ipynb #afde2c3b
@@ -268,7 +268,7 @@ class PagePool:
     "Devices on pages that act at once."
     def __init__(self,
         n: int,                              # how many
-        make: Callable[[Chromium], Device],  # makes a device on a page of the browser it is given
+        make: Callable[[Chromium], Device],  # function that makes a device on a page of the browser it is given
         browsers: int|None=None,             # processes they are spread over; None: one for each
         flags: tuple[str, ...]=(),           # more of Chromium's own
     ):
@@ -288,9 +288,9 @@ class PagePool:
     # %% ../../nbs/04j_devices.chromium.ipynb #4cc1f9b0
     def each(self,
         do: Callable,     # given one of each
-        *given: Iterable, # as many of each
+        *given: Iterable, # sequences of arguments, equally long
     ) -> list:            # what each gave
-        "Do something several times at once. Raises ValueError before any is done if `given` are not equally many."
+        "Call `do` several times at once and return the results in order; raise ValueError before the first call if `given` are not equally many."
         given = [list(g) for g in given]
         if len({len(g) for g in given}) > 1: raise ValueError(f"not one for each: {[len(g) for g in given]} were given")
         jobs = [self._threads.submit(do, *each) for each in zip(*given)]
@@ -301,7 +301,7 @@ class PagePool:
         do: Callable,     # given a device and what belongs to it
         *given: Iterable, # one of each for each device
     ) -> list:            # what each gave
-        "Do something on all devices at once. Raises what the first of them raised, when all are done."
+        "Call `do` on all devices at once and return the results; raise the first device's error when all are done."
         return self.each(do, self.devices, *given)
 
     # %% ../../nbs/04j_devices.chromium.ipynb #2e8bb6cc

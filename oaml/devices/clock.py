@@ -135,10 +135,10 @@ class TimedTab(Tab):
 
     # %% ../../nbs/04g_devices.clock.ipynb #21d64f97
     def hold_time(self,
-        seed: int=0,   # of `Math.random`, any integer
-        world: str="", # whose clock and chance, a name for `Tab.world`; "": the page's own scripts'
+        seed: int=0,   # seed of `Math.random`, any integer
+        world: str="", # name for `Tab.world`, of the scripts whose clock and chance are held; "": the page's own
     ):
-        "From the next document on the clock stands still until `tick` moves it, and chance is drawn from `seed`."
+        "Stop the page's clock, from the next document on, until `tick` moves it, and draw its chance from `seed`."
         if self._script: self.send("Page.removeScriptToEvaluateOnNewDocument", identifier=self._script)
         self._script = self.at_start(f"({CLOCK_SCRIPT})({seed % 2**32}, {CLOCK_START_MS}, {CLOCK_FRAME_MS}, {PATIENT_READS})", world)
         self._clock_world = world
@@ -146,7 +146,7 @@ class TimedTab(Tab):
     # %% ../../nbs/04g_devices.clock.ipynb #1389d7a5
     @property
     def still(self) -> bool:
-        "Whether nothing is on its way to the page."
+        "True if nothing is on its way to the page."
         return not self._loading and not self._requests
 
     def _wait_for_network(self, ms: int) -> int:
@@ -161,7 +161,7 @@ class TimedTab(Tab):
     def tick(self,
         ms: int, # milliseconds that pass
     ):
-        "Time passes: on the clock that `hold_time` gave, else by waiting. What is on its way to the page arrives."
+        "Let time pass: on the clock that `hold_time` gave, else by waiting. What is on its way to the page arrives."
         self.time += ms
         self.allow(ms)
         if not self._script: return time.sleep(ms/1000)

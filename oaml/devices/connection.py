@@ -36,13 +36,13 @@ _BROWSER_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrom
                   "brave-browser", "brave", *map(_MAC.format, ("Chromium", "Google Chrome", "Microsoft Edge", "Brave Browser")))  # the nearest to Chromium first
 
 def find_chromium() -> str|None:
-    "Path of a Chromium: what the environment variable CHROMIUM names, or one on the path; None if there is none."
+    "Return the path of a Chromium: what the environment variable CHROMIUM names, or one on the path; None if there is none."
     named = os.environ.get("CHROMIUM")
     return next(filter(None, map(shutil.which, [named] if named else _BROWSER_NAMES)), None)
 
 # %% ../../nbs/04e_devices.connection.ipynb #bec15199
 def has_display() -> bool:
-    "Whether a window can open here."
+    "Return whether a window can open here."
     return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 def missing_browser() -> str|None:
@@ -55,7 +55,7 @@ def missing_browser() -> str|None:
 
 # %% ../../nbs/04e_devices.connection.ipynb #2533fe5d
 def _lock(folder: str|Path) -> int:
-    "A descriptor that locks `folder` for as long as this process lives. Raises OSError if another has it, or it is gone."
+    "Return a descriptor that locks `folder` for as long as this process lives; raise OSError if another process has it, or it is gone."
     import fcntl  # POSIX only
     fd = os.open(folder, os.O_RDONLY)
     try: fcntl.flock(fd, fcntl.LOCK_EX|fcntl.LOCK_NB)
@@ -77,7 +77,7 @@ def sweep_folders():
 
 # %% ../../nbs/04e_devices.connection.ipynb #d3c2f8c2
 def _locked_folder() -> tuple[str, int]:
-    "A fresh folder and the lock on it."
+    "Make a fresh folder; return its path and the lock on it."
     while True:
         folder = tempfile.mkdtemp(prefix=_FOLDER)
         with suppress(OSError):  # another process may sweep it away before it is locked
@@ -87,7 +87,7 @@ def _locked_folder() -> tuple[str, int]:
 
 # %% ../../nbs/04e_devices.connection.ipynb #d49fc0b4
 def _pipe() -> tuple[int, int]:
-    "A pipe's two ends, with numbers that are out of the way of 3 and 4, where Chromium wants its own."
+    "Open a pipe and return its two ends, with numbers of 10 and above: Chromium wants 3 and 4 for its own."
     import fcntl  # POSIX only
     ends = os.pipe()
     high = tuple(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 10) for fd in ends)
@@ -149,7 +149,7 @@ class _Process:
 
     # %% ../../nbs/04e_devices.connection.ipynb #4839bbcc
     def _path_without_openers(self) -> str:
-        "Where programs are looked for: first a folder in which what would open `mailto:` for a page does nothing. Linux only."
+        "Return the search path of programs, first a folder in which what would open `mailto:` for a page does nothing. Linux only."
         os.mkdir(f"{self.folder}/bin")
         os.symlink(shutil.which("true") or "/bin/true", f"{self.folder}/bin/xdg-open")
         return f"{self.folder}/bin:{os.environ.get('PATH', os.defpath)}"
@@ -171,7 +171,7 @@ class _Process:
         return "Chromium no longer listens; call restart()"
 
     def _how(self, code: int) -> str:
-        "How it ended, by what it wrote and its exit code; negative is a signal."
+        "Say how the process ended, by what it wrote and its exit code; negative is a signal."
         words = Path(self.folder, "errors").read_text(errors="replace").strip()
         if _NO_SANDBOX.search(words): return SANDBOX_REFUSED
         last = f"it exited with {code}, and the last it said was {words.split(chr(10))[-1][:200]!r}"
@@ -224,7 +224,7 @@ class _Wire:
 
     # %% ../../nbs/04e_devices.connection.ipynb #3a8959a4
     def _listen(self):
-        "Runs in the thread; fails all pending calls when the pipe closes."
+        "Read messages in a thread of its own; fail all pending calls when the pipe closes."
         try: self._read_on()
         finally:
             self._process.shut(self._process.read)
@@ -247,7 +247,7 @@ class _Wire:
 
     # %% ../../nbs/04e_devices.connection.ipynb #d8450f45
     def _take(self, message: dict):
-        "An answer goes to who asked, an event to who listens."
+        "Hand an answer to its caller and an event to its listener."
         if "id" not in message: return self._on_event(message.get("sessionId", ""), message["method"], message["params"])
         with self._mine: method, _, answer = self._waiting.pop(message["id"], ("", "", Future()))
         error = message.get("error")
@@ -273,7 +273,7 @@ class Chromium:
         flags: tuple[str, ...]=(), # more of Chromium's own, such as "--hide-scrollbars"
         patience: float=PATIENCE,  # seconds after which a call that has no answer raises DeviceError
         sandbox: bool|None=None,   # keep pages in Chromium's sandbox? None: OAML_BROWSER_SANDBOX, or yes unless this is root
-        visible: bool=False,       # with windows that a person sees; needs a display
+        visible: bool=False,       # True: with windows that a person sees; needs a display
     ):
         if problem := missing_browser(): raise RuntimeError(problem)
         if visible and not has_display(): raise RuntimeError("there is no display that a window could open on; on Linux DISPLAY or WAYLAND_DISPLAY names it")
@@ -301,11 +301,11 @@ class Chromium:
 
     # %% ../../nbs/04e_devices.connection.ipynb #5f287e14
     def post(self,
-        method: str,     # of the DevTools protocol, such as "Target.createTarget"
-        session: str="", # of a page; "" for the browser itself
-        **params,        # of the method
+        method: str,     # method of the DevTools protocol, such as "Target.createTarget"
+        session: str="", # session of a page; "" for the browser itself
+        **params,        # parameters of the method
     ) -> Future:         # its result, a dict
-        "Ask and don't wait. What is posted to a page is done in this order. Raises DeviceError if Chromium is gone."
+        "Send a command without waiting for its answer; those of a page are carried out in order. Raise DeviceError if Chromium is gone."
         wire = self._wire
         if not wire: raise DeviceError("this Chromium is closed")
         if self._process.home != os.getpid():
@@ -314,17 +314,17 @@ class Chromium:
 
     # %% ../../nbs/04e_devices.connection.ipynb #23762a10
     def send(self,
-        method: str,     # of the DevTools protocol
-        session: str="", # of a page; "" for the browser itself
-        **params,        # of the method
+        method: str,     # method of the DevTools protocol
+        session: str="", # session of a page; "" for the browser itself
+        **params,        # parameters of the method
     ) -> dict:           # its result
-        "Ask and wait. Raises DeviceError if Chromium refuses, is gone, or takes too long."
+        "Send a command and return its answer; raise DeviceError if Chromium refuses, is gone, or takes too long."
         return self.wait(self.post(method, session, **params), method)
 
     def wait(self,
         answer: Future,        # what `post` gave
         what: str="a call",    # what was asked, for the error
-        seconds: float|None=None, # for the answer; None: the browser's patience
+        seconds: float|None=None, # seconds to wait for the answer; None: the browser's patience
     ) -> dict:                 # the result
         "Return the answer, once it is there. Raises DeviceError, BrowserTimeout after `seconds`."
         seconds = self.patience if seconds is None else seconds
@@ -335,7 +335,7 @@ class Chromium:
 
     # %% ../../nbs/04e_devices.connection.ipynb #5dc3c910
     def _on_event(self, session: str, method: str, params: dict):
-        "An event, in the thread that reads: to the page it is of, and one of the browser itself to all."
+        "Pass an event, in the thread that reads, to the page it is of, and one of the browser itself to all pages."
         if method == "Target.targetCreated": return self._close_window(params["targetInfo"])
         if (session, method) == ("", "Fetch.requestPaused"): return self._decide(params)
         for key, listener in list(self._listeners.items()):
@@ -350,7 +350,7 @@ class Chromium:
 
     # %% ../../nbs/04e_devices.connection.ipynb #9b394f08
     def _decide(self, request: dict):
-        "Let a document or a file that a page, a frame, a redirect or a new window asks for be loaded, or never asked for; its tab hears of that."
+        "Let a document or a file that a page, a frame, a redirect or a new window wants be loaded, or refuse it and tell its tab."
         url, tab = request["request"]["url"], self._frames.get(request.get("frameId"))
         tabs = [tab] if tab else list({*self._frames.values()})  # a frame in a frame of another site: the gateway decides
         admitted = any(t.gateway.admits(url) for t in tabs)
@@ -361,7 +361,7 @@ class Chromium:
     # %% ../../nbs/04e_devices.connection.ipynb #d51446d4
     @property
     def alive(self) -> bool:
-        "Whether it still runs."
+        "True while the browser runs."
         return bool(self._wire) and not self._wire.dead
 
     def close(self):
@@ -383,12 +383,12 @@ _OPEN = weakref.WeakSet()  # browsers that run
 
 @atexit.register
 def _close_all():
-    "When Python ends."
+    "Close all browsers when Python ends."
     for chromium in list(_OPEN): chromium.close()
 
 # %% ../../nbs/04e_devices.connection.ipynb #d47a36b3
 def _disown():
-    "In a forked process: close its copies of the pipes."
+    "Close, in a forked process, its copies of the pipes."
     for process in [c._process for c in _OPEN]:
         for fd in process.fds: os.close(fd)
         process.fds = set()

@@ -44,9 +44,9 @@ from ..schemas.sessions import SchemaError
 class Refusal(Exception):
     "A request that a server does not take; nothing was done."
     def __init__(self,
-        status: int,   # of HTTP
+        status: int,   # an HTTP status
         reason: str,   # what is wrong and what to do
-        **headers,     # of the answer; "_" stands for "-"
+        **headers,     # headers of the answer; "_" stands for "-"
     ):
         super().__init__(reason)
         self.status, self.headers = status, {k.replace("_", "-"): str(v) for k, v in headers.items()}
@@ -58,7 +58,7 @@ LOCAL_HOSTS = "127.0.0.1", "localhost", "::1"
 class Access:
     "Who may use a server."
     token: str|SecretStr|None=None  # secret of the clients; None: there is none
-    anyone: bool=False              # may other machines ask without a token
+    anyone: bool=False              # True: other machines may ask without a token
     cookie: str=""                  # name of the cookie of a browser that has signed in with the token; "": there are no pages
 
     def __post_init__(self): object.__setattr__(self, "token", read_secret(self.token, "token"))
@@ -69,21 +69,21 @@ class Access:
         return hmac.new(self.token.get_secret_value().encode(), b"oaml page", "sha256").hexdigest()
 
     def protects(self,
-        host: str, # that a server is to listen on
+        host: str, # host that a server is to listen on
     ) -> bool:
-        "False if somebody on another machine could use a server there that nobody consented to."
+        "Return whether a server on `host` is safe: it has a token, was opened to anyone on purpose, or serves this machine alone."
         return self.token is not None or self.anyone or host in LOCAL_HOSTS
 
     # %% ../../nbs/04q_devices.daemon.ipynb #f46a62d5
     def _signed_in(self, headers: Any) -> bool:
-        "Does the cookie prove it, and is it no other site's page that asks?"
+        "Return whether the cookie proves a sign-in and the request comes from no other site's page."
         if not self.cookie: return False
         given = dict(part.strip().partition("=")[::2] for part in headers.get("cookie", "").split(";")).get(self.cookie, "")
         origin = headers.get("origin")
         return hmac.compare_digest(given.encode(), self.mark.encode()) and (origin is None or urlsplit(origin).netloc == headers.get("host"))
 
     def sign_in(self,
-        token: str, # that a person typed
+        token: str, # token that a person typed
     ) -> str:       # the header Set-Cookie
         "Return the cookie for a browser. Raises Refusal, 401, for a wrong token, and 409 where there is none."
         if self.token is None: raise Refusal(409, "this server has no token: there is nothing to sign in to")
@@ -92,7 +92,7 @@ class Access:
 
     # %% ../../nbs/04q_devices.daemon.ipynb #aa040007
     def check(self,
-        headers: Any, # of a request, by name in small letters
+        headers: Any, # headers of a request, by name in small letters
     ) -> None:
         "Raise Refusal, 401 or 403, for a request that may not act."
         if self.token is not None:
@@ -107,7 +107,7 @@ class Access:
 
     # %% ../../nbs/04q_devices.daemon.ipynb #aa040009
     def check_health(self,
-        headers: Any, # of a request, by name in small letters
+        headers: Any, # headers of a request, by name in small letters
     ) -> None:
         "Raise Refusal for a request that may not even know that the server lives."
         try: self.check(headers)
@@ -119,11 +119,11 @@ _NUMBERED_HOST = re.compile(r"(localhost|[\d.]+|\[[\da-f:.]+\])(:\d+)?")
 
 # %% ../../nbs/04q_devices.daemon.ipynb #aa04000b
 def read_token(
-    token: str|SecretStr|None, # as it was given
-    file: str|None=None,    # that holds it, instead
-    variable: str="",       # of the environment, if neither is given
+    token: str|SecretStr|None, # the token as it was given
+    file: str|None=None,    # file that holds it, instead
+    variable: str="",       # variable of the environment, if neither is given
 ) -> SecretStr|None:
-    "The secret of a server's clients; None if there is none. Raises ValueError, OSError; neither shows it."
+    "Return the secret of a server's clients, or None if there is none; raise ValueError or OSError, neither of which shows it."
     if token is not None and file: raise ValueError("token: token and token_file are both given; leave one out")
     if file: return read_secret_file(file, "token_file")
     return read_secret(token, "token") if token is not None else read_secret(os.environ.get(variable), variable)
@@ -134,7 +134,7 @@ async def read_body(
     most: int,    # bytes
     where: str="",# what sets the bound, for the error
 ) -> bytes:
-    "The body of a request. Raises Refusal if it is longer than `most`, or its client goes away."
+    "Return the body of a request; raise Refusal if it is longer than `most`, or its client goes away."
     from starlette.requests import ClientDisconnect
     too_long = Refusal(413, f"a request has {most} bytes at most{where}", Connection="close")
     data, size, length = bytearray(), 0, int(request.headers.get("content-length", 0))
@@ -152,9 +152,9 @@ _READ_OVER = 2**27  # bytes of a request that is too long which are read and thr
 
 # %% ../../nbs/04q_devices.daemon.ipynb #aa040010
 def parse_object(
-    text: str|bytes|None, # of a message
+    text: str|bytes|None, # text of a message
 ) -> dict:
-    "The JSON object that a client sent. Raises Refusal: 400 for what is no JSON, 422 for what is no object."
+    "Return the JSON object that a client sent; raise Refusal: 400 for what is no JSON, 422 for what is no object."
     try: value = read_json(text or "")
     except ValueError as e: raise Refusal(400, str(e)) from None
     if isinstance(value, dict): return value
@@ -168,9 +168,9 @@ class Deadlines:
     head_s, body_s, most = HEAD_S, BODY_S, 1
 
     def connection_made(self,
-        transport: asyncio.Transport, # of the new connection
+        transport: asyncio.Transport, # transport of the new connection
     ):
-        "Starts the clock; if there are more than `most` connections now, one of them ends."
+        "Start the clock; if there are more than `most` connections now, end one of them."
         super().connection_made(transport)
         self._awaited, self._turn, self._timer = None, 0, None
         self._start_clock()
@@ -179,14 +179,14 @@ class Deadlines:
     def data_received(self,
         data: bytes, # some of a request
     ):
-        "The clock goes on, or starts anew if another part is awaited now."
+        "Take in some of a request; the clock starts anew if another part is awaited now."
         super().data_received(data)
         self._start_clock()
 
     def connection_lost(self,
         error: Exception|None, # why, if not by request
     ):
-        "Stops the clock."
+        "Stop the clock."
         super().connection_lost(error)
         self._stop_clock()
 
@@ -197,7 +197,7 @@ class Deadlines:
         return dict(IDLE="head", SEND_BODY="body").get(repr(self.conn.their_state))
 
     def _start_clock(self):
-        "For the part of the request that is awaited, if that is another than before; none for a WebSocket."
+        "Start the clock if another part of the request is awaited than before; a WebSocket has none."
         if (self.part, self.cycle) == self._awaited: return
         self._awaited, self._turn = (self.part, self.cycle), next(_TURNS)
         self._stop_clock()
@@ -209,13 +209,13 @@ class Deadlines:
 
     # %% ../../nbs/04q_devices.daemon.ipynb #aa040014
     def _give_up(self):
-        "Too late: answer so, unless an answer has begun."
+        "End the connection, with an answer that says it is too late unless another has begun."
         answered = self.part != "head" and self.cycle.response_started
         if not answered: self.transport.write(_TOO_LATE)
         self.transport.close()
 
     def _make_room(self):
-        "End whoever was heard of longest ago; this one, if all others are being answered."
+        "End the connection that has been silent longest; this one, if all others are being answered."
         last = min((c for c in self.connections if _owes(c)), key=lambda c: c._turn)
         self.connections.discard(last)
         last.transport.abort()
@@ -229,7 +229,7 @@ _TOO_LATE = b"""HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-typ
 {"error": "the rest of the request did not come in time"}"""
 
 def _owes(connection: Any) -> bool:
-    "Is it the client's turn? It sends a request, or has its whole answer and is idle."
+    "Return whether it is the client's turn: it sends a request, or has its whole answer and is idle."
     cycle = getattr(connection, "cycle", None)
     answered = cycle is not None and cycle.response_complete and not connection.transport.get_write_buffer_size()
     return bool(getattr(connection, "part", None)) or answered
@@ -244,30 +244,30 @@ class FastDeadlines(Deadlines):
     def data_received(self,
         data: bytes, # some of a request
     ):
-        "As above; a request with too much beside its body ends."
+        "Take in some of a request; refuse one with too much beside its body."
         self.beside += len(data)
         super().data_received(data)
         if self.part and self.beside > _BESIDE_BODY: self.send_400_response("Invalid HTTP request received.")
 
     def on_message_begin(self):
-        "A request begins."
+        "Note that a request begins."
         self.part = "head"
         super().on_message_begin()
 
     def on_headers_complete(self):
-        "Its header is whole."
+        "Note that the header is whole."
         self.part = "body"
         super().on_headers_complete()
 
     def on_body(self,
         body: bytes, # some of it
     ):
-        "Some of its body came."
+        "Count some of the body."
         self.beside -= len(body)
         super().on_body(body)
 
     def on_message_complete(self):
-        "It is whole."
+        "Note that the request is whole."
         self.part, self.beside = None, 0
         super().on_message_complete()
 
@@ -277,7 +277,7 @@ MAX_CONNECTIONS = 1024  # of a server, however many files its process may have o
 def most_connections(
     wanted: int=MAX_CONNECTIONS, # if there are files for them
 ) -> int:
-    "Connections that a server of this process may hold at once."
+    "Return how many connections a server of this process may hold at once, at most `wanted`."
     try: import resource
     except ImportError: return MAX_CONNECTIONS//4  # Windows: asyncio waits for 512 sockets at most
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -291,9 +291,9 @@ class Repeats(logging.Filter):
         self.counts = Counter()
 
     def filter(self,
-        record: logging.LogRecord, # of a log
+        record: logging.LogRecord, # record of a log
     ) -> bool:
-        "True if it is to be logged. Adds its count to the message."
+        "Return whether a record is to be logged: warnings the 1st, 10th, 100th time, with their count added to the message."
         if record.levelno < logging.WARNING: return True
         if len(self.counts) >= _KINDS_COUNTED: self.counts.clear()
         self.counts[kind := (record.msg, repr(record.exc_info and record.exc_info[1])[:200])] += 1
@@ -309,7 +309,7 @@ def listen_on(
     host: str,        # name or number of this machine
     port: int,        # 0: any free one
 ) -> socket.socket:
-    "A socket that listens. Raises OSError that says what to do."
+    "Open a socket that listens; raise OSError that says what to do."
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # or asyncio leaves Nagle's delay on
     try:
@@ -325,19 +325,19 @@ def listen_on(
 class _Startup:
     "What `bounded_server` adds to the start of uvicorn's server."
     async def startup(self, sockets: list[socket.socket]):
-        "Errors of the loop go to the server's log; the queue is as long as before uvicorn shortened it."
+        "Start the server with errors of the loop in its log, and a queue as long as before uvicorn shortened it."
         asyncio.get_running_loop().set_exception_handler(_log_error)
         await super().startup(sockets)
         for s in sockets: s.listen(_QUEUE)
 
 def _log_error(loop: asyncio.AbstractEventLoop, context: dict):
-    "An error that nobody waits for."
+    "Log an error of the event loop that no task waits for."
     logging.getLogger("uvicorn.error").error(context["message"], exc_info=context.get("exception"))
 
 _REPEATS = Repeats()
 
 def _http_protocol(fast: bool) -> tuple[type, type]:
-    "The clock, and the parser that it is for."
+    "Return the class with the clock, and the parser's class that it is for."
     if not fast:
         from uvicorn.protocols.http.h11_impl import H11Protocol
         return Deadlines, H11Protocol
@@ -351,8 +351,8 @@ def bounded_server(
     most: int|None=None,  # connections at once; None: what the process has files for
     fast: bool=False,     # parse in C
     **more,               # further keys of `uvicorn.Config`
-) -> "uvicorn.Server":    # to be run on what `listen_on` gives
-    "A server with deadlines, a bound on its connections and a log that stays short. Needs the extra `serve`."
+) -> "uvicorn.Server":    # server to be run on what `listen_on` gives
+    "Make a server with deadlines, a bound on its connections and a log that stays short. Needs the extra `serve`."
     import uvicorn
     limits = dict(head_s=head_s, body_s=body_s, most=most or most_connections())
     config = uvicorn.Config(app, http=type("BoundedHttp", _http_protocol(fast), limits), log_level="warning",
@@ -371,11 +371,11 @@ class NumberedRequests:
         return self.task is not None and not self.task.done()
 
     async def answer(self,
-        number: int,   # of the request, counted from 1
-        digest: bytes, # of its content, so that another request under the same number is refused
+        number: int,   # number of the request, counted from 1
+        digest: bytes, # digest of its content, so that another request under the same number is refused
         start: Callable[[], Awaitable], # carries it out
     ) -> Any:
-        "What `start` gives, or gave. Raises Refusal for a number out of order."
+        "Return the result of `start`, or of the last request if this is its repetition; raise Refusal for a number out of order."
         if number == self.number and number:
             if digest != self.digest: raise Refusal(409, f"number {number} was another request; the next is {number+1}")
         elif number != self.number+1 or self.busy:
@@ -390,18 +390,18 @@ class NumberedRequests:
 
     # %% ../../nbs/04q_devices.daemon.ipynb #af000005
     async def repeats(self,
-        digest: bytes, # of a request's content
+        digest: bytes, # digest of a request's content
     ) -> bool:
-        "True if such a request, without a number, is the last one again, whose answer nobody got."
+        "Return whether such a request, without a number, repeats the last one, whose client left before its answer."
         if self.task is None or digest != self.digest or self.delivered: return False
         return all([await has_left(asker) for asker in self.askers])
 
     async def answer_once(self,
         request: Any,     # Starlette's
-        digest: bytes,    # of its content
+        digest: bytes,    # digest of its content
         start: Callable[[], Awaitable], # carries it out
     ) -> Any:
-        "As `answer`; the header X-Oaml-Number may be missing. Raises Refusal for two requests at once."
+        "Return what `answer` does, though the header X-Oaml-Number may be missing; raise Refusal for two requests at once."
         given = request_number(request)
         number = given or self.number + (not await self.repeats(digest))
         if not given and number > self.number and self.busy: raise Refusal(400, "the last request is still at work; wait for its answer")
@@ -415,7 +415,7 @@ class NumberedRequests:
 def request_number(
     request: Any, # Starlette's
 ) -> int|None:
-    "What the header X-Oaml-Number says; None without it. Raises Refusal."
+    "Return what the header X-Oaml-Number says, or None without it; raise Refusal for what is no number."
     text = request.headers.get("x-oaml-number")
     if text and not re.fullmatch("[1-9][0-9]{0,15}", text): raise Refusal(400, "the header X-Oaml-Number wants 1, 2, 3...")
     return int(text) if text else None
@@ -423,7 +423,7 @@ def request_number(
 async def has_left(
     request: Any, # Starlette's
 ) -> bool:
-    "True if nobody waits for the answer any more."
+    "Return whether the client has left and waits for no answer."
     served = getattr(getattr(request, "receive", None), "__self__", None)  # uvicorn knows, and Starlette's way to ask it takes long
     return served.disconnected if hasattr(served, "disconnected") else await request.is_disconnected()
 
@@ -431,7 +431,7 @@ async def has_left(
 class SerialThread(Executor):
     "One thread in which calls are made in turn; unlike a `ThreadPoolExecutor`'s, one that hangs keeps no process from ending."
     def __init__(self,
-        name: str, # of the thread
+        name: str, # name of the thread
     ):
         self._jobs, self._asked, self._done = queue.SimpleQueue(), 0, 0
         threading.Thread(target=self._run, name=name, daemon=True).start()
@@ -453,32 +453,32 @@ class SerialThread(Executor):
     def submit(self,
         do: Callable, # what to call
         /,
-        *args,        # with these
+        *args,        # arguments of the call
         **kwargs,     # and these
-    ) -> Future:      # of what it gives
+    ) -> Future:      # future of the result
         "Call it after what was asked before."
         self._asked += 1
         self._jobs.put((do, args, kwargs, future := Future()))
         return future
 
     def shutdown(self,
-        wait: bool=False,           # unused: nobody waits for what hangs
+        wait: bool=False,           # unused: what hangs is not waited for
         cancel_futures: bool=False, # unused: what was asked before is done
     ):
-        "No more after what was asked before."
+        "End the thread after the jobs that it was given before."
         self._jobs.put(None)
 
 # %% ../../nbs/04q_devices.daemon.ipynb #aa04001a
 class BareLease:
-    "What one client has; whoever derives from it says whether it is `busy`, and how to `close` it."
+    "What one client has. A subclass says whether it is `busy`, and how to `close` it."
     def __init__(self,
-        id: Any,  # of the lease
+        id: Any,  # id of the lease
     ):
         self.id, self.requests, self.closing = id, NumberedRequests(), None
         self.touch()
 
     def touch(self):
-        "The time of the lease begins anew."
+        "Start the lease's time anew."
         self.used = time.monotonic()
 
     @property
@@ -489,14 +489,14 @@ class BareLease:
 class Lease(BareLease):
     "Something made for one client and closed for it, in a thread of its own."
     def __init__(self,
-        id: str,                  # of the lease
-        make: Callable[[], Any],  # makes what is lent, which has `close()`
+        id: str,                  # id of the lease
+        make: Callable[[], Any],  # function that makes what is lent, which has `close()`
     ):
         super().__init__(id)
         self.make, self.lent, self.thread = make, None, SerialThread(f"lease {id[:6]}")
 
     def open(self) -> Any:
-        "What is lent; made at the first call. To be called in the thread."
+        "Return what is lent, making it at the first call. Call it in the lease's thread."
         if self.lent is None: self.lent = self.make()
         return self.lent
 
@@ -509,22 +509,22 @@ class Lease(BareLease):
     async def run(self,
         do: Callable[[], Any], # what to call in the thread
     ) -> Any:
-        "What `do` gives, after what was asked before."
+        "Call `do` in the lease's thread, after earlier calls, and return its result."
         self.touch()
         try: return await asyncio.wrap_future(self.thread.submit(do))
         finally: self.touch()
 
     async def ask(self,
-        number: int,           # of the request, counted from 1
-        digest: bytes,         # of its content
+        number: int,           # number of the request, counted from 1
+        digest: bytes,         # digest of its content
         do: Callable[[], Any], # what to call in the thread
     ) -> Any:
-        "What `do` gives, or gave when this request came first. Raises Refusal for a number out of order."
+        "Return the result of `do`, or of its first call if this request is a repetition; raise Refusal for a number out of order."
         self.touch()
         return await self.requests.answer(number, digest, lambda: self.run(do))
 
     async def close(self) -> None:
-        "Give back what is lent, after what is at work; an error of its closing is printed."
+        "Close what is lent, after calls that are at work; print an error of its closing."
         try: await asyncio.wrap_future(self.thread.submit(lambda: self.lent and self.lent.close()))
         except Exception as e: traceback.print_exception(e)
         self.thread.shutdown()
@@ -537,8 +537,8 @@ class LeaseTable:
         most: int,                     # leases at once
         lease_s: float=float("inf"),   # seconds of silence after which a lease ends
         full: str="all {} places are taken; ask again later", # the answer without a free place; {} is their number
-        full_status: int=503,          # of HTTP, of that answer
-        reopen: bool=False,            # may the id of a lease that has ended be used again
+        full_status: int=503,          # HTTP status of that answer
+        reopen: bool=False,            # True: the id of a lease that has ended may be used again
     ):
         self.new, self.most, self.lease_s, self.full, self.full_status, self.reopen = new, most, lease_s, full, full_status, reopen
         self.leases: dict[Any, BareLease] = {}
@@ -546,14 +546,14 @@ class LeaseTable:
         self.ending = lambda: False  # True once the server ends; the server sets it
 
     def health(self) -> dict:
-        "What anybody may know."
+        "Return what needs no token to be known: status, sessions now and at most, the server's start."
         return dict(status="ok", sessions=len(self.leases), max_sessions=self.most, boot=self.boot)
 
     # %% ../../nbs/04q_devices.daemon.ipynb #aa040021
     def open(self,
-        id: Any, # that the client chose
+        id: Any, # id that the client chose
     ) -> BareLease:
-        "A place for the lease `id`; twice is once. Raises Refusal."
+        "Return the lease `id`, made if it is new; raise Refusal for one that has ended, or if all places are taken."
         if not self.reopen and id in self.ended or id in self.leases and self.leases[id].closing: raise self.unknown()
         if id not in self.leases:
             if len(self.leases) >= self.most: raise Refusal(self.full_status, self.full.format(len(self.leases)), Retry_After=_AGAIN_S)
@@ -561,37 +561,37 @@ class LeaseTable:
         return self.leases[id]
 
     def find(self,
-        id: Any, # of a lease
+        id: Any, # id of a lease
     ) -> BareLease:
-        "The lease, its time begun anew. Raises Refusal if there is none."
+        "Return the lease and start its time anew; raise Refusal if there is none."
         lease = self.leases.get(id)
         if lease is None or lease.closing: raise self.unknown()
         lease.touch()
         return lease
 
     def unknown(self) -> Refusal:
-        "The answer to whoever has no lease."
+        "Return the 404 for a client that has no lease."
         return Refusal(404, f"no such session: it was closed, silent for more than {self.lease_s:g} s, or the "
                        "daemon was restarted", X_Oaml_Boot=self.boot)
 
     # %% ../../nbs/04q_devices.daemon.ipynb #aa040023
     async def close(self,
-        id: Any, # of a lease
+        id: Any, # id of a lease
     ) -> None:
         "End it; returns when what was lent is given back. Raises Refusal if there is none."
         if id not in self.leases: raise self.unknown()
         await asyncio.shield(self._end(self.leases[id]))
 
     def drop(self,
-        lease: BareLease, # that holds nothing any more
+        lease: BareLease, # a lease that holds nothing any more
     ) -> None:
-        "Its place is free; twice is once."
+        "Free the lease's place; dropping it again does nothing."
         if self.leases.get(lease.id) is not lease: return
         del self.leases[lease.id]
         if not self.reopen: self.ended.append(lease.id)
 
     def _end(self, lease: BareLease) -> asyncio.Future:
-        "The lease's closing, begun now or before."
+        "Return the lease's closing, begun now or before."
         async def closing():
             await lease.close()
             self.drop(lease)
@@ -599,7 +599,7 @@ class LeaseTable:
         return lease.closing
 
     async def watch(self) -> None:
-        "For ever: end the leases whose clients are silent. Time in which nobody could be heard does not count."
+        "Run for ever and end the leases whose clients are silent; time in which the server could hear no client does not count."
         while True:
             unheard = await sleep_heard(min(1, self.lease_s/4))
             for lease in list(self.leases.values()):
@@ -607,7 +607,7 @@ class LeaseTable:
                 if not lease.closing and lease.silence > self.lease_s: self._end(lease)
 
     async def close_all(self) -> None:
-        "At the server's end: give everything back; what hangs is left."
+        "Close all leases at the server's end; what hangs is left."
         closing = [self._end(lease) for lease in list(self.leases.values())]
         if closing: await asyncio.wait(closing, timeout=LEASE_GRACE_S)
 
@@ -619,9 +619,9 @@ _AGAIN_S, LEASE_GRACE_S = 2, 3.  # seconds: when to ask again for a place; how l
 _BLOCKED_S = .5  # seconds that an event loop may be late before that is worth a line
 
 async def sleep_heard(
-    seconds: float, # to sleep
-) -> float:         # seconds that nobody could be heard meanwhile
-    "Sleep; how much longer it took because the event loop was blocked, which the log says as well."
+    seconds: float, # seconds to sleep
+) -> float:         # seconds in which no client could be heard
+    "Sleep; return the seconds by which a blocked event loop made it longer, which the log says as well."
     began = time.monotonic()
     await asyncio.sleep(seconds)
     if (late := time.monotonic() - began - seconds) < _BLOCKED_S: return 0.
@@ -635,17 +635,17 @@ class ServiceRoute:
     "What a service answers, and where."
     method: str       # GET or POST; "WS" is a WebSocket, whose `answer` holds the whole conversation
     path: str         # such as "/reset" or "/{route}"
-    answer: Callable[[Any], Awaitable] # of Starlette's request or WebSocket
-    health: bool=False # may be asked without a token by whoever knows the server's number
-    open: bool=False   # may be asked by anybody; what it answers has no secrets, or it asks itself, as a page does that leads to where one signs in
+    answer: Callable[[Any], Awaitable] # function of Starlette's request or WebSocket that gives the answer
+    health: bool=False # True: without a token it answers all who know the server's number
+    open: bool=False   # True: it answers without asking `access`; it has no secrets, or asks itself, as a page does that leads to where one signs in
 
 def http_answer(
     content: Any,            # bytes, or what JSON can hold
-    status: int=200,         # of HTTP
-    headers: dict|None=None, # of the answer
+    status: int=200,         # an HTTP status
+    headers: dict|None=None, # headers of the answer
     media: str="application/json", # its type
 ) -> "starlette.responses.Response":
-    "An answer to a request."
+    "Return an answer to a request."
     from starlette.responses import Response
     return Response(content if isinstance(content, bytes) else wire_json(content), status, headers, media)
 
@@ -653,7 +653,7 @@ def http_answer(
 _POLICY_VIOLATION = 1008  # of the WebSocket protocol's codes
 
 def _endpoint(route: ServiceRoute, access: Access) -> Callable:
-    "What gives the route's answer, and asks `access` first."
+    "Return the function that gives the route's answer, and asks `access` first."
     from starlette.responses import Response
     async def endpoint(request):
         if not route.open: (access.check_health if route.health else access.check)(request.headers)
@@ -662,7 +662,7 @@ def _endpoint(route: ServiceRoute, access: Access) -> Callable:
     return endpoint
 
 def _guarded(route: ServiceRoute, access: Access):
-    "Starlette's route, which asks `access` first."
+    "Return Starlette's route, which asks `access` first."
     from starlette.routing import Route, WebSocketRoute
     async def conversation(ws):
         try: access.check(ws.headers)
@@ -672,7 +672,7 @@ def _guarded(route: ServiceRoute, access: Access):
     return Route(route.path, _endpoint(route, access), methods=[route.method])
 
 def _as_refusal(request: Any, e: Exception, invalid: int) -> Refusal:
-    "What stands for an error that a request met."
+    "Return the refusal that stands for an error met by a request."
     if isinstance(e, Refusal): return e
     if isinstance(e, SchemaError): return Refusal(400 if re.search("is not JSON|save it as UTF-8", str(e)) else invalid, str(e))
     refusal = Refusal(e.status_code, f"there is no {request.method} {request.url.path}")  # 404, 405
@@ -683,7 +683,7 @@ def _as_refusal(request: Any, e: Exception, invalid: int) -> Refusal:
 class DirectRoutes:
     "An ASGI application that answers some addresses without Starlette's router."
     def __init__(self,
-        app: Any,          # Starlette's, for whatever is not in the table
+        app: Any,          # Starlette's application, for what is not in the table
         table: dict,       # (method, path): what gives the answer
         refused: Callable, # the answer to a request that raised
     ):
@@ -707,7 +707,7 @@ def service_app(
     around: Callable[[], Any]=nullcontext, # an asynchronous context, held while the application lives and its leases are closed
     invalid: int=422,                # status of an answer to what has not the form that it should
 ) -> DirectRoutes:
-    "An ASGI application. Needs the extra `serve`."
+    "Make an ASGI application of routes and leases. Needs the extra `serve`."
     need_serve()
     from starlette.applications import Starlette
     @asynccontextmanager
@@ -729,7 +729,7 @@ def service_app(
 class DaemonServer:
     "An application on its port. Raises OSError if that is taken."
     def __init__(self,
-        app: Any,              # from `service_app`
+        app: Any,              # an application from `service_app`
         host: str="127.0.0.1", # address to listen on
         port: int=0,           # 0: any free one
         grace_s: float=LEASE_GRACE_S, # seconds that open connections have when the server ends
@@ -741,7 +741,7 @@ class DaemonServer:
 
     @property
     def url(self) -> str:
-        "Where it answers."
+        "Address at which the server answers."
         host, port = self.socket.getsockname()[:2]
         return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
@@ -757,8 +757,8 @@ class DaemonServer:
 # %% ../../nbs/04q_devices.daemon.ipynb #aa04002d
 @contextmanager
 def serve_in_thread(
-    server: DaemonServer,      # to be run
-    name: str="oaml daemon",   # of the thread
+    server: DaemonServer,      # the server to run
+    name: str="oaml daemon",   # name of the thread
 ) -> Iterator[DaemonServer]:
     "Serve for the time of a `with`."
     thread = threading.Thread(target=server.run, name=name, daemon=True)
@@ -775,7 +775,7 @@ def serve_in_thread(
 _CHILD = "import oaml.devices.daemon as daemon; daemon._serve_parent()"
 
 def _serve_parent():
-    "In a process of its own: serve what the first line of stdin says until stdin ends."
+    "Serve, in a process of its own, what the first line of stdin says until stdin ends."
     order, out = json.loads(sys.stdin.readline()), os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever else is printed is no answer
     try: server = getattr(import_module(order["module"]), order["name"])(**order["given"])
@@ -810,7 +810,7 @@ def serve_in_process(
 
 # %% ../../nbs/04q_devices.daemon.ipynb #aa040033
 def run_foreground(
-    server: DaemonServer, # to be run
+    server: DaemonServer, # the server to run
 ) -> None:
     "Serve until Ctrl-C or SIGTERM, and end cleanly."
     import signal

@@ -42,14 +42,14 @@ class Frame:
         "Width and height in pixels."
         return self.image.shape[1], self.image.shape[0]
     def screen_hash(self) -> str:
-        "SHA-256 of size and pixels, hex."
+        "Return the SHA-256 of size and pixels, hex."
         return hashlib.sha256(str(self.image.shape).encode() + self.image.tobytes()).hexdigest()
     def __repr__(self) -> str:
         return f"Frame({self.size[0]}x{self.size[1]}, {len(self.elements)} elements, clock {self.clock} ms)"
     def _repr_png_(self) -> bytes: return _png_bytes(self.image)
 
 def _png_bytes(image: np.ndarray) -> bytes:
-    "A PNG of a uint8 RGB array, its lines unfiltered: for screens that takes a third of the time of Pillow's, and less room."
+    "Return a PNG of a uint8 RGB array, its lines unfiltered: for screens that takes a third of the time of Pillow's, and less room."
     height, width, _ = image.shape
     lines = np.zeros((height, 1 + 3*width), np.uint8)
     lines[:, 1:] = image.reshape(height, -1)
@@ -73,7 +73,7 @@ def save_observation(
     return Observation(str(path), dict(size=list(frame.size), hash=name, clock=frame.clock, elements=elements) | meta)
 
 def recorded_elements(
-    observation: Observation, # that `save_observation` made
+    observation: Observation, # observation that `save_observation` made
 ) -> tuple[Element, ...]:     # none if it was recorded without
     "Return what was on the recorded screen."
     return tuple(as_element(e) for e in (observation.meta or {}).get("elements") or ())
@@ -86,7 +86,7 @@ class Device(Protocol):
         "Width and height in pixels."
 
     def reset(self,
-        seed: int,      # of the episode, 0 to 2,999,999; the same seed gives the same frames
+        seed: int,      # seed of the episode, 0 to 2,999,999; the same seed gives the same frames
     ) -> Frame:
         "Begin an episode and show its first screen."
     def perform(self,
@@ -104,7 +104,7 @@ class DeviceError(RuntimeError):
 @dataclass(frozen=True)
 class InstallApk:
     "Install an application."
-    path: str                     # of the .apk file
+    path: str                     # path of the .apk file
 
 @dataclass(frozen=True)
 class UninstallPackage:
@@ -116,15 +116,15 @@ class StartActivity:
     "Start an application's screen."
     full_activity: str            # "package/activity"
     extra_args: tuple[str, ...]=() # further arguments of `am start`
-    flag: str=""                  # of the intent
+    flag: str=""                  # flag of the intent
 
 # %% ../../nbs/04a_devices.device.ipynb #f471e262
 @dataclass(frozen=True)
 class StartIntent:
-    "Start whatever answers an intent."
+    "Start the activity that answers an intent."
     data_uri: str                 # what to open
     action: str=""                # such as "android.intent.action.VIEW"
-    package_name: str=""          # whose answer is wanted
+    package_name: str=""          # package whose answer is wanted
 
 @dataclass(frozen=True)
 class StartRandomActivity:
@@ -137,12 +137,12 @@ class StartRandomActivity:
 @dataclass(frozen=True)
 class ForceStop:
     "End an application."
-    package_name: str             # whose
+    package_name: str             # name of the application's package
 
 @dataclass(frozen=True)
 class ClearCache:
     "Forget what an application has stored."
-    package_name: str             # whose
+    package_name: str             # name of the application's package
 
 @dataclass(frozen=True)
 class ForceStopRandomActivity:
@@ -156,7 +156,7 @@ class ClearCacheRandomActivity:
 @dataclass(frozen=True)
 class GrantPermissions:
     "Let an application do something."
-    package_name: str             # whose
+    package_name: str             # name of the application's package
     permissions: tuple[str, ...]=() # such as "android.permission.WRITE_SECURE_SETTINGS"
 
 @dataclass(frozen=True)
@@ -219,7 +219,7 @@ class TaskDevice(Device, Protocol):
     def look(self) -> Frame:
         "Return the screen as it is now, with what was logged since the last frame."
     def feed(self,
-        events: Iterable[Event], # of a finger, a mouse, a keyboard, in pixels of `size`; time passes by `Tick`
+        events: Iterable[Event], # events of a finger, a mouse, a keyboard, in pixels of `size`; time passes by `Tick`
     ) -> Frame:
         "Carry out events one after the other: a gesture may go on in the next call."
     def read_elements(self) -> tuple[Element, ...]:
@@ -233,12 +233,12 @@ class TaskDevice(Device, Protocol):
     ) -> bool:
         "Return whether there is an application of this name."
     def activity(self) -> str:
-        "The \"package/activity\" in front; empty if none is."
+        "Return the \"package/activity\" in front; empty if there is none."
 
 # %% ../../nbs/04a_devices.device.ipynb #dbdafa1c
 def take_turns(
-    cls: type,   # of devices
-    *names: str, # of its methods
+    cls: type,   # class of devices
+    *names: str, # names of its methods
 ) -> type:       # the same
     "Make the calls of a device's methods wait for each other, whichever threads they come from."
     for name in names: setattr(cls, name, _in_turn(getattr(cls, name)))
@@ -246,7 +246,7 @@ def take_turns(
     return cls
 
 def _in_turn(do: Callable) -> Callable:
-    "`do`, when no other thread is inside one of the device's methods; the same thread may be."
+    "Return `do` behind the device's lock: other threads wait while one is inside a method, the same thread may enter again."
     @wraps(do)
     def call(self, *args, **kwargs):
         with vars(self).get("_turn") or vars(self).setdefault("_turn", threading.RLock()): return do(self, *args, **kwargs)

@@ -35,7 +35,7 @@ class GoalDevice(Device, Protocol):
         "Actions before an episode is truncated."
     @property
     def ended(self) -> bool:
-        "Whether the device itself has ended the episode, as a page can; an application never does."
+        "True if the device itself has ended the episode, as a page can; an application never does."
 
     def solved(self) -> bool:
         "Return true if the goal holds now."
@@ -45,10 +45,10 @@ class GoalDevice(Device, Protocol):
 class Transition:
     "What came of one action, or of a reset."
     frame: Frame            # the screen now
-    reward: float=0.        # of this action
+    reward: float=0.        # reward of this action
     terminated: bool=False  # the episode came to its own end: DONE, or the page or task ended it
-    truncated: bool=False   # it was cut short: `why` says by what
-    seconds: float=0.       # on the device's clock since the last transition
+    truncated: bool=False   # True: it was cut short; `why` says by what
+    seconds: float=0.       # seconds on the device's clock since the last transition
     why: str=""             # "steps", "time", "left" (the application) or "halted" (the agent, which is not sure) if it was truncated
 
     @property
@@ -94,12 +94,12 @@ class EpisodeDriver:
         "How many actions could not be understood."
         return sum(a.type == "failed" for a in self.actions)
     def close(self) -> None:
-        "Give back the device."
+        "Close the device."
         self.device.close()
 
     # %% ../../nbs/04d_devices.episode.ipynb #d0c23051
     def reset(self,
-        seed: int,       # of the episode, 0 to 2,999,999
+        seed: int,       # seed of the episode, 0 to 2,999,999
         draw: bool=True, # False: frames have no pixels, which is faster
     ) -> Transition:
         "Begin the episode of `seed`."
@@ -152,7 +152,7 @@ class EpisodeDriver:
 
     def conclude(self,
         worth: Transition,      # what `judge` gave
-        action: Action|None,    # of the agent
+        action: Action|None,    # the agent's action
         before: Transition|None # None at an episode's first screen
     ) -> Transition:
         "Add to `worth` the end by DONE or IMPOSSIBLE, the cut and the time that passed."
@@ -172,7 +172,7 @@ class EpisodeDriver:
         return self.device.solved()
 
     def carry_out(self,
-        action: Action,  # of the agent
+        action: Action,  # the agent's action
         draw: bool=True, # False: the frame has no pixels
     ) -> Frame:
         "Return the frame after `action`."
@@ -198,19 +198,19 @@ class EpisodeDriver:
     def cut(self,
         frame: Frame, # after the action
     ) -> str:
-        "Return why the episode stops here though nobody has finished it; empty if it goes on."
+        "Return why the episode stops here though it is not finished; empty if it goes on."
         return "steps" if 0 < self.budget <= self.steps else ""
 
     # %% ../../nbs/04d_devices.episode.ipynb #929e3275
     def snapshot(self) -> "EpisodeSnapshot":
-        "This moment, to be returned to. Raises AttributeError on a device that cannot (only applications can)."
+        "Return this moment, to be restored later; raise AttributeError on a device other than an application."
         return EpisodeSnapshot(self.device.snapshot(), self.seed, tuple(self.actions), self.presatisfied, self.reached,
                                self.success, self.last, self.steps, self.began)
 
     def restore(self,
-        moment: "EpisodeSnapshot", # of an episode on a device of the same application and size
+        moment: "EpisodeSnapshot", # moment of an episode on a device of the same application and size
     ) -> Transition:
-        "Go on from there. Raises DeviceError for another application or size."
+        "Go on from a moment of an episode; raise DeviceError for another application or size."
         self.device.restore(moment.device)
         self.seed, self.actions, self.last = moment.seed, list(moment.actions), moment.last
         self.presatisfied, self.reached, self.success = moment.presatisfied, moment.reached, moment.success
@@ -219,22 +219,22 @@ class EpisodeDriver:
 
 # %% ../../nbs/04d_devices.episode.ipynb #f9190cab
 def _how(draw: bool) -> dict:
-    "Only a synthetic device can leave out drawing, so only then it is asked to."
+    "Return the arguments that leave out drawing, which only synthetic devices take."
     return {} if draw else dict(draw=False)
 
 # %% ../../nbs/04d_devices.episode.ipynb #e0710d1e
 
 def _is_done(action: Action|None) -> bool:
-    "True if the agent says that it has finished."
+    "Return whether the agent says that it has finished."
     return action is not None and action.type == "done"
 
 def _is_halt(action: Action|None) -> bool:
-    "True if the agent gives up because it is not sure: a failed action that says so."
+    "Return whether the agent gives up because it is not sure: a failed action that says so."
     return action is not None and action.type == "failed" and bool((action.raw or {}).get("halted"))
 
 # %% ../../nbs/04d_devices.episode.ipynb #65be9b42
 def place_of(
-    driver: EpisodeDriver, # of any device
+    driver: EpisodeDriver, # driver of any device
 ) -> Place:
     "Return where the driver's episode happens: as its device says, or at least which kind of device it is."
     own = getattr(driver.device, "place", None)
@@ -243,9 +243,9 @@ def place_of(
 class EpisodeWriter:
     "Writes an episode down while it is played, as its driver's `watch`."
     def __init__(self,
-        driver: EpisodeDriver,   # at the episode's first screen
+        driver: EpisodeDriver,   # driver at the episode's first screen
         screens: Path|None=None, # folder for the screens, exists; None: they are left out
-        elements: bool=False,    # read the accessibility tree at each step, of a device whose frames come without
+        elements: bool=False,    # True: read the accessibility tree at each step, of a device whose frames come without
         agent: str|None=None,    # who acts, as tables name it
     ):
         self.driver, self.screens, self.elements, self.agent = driver, screens, elements, agent
@@ -257,7 +257,7 @@ class EpisodeWriter:
         driver: EpisodeDriver, # the one that is watched
         action: Action,        # about to be carried out
     ):
-        "Begin a step."
+        "Begin the record of a step."
         self._settle()
         self.steps.append(Step(driver.frame.clock/1000, self._seen(driver.frame), action))
 
@@ -267,7 +267,7 @@ class EpisodeWriter:
         return save_observation(frame, self.screens)
 
     def _settle(self):
-        "What came of the last step."
+        "Note the effect and the reward of the last step."
         if not self.steps or self.driver.last is None: return
         step, effect = self.steps[-1], getattr(self.driver.device, "effect", None)
         if effect is not None: step.effect = bool(effect)
@@ -285,7 +285,7 @@ class EpisodeWriter:
         return Episode(**fields | more)
 
 def ending(
-    driver: EpisodeDriver, # at any moment
+    driver: EpisodeDriver, # driver at any moment of an episode
 ) -> str|None:             # None: the episode goes on
     "Return how the episode ended: done or impossible (the agent said so), page (the page or task ended it), steps, time, left or halted."
     if not driver.over: return None
@@ -297,12 +297,12 @@ def ending(
 class EpisodeSnapshot:
     "An episode at one moment."
     device: Any                 # what the device's own `snapshot` gave
-    seed: int|None              # of the episode
-    actions: tuple[Action, ...] # so far
+    seed: int|None              # seed of the episode
+    actions: tuple[Action, ...] # actions so far
     presatisfied: bool          # the goal held at the start
     reached: bool               # the goal held at some moment
     success: bool               # the episode is over and succeeded
     last: Transition            # what came of the last action
-    steps: int                  # so far
+    steps: int                  # number of steps so far
     began: int                  # when it began, in ms of the device's clock
 

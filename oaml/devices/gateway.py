@@ -39,13 +39,13 @@ def web_origin(
 
 # %% ../../nbs/04t_devices.gateway.ipynb #5db71e2b
 def own_origin(
-    url: str,       # of a page; "" for a page that is text
-) -> tuple[str, ...]: # for a `Gateway`: a site, or a file; none of a text
+    url: str,       # address of a page; "" for a page that is text
+) -> tuple[str, ...]: # origins for a `Gateway`: a site, or a file; none of a text
     "Return what the page at `url` is shown from."
     return tuple(filter(None, [web_origin(url) or (url if url.startswith("file:") else "")]))
 
 def check_origins(
-    origins: Iterable[str], # as an operator writes them
+    origins: Iterable[str], # origins as an operator writes them
 ) -> tuple[str, ...]:       # the same
     "Raise ValueError for what is neither a site such as https://example.org nor a file or folder such as file:///srv/site/."
     if isinstance(origins, str) or not isinstance(origins, Iterable): raise ValueError(f"origins: {origins!r} is no list of origins")
@@ -58,7 +58,7 @@ def check_origins(
 
 # %% ../../nbs/04t_devices.gateway.ipynb #74d61d20
 def _file_of(url: str) -> Path:
-    "The file that an address names, links followed."
+    "Return the file that an address names, links followed."
     return Path(unquote(urlsplit(url).path)).resolve()
 
 def _file_rule(origins: Iterable[str]) -> Callable[[str], bool]:
@@ -74,8 +74,8 @@ def _file_rule(origins: Iterable[str]) -> Callable[[str], bool]:
 @dataclass(frozen=True)
 class Folder:
     "Files that a gateway gives out under an origin that only its tab knows."
-    path: str|Path                                       # whose files are given, its folders' too; no link leads out of it
-    headers: Mapping[str, str]=field(default_factory=dict) # that every answer gets, such as Content-Security-Policy
+    path: str|Path                                       # folder whose files are given, its folders' too; no link leads out of it
+    headers: Mapping[str, str]=field(default_factory=dict) # headers that every answer gets, such as Content-Security-Policy
 
     def file(self,
         url: str, # an address of the origin
@@ -93,7 +93,7 @@ _MAX_REFUSED = 200 # different origins that are listed; what is refused beyond i
 class Gateway:
     "A proxy on this machine for one tab. Close it, or use it in a `with`."
     def __init__(self,
-        origins: Iterable[str]|None=(), # that may be reached, such as "https://example.org"; files and folders as "file:///..."; None: anything
+        origins: Iterable[str]|None=(), # origins that may be reached, such as "https://example.org"; files and folders as "file:///..."; None: anything
         folders: Mapping[str, Folder]={}, # origins that it makes up, such as "http://pages.localhost", and what is found there
         on_refused: Callable[[str], None]=lambda where: None, # told of each origin that is refused for the first time, in a thread
     ):
@@ -129,7 +129,7 @@ class Gateway:
 
     # %% ../../nbs/04t_devices.gateway.ipynb #25ae04bf
     def admits(self,
-        url: str, # of a document
+        url: str, # address of a document
     ) -> bool:
         "Return whether a tab may show it: an empty page, what an admitted origin or folder has, a file that was named."
         if self.open or url == "about:blank" or self._known(web_origin(url)): return True
@@ -150,7 +150,7 @@ class Gateway:
 
     # %% ../../nbs/04t_devices.gateway.ipynb #426f305c
     def _resolve(self, host: str, port: int) -> list[tuple]:
-        "The addresses of a name: those that were found the first time. Raises OSError if none are."
+        "Return the addresses of a name: those that were found the first time. Raise OSError if none are."
         with self._lock: pinned = self._pins.get((host, port))
         if pinned: return pinned
         found = [(family, address) for family, _, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
@@ -159,7 +159,7 @@ class Gateway:
 
     def reach(self,
         host: str, # a name or a number
-        port: int, # of it
+        port: int, # port of the host
     ) -> socket.socket:
         "Return a connection to one of the addresses of `host`. Raises OSError."
         why = OSError(f"{host} has no address")
@@ -183,7 +183,7 @@ class Gateway:
 _RUNNING = weakref.WeakSet()
 
 def _host_port(origin: str) -> tuple[str, int]:
-    "Where an origin's server is."
+    "Return the host and port of an origin's server."
     return urlsplit(origin).hostname, urlsplit(origin).port
 
 # %% ../../nbs/04t_devices.gateway.ipynb #302fc665
@@ -200,7 +200,7 @@ Gateway.closed = False
 
 # %% ../../nbs/04t_devices.gateway.ipynb #4cd8f337
 def _disown():
-    "In a forked process: its copies are nobody's, and only keep a port taken."
+    "Close, in a forked process, its copies of the sockets, which only keep a port taken."
     for gateway in list(_RUNNING):
         gateway.closed = True
         gateway._server.socket.close()
@@ -220,14 +220,14 @@ class _Request(BaseHTTPRequestHandler):
     def log_message(self, *_): pass
 
     def reply(self, status: int, body: bytes=b"", headers: Mapping[str, str]={}):
-        "A whole answer, after which the connection goes on."
+        "Send a whole answer, after which the connection goes on."
         self.send_response_only(status)
         for name, value in (dict(headers) | {"Content-Length": str(len(body))}).items(): self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD": self.wfile.write(body)
 
     def refuse(self, where: str):
-        "403, and nobody is asked."
+        "Answer 403 without asking a server, and end the connection."
         self.gateway.note_refusal(where)
         self.close_connection = True  # a body may follow, which nobody reads
         self.reply(403, headers={"Connection": "close"})
@@ -241,7 +241,7 @@ class _Request(BaseHTTPRequestHandler):
 
     # %% ../../nbs/04t_devices.gateway.ipynb #1be02eed
     def do_CONNECT(self):
-        "Return a connection to host:port, whatever is spoken on it."
+        "Open a connection to host:port and carry bytes both ways in any protocol; refuse one that is not admitted."
         origin = next((o for scheme in ("https", "http") if self.gateway._admits_connection(o := web_origin(f"{scheme}://{self.path}"))), "")
         if not origin: return self.refuse(f"https://{self.path}")
         upstream = self.reach(*_host_port(origin), origin)
@@ -269,7 +269,7 @@ class _Request(BaseHTTPRequestHandler):
             _relay(self.connection, upstream, both=False)
 
     def _head(self) -> bytes:
-        "The request as its origin's server wants it. The connection ends with it: the next request may be for another origin."
+        "Return the request's head as its origin's server wants it. The connection ends with it: the next request may be for another origin."
         parts = urlsplit(self.path)
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         lines = [f"{self.command} {target} HTTP/1.1", f"Host: {parts.netloc.rpartition('@')[2]}", "Connection: close"]
@@ -304,7 +304,7 @@ _MAX_HEAD = 1 << 18 # bytes of an answer's head
 for _method in "HEAD POST PUT DELETE PATCH OPTIONS".split(): setattr(_Request, f"do_{_method}", _Request.do_GET)
 
 def _answer_head(upstream: socket.socket) -> bytes:
-    "The head of an answer, changed to say that the connection ends with it, and what has come of its body. Raises OSError."
+    "Return the head of an answer, changed to say that the connection ends with it, and what has come of its body; raise OSError for a head without end."
     data = b""
     while True:
         while b"\r\n\r\n" not in data:

@@ -34,7 +34,7 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]") 
 _ESCAPES = {'"': "&quot;", "\n": "&#10;", "\t": "&#9;", "\r": "&#13;"}
 
 def _quoted(value: str) -> str:
-    "`value` between the quotes of an attribute."
+    "Return `value` escaped for the quotes of an attribute."
     return escape(_NOT_XML.sub(".", value), _ESCAPES)
 
 # %% ../../nbs/04l_devices.hierarchy.ipynb #7f49be55
@@ -42,17 +42,17 @@ NODE_FLAGS = "checkable checked clickable enabled focusable focused scrollable l
 def _yes(flag) -> str: return "true" if flag else "false"
 
 def _node(words: dict[str, str], on: dict[str, bool], box: tuple[int, int, int, int]) -> str:
-    "A node without its end, attributes in the order of `uiautomator dump`."
+    "Return a node without its end, attributes in the order of `uiautomator dump`."
     attributes = [f'{k}="{_quoted(v)}"' for k, v in words.items()] + [f'{k}="{_yes(on.get(k))}"' for k in NODE_FLAGS]
     return f'<node {" ".join(attributes)} bounds="[{box[0]},{box[1]}][{box[2]},{box[3]}]"'
 
 # %% ../../nbs/04l_devices.hierarchy.ipynb #42d04269
 def _masked(e: Element) -> bool:
-    "Whether it shows dots in place of what was typed."
+    "Return whether an element shows dots in place of what was typed."
     return e.role == "textbox" and bool(e.value) and set(e.value) == {DOT}
 
 def _element_node(i: int, e: Element, size: tuple[int, int], package: str) -> str:
-    "The node of an element, the `i`-th of its parent."
+    "Return the node of an element, the `i`-th of its parent."
     text, desc = (e.value, e.name) if e.role in _INPUT_ROLES else (e.name, "" if e.role == "region" else e.value)
     words = {"index": str(i), "text": text, "resource-id": f"{package}:id/{e.id}" if e.id and package else e.id,
              "class": CLASS_OF.get(e.role, TEXT_CLASS), "package": package, "content-desc": desc}
@@ -66,7 +66,7 @@ def _element_node(i: int, e: Element, size: tuple[int, int], package: str) -> st
 # %% ../../nbs/04l_devices.hierarchy.ipynb #349daa0f
 def to_xml(
     elements: tuple[Element, ...], # what is on the screen
-    size: tuple[int, int],         # of the screen, width and height in pixels
+    size: tuple[int, int],         # size of the screen, width and height in pixels
     package: str="",               # the application's, such as "app.oaml.login"
 ) -> str:
     "Return what `uiautomator dump` would write of a screen: a frame that fills it, and in it a node for each element."
@@ -86,23 +86,23 @@ _SURROGATES = re.compile("&#(5[56]\\d{3});&#(5[67]\\d{3});")  # how a phone writ
 _REFERENCE = re.compile("&#(x[0-9a-fA-F]{1,6}|\\d{1,7});")
 
 def _joined(m: re.Match) -> str:
-    "The character of two halves; what are none stays as it is."
+    "Return the character of two surrogate halves; any other match stays as it is."
     high, low = map(int, m.groups())
     return chr(0x10000 + ((high - 0xd800) << 10) + low - 0xdc00) if 0xd800 <= high < 0xdc00 <= low < 0xe000 else m[0]
 
 def _allowed(m: re.Match) -> str:
-    "A reference to a character, if XML has it; else a dot."
+    "Return a reference to a character unchanged if XML has it, else a dot."
     n = int(m[1][1:], 16) if m[1][0] == "x" else int(m[1])
     return m[0] if n < 0x110000 and not _NOT_XML.match(chr(n)) else "."
 
 def _readable(xml: str) -> str:
-    "The text with a dot for what XML cannot hold: some phones write control characters and halves of emoji as they are."
+    "Replace what XML cannot hold by dots: some phones write control characters and halves of emoji as they are."
     text = xml.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # two halves that stand side by side are one
     return _NOT_XML.sub(".", _REFERENCE.sub(_allowed, _SURROGATES.sub(_joined, text)))
 
 # %% ../../nbs/04l_devices.hierarchy.ipynb #ee438540
 def parse_tree(
-    xml: str, # as `uiautomator dump` writes it
+    xml: str, # XML as `uiautomator dump` writes it
 ):            # lxml element `hierarchy`; every node has `attrib`
     "Return the tree of a view hierarchy. Raises ValueError with the line, ImportError without the extra `mobile`."
     if problem := missing_lxml(): raise ImportError(problem)
@@ -115,7 +115,7 @@ def parse_tree(
 _BOUNDS = re.compile(r"\[(-?\d+),(-?\d+)\]\[(-?\d+),(-?\d+)\]")
 
 def bounds_of(
-    node,                          # of a tree
+    node,                          # node of a tree
 ) -> tuple[int, int, int, int]:    # left, top, right, bottom in pixels
     "Return where a node is. Raises ValueError with the line."
     bounds = node.get("bounds", "")
@@ -126,8 +126,8 @@ def bounds_of(
 SIDES = ("left", "top", "right", "bottom")
 
 def node_property(
-    node,       # of a tree
-    name: str,  # of an attribute, or left, top, right, bottom
+    node,       # node of a tree
+    name: str,  # name of an attribute, or left, top, right, bottom
 ) -> str|None:  # None: the node does not say
     "Return what a node says under a name; sides are in pixels. Raises ValueError for bounds that are none."
     if name not in SIDES or "bounds" not in node.attrib: return node.get(name)
@@ -143,12 +143,12 @@ _ROLE_ENDS = (("EditText", "textbox"), ("AutoCompleteTextView", "textbox"), ("Ch
 def _is(node, flag: str) -> bool: return node.get(flag) == "true"
 
 def _pressed(node) -> bool:
-    "Whether a finger does something to it."
+    "Return whether a node reacts to a finger."
     return _is(node, "clickable") or _is(node, "long-clickable")
 
 # %% ../../nbs/04l_devices.hierarchy.ipynb #793baf28
 def _role(node) -> str:
-    "The role of a node, from its class and what can be done to it."
+    "Return the role of a node, from its class and what can be done to it."
     kind, pressed = node.get("class", ""), _pressed(node)
     role = next((r for end, r in _ROLE_ENDS if kind.endswith(end)), "")
     if role == "image" and pressed: return "button"
@@ -160,13 +160,13 @@ def _role(node) -> str:
 
 # %% ../../nbs/04l_devices.hierarchy.ipynb #8fca05d3
 def _inner_words(node) -> str:
-    "The words of the nodes inside that cannot be touched themselves."
+    "Return the words of the nodes inside that cannot be touched themselves."
     inside = [n for n in node.iterchildren("node") if not _pressed(n)]
     words = (w for n in inside for w in (n.get("text") or n.get("content-desc"), _inner_words(n)))
     return " ".join(w for w in words if w)
 
 def _words(node, role: str) -> tuple[str, str]:
-    "Name and value."
+    "Return name and value of a node, as its role has them."
     text, desc = node.get("text", ""), node.get("content-desc", "")
     if role == "combobox" and not text: text = _inner_words(node)
     if role in _INPUT_ROLES: return desc or node.get("hint", ""), text
@@ -175,14 +175,14 @@ def _words(node, role: str) -> tuple[str, str]:
 
 # %% ../../nbs/04l_devices.hierarchy.ipynb #1436b8d6
 def _visible_box(node, size: tuple[int, int]) -> tuple[float, ...]|None:
-    "The part of a node that is on the screen, 0 to 1; None if nothing of it is."
+    "Return the part of a node that is on the screen, 0 to 1, or None if all of it is outside."
     x0, y0, x1, y1 = bounds_of(node)
     x0, y0, x1, y1 = max(x0, 0), max(y0, 0), min(x1, size[0]), min(y1, size[1])
     return (x0/size[0], y0/size[1], x1/size[0], y1/size[1]) if x0 < x1 and y0 < y1 else None
 
 # %% ../../nbs/04l_devices.hierarchy.ipynb #7933f990
 def _element(node, size: tuple[int, int]) -> Element|None:
-    "The element of a node; None if there is nothing to see or touch."
+    "Return the element of a node, or None if there is nothing to see or touch."
     role = _role(node)
     touched = role in _TOUCHED_ROLES or role == "region" or _is(node, "checkable")
     if not (touched or node.get("text") or node.get("content-desc") or role == "progressbar"): return None
@@ -194,8 +194,8 @@ def _element(node, size: tuple[int, int]) -> Element|None:
 
 # %% ../../nbs/04l_devices.hierarchy.ipynb #e1d81b23
 def from_xml(
-    xml: str,              # as `uiautomator dump` writes it
-    size: tuple[int, int], # of the screen, width and height in pixels
+    xml: str,              # XML as `uiautomator dump` writes it
+    size: tuple[int, int], # size of the screen, width and height in pixels
 ) -> tuple[Element, ...]:
     "Return what can be seen or touched, in the tree's order. Raises ValueError with the line, ImportError without `mobile`."
     found = (_element(node, size) for node in parse_tree(xml).iter("node"))
@@ -203,14 +203,14 @@ def from_xml(
 
 # %% ../../nbs/04l_devices.hierarchy.ipynb #a22b1ae4
 def as_android(
-    elements: tuple[Element, ...], # of any device
-    size: tuple[int, int],         # of the screen, width and height in pixels
+    elements: tuple[Element, ...], # elements of any device
+    size: tuple[int, int],         # size of the screen, width and height in pixels
 ) -> tuple[Element, ...]:          # what `from_xml(to_xml(elements, size), size)` gives
-    "`elements` with what an Android dump cannot hold left out."
+    "Return `elements` without what an Android dump cannot hold."
     return tuple(e for e in (_blurred(e, size) for e in elements) if e.role != "text" or e.name)
 
 def _blurred(e: Element, size: tuple[int, int]) -> Element:
-    "One element as a dump holds it."
+    "Return one element as a dump holds it."
     role = "textbox" if e.role == "gridcell" else e.role if e.role in CLASS_OF or e.role == "link" else "text"
     box = tuple(round(v*s)/s for v, s in zip(e.box, (*size, *size)))
     return replace(e, role=role, box=box, value="" if role == "region" else e.value, icon="")
@@ -231,13 +231,13 @@ _LEFT_ALONE = rf"""\[(?:{_OPEN_QUOTE}|[^\]"'])*+\]?|{_OPEN_QUOTE}"""       # not
 _SELECTOR_TOKEN = re.compile(rf"(?P<leave>{_LEFT_ALONE})|(?P<kind>[#.$@])(?P<how>[$^*]?)(?P<value>{_QUOTED}|\d+)", re.DOTALL)
 
 def _attribute(m: re.Match) -> str:
-    "A short form as an attribute selector."
+    "Return a short form as an attribute selector."
     if m["leave"]: return m["leave"]
     value = m["value"] if m["value"][0] in "\"'" else f'"{m["value"]}"'
     return f"[{_SHORT_FORMS[m['kind']]}{m['how']}={value}]"
 
 def plain_css(
-    selector: str, # with Mobile-Env's short forms
+    selector: str, # selector with Mobile-Env's short forms
 ) -> str:          # ordinary CSS
     "Return a selector as CSS has it."
     return _SELECTOR_TOKEN.sub(_attribute, selector)
@@ -245,7 +245,7 @@ def plain_css(
 # %% ../../nbs/04l_devices.hierarchy.ipynb #951b073e
 @lru_cache(maxsize=1024)
 def _compiled(selector: str):
-    "The function of a selector. Raises ValueError that names it."
+    "Return the function of a selector; raise ValueError that names it, ImportError without lxml."
     if problem := missing_lxml(): raise ImportError(problem)
     from cssselect import SelectorError
     from lxml import cssselect, etree
@@ -258,7 +258,7 @@ def _compiled(selector: str):
 
 # %% ../../nbs/04l_devices.hierarchy.ipynb #c75b8175
 def check_selector(
-    selector: str, # with Mobile-Env's short forms
+    selector: str, # selector with Mobile-Env's short forms
 ) -> str|None:     # None: it is well formed
     "Return what is wrong with a selector. Raises ImportError without the extra `mobile`."
     try: _compiled(selector)
@@ -266,7 +266,7 @@ def check_selector(
 
 def select(
     tree,          # an lxml element: from `parse_tree`, or a node of it
-    selector: str, # with Mobile-Env's short forms
+    selector: str, # selector with Mobile-Env's short forms
 ) -> list:         # nodes, in the tree's order
     "Return the nodes that a selector names. Raises ValueError for a bad selector, ImportError without the extra `mobile`."
     return _compiled(selector)(tree)

@@ -100,7 +100,7 @@ def from_dom(
 
 # %% ../../nbs/04k_devices.html_page.ipynb #cb42f853
 def without_key(
-    event: Event, # of hands
+    event: Event, # event of hands
 ) -> dict|None:   # what the page is sent; None if a mouse or a keyboard can do it
     "Return an event that no browser's keyboard has, as the page reports it."
     if isinstance(event, Answer): return dict(type="answer", text=event.text)
@@ -143,7 +143,7 @@ _READ_SCREEN = """share => {
 
 # %% ../../nbs/04k_devices.html_page.ipynb #1a18e1b1
 def _marks(snapshot: dict) -> dict[int, int]:
-    "The mark that `_READ_SCREEN` left on an element, by the browser's own number for it."
+    "Return the marks that `_READ_SCREEN` left on elements, by the browser's own numbers for them."
     nodes, words, marks = snapshot["documents"][0]["nodes"], snapshot["strings"], {}
     for number, attributes in zip(nodes["backendNodeId"], nodes["attributes"]):
         names = [words[w] for w in attributes[::2]]
@@ -152,7 +152,7 @@ def _marks(snapshot: dict) -> dict[int, int]:
 
 # %% ../../nbs/04k_devices.html_page.ipynb #5fb5e61e
 def _computed(page: Page) -> dict[int, tuple[str, str]]:
-    "Role and name of each marked element, as Chromium computes them."
+    "Return role and name of each marked element, as Chromium computes them."
     asked = page.post("DOMSnapshot.captureSnapshot", computedStyles=[]), page.post("Accessibility.getFullAXTree")
     snapshot, tree = (page.wait(a, "the tree") for a in asked)
     marks = _marks(snapshot)
@@ -165,7 +165,7 @@ _LEAF_ROLES = ("button link heading text label alert status tooltip checkbox swi
 OUR_ROLES = {aria_role(r): r for r in _LEAF_ROLES}  # ARIA's word: ours, of what a record holds
 
 def read_page(
-    page: Page, # that shows a screen
+    page: Page, # page that shows a screen
 ) -> tuple[Element, ...]:
     "Return the elements of the page, by its own layout and accessibility tree."
     found, out = page.evaluate(_READ_SCREEN, MIN_VISIBLE), []
@@ -182,7 +182,7 @@ def read_page(
 class HtmlStage:
     "A page that shows an application's screens and reports what hands do there."
     def __init__(self,
-        page: Page, # is taken over
+        page: Page, # page to take over
     ):
         self.page, self._fonts, self._shown, self._pressed = page, set(), None, None
         page.set_content(f"<!doctype html><html lang='en'><title>oaml</title><style>{SCREEN_CSS}</style><body>")
@@ -193,7 +193,7 @@ class HtmlStage:
         stage: Stage,   # the application, its look and size
         screen: Screen, # its state
     ):
-        "Bring the page up to the screen."
+        "Bring the page to show the screen."
         theme = stage.look(screen)
         body = to_body(stage.placed(screen), screen.ui, theme)
         if body == self._shown: return
@@ -205,9 +205,9 @@ class HtmlStage:
 
     # %% ../../nbs/04k_devices.html_page.ipynb #f317b409
     def hear(self,
-        events: list[Event], # of hands
+        events: list[Event], # events of hands
     ) -> list[Event]:        # what the page reports of them
-        "Do `events` with real input. Raises DeviceError if the page does not hear each of them."
+        "Carry out `events` with real input and return what the page reports of them; raise DeviceError if it does not report each."
         by_kind = [(e, without_key(e) or self._over_the_edge(e)) for e in events]
         for by_hand, group in groupby(by_kind, lambda t: t[1] is None):
             if by_hand: self.page.feed([e for e, _ in group], keys=False)
@@ -220,7 +220,7 @@ class HtmlStage:
 
     # %% ../../nbs/04k_devices.html_page.ipynb #ab608153
     def _over_the_edge(self, event: Event) -> dict|None:
-        "The event for a pointer outside the page, where a browser reports only the end of a drag from inside."
+        "Return the message for an event outside the page, where a browser reports only the end of a drag from inside; None for one that real input can make."
         if not isinstance(event, _MOUSE): return None
         inside = all(0 <= v < side for v, side in zip((event.x, event.y), self.page.size))
         if isinstance(event, PointerDown): self._pressed = "inside" if inside else "outside"
@@ -231,7 +231,7 @@ class HtmlStage:
 
     # %% ../../nbs/04k_devices.html_page.ipynb #7c8bbc30
     def rest(self):
-        "Let go of everything, and drop the events that nobody has fetched."
+        "Release every key and button, and drop the page's unread events."
         self.page.release_inputs()
         self.page.evaluate("oaml()")
         self._pressed = None
@@ -252,7 +252,7 @@ class HtmlDevice(AppDevice):
         vary: bool=True,                 # a look by seed; False gives every episode the look of seed 0
         goals: tuple[str, ...]|None=None, # goal families, taken in turn by seed; None: the application draws
         tree: bool=False,                # elements of a frame as read off the page
-        chromium: Chromium|None=None,    # whose page it is on; None: a browser of its own
+        chromium: Chromium|None=None,    # browser of its page; None: a browser of its own
     ):
         super().__init__(app, size, family, vary, goals)
         self.with_tree, self._html, self._hands = tree, None, []
@@ -260,7 +260,7 @@ class HtmlDevice(AppDevice):
 
     # %% ../../nbs/04k_devices.html_page.ipynb #cc6d653d
     def reset(self,
-        seed: int,       # of the episode, 0 to 2,999,999
+        seed: int,       # seed of the episode, 0 to 2,999,999
         draw: bool=True, # False: the frame's image is empty, which is faster
     ) -> Frame:
         "Begin the episode of `seed`. If the browser or the page died it is started again, and the log says so."
@@ -269,7 +269,7 @@ class HtmlDevice(AppDevice):
         return replace(frame, log=(REOPENED, *frame.log)) if died else frame
 
     def _open(self) -> bool:
-        "Have a living page on which nothing is pressed; had the one before died?"
+        "Prepare a living page on which nothing is pressed; return whether the one before had died. Raise DeviceError on a closed device."
         if self.closed: raise DeviceError(CLOSED)
         died = bool(self._html) and not self._html.page.alive
         if died or not self._html:
@@ -281,10 +281,10 @@ class HtmlDevice(AppDevice):
         return died
 
     def restore(self,
-        moment: AppSnapshot, # of the same application at the same size
+        moment: AppSnapshot, # moment of the same application at the same size
         draw: bool=True,     # False: the frame's image is empty, which is faster
     ) -> Frame:
-        "Go on from that moment. Raises DeviceError for another application's or another size's."
+        "Go on from a moment of an episode; raise DeviceError if it is another application's or another size's."
         self._open()
         return super(HtmlDevice, self).restore(moment, draw)
 
@@ -300,7 +300,7 @@ class HtmlDevice(AppDevice):
         if not isinstance(event, _MOUSE): self._act()
 
     def _act(self):
-        "Do the waiting events by hand; what the page reports of them goes on to the application."
+        "Carry out the waiting events with real input, and give the application what the page reports of them."
         hands, self._hands = self._hands, []
         for event in self._html.hear(hands) if hands else (): super(HtmlDevice, self)._advance(event)
 
@@ -315,7 +315,7 @@ class HtmlDevice(AppDevice):
         return Frame(self._picture() if draw else NOTHING, self.last_elements, self.screen.ui.clock, log)
 
     def _picture(self) -> np.ndarray:
-        "A screenshot."
+        "Return a screenshot of the application's HTML."
         if not self.running: return super(HtmlDevice, self)._picture()
         self._html.show(self.stage, self.screen)
         return self._html.page.screenshot()
@@ -329,7 +329,7 @@ class HtmlDevice(AppDevice):
         return read_page(self._html.page)
 
     def close(self) -> None:
-        "Give the page back, and the browser if it was this device's own. Closing twice does nothing."
+        "Close the page, and the browser if it was this device's own; a second `close` does nothing."
         super(HtmlDevice, self).close()
         if self._html: self._html.page.close()
         if self._owned: self.chromium.close()
@@ -340,13 +340,13 @@ take_turns(HtmlDevice, "reset", "restore", "look", "read_elements")
 
 # %% ../../nbs/04k_devices.html_page.ipynb #b358a9b3
 def _on_grid(screen: Screen) -> Screen:
-    "`screen` with the pointer's place to a thousandth of a pixel, which is what a browser keeps."
+    "Round the pointer's place to a thousandth of a pixel, which is what a browser keeps."
     def grid(at): return at and tuple(round(v, 3) for v in at)
     return replace(screen, ui=replace(screen.ui, at=grid(screen.ui.at), origin=grid(screen.ui.origin)))
 
 def screen_difference(
-    a: Screen, # by one renderer
-    b: Screen, # by the other
+    a: Screen, # screen by one renderer
+    b: Screen, # screen by the other
 ) -> str:      # "" if there is none
     "Return where two screens' states differ."
     a, b = _on_grid(a), _on_grid(b)
@@ -355,9 +355,9 @@ def screen_difference(
     return "; ".join(f"ui_state.{k}: {x[k]!r} and {y[k]!r}" for k in x if x[k] != y[k])
 
 def element_difference(
-    a: tuple[Element, ...], # by one renderer
-    b: tuple[Element, ...], # by the other
-    size: tuple[int, int],  # of the screen, pixels
+    a: tuple[Element, ...], # elements by one renderer
+    b: tuple[Element, ...], # elements by the other
+    size: tuple[int, int],  # size of the screen, pixels
 ) -> str:                   # "" if there is none
     "Return where two accessibility trees differ: boxes by more than a pixel, everything else at all."
     if len(a) != len(b):
@@ -370,7 +370,7 @@ def element_difference(
 
 # %% ../../nbs/04k_devices.html_page.ipynb #dd024bef
 def _acts(device: AppDevice, rng: Random, careless: int) -> Iterator[Action]:
-    "The oracle's actions on `device` as it is each time, then as many careless ones."
+    "Yield the oracle's actions on `device` as it is each time, then as many careless ones."
     for _ in range(device.app.step_budget):
         action = acceptable_targets(device)[0].action
         if action.type == "done": break
@@ -388,8 +388,8 @@ def _same(pillow: AppDevice, page: HtmlDevice, a: Frame, b: Frame, where: str):
 def check_renderers(
     app: App|str,                      # an application or its name
     chromium: Chromium,                # a page of it is the other renderer
-    seeds: Iterable[int]=range(2),     # of the episodes; the goal families in turn
-    size: tuple[int, int]|None=None,   # of the screen, pixels; None: the app's own
+    seeds: Iterable[int]=range(2),     # seeds of the episodes; the goal families in turn
+    size: tuple[int, int]|None=None,   # size of the screen, pixels; None: the app's own
     look: str|None=None,               # theme family; None: by seed
     careless: int=10,                  # random actions after the oracle's
 ) -> int:                              # actions compared

@@ -19,13 +19,13 @@ PRESS_TYPES = dict(click="click", double="double_click", right="right_click", lo
 SCROLL_SHARE = .8  # of a region's height: a row that shows in part comes wholly into sight
 
 def _element(id: str, elements: tuple[Element, ...]) -> Element:
-    "The element called `id`. Raises ValueError if it is not on the screen."
+    "Return the element called `id`; raise ValueError if it is not on the screen."
     e = next((e for e in elements if e.id == id), None)
     if e is None: raise ValueError(f"the plan wants {id!r}, which is not on the screen")
     return e
 
 def _middle(e: Element, precision: int) -> tuple[float, float]:
-    "The middle of `e` on the text grid. Raises ValueError if rounding leaves the box."
+    "Return the middle of `e` on the text grid; raise ValueError if rounding leaves the box."
     x0, y0, x1, y1 = e.box
     x, y = round((x0+x1)/2, precision), round((y0+y1)/2, precision)
     if not (x0 <= x < x1 and y0 <= y < y1):
@@ -33,7 +33,7 @@ def _middle(e: Element, precision: int) -> tuple[float, float]:
     return x, y
 
 def _pointing_target(intent: Intent, elements: tuple[Element, ...], precision: int) -> Target:
-    "A click, a move, a scroll or a drag, with the box (or both) in which it is right."
+    "Return a click, a move, a scroll or a drag, with the box (or both boxes) in which it is right; raise ValueError for an element that is missing or too small."
     e = _element(intent.id, elements)
     x, y = _middle(e, precision)
     if isinstance(intent, ScrollIn):
@@ -62,7 +62,7 @@ def intent_target(
 
 # %% ../../nbs/04c_devices.oracle.ipynb #84bbba1b
 def acceptable_targets(
-    device: AppDevice,           # in the middle of an episode
+    device: AppDevice,           # device in the middle of an episode
     history: list[Action]=(),    # actions so far
     precision: int=3,            # decimals of coordinates
 ) -> list[Target]:
@@ -87,8 +87,8 @@ def play_oracle(
 _LENGTHS = WeakKeyDictionary() # application: {seed, size and look: actions}
 
 def oracle_steps(
-    device: AppDevice, # is reset
-    seed: int,         # of the episode
+    device: AppDevice, # device, which is reset
+    seed: int,         # seed of the episode
 ) -> int:
     "Return how many actions the oracle needs in an episode, DONE included; the step budget if it does not get there."
     lengths, key = _LENGTHS.setdefault(device.app, {}), (seed, device.size, device.family, device.vary, device.goals)

@@ -36,7 +36,7 @@ _CHARACTER_KEYS = {c: dict(key=c, code=place, windowsVirtualKeyCode=number, text
 
 # %% ../../nbs/04i_devices.page.ipynb #ae8f3b7f
 def _key(name: str) -> dict:
-    "A key by its name or its character."
+    "Return the browser's fields of a key, by its name or its character."
     if name in _KEY_NUMBERS:
         dom = _DOM_ARROWS.get(name, name)
         return dict(key=dom, code=dom, windowsVirtualKeyCode=_KEY_NUMBERS[name]) | (dict(text="\r") if name == "Enter" else {})
@@ -44,7 +44,7 @@ def _key(name: str) -> dict:
 
 # %% ../../nbs/04i_devices.page.ipynb #c1824cec
 def _stroke(key: dict, bits: int=0) -> list[tuple[str, dict]]:
-    "Down and up. With Ctrl, Alt or Meta held a key gives no text."
+    "Return the messages of a key that goes down and up; with Ctrl, Alt or Meta held it gives no text."
     key = dict(key)
     text, bits = key.pop("text", None), bits | _MODIFIER_BITS["shift"]*key.pop("shift", False)
     if bits & ~_MODIFIER_BITS["shift"]: text = None
@@ -53,7 +53,7 @@ def _stroke(key: dict, bits: int=0) -> list[tuple[str, dict]]:
             ("Input.dispatchKeyEvent", dict(type="keyUp", modifiers=bits) | key)]
 
 def _chord(chord: str) -> list[tuple[str, dict]]:
-    "A key or a chord such as ctrl+a: the modifiers down, the key, the modifiers up."
+    "Return the messages of a key or a chord such as ctrl+a: the modifiers down, the key, the modifiers up."
     mods, last = split_chord(chord)
     bits, downs, ups = 0, [], []
     for name, number, bit in ((*_MODIFIER_KEYS[m], _MODIFIER_BITS[m]) for m in mods):
@@ -66,7 +66,7 @@ def _chord(chord: str) -> list[tuple[str, dict]]:
 
 # %% ../../nbs/04i_devices.page.ipynb #13257e8b
 def _typed(char: str) -> list[tuple[str, dict]]:
-    "One character of a text."
+    "Return the messages of one typed character."
     return _stroke(_CHARACTER_KEYS[char]) if char in _CHARACTER_KEYS else [("Input.insertText", dict(text=char))]
 
 # %% ../../nbs/04i_devices.page.ipynb #0be1ad29
@@ -78,7 +78,7 @@ class Page(TimedTab):
 
     # %% ../../nbs/04i_devices.page.ipynb #c9fc99bf
     def _press_count(self, event: PointerDown) -> int:
-        "Which press of a row of quick ones at the same place this is."
+        "Return which press of a row of quick ones at the same place this is, from 1."
         button, x, y, then, count = self._pressed
         again = button == event.button and max(abs(event.x-x), abs(event.y-y)) <= DRAG_PX and self.time - then <= DOUBLE_MS
         self._pressed = event.button, event.x, event.y, self.time, count + 1 if again else 1
@@ -86,7 +86,7 @@ class Page(TimedTab):
 
     # %% ../../nbs/04i_devices.page.ipynb #7c6841c3
     def _mouse(self, event: PointerMove|PointerDown|PointerUp|Wheel) -> tuple[str, dict]:
-        "The message of one event."
+        "Return the message of one event of the mouse, and note which buttons are held."
         at = dict(x=event.x, y=event.y)
         if isinstance(event, Wheel): more = dict(type="mouseWheel", deltaX=event.dx, deltaY=event.dy)
         elif isinstance(event, PointerMove):
@@ -101,7 +101,7 @@ class Page(TimedTab):
 
     # %% ../../nbs/04i_devices.page.ipynb #4d5de26e
     def _messages(self, event: Event, keys: bool) -> list[tuple[str, dict]]:
-        "What is sent for one event."
+        "Return the messages to send for one event."
         if isinstance(event, KeyDown): return _chord(event.key)
         if isinstance(event, Text) and keys:
             if len(event.text) <= KEYED_CHARS: return [m for c in event.text for m in _typed(c)]
@@ -112,10 +112,10 @@ class Page(TimedTab):
 
     # %% ../../nbs/04i_devices.page.ipynb #6b5f400c
     def feed(self,
-        events: Iterable[Event], # of hands, in CSS pixels; time passes by `Tick`
+        events: Iterable[Event], # events of hands, in CSS pixels; time passes by `Tick`
         keys: bool=True,         # False: a text comes at once and without keys, as from an input method
     ):
-        "Do them with real input, one after the other; returns when the page has had them all. Raises DeviceError."
+        "Carry out `events` with real input, in order, and return when the page has had them all; raise DeviceError if it does not take them."
         asked = []
         for event in events:
             if isinstance(event, Tick): self.tick(self._finish_input(asked) or event.ms)
@@ -131,12 +131,12 @@ class Page(TimedTab):
 
     # %% ../../nbs/04i_devices.page.ipynb #fdc899d8
     def _begin_drag(self, event: PointerMove):
-        "If this move has begun to drag something, it goes along from here."
+        "Begin to carry what this move has started to drag, if it has."
         if self.evaluate(_DRAG_BEGAN) and self.until(lambda: self._drag, DRAG_S) or self._drag: self._carry(event)
 
     # %% ../../nbs/04i_devices.page.ipynb #a64a0442
     def _carry(self, event: PointerMove|PointerUp):
-        "What is dragged goes along with the mouse, in place of the mouse's own events, and is dropped."
+        "Move what is dragged along with the mouse, in place of the mouse's own events, and drop it when the button comes up."
         drop = isinstance(event, PointerUp)
         for kind in ("dragOver", "drop") if drop else ("dragEnter", "dragOver"):
             self.send("Input.dispatchDragEvent", type=kind, x=event.x, y=event.y, data=self._drag)
@@ -144,7 +144,7 @@ class Page(TimedTab):
 
     # %% ../../nbs/04i_devices.page.ipynb #5af760e9
     def release_inputs(self):
-        "Let go of every button and of what is dragged, and move the mouse outside, so that it hovers over nothing."
+        "Release every button and what is dragged, and move the mouse outside, so that it hovers over nothing."
         self._drag = None
         held = [PointerUp(*_NOWHERE, b) for b, bit in _BUTTON_BITS.items() if self._held & bit]
         self.feed(held + [PointerMove(*_NOWHERE)])

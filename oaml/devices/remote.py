@@ -53,7 +53,7 @@ class Unreachable(DeviceError):
     "The daemon does not answer; whether the last request was carried out is not known."
 
 def _client(url: str, token: SecretStr|None):
-    "An HTTP client that keeps its connection, and asks no proxy. Certificates are read where they matter."
+    "Return an HTTP client that keeps its connection and uses no proxy; certificates are read for https only."
     need_serve()
     import httpx
     headers = {"Accept-Encoding": "identity"} | bearer(token)
@@ -61,7 +61,7 @@ def _client(url: str, token: SecretStr|None):
                         event_hooks=dict(response=[_refuse_packed]))
 
 def _refuse_packed(answer):
-    "Raise DeviceError for an answer that unpacks to nobody knows how much; none was asked for."
+    "Raise DeviceError for a compressed answer, which was not asked for and could unpack to any size."
     packed = answer.headers.get("content-encoding", "identity")
     if packed != "identity": raise DeviceError(f"{answer.url}: an answer packed with {packed}, which was not asked for")
 
@@ -76,10 +76,10 @@ class RemoteDevice:
         launch_timeout: float=2.,           # minutes to start, reset, prepare or read it, and for a daemon to come back
         retry: int=3,                       # attempts at a request
         wait: float=0.,                     # seconds to wait for a free device, if all are lent
-        compression: Literal["png", "zlib", "jpeg"]="png", # of frames; zlib is fastest, jpeg loses detail
-        quality: int=90,                    # of a JPEG, 1 to 95
+        compression: Literal["png", "zlib", "jpeg"]="png", # compression of frames; zlib is fastest, jpeg loses detail
+        quality: int=90,                    # quality of a JPEG, 1 to 95
         resize_to: tuple[int, int]|None=None, # width and height of frames, pixels; None: the screen's own
-        elements: bool|None=None,           # in frames; None: if the device gives them by itself
+        elements: bool|None=None,           # True: frames with elements, False: without; None: as the device gives them by itself
         recover: Literal["replay"]|None=None, # "replay": after a lost session, repeat the episode so far in a new one
     ):
         if recover not in (None, "replay"): raise ValueError(f"recover: {recover!r} is not 'replay' or None")
@@ -101,7 +101,7 @@ class RemoteDevice:
 
     # %% ../../nbs/04o_devices.remote.ipynb #d3cee24a
     def _exchange(self, route: str, body: bytes, number: int=0, patience: float=0.):
-        "The daemon's answer to one request. Raises Unreachable."
+        "Send one request and return the daemon's answer; raise Unreachable if it gives none."
         import httpx
         headers, failures, begun = {"X-Oaml-Session": self._session, "X-Oaml-Number": str(number)}, 0, time.monotonic()
         while True:
@@ -117,13 +117,13 @@ class RemoteDevice:
 
     # %% ../../nbs/04o_devices.remote.ipynb #ae040005
     def _patience(self, route: str, body: bytes) -> float:
-        "Seconds for which a late answer is no failure."
+        "Return the seconds for which a late answer is no failure."
         if route in _SLOW: return self.patience
         return self.timeout + sum(e.get("ms", 0) for e in json.loads(body)["events"])/1000 if route == "feed" else 0.
 
     # %% ../../nbs/04o_devices.remote.ipynb #30b4d39d
     def _open(self):
-        "A new session with a device, whatever became of the last one. Raises DeviceError, and what making the device did."
+        "Open a new session with a device, leaving the last one; raise DeviceError or the error of making the device."
         if self._session: self._leave()
         self._session, self._number, self._history = secrets.token_hex(16), 0, []
         self._lost = "there is no session"
@@ -151,7 +151,7 @@ class RemoteDevice:
 
     # %% ../../nbs/04o_devices.remote.ipynb #ae040009
     def _numbered(self, route: str, body: bytes) -> Any:
-        "What the next request of the session gives. Raises SessionLost, Unreachable, and what the device raised."
+        "Send the session's next request and return its result; raise SessionLost, Unreachable, or the device's error."
         answer = self._exchange(route, body, self._number + 1, self._patience(route, body))
         if "x-oaml-number" in answer.headers: self._number += 1
         elif boot := answer.headers.get("x-oaml-boot"):
@@ -164,7 +164,7 @@ class RemoteDevice:
 
     # %% ../../nbs/04o_devices.remote.ipynb #e73da9d1
     def _ask(self, route: str, **fields) -> Any:
-        "What a request gives, carried out once. Raises DeviceError if that is not certain any more."
+        "Send a request that is carried out once, and return its result; raise DeviceError if that is not certain any more."
         body = json.dumps(fields | ({"view": self.view} if self.view and route in _FRAMED else {})).encode()
         with self._lock:
             if self._session is None: raise DeviceError("this device is closed")
@@ -183,7 +183,7 @@ class RemoteDevice:
 
     # %% ../../nbs/04o_devices.remote.ipynb #ae04000c
     def _ask_or_recover(self, route: str, body: bytes) -> Any:
-        "What the next request gives; if the session is lost, after a replay."
+        "Send the next request and return its result, after a replay if the session is lost."
         try: return self._numbered(route, body)
         except Unreachable:
             if not self.recover: raise
@@ -208,7 +208,7 @@ class RemoteDevice:
 
     # %% ../../nbs/04o_devices.remote.ipynb #ae04000e
     def _replay(self):
-        "A new session, brought to where the old one was. Raises SessionLost where it fails or shows something else."
+        "Open a new session and bring it to where the old one was; raise SessionLost where that fails or shows something else."
         history = self._history
         self._open()
         for k, (route, body, digest) in enumerate(history, 1):
@@ -221,19 +221,19 @@ class RemoteDevice:
 
     # %% ../../nbs/04o_devices.remote.ipynb #7a166fbf
     def reset(self,
-        seed: int,       # of the episode
+        seed: int,       # seed of the episode
     ) -> ReceivedFrame:
         "Begin an episode and show its first screen; in a new session if the last one was lost."
         return self._ask("restart", seed=seed)
 
     def perform(self,
-        action: Action,  # of the agent
+        action: Action,  # the agent's action
     ) -> ReceivedFrame:
         "Carry out one action, once, and show what came of it."
         return self._ask("act", action=to_dict(action))
 
     def feed(self,
-        events: Iterable[Event], # of hands, in pixels of `size`
+        events: Iterable[Event], # events of hands, in pixels of `size`
     ) -> ReceivedFrame:
         "Carry out events one after the other, once."
         return self._ask("feed", events=list(map(to_wire, events)))
@@ -243,7 +243,7 @@ class RemoteDevice:
         return self._ask("observ")
 
     def close(self) -> None:
-        "Give the device back. Closing twice does nothing."
+        "Return the device to its daemon; a second `close` does nothing."
         with self._lock:
             if self._session is None: return
             if self._process == os.getpid(): self._leave()  # a forked copy must not end its parent's session
@@ -295,14 +295,14 @@ _SLOW = "launch", "restart", "manage", "hierarchy", "elements"
 
 # %% ../../nbs/04o_devices.remote.ipynb #ae040007
 def _reason(answer) -> str:
-    "What an answer that refuses says."
+    "Return the reason that a refusing answer gives."
     try: return answer.json()["error"]
     except (ValueError, KeyError, TypeError): return f"HTTP {answer.status_code}: {answer.text[:200]!r}"
 
 def _is_frame(answer) -> bool: return answer.headers.get("content-type") == FRAME_TYPE
 
 def _decoded(answer, route: str, most: int=0) -> Any:
-    "A frame with a picture of at most `most` pixels, or what the JSON says. Raises ValueError for what a local device would call that, else DeviceError."
+    "Return a frame with a picture of at most `most` pixels, or what the JSON says. Raise ValueError where a local device would, else DeviceError."
     if answer.status_code == 401: raise DeviceError(f"401: {_reason(answer)} (token=..., or OAML_DEVICE_TOKEN)")
     try:
         if answer.status_code == 200: return decode_frame(answer.content, most) if _is_frame(answer) else answer.json()
@@ -316,7 +316,7 @@ _FRAMED = ("restart", "act", "feed", "observ")
 
 # %% ../../nbs/04o_devices.remote.ipynb #ae04000e
 def _digest(got: Any) -> str|None:
-    "Of a frame: its pixels, elements, clock and log."
+    "Return a hash of a frame's pixels, elements, clock and log; None for another result."
     if not isinstance(got, ReceivedFrame): return None
     rest = repr((got.elements, got.clock, got.log, got.orientation))
     return got.screen_hash() + hashlib.sha256(rest.encode()).hexdigest()

@@ -94,17 +94,17 @@ def _elements(lease) -> list:
 
 @_request
 def _installed(lease, package: str) -> bool:
-    "True if there is an application of this name."
+    "Return whether there is an application of this name."
     return lease.device.installed(package)
 
 @_request
 def _activity(lease) -> str:
-    "The package/activity in front."
+    "Return the package/activity in front."
     return lease.device.activity()
 
 @_request
 def _hierarchy(lease) -> str:
-    "The screen as the device itself writes it, XML. Raises DeviceError if it does not."
+    "Return the screen as the device itself writes it, XML; raise DeviceError if it has no such form."
     if not hasattr(lease.device, "hierarchy"): raise DeviceError("hierarchy: this device has none of its own")
     return lease.device.hierarchy()
 
@@ -125,12 +125,12 @@ def _manage(lease, call: sendable(Call)) -> str:
 class DeviceReply:
     "What a request of a device is answered."
     content: bytes                # a frame's bytes, or JSON
-    status: int=200               # of HTTP
+    status: int=200               # an HTTP status
     media: str="application/json" # its type
     log: tuple[str, ...]=()       # lines that were in the frame
 
 def _failed(e: Exception) -> DeviceReply:
-    "The answer to a request that raised."
+    "Return the answer to a request that raised, and print errors that the client cannot mend."
     mendable = isinstance(e, (DeviceError, ValueError))
     if not mendable: traceback.print_exception(e)
     kind, why = "ValueError" if isinstance(e, ValueError) else "DeviceError", str(e)
@@ -146,7 +146,7 @@ def _check_size(request: Any, device: TaskDevice):
                          f"{device.size[0]}x{device.size[1]} pixels")
 
 def _with_elements(frame: Frame, device: TaskDevice, view: FrameFormat) -> Frame:
-    "With elements or without, as `view` wants."
+    "Return `frame` with elements or without, as `view` wants."
     if view.elements is None or bool(frame.elements) == view.elements: return frame
     return replace(frame, elements=tuple(device.read_elements()) if view.elements else ())
 
@@ -156,9 +156,9 @@ _MAX_LOG_LINES = 10_000  # of a lease, for those who follow its log
 class DeviceLease(Lease):
     "A client's device, and the log of its frames."
     def __init__(self,
-        id: str,                         # that the client chose
-        make: Callable[[], TaskDevice],  # makes the device
-        shell: bool=False,               # may the client run commands, and install the daemon's files
+        id: str,                         # id that the client chose
+        make: Callable[[], TaskDevice],  # function that makes the device
+        shell: bool=False,               # True: the client may run commands, and install the daemon's files
     ):
         super().__init__(id, make)
         self.shell, self.lines, self.n_lines, self.news = shell, deque(maxlen=_MAX_LOG_LINES), 0, asyncio.Event()
@@ -194,7 +194,7 @@ class DeviceLease(Lease):
         return reply
 
     async def close(self) -> None:
-        "Give the device back; whoever follows its log learns of it."
+        "Close the device, and wake the readers of its log."
         await Lease.close(self)
         self.news.set()
 
@@ -218,7 +218,7 @@ class DaemonConfig(BaseModel):
 
 # %% ../../nbs/04r_devices.serve.ipynb #ab04000e
 def _lent_options(config: DaemonConfig) -> dict[str, Any]:
-    "The device's options; with `shell: true` a page may reach anything unless origins are named. Raises ValueError."
+    "Return the device's options; with `shell: true` a page may reach anything unless origins are named. Raise ValueError for origins that would lend too much."
     options = dict(origins=None) | config.options if config.shell and split_spec(config.device)[0] == "page" else config.options
     if not config.shell and options.get("origins", ()) is None:
         raise ValueError("options.origins: null would lend all that this machine can reach; name origins, or set shell: true")
@@ -229,7 +229,7 @@ def _lent_options(config: DaemonConfig) -> dict[str, Any]:
 _MAX_DEVICES = dict(app=16, html=4, page=4, miniwob=4, android=1, http=1, https=1)  # a browser each; one phone, one relay
 
 def _settled(config: DaemonConfig) -> DaemonConfig:
-    "`config` with its token read and its limits decided. Raises ValueError for what does not go together."
+    "Return `config` with its token read and its limits decided; raise ValueError for what does not go together."
     (kind, _) = split_spec(config.device)
     token = read_token(config.token, config.token_file, "OAML_DEVICE_TOKEN")
     if not Access(token).protects(config.host):
@@ -254,12 +254,12 @@ _ELSEWHERE["gap_sec"] = ("is not needed, for each action takes its own time: lea
                          "by options: {settle: 1.0}, in seconds")
 
 def _complaint(e: dict) -> str|None:
-    "What is said of a key that belongs elsewhere, and of a device that is missing."
+    "Say what is wrong with a key that belongs elsewhere, or that the device is missing; None for any other error."
     return "is missing; such as app:login" if e["type"] == "missing" else _ELSEWHERE.get(".".join(map(str, e["loc"])))
 
 def make_daemon_config(
     where: str="", # the file, for error messages
-    **keys,        # of `DaemonConfig`
+    **keys,        # keys of `DaemonConfig`
 ) -> DaemonConfig: # token read, limits decided
     "Return a config. Raises ValueError with a line for each key that is wrong, OSError for a missing token file."
     try: return _settled(DaemonConfig(**keys))
@@ -288,7 +288,7 @@ def load_daemon_config(
 
 # %% ../../nbs/04r_devices.serve.ipynb #fa4f4ae7
 def _log_events(lease: DeviceLease, since: int) -> tuple[str, int]:
-    "The lines from `since` on as server-sent events, and the number of the next."
+    "Return the lines from `since` on as server-sent events, and the number of the next."
     first = lease.n_lines - len(lease.lines)
     lost = f'data: "W/oaml: {first - since} lines before the next are lost"\n\n' if since < first else ""
     lines = enumerate(list(lease.lines)[max(since - first, 0):], max(since, first) + 1)
@@ -298,7 +298,7 @@ def _log_events(lease: DeviceLease, since: int) -> tuple[str, int]:
 _STILL_S = 10  # seconds after which a quiet stream says that it is still there
 
 async def _follow(table: LeaseTable, lease: DeviceLease, since: int) -> AsyncIterator[str]:
-    "The log from line `since` on, until the lease or the daemon ends."
+    "Yield the log from line `since` on, until the lease or the daemon ends."
     quiet = time.monotonic()
     ended = False
     while not ended:
@@ -317,8 +317,8 @@ _SESSION_ID = re.compile(r"[A-Za-z0-9_-]{16,64}")
 class DeviceDaemon:
     "What a daemon answers. Raises ValueError for a device or an option that there is not."
     def __init__(self,
-        config: DaemonConfig,                     # from `load_daemon_config`
-        make: Callable[[], TaskDevice]|None=None, # makes a device; None: what the config says
+        config: DaemonConfig,                     # config from `load_daemon_config`
+        make: Callable[[], TaskDevice]|None=None, # function that makes a device; None: what the config says
     ):
         make = make or device_maker(config.device, **config.options)
         self.config = config
@@ -335,7 +335,7 @@ class DeviceDaemon:
         return dict(lease=self.config.lease, boot=self.leases.boot)
 
     async def close(self, request):
-        "Give a session's device back."
+        "Close a session's device."
         await self.leases.close(_session_of(request))
         return dict(closed=True)
 
@@ -365,13 +365,13 @@ class DeviceDaemon:
         return service_app(routes, Access(self.config.token), self.leases)
 
 def _session_of(request: Any) -> str:
-    "The name that a client has given its session."
+    "Return the name that a client has given its session."
     return request.headers.get("x-oaml-session", "")
 
 # %% ../../nbs/04r_devices.serve.ipynb #119f8b7a
 def device_server(
-    config: DaemonConfig,                     # from `load_daemon_config`
-    make: Callable[[], TaskDevice]|None=None, # makes a device; None: what the config says
+    config: DaemonConfig,                     # config from `load_daemon_config`
+    make: Callable[[], TaskDevice]|None=None, # function that makes a device; None: what the config says
 ) -> DaemonServer:
     "Return a daemon on its port. Raises OSError if that is taken, ValueError if there is no such device."
     need_serve()
@@ -385,17 +385,17 @@ def _served_by_name(**keys) -> DaemonServer: return device_server(make_daemon_co
 class ServedDevice:
     "A daemon that runs."
     url: str                              # where
-    token: SecretStr|None=None            # of the clients
+    token: SecretStr|None=None            # token of the clients
     process: subprocess.Popen|None=None   # if it has one of its own
 
 @contextmanager
 def serve_device(
-    device: str|Callable[[], TaskDevice], # as `open_device` has it, or what makes one
-    process: bool=False,                  # in a process of its own, so that it shares no lock with this one
+    device: str|Callable[[], TaskDevice], # spec such as `open_device` takes, or a function that makes a device
+    process: bool=False,                  # True: in a process of its own, so that it shares no lock with this one
     port: int=0,                          # 0: any free one
     **config,                             # further keys of `DaemonConfig`, such as token, lease, max_sessions
 ) -> Iterator[ServedDevice]:
-    "A daemon for the time of a `with`. Raises ValueError, OSError, RuntimeError if it cannot serve."
+    "Serve a device for the time of a `with`; raise ValueError, OSError or RuntimeError if it cannot be served."
     named = isinstance(device, str)
     if process and not named: raise ValueError("device: in a process of its own it is a name such as 'app:login'")
     given = dict(device=device if named else f"app:{getattr(device, '__name__', 'made')}", port=port, **config)
@@ -417,7 +417,7 @@ def screen_size(
 
 # %% ../../nbs/04r_devices.serve.ipynb #ab040019
 def how_to_connect(
-    server: DaemonServer, # that will run
+    server: DaemonServer, # server that will run
     config: DaemonConfig, # what it serves
 ) -> str:
     "Return what a person needs to know, the token aside."

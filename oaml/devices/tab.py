@@ -72,7 +72,7 @@ _KEEP_POINTER = """(() => {  // a page that has the pointer hears of no place an
 class Tab:
     "A tab of a browser, with storage of its own."
     def __init__(self,
-        chromium: Chromium,                  # whose tab it is
+        chromium: Chromium,                  # browser of the tab
         size: tuple[int, int]=(320, 256),    # width and height in CSS pixels
         scale: float=1,                      # pixels of a picture for a CSS pixel
         style: str=TAB_STYLE,                   # CSS that every document gets, without a trace in its tree
@@ -93,7 +93,7 @@ class Tab:
 
     # %% ../../nbs/04f_devices.tab.ipynb #62abea7a
     def _open(self):
-        "A context, a window in it, and a line to it."
+        "Open a browser context, a window in it, and a line to it."
         send, post = self.chromium.send, self.post
         self._context = send("Target.createBrowserContext", proxyServer=self.gateway.address, proxyBypassList="<-loopback>")["browserContextId"]
         self._target = send("Target.createTarget", url="about:blank", browserContextId=self._context,
@@ -109,19 +109,19 @@ class Tab:
 
     # %% ../../nbs/04f_devices.tab.ipynb #2ece5761
     def post(self,
-        method: str,  # of the DevTools protocol
-        **params,     # of the method
+        method: str,  # method of the DevTools protocol
+        **params,     # parameters of the method
     ) -> Future:      # its result
-        "Ask this page and don't wait. Raises DeviceError if it is gone."
+        "Send a command to this page without waiting for its answer; raise DeviceError if it is gone."
         if self._why_dead: raise DeviceError(self._why_dead)
         if self._wire is not self.chromium._wire: raise DeviceError("this page's browser was closed or restarted")
         return self.chromium.post(method, self.session, **params)
 
     def send(self,
-        method: str,  # of the DevTools protocol
-        **params,     # of the method
+        method: str,  # method of the DevTools protocol
+        **params,     # parameters of the method
     ) -> dict:        # its result
-        "Ask this page and wait. Raises DeviceError."
+        "Send a command to this page and return its answer; raise DeviceError if it refuses, is gone, or takes too long."
         return self.wait(self.post(method, **params), method)
 
     # %% ../../nbs/04f_devices.tab.ipynb #59fdab05
@@ -136,12 +136,12 @@ class Tab:
             raise BrowserTimeout(self._why_dead) from None
 
     def _seconds_left(self, most: float|None=None) -> float:
-        "Seconds for the next answer: `most` (None: the browser's patience), less if the step is at its end."
+        "Return the seconds for the next answer: `most` (None: the browser's patience), less if the step is at its end."
         most = self.chromium.patience if most is None else most
         return most if self._ends is None else max(0., min(most, self._ends - time.monotonic()))
 
     def give_up(self,
-        why: str, # for whoever uses it afterwards
+        why: str, # reason for later calls' errors
     ):
         "Make an end of a page that does not answer: its script is stopped, and what it was asked fails with `why`."
         with suppress(DeviceError): self.post("Runtime.terminateExecution")  # which an endless loop hears too
@@ -151,9 +151,9 @@ class Tab:
     # %% ../../nbs/04f_devices.tab.ipynb #1b512e8b
     @contextmanager
     def within(self,
-        seconds: float, # that all answers inside the `with` may take together, besides the time that passes by `tick`
+        seconds: float, # seconds that all answers inside the `with` may take together, besides the time that passes by `tick`
     ) -> Iterator[None]:
-        "Give the page a deadline; one inside another changes nothing. What has no answer by then is given up."
+        "Set a deadline for the page's answers; one inside another changes nothing. An answer that has not come by then raises DeviceError."
         outermost = self._ends is None
         if outermost: self._ends = time.monotonic() + seconds
         try: yield
@@ -171,7 +171,7 @@ class Tab:
         size: tuple[int, int], # width and height in CSS pixels
         scale: float=1,        # pixels of a picture for a CSS pixel
     ):
-        "Another size, at once."
+        "Change the page's size at once."
         self.size, self.scale = tuple(size), scale
         self.send("Emulation.setDeviceMetricsOverride", width=size[0], height=size[1], deviceScaleFactor=scale,
                   mobile=False)
@@ -186,11 +186,11 @@ class Tab:
     # %% ../../nbs/04f_devices.tab.ipynb #7d496874
     @property
     def alive(self) -> bool:
-        "Whether it can still be acted on."
+        "True while it can still be acted on."
         return not self._why_dead and self._wire is self.chromium._wire and self.chromium.alive
 
     def close(self):
-        "Give the page back, a dead one too. Closing twice does nothing."
+        "Close the page, a dead one too; a second `close` does nothing."
         self._why_dead = "this page is closed"
         self.gateway.close()
         for frame in [f for f, tab in list(self.chromium._frames.items()) if tab is self]: self.chromium._frames.pop(frame, None)
@@ -204,7 +204,7 @@ class Tab:
         words: str,    # what
         level: str="I", # V, D, I, W, E or F
     ):
-        "A line of the log that a device gives with its next frame; a long one is cut, and lines above `MAX_LINES` are counted."
+        "Add a line to the log that a device gives with its next frame; a long one is cut, and lines above `MAX_LINES` are counted."
         if len(self.console) >= MAX_LINES: self._dropped += 1
         else: self.console.append(f"{level}/{tag}: {' '.join(_cut(words).split())}")
 
@@ -224,14 +224,14 @@ class Tab:
 
     # %% ../../nbs/04f_devices.tab.ipynb #a5d98228
     def _on_event(self, method: str, params: dict):
-        "An event, in the thread that reads; nothing here may wait."
+        "Handle an event, in the thread that reads; nothing here may wait."
         if how := TAB_EVENTS.get(method): how(self, params)
 
     # %% ../../nbs/04f_devices.tab.ipynb #1da97f1b
     def until(self,
         ready: Callable[[], bool], # asked again at each event of the page
         seconds: float|None=None,  # how long at most; None: the browser's patience
-    ) -> bool:                     # was it ready in time?
+    ) -> bool:                     # True: it was ready in time
         "Wait for a condition on what the page tells. Raises DeviceError if the page dies."
         def over(): return not self.alive or ready()
         with self._news: came = self._news.wait_for(over, self._seconds_left(seconds))
@@ -244,7 +244,7 @@ class Tab:
         arg: Any=None, # plain data
         world: str="", # where, as `world` gives it; "": among the page's own scripts
     ) -> Any:          # plain data
-        "Ask the page in JavaScript. Raises DeviceError with what the page threw."
+        "Evaluate JavaScript in the page and return its value; raise DeviceError with what the page threw."
         return self._run(f"(f => typeof f == 'function' ? f({json.dumps(arg)}) : f)(\n{js}\n)", f"evaluate({js[:60]!r})", world)
 
     def _run(self, script: str, what: str, world: str) -> Any:
@@ -286,8 +286,8 @@ class Tab:
 
     # %% ../../nbs/04f_devices.tab.ipynb #dd91b960
     def world(self,
-        name: str, # as given to `at_start`
-    ) -> str:      # for `evaluate` and `run_script`; it ends with the document
+        name: str, # name as given to `at_start`
+    ) -> str:      # id for `evaluate` and `run_script`; it ends with the document
         "Return the world `name` of the present document, or raise DeviceError if there is none."
         if name in self._worlds: return self._worlds[name]
         raise DeviceError(f"the document has no world {name!r}: `at_start` makes it, in the documents that follow too")
@@ -309,7 +309,7 @@ class Tab:
 
     # %% ../../nbs/04f_devices.tab.ipynb #f5b3696b
     def draw(self) -> bytes: # PNG
-        "Have a frame drawn, with all that was done before in it."
+        "Have a frame drawn, with all that was done before in it, and return its picture."
         return base64.b64decode(self.send("Page.captureScreenshot", format="png", optimizeForSpeed=True)["data"])
 
     def screenshot(self) -> np.ndarray: # uint8, height x width x 3, `scale` times `size`
@@ -318,7 +318,7 @@ class Tab:
 
     # %% ../../nbs/04f_devices.tab.ipynb #d2bed1f6
     def back(self):
-        "Go back to the document before, or to where this one was before; nothing if there is none."
+        "Go back to the document before, or to where this one was before; do nothing if there is none."
         history, moves = self.send("Page.getNavigationHistory"), self._moves
         if not history["currentIndex"]: return
         self.send("Page.navigateToHistoryEntry", entryId=history["entries"][history["currentIndex"]-1]["id"])
@@ -334,7 +334,7 @@ class Tab:
 
     # %% ../../nbs/04f_devices.tab.ipynb #305b2f9f
     def empty_clipboard(self):
-        "Nothing is left to be pasted, on any page of the browser; a page's script can neither notice nor hinder it."
+        "Empty the clipboard, for all pages of the browser; a page's script can neither notice nor hinder it."
         if self.evaluate(EMPTY_CLIPBOARD): return
         self.goto("about:blank")
         self.evaluate(EMPTY_CLIPBOARD)
@@ -345,7 +345,7 @@ _HELD_STILL = ". If it waits for time to pass: its clock stands still until `tic
 # %% ../../nbs/04f_devices.tab.ipynb #1c499ee9
 
 def _cut(words: str) -> str:
-    "As much of a text as a line holds, and a word on what is missing."
+    "Return as much of a text as a line holds, and how much is missing."
     return words if len(words) <= MAX_LINE + _CUT_ROOM else f"{words[:MAX_LINE]}... ({len(words) - MAX_LINE} characters more)"
 
 _CUT_ROOM = 40  # characters of the word on what is missing, which a page's own lines have already
@@ -383,7 +383,7 @@ def _on_throw(tab: Tab, params: dict):
     tab.say("console", _thrown(params["exceptionDetails"]).split("\n")[0], "E")
 
 def _thrown(details: dict) -> str:
-    "What was thrown: an error with its stack, or any value."
+    "Return what was thrown as text: an error with its stack, or any value."
     thrown = details.get("exception", {})
     return thrown.get("description") or f"{details['text']} {json.dumps(thrown.get('value'))}"
 
@@ -433,7 +433,7 @@ def _on_drag(tab: Tab, params: dict):
 def _on_crash(tab: Tab, params: dict): _end(tab, "this page crashed; open another")
 
 def _end(tab: Tab, why: str):
-    "The page is gone by itself; whoever waits for it learns of it at once."
+    "Mark the page as gone, and wake all threads that wait for it at once."
     tab._why_dead = tab._why_dead or why
     tab._wire.drop(tab._why_dead, tab.session)
     with tab._news: tab._news.notify_all()

@@ -17,7 +17,7 @@ from ..ui.layout import MIN_VISIBLE, Element
 # %% ../../nbs/04h_devices.tree.ipynb #484b3bb4
 @lru_cache(1000)
 def _alpha(color: str) -> float:
-    "How opaque a computed colour is, 0 to 1, in any of CSS's notations."
+    "Return how opaque a computed colour is, 0 to 1, in any of CSS's notations."
     match = re.search(r"(?:/|^rgba\(.*,) *([\d.e+-]+|none)\)$", color)
     return 1. if not match else 0. if match[1] == "none" else float(match[1])
 
@@ -25,7 +25,7 @@ def _alpha(color: str) -> float:
 _Box = tuple[float, float, float, float]
 
 def _cut(a: _Box, b: _Box) -> _Box:
-    "What two boxes share; without width or height if that is nothing."
+    "Return what two boxes share; without width or height if they share nothing."
     x, y = max(a[0], b[0]), max(a[1], b[1])
     return x, y, max(x, min(a[2], b[2])), max(y, min(a[3], b[3]))
 
@@ -35,8 +35,8 @@ class _Spot:
     "Where a node is drawn."
     box: _Box     # all of it, pixels of the viewport
     visible: _Box # the part inside what cuts it
-    order: int   # it is painted over what has a smaller one
-    solid: bool  # does it hide what is below?
+    order: int   # place in the painting: it is painted over what has a smaller one
+    solid: bool  # True: it hides what is below
 
 # %% ../../nbs/04h_devices.tree.ipynb #e55b669a
 class _Layout:
@@ -123,7 +123,7 @@ class _Tree:
 
     # %% ../../nbs/04h_devices.tree.ipynb #566767e0
     def kind(self, node: dict) -> str:
-        "Chromium's word for its role."
+        "Return Chromium's word for a node's role; empty if it is ignored."
         return "" if node["ignored"] else node["role"]["value"]
 
     def states(self, node: dict) -> dict:
@@ -132,7 +132,7 @@ class _Tree:
 
     # %% ../../nbs/04h_devices.tree.ipynb #8f702234
     def walk(self, roots: list[dict]) -> list[tuple[dict, str]]:
-        "Every node after the one it is in, with the role of words in it. Pages are nested deeper than Python's calls."
+        "Return every node after the one it is in, with the role of words in it. Pages are nested deeper than Python's calls."
         found = [(n, "text") for n in roots]
         for node, _ in found:
             role = "label" if self.kind(node) == "LabelText" else "text"

@@ -23,8 +23,8 @@ from ..ui.layout import Element
 _DOM_KEYS = dict(Left="ArrowLeft", Right="ArrowRight", Up="ArrowUp", Down="ArrowDown", Space=" ")
 
 def expected_events(
-    action: Action,        # that is about to be carried out
-    size: tuple[int, int], # of the page, CSS pixels
+    action: Action,        # action that is about to be carried out
+    size: tuple[int, int], # size of the page, CSS pixels
 ) -> dict:                 # `keys` in their order, `places` in pixels
     "Return what a page will hear of an action."
     keys = list(action.text) if action.type == "type" else [split_chord(action.key)[1]] if action.key else []
@@ -51,19 +51,19 @@ addEventListener('paste', e => {
 """
 
 class WindowDevice(PageDevice):
-    "A page in a window; `told` has what hands do there, which nobody does until `perform` does it."
+    "A page in a window. `told` has what hands do there, which has no effect until `perform` does it."
     def __init__(self,
-        url: str,                            # of the page
-        size: tuple[int, int]=(1280, 800),   # of the page, CSS pixels
+        url: str,                            # address of the page
+        size: tuple[int, int]=(1280, 800),   # size of the page, CSS pixels
         origins: Iterable[str]|None=(),      # what may be reached besides the page's own origin; None: anything
-        chromium: Chromium|None=None,        # whose page it is; None: a browser with windows, which needs a display
+        chromium: Chromium|None=None,        # browser of the page; None: a browser with windows, which needs a display
     ):
         self.told: SimpleQueue[tuple[Action, bool]] = SimpleQueue()  # and whether it was typed into a field for a password
         super().__init__(url, size=size, own_time=False, chromium=chromium or Chromium(visible=True), origins=origins)
         self._owned = chromium is None
 
     def _open(self):
-        "A page that is listened to."
+        "Open a page that reports what hands do on it."
         super()._open()
         if self.chromium.visible: self._fit_window()
         self.page.on_told = lambda words: self.told.put(_told(words))
@@ -79,7 +79,7 @@ class WindowDevice(PageDevice):
         self.page.resize(self.page_size)
 
     def perform(self,
-        action: Action, # of whoever shows something
+        action: Action, # action of the person or program that shows something
     ) -> Frame:
         "Carry it out: its events reach the page. What does nothing may be done once the window is closed."
         if action.type in IDLE_TYPES and not self.page.alive: return self._shown
@@ -98,11 +98,11 @@ class WindowDevice(PageDevice):
         return self._read
 
     def _expect(self, what: dict|None):
-        "Let these events pass; none of a document that is on its way."
+        "Let these events pass as expected ones, except on a document that is on its way."
         with suppress(DeviceError): self.page.run_script(f"expect({json.dumps(what)})", self.page.world(HANDS))
 
     def hear(self,
-        seconds: float, # at most
+        seconds: float, # seconds to wait at most
     ) -> tuple[Action, bool]|None: # None: nothing was done
         "Wait for what hands do next, and whether it is typed into a field for a password."
         with suppress(Empty): return self.told.get(timeout=seconds)

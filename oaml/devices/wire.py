@@ -36,10 +36,10 @@ LARGER, MOST_PIXELS = 4, 2**25  # a picture has at most so many times the screen
 @checked(frozen=True, config=STRICT)
 class FrameFormat:
     "How a client wants its frames."
-    compression: Literal["png", "zlib", "jpeg"]="png"             # of the picture; jpeg loses detail
-    quality: Annotated[int, Field(ge=1, le=95)]=90                # of a JPEG
+    compression: Literal["png", "zlib", "jpeg"]="png"             # compression of the picture; jpeg loses detail
+    quality: Annotated[int, Field(ge=1, le=95)]=90                # quality of a JPEG
     resize_to: tuple[_Pixels, _Pixels]|None=None                        # width, height of the picture; None: the screen's own
-    elements: bool|None=None                                      # None: if the device gives them by itself
+    elements: bool|None=None                                      # True: with elements, False: without; None: as the device gives them
 
 # %% ../../nbs/04n_devices.wire.ipynb #ae050004
 @dataclass(frozen=True, eq=False, repr=False)
@@ -52,7 +52,7 @@ class ReceivedFrame(Frame):
 def wire_json(
     value: Any, # what JSON can hold
 ) -> bytes:
-    "JSON; a number of NumPy's is a number. Raises ValueError for one that is not finite, TypeError for what JSON cannot hold."
+    "Return `value` as JSON, NumPy's numbers as numbers; raise ValueError for one that is not finite, TypeError for what JSON cannot hold."
     return json.dumps(value, separators=(",", ":"), allow_nan=False, default=_number).encode()
 
 def wire_value(
@@ -62,20 +62,20 @@ def wire_value(
     return json.loads(wire_json(value))
 
 def _number(value: Any) -> int|float|bool:
-    "A number of NumPy's as Python's own."
+    "Return a number of NumPy's as Python's own; raise TypeError for anything else."
     if isinstance(value, np.generic): return value.item()
     raise TypeError(f"{value!r} is a {type(value).__name__}, which JSON cannot hold")
 
 # %% ../../nbs/04n_devices.wire.ipynb #9ab5fb1b
 def _packed(image: np.ndarray, view: FrameFormat) -> bytes:
-    "The pixels, uint8 RGB, as `view` wants them."
+    "Return the pixels, uint8 RGB, packed as `view` wants them."
     if view.compression == "zlib": return zlib.compress(image.tobytes(), 1)
     how = dict(compress_level=1) if view.compression == "png" else dict(quality=view.quality)
     Image.fromarray(image).save(out := io.BytesIO(), view.compression, **how)
     return out.getvalue()
 
 def _resized(image: np.ndarray, size: tuple[int, int]|None) -> np.ndarray:
-    "The picture at another size, smoothly."
+    "Return the picture smoothly resized, or unchanged if it has that size or `size` is None."
     if size is None or image.shape[1::-1] == size: return image
     return np.asarray(Image.fromarray(image).resize(size, Image.Resampling.BILINEAR))
 
@@ -84,7 +84,7 @@ def encode_frame(
     view: FrameFormat=FrameFormat(), # how it is wanted
     screen: tuple[int, int]|None=None, # width and height of the device's screen, pixels; None: the frame's
 ) -> bytes:           # length of the header (4 bytes, big-endian), header, picture
-    "`frame` as one message."
+    "Return `frame` as one message."
     if not frame.image.size: view = replace(view, compression="zlib", resize_to=None)  # no picture was drawn
     image = _resized(frame.image, view.resize_to)
     head = wire_json(dict(size=image.shape[1::-1], compression=view.compression, screen=screen or frame.size,
@@ -94,7 +94,7 @@ def encode_frame(
 
 # %% ../../nbs/04n_devices.wire.ipynb #26979f2d
 def _unpacked(data: bytes, size: tuple[int, int], compression: str) -> np.ndarray:
-    "The pixels of a packed picture. Raises ValueError or OSError if they are not what was announced."
+    "Return the pixels of a packed picture; raise ValueError or OSError if they are not what was announced."
     if compression == "zlib":
         pixels = zlib.decompressobj().decompress(data, size[0]*size[1]*3 + 1)
         return np.frombuffer(pixels, np.uint8).reshape(size[1], size[0], 3)
@@ -121,19 +121,19 @@ def decode_frame(
 
 # %% ../../nbs/04n_devices.wire.ipynb #401a8b32
 def _model(cls: type) -> type[BaseModel]:
-    "The pydantic model of a dataclass as it is sent."
+    "Return the pydantic model of a dataclass as it is sent."
     named = {f.name: (f.type, ... if f.default is MISSING else f.default) for f in fields(cls)}
     return create_model(cls.__name__, __config__=STRICT, type=(Literal[cls.__name__], ...), **named)
 
 def sendable(
-    union: type, # of dataclasses: `Event`, `Call`
-) -> type:       # for a field of a request
-    "Any of the dataclasses in `union`, distinguished by the field `type`."
+    union: type, # union of dataclasses: `Event`, `Call`
+) -> type:       # type for a field of a request
+    "Return a type for any of the dataclasses in `union`, distinguished by the field `type`."
     return Annotated[Union[tuple(map(_model, get_args(union)))], Field(discriminator="type")]
 
 def received(
     model: BaseModel, # a field that is `sendable(union)`
-    union: type,      # of dataclasses
+    union: type,      # union of dataclasses
 ) -> Any:             # one of them
     "Return the dataclass that a checked model stands for."
     cls = next(c for c in get_args(union) if c.__name__ == model.type)
@@ -141,7 +141,7 @@ def received(
 
 def to_wire(
     obj: Event|Call,  # an event or a call
-) -> dict:            # for JSON
+) -> dict:            # dict for JSON
     "Return an event or a call by its class's name and its fields."
     return dict(type=type(obj).__name__, **asdict(obj))
 

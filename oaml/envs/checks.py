@@ -29,7 +29,7 @@ InterfaceRow = tuple[float, bool, bool, str]  # reward, terminated, truncated, h
 INTERFACES: dict[str, Callable[[TaskEnv, int, Sequence[Action]], list[InterfaceRow]]] = {}
 
 def interface(
-    through: Callable, # of a task environment, a seed and actions; gives a row for each action that was taken
+    through: Callable, # function of a task environment, a seed and actions; gives a row for each action that was taken
 ) -> Callable:         # the same
     "Make `through` one of those that `check_interfaces` compares, under its own name."
     INTERFACES[through.__name__.strip("_")] = through
@@ -39,7 +39,7 @@ def _rows(
     step: Callable[[Any], tuple[float, bool, bool, np.ndarray]], # an interface's: reward, terminated, truncated, pixels
     actions: Iterable,
 ) -> list[InterfaceRow]:
-    "A row for each action until the end."
+    "Return a row for each action until the end."
     rows = []
     for action in actions:
         reward, terminated, truncated, pixels = step(action)
@@ -50,7 +50,7 @@ def _rows(
 # %% ../../nbs/06f_envs.checks.ipynb #aa911e4a
 @interface
 def _task_env(env, seed, actions):
-    "The task environment itself: what the others are compared with."
+    "Play the task environment itself, with which the others are compared."
     env.reset(seed)
     return _rows(lambda a: ((s := env.perform(a)).reward, s.terminated, s.truncated, s.frame.image), actions)
 
@@ -65,28 +65,28 @@ def _through_dm(env: Any, seed: int, actions: Iterable) -> list[InterfaceRow]:
 
 @interface
 def _dm(env, seed, actions):
-    "dm_env, with whole gestures."
+    "Play through dm_env, with whole gestures."
     return _through_dm(DmEnv(env), seed, actions)
 
 # %% ../../nbs/06f_envs.checks.ipynb #c9dec45e
 @interface
 def _browsergym(env, seed, actions):
-    "dm_env under TextAction, with BrowserGym's strings."
+    "Play through dm_env under TextAction, with BrowserGym's strings."
     return _through_dm(TextAction(DmEnv(env)), seed, (_as_text(a, env.device.size) for a in actions))
 
 def _as_text(a: Action, size: tuple[int, int]) -> Action|str:
-    "An action as BrowserGym's call; the action itself where that has none."
+    "Return an action as BrowserGym's call; the action itself where that has none."
     try: return format_browsergym(a, size)
     except DialectError: return a
 
 # %% ../../nbs/06f_envs.checks.ipynb #c9f21eef
 @interface
 def _taps(env, seed, actions):
-    "dm_env under TapAction and an ImageRescale by one, with their own dictionaries."
+    "Play through dm_env under TapAction and an ImageRescale by one, with their own dictionaries."
     return _through_dm(ImageRescale(TapAction(DmEnv(env)), (1., 1.)), seed, map(_as_tap, actions))
 
 def _as_tap(a: Action) -> Action|dict:
-    "An action of `TapAction`; the action itself where that has none."
+    "Return an action of `TapAction`; the action itself where that has none."
     if a.type == "click": return dict(action_type=TapType.TAP, touch_position=(a.x, a.y))
     if a.type == "drag": return dict(action_type=TapType.SCROLL, start_position=(a.x, a.y), end_position=(a.x2, a.y2))
     if a.type == "type": return dict(action_type=TapType.TYPE, text=a.text)
@@ -95,7 +95,7 @@ def _as_tap(a: Action) -> Action|dict:
 # %% ../../nbs/06f_envs.checks.ipynb #688fca8a
 @interface
 def _gymnasium(env, seed, actions):
-    "gymnasium over dm_env under TapAction."
+    "Play through gymnasium over dm_env under TapAction."
     wrapped = GymInterface(TapAction(DmEnv(env)))
     wrapped.reset(seed=seed)
     return _rows(lambda a: (*(s := wrapped.step(a))[1:4], s[0]["pixels"]), map(_as_tap, actions))
@@ -103,7 +103,7 @@ def _gymnasium(env, seed, actions):
 # %% ../../nbs/06f_envs.checks.ipynb #2bdb8cf1
 @interface
 def _openenv(env, seed, actions):
-    "OpenEnv's dictionaries."
+    "Play through OpenEnv's dictionaries."
     wrapped = OpenTask(env)
     def step(action):
         s = wrapped.step(action)
@@ -115,7 +115,7 @@ def _openenv(env, seed, actions):
 # %% ../../nbs/06f_envs.checks.ipynb #d6147bfd
 def check_interfaces(
     make: Callable[[], TaskEnv],    # a new environment at each call
-    seed: int,                      # of the episode
+    seed: int,                      # seed of the episode
     actions: Sequence[Action],      # what is done
     skip: Sequence[str]=(),         # names of `INTERFACES`
 ) -> dict[str, list[float]]:        # the rewards of each interface

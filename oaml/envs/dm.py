@@ -53,7 +53,7 @@ CONTROL_KEYS = {"\b": "Backspace", "\x1b": "Escape", "\n": "Enter", "\r": "Enter
 @dataclass(frozen=True)
 class Vocabulary:
     "Tokens that can be typed, and how they join. A token with neither mark begins a word."
-    tokens: tuple[str, ...]         # by index
+    tokens: tuple[str, ...]         # the tokens by index
     start: str=""                   # mark before a token that begins a word
     non_start: str="##"             # mark before a token that goes on a word
     special: str=r"\[\w+\]"         # pattern of whole tokens that type nothing
@@ -63,7 +63,7 @@ class Vocabulary:
         re.compile(self.special)
 
     def piece(self,
-        index: int,                 # of a token
+        index: int,                 # index of a token
     ) -> tuple[str, bool]:          # its text without the mark, and whether it begins a word
         "Return what a token says. The longer mark is looked for first, for the other is often empty."
         token = self.tokens[index]
@@ -73,9 +73,9 @@ class Vocabulary:
         return token, True
 
     def events(self,
-        index: int,                 # of a token, from 0
-        typed: bool,                # has something been typed in this place already?
-    ) -> list[Event]:               # of a keyboard
+        index: int,                 # index of a token, from 0
+        typed: bool,                # True: something has been typed in this place already
+    ) -> list[Event]:               # events of a keyboard
         "Return what typing a token does."
         text, begins = self.piece(index)
         if text and begins and typed and text[0] not in CONTROL_KEYS: text = " " + text
@@ -86,7 +86,7 @@ class Vocabulary:
 FIELDS = ("action_type", "touch_position", "input_token", "response")
 
 def _integer(action: dict, field: str, count: int) -> int:
-    "The integer in a field, from 0 to below `count`."
+    "Return the integer in a field, from 0 to below `count`; raise ValueError for anything else."
     if field not in action: raise ValueError(f"{field}: is missing")
     value = np.asarray(action[field])
     if value.size != 1 or not np.issubdtype(value.dtype, np.integer):
@@ -96,8 +96,8 @@ def _integer(action: dict, field: str, count: int) -> int:
 
 # %% ../../nbs/06c_envs.dm.ipynb #f27c09cc
 def position_in(
-    action: dict,                # of numpy arrays or plain values
-    field: str="touch_position", # of it
+    action: dict,                # action of numpy arrays or plain values
+    field: str="touch_position", # field of the action
 ) -> tuple[float, float]:        # 0 to 1 of the screen's width and height
     "Return the place in a field of an action. Raises ValueError."
     if field not in action: raise ValueError(f"{field}: is missing")
@@ -109,8 +109,8 @@ def position_in(
     return tuple(map(float, value))
 
 def text_in(
-    action: dict,          # of numpy arrays or plain values
-    field: str="response", # of it
+    action: dict,          # action of numpy arrays or plain values
+    field: str="response", # field of the action
 ) -> str:                  # empty if there is none
     "Return the text in a field of an action. Raises ValueError."
     value = np.asarray(action.get(field, ""))
@@ -131,9 +131,9 @@ class TreeSpec(specs.Array):
     "A view hierarchy: the root element of an lxml tree, or None."
     def __init__(self): super().__init__((), np.dtype(object), "view_hierarchy")
     def validate(self,
-        value: Any, # of an observation
+        value: Any, # value of an observation
     ) -> Any:       # the same
-        "Return the value itself. Raises ValueError if it is neither None nor an element."
+        "Return the value unchanged; raise ValueError if it is neither None nor an element."
         if value is None or hasattr(value, "iterdescendants"): return value
         raise ValueError(f"{self.name}: {type(value).__name__} is neither None nor an lxml element")
     def generate_value(self):
@@ -142,7 +142,7 @@ class TreeSpec(specs.Array):
 
 def observation_specs(
     size: tuple[int, int],   # width and height of the screen, pixels
-    with_view_hierarchy: bool=False, # is the tree part of it?
+    with_view_hierarchy: bool=False, # True: the tree is part of it
 ) -> dict[str, specs.Array]:
     "Return what an agent sees."
     tree = dict(view_hierarchy=TreeSpec()) if with_view_hierarchy else {}
@@ -152,7 +152,7 @@ def observation_specs(
 
 # %% ../../nbs/06c_envs.dm.ipynb #c7ce0e86
 def action_specs(
-    tokens: int,             # in the vocabulary, 0 or more
+    tokens: int,             # number of tokens in the vocabulary, 0 or more
 ) -> dict[str, specs.Array]:
     "Return what an agent does."
     text = dict(input_token=specs.DiscreteArray(tokens, name="input_token")) if tokens else {}
@@ -178,9 +178,9 @@ class DmEnv(dm_env.Environment):
         vocabulary: Sequence[str]|None=None, # tokens for all tasks; None: each task's own
         start_token_mark: str="",            # before a token that begins a word
         non_start_token_mark: str="##",      # before a token that goes on a word
-        special_token_pattern: str=r"\[\w+\]", # of tokens that type nothing
+        special_token_pattern: str=r"\[\w+\]", # pattern of tokens that type nothing
         with_view_hierarchy: bool=False,     # the tree in the observation: at the first step and after a LIFT
-        seed: int=0,                         # of the first episode
+        seed: int=0,                         # seed of the first episode
     ):
         self.env, self.with_view_hierarchy, self._tokens = env, with_view_hierarchy, vocabulary
         self._marks = start_token_mark, non_start_token_mark, special_token_pattern
@@ -191,10 +191,10 @@ class DmEnv(dm_env.Environment):
         self._vocabulary()
 
     def observation_spec(self) -> dict[str, specs.Array]:
-        "pixels, timedelta, orientation, and view_hierarchy if it was asked for."
+        "Return the specs of pixels, timedelta, orientation, and view_hierarchy if it was asked for."
         return observation_specs(self.env.device.size, self.with_view_hierarchy)
     def action_spec(self) -> dict[str, specs.Array]:
-        "action_type, touch_position, response, and input_token if there is a vocabulary."
+        "Return the specs of action_type, touch_position, response, and input_token if there is a vocabulary."
         return action_specs(len(self._vocabulary().tokens))
 
     def reset(self) -> dm_env.TimeStep:
@@ -204,7 +204,7 @@ class DmEnv(dm_env.Environment):
     def step(self,
         action: dict|Action, # a dict of the action spec; a whole gesture where a wrapper has made one
     ) -> dm_env.TimeStep:
-        "Take one action. After the last step, or before the first, it begins an episode instead. Raises ValueError."
+        "Carry out one action and return the step. After the last step, or before the first, begin an episode instead. Raise ValueError for what is no action."
         if self._reset_next: return self.reset()
         if self.env.over: return self._ended_at_once()
         if isinstance(action, Action): return self._gesture(action)
@@ -220,30 +220,30 @@ class DmEnv(dm_env.Environment):
         return self.latest.invalid if self.latest else ""
 
     def _vocabulary(self) -> Vocabulary:
-        "Of the present task."
+        "Return the vocabulary of the present task."
         return Vocabulary(tuple(self.env.task.vocabulary if self._tokens is None else self._tokens), *self._marks)
 
     def reset_to(self,
-        seed: int, # of the episode; the series goes on from here
+        seed: int, # seed of the episode; the series goes on from here
     ) -> "dm_env.TimeStep":
         "Begin the episode of a seed."
         return self._begin(self.env.reset(seed), seed)
 
     # %% ../../nbs/06c_envs.dm.ipynb #a11fbd7e
     def switch_task(self,
-        index: int, # from 0, in the order of the files
+        index: int, # index of the task, from 0, in the order of the files
     ) -> "dm_env.TimeStep":
-        "Go over to another task and begin the next episode with it."
+        "Switch to another task and begin the next episode with it."
         return self._begin(self.env.switch_task(index, self.seed), self.seed)
 
     def _begin(self, step: TaskStep, seed: int) -> "dm_env.TimeStep":
-        "The first step of an episode."
+        "Return the first step of an episode."
         self.seed, self._finger, self._typed = seed+1, None, False
         self._reset_next, self.latest = False, step
         return dm_env.TimeStep(dm_env.StepType.FIRST, step.reward, None, self._observation(step, True))
 
     def _gesture(self, action: Action) -> "dm_env.TimeStep":
-        "A whole action of oaml's."
+        "Carry out a whole action of oaml's; raise ValueError while a finger is down."
         if self._finger and action.type not in IDLE_TYPES:
             raise ValueError(f"{action!r}: a finger is down; LIFT it first")
         self.response, self.fed = (action.raw or {}).get(RESPONSE, ""), []
@@ -252,44 +252,44 @@ class DmEnv(dm_env.Environment):
 
     # %% ../../nbs/06c_envs.dm.ipynb #d1167961
     def _ended_at_once(self) -> "dm_env.TimeStep":
-        "The last step of an episode that its first screen ended: nothing is done."
+        "Return the last step of an episode that its first screen ended: nothing is done."
         self.response, self.fed = "", []
         return self._end(replace(self.env.last, reward=0., seconds=0., new_instructions=(), extras={}), True)
 
     def _end(self, step: TaskStep, lifted: bool) -> "dm_env.TimeStep":
-        "What is returned for a step of the task."
+        "Return the TimeStep for a step of the task."
         self._reset_next, self.latest, observation = step.over, step, self._observation(step, lifted)
         if step.terminated: return dm_env.termination(step.reward, observation)
         return (dm_env.truncation if step.truncated else dm_env.transition)(step.reward, observation)
 
     def close(self):
-        "Give back the device."
+        "Close the device."
         self.env.close()
 
     # %% ../../nbs/06c_envs.dm.ipynb #9f267a4d
     def _events(self, kind: DmActionType, action: dict) -> list[Event]:
-        "The events of a step, and the time that it takes."
+        "Return the events of a step, and the time that it takes."
         return getattr(self, f"_{kind.name.lower()}")(action) + [Tick(STEP_MS)]
 
     def _touch(self, action: dict) -> list[Event]:
-        "The finger goes down, or moves if it is down. What is typed next has no word before it."
+        "Put the finger down, or move it if it is down. What is typed next has no word before it."
         at = tuple(v*n for v, n in zip(position_in(action), self.env.device.size))
         was, self._finger, self._typed = self._finger, at, False
         return [PointerMove(*at)] if was else [PointerMove(*at), PointerDown(*at)]
 
     def _lift(self, action: dict) -> list[Event]:
-        "The finger goes up where it is; its position in the action, which is checked, does not count."
+        "Lift the finger where it is; its position in the action, which is checked, does not count."
         if "touch_position" in action: position_in(action)
         at, self._finger = self._finger, None
         return [PointerUp(*at)] if at else []
 
     # %% ../../nbs/06c_envs.dm.ipynb #45a87e28
     def _repeat(self, action: dict) -> list[Event]:
-        "Nothing but time."
+        "Return no events: only time passes."
         return []
 
     def _text(self, action: dict) -> list[Event]:
-        "A token is typed."
+        "Return the events of typing a token; raise ValueError without a vocabulary."
         vocabulary = self._vocabulary()
         if not vocabulary.tokens:
             raise ValueError("action_type: TEXT, but this task has no vocabulary: make the environment with one "
@@ -301,7 +301,7 @@ class DmEnv(dm_env.Environment):
 
     # %% ../../nbs/06c_envs.dm.ipynb #2497ad37
     def _observation(self, step: TaskStep, lifted: bool) -> dict[str, Any]:
-        "Mobile-Env's observation of a step."
+        "Return Mobile-Env's observation of a step."
         observation = dict(pixels=step.frame.image, timedelta=np.array(step.seconds, np.float64),
                     orientation=np.eye(4, dtype=np.uint8)[step.frame.orientation])
         if self.with_view_hierarchy: observation["view_hierarchy"] = parse_tree(hierarchy_of(self.env.device)) if lifted else None
@@ -345,7 +345,7 @@ KEEPS_CARET = "wait", "answer", "move", *IDLE_TYPES  # gestures after which typi
 _DTYPES = dict(FLOAT="float32", DOUBLE="float64", BOOL="bool")  # the others say it themselves
 
 def array_dtype(
-    name: str, # of a task's extras_spec: "FLOAT", "INT64", "STRING_U16"
+    name: str, # name of a type in a task's extras_spec: "FLOAT", "INT64", "STRING_U16"
 ) -> np.dtype:
     "Return the array type that a task file names."
     if name.startswith("STRING_"): return np.dtype(name.removeprefix("STRING_"))
@@ -353,7 +353,7 @@ def array_dtype(
 
 # %% ../../nbs/06c_envs.dm.ipynb #bf349a4c
 def _as_declared(name: str, values: list, spec: specs.Array|None) -> np.ndarray:
-    "The values of an extra one under the other, each of the declared form. Raises ValueError if they are not of it."
+    "Return the values of an extra one under the other, each of the declared form; raise ValueError if they are not of it."
     try:
         given = np.asarray(values)
         if spec is None: return given
@@ -369,7 +369,7 @@ def _as_declared(name: str, values: list, spec: specs.Array|None) -> np.ndarray:
 
 # %% ../../nbs/06c_envs.dm.ipynb #c27a48d4
 def _adapted(model: Any, ours: str, seeds: str, adapter: type, name: str) -> Any:
-    "A vision model of either kind as one of ours."
+    "Return a vision model of either kind as one of ours; raise TypeError for what is neither."
     if model is None or hasattr(model, ours): return model
     if hasattr(model, seeds): return adapter(model)
     raise TypeError(f"{name}: {type(model).__name__} has neither {ours} (oaml's) nor {seeds} (Mobile-Env's)")
@@ -378,13 +378,13 @@ COORDINATOR_ARGS = dict(screen_check_control_method="screen", screen_check_contr
                         vh_check_control_method="vh", vh_check_control_value="vh_value")
 
 def _checks(args: dict|None) -> Checks:
-    "Mobile-Env's coordinator_args as ours. Raises ValueError for one that is not known."
+    "Return Mobile-Env's coordinator_args as ours; raise ValueError for one that is not known."
     if unknown := next((k for k in args or {} if k not in COORDINATOR_ARGS), None):
         raise ValueError(f"coordinator_args: {unknown!r} is not known; there are {', '.join(COORDINATOR_ARGS)}")
     return Checks(**{COORDINATOR_ARGS[k]: v for k, v in (args or {}).items()})
 
 def read_vocabulary(
-    path: str|Path, # of a text file, UTF-8
+    path: str|Path, # path of a text file, UTF-8
 ) -> list[str]:
     "Return a token from each line; an empty line at the end is none. Raises OSError, ValueError."
     lines = read_text_file(path).split("\n")
@@ -399,17 +399,17 @@ def make_env(
     mitm_config: dict|None=None,          # not supported: what asks for anything raises
     start_token_mark: str="",             # before a token that begins a word
     non_start_token_mark: str="##",       # before a token that goes on a word
-    special_token_pattern: str=r"\[\w+\]", # of tokens that type nothing
+    special_token_pattern: str=r"\[\w+\]", # pattern of tokens that type nothing
     unify_vocabulary: str|Path|None=None, # file with a token on each line, for all tasks; None: each task's own
-    text_model: TextModel|Any=None,       # reads text for the task; ours or Mobile-Env's kind; None reads none
-    icon_model: IconModel|Any=None,       # knows icons for the task; ours or Mobile-Env's kind; None knows none
+    text_model: TextModel|Any=None,       # model that reads text for the task; ours or Mobile-Env's kind; None reads none
+    icon_model: IconModel|Any=None,       # model that knows icons for the task; ours or Mobile-Env's kind; None knows none
     with_view_hierarchy: bool=False,      # the tree in the observation
     coordinator_args: dict|None=None,     # when to look (`COORDINATOR_ARGS`); None: after every step
-    seed: int=0,                          # of the first episode
-    similarity: Callable[[str, str], float]|None=None, # of two texts, 0 to 1, for events of mode SBERT
-    shell: bool=False,                    # may tasks run adb_command and shell_command? Read them first
+    seed: int=0,                          # seed of the first episode
+    similarity: Callable[[str, str], float]|None=None, # similarity of two texts, 0 to 1, for events of mode SBERT
+    shell: bool=False,                    # True: tasks may run adb_command and shell_command; read them first
 ) -> DmEnv:
-    "Tasks on a device under dm_env's interface. Raises what is wrong with the tasks, or the device, before it acts."
+    "Make an environment of tasks on a device under dm_env's interface; raise what is wrong with the tasks, or the device, before it acts."
     if mitm_config: raise ValueError("mitm_config: is not supported; replay the traffic outside of oaml")
     path, checks = Path(task_path).expanduser(), _checks(coordinator_args)
     tasks = load_tasks(path) if path.is_dir() else [load_task(path)]
@@ -427,16 +427,16 @@ def make_env(
 @delegates(make_env)
 def load(
     task_path: str|Path,                  # a task file, or a folder of them, sorted by name
-    avd_name: str|None=None,              # of an emulator to start: refused, with what to do instead
+    avd_name: str|None=None,              # name of an emulator to start: refused, with what to do instead
     android_avd_home: str|None=None,      # refused likewise
     android_sdk_root: str|None=None,      # refused likewise
     emulator_path: str|None=None,         # refused likewise
-    adb_path: str|None=None,              # of the adb program, for an android device; None: the one that adbutils finds
+    adb_path: str|None=None,              # path of the adb program, for an android device; None: the one that adbutils finds
     run_headless: bool|None=None,         # refused likewise
     device: TaskDevice|str|None=None,     # a device, or its name: "app:login", "android:emulator-5554"
-    **kwargs                              # of `make_env`
+    **kwargs                              # arguments of `make_env`
 ) -> DmEnv:
-    "Tasks on a device of this machine, as Mobile-Env's `load`. Raises ValueError for what oaml does not do."
+    "Load tasks on a device of this machine, as Mobile-Env's `load`; raise ValueError for what oaml does not do."
     start = dict(avd_name=avd_name, android_avd_home=android_avd_home, android_sdk_root=android_sdk_root,
                  emulator_path=emulator_path, run_headless=run_headless)
     if (asked := [k for k, v in start.items() if v is not None]) or device is None:
@@ -450,15 +450,15 @@ def load(
 @delegates(make_env)
 def load_remote(
     task_path: str|Path,                  # a task file, or a folder of them, sorted by name
-    address: str,                         # of the daemon (`oaml serve-device`): a host's name or number
-    port: int,                            # it listens on
+    address: str,                         # address of the daemon (`oaml serve-device`): a host's name or number
+    port: int,                            # port it listens on
     timeout: float=5.,                    # seconds for an attempt
     launch_timeout: float=2.,             # minutes for the device to start
     retry: int=3,                         # attempts at a request
     token: str|None=None,                 # the daemon's; None: the variable OAML_DEVICE_TOKEN, or none
-    **kwargs                              # of `make_env`
+    **kwargs                              # arguments of `make_env`
 ) -> DmEnv:
-    "Tasks on a device that a daemon lends, as Mobile-Env's `load_remote`."
+    "Load tasks on a device that a daemon lends, as Mobile-Env's `load_remote`."
     def connect():
         from oaml.devices.remote import RemoteDevice
         return RemoteDevice(address, port, token, timeout, launch_timeout, retry)

@@ -35,7 +35,7 @@ ENV_KEYS = ("Enter", "Tab", "shift+Tab", "Escape", "Backspace", "Delete", "Left"
 GOAL_CHARS = "".join(sorted(set(string.printable) - set("\t\n\r\x0b\x0c")))
 
 def action_space() -> spaces.Dict:
-    "type (index into `ENV_TYPES`), point and to (0 to 1), scroll (-1 to 1), text, key (index into `ENV_KEYS`)."
+    "Return the space of type (index into `ENV_TYPES`), point and to (0 to 1), scroll (-1 to 1), text, key (index into `ENV_KEYS`)."
     def pair(low): return spaces.Box(low, 1, (2,), np.float32)
     return spaces.Dict(type=spaces.Discrete(len(ENV_TYPES)), point=pair(0), to=pair(0), scroll=pair(-1),
                        text=spaces.Text(64, min_length=1, charset=GOAL_CHARS), key=spaces.Discrete(len(ENV_KEYS)))
@@ -52,14 +52,14 @@ def to_action(
         return Action("failed", raw=dict(text=repr(a), reason=f"not an action ({type(e).__name__}: {e})"))
 
 def _choice(a: dict, field: str, names: tuple[str, ...]) -> str:
-    "The name that a field counts off. Raises ValueError, also for a number below 0, which Python would count from the end."
+    "Return the name that a field counts off; raise ValueError for anything else, also for a number below 0, which Python would count from the end."
     try: k = operator.index(a[field])
     except TypeError: raise ValueError(f"{field}: {a[field]!r} is no integer") from None
     if not 0 <= k < len(names): raise ValueError(f"{field}: {k} is outside 0 to {len(names)-1}")
     return names[k]
 
 def _from_slots(a: dict) -> Action:
-    "The action of a member of the action space."
+    "Return the action of a member of the action space; raise ValueError for a type or key that is none."
     kind = _choice(a, "type", ENV_TYPES)
     x, y, x2, y2, dx, dy = (float(v) for k in ("point", "to", "scroll") for v in a[k])
     if kind in ("wait", "done"): return Action(kind)
@@ -75,7 +75,7 @@ class LiveText(spaces.Text):
 class SharedWords(Sequence):
     "The words that stand in shared memory now; a copy is a tuple of strings."
     def __init__(self,
-        space: LiveText,  # of each
+        space: LiveText,  # space of each
         memory,           # gymnasium's
         n: int,           # environments
     ): self.space, self.memory, self.n = space, memory, n
@@ -118,7 +118,7 @@ class DeviceEnv(gym.Env):
         return self.driver.device
 
     def close(self) -> None:
-        "Give back the device."
+        "Close the device."
         self.driver.close()
 
     # %% ../../nbs/06a_envs.gym_env.ipynb #0ad60041
@@ -189,7 +189,7 @@ class AppEnv(DeviceEnv):
     def info(self,
         action: Action, # the last one
     ) -> dict[str, Any]:
-        "As of any device, and whether the action changed anything on the screen (`effect`)."
+        "Return what any device tells, and whether the action changed anything on the screen (`effect`)."
         return super().info(action) | dict(effect=self.device.effect)
 
 # %% ../../nbs/06a_envs.gym_env.ipynb #fbe8ad17
@@ -201,7 +201,7 @@ class HtmlEnv(AppEnv):
         family: str|None=None,           # theme family; None: by seed
         step_budget: int|None=None,      # actions before truncation; None is the application's own
         render_mode: str|None=None,      # "rgb_array" or None
-        chromium: Chromium|None=None,    # whose page it is on; None: a browser of its own
+        chromium: Chromium|None=None,    # browser of its page; None: a browser of its own
     ):
         DeviceEnv.__init__(self, HtmlDevice(app, size, family, chromium=chromium), step_budget, render_mode)
 

@@ -30,13 +30,13 @@ from ..viz.page import finite_values
 OpenTaskEnv = TaskEnv|EpisodeDriver  # what can be served
 
 def _task_id(env: OpenTaskEnv) -> str:
-    "The task's name."
+    "Return the task's name."
     if isinstance(env, TaskEnv): return env.task.id
     device = env.device
     return device.app.name if hasattr(device, "app") else getattr(device, "task", type(device).__name__)
 
 def _goal_text(env: OpenTaskEnv) -> str:
-    "What the user wants in the present episode."
+    "Return what the user wants in the present episode."
     if isinstance(env, TaskEnv): return "\n".join(env.task.command) or env.task.description
     return env.device.goal.text
 
@@ -68,14 +68,14 @@ class ResetRequest(BaseModel):
 
 # %% ../../nbs/06e_envs.openenv.ipynb #ac060001
 def openenv_schemas() -> dict:
-    "JSON Schema of action, observation and state."
+    "Return the JSON Schema of action, observation and state."
     return dict(action=json_schema(Action), observation=Observed.model_json_schema(),
                 state=EpisodeState.model_json_schema())
 
 # %% ../../nbs/06e_envs.openenv.ipynb #ac060002
 def openenv_result(
-    env: OpenTaskEnv,          # of the episode
-    step: TaskStep|Transition, # of it
+    env: OpenTaskEnv,          # environment of the episode
+    step: TaskStep|Transition, # step of the episode
 ) -> dict:                     # observation, reward, done, metadata
     "Return what a client gets after an action; extras that are NaN or infinite are null."
     f, task = step.frame, step if isinstance(step, TaskStep) else TaskStep(step.frame)
@@ -90,7 +90,7 @@ class OpenTask:
     "A task with OpenEnv's `reset`, `step` and `state`; all they give is plain JSON."
     def __init__(self,
         env: OpenTaskEnv,     # closed with this
-        seed: int=0,          # of the first episode that names none; the next have the next numbers
+        seed: int=0,          # seed of the first episode that names none; the next have the next numbers
     ):
         self.env, self.next_seed = env, seed
         self._state = EpisodeState(task=_task_id(env))
@@ -116,7 +116,7 @@ class OpenTask:
 
     # %% ../../nbs/06e_envs.openenv.ipynb #ac060005
     def _switch(self, index: int, seed: int) -> TaskStep:
-        "Another task of several."
+        "Switch to another task of several; raise ValueError if there is none."
         if not hasattr(self.env, "switch_task"): raise ValueError("task: there is only one")
         try: return self.env.switch_task(index, seed)
         except IndexError as e: raise ValueError(str(e)) from None
@@ -142,7 +142,7 @@ def openenv_error(
     return dict(code=_CODES.get(refusal.status, "EXECUTION_ERROR"), message=str(refusal))
 
 async def _call(lease: Lease, method: str, /, *args, **kwargs) -> dict:
-    "What a method of the lease's `OpenTask` gives. Raises Refusal: 422 for the client's errors, 500 for the task's."
+    "Call a method of the lease's `OpenTask` and return its result; raise Refusal: 422 for the client's errors, 500 for the task's."
     try: return await lease.run(lambda: getattr(lease.open(), method)(*args, **kwargs))
     except ValidationError as e: raise Refusal(422, "; ".join(problem_lines(e.errors()))) from None
     except ValueError as e: raise Refusal(422, str(e)) from None
@@ -150,8 +150,8 @@ async def _call(lease: Lease, method: str, /, *args, **kwargs) -> dict:
 
 # %% ../../nbs/06e_envs.openenv.ipynb #ac060007
 async def answer_message(
-    lease: Lease,   # of the client's `OpenTask`
-    text: str|None, # of a message; None if it was binary
+    lease: Lease,   # lease of the client's `OpenTask`
+    text: str|None, # text of a message; None if it was binary
 ) -> dict|None:     # a message; None for "close"
     "Return the answer to a client's message. Raises Refusal."
     message = parse_object(text)
@@ -171,7 +171,7 @@ class OpenServer:
     "A task for OpenEnv's clients, each with an environment."
     def __init__(self,
         make: Callable[[], OpenTaskEnv], # a new environment at each call
-        name: str="oaml",                # of what is served
+        name: str="oaml",                # name of what is served
         max_sessions: int=16,            # environments at once, the plain routes' one included
     ):
         self.name = name
@@ -196,7 +196,7 @@ class OpenServer:
             with suppress(Refusal): await self.leases.close(lease.id)  # unless the server's end has closed it
 
     async def _turn_away(self, ws: Any, why: Refusal):
-        "Answer whoever listens first, whoever speaks first and then listens, and whoever is late."
+        "Refuse a client, whether it listens first, speaks first or is late."
         await ws.send_text(json.dumps(_error_message(why)))
         with suppress(TimeoutError):
             async with asyncio.timeout(SPEAK_S):
@@ -207,7 +207,7 @@ class OpenServer:
     def _shared(self) -> Lease: return self.leases.open("plain routes")
 
     async def _body(self, request: Any) -> dict:
-        "The JSON object of a request; empty if it has none. Raises Refusal."
+        "Return the JSON object of a request, empty if it has none; raise Refusal for anything else."
         data = await read_body(request, OPENENV_MAX_BYTES)
         if data and request.headers.get("content-type", "").split(";")[0].strip().lower() != "application/json":
             raise Refusal(415, "a request's body has the Content-Type application/json")
@@ -218,7 +218,7 @@ class OpenServer:
     async def state(self, request): return await _call(self._shared(), "state")
 
     async def step(self, request):
-        "Take an action of the plain routes."
+        "Carry out an action of the plain routes and return the step; raise Refusal for what is no action."
         action = (await self._body(request)).get("action")
         if not isinstance(action, dict): raise Refusal(422, "action: is no object")
         return await _call(self._shared(), "step", action)
@@ -242,9 +242,9 @@ OPENENV_MAX_BYTES = 2**20  # of a client's message: an action is short
 
 def openenv_app(
     make: Callable[[], OpenTaskEnv], # a new environment at each call
-    name: str="oaml",                # of what is served
+    name: str="oaml",                # name of what is served
     max_sessions: int=16,            # environments at once, the plain routes' one included
-    anyone: bool=False,              # may other machines act?
+    anyone: bool=False,              # True: other machines may act
 ) -> "starlette.applications.Starlette":
     "Return an ASGI application that speaks OpenEnv's HTTP and WebSocket forms. Needs the extra `serve`."
     server = OpenServer(make, name, max_sessions)
@@ -261,9 +261,9 @@ def serve_openenv(
     make: Callable[[], OpenTaskEnv],     # a new environment at each call
     host: str="127.0.0.1",               # address to listen on; beyond this machine, with `anyone`
     port: int=0,                         # 0: any free one
-    name: str="oaml",                    # of what is served
+    name: str="oaml",                    # name of what is served
     max_sessions: int=16,                # environments at once
-    anyone: bool=False,                  # your consent that whoever reaches `host` may act
+    anyone: bool=False,                  # your consent that all who reach `host` may act
 ) -> Iterator[str]:                      # the server's address, "http://127.0.0.1:PORT"
     "Serve tasks for the time of a `with`, in a thread. Raises OSError for a taken port, ValueError (`anyone`)."
     if not Access(anyone=anyone).protects(host):

@@ -21,14 +21,14 @@ _REGISTERED = model_dialects  # which adds Qwen's dialects
 class TrlEnvironment:
     "An episode as TRL's GRPOTrainer plays it; one for each rollout, used again and again."
     def __init__(self,
-        driver: EpisodeDriver, # of episodes on a device that knows its goal
+        driver: EpisodeDriver, # driver of episodes on a device that knows its goal
     ): self._driver, self._waiting = driver, []
 
     def reset(self,
-        seed: int,  # of the episode: a column of the data set
+        seed: int,  # seed of the episode: a column of the data set
         **columns,  # its others, not used
     ) -> list[dict]: # behind the user's words: the goal and the screen
-        "Begin an episode."
+        "Begin an episode and return what stands behind the user's words: the goal and the screen."
         self._driver.reset(int(seed))
         self._waiting = []
         return [dict(type="text", text=f"{self._driver.device.goal.text}\n"), self._screen()]
@@ -40,7 +40,7 @@ class TrlEnvironment:
         keys: list[str]|None=None, # to press
         pixels: float|None=None, # to scroll
         time: float|None=None, # to wait, seconds
-        status: str|None=None, # of the end
+        status: str|None=None, # status at the end
     ) -> list[dict]: # the screen afterwards; what was wrong, where it was no action
         """Use a mouse and a keyboard to interact with a computer, and look at its screen afterwards.
 
@@ -63,11 +63,11 @@ class TrlEnvironment:
         return [self._screen()]
 
     def get_reward(self) -> float:
-        "1 if the episode ended with success, else 0."
+        "Return 1 if the episode ended with success, else 0."
         return float(self._driver.success)
 
     def _parsed(self, call: str) -> list:
-        "What a call does; a move of the mouse counts with the call behind it."
+        "Return the actions of a call; a move of the mouse waits for the call behind it."
         calls, self._waiting = [*self._waiting, call], []
         acts = DIALECTS["qwen_computer"].parse("\n".join(calls), self._driver.frame.size)
         if '"action": "mouse_move"' not in call: return acts
@@ -78,6 +78,6 @@ class TrlEnvironment:
 
 def trl_environment(
     make: Callable[[], EpisodeDriver], # episodes on a device of its own at each call
-) -> Callable[[], TrlEnvironment]:     # for `environment_factory`
-    "What TRL's trainers call for each rollout."
+) -> Callable[[], TrlEnvironment]:     # function for `environment_factory`
+    "Return what TRL's trainers call for each rollout."
     return lambda: TrlEnvironment(make())

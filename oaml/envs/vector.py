@@ -28,16 +28,16 @@ from ..schemas.sessions import Action
 class SeedSeries(gym.Wrapper):
     "An environment whose episodes take their seeds from a series: `start`, `start + stride`, ..."
     def __init__(self,
-        env: gym.Env, # whose seed is that of an episode
+        env: gym.Env, # environment whose seed is that of an episode
         start: int,   # the first seed, 0 to 2,999,999
-        stride: int=1, # from one to the next, 1 or more
+        stride: int=1, # distance from one seed to the next, 1 or more
     ):
         super().__init__(env)
         self.stride, self.split, self.next = stride, split_of(start), start
 
     def reset(self, *,
-        seed: int|None=None,     # of this episode; the series goes on from it. One in no split: where in training is drawn by it. None: the next of the series
-        options: dict|None=None, # for the environment
+        seed: int|None=None,     # seed of this episode; the series goes on from it. One in no split: where in training is drawn by it. None: the next of the series
+        options: dict|None=None, # options for the environment
     ) -> tuple[Any, dict]:
         "Begin the next episode. Raises ValueError where the series leaves its split."
         if seed is not None and seed >= END_OF_SPLITS: seed = drawn_seed(np.random.default_rng(seed))
@@ -53,33 +53,33 @@ def make_vector(
     id: str,                        # registered with gymnasium, such as "oaml/Login-v1"; a seed of it is an episode's
     n: int,                         # environments
     processes: bool=True,           # each in a process of its own; False: one after the other in this one
-    split: str="train",             # whose seeds are played
+    split: str="train",             # split whose seeds are played
     first: int=0,                   # seeds of the split to leave out before
-    autoreset_mode: AutoresetMode=AutoresetMode.NEXT_STEP, # or SAME_STEP, DISABLED: when the next episode begins
+    autoreset_mode: AutoresetMode=AutoresetMode.NEXT_STEP, # when the next episode begins: NEXT_STEP, SAME_STEP or DISABLED
     context: str|None=None,         # how processes start: "fork", "spawn" or "forkserver"; None: as Python does here
-    **kwargs,                       # for the environment
+    **kwargs,                       # arguments for the environment
 ) -> VectorEnv:
-    "`n` environments that step together, each with a series of seeds of its own. Raises what gymnasium.make_vec does."
+    "Make `n` environments that step together, each with a series of seeds of its own; raise what gymnasium.make_vec does."
     spec = gym.registry.get(id, id)  # a new process knows none but oaml's
     fns = [partial(_one, spec, start, n, kwargs) for start in split_seeds(split, n, first)]
     if not processes: return SyncVectorEnv(fns, autoreset_mode=autoreset_mode)
     return AsyncVectorEnv(fns, shared_memory=False, context=context, autoreset_mode=autoreset_mode)  # it loses words of others' environments
 
 def _one(spec: str|EnvSpec, start: int, stride: int, kwargs: dict) -> gym.Env:
-    "An environment of a vector; also called in its process."
+    "Make an environment of a vector; also called in its process."
     return SeedSeries(gym.make(spec, **kwargs), start, stride)
 
 # %% ../../nbs/06b_envs.vector.ipynb #25350ba7
 def batch_actions(
     actions: Sequence[Action|str], # one for each environment; texts of the DSL are parsed
 ) -> dict[str, Any]:               # a member of the vector's action space
-    "Actions as a batch. Raises ValueError for one that the action space cannot say; send WAIT() in its place."
+    "Return actions as a batch; raise ValueError for one that the action space cannot say: send WAIT() in its place."
     if not len(actions): raise ValueError("actions: there is none")
     rows = [_slots(parse_action(a) if isinstance(a, str) else a) for a in actions]
     return {k: tuple(r[k] for r in rows) if k == "text" else np.array([r[k] for r in rows]) for k in rows[0]}
 
 def _slots(a: Action) -> dict:
-    "One action as a member of the action space."
+    "Return one action as a member of the action space; raise ValueError if it cannot say it."
     if a.type not in ENV_TYPES or a.key and a.key not in ENV_KEYS:
         raise ValueError(f"{a}: the action space has no such {'key' if a.type in ENV_TYPES else 'type'}; send WAIT()")
     if a.text and not TEXTS.contains(a.text):
@@ -103,10 +103,10 @@ class _Ahead(gym.Wrapper):
 class PagedVectorEnv(SyncVectorEnv):
     "Environments on the pages of one or more browsers, stepped at once, each with a series of seeds of its own."
     def __init__(self,
-        make: Callable[[Chromium], gym.Env],   # makes an environment on a page of the browser it is given
+        make: Callable[[Chromium], gym.Env],   # function that makes an environment on a page of the browser it is given
         n: int,                                # environments
         browsers: int|None=None,               # processes they are spread over; None: one for each
-        split: str="train",                    # whose seeds are played
+        split: str="train",                    # split whose seeds are played
         first: int=0,                          # seeds of the split to leave out before
         autoreset_mode: AutoresetMode=AutoresetMode.NEXT_STEP, # when the next episode follows an ended one
         flags: tuple[str, ...]=(),             # more of Chromium's own
@@ -122,8 +122,8 @@ class PagedVectorEnv(SyncVectorEnv):
         self._over = np.zeros(n, bool)
 
     def reset(self, *,
-        seed: int|list[int|None]|None=None, # of the first, the others take the next; or of each; None: their series
-        options: dict|None=None,            # for the environments; `reset_mask` says which are reset
+        seed: int|list[int|None]|None=None, # seed of the first, the others take the next; or of each; None: their series
+        options: dict|None=None,            # options for the environments; `reset_mask` says which are reset
     ) -> tuple[Any, dict]:
         "Begin episodes, all at once. Raises DeviceError if a browser cannot be started."
         mask = (options or {}).get("reset_mask", np.ones(self.num_envs, bool))
@@ -145,14 +145,14 @@ class PagedVectorEnv(SyncVectorEnv):
 
     # %% ../../nbs/06b_envs.vector.ipynb #c03c5a23
     def _turn(self, env: _Ahead, action, over: bool) -> list[tuple]:
-        "What the vector is going to ask of `env`, in this order."
+        "Return the answers to what the vector is going to ask of `env`, in this order."
         if over: return [env.env.reset()]
         step = env.env.step(action)
         again = self.autoreset_mode == AutoresetMode.SAME_STEP and (step[2] or step[3])
         return [step, env.env.reset()] if again else [step]
 
     def _ask(self, do: Callable[..., list[tuple]], *given):
-        "Ask all at once; the answers wait for their turn. If one of them fails none is left over."
+        "Send all requests at once; the answers wait for their turn. If one of them fails none is left over."
         for env in self.envs: env.ready.clear()
         asked = self.pool.each(do, self.envs, *given)
         for env, answers in zip(self.envs, asked): env.ready.extend(answers)

@@ -41,7 +41,7 @@ class BaseWrapper(dm_env.Environment):
         "Begin the next episode."
         return self._anew(self._env.reset)
     def step(self,
-        action: Any, # of this wrapper's action spec
+        action: Any, # action of this wrapper's action spec
     ) -> dm_env.TimeStep:
         "Take one step. After the last one it begins an episode instead."
         if self._reset_next: return self.reset()
@@ -49,10 +49,10 @@ class BaseWrapper(dm_env.Environment):
         return self._out(self._run(actions if isinstance(actions, list) else [actions]))
 
     def observation_spec(self) -> dict[str, specs.Array]:
-        "Of what `_process_timestep` gives."
+        "Return the spec of what `_process_timestep` gives."
         return self._env.observation_spec()
     def action_spec(self) -> dict[str, specs.Array]:
-        "Of what `_process_action` takes."
+        "Return the spec of what `_process_action` takes."
         return self._env.action_spec()
     def __getattr__(self, name: str) -> Any:
         if name == "_env": raise AttributeError(name)  # not made yet: no endless search
@@ -60,34 +60,34 @@ class BaseWrapper(dm_env.Environment):
 
     # %% ../../nbs/06d_envs.wrappers.ipynb #f4a90742
     def _reset_state(self):
-        "Before an episode begins."
+        "Prepare for an episode; called before it begins."
 
     def _post_switch_task(self):
-        "After the task was switched."
+        "Follow a switch of the task; called after it."
 
     def _process_timestep(self,
-        timestep: dm_env.TimeStep, # of the wrapped environment
+        timestep: dm_env.TimeStep, # step of the wrapped environment
     ) -> dm_env.TimeStep:
-        "What the agent gets for it."
+        "Return what the agent gets for a step."
         return timestep
 
     def _process_action(self,
-        action: Any, # of the agent
+        action: Any, # the agent's action
     ) -> Any:        # one action of the wrapped environment, or a list of them
-        "What the wrapped environment gets for it. Raises ValueError for what is no action."
+        "Return what the wrapped environment gets for an action; raise ValueError for what is no action."
         return action
 
     # %% ../../nbs/06d_envs.wrappers.ipynb #d7854d1b
     def reset_to(self,
-        seed: int, # of the episode
+        seed: int, # seed of the episode
     ) -> dm_env.TimeStep:
         "Begin the episode of a seed."
         return self._anew(lambda: self._env.reset_to(seed))
 
     def switch_task(self,
-        index: int, # from 0
+        index: int, # index of the task, from 0
     ) -> dm_env.TimeStep:
-        "Go over to another task and begin an episode."
+        "Switch to another task and begin an episode."
         def begin():
             step = self._env.switch_task(index)
             self._post_switch_task()
@@ -102,7 +102,7 @@ class BaseWrapper(dm_env.Environment):
         return self._out(begin())
 
     def _run(self, actions: list) -> dm_env.TimeStep:
-        "Several actions as one step, until the end: rewards and times add up, instructions and extras come together."
+        "Run several actions as one step, until the end: rewards and times add up, instructions and extras come together."
         if not actions: raise ValueError(f"action: {type(self).__name__} makes no action of it; a WAIT is the least")
         steps, latest = [], []
         while not steps or len(steps) < len(actions) and not steps[-1].last():
@@ -116,7 +116,7 @@ class BaseWrapper(dm_env.Environment):
 
     # %% ../../nbs/06d_envs.wrappers.ipynb #427460e9
     def _out(self, step: dm_env.TimeStep) -> dm_env.TimeStep:
-        "What the agent gets."
+        "Return what the agent gets, and note whether the episode is over."
         self._reset_next = step.last()
         return self._process_timestep(step)
 
@@ -132,7 +132,7 @@ class BaseWrapper(dm_env.Environment):
 # %% ../../nbs/06d_envs.wrappers.ipynb #427460e9
 
 def _together(steps: list[TaskStep]) -> TaskStep:
-    "The last of several steps, with the instructions and extras of all."
+    "Return the last of several steps, with the instructions and extras of all."
     names = dict.fromkeys(k for s in steps for k in s.extras)
     return replace(steps[-1], new_instructions=sum((s.new_instructions for s in steps), ()), invalid=" ".join(s.invalid for s in steps if s.invalid),
                    extras={k: [v for s in steps for v in s.extras.get(k, ())] for k in names})
@@ -141,7 +141,7 @@ def _together(steps: list[TaskStep]) -> TaskStep:
 class DiscreteAction(BaseWrapper):
     "One number for everything: touches on a grid, row by row, then LIFT, REPEAT and the tokens."
     def __init__(self,
-        env: dm_env.Environment,               # with touches
+        env: dm_env.Environment,               # environment with touches
         action_grid: tuple[int, int]=(10, 10), # rows and columns
     ):
         super().__init__(env)
@@ -153,7 +153,7 @@ class DiscreteAction(BaseWrapper):
         self._reset_state()
 
     def action_spec(self) -> dict[str, specs.Array]:
-        "action_id and response."
+        "Return the specs of action_id and response."
         inner = self._env.action_spec()
         tokens = inner["input_token"].num_values if "input_token" in inner else 0
         count = self.grid[0]*self.grid[1] + 2 + tokens
@@ -186,7 +186,7 @@ def _needs(env: dm_env.Environment, fields: Sequence[str], name: str):
 
 # %% ../../nbs/06d_envs.wrappers.ipynb #887ecd9d
 def _one_of(action: Any, field: str, spec: dict[str, specs.Array]) -> int:
-    "The integer in a field of a wrapper's action. Raises ValueError for it, and for fields that `spec` does not have."
+    "Return the integer in a field of a wrapper's action; raise ValueError for anything else, and for fields that `spec` does not have."
     if not isinstance(action, dict):
         raise ValueError(f"action: {str(action)[:60]!r} is not a dict of {', '.join(spec)}")
     if unknown := [k for k in action if k not in spec]:
@@ -200,8 +200,8 @@ def _one_of(action: Any, field: str, spec: dict[str, specs.Array]) -> int:
 class ImageRescale(BaseWrapper):
     "Smaller or larger pixels; in grey, if wanted. Touches stay where they are, for they are fractions."
     def __init__(self,
-        env: dm_env.Environment,                         # with pixels
-        zoom_factors: tuple[float, float]=(.5, .5),      # of height and width
+        env: dm_env.Environment,                         # environment with pixels
+        zoom_factors: tuple[float, float]=(.5, .5),      # factors of height and width
         grayscale: bool=False,                           # one channel, by the luma of ITU-R 601
     ):
         super().__init__(env)
@@ -209,7 +209,7 @@ class ImageRescale(BaseWrapper):
         self.zoom, self.grayscale = tuple(zoom_factors), grayscale
 
     def _shape(self) -> tuple[int, int, int]:
-        "Of the pixels that come out."
+        "Return the shape of the pixels that come out: height, width, channels."
         h, w, _ = self._env.observation_spec()["pixels"].shape
         return max(1, round(h*self.zoom[0])), max(1, round(w*self.zoom[1])), 1 if self.grayscale else 3
     def observation_spec(self) -> dict[str, specs.Array]:
@@ -236,7 +236,7 @@ class TapType(enum.IntEnum):
 class TapAction(BaseWrapper):
     "A whole gesture is one action, with an answer to the user if there is one."
     def __init__(self,
-        env: dm_env.Environment,         # with touches
+        env: dm_env.Environment,         # environment with touches
         enter_after_text: bool=False,    # press Enter after each text, as Mobile-Env does
     ):
         super().__init__(env)
@@ -244,7 +244,7 @@ class TapAction(BaseWrapper):
         self.enter_after_text = enter_after_text
 
     def action_spec(self) -> dict[str, specs.Array]:
-        "action_type (`TapType`), touch_position, start_position, end_position, text, response."
+        "Return the specs of action_type (`TapType`), touch_position, start_position, end_position, text, response."
         at = self._env.action_spec()["touch_position"]
         places = {k: at.replace(name=k) for k in ("touch_position", "start_position", "end_position")}
         words = {k: specs.StringArray((), name=k) for k in ("text", "response")}
@@ -271,12 +271,12 @@ def failed_act(
     return Action("failed", raw=dict(reason=writable_text(str(why))))
 
 def _typed(action: dict, enter: bool) -> list[Action]:
-    "Typing the action's text, if it can be typed."
+    "Return the actions of typing the action's text, or a failed one if it cannot be typed."
     try: return [Action("type", text=composed_text(text_in(action, "text")))] + [Action("key_press", key="Enter")]*enter
     except SchemaError as e: return [failed_act(e)]
 
 def _telling(acts: list[Action], action: dict) -> list[Action]:
-    "The actions, the last of which tells the user the action's response, if it has one; or why none of it can be done."
+    "Return the actions, the last of which tells the user the action's response, if it has one; or why none of it can be done."
     acts = next(([a] for a in acts if a.type == "failed"), acts)
     try: return acts[:-1] + [with_response(acts[-1], text_in(action))]
     except SchemaError as e: return [failed_act(f"response: {e}")]
@@ -285,7 +285,7 @@ def _telling(acts: list[Action], action: dict) -> list[Action]:
 class TextAction(BaseWrapper):
     "Actions are text in a dialect."
     def __init__(self,
-        env: dm_env.Environment,       # with touches
+        env: dm_env.Environment,       # environment with touches
         dialect: str="browsergym",     # one of `DIALECTS`
     ):
         super().__init__(env)
@@ -294,7 +294,7 @@ class TextAction(BaseWrapper):
         self.dialect, self._pointer = DIALECTS[dialect], None
 
     def action_spec(self) -> dict[str, specs.Array]:
-        "text."
+        "Return the spec of text."
         return dict(text=specs.StringArray((), name="text"))
     def _reset_state(self): self._pointer = None
     def _process_action(self, action):
@@ -359,7 +359,7 @@ class VhIo(BaseWrapper):
         "Return the wrapped environment's, and elements."
         return self._env.observation_spec() | dict(elements=specs.StringArray((), name="elements"))
     def action_spec(self) -> dict[str, specs.Array]:
-        "action_type (`VhType`), element_id, text, direction (`Direction`), response."
+        "Return the specs of action_type (`VhType`), element_id, text, direction (`Direction`), response."
         counts = dict(action_type=len(VhType), element_id=self.max_elements, direction=len(Direction))
         return ({k: specs.DiscreteArray(n, name=k) for k, n in counts.items()}
                 | {k: specs.StringArray((), name=k) for k in ("text", "response")})
@@ -389,18 +389,18 @@ class VhIo(BaseWrapper):
         return _telling(acts, action)
 
     def _click(self, k: int) -> Action:
-        "A click in the middle of element `k`, if there is one."
+        "Return a click in the middle of element `k`, or a failed action if there is none."
         if k >= len(self.elements): return failed_act(f"element_id: {k} is not on the screen, which has {len(self.elements)}")
         x0, y0, x1, y1 = self.elements[k].box
         return Action("click", (x0+x1)/2, (y0+y1)/2)
 
 # %% ../../nbs/06d_envs.wrappers.ipynb #d7aeeabf
 def _elements_of(tree, size: tuple[int, int]) -> tuple[Element, ...]:
-    "What is on the screen, of an lxml tree."
+    "Return what is on the screen, of an lxml tree."
     return from_xml(_xml(tree), size)
 
 def _xml(tree) -> str:
-    "An lxml tree as text."
+    "Return an lxml tree as text."
     from lxml import etree
     return etree.tostring(tree, encoding="unicode")
 
@@ -415,7 +415,7 @@ class AnyText(LiveText):
         return isinstance(x, str) and self.min_length <= len(x) <= self.max_length
 
     def sample(self,
-        *given, # of gymnasium's `Text.sample`
+        *given, # arguments of gymnasium's `Text.sample`
         **named # likewise
     ) -> str:
         "Return a plain text, at most `MAX_SAMPLED` characters long."
@@ -427,7 +427,7 @@ MAX_SAMPLED = 64       # characters of a sampled one
 
 # %% ../../nbs/06d_envs.wrappers.ipynb #8eaf75f7
 def as_space(
-    spec: specs.Array|dict, # of dm_env
+    spec: specs.Array|dict, # spec of dm_env
 ) -> spaces.Space:
     "Return the gymnasium space of a dm_env spec; of a dict, without view hierarchies."
     if isinstance(spec, dict):
@@ -439,7 +439,7 @@ def as_space(
     return spaces.Box(low, high, spec.shape, spec.dtype)
 
 def _widest(dtype: np.dtype) -> tuple:
-    "The least and the most that an array of a type can hold."
+    "Return the least and the most that an array of a type can hold."
     if dtype.kind == "f": return -np.inf, np.inf
     info = np.iinfo(dtype)
     return info.min, info.max
@@ -459,7 +459,7 @@ class GymInterface(gym.Env):
         self._set_spaces()
 
     def reset(self, *,
-        seed: int|None=None,       # of the episode; None: the next of the series
+        seed: int|None=None,       # seed of the episode; None: the next of the series
         options: dict|None=None,   # task: its index, from 0
     ) -> tuple[dict, dict]:
         "Begin an episode. The same seed gives the same episode, exactly."
@@ -475,7 +475,7 @@ class GymInterface(gym.Env):
 
     # %% ../../nbs/06d_envs.wrappers.ipynb #94f842de
     def _set_spaces(self):
-        "They follow the task: another has another vocabulary."
+        "Set the spaces to those of the task: another has another vocabulary."
         self.action_space = as_space(self.env.action_spec())
         self.observation_space = as_space(self.env.observation_spec())
 
@@ -495,12 +495,12 @@ class GymInterface(gym.Env):
 
     # %% ../../nbs/06d_envs.wrappers.ipynb #7e5d3b42
     def _observation(self, step: dm_env.TimeStep) -> dict:
-        "The observation as the space has it."
+        "Return the observation as the space has it."
         return {k: v.item() if isinstance(self.observation_space[k], spaces.Text) else v
                 for k, v in step.observation.items() if k in self.observation_space.spaces}
 
     def _info(self, step: dm_env.TimeStep, why: str|None) -> dict:
-        "Command, new instructions, seed, extras, why the action was invalid, the view hierarchy as XML."
+        "Return command, new instructions, seed, extras, why the action was invalid, the view hierarchy as XML."
         info = dict(command=self.env.command(), instructions=self.env.task_instructions(), seed=self._raw.seed-1,
                     extras=self.env.task_extras(), invalid=why or self._raw.invalid or None)
         trees = {k: v for k, v in step.observation.items() if k not in self.observation_space.spaces}

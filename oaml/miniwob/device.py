@@ -184,7 +184,7 @@ STATE_SCRIPT = "[WOB_DONE_GLOBAL, WOB_RAW_REWARD_GLOBAL, WOB_REWARD_GLOBAL, oaml
 def _pictures(
     page: Path, # an HTML file
 ) -> list[str]: # addresses, as seen from the page
-    "The pictures that a page's styles name, so that they can be loaded beforehand."
+    "Return the pictures that a page's styles name, so that they can be loaded beforehand."
     text = page.read_text(errors="replace")
     sheets = [page, *(p for h in re.findall(r'href=[\'"]?([^\'">\s]+\.css)', text) if (p := page.parent/h).exists())]
     named = {(s.parent/u).resolve() for s in sheets
@@ -285,8 +285,8 @@ class MiniwobDevice(PageDevice):
     def __init__(self,
         task: str,                     # one of `ALL_TASKS`
         scale: float=1,                # one of `SCALES`: pixels of the picture for a pixel of the page
-        chromium: Chromium|None=None,  # whose page it is; None: a browser of its own
-        tree: bool=False,              # read the elements for each frame? `read_elements` always does
+        chromium: Chromium|None=None,  # browser of the page; None: a browser of its own
+        tree: bool=False,              # True: read the elements for each frame; `read_elements` always does
         seconds: float|None=None,      # until the page gives up (reward -1); meanwhile it pays less; None: never
     ):
         if scale not in SCALES: raise ValueError(f"scale: {scale} is not one of {', '.join(map(str, SCALES))}")
@@ -301,17 +301,17 @@ class MiniwobDevice(PageDevice):
     def switch(self,
         task: str, # one of `ALL_TASKS`
     ):
-        "Another task on the same page, from the next reset on."
+        "Switch to another task on the same page, from the next reset on."
         self._next = known_task(task)
 
     def _take(self):
-        "Become the task that was asked for last."
+        "Switch to the task that was asked for last."
         self.task, self.file, self._episodes = self._next, html_folder()/f"miniwob/{self._next}.html", 0
         self.url = f"{MINIWOB_ORIGIN}/miniwob/{self._next}.html"
 
     # %% ../../nbs/07a_miniwob.device.ipynb #m0b0a002
     def reset(self,
-        seed: int,  # of the episode, 0 to 2,999,999
+        seed: int,  # seed of the episode, 0 to 2,999,999
     ) -> Frame:
         "Begin the episode of `seed`; `goal` has its words. A page that died is opened again, and the log says so."
         split_of(seed)
@@ -324,11 +324,11 @@ class MiniwobDevice(PageDevice):
         return self.look()
 
     def _gateway(self) -> Gateway:
-        "The package's pages, under their policy, and nothing else."
+        "Return a gateway to the package's pages, under their policy, and to nothing else."
         return Gateway(folders={MINIWOB_ORIGIN: Folder(html_folder(), {"Content-Security-Policy": MINIWOB_POLICY})})
 
     def _open_page(self):
-        "A page that keeps its own time."
+        "Open a page that keeps its own time."
         self._open()
         self.page.hold_time(world=TASK_WORLD)
         self.page.at_start(GUARD_SCRIPT, TASK_WORLD)
@@ -355,7 +355,7 @@ class MiniwobDevice(PageDevice):
 
     # %% ../../nbs/07a_miniwob.device.ipynb #m0b0a003
     def _load_page(self):
-        "The task's page as it is at first."
+        "Load the task's page as it is at first."
         self.page.goto(self.url)
         self._world = self.page.world(TASK_WORLD)
         judge = f"const oamlFair = {FAIR_SCRIPTS.get(self.task, 'null')}"
@@ -366,11 +366,11 @@ class MiniwobDevice(PageDevice):
         js: str,       # an expression; or a function, which is called with `arg`
         arg: Any=None, # plain data
     ) -> Any:          # plain data
-        "Ask the task's scripts in JavaScript, in their own world. Raises DeviceError, also once the page was left."
+        "Evaluate JavaScript of the task's scripts, in their own world; raise DeviceError, also once the page was left."
         return self.page.evaluate(js, arg, self._world)
 
     def _go_home(self):
-        "The hand lets go and waits in the corner, where there is nothing: a press goes there at once, a move does not."
+        "Release the mouse and put it into the corner, where there is nothing: a press goes there at once, a move does not."
         down = [] if self._down else [PointerDown(0, 0)]
         self.page.feed([*down, PointerUp(0, 0, self._down or "left")])
         self._down, self._at = None, (0, 0)
@@ -378,12 +378,12 @@ class MiniwobDevice(PageDevice):
 
     # %% ../../nbs/07a_miniwob.device.ipynb #m0b0a005
     def _start_or_stop(self, call: ForceStop|ClearCache|StartActivity):
-        "As for any page, and it is loaded anew."
+        "Stop, clear or start it as any page, and load it anew."
         self._episodes = 0
         PageDevice._start_or_stop(self, call)
 
     def _press_button(self, button: str):
-        "There is nothing behind a task to go back to."
+        "Do nothing: there is no page behind a task to go back to."
 
     def manage(self,
         call: Call, # what to do
@@ -409,7 +409,7 @@ class MiniwobDevice(PageDevice):
 
     # %% ../../nbs/07a_miniwob.device.ipynb #5b3b2afe
     def _do(self, events: Iterable[Event]):
-        "Events, without a look at what came of them."
+        "Carry out events, and read from the page whether the episode has ended and its rewards."
         self._begun()
         if self.ended or not self.running: return
         try:
@@ -429,7 +429,7 @@ class MiniwobDevice(PageDevice):
         except DeviceError: return self.page.alive
 
     def _way(self, event: Event) -> list[Event]:
-        "An event; of a drag, the hops it is made of; of a phone's button, nothing."
+        "Return an event; of a drag, the hops it is made of; of a phone's button, nothing."
         if isinstance(event, KeyDown) and event.key in DEVICE_BUTTONS: return []
         if not isinstance(event, PointerMove|PointerDown|PointerUp): return [event]
         begin, self._at = self._at, (event.x, event.y)
@@ -460,7 +460,7 @@ LONG = {"book-flight": 60, "book-flight-nodelay": 60, "choose-date": 30, "choose
 def task_budget(
     task: str, # one of `ALL_TASKS`
 ) -> int:
-    "Actions before an episode is truncated."
+    "Return after how many actions an episode is truncated."
     return LONG.get(task) or BUDGETS[next(kind for kind, names in TASK_KINDS.items() if known_task(task) in names)]
 
 take_turns(MiniwobDevice, "reset", "manage")

@@ -25,8 +25,8 @@ class MiniwobEnv(DeviceEnv):
         scale: float=1,                # one of `oaml.miniwob.device.SCALES`
         step_budget: int|None=None,    # actions before truncation; None: the task's own
         render_mode: str|None=None,    # "rgb_array" or None
-        seconds: float|None=None,      # as for `MiniwobDevice`
-        chromium: Chromium|None=None,  # whose page it is; None: a browser of its own
+        seconds: float|None=None,      # seconds as for `MiniwobDevice`
+        chromium: Chromium|None=None,  # browser of the page; None: a browser of its own
     ):
         super().__init__(MiniwobDevice(task, scale, chromium, seconds=seconds), step_budget, render_mode, GOAL_CHARS + OTHER_CHARS)
 
@@ -37,7 +37,7 @@ class MiniwobEnv(DeviceEnv):
     def info(self,
         action: Action, # the last one
     ) -> dict[str, Any]:
-        "As of any device, and the task and what the page says of the episode."
+        "Return what any device tells, and the task and what the page says of the episode."
         d = self.device
         return super().info(action) | dict(task=d.task, ended=d.ended, success=d.solved(), raw_reward=float(d.raw_reward))
 

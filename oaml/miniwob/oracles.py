@@ -29,7 +29,7 @@ ORACLES: dict[str, Callable[[PageSnapshot], Target|list[Target]|None]] = {} # by
 def oracle(
     *tasks: str, # names of tasks
 ) -> Callable:
-    "Decorator: the function plays these tasks."
+    "Return a decorator of the function that plays these tasks."
     def add(f):
         ORACLES.update(dict.fromkeys(tasks, f))
         return f
@@ -56,7 +56,7 @@ def _click_named(s):
     return s.click(s.one("button.ui-dialog-titlebar-close") if name == "x" else s.one("button, a, span.alink", name))
 
 def _one_and_two(s):
-    "The buttons ONE and TWO."
+    "Return the buttons ONE and TWO."
     one, two = s.one("button", "ONE"), s.one("button", "TWO")
     def other(known): return next((n for n in s.all("button") if n is not known), None)
     return one or other(two), two or other(one)
@@ -98,7 +98,7 @@ def _buy_ticket(s):
 COLOR_WORDS = "red green blue aqua black magenta yellow".split()
 
 def _figures(s, what):
-    "The shapes that words such as `large red item` fit."
+    "Return the shapes that words such as `large red item` fit."
     def about(n):
         word = s.text(n) if n.tag == "text" else dict(rect="rectangle", polygon="triangle").get(n.tag, n.tag)
         kind = "shape" if n.tag != "text" else "digit" if word.isdigit() else "letter"
@@ -126,7 +126,7 @@ def _count_sides(s):
 
 # %% ../../nbs/07c_miniwob.oracles.ipynb #e98a7f4a
 def _names(s):
-    "The names in a goal such as `Select a, b and click Submit.`"
+    "Return the names in a goal such as `Select a, b and click Submit.`"
     return re.search("(?:Select|similar to) (?:words similar to )?(.*?)(?: and click| from)", s.goal)[1].split(", ")
 
 def _tick(s, wanted):
@@ -140,7 +140,7 @@ def _tick_named(s): return _tick(s, lambda n: s.label(n) in _names(s))
 
 @cache
 def synonyms() -> tuple[frozenset[str], ...]:
-    "Groups of words that mean the same, as `click-checkboxes-soft` has them."
+    "Return groups of words that mean the same, as `click-checkboxes-soft` has them."
     page = (html_folder()/"miniwob/click-checkboxes-soft.html").read_text()
     return tuple(map(frozenset, ast.literal_eval(re.search(r"SYNONYMS = (\[.*?\n\]);", page, re.S)[1])))
 
@@ -192,7 +192,7 @@ def _read_table(s):
     return s.fill(*((f, table[key[1] if key else s.label(f).rstrip(":")]) for f in s.all("input"))) or s.submit()
 
 def _worked_out(s):
-    "The answer to what the page asks."
+    "Return the answer to what the page asks."
     if "paragraph" in s.goal:
         k = int(re.search(r"(\d+)\w+ word", s.goal)[1])
         return re.sub("[^a-zA-Z]", "", s.text(s.one("p")).split()[k-1])
@@ -202,7 +202,7 @@ def _worked_out(s):
 
 # %% ../../nbs/07c_miniwob.oracles.ipynb #67842365
 def _solved(problem):
-    "`3 x 4 =` is 12; `x - 3 = 8` gives 11."
+    "Solve a problem: `3 x 4 =` is 12; `x - 3 = 8` gives 11."
     a, op, b, n = re.fullmatch(r"(x|\d+) ([-+x]) (x|\d+) =(?: (\d+))?", problem).groups()
     if n is None: return str({"+": int(a)+int(b), "-": int(a)-int(b), "x": int(a)*int(b)}[op])
     if a == "x": return str(int(n)-int(b) if op == "+" else int(n)+int(b))
@@ -331,7 +331,7 @@ def _selectric(s):
 MONTHS = "January February March April May June July August September October November December".split()
 
 def _pick_date(s, want):
-    "The next action that brings a date such as `04/08/2016` into the calendar's field."
+    "Plan the next action that brings a date such as `04/08/2016` into the calendar's field."
     m, d, y = map(int, want.split("/"))
     if not (title := s.one("div.ui-datepicker-title")): return s.click(s.one("input#datepicker"))
     month, year = s.text(title).split()
@@ -345,7 +345,7 @@ def _choose_date(s):
     return s.submit() if s.one("input").value == want else _pick_date(s, want)
 
 def _airport(text):
-    "City and code: `Rapid City, SD (RAP)`; or what was given."
+    "Split `Rapid City, SD (RAP)` into city and code; return any other text alone in a tuple."
     m = re.fullmatch(r"(.*) \((\w+)\)", text)
     return m.groups() if m else (text,)
 
@@ -380,7 +380,7 @@ def _button_sequence(s):
 
 @oracle("button-delay")
 def _button_delay(s):
-    "A move takes half a second, a wait one, and a click comes soon after it begins."
+    "Play by the clock: a move takes half a second, a wait one, and a click comes soon after it begins."
     (one, two), seconds = _one_and_two(s), int(re.search(r"wait (\d)", s.goal)[1])
     if not s.done(): return s.click(one)
     if not s.done("move"): return s.move(two)
@@ -402,7 +402,7 @@ def _find_greatest(s):
 
 @oracle("simon-says")
 def _simon_says(s):
-    "A drag takes as long as a blink and the pause after it."
+    "Play by watching during drags: one takes as long as a blink and the pause after it."
     lit, notes = s.one("button.push"), s.done("drag")[1:]
     if lit or not s.done("drag"): return s.drag(lit or spot(20, 190, 5), spot(80, 190, 5))
     if len(s.done()) < len(notes): return s.click(next(b for b in s.all("button") if s.holds(b, notes[len(s.done())])))
@@ -438,11 +438,11 @@ _SPOTS = np.stack(np.meshgrid(np.arange(5, 155), np.arange(55, 170)), -1).reshap
 _PLACES = _SPOTS[(_SPOTS % 5 == 0).all(1)]                                               # where a hand may look
 
 def _answers(spots, places):
-    "Number of the answer at each place, if the spot is at each spot."
+    "Return the number of the answer at each place, if the spot is at each spot."
     return np.searchsorted(RINGS, np.hypot(*(spots[None]-places[:, None]).transpose(2, 0, 1)), "right")
 
 def _probe(belief):
-    "The place whose answer leaves the fewest spots."
+    "Return the place whose answer leaves the fewest spots."
     few = belief[::max(1, len(belief)//400)]
     places = few if len(belief) < 80 else _PLACES
     answers = _answers(few, places)
@@ -451,7 +451,7 @@ def _probe(belief):
 
 @lru_cache(1000)
 def _belief(moves):
-    "Where the spot may be, by the answers to all moves but the last."
+    "Return where the spot may be, by the answers to all moves but the last."
     if len(moves) < 2: return _SPOTS
     before = _belief(moves[:-1])
     answers = _answers(before, np.array(moves[-2:-1]))[0]
@@ -470,7 +470,7 @@ def _hot_cold(s):
 
 # %% ../../nbs/07c_miniwob.oracles.ipynb #1934489f
 def _mail(s, who, action, text=""):
-    "The next action of deleting, marking, answering or forwarding a mail."
+    "Plan the next action of deleting, marking, answering or forwarding a mail."
     if f := s.one("input.forward-sender"): return s.fill((f, text)) or s.click(s.one("span#send-forward"))
     if s.one("div#reply"): return s.fill((s.one("textarea"), text)) or s.click(s.one("span#send-reply"))
     if s.one("div#search"): return s.click(s.one("span#search-cancel"))
@@ -532,7 +532,7 @@ def _order_food(s):
 # %% ../../nbs/07c_miniwob.oracles.ipynb #9acacc09
 @oracle("click-scroll-list")
 def _scroll_list(s):
-    "The first by a click. A second by keys: ctrl+Down goes on and chooses nothing, ctrl+Space chooses one more."
+    "Choose the first by a click and a second by keys: ctrl+Down goes on and chooses nothing, ctrl+Space chooses one more."
     want, options = _names(s), [n for n in s.all("option") if s.text(n)]
     chosen, steps = [k for k, n in enumerate(options) if n.checked], s.keys.count("ctrl+Down")
     if s.done() and (len(want) == 1 or "ctrl+Space" in s.keys): return s.submit()
@@ -560,7 +560,7 @@ def _sign(s):
 def _circles(s, *color): return [middle(n) for n in s.all("circle") if n.color == color]
 
 def _mark(s, x, y):
-    "A dot there, then submit."
+    "Plan a dot at this place, then submit."
     if any(math.dist(c, (x, y)) < 1.5 for c in _circles(s, 0, 0, 255)): return s.submit()
     return s.click(spot(math.floor(x)-1.5, math.floor(y)-1.5, 2))
 
@@ -575,7 +575,7 @@ def _angle(v, p): return math.atan2(p[1]-v[1], p[0]-v[0])
 def _turn(a): return abs((a+math.pi) % (2*math.pi)-math.pi)
 
 def _along(v, angle, off, near=25):
-    "The whole pixel in this direction from `v`, not too near, that is least off; None if the drawing ends before."
+    "Return the whole pixel in this direction from `v`, not too near, that is least off; None if the drawing ends before."
     far = {(round(v[0]+r*math.cos(angle)), round(v[1]+r*math.sin(angle))) for r in range(near, 170)}
     inside = sorted((x, y) for x, y in far if 6 < x < 148 and 56 < y < 178)
     return min(inside, key=lambda p: off(_angle(v, p)), default=None)
@@ -601,7 +601,7 @@ def _draw_line(s):
     return s.drag(spot(x0+8, y), spot(x1-8, y)) if "horizontal" in s.goal else s.drag(spot(x, y0+8), spot(x, y1-8))
 
 def _slide(s, track, value, want, ends):
-    "The next action that brings a slider from `value` to `want`; `ends` are those that it may have. None if it is there."
+    "Plan the next action that brings a slider from `value` to `want`; `ends` are those that it may have. Return None if it is there."
     if value == want: return None
     handle, (x0, y0, x1, y1) = s.one("span.ui-slider-handle", under=track), track.box
     near = 8 if handle.focused else 3  # a pixel may be worth several numbers; then only keys get there
@@ -677,7 +677,7 @@ def _drag_shapes(s):
     return _put_in(s, moves, *((3, 2) if len(boxes) > 1 else (4, 1))) or s.submit()
 
 def _drop(s, items, k, to):
-    "Item `k` to the place of `to`: on the half that the drag comes to; up and to the right, behind the one before, near its end."
+    "Drag item `k` to the place of `to`: on the half that the drag comes to; up and to the right, behind the one before, near its end."
     (ax, ay), (bx, by) = middle(items[k]), middle(items[to])
     behind = bx > ax+1 and by < ay-1
     on, across = (items[to-1], .35) if behind else (items[to], .25)
@@ -747,7 +747,7 @@ def _text_editor(s):
 def _hour(text): return int(text[:-2]) % 12 + 12*(text[-2:].lower() == "pm")
 
 def _free_halves(s):
-    "The half-hours that show whole and are free, by their number in the day."
+    "Return the half-hours that show whole and are free, by their number in the day."
     rows = [(r, label) for r in s.all("div.hour") if (label := s.one("span.hour-label", under=r)) and s.text(label)]
     return {2*_hour(s.text(label))+k: h for r, label in rows for k, h in enumerate(s.all("div.half-hour", under=r))
             if h.box[3]-h.box[1] > 18 and not h.at[2]}
@@ -778,7 +778,7 @@ NO_ORACLE = {
 
 # %% ../../nbs/07c_miniwob.oracles.ipynb #063ff154
 def miniwob_targets(
-    device: MiniwobDevice,          # in the middle of an episode of one of `ORACLES`
+    device: MiniwobDevice,          # device in the middle of an episode of one of `ORACLES`
     history: Sequence[Action]=(),   # actions so far
     precision: int=3,               # decimals of coordinates, 1 to 6
 ) -> list[Target]:                  # the preferred one first; DONE once the page has ended the episode
@@ -794,10 +794,10 @@ class MiniwobOracle:
     ): self.precision, self.devices = precision, WeakValueDictionary()
 
     def attach(self,
-        episode: int,          # as views of it say
-        device: MiniwobDevice, # on which it happens
+        episode: int,          # number of the episode, as views of it say
+        device: MiniwobDevice, # device on which it happens
     ):
-        "Know the device of an episode."
+        "Register the device of an episode."
         self.devices[episode] = device
 
     def act(self,

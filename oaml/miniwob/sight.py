@@ -147,20 +147,20 @@ class Node:
     i: int=0                       # its own number
     id: str=""                     # HTML's
     cls: tuple[str, ...]=()        # classes
-    text: str=""                   # of a run of text
-    words: tuple=()                # of a run of text: (word, left, top, right, bottom) of each
-    type: str=""                   # of a field, such as "checkbox"
+    text: str=""                   # text of a run of text
+    words: tuple=()                # words of a run of text: (word, left, top, right, bottom) of each
+    type: str=""                   # type of a field, such as "checkbox"
     hint: str=""                   # a field's placeholder, a picture's description
     value: str|None=""             # a field's text; None: there is one, but it does not fit
-    checked: bool|None=None        # of a box, a radio button, an option
-    focused: bool=False            # has it the focus?
-    disabled: bool=False           # is it disabled?
-    all_selected: bool=False       # is all of a field's text selected?
-    color: tuple|None=None         # of what it is filled with; None: of nothing
-    ink: tuple|None=None           # of its text
-    size: float=0                  # of its letters, pixels
-    more_up: bool=False            # is there more above?
-    more_down: bool=False          # is there more below?
+    checked: bool|None=None        # state of a box, a radio button, an option
+    focused: bool=False            # True: it has the focus
+    disabled: bool=False           # True: it is disabled
+    all_selected: bool=False       # True: all of a field's text is selected
+    color: tuple|None=None         # color of what it is filled with; None: of nothing
+    ink: tuple|None=None           # color of its text
+    size: float=0                  # size of its letters, pixels
+    more_up: bool=False            # True: there is more above
+    more_down: bool=False          # True: there is more below
     tail: str=""                   # last word of a text box that is scrolled to its end
     dots: tuple=()                 # (x, y) of what is drawn on a canvas
 
@@ -169,7 +169,7 @@ _WHAT = re.compile(r"([a-z0-9]*)(?:#([\w-]+))?((?:\.[\w-]+)*)(?::([\w-]+))?")
 # %% ../../nbs/07b_miniwob.sight.ipynb #c556b948
 @cache
 def _kinds(what: str) -> list[tuple]:
-    "The parts of a selector such as `button.primary, a, input:checkbox`: tag, id, classes, type."
+    "Return the parts of a selector such as `button.primary, a, input:checkbox`: tag, id, classes, type."
     parts = [_WHAT.fullmatch(w).groups() for w in what.split(", ")]
     return [(tag, id, frozenset(cls.split(".")[1:]), kind) for tag, id, cls, kind in parts]
 
@@ -199,31 +199,31 @@ class PageSnapshot:
         what: str,              # tag#id.class:type, several with ", " between them
         text: str|None=None,    # only those with exactly this text
         under: Node|None=None,  # only those inside this one
-    ) -> list[Node]:            # in the page's order
+    ) -> list[Node]:            # nodes in the page's order
         "Return what shows and is of this kind."
         some = self.nodes if under is None else self.nodes[under.i+1:self.ends[under.i]]
         return [n for n in some if _is(n, what) and (text is None or self.text(n) == text)]
 
     # %% ../../nbs/07b_miniwob.sight.ipynb #18019231
     def one(self,
-        what: str,              # as for `all`
-        text: str|None=None,    # as for `all`
-        under: Node|None=None,  # as for `all`
+        what: str,              # selector as for `all`
+        text: str|None=None,    # text as for `all`
+        under: Node|None=None,  # node to look in, as for `all`
     ) -> Node|None:             # None: it does not show
         "Return the first of them."
         return next(iter(self.all(what, text, under)), None)
 
     def inside(self,
-        n: Node,   # is it
-        top: Node, # in this?
+        n: Node,   # node that is inside or not
+        top: Node, # node to look in
     ) -> bool:
         "Return whether `n` is in `top`."
         return top.i < n.i < self.ends[top.i]
 
     # %% ../../nbs/07b_miniwob.sight.ipynb #38529c72
     def ancestor(self,
-        n: Node,     # from here
-        what: str,   # as for `all`
+        n: Node,     # node to begin at
+        what: str,   # selector as for `all`
     ) -> Node|None:
         "Return the nearest of this kind that `n` is in."
         while n.parent >= 0:
@@ -278,9 +278,9 @@ class PageSnapshot:
 
     def click(self,
         n: Node|None,        # None: it does not show
-        kind: str="click",   # or another type of action at a point
+        kind: str="click",   # type of action: a click, or another one at a point
     ) -> Target|None:        # None if `n` is
-        "Click on it."
+        "Return a click on a node; None if it does not show."
         if n is None: return None
         x, y, room = n.at
         if room: n = replace(n, box=(x-.7*room, y-.7*room, x+.7*room, y+.7*room))
@@ -289,14 +289,14 @@ class PageSnapshot:
     def move(self,
         n: Node|None, # None: it does not show
     ) -> Target|None:
-        "Hover over it."
+        "Return a move of the mouse over a node; None if it does not show."
         return self.click(n, "move")
 
     # %% ../../nbs/07b_miniwob.sight.ipynb #51a139c2
     def scroll(self,
         n: Node|None,     # what scrolls
         share: float=.7,  # how far, of its height; at most a screen
-        up: bool=False,   # the other way?
+        up: bool=False,   # True: scroll up
     ) -> Target|None:     # None if there is no more of it that way
         "Show more of it."
         if n is None or not (n.more_up if up else n.more_down): return None
@@ -306,17 +306,17 @@ class PageSnapshot:
 
     # %% ../../nbs/07b_miniwob.sight.ipynb #cc83c4af
     def drag(self,
-        a: Node, # from here
-        b: Node, # to there
+        a: Node, # node to drag from
+        b: Node, # node to drag to
     ) -> Target:
-        "Drag."
+        "Return a drag from one node to another."
         (x, y), (x2, y2) = self.point(*a.at[:2]), self.point(*b.at[:2])
         return self.target(a, Action("drag", x=x, y=y, x2=x2, y2=y2), b)
 
     def key(self,
         key: str, # such as "ctrl+a"
     ) -> Target:
-        "Press a key."
+        "Return a press of a key."
         return self._typed(Action("key_press", key=key))
 
     # %% ../../nbs/07b_miniwob.sight.ipynb #3dcb0f73
@@ -327,7 +327,7 @@ class PageSnapshot:
         return self._typed(Action("type", text=text))
 
     def _typed(self, act: Action) -> Target:
-        "An action of the keyboard: it goes to what has the focus."
+        "Return the target of an action of the keyboard, which goes to what has the focus."
         on = next((n for n in self.nodes if n.focused and n.tag != "body"), None)
         return self.target(on, act) if on else Target(act)
 
@@ -351,7 +351,7 @@ class PageSnapshot:
 
     def holds(self,
         n: Node,   # anything
-        a: Action, # has a point
+        a: Action, # an action with a point
     ) -> bool:
         "Return whether the action's point is in the box."
         x, y = a.x*AREA[0], a.y*AREA[1]
@@ -394,7 +394,7 @@ class PageSnapshot:
 
     # %% ../../nbs/07b_miniwob.sight.ipynb #5ee00013
     def drawn(self) -> list[tuple[str, float, float]]: # names of `ui.render.DRAWN`, each with its place, pixels
-        "Icons, states and coloured things: what shows and is not written."
+        "Return the icons, states and coloured things: what shows and is not written."
         out = []
         for n in self.nodes[1:]:
             (x, y), runs = middle(n), [t for t in self.runs(n) if t.text.strip()]
@@ -451,12 +451,12 @@ _WRITABLE = "text password search email number date time textarea select-one".sp
 _CHOSEN = {"ui-tabs-active", "ui-state-active", "selected", "active"}
 
 def _icon(s: PageSnapshot, n: Node) -> str|None:
-    "The icon that an element is, or begins with."
+    "Return the icon that an element is, or begins with; None without one."
     if "hitarea" in n.cls: return "add" if "expandable" in s.nodes[n.parent].cls else "down"
     return next((_ICONS[c] for c in (*n.cls[::-1], n.id) if c in _ICONS), None)
 
 def _form(n: Node) -> str|None:
-    "The state of a field, a box or a radio button."
+    "Return the state of a field, a box or a radio button; None for other elements."
     if n.type in ("checkbox", "radio"):
         return f"{'check box' if n.type == 'checkbox' else 'choice'} {'on' if n.checked else 'off'}"
     if n.type in _WRITABLE: return "field" + " focused"*n.focused + " selected"*n.all_selected
@@ -485,7 +485,7 @@ LARGE = 15 # pixels of height
 
 def size_word(
     n: Node, # a figure or a text of a drawing
-) -> str:    # as the tasks about shapes call it
+) -> str:    # word as the tasks about shapes use it
     "Return whether a thing is large or small."
     return "large" if (n.size if n.tag == "text" else n.box[3] - n.box[1]) > LARGE else "small"
 
@@ -494,7 +494,7 @@ NEAR = 8 # pixels from the text of a wide button to its sign, which else would s
 FAR_IN, FAR_DOWN = 20, 6 # pixels from its left and upper edge where the sign of a large thing is: a network of small sight must see them from there
 
 def _figure(s: PageSnapshot, n: Node) -> str|None:
-    "What a coloured thing is called."
+    "Return the name of a coloured thing, or None for what is none."
     if n.tag not in _KINDS_OF_FIGURE: return None
     x0, y0, x1, y1 = n.box
     least, most = BOX_SIDES

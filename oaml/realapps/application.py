@@ -58,12 +58,12 @@ class RealApp:
     def prepare(self):
         "Make in `folder` what does not change from episode to episode; done once, before the server starts."
     def draw_data(self,
-        rng: Random, # decides
+        rng: Random, # random stream to draw from
     ) -> dict:
         "Return an episode's data: plain values, which a task may change before they are filled in."
         raise NotImplementedError
     def fill(self,
-        data: dict, # of an episode
+        data: dict, # data of an episode
     ):
         "Replace everything that the application keeps."
         raise NotImplementedError
@@ -71,9 +71,9 @@ class RealApp:
         "Return what the application keeps now."
         raise NotImplementedError
     def cookies(self,
-        data: dict, # of an episode
+        data: dict, # data of an episode
     ) -> dict[str, str]:
-        "Return the cookies of whoever is signed in."
+        "Return the cookies of the user who is signed in."
         return {}
 
     # %% ../../nbs/07f_realapps.application.ipynb #e2c99cd2
@@ -99,7 +99,7 @@ class RealApp:
 
     # %% ../../nbs/07f_realapps.application.ipynb #8ea2f6fb
     def _environment(self) -> dict[str, str]:
-        "Nothing of ours but the path: no token, no setting, no home."
+        "Return the environment of the application's process: the path, a home in its folder, and no token or setting of ours."
         return dict(PATH=os.environ.get("PATH", os.defpath), HOME=str(self.folder), LANG="C.UTF-8", TZ="UTC") | self.environment()
 
     def _launch(self):
@@ -128,9 +128,9 @@ class RealApp:
 
     # %% ../../nbs/07f_realapps.application.ipynb #02541933
     def ask(self,
-        path: str,           # of the address, with a slash first
-        method: str="GET",   # of HTTP
-        seconds: float=10.,  # for the answer
+        path: str,           # path of the address, with a slash first
+        method: str="GET",   # an HTTP method
+        seconds: float=10.,  # seconds to wait for the answer
     ) -> bytes:
         "Return the server's answer, also one that says it will not. Raises OSError if there is none."
         request = urllib.request.Request(self.address + path, method=method)
@@ -153,6 +153,6 @@ _GUARD = 'folder=$1; shift; "$@" </dev/null & server=$!; cat >/dev/null; kill -9
 START_S = 60.  # seconds for a server to answer for the first time
 
 def free_port() -> int:
-    "Return a port on 127.0.0.1 that nobody listens on now."
+    "Return a port on 127.0.0.1 that is free now."
     with socket.create_server(("127.0.0.1", 0)) as s: return s.getsockname()[1]
 

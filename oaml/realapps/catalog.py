@@ -34,8 +34,8 @@ def real_app_kind(
     return REAL_APPS[app], found, condition
 
 def open_real_app(
-    name: str,    # as `real_app_kind` has it
-    **options,    # of `RealAppDevice`
+    name: str,    # name such as `real_app_kind` takes
+    **options,    # options of `RealAppDevice`
 ) -> RealAppDevice:
     "Return a device on an application of its own, which is ended with it. Raises DeviceError that names a missing extra."
     app, kind, condition = real_app_kind(name)

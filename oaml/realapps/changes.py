@@ -15,7 +15,7 @@ from typing import Any
 KeptState = Mapping[str, Mapping[str, Mapping[str, Any]]]  # table, key of a row, field: its value
 
 def row_key(
-    state: KeptState, # of an application
+    state: KeptState, # state of an application
     table: str,       # where to look
     **fields,         # values that the row has
 ) -> str:
@@ -35,15 +35,15 @@ class Change:
     "One row that differs."
     how: str        # "added", "changed" or "removed"
     table: str      # where
-    key: Any        # of the row; `ANY` for an added one that the application numbers
-    fields: Mapping[str, Any]=field(default_factory=dict) # of an added row all, of a changed one those that differ
+    key: Any        # key of the row; `ANY` for an added one that the application numbers
+    fields: Mapping[str, Any]=field(default_factory=dict) # fields and values: of an added row all, of a changed one those that differ
 
     def __str__(self):
         words = ", ".join(f"{k}={v!r}" for k, v in self.fields.items())
         return f"{self.how} {self.table} {self.key}" + (f": {words}" if words else "")
 
     def fits(self,
-        found: "Change", # that has happened
+        found: "Change", # change that has happened
     ) -> bool:
         "Return whether `found` is the change that is wanted here."
         if (self.how, self.table) != (found.how, found.table) or self.fields.keys() != found.fields.keys(): return False
@@ -51,7 +51,7 @@ class Change:
 
 # %% ../../nbs/07e_realapps.changes.ipynb #a2c15ada
 def find_changes(
-    before: KeptState, # at the start
+    before: KeptState, # state at the start
     after: KeptState,  # now
 ) -> list[Change]:
     "Return every row that differs, by table and key."
@@ -66,9 +66,9 @@ def find_changes(
 
 # %% ../../nbs/07e_realapps.changes.ipynb #ff83f66d
 def row_changes(
-    state: KeptState, # at the start
+    state: KeptState, # state at the start
     table: str,       # where
-    key: str,         # of the row
+    key: str,         # key of the row
     **fields,         # values that it shall have
 ) -> list[Change]:    # one; none if it has them all
     "Return the change of a row to `fields`, without those that hold already."
@@ -78,7 +78,7 @@ def row_changes(
 # %% ../../nbs/07e_realapps.changes.ipynb #969b1152
 def change_faults(
     wanted: Iterable[Change], # all of them, and nothing else
-    found: Iterable[Change],  # that have happened
+    found: Iterable[Change],  # changes that have happened
 ) -> list[str]:               # sentences; none if all is as it was wanted
     "Return what has not happened, and what should not have."
     missing, extra = [], list(found)
@@ -91,7 +91,7 @@ def change_faults(
 # %% ../../nbs/07e_realapps.changes.ipynb #57bd499f
 def apply_changes(
     before: KeptState,         # left as it is
-    changes: Iterable[Change], # to be made
+    changes: Iterable[Change], # changes to be made
 ) -> dict:
     "Return the state after `changes`; an added row gets a key and values where they are `ANY`."
     after = {table: dict(rows) for table, rows in before.items()}
@@ -103,8 +103,8 @@ def apply_changes(
     return after
 
 def near_misses(
-    before: KeptState,     # at the start
-    wanted: list[Change],  # of a task
+    before: KeptState,     # state at the start
+    wanted: list[Change],  # changes that the task wants
 ) -> list[tuple[str, dict]]: # what is wrong with it, the state
     "Return states that are nearly what was wanted: nothing done, one change less or more, another row, another value."
     made, touched = [("nothing is done", apply_changes(before, []))], {(c.table, c.key) for c in wanted}

@@ -40,7 +40,7 @@ people = dict(admin=admin, clerk=clerk)
 
     # %% ../../nbs/07j_realapps.django_admin.ipynb #af824361
     def draw_data(self,
-        rng: Random, # decides
+        rng: Random, # random stream to draw from
     ) -> dict:
         "Return people, groups, redirects and pages, each in the order in which they were entered."
         names, paths = set(), set()
@@ -54,7 +54,7 @@ people = dict(admin=admin, clerk=clerk)
     # %% ../../nbs/07j_realapps.django_admin.ipynb #a81d3000
     def insert(self,
         db: sqlite3.Connection, # a fresh copy of the template
-        data: dict,             # of `draw_data`
+        data: dict,             # data of `draw_data`
     ):
         "Insert an episode's rows."
         groups = {name: insert_row(db, "auth_group", name=name) for name in data["groups"]}
@@ -66,13 +66,13 @@ people = dict(admin=admin, clerk=clerk)
 
 # %% ../../nbs/07j_realapps.django_admin.ipynb #af824361
 def _path(rng: Random, taken: set[str], words: int=2) -> str:
-    "A path that is not taken, which it is from now on."
+    "Draw a path that is not taken, and add it to `taken`."
     while (path := f"/{'/'.join(pick_words(rng, words))}/") in taken: pass
     taken.add(path)
     return path
 
 def _person(rng: Random, taken: set[str]) -> dict:
-    "Somebody who is not there yet."
+    "Draw a user whose name is not taken, and add it to `taken`."
     while True:
         (first,), (last,) = pick_words(rng, 1, 7, "first_names"), pick_words(rng, 1, 7, "surnames")
         name = f"{first}.{last}".lower()
@@ -82,14 +82,14 @@ def _person(rng: Random, taken: set[str]) -> dict:
 
 # %% ../../nbs/07j_realapps.django_admin.ipynb #4c39d2f8
 def _long_lists(rng: Random, data: dict, values: dict):
-    "Forty more of everything that is listed."
+    "Add forty more users and redirects, in any order."
     names, paths = {u["username"] for u in data["users"]}, {r["old_path"] for r in data["redirects"]}
     for rows, make in ((data["users"], lambda: _person(rng, names)), (data["redirects"], lambda: dict(old_path=_path(rng, paths), new_path="/"))):
         rows += [make() for _ in range(40)]
         rng.shuffle(rows)
 
 def _elsewhere(rng: Random, data: dict, values: dict):
-    "The session begins on the form of another thing."
+    "Begin the session on the form of another thing."
     data["start"] = rng.choice(("/admin/sites/site/1/change/", "/admin/auth/user/add/", "/admin/redirects/redirect/add/"))
 
 DjangoAdmin.ways = dict(long_lists=_long_lists, elsewhere=_elsewhere, signed_out=signed_out("admin"))
@@ -98,11 +98,11 @@ DjangoAdmin.ways = dict(long_lists=_long_lists, elsewhere=_elsewhere, signed_out
 def _person_of(data: dict, v: dict) -> dict: return next(u for u in data["users"] if (u["first_name"], u["last_name"]) == (v["first"], v["last"]))
 
 def _no_person(rng: Random, data: dict, v: dict):
-    "Nobody has this name; somebody's is like it."
+    "Rename the person, so that only one of a similar name is there."
     _person_of(data, v).update(last_name=v["last"] + "er", username=f"{v['first']}.{v['last']}er".lower())
 
 def _two_persons(rng: Random, data: dict, v: dict):
-    "Two have this name."
+    "Add a second person of this name."
     u = _person_of(data, v)
     data["users"].append(dict(u, username=u["username"] + "2", email="2" + u["email"]))
 
@@ -120,7 +120,7 @@ def _sign_in(p: Player):
     yield from p.expect("Log out")
 
 def _open_list(p: Player, name: str):
-    "The list of `name`."
+    "Play the way to the list of `name`."
     yield from _sign_in(p)
     if p.find("link", "Home"): yield from p.press("link", "Home")
     yield from p.expect("Site administration")
@@ -128,16 +128,16 @@ def _open_list(p: Player, name: str):
     yield from p.expect("Select ")
 
 def _row_links(p: Player, e: Element) -> list[Element]:
-    "The links in the row of `e`, from left to right."
+    "Return the links in the row of `e`, from left to right."
     return sorted((x for x in find_elements(p.elements, "link", "") if in_row(e, x)), key=lambda x: x.box)
 
 def _open_row(p: Player, name: str, *beside: str):
-    "What the row with these texts links to: the last link before `name`."
+    "Play a click on what the row with these texts links to: the last link before `name`."
     e = yield from p.bring("", name, beside)
     yield from p.act(aim("click", [x for x in _row_links(p, e) if x.box[2] <= e.box[0]][-1]))
 
 def _open_person(p: Player, first: str, last: str):
-    "The form of the one person of this name. A narrow list shows no names; then the one result is opened, and the form is read."
+    "Play the way to the form of the one person of this name; raise Halt if it shows another. A narrow list shows no names: there the one result is opened, and the form read."
     yield from _open_list(p, "Users")
     yield from p.fill_in("Search", f"{first} {last}")
     yield from p.press("button", "Search")
@@ -150,7 +150,7 @@ def _open_person(p: Player, first: str, last: str):
         if (e := (yield from p.bring("textbox", name))).value != value: raise Halt(f"missing: {first} {last}; the form shows {e.value!r}")
 
 def _add(p: Player, name: str, what: str):
-    "The form of a new thing."
+    "Play the way to the form of a new thing."
     yield from _open_list(p, name)
     yield from p.press("link", f"Add {what}")
     yield from p.expect("Save and add another")
@@ -183,7 +183,7 @@ def _play_contact(p: Player, first: str, last: str, new: str, email: str):
     yield from _save(p)
 
 def _bad_email(rng: Random, data: dict, v: dict):
-    "The site refuses such an address."
+    "Make the address one that the site refuses."
     v["email"] = v["email"].replace("@", " at ")
 
 USER_CONTACT = TaskKind("user_contact", (
@@ -215,7 +215,7 @@ def _play_join(p: Player, first: str, last: str, group: str):
     yield from _save(p)
 
 def _no_group(rng: Random, data: dict, v: dict):
-    "There is no such group."
+    "Remove the group from the site."
     data["groups"] = [g for g in data["groups"] if g != v["group"]]
     for u in data["users"]: u["groups"] = [g for g in u["groups"] if g != v["group"]]
 
@@ -271,11 +271,11 @@ def _play_delete(p: Player, old: str):
 def _redirect_of(data: dict, old: str) -> dict: return next(r for r in data["redirects"] if r["old_path"] == old)
 
 def _no_redirect(rng: Random, data: dict, v: dict):
-    "The redirect (of three: the first) is not there."
+    "Remove the redirect (of three: the first)."
     data["redirects"].remove(_redirect_of(data, v.get("old") or v["a"]))
 
 def _like_redirect(rng: Random, data: dict, v: dict):
-    "Only one whose path is a little longer is there."
+    "Make the redirect's path a little longer, so that only a similar one is there."
     r = _redirect_of(data, v.get("old") or v["a"])
     r["old_path"] = r["old_path"][:-1] + "s/"
 
@@ -329,15 +329,15 @@ def _play_page(p: Player, title: str, url: str):
 def _page_of(data: dict, v: dict) -> dict: return next(p for p in data["pages"] if p["title"] == v["title"])
 
 def _no_page(rng: Random, data: dict, v: dict):
-    "No page has this title."
+    "Remove the page of this title."
     data["pages"].remove(_page_of(data, v))
 
 def _two_pages(rng: Random, data: dict, v: dict):
-    "Two pages have this title."
+    "Add a second page of this title."
     data["pages"].append(dict(_page_of(data, v), url="/second/"))
 
 def _taken_address(rng: Random, data: dict, v: dict):
-    "Another page has the address."
+    "Give another page the address."
     next(p for p in data["pages"] if p["title"] != v["title"])["url"] = v["url"]
 
 MOVE_PAGE = TaskKind("move_page", (

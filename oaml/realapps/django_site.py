@@ -80,20 +80,20 @@ class DjangoSite(RealApp):
         shutil.move(self.folder/"site.sqlite3", self.folder/"template.sqlite3")
         shutil.copy(self.folder/"template.sqlite3", self.folder/"site.sqlite3")
     def cookies(self,
-        data: dict, # of an episode: `signed_in` is one of the template's `people`, or ""
+        data: dict, # data of an episode: `signed_in` is one of the template's `people`, or ""
     ) -> dict[str, str]:
-        "Return the session of whoever is signed in."
+        "Return the session cookie of the user who is signed in."
         return dict(sessionid=self.sessions[data["signed_in"]]) if data["signed_in"] else {}
     def insert(self,
         db: sqlite3.Connection, # a fresh copy of the template
-        data: dict,             # of `draw_data`
+        data: dict,             # data of `draw_data`
     ):
         "Insert an episode's rows."
         raise NotImplementedError
 
     # %% ../../nbs/07i_realapps.django_site.ipynb #9606996c
     def fill(self,
-        data: dict, # of `draw_data`
+        data: dict, # data of `draw_data`
     ):
         "Put a fresh copy of the template, with these rows, in the place of the database."
         fresh = self.folder/"fresh.sqlite3"
@@ -112,14 +112,14 @@ class DjangoSite(RealApp):
 
 # %% ../../nbs/07i_realapps.django_site.ipynb #45798d1a
 def _empty(kind: str):
-    "What a column of this SQL type has where nothing was entered."
+    "Return what a column of this SQL type has where nothing was entered."
     kind = kind.lower()
     if kind.startswith("date"): return "2026-01-01" if kind == "date" else "2026-01-01 08:00:00"
     return 0 if kind in ("bool", "decimal") or "int" in kind else ""
 
 def insert_row(
     db: sqlite3.Connection, # any
-    table: str,             # of it
+    table: str,             # name of the table
     **row,                  # columns; those that are left out are NULL, or empty where NULL is not allowed
 ) -> int:
     "Insert a row and return its number."
@@ -129,7 +129,7 @@ def insert_row(
 
 # %% ../../nbs/07i_realapps.django_site.ipynb #71259531
 def signed_in_as(
-    who: str,      # one of the template's `people`; "": nobody
+    who: str,      # name of one of the template's `people`; "": signed out
     hint: str="",  # what the goal says besides
 ) -> Twist:
     "Return a change of an episode: the session is `who`'s."
@@ -141,5 +141,5 @@ def signed_in_as(
 def signed_out(
     name: str, # who may sign in, as the form wants it
 ) -> Twist:
-    "Return a change of an episode: nobody is signed in; the goal says who may."
+    "Return a change of an episode: it begins signed out, and the goal says who may sign in."
     return signed_in_as("", f"(Sign in as {name} with the password {SITE_PASSWORD}.)")

@@ -43,19 +43,19 @@ people = dict(agent=User.objects.create_user("agent", "agent@example.org", passw
 
     # %% ../../nbs/07l_realapps.helpdesk.ipynb #80ae0199
     def draw_data(self,
-        rng: Random, # decides
+        rng: Random, # random stream to draw from
     ) -> dict:
         "Return queues and tickets, each in the order in which they were entered."
-        titles = set()
-        while len(titles) < 8: titles.add(make_title(rng))
+        titles = {}  # not a set: its order is another in each process
+        while len(titles) < 8: titles[make_title(rng)] = None
         queues = [w.capitalize() for w in pick_words(rng, 3)]
         tickets = [dict(title=t, queue=rng.randrange(3), priority=rng.randrange(1, 6), description=" ".join(pick_words(rng, 6)), submitter_email=f"{pick_words(rng, 1)[0]}@example.org".lower(),
-                        status=1, on_hold=0) for t in sorted(titles, key=lambda t: rng.random())]
+                        status=1, on_hold=0) for t in titles]
         return dict(queues=queues, tickets=tickets, signed_in="agent")
 
     def insert(self,
         db: sqlite3.Connection, # a fresh copy of the template
-        data: dict,             # of `draw_data`
+        data: dict,             # data of `draw_data`
     ):
         "Insert an episode's rows."
         queues = [insert_row(db, "helpdesk_queue", title=q, slug=q.lower(), locale="en") for q in data["queues"]]
@@ -66,7 +66,7 @@ people = dict(agent=User.objects.create_user("agent", "agent@example.org", passw
 
 # %% ../../nbs/07l_realapps.helpdesk.ipynb #0b69028d
 def _longer(rng: Random, data: dict, values: dict):
-    "Twelve more tickets."
+    "Add twelve more tickets, in any order."
     taken = {t["title"] for t in data["tickets"]} | set(values.values())
     for _ in range(12):
         while (title := make_title(rng)) in taken: pass
@@ -75,7 +75,7 @@ def _longer(rng: Random, data: dict, values: dict):
     rng.shuffle(data["tickets"])
 
 def _elsewhere(rng: Random, data: dict, values: dict):
-    "The session begins on another page."
+    "Begin the session on another page."
     data["start"] = rng.choice(("/reports/", "/kb/", "/saved-searches/"))
 
 Helpdesk.ways = dict(longer=_longer, elsewhere=_elsewhere, signed_out=signed_out("agent"))
@@ -84,11 +84,11 @@ Helpdesk.ways = dict(longer=_longer, elsewhere=_elsewhere, signed_out=signed_out
 def _ticket_of(data: dict, v: dict) -> dict: return next(t for t in data["tickets"] if t["title"] == v["title"])
 
 def _no_ticket(rng: Random, data: dict, v: dict):
-    "Only a ticket with a longer title is there."
+    "Make the ticket's title longer, so that only a similar one is there."
     _ticket_of(data, v)["title"] += "s"
 
 def _two_tickets(rng: Random, data: dict, v: dict):
-    "Two tickets have this title."
+    "Add a second ticket of this title."
     data["tickets"].append(dict(_ticket_of(data, v)))
 
 _NO_ENTRY = signed_in_as("visitor")
@@ -112,7 +112,7 @@ def _begin(p: Player):
     yield from p.press("button", "Login")
 
 def _open_ticket(p: Player, title: str):
-    "The page of the one ticket of this title."
+    "Play the way to the page of the one ticket of this title."
     yield from _begin(p)
     yield from _link(p, "All Tickets")
     yield from p.fill_in("Search:", title)
@@ -121,13 +121,13 @@ def _open_ticket(p: Player, title: str):
     yield from p.expect("SUBMITTED BY")
 
 def _ticket_action(p: Player, title: str, entry: str):
-    "An entry of the menu of a ticket."
+    "Play the choice of an entry in a ticket's menu."
     yield from _open_ticket(p, title)
     yield from p.press("button", "Actions", lists=False)
     yield from _link(p, entry)
 
 def _choose(p: Player, box: str, option: str):
-    "An option of a list that drops down."
+    "Play the choice of an option in a list that drops down."
     yield from p.press("combobox", box)
     yield from p.press("option", option, lists=False)
 
@@ -144,7 +144,7 @@ def _respond(p: Player, title: str, comment: str, status: str=""):
 def _draw_ticket(rng: Random, data: dict) -> dict: return dict(title=rng.choice(data["tickets"])["title"])
 def _ticket_key(state: KeptState, v: dict) -> str: return row_key(state, "helpdesk_ticket", title=v["title"])
 def _follow_up(ticket: int, comment=ANY, status=ANY, public: int=1) -> Change:
-    "What is written down about a ticket."
+    "Return the change that a follow-up of a ticket makes."
     return Change("added", "helpdesk_followup", ANY, dict(title=ANY, comment=comment, public=public, new_status=status, ticket_id=ticket, user_id=1, time_spent=None))
 
 def _ticket_number(state: KeptState, v: dict) -> int: return int(_ticket_key(state, v))
@@ -211,7 +211,7 @@ COMMENT_TICKET = TaskKind("comment_ticket", (
 def _play_close(p: Player, title: str, comment: str): yield from _respond(p, title, comment, "Closed")
 
 def _depends(rng: Random, data: dict, v: dict):
-    "A ticket that depends on an open one cannot be closed."
+    "Make the ticket depend on an open one, so that it cannot be closed."
     data["depends"] = [v["title"], next(t["title"] for t in data["tickets"] if t["title"] != v["title"])]
 
 CLOSE_TICKET = TaskKind("close_ticket", (
@@ -239,7 +239,7 @@ def _new_ticket(state: KeptState, v: dict) -> Change:
     return Change("added", "helpdesk_ticket", ANY, fields | dict(title=v["summary"], description=v["text"], queue_id=queue, priority=3, status=1, on_hold=0, submitter_email=ANY))
 
 def _no_queue(rng: Random, data: dict, v: dict):
-    "The queue's name is longer."
+    "Make the queue's name longer."
     data["queues"] = [q + "s" if q == v["queue"] else q for q in data["queues"]]
 
 ADD_TICKET = TaskKind("add_ticket", (

@@ -16,7 +16,7 @@ from random import Random
 from ..apps.words import pick_words
 from .application import RealApp
 from .changes import Change, KeptState
-from .player import Halt, Player, aim
+from .player import Halt, Player
 from .tasks import TaskKind
 from ..schemas.door import read_json
 from ..schemas.sessions import Action, Target
@@ -50,7 +50,7 @@ class JupyterLab(RealApp):
 
     # %% ../../nbs/07m_realapps.jupyterlab.ipynb #314748e3
     def draw_data(self,
-        rng: Random, # decides
+        rng: Random, # random stream to draw from
     ) -> dict:
         "Return folders, texts by path, and the sums of the notebooks."
         words = pick_words(rng, 11)
@@ -60,7 +60,7 @@ class JupyterLab(RealApp):
         return dict(files=files, folders=folders, sums=sums, news=False)
 
     def fill(self,
-        data: dict, # of `draw_data`
+        data: dict, # data of `draw_data`
     ):
         "End the kernels, forget tabs and settings, and write the folder anew."
         for session in read_json(self.ask("/api/sessions"), "JupyterLab's sessions", list): self.ask(f"/api/sessions/{session['id']}", "DELETE")
@@ -78,7 +78,7 @@ class JupyterLab(RealApp):
 
     # %% ../../nbs/07m_realapps.jupyterlab.ipynb #7e52e7de
     def state(self) -> KeptState:
-        "Return the folder's files and folders, without the checkpoints that JupyterLab makes for itself."
+        "Return the folder's files and folders, without the checkpoints that JupyterLab makes."
         work, found = self.folder/"work", dict(files={}, folders={}, notebooks={})
         for path in sorted(work.rglob("*")):
             key = path.relative_to(work).as_posix()
@@ -90,7 +90,7 @@ class JupyterLab(RealApp):
 
 # %% ../../nbs/07m_realapps.jupyterlab.ipynb #314748e3
 def _notebook(source: str, output: str="") -> dict:
-    "A notebook of one cell."
+    "Return a notebook of one cell."
     out = [dict(output_type="execute_result", execution_count=1, metadata={}, data={"text/plain": [output]})] if output else []
     cell = dict(cell_type="code", id="sum", execution_count=1 if output else None, metadata={}, source=[source], outputs=out)
     return dict(cells=[cell], metadata=dict(kernelspec=dict(display_name="Python 3 (ipykernel)", language="python", name="python3")),
@@ -100,32 +100,32 @@ def _text(rng: Random) -> str: return "".join(" ".join(pick_words(rng, 4)) + "\n
 
 # %% ../../nbs/07m_realapps.jupyterlab.ipynb #7e52e7de
 def _plain_notebook(text: str) -> dict:
-    "A notebook's cells and what they gave."
+    "Return a notebook's sources and what its cells gave, as texts."
     cells = read_json(text, "a notebook", dict)["cells"]
     def given(o): return "".join(o.get("data", {}).get("text/plain", o.get("text", o.get("evalue", ""))))
     return dict(sources="\n\n".join("".join(c["source"]) for c in cells), outputs="\n".join(given(o) for c in cells for o in c.get("outputs", [])))
 
 # %% ../../nbs/07m_realapps.jupyterlab.ipynb #d33e3e4b
 def _news(rng: Random, data: dict, v: dict):
-    "JupyterLab asks whether it may fetch news."
+    "Let JupyterLab ask whether it may fetch news."
     data["news"] = True
 
 def _many_files(rng: Random, data: dict, v: dict):
-    "Forty files more."
+    "Add forty files."
     data["files"].update({f"{w}.log": "" for w in pick_words(rng, 40) if f"{w}.log" not in data["files"]})
 
 def _in_folder(rng: Random, data: dict, v: dict):
-    "The file browser shows another folder."
+    "Open another folder in the file browser."
     data["start"] = f"/lab/tree/{rng.choice(sorted(data['folders']))}?reset"
 
 JupyterLab.ways = dict(news=_news, many_files=_many_files, in_folder=_in_folder)
 
 def _no_file(rng: Random, data: dict, v: dict):
-    "The file is not there."
+    "Remove the file."
     (data["sums"] if v["file"].endswith(".ipynb") else data["files"]).pop(v["file"])
 
 def _like_file(rng: Random, data: dict, v: dict):
-    "Only one with a longer name is there."
+    "Make the file's name longer, so that only a similar one is there."
     of = data["sums"] if v["file"].endswith(".ipynb") else data["files"]
     stem, _, ending = v["file"].partition(".")
     of[f"{stem}s.{ending}"] = of.pop(v["file"])
@@ -141,17 +141,17 @@ def _begin(p: Player):
     yield from p.press("generic", "~/work", lists=False)
 
 def _require_free(p: Player, name: str):
-    "Nothing in the list may have the name: JupyterLab would first make the thing and then refuse to name it."
+    "Raise Halt if the list has the name: JupyterLab would first make the thing and then refuse to name it."
     yield from p.act(Target(Action("wait")))
     if p.find("", name): raise Halt(f"refused: there is a {name} already")
 
 def _menu(p: Player, file: str, entry: str):
-    "An entry of a file's menu."
+    "Play the choice of an entry in a file's menu."
     yield from p.press("", file, how="right_click")
     yield from p.press("menuitem", entry, lists=False)
 
 def _name_it(p: Player, name: str):
-    "A name in the box that has just opened."
+    "Play the typing of a name into the box that has just opened."
     yield from p.keys("ctrl+a")
     yield from p.type(name)
     yield from p.keys("Enter")
@@ -159,7 +159,7 @@ def _name_it(p: Player, name: str):
 # %% ../../nbs/07m_realapps.jupyterlab.ipynb #55675298
 def _draw_file(rng: Random, data: dict) -> dict: return dict(file=rng.choice(sorted(data["files"])))
 def _draw_new(rng: Random, data: dict, ending: str="") -> str:
-    "A name that nothing has."
+    "Draw a name that no file, folder or notebook has."
     taken = {name.partition(".")[0] for name in (*data["files"], *data["folders"], *data["sums"])}
     return next(w for w in pick_words(rng, 12) if w not in taken) + ending
 
@@ -223,13 +223,11 @@ def _play_move(p: Player, file: str, folder: str):
     if not p.find("", folder): yield from p.scroll(-3)
     yield from p.press("", folder, how="double_click")
     yield from p.gone(file)
-    inside = [e for e in p.elements if e.name.endswith(".txt") and e.box[0] < .2]
-    yield from p.act(aim("right_click", inside[0]))
-    yield from p.press("menuitem", "Paste Ctrl+V", lists=False)
+    yield from p.keys("ctrl+v")  # the list has the focus still
     yield from p.expect(file)
 
 def _file_inside(rng: Random, data: dict, v: dict):
-    "The folder has a file of that name."
+    "Put a file of that name into the folder."
     data["folders"][v["folder"]][v["file"]] = "kept\n"
 
 MOVE_FILE = TaskKind("move_file", (

@@ -29,7 +29,7 @@ def in_row(
     return other.box[1] <= (e.box[1] + e.box[3])/2 < other.box[3]
 
 def find_elements(
-    elements: Iterable[Element], # of a screen
+    elements: Iterable[Element], # elements of a screen
     role: str,                   # "" for any
     name: str,                   # the whole name, in any case; "" for any
     row: Sequence[str]=(),       # names that stand in the same row, all of them
@@ -47,14 +47,14 @@ MAX_WAITS, MAX_SCROLLS = 4, 30 # seconds for what may still load; how far a list
 @dataclass
 class Player:
     "Eyes and hands on one episode."
-    elements: tuple[Element, ...]=()              # of the present screen
+    elements: tuple[Element, ...]=()              # elements of the present screen
     list_at: tuple[float, float]=(.6, .7)         # where the wheel is turned, fractions of the screen
     patience: int=MAX_WAITS                       # seconds to wait for what is not there
 
     def act(self,
         target: Target, # the next action
     ) -> Generator[Target, Frame, None]:
-        "Do it, and look."
+        "Yield the action to be carried out, and take in the screen after it."
         frame = yield target
         self.elements = frame.elements
 
@@ -69,7 +69,7 @@ class Player:
         return found[0] if found else None
 
     def scroll(self,
-        by: float=.6, # of the screen's height; negative is up, beyond 1 several turns
+        by: float=.6, # share of the screen's height; negative is up, beyond 1 several turns
     ) -> Generator[Target, Frame, None]:
         "Turn the wheel over the list."
         for _ in range(max(1, round(abs(by)))):
@@ -80,7 +80,7 @@ class Player:
         role: str,               # "" for any
         name: str,               # the whole name
         row: Sequence[str]=(),   # what stands beside it
-        lists: bool=True,        # turn the wheel to find it?
+        lists: bool=True,        # True: turn the wheel to find it
     ) -> Generator[Target, Frame, Element]:
         "Wait and scroll until the one element that fits shows; raises Halt if it never does, or if there are several."
         for _ in range(1 if lists else self.patience):
@@ -99,27 +99,27 @@ class Player:
         role: str,               # "" for any
         name: str,               # the whole name
         row: Sequence[str]=(),   # what stands beside it
-        how: str="click",        # or "double_click", "right_click"
-        lists: bool=True,        # turn the wheel to find it?
+        how: str="click",        # type of the click: "click", "double_click", "right_click"
+        lists: bool=True,        # True: turn the wheel to find it
     ) -> Generator[Target, Frame, None]:
-        "Press it."
+        "Yield a press of the element, and take in the screen after it."
         e = yield from self.bring(role, name, row, lists)
         yield from self.act(aim(how, e))
 
     def keys(self,
         *names: str, # keys and chords, one after the other
     ) -> Generator[Target, Frame, None]:
-        "Press keys."
+        "Yield presses of keys, and take in the screen after each."
         for name in names: yield from self.act(Target(Action("key_press", key=name)))
 
     def type(self,
         text: str, # where the focus is
     ) -> Generator[Target, Frame, None]:
-        "Type."
+        "Yield the typing of a text, and take in the screen after it."
         yield from self.act(Target(Action("type", text=text)))
 
     def fill_in(self,
-        name: str, # of a text box
+        name: str, # name of a text box
         text: str, # what shall stand there
     ) -> Generator[Target, Frame, None]:
         "Put `text` into a text box, unless it is there."
@@ -130,9 +130,9 @@ class Player:
         yield from self.type(text)
 
     def tick(self,
-        name: str,      # of a check box or radio button
+        name: str,      # name of a check box or radio button
         on: bool=True,  # how it shall be
-        role: str="checkbox", # or "radio"
+        role: str="checkbox", # role of the box: "checkbox" or "radio"
     ) -> Generator[Target, Frame, None]:
         "Tick a box, or clear it, unless it is so."
         e = yield from self.bring(role, name)
@@ -140,7 +140,7 @@ class Player:
 
     def wait_until(self,
         holds: Callable[[], bool], # asked on each screen
-        what: str,                 # that is waited for, for the reason to halt
+        what: str,                 # name of what is waited for, for the reason to halt
         refused: Sequence[str]=(), # words on the screen that say it will not be
     ) -> Generator[Target, Frame, None]:
         "Wait for it; raises Halt if it does not come, or at once if words of a refusal do."
@@ -151,7 +151,7 @@ class Player:
         raise Halt(f"refused: {what}")
 
     def reads(self,
-        *words: str, # in any case
+        *words: str, # words to look for, in any case
     ) -> str:
         "Return the first name on the screen that has one of these words in it, \"\" if none has."
         return next((e.name for e in self.elements for w in words if w.casefold() in e.name.casefold()), "")
@@ -173,7 +173,7 @@ class Player:
 
 # %% ../../nbs/07h_realapps.player.ipynb #cf0a89c9
 def aim(
-    kind: str,   # of a click
+    kind: str,   # type of a click
     e: Element,  # what is clicked
 ) -> Target:
     "Return a press on the middle of `e`."
@@ -191,7 +191,7 @@ class Played:
 
 def play_names(
     device: RealAppDevice,                             # reset already
-    player: Player|None=None,                          # whose eyes and hands; None: one for the application
+    player: Player|None=None,                          # player to read and act with; None: one for the application
     on_step: Callable[[Frame, Target], None]=lambda frame, target: None, # told of each screen and what is done on it
 ) -> Played:
     "Play the device's task by names until it is done, or halt."

@@ -54,20 +54,20 @@ people = dict(keeper=User.objects.create_superuser("keeper", "keeper@example.org
 
     # %% ../../nbs/07k_realapps.shop.ipynb #140173a9
     def draw_data(self,
-        rng: Random, # decides
+        rng: Random, # random stream to draw from
     ) -> dict:
         "Return products with price and stock, partners, reviews to be looked at, orders and ranges, each in the order in which they were entered."
-        titles = set()
-        while len(titles) < 8: titles.add(make_title(rng))
+        titles = {}  # not a set: its order is another in each process
+        while len(titles) < 8: titles[make_title(rng)] = None
         partners = [w.capitalize() + " & Co" for w in pick_words(rng, 5)]
-        products = [dict(title=t, price=f"{rng.randrange(5, 90)}.{rng.choice((0, 25, 50, 99)):02}", stock=rng.randrange(8, 60), public=1) for t in sorted(titles, key=lambda t: rng.random())]
+        products = [dict(title=t, price=f"{rng.randrange(5, 90)}.{rng.choice((0, 25, 50, 99)):02}", stock=rng.randrange(8, 60), public=1) for t in titles]
         reviews = [dict(title=" ".join(pick_words(rng, 2)).capitalize(), body=" ".join(pick_words(rng, 6)), score=rng.randrange(1, 6), product=rng.randrange(8), status=0) for _ in range(6)]
         return dict(products=products, partners=partners, reviews=reviews, orders=[str(100_000 + n) for n in rng.sample(range(1, 900), 6)],
                     ranges=[w.capitalize() + " range" for w in pick_words(rng, 4)], signed_in="keeper")
 
     def insert(self,
         db: sqlite3.Connection, # a fresh copy of the template
-        data: dict,             # of `draw_data`
+        data: dict,             # data of `draw_data`
     ):
         "Insert an episode's rows."
         kind = insert_row(db, "catalogue_productclass", name="Article", slug="article", requires_shipping=1, track_stock=1)
@@ -86,7 +86,7 @@ people = dict(keeper=User.objects.create_superuser("keeper", "keeper@example.org
 
 # %% ../../nbs/07k_realapps.shop.ipynb #fc9074cf
 def _longer(rng: Random, data: dict, values: dict):
-    "Twelve more of everything that is listed; twenty are on a page."
+    "Add twelve more of everything that is listed; twenty are on a page."
     taken = {p["title"] for p in data["products"]} | {r["title"] for r in data["reviews"]} | set(values.values())
     def fresh():
         while (title := make_title(rng)) in taken: pass
@@ -98,20 +98,20 @@ def _longer(rng: Random, data: dict, values: dict):
     for rows in (data["reviews"], data["partners"]): rng.shuffle(rows)
 
 def _elsewhere(rng: Random, data: dict, values: dict):
-    "The session begins on another page."
+    "Begin the session on another page."
     data["start"] = "/dashboard/" + rng.choice(("offers/", "vouchers/", "comms/"))
 
 Shop.ways = dict(longer=_longer, elsewhere=_elsewhere, signed_out=signed_out("keeper"))
 
 # %% ../../nbs/07k_realapps.shop.ipynb #80e60965
 def _renamed(rows: str):
-    "Only one whose name is a little longer is there."
+    "Return a change that makes the name a little longer, so that only a similar one is there."
     def twist(rng: Random, data: dict, v: dict):
         data[rows] = [dict(r, title=r["title"] + "s") if r["title"] == v["title"] else r for r in data[rows]]
     return twist
 
 def _doubled(rows: str):
-    "Two have this name."
+    "Return a change that adds a second thing of this name."
     def twist(rng: Random, data: dict, v: dict): data[rows].append(dict(_row_of(data[rows], v)))
     return twist
 
@@ -123,7 +123,7 @@ _REVIEW_HALTS = dict(missing=_renamed("reviews"), look_alike=_doubled("reviews")
 
 # %% ../../nbs/07k_realapps.shop.ipynb #adf20d1b
 def _open(p: Player, menu: str, entry: str):
-    "A page of the dashboard, by its menu, which a narrow page folds away."
+    "Play the way to a page of the dashboard, by its menu, which a narrow page folds away."
     if p.find("button", "Login"):
         yield from p.fill_in("Username:", "keeper")
         yield from p.fill_in("Password:", SITE_PASSWORD)
@@ -135,12 +135,12 @@ def _open(p: Player, menu: str, entry: str):
     yield from p.press("link", entry, lists=False)
 
 def _search(p: Player, box: str, text: str):
-    "The list, of what has `text` only."
+    "Play a search, so that the list has only what contains `text`."
     yield from p.fill_in(box, text)
     yield from p.press("button", "Search", lists=False)
 
 def _open_product(p: Player, title: str):
-    "The form of the one product of this title."
+    "Play the way to the form of the one product of this title."
     yield from _open(p, "Catalog", "Products")
     yield from _search(p, "Product title:", title)
     yield from p.expect("search results", "No products found")
@@ -149,7 +149,7 @@ def _open_product(p: Player, title: str):
     yield from p.expect("Format Text")  # the description's editor, which pushes what is below it down
 
 def _open_reviews(p: Player, title: str):
-    "The list of reviews, of this title only."
+    "Play the way to the list of reviews with this title."
     yield from _open(p, "Content", "Reviews")
     yield from _search(p, "Keyword:", title)
     yield from p.bring("link", title)
@@ -208,7 +208,7 @@ def _draw_review(rng: Random, data: dict) -> dict: return dict(title=rng.choice(
 def _review_key(state: KeptState, v: dict) -> str: return row_key(state, "reviews_productreview", title=v["title"])
 
 def _approved(state: KeptState, v: dict) -> list[Change]:
-    "The review's status, and the product's rating, which is the mean of all that are approved: this one."
+    "Return the changes of an approved review: its status, and the product's rating, which is the mean of all that are approved: this one."
     key = _review_key(state, v)
     review = state["reviews_productreview"][key]
     return [*row_changes(state, "reviews_productreview", key, status=1),
@@ -275,11 +275,11 @@ def _play_note(p: Player, number: str, note: str):
     yield from p.expect("Note saved", "saved")
 
 def _no_order(rng: Random, data: dict, v: dict):
-    "There is no order of this number."
+    "Remove the order of this number."
     data["orders"].remove(v["number"])
 
 def _like_order(rng: Random, data: dict, v: dict):
-    "There is only one whose number is longer."
+    "Make the order's number longer, so that only a similar one is there."
     data["orders"] = [n + "0" if n == v["number"] else n for n in data["orders"]]
 
 ORDER_NOTE = TaskKind("order_note", (

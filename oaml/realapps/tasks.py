@@ -28,7 +28,7 @@ Twist = Callable[[Random, dict, dict], None]  # changes data and values in place
 class TaskKind:
     "What is asked for in an application, and how it is checked."
     name: str                                              # such as "add_group"
-    wordings: Sequence[str]                                # of the goal, with values in braces; the first is the usual one
+    wordings: Sequence[str]                                # wordings of the goal, with values in braces; the first is the usual one
     draw: Callable[[Random, dict], dict]                   # values that fit the data
     wanted: Callable[[KeptState, dict], list[Change]]      # what must have changed at the end, by the state at the start and the values
     play: Callable[..., Generator]                         # a player's way, given a `Player` and the values
@@ -45,7 +45,7 @@ class Condition:
     words: bool=False   # another wording
     look: bool=False    # dark, narrow or enlarged
     way: bool=False     # something in the way
-    halt: bool=False    # it cannot be done: right is to stop, with nothing changed
+    halt: bool=False    # True: it cannot be done; right is to stop, with nothing changed
 
 CONDITIONS = dict(same=Condition(values=False), values=Condition(), data=Condition(data=True), look=Condition(look=True),
                   words=Condition(words=True), way=Condition(way=True), halt=Condition(halt=True))
@@ -63,18 +63,18 @@ LOOKS = dict(dark=Look(dark=True), narrow=Look((800, 800)), large=Look((1024, 64
 @dataclass(frozen=True)
 class Scene:
     "What an episode begins with."
-    data: dict        # for `RealApp.fill`
-    values: dict      # of the goal
-    goal: Goal        # in words
-    look: Look        # of the page
+    data: dict        # data for `RealApp.fill`
+    values: dict      # values of the goal
+    goal: Goal        # the goal in words
+    look: Look        # look of the page
     way: str=""       # what is in the way
     halt: str=""      # why it cannot be done; "": it can
 
 def draw_scene(
-    app: RealApp,    # whose data; it need not run
-    kind: TaskKind,  # of the application
+    app: RealApp,    # application whose data are drawn; it need not run
+    kind: TaskKind,  # task of the application
     condition: str,  # a key of `CONDITIONS`
-    seed: int,       # of the matched set
+    seed: int,       # seed of the matched set
 ) -> Scene:
     "Return the episode. Raises KeyError for an unknown condition."
     how = CONDITIONS[condition]
@@ -94,15 +94,15 @@ def draw_scene(
 ARRIVE_S = 5. # seconds that a page has, after each action, for what is on its way to it
 
 class RealAppDevice(PageDevice):
-    "An application that nobody here wrote, with a goal."
+    "An application that was not written for oaml, with a goal."
     ended = False  # no page ends an episode
     def __init__(self,
         app: RealApp,                  # started if it is not
         kind: TaskKind,                # what is asked for
         condition: str="same",         # a key of `CONDITIONS`
-        chromium: Chromium|None=None,  # whose page it is; None: a browser of its own
-        tree: bool=True,               # read the elements for each frame?
-        owned: bool=False,             # close the application with the device?
+        chromium: Chromium|None=None,  # browser of the page; None: a browser of its own
+        tree: bool=True,               # True: read the elements for each frame
+        owned: bool=False,             # True: close the application with the device
     ):
         self.app, self.owned, self.scene, self.before = app.start(), owned, None, {}
         self.switch(kind, condition)
@@ -110,10 +110,10 @@ class RealAppDevice(PageDevice):
                          package=f"app.oaml.{app.name}")
 
     def switch(self,
-        kind: TaskKind,    # of the same application
+        kind: TaskKind,    # task of the same application
         condition: str,    # a key of `CONDITIONS`
     ):
-        "Another task, from the next reset on. Raises DeviceError for an unknown condition."
+        "Switch to another task from the next reset on; raise DeviceError for an unknown condition."
         if condition not in CONDITIONS: raise DeviceError(f"condition: {condition!r} is none of {', '.join(CONDITIONS)}")
         self.kind, self.task_condition = kind, condition
 
@@ -128,7 +128,7 @@ class RealAppDevice(PageDevice):
 
     # %% ../../nbs/07g_realapps.tasks.ipynb #23665867
     def reset(self,
-        seed: int,  # of the episode, 0 to 2,999,999
+        seed: int,  # seed of the episode, 0 to 2,999,999
     ) -> Frame:
         "Begin the episode of `seed`: the application has its data and no others."
         split_of(seed)
@@ -140,7 +140,7 @@ class RealAppDevice(PageDevice):
         return PageDevice.reset(self, seed)
 
     def _take_look(self, look: Look):
-        "From now on the page is shown so."
+        "Show the page in this look from now on."
         self.page_size, self.scale = look.size, look.scale
         self.size = tuple(round(v*look.scale) for v in look.size)
         if self.page and self.page.alive: self.page.resize(look.size, look.scale)
@@ -154,7 +154,7 @@ class RealAppDevice(PageDevice):
         self._pass(SETTLE_MS)
 
     def _pass(self, ms: int):
-        "Time passes. What an action has asked the server for is waited for."
+        "Let time pass, and wait for what an action has asked the server for."
         if ms == SETTLE_MS: self.page.until(lambda: self.page.still, ARRIVE_S)
         PageDevice._pass(self, ms)
 
@@ -169,11 +169,11 @@ class RealAppDevice(PageDevice):
         return change_faults(self.wanted, find_changes(self.before, self.app.state()))
 
     def solved(self) -> bool:
-        "True if what was asked for has changed, and nothing else."
+        "Return whether all that was asked for has changed, and nothing else."
         return not self.scene.halt and not self.faults()
 
     def close(self) -> None:
-        "Give the page back, and end the application if it is this device's own. Closing twice does nothing."
+        "Close the page, and end the application if it is this device's own; a second `close` does nothing."
         PageDevice.close(self)
         if self.owned: self.app.close()
 
@@ -188,10 +188,10 @@ class RealTask:
     app: str        # the application's name
     kind: str       # the kind's name
     condition: str  # a key of `CONDITIONS`
-    seed: int       # of the matched set
+    seed: int       # seed of the matched set
 
 def matched_tasks(
-    kinds: Mapping[str, Sequence[TaskKind]], # of each application, by its name
+    kinds: Mapping[str, Sequence[TaskKind]], # tasks of each application, by its name
     split: str,                              # a key of `SPLITS`: the seeds
     sets: int=4,                             # matched sets of each kind
 ) -> tuple[RealTask, ...]:

@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 
 
 from ..datasets.lines import QUOTATION
-from ..datasets.demonstrations import (COMMAND_VERBS, COMMON_WORDS, FIRST, LAST, is_pager, month_of, with_parts, DECLINES, RETRIES, same_stem, FIELDS, NAMED, PRESSES, READS, SLOT, TOGGLES, TURNED, Demonstration, GoalValue, StepWords, Thing,
+from ..datasets.demonstrations import (COMMAND_VERBS, COMMON_WORDS, FIRST, LAST, is_pager, month_of, with_parts, DECLINES, RETRIES, same_stem, FIELDS, NAMED, PRESSES, READS, SLOT, TITLES, TOGGLES, TURNED, Demonstration, GoalValue, StepWords, Thing,
                                           column_of, fill, goal_values, goal_words, has_words, holes, page_title, row_of, same_role, same_words, say_step, say_thing, section_of, with_shown, words_of, written_like)
 from ..schemas.sessions import Action
 from ..ui.layout import DOT, Element
@@ -120,7 +120,7 @@ def bind_values(
     for score, i, j in sorted(pairs, reverse=True):
         if i in done_old or j in done_new or score <= 0: continue
         if not same_form and not _alike_labels(old[i], new[j]): guessed.append(old[i])
-        values[keys[old[i].text]] = _as_long(old[i].text, new[j].text, goal)
+        values[keys[old[i].text]] = new[j].text
         done_old.add(i); done_new.add(j)
     kinds = [[_kind(v.text) for v in vs if v.quoted or not both_quote] for vs in (old, new)]
     if kinds[0] == kinds[1] and len(set(kinds[0])) > 1: guessed = []  # name, date, name, date: their turn says it
@@ -136,15 +136,30 @@ def bind_values(
     if len(rest_old) == 1 and len(rest_new) == 1:  # one value without a field's name before it, and one field without a value
         values[keys[old[rest_old[0]].text]] = new[rest_new[0]].text
         done_new.add(rest_new[0])
+    plain = {n.text for n in new if not n.quoted} - set((named or {}).values())
+    values = {k: _as_long(shown.values[k], v, goal) if v in plain and k in shown.values else v for k, v in values.items()}
+    for k, v in values.items():
+        open_end = v in plain and k in shown.values and not _slots(shown, k) and _is_open_ended(shown.values[k], v, goal)
+        if open_end: raise Halt(f"the goal does not say where {v!r} ends, which is to be typed: put it in quotes")
     said = set(words_of(goal))
     for key, word in shown.values.items():
         if key.startswith(NAMED) and key not in values and all(any(w == o or same_stem(w, o) for o in said) for w in words_of(word)): values[key] = word
     return Binding(values, [n for j, n in enumerate(new) if j not in done_new], _opposites(old_goal, goal))
 
 def _as_long(old: str, new: str, goal: str) -> str:
-    "A value, with the goal's first word before it if the one shown had a word more: Denise Phelps has left."
-    front = goal.partition(new)[0]
-    return front + new if len(words_of(old)) == len(words_of(new)) + 1 and re.fullmatch(r"[A-Z]\w+ ", front) and front.strip().casefold() not in COMMAND_VERBS else new
+    "Return a value with the words around it that it lacks if the one shown had more: Denise Phelps has left; shall be called Slurp plant."
+    front, _, behind = goal.partition(new)
+    lacks = len(words_of(old)) - len(words_of(new))
+    if lacks == 1 and re.fullmatch(r"[A-Z]\w+ ", front) and front.strip().casefold() not in COMMAND_VERBS: return front + new
+    more = re.match(rf"(?: [a-z]\w*){{{lacks}}}(?!\w)", behind) if lacks > 0 else None
+    return new + more[0] if more and not {*words_of(more[0])} & _SMALL else new
+
+def _is_open_ended(old: str, new: str, goal: str) -> bool:
+    "Return whether a value that has fewer words than the one shown has a plain word behind it, that may be a part of it."
+    behind = re.match(r" ([a-z]\w*)", goal.partition(new)[2])
+    return len(words_of(new)) < len(words_of(old)) and behind is not None and behind[1] not in _SMALL
+
+_SMALL = {*"a an and are as at be by for from has have in into is it its not now of off on or out over so that the then there to up was will with".split()}
 
 def _with_end(new: GoalValue, shown: Collection[str], goal: str) -> GoalValue:
     "A value with the small words behind it that a value that was shown ends in as well: the group Pecan team, shown Cage team."
@@ -214,8 +229,8 @@ def _sign(goal: str) -> int:
     return 1 if on else -bool(words & _DENIALS)
 
 # %% ../../nbs/14d_runtime.replay.ipynb #4b6a905d
-_SMALL = r"(?:(?:the|a|an|its|his|her|my|this|any|from)\s+)*"
-_UNDONE = re.compile(rf"\b(?:remove|clear|drop|delete|erase|undo|cancel|stop|no|without)\s+{_SMALL}(\w+)|\btake\s+{_SMALL}(\w+)\s+(?:off|away|from)\b|\bun-?(\w{{3,}})")
+_ARTICLES = r"(?:(?:the|a|an|its|his|her|my|this|any|from)\s+)*"
+_UNDONE = re.compile(rf"\b(?:remove|clear|drop|delete|erase|undo|cancel|stop|no|without)\s+{_ARTICLES}(\w+)|\btake\s+{_ARTICLES}(\w+)\s+(?:off|away|from)\b|\bun-?(\w{{3,}})")
 _STATES = (("show", "hide"), ("enable", "disable"), ("activate", "deactivate"))
 _MARKS = {"add", "put", "set", "mark", "as", "the", "a", "to", "from"} # words of a caption that are not what it is about
 
@@ -279,7 +294,7 @@ def _fitting(thing: Thing, values: dict[str, str], elements: Sequence[Element], 
     for part, read in (("name", lambda e: e.name), ("value", lambda e: e.value)):
         template = getattr(thing, part)
         if not template: continue
-        fits = [(e, _says(template, read(e), values, thing.role not in DATA_ROLES)) for e in found]
+        fits = [(e, bool(read(e)) if template == SLOT else _says(template, read(e), values, thing.role not in DATA_ROLES)) for e in found]
         if fits and all(f is None for _, f in fits): continue
         checks += 1
         found = [e for e, f in fits if f]
@@ -403,7 +418,7 @@ class Replay:
             self._take_whole()
             if step.do in PRESSES.values() and self._ends_form(k): yield from self._fill_more()
             k = (yield from self._do_again(k) if step.until_gone else self._do(k)) + 1
-        yield from self._come_to_rest()
+        if self.steps[-1].do not in (*PRESSES.values(), "answer"): yield from self._come_to_rest()
         self._check_used()
         if not self.log: raise Halt("none of the steps that were shown fits this goal")
         yield Action("done")
@@ -430,7 +445,7 @@ class Replay:
     def _take_whole(self):
         "Take values that the goal has without quotes as the screen has them: Talon stove, where its first word alone is capitalised."
         if self.bound.sure: return
-        texts = [t for e in self.screen if e.role not in ("heading", "label") for t in (e.name, e.value)]
+        texts = [re.sub(r"^\d+[.:] ", "", t) for e in self.screen if e.role not in ("heading", "label") for t in (e.name, e.value)]  # a list may count what it has
         loose, whole = ([v.text for v in vs if not v.quoted] for vs in (goal_values(self.goal), with_shown(self.goal, texts)))
         for old in loose:
             new = next((w for w in whole if w != old and w not in loose and (old in w or old.split()[-1] == w.split()[0])), None)
@@ -442,8 +457,8 @@ class Replay:
             self.left = [v for v in self.left if v not in new]
 
     def _come_to_rest(self) -> Course:
-        "Wait while the screen still changes by itself: what was edited last may be on its way to where it is kept."
-        for _ in range(MAX_WAITS if self.steps[-1].do not in (*PRESSES.values(), "answer") else 0):
+        "Wait while the screen still changes by itself: what was edited last may be on its way to where it is kept, a list to what was looked for."
+        for _ in range(MAX_WAITS):
             before, self.screen = self.screen, (yield WAIT)
             if _lines(before) == _lines(self.screen): return
 
@@ -599,8 +614,9 @@ class Replay:
             raise Halt(self._lost(step))
         if step.do == "set": yield from self._set(e, step)
         elif step.do == "append": yield from self._append(e, step)
-        elif step.do in ("enter", "choose"): yield from self._enter(e, step.what, (yield from self._value(step)))
+        elif step.do in ("enter", "choose"): yield from self._enter(e, step.what, (yield from self._value(step)), step.value)
         else: yield from self._press_step(e, step, k)
+        if seeks: yield from self._come_to_rest()
         return k
 
     def _only_leads(self, k: int) -> bool:
@@ -683,7 +699,7 @@ class Replay:
             if len(found) > 1: raise SeveralFit(f"step {self.k + 1}: {len(found)} things fit: " + ", ".join(f"the {e.role} {e.name!r} {e.value}".strip() for e in found[:3]))
             return found[0] if found else self._later(ahead)
         if (e := here()) is not None: return e
-        for _ in range(3 if self._opens(ahead) else 0):  # it may take a moment to open
+        for _ in range(3 if ahead == 0 or self._opens(ahead) else 0):  # it may take a moment to open
             self.screen = yield WAIT
             if (e := here()) is not None: return e
         yield from self._dismiss()
@@ -822,7 +838,12 @@ class Replay:
         where = e
         yield from self._press(e)
         self._edited = True
-        now = [o for o in self._find(step, self.screen) if abs(o.box[0] - where.box[0]) < .2]
+        def here(elements): return [o for o in self._find(step, elements) if abs(o.box[0] - where.box[0]) < .2]
+        now = here(self.screen)
+        if not now and any(c.startswith(f"+ {step.what.role} {step.what.name} o") for c in step.changes):  # it stayed then: what loaded late has pushed it away, maybe before it was pressed
+            found = yield from self._look(here, wander=False)
+            if found is not None and found.checked != wanted: yield from self._press(found)
+            now = here(self.screen)
         if now and all(o.checked != wanted for o in now): raise Halt(f"step {self.k + 1}: {self._say(step.what)} was pressed and is not {step.value}")
 
     def _set_all(self, k: int) -> Course:
@@ -873,7 +894,7 @@ class Replay:
         return fill(step.value, self.values)
         yield
 
-    def _enter(self, e: Element, thing: Thing, text: str) -> Course:
+    def _enter(self, e: Element, thing: Thing, text: str, template: str="") -> Course:
         "A text into a field, or a choice from its list; nothing if it is there."
         do = "choose" if e.role == "combobox" else "enter"
         self.log.append(f"{do} {text!r} into {say_thing(thing, self.values)}")
@@ -881,8 +902,10 @@ class Replay:
         if shown(e) == text: return
         if do == "choose":
             yield from self._press(e)
-            options = [o for o in self.screen if o.role in ("option", "menuitem") and same_words(o.name, text)]
+            offered = [o for o in self.screen if o.role in ("option", "menuitem")]
+            options = [o for o in offered if same_words(o.name, text)] or [o for o in offered if holes(template) and _but_for_counts(template, o.name, self.values)]
             if len(options) != 1: raise (SeveralFit if options else Halt)(f"step {self.k + 1}: {say_thing(thing, self.values)} offers {len(options)} times {text!r}")
+            text = options[0].name if not same_words(options[0].name, text) else text  # 3. Normal, shown 2. High
             yield from self._press(options[0])
         else:
             yield from self._press(e)
@@ -930,8 +953,11 @@ class Replay:
         yield from self._verify(step, before, sent)
 
     def _moved(self, e: Element, step: StepWords, before: tuple) -> Element|None:
-        "Where a thing is now that was pressed where it had been: the press met nothing, for nothing has changed but its place."
-        if not step.changes or _lines(before) != _lines(self.screen): return None
+        "Return where a thing is now that was pressed where it had been, if the press met nothing: nothing has changed but its place, or there is only less than before."
+        if not step.changes: return None
+        if _lines(before) != _lines(self.screen):  # a list that was still being filtered; a press that leads nowhere else can have met nothing
+            news = {(x.role, x.name) for x in self.screen if x.role in (*BROWSED, *FIELDS, *TOGGLES, "button", "menuitem")} - {(x.role, x.name) for x in before}
+            if not step.leads or news or page_title(before) != page_title(self.screen): return None
         now = self._usable(step, self.screen)
         return now[0] if len(now) == 1 and now[0].box != e.box else None
 
@@ -945,9 +971,12 @@ class Replay:
             if alert and (again := retry()) and n < 3:
                 yield from self._press(again)
                 continue
-            if alert and n < 3 and (yield from self._tick_what_it_says(alert.name, step)): continue
+            if alert and n < 3 and ((yield from self._tick_what_it_says(alert.name, step)) or (yield from self._declines(alert))): continue
             if alert and not any(c.startswith("+ alert") for c in step.changes): raise Halt(f"step {self.k + 1}: the screen says {alert.name!r}")
             missing = "" if step.optional else self._missing(step, before, old)
+            if not missing and n < 2 and self._is_awaited(step):
+                self.screen = yield WAIT
+                continue
             if not missing: return
             if (yes := self._confirms(step, before)) is not None:
                 yield from self._press(yes)
@@ -957,6 +986,7 @@ class Replay:
             if _lines(shown) != _lines(self.screen): continue
             if n == 1 and (again := retry()): yield from self._press(again)
             elif n < 3: self.screen = yield WAIT
+        if self.k == len(self.steps) - 1 and missing.startswith("no ") and (yield from self._scroll_for(lambda: self._missing(step, before, old) == "" or None)): return  # what came of it may be out of sight
         raise Halt(f"step {self.k + 1}: {step.do.replace('_', ' ')} {self._say(step.what)} was done, and {missing}")
 
     def _tick_what_it_says(self, alert: str, step: StepWords) -> Course:
@@ -968,6 +998,15 @@ class Replay:
         if again is not None: yield from self._press(again)
         return True
 
+    def _declines(self, alert: Element) -> Course:
+        "Press the no of an alert that asks something; return False if it asks nothing or has none."
+        (x0, y0, x1, y1) = alert.box
+        near = [e for e in self.screen if e.role in ("button", "generic") and not e.disabled and x0 - .05 < (e.box[0] + e.box[2])/2 < x1 + .05 and y0 - .02 < e.box[1] < y1 + .1]
+        no = next((e for word in DECLINES for e in near if words_of(e.name) == words_of(word)), None) if "?" in alert.name else None
+        if no is None: return False
+        yield from self._press(no)
+        return True
+
     def _confirms(self, step: StepWords, before: tuple) -> Element|None:
         "The button of a dialog that came up, which says once more what was pressed, or yes."
         if page_title(before) == page_title(self.screen) or step.what is None or len(self.screen) > 9: return None
@@ -976,7 +1015,7 @@ class Replay:
 
     def _missing(self, step: StepWords, before: tuple, old: set) -> str:
         "What should have changed and has not; empty if all is as it was shown."
-        if step.changes and _lines(before) == _lines(self.screen): return "nothing changed"
+        if step.changes and _lines(before) == _lines(self.screen): return "" if self._is_there() else "nothing changed"
         if still := _stays(step, before, self.screen, self.values) or self.k == len(self.steps) - 1 and _is_refused(step, before, self.screen): return still
         if (was := self._turned_from.get(step.what.name)) and (marks := _marks_of(was, self.screen)): return f"the {marks[0].role} {marks[0].name!r} is still there"
         if step.what.role == "tab" and not holes(step.what.name): return ""  # what it leads to is looked for by the next step
@@ -989,9 +1028,27 @@ class Replay:
             if not wanted or None in wanted or sign == "-" or role in ("tab", "button", "link", "menuitem", *TOGGLES, *FIELDS): continue
             saying = [e for e in self.screen if _words(e) not in old and same_role(e.role, role) and all(has_words(" ".join((e.name, e.value)), w) for w in wanted)]
             if opposite := next((e for e in saying if undone_words(e.name) & set(words_of(rest)) - undone_words(rest)), None): return f"the {role} says {opposite.name!r}"
-            if not saying: return f"no {role} says {' and '.join(map(repr, wanted))}"
-            return ""
+            return "" if self._is_new(role, wanted, old) else f"no {role} says {' and '.join(map(repr, wanted))}"
+        if step.do == "key" and self.k == len(self.steps) - 1:  # what a last key brings says alone that it was taken
+            named = [(role, [self.values.get(h) for h in holes(rest)]) for sign, role, rest in (c.split(" ", 2) for c in step.changes) if sign == "+" and holes(rest) and role not in FIELDS]
+            if named and all(None not in wanted for _, wanted in named) and not any(self._is_new(role, wanted, old) for role, wanted in named): return f"no {named[0][0]} says {' and '.join(map(repr, named[0][1]))}"
         return ""
+
+    def _is_new(self, role: str, wanted: list[str], old: set) -> bool:
+        "Return whether something of a role says all of `wanted`, and was not there before."
+        return any(same_role(e.role, role) and all(has_words(" ".join((e.name, e.value)), w) for w in wanted) for e in self.screen if _words(e) not in old)
+
+    def _is_awaited(self, step: StepWords) -> bool:
+        "Return whether nothing tells yet that a step's work is done, and the next one is a key or an answer, that would not wait for it by itself."
+        after = self.steps[self.k+1] if self.k + 1 < len(self.steps) else None
+        came = [c.split(" ", 2)[1:] for c in step.changes if c.startswith("+ ") and not holes(c) and c.split(" ", 2)[1] in TITLES]
+        return after is not None and after.what is None and bool(came) and not any((e.role, e.name) == (role, name) for e in self.screen for role, name in came)
+
+    def _is_there(self) -> bool:
+        "Return whether a press that only goes somewhere had nowhere to go: nothing was edited, it names nothing of the goal's, and what comes next can be done."
+        step, after = self.steps[self.k], self.steps[self.k+1] if self.k + 1 < len(self.steps) else None
+        if step.do != "press" or self._edits_before(self.k) or holes(repr(step.what)) or after is None or after.what is None: return False
+        return len(self._usable(after, self.screen)) == 1
 
     def _note(self, step: StepWords):
         self.log.append(f"{step.do.replace('_', ' ')} {self._say(step.what)}")

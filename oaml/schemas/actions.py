@@ -33,7 +33,7 @@ def _types(version: int) -> tuple[str, ...]:
 
 # %% ../../nbs/00g_schemas.actions.ipynb #be84e371
 def _too_new(action: Action, version: int) -> str|None:
-    "What of `action` a version below 3 has no way to say; None if nothing."
+    "Return what of `action` a version below 3 cannot write, or None if there is nothing."
     if version >= 3: return None
     if action.key == "APP_SWITCH": return "the key APP_SWITCH"
     if action.type == "type" and any(c in BREAK_KEYS for c in action.text): return "text of several lines"
@@ -41,7 +41,7 @@ def _too_new(action: Action, version: int) -> str|None:
 def _value(
     v: float|str,   # an argument
     precision: int  # decimals of a number
-) -> str:           # as the DSL writes it
+) -> str:           # text as the DSL writes it
     if isinstance(v, str):
         return '"' + v.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t") + '"'
     return f"{round(v, precision) + 0.0:.{precision}f}"  # + 0.0: no "-0.000"
@@ -52,7 +52,7 @@ def format_action(
     precision: int=3,         # decimals of a coordinate, 1 to 6
     version: int=DSL_VERSION  # version of the DSL
 ) -> str:                     # one line, such as CLICK(x=0.420, y=0.730)
-    "`action` as text. Raises ValueError for what `version` of the DSL cannot say."
+    "Return `action` as DSL text; raise ValueError for what `version` cannot write."
     types = _types(version)
     if not 1 <= precision <= 6: raise ValueError(f"precision: {precision} is outside 1 to 6 decimals")
     if action.type not in types:
@@ -65,7 +65,7 @@ def format_action(
 # %% ../../nbs/00g_schemas.actions.ipynb #1e637765
 @patch
 def __repr__(self: Action) -> str:
-    "The DSL text with three decimals; FAILED(reason) for a failed action."
+    "Return the DSL text with three decimals, or FAILED(reason) for a failed action."
     return format_action(self) if self.type in DSL_WORDS else f"FAILED({(self.raw or {}).get('reason', '')})"
 
 # %% ../../nbs/00g_schemas.actions.ipynb #a2d2a4f4
@@ -73,7 +73,7 @@ def round_action(
     action: Action,   # any action
     precision: int=3  # decimals, 1 to 6
 ) -> Action:          # the action that `format_action` and `parse_action` would give back
-    "`action` with its numbers on the grid of `precision` decimals. Raises ValueError."
+    "Round the numbers of `action` to `precision` decimals; raise ValueError for a precision outside 1 to 6."
     if precision not in range(1, 7): raise ValueError(f"precision: {precision!r} is not from 1 to 6")
     numbers = {k: v for k in ACTION_FIELDS[action.type] if isinstance(v := getattr(action, k), float)}
     return replace(action, **{k: round(v, precision) + 0.0 for k, v in numbers.items()})
@@ -166,7 +166,7 @@ _PLACED = re.compile(r"""\s*+[-+.0-9"']""")
 
 def _find_action(
     text: str,   # the whole answer
-    start: int,  # from where ...
+    start: int,  # place to look from ...
     stop: int,   # ... to where a call may begin
     version: int # version of the DSL
 ) -> tuple[Action, int]: # the only action there, and its position
@@ -199,7 +199,7 @@ _MARK = re.compile(rf"""<(?P<end1>/)?(?:seed:)?(?:{_NAMES})>                    
     """, re.ASCII | re.IGNORECASE | re.VERBOSE)
 
 def _mark_kind(
-    mark: re.Match, # of `_MARK`
+    mark: re.Match, # match of `_MARK`
 ) -> tuple[str, str]: # the kind of thoughts that it belongs to; "opens", "closes", "ends" (only what is open) or "drops"
     if mark["drop"]: return "", "drops"
     if mark["close"]: return "<|channel|>", "ends"
@@ -271,19 +271,19 @@ def last_match(
 def writable_text(
     text: str, # anything
 ) -> str:      # what UTF-8 can hold
-    "`text` with any half of a surrogate pair spelt out, so that a file can hold it."
+    "Return `text` with every half of a surrogate pair spelt out, so that a file can hold it."
     return text.encode("utf-8", "backslashreplace").decode()
 
 def failed_action(
     text: str, # what was written
-    why: str,  # it is no action
+    why: str,  # reason why it is no action
 ) -> Action:
     "Return an action that is none, and says so."
     return Action("failed", raw={"text": writable_text(text), "reason": writable_text(why)})
 
 # %% ../../nbs/00g_schemas.actions.ipynb #f30f2bdd
 def _read_one(answer: str, heading: re.Match|None, version: int) -> tuple[list[Action], int]:
-    "The one action of an answer without thoughts, and where what stands before it ends. Raises _Refused."
+    "Return the one action of an answer without thoughts, and where the text before it ends; raise _Refused if there is none."
     start, stop = heading.end() if heading else 0, -1
     if heading: stop = answer.find("\n", start)
     if stop < 0 or not answer[start:stop].strip(): stop = len(answer)  # "Action:" alone: the lines below it
@@ -291,7 +291,7 @@ def _read_one(answer: str, heading: re.Match|None, version: int) -> tuple[list[A
     return [action], heading.start() if heading else at
 
 def _read_parts(lines: list[str], version: int) -> list[Action]:
-    "The actions of lines, up to the first that is none, which is failed and says how many are behind it. Raises _Refused."
+    "Return the actions of `lines` up to the first line without one, which becomes a failed action that counts the lines dropped behind it. Raise _Refused without any line."
     acts = []
     for k, line in enumerate(lines, 1):
         try: acts.append(_find_action(line, 0, len(line), version)[0])

@@ -82,7 +82,7 @@ _AGENTCPM_CHECKS = dict(
 # %% ../../nbs/00i_schemas.agentcpm.ipynb #3db0003c
 def agentcpm_problem(
     fields: object,     # an answer, read from JSON
-    compat: bool=False, # by AgentCPM-GUI's own schema: any of the fields together
+    compat: bool=False, # True: by AgentCPM-GUI's own schema, any of the fields together
 ) -> str|None:          # the field, what is wrong and what there is; None if it is right
     "Return what `agentcpm_schema` has against an answer."
     if not isinstance(fields, dict): return f'{str(fields)[:40]!r} is no object such as {{"POINT":[500,500]}}'
@@ -97,7 +97,7 @@ def agentcpm_problem(
 
 # %% ../../nbs/00i_schemas.agentcpm.ipynb #892ff476
 def _gesture(fields: dict) -> Action:
-    "What the finger does. Without a POINT, which only AgentCPM-GUI's own schema allows, it begins in the middle."
+    "Return the click, long press, drag or scroll that the fields describe. Without a POINT, which only AgentCPM-GUI's own schema allows, it begins in the middle."
     x, y = (v/AGENTCPM_GRID for v in fields.get("POINT", [AGENTCPM_GRID/2]*2))
     to = fields.get("to")
     if to is None: return Action("long_press" if fields.get("duration", 0) > AGENTCPM_TAP_MS else "click", x, y)
@@ -107,7 +107,7 @@ def _gesture(fields: dict) -> Action:
 
 # %% ../../nbs/00i_schemas.agentcpm.ipynb #ee745ac2
 def _waits(duration: float, compat: bool) -> list[Action]:
-    "The waits of a duration. Unless `compat`, which rounds up, DialectError for what no number of waits is."
+    "Return the waits that fill `duration` milliseconds; unless `compat` rounds up, raise DialectError for a duration that is no whole number of waits."
     times, rest = divmod(duration, NOOP_MS)
     times = max(1, times + (rest > 0)) if compat else times*(not rest)
     if times not in range(1, MAX_WAITS+1):
@@ -146,18 +146,18 @@ def _need_json5():
     return json5
 
 def _in_fence(text: str) -> str:
-    "What is in the first code fence; all of the text if there is none."
+    "Return the contents of the first code fence, or all of the text if there is none."
     before, fence, after = text.partition(ANSWER_FENCE)
     inside, closed, _ = after.partition("```")
     return inside if fence and closed else text
 def _plain_json(text: str) -> dict|None:
-    "A JSON object, which is JSON5 as well and read a hundred times as fast; None for anything else."
+    "Read a JSON object, which is JSON5 as well and read a hundred times as fast; return None for anything else."
     try: return json_object(text)
     except DialectError: return None
 
 @lru_cache(4096)  # each of several rewards reads the same answers
 def _json5_answer(text: str) -> dict|DialectError:
-    "`read_json5_answer`, an error as a value."
+    "Read an answer as `read_json5_answer` does, but return an error instead of raising it."
     text = _in_fence(text).strip()
     if len(text) > MAX_ACTION_TEXT: return DialectError(f"the action has {len(text)} characters; {MAX_ACTION_TEXT} is the most")
     try: fields = _plain_json(text) or _need_json5().loads(text, allow_duplicate_keys=False)
@@ -192,7 +192,7 @@ class AgentCPM(Dialect):
                '{"POINT":[1,2]}\n{"POINT":[1,2]}', '```json\n{"POINT":[1,2]}\n```')
 
     def __init__(self,
-        compat: bool=False, # read JSON5, code fences, and several fields together
+        compat: bool=False, # True: read JSON5, code fences, and several fields together
     ): self.compat = compat
 
     def _write(self, action, size): return json.dumps(agentcpm_fields(action), ensure_ascii=False, separators=(",", ":"))
@@ -228,7 +228,7 @@ def agentcpm_fields(
 @check_arguments
 def agentcpm_response(
     text: str,           # what a model wrote: anything at all
-    compat: bool=False,  # read what AgentCPM-GUI's training accepts
+    compat: bool=False,  # True: read what AgentCPM-GUI's training accepts
 ) -> tuple[Action, str|None]: # the action, and the thought before it or of its object if there is one
     "Read an answer of AgentCPM's. Never raises for a text: what cannot be read, or is several actions, is `failed`."
     try:

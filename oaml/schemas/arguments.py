@@ -33,7 +33,7 @@ def fits(
 _NUMBERS = {int: Integral, float: Real}
 
 def _fits_sequence(value: Any, inside: tuple) -> bool:
-    "Whether it is a sequence, but no text, of elements that fit `inside`: (int,), (int, ...) or (int, str)."
+    "Return whether `value` is a sequence, but no text, of elements that fit `inside`: (int,), (int, ...) or (int, str)."
     if not isinstance(value, Sequence) or isinstance(value, (str, bytes)): return False
     if len(inside) > 1 and inside[-1] is not ...:
         return len(value) == len(inside) and all(map(fits, value, inside))
@@ -41,7 +41,7 @@ def _fits_sequence(value: Any, inside: tuple) -> bool:
 
 @cache
 def _members(protocol: type) -> set[str]:
-    "What an object must have."
+    "Return the names that an object needs to follow `protocol`."
     return {*protocol.__annotations__, *(n for n in vars(protocol) if not n.startswith("_"))}
 
 # %% ../../nbs/00d_schemas.arguments.ipynb #0d0a0009
@@ -49,7 +49,7 @@ _Params = ParamSpec("_Params")  # of the function that is decorated
 _Result = TypeVar("_Result")
 
 def check_arguments(
-    func: Callable[_Params, _Result], # with annotations
+    func: Callable[_Params, _Result], # function with annotations
 ) -> Callable[_Params, _Result]:      # the same, more careful
     "Make a function raise TypeError that names function, argument and value, for one that does not fit; numpy's numbers become Python's."
     @cache
@@ -70,7 +70,7 @@ def check_arguments(
 _MANY = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
 
 def _shown(value: Any, width: int=40) -> str:
-    "A value and its type, in a few characters."
+    "Return a value and its type in about `width` characters."
     text = reprlib.repr(value)
     return f"{text if len(text) <= width else text[:width] + '...'} ({type(value).__name__})"
 

@@ -42,17 +42,17 @@ class Dialect(ABC):
     @abstractmethod
     def _write(self,
         action: Action,               # one action of `types`
-        size: Size,                   # of the screen, pixels
+        size: Size,                   # size of the screen, pixels
     ) -> str:                         # its text; may have several lines
-        "One action as text. Raises DialectError for what cannot be said."
+        "Write one action as text; raise DialectError for what the dialect cannot say."
 
     @abstractmethod
     def _read(self,
-        text: str,                                   # at most `MAX_DIALECT_TEXT` characters
-        size: Size,                                  # of the screen, pixels
+        text: str,                                   # text of at most `MAX_DIALECT_TEXT` characters
+        size: Size,                                  # size of the screen, pixels
         pointer: tuple[float, float]|None,           # where the mouse is, fractions of the screen, if it is known
-    ) -> list[Action]:                               # in order
-        "All actions of a text. Raises DialectError with the place."
+    ) -> list[Action]:                               # actions in order
+        "Read all actions of a text; raise DialectError that names the place of what is wrong."
 
     def _split(self,
         text: str,                  # what was written
@@ -67,7 +67,7 @@ class Dialect(ABC):
         action: Action|Iterable[Action], # one or several
         size: Size,                      # width and height of the screen, pixels
     ) -> str:                            # one text, a line or more for each
-        "Actions as text. Raises DialectError for what cannot be said; it names what can be."
+        "Write actions as text; raise DialectError for what the dialect cannot say, naming what it can."
         acts = [action] if isinstance(action, Action) else list(action)
         for a in acts:
             if a.type not in self.types:
@@ -99,12 +99,12 @@ class Dialect(ABC):
 
 # %% ../../nbs/00h_schemas.dialects.ipynb #3b022f20
 def to_fraction(
-    pixels: float, # from the left or the top; a distance may be negative
-    length: int,   # of the screen that way, pixels
+    pixels: float, # pixels from the left or the top; a distance may be negative
+    length: int,   # length of the screen that way, pixels
     where: str,    # what the number is, for the message
     low: int=0,    # 0 for a place; -1 for a distance
 ) -> float:        # `low` to 1
-    "Pixels as a fraction of the screen. Raises DialectError off the screen."
+    "Return pixels as a fraction of the screen; raise DialectError off the screen."
     if not isinstance(pixels, int|float) or isinstance(pixels, bool) or not math.isfinite(pixels):
         raise DialectError(f"{where}: {str(pixels)[:40]!r} is not a number of pixels")
     if not low*length <= pixels <= length:
@@ -114,7 +114,7 @@ def to_fraction(
 # %% ../../nbs/00h_schemas.dialects.ipynb #f900e882
 def to_pixels(
     fraction: float, # -1 to 1
-    length: int,     # of the screen that way, pixels
+    length: int,     # length of the screen that way, pixels
     decimals: int,   # 0 for whole pixels
 ) -> float|int:
     "Return a fraction of the screen in pixels, as a dialect writes it."
@@ -143,8 +143,8 @@ _MODIFIER_OF = {v: k for k, v in WEB_MODIFIERS.items()} | dict(ControlOrMeta="ct
 
 # %% ../../nbs/00h_schemas.dialects.ipynb #c5a17d9f
 def to_web_key(
-    key: str, # as in an Action: "Enter", "ctrl+a"
-) -> str:     # as browsers have it: "Enter", "Control+a"
+    key: str, # key as in an Action: "Enter", "ctrl+a"
+) -> str:     # key as browsers have it: "Enter", "Control+a"
     "Return the browser's name of a key or chord. Raises DialectError for a phone's buttons."
     mods, last = split_chord(key)
     if last in DEVICE_BUTTONS: raise DialectError(f"key: {key!r} is a phone's; a browser has no such key")
@@ -158,7 +158,7 @@ def from_web_key(
     return _key_act(key, _FROM_WEB, _MODIFIER_OF, "browser")
 
 def _key_act(key: str, names: dict[str, str], modifiers: dict[str, str], machine: str, fold: Callable[[str], str]=str) -> Action:
-    "The action of pressing a key, by the names of a machine's keys and modifiers, which are looked up as `fold` has them."
+    "Return the action of pressing a key, looking up its name and modifiers, changed by `fold`, in a machine's tables. Raise DialectError for a key it lacks."
     mods, last = split_chord(key)
     if unknown := next((m for m in mods if fold(m) not in modifiers), None):
         raise DialectError(f"key: {unknown!r} in {key!r} is none of {', '.join(modifiers)}")
@@ -176,14 +176,14 @@ NOOP_MS, MAX_WAITS = 1000, 60  # what one WAIT is; a minute is long enough for a
 def need_text(
     value,      # anything
     where: str, # what it is, for the message
-) -> str:       # in composed form
+) -> str:       # the text in composed form
     "Return `value`, which must be text and not empty. Raises DialectError."
     if isinstance(value, str) and value: return composed_text(value)
     raise DialectError(f"{where}: {str(value)[:40]!r} is not text" if value != "" else f"{where}: is empty")
 
 # %% ../../nbs/00h_schemas.dialects.ipynb #52b15410
 def typed_actions(
-    text: str, # with newlines and tabs or without
+    text: str, # text with newlines and tabs or without
 ) -> list[Action]:
     "Return the action of typing `text`; of a newline or a tab alone, the key that it is."
     text = composed_text(text)
@@ -205,7 +205,7 @@ class _Calls:
         y,             # pixels from the top
         button="left", # "left" or "right"
     ):
-        "A click of the left or right button."
+        "Click with the left or right button; raise DialectError for another button."
         if button not in ("left", "right"): raise DialectError(f"button: {button!r} is neither 'left' nor 'right'")
         yield Action("click" if button == "left" else "right_click", *self.at(x, y))
 
@@ -214,7 +214,7 @@ class _Calls:
         y,             # pixels from the top
         button="left", # "left" or "right"
     ):
-        "A double click of the left button."
+        "Double-click with the left button; raise DialectError for another button."
         if button != "left": raise DialectError(f"button: {button!r}; only the left button can be clicked twice")
         yield Action("double_click", *self.at(x, y))
 
@@ -223,7 +223,7 @@ class _Calls:
         x, # pixels from the left
         y, # pixels from the top
     ):
-        "The mouse moves there."
+        "Move the mouse."
         yield Action("move", *self.at(x, y))
 
     def mouse_drag_and_drop(self,
@@ -242,7 +242,7 @@ class _Calls:
         delta_x, # pixels to the right
         delta_y, # pixels down
     ):
-        "The wheel turns where the mouse is."
+        "Scroll by pixels where the mouse is; raise DialectError if its place is unknown."
         if self.pointer is None:
             raise DialectError("it acts where the mouse is, which nobody said: mouse_move(x, y) first, or pass pointer")
         dx, dy = (to_fraction(v, n, k, -1) for v, n, k in zip((delta_x, delta_y), self.size, ("delta_x", "delta_y")))
@@ -252,38 +252,38 @@ class _Calls:
     def keyboard_press(self,
         key, # a browser's name, such as "Control+a"
     ):
-        "A key or a chord."
+        "Press a key or a chord."
         yield from_web_key(need_text(key, "key"))
 
     def keyboard_type(self,
         text, # not empty
     ):
-        "Keys one after the other: a newline is the key Enter, a tab the key Tab."
+        "Type key by key: a newline is the key Enter, a tab the key Tab."
         yield from typed_actions(need_text(text, "text"))
 
     def keyboard_insert_text(self,
         text, # not empty
     ):
-        "Text at once, without keys."
+        "Insert a text at once, without keys."
         yield from typed_actions(need_text(text, "text"))
 
     # %% ../../nbs/00h_schemas.dialects.ipynb #14f26bba
     def send_msg_to_user(self,
         text, # not empty
     ):
-        "Words to the user."
+        "Answer the user with a text."
         yield Action("answer", text=need_text(text, "text"))
 
     def report_infeasible(self,
         reason, # not empty
     ):
-        "The task cannot be done."
+        "Say that the task cannot be done."
         yield Action("impossible", raw={"reason": need_text(reason, "reason")})
 
     def noop(self,
         wait_ms=NOOP_MS, # milliseconds, a whole number of waits
     ):
-        "Waiting, by whole waits of oaml's."
+        "Wait by oaml's whole waits; raise DialectError for a time that is no whole number of them."
         times = wait_ms/NOOP_MS if isinstance(wait_ms, int|float) and not isinstance(wait_ms, bool) else 0
         if times not in range(1, MAX_WAITS+1):
             raise DialectError(f"wait_ms: {str(wait_ms)[:40]} is not {NOOP_MS} times 1 to {MAX_WAITS}")
@@ -291,7 +291,7 @@ class _Calls:
 
 # %% ../../nbs/00h_schemas.dialects.ipynb #505d2a8a
 def _literal(node: ast.expr):
-    "The value of a string, a number, which may have a sign, or a list of these. Raises DialectError for anything else."
+    "Return the value of a string, a number, which may have a sign, or a list of these; raise DialectError for anything else."
     if isinstance(node, ast.List): return [_literal(v) for v in node.elts]
     if isinstance(node, ast.Constant) and isinstance(node.value, str|int|float): return node.value
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub|ast.UAdd):
@@ -323,7 +323,7 @@ BROWSERGYM_CALLS = tuple(k for k in vars(_Calls) if not k.startswith("_") and k 
 
 # %% ../../nbs/00h_schemas.dialects.ipynb #627e8aea
 def _quoted(text: str) -> str:
-    "A string literal that JSON and Python read alike."
+    "Return a string literal that JSON and Python read alike."
     return json.dumps(text, ensure_ascii=False)
 
 # %% ../../nbs/00h_schemas.dialects.ipynb #b5c1332e
@@ -364,7 +364,7 @@ class BrowserGym(Dialect):
 
     # %% ../../nbs/00h_schemas.dialects.ipynb #de7cb1db
     def _bound(self, calls: _Calls, name: str, args: tuple, kwargs: dict) -> Iterator[Action]:
-        "The actions of one call. Raises DialectError for an unknown name, TypeError for wrong arguments."
+        "Return the actions of one call; raise DialectError for an unknown name, TypeError for wrong arguments."
         if name not in BROWSERGYM_CALLS:
             raise DialectError("cannot be said; there are " + ", ".join(BROWSERGYM_CALLS))
         call = getattr(calls, name)
@@ -385,9 +385,9 @@ class JsonLines(Dialect):
     @abstractmethod
     def _acts(self,
         fields: dict,  # one object
-        size: Size,  # of the screen, pixels
+        size: Size,  # size of the screen, pixels
     ) -> Iterable[Action]:
-        "The actions of one object. Raises ValueError."
+        "Return the actions of one object; raise ValueError for what is none."
 
     def _read(self, text, size, pointer):
         actions = []
@@ -399,7 +399,7 @@ class JsonLines(Dialect):
 
 # %% ../../nbs/00h_schemas.dialects.ipynb #97339261
 def check_only(
-    fields: dict,                  # of an action
+    fields: dict,                  # fields of an action
     name: str,                     # the action's, for the message
     needed: tuple[str, ...],       # fields that must be there
     optional: tuple[str, ...]=(),  # fields that may
@@ -410,9 +410,9 @@ def check_only(
     if missing := [k for k in needed if k not in fields]: raise DialectError(f"{name}: {missing[0]} is missing")
 
 def check_choice(
-    fields: dict, # of an action
+    fields: dict, # fields of an action
     field: str,   # which of them
-    known: dict,  # by its values
+    known: dict,  # dict of what each allowed value stands for
 ):
     "Return what `known` has for the value of a field. Raises DialectError if nothing."
     if isinstance(fields[field], str) and fields[field] in known: return known[fields[field]]
@@ -449,7 +449,7 @@ class AndroidWorld(JsonLines):
         return json.dumps(dict(action_type=name) | place | more, ensure_ascii=False)
 
     def _acts(self, fields: dict, size: Size) -> list[Action]:
-        "The actions of one object."
+        "Return the actions of one object; raise DialectError for what oaml cannot do."
         name = fields.pop("action_type", None)
         has = _ANDROID_FIELDS.get(name) if isinstance(name, str) else None
         if has is None: raise DialectError(f"action_type: {name!r} cannot be said; there are "
@@ -469,7 +469,7 @@ class AndroidWorld(JsonLines):
 
     # %% ../../nbs/00h_schemas.dialects.ipynb #c06ba69b
     def _names(self, action: Action) -> Iterator[tuple[str, dict]]:
-        "What AndroidWorld calls `action`, with its arguments but the place; nothing if it has no name for it."
+        "Yield AndroidWorld's names for `action`, each with its arguments except the place; none if it has no name for it."
         yield from ((n, {}) for n, t in _ANDROID_POINTS.items() if t == action.type)
         yield from ((n, {}) for n, k in _ANDROID_KEYS.items() if k == action.key)
         yield from (("scroll", dict(direction=d)) for d, (dx, dy) in _ANDROID_SCROLLS.items()
@@ -499,7 +499,7 @@ def from_desktop_key(
 
 # %% ../../nbs/00h_schemas.dialects.ipynb #47453cfe
 def to_desktop_keys(
-    key: str,         # as in an Action: "Enter", "ctrl+a"
+    key: str,         # key as in an Action: "Enter", "ctrl+a"
 ) -> list[str]:       # modifiers and key by X11's names: ["ctrl", "a"]
     "Return a key or chord, taken apart. Raises DialectError for a phone's buttons."
     mods, last = split_chord(key)
@@ -512,7 +512,7 @@ MAX_SCROLL_SCREENS = 10     # of one scroll
 
 # %% ../../nbs/00h_schemas.dialects.ipynb #901b8db3
 def _place(value, size: Size, where: str) -> tuple[float, float]:
-    "Fractions of an [x, y] in pixels. Raises DialectError."
+    "Return an [x, y] in pixels as fractions of the screen; raise DialectError for anything else or off the screen."
     if not isinstance(value, list) or len(value) != 2: raise DialectError(f"{where}: {str(value)[:40]!r} is no [x, y]")
     return tuple(to_fraction(v, n, f"{where}[{i}]") for i, (v, n) in enumerate(zip(value, size)))
 
@@ -522,7 +522,7 @@ def scrolled_actions(
     dx: float, # screens to the right
     dy: float, # screens down
 ) -> list[Action]:
-    "Scrolls of at most a screen each that together go `dx` and `dy` screens. Raises DialectError beyond `MAX_SCROLL_SCREENS`."
+    "Return scrolls of at most a screen each that together go `dx` and `dy` screens; raise DialectError beyond `MAX_SCROLL_SCREENS`."
     times = max(1, math.ceil(max(abs(dx), abs(dy)) - 1e-9))
     if times > MAX_SCROLL_SCREENS: raise DialectError(f"scrolls {max(abs(dx), abs(dy)):g} screens; {MAX_SCROLL_SCREENS} is the most")
     return [Action("scroll", *place, dx=dx/times, dy=dy/times) for _ in range(times)]
@@ -585,7 +585,7 @@ class AnthropicComputer(JsonLines):
 
     # %% ../../nbs/00h_schemas.dialects.ipynb #d8e55c8e
     def _name_and_place(self, action: Action, size: Size) -> tuple:
-        "The name of the action, and the place it ends at if it has one."
+        "Return the name of the action and, if it has one, the [x, y] in pixels at which it ends."
         x, y = (action.x2, action.y2) if action.type == "drag" else (action.x, action.y)
         names = _MOUSE_NAMES | dict(drag="left_click_drag", key_press="key")
         place = () if x is None else ([to_pixels(v, n, 0) for v, n in zip((x, y), size)],)
@@ -593,7 +593,7 @@ class AnthropicComputer(JsonLines):
 
     # %% ../../nbs/00h_schemas.dialects.ipynb #63a9db96
     def _more(self, action: Action, size: Size) -> dict:
-        "The other fields of an action. Raises DialectError for a scroll that no number of clicks is."
+        "Return the other fields of an action; raise DialectError for a scroll that no number of wheel clicks makes."
         match action.type:
             case "drag": return dict(start_coordinate=[to_pixels(v, n, 0) for v, n in zip((action.x, action.y), size)])
             case "type": return dict(text=action.text)
@@ -614,13 +614,13 @@ _OPENAI_BUTTONS = dict(left="click", right="right_click")
 
 # %% ../../nbs/00h_schemas.dialects.ipynb #ac1e8a38
 def _texts(value) -> list[str]:
-    "A list of texts, one at least. Raises DialectError."
+    "Return a list of at least one text unchanged; raise DialectError for anything else."
     if isinstance(value, list) and value: return [need_text(k, "keys") for k in value]
     raise DialectError(f"keys: {str(value)[:40]!r} is no list of keys")
 
 # %% ../../nbs/00h_schemas.dialects.ipynb #15c11541
 def _dragged(path, size: Size) -> Action:
-    "The drag from a path's first place to its last. Raises DialectError."
+    "Return the drag from a path's first place to its last; raise DialectError for what is no path."
     if not isinstance(path, list) or len(path) < 2 or any(not isinstance(p, dict) or set(p) != {"x", "y"} for p in path):
         raise DialectError(f'path: {str(path)[:40]!r} is no list of two and more {{"x": 1, "y": 2}}')
     (x, y), *_, (x2, y2) = (_place([p["x"], p["y"]], size, f"path[{i}]") for i, p in enumerate(path))
@@ -689,7 +689,7 @@ BOMBS = ("", " ", "\n\n", "hello", "null", "{}", "[]", "{", "(" * 9_000, "[" * 9
 
 # %% ../../nbs/00h_schemas.dialects.ipynb #da592984
 def _answer(dialect: Dialect, text: str, size: Size) -> list[Action]|None:
-    "What a text is read as; None if it is refused with a message. Any other error is raised: it is a mistake."
+    "Return the actions read from a text, or None if it is refused with a message. Any other error is the dialect's mistake and is raised."
     try: return dialect.parse(text, size)
     except DialectError as e:
         if not str(e): raise AssertionError(f"{text[:60]!r} is refused without a reason") from None
@@ -697,14 +697,14 @@ def _answer(dialect: Dialect, text: str, size: Size) -> list[Action]|None:
 
 # %% ../../nbs/00h_schemas.dialects.ipynb #0827a1a8
 def _close(a: Action, b: Action, within: float) -> bool:
-    "True if these are the same action, numbers up to `within`."
+    "Return whether `a` and `b` are the same action, their numbers at most `within` apart."
     numbers = [k for k in ACTION_FIELDS[b.type] if isinstance(getattr(b, k), float)]
     return (a.type == b.type and all(abs(getattr(a, k)-getattr(b, k)) <= within for k in numbers)
             and replace(a, **{k: getattr(b, k) for k in numbers}) == b)
 
 # %% ../../nbs/00h_schemas.dialects.ipynb #2ddf1232
 def _check_round_trip(dialect: Dialect, action: Action, text: str, size: Size):
-    "What was written is read back within half a pixel, and written again as before."
+    "Raise AssertionError unless the written `text` is read back within half a pixel of `action` and written again as before."
     back = dialect.parse(text, size)
     if len(back) != 1 or not _close(back[0], action, .5/min(size) + 1e-9):
         raise AssertionError(f"{action!r} is written {text!r} and read as {back}")
@@ -712,7 +712,7 @@ def _check_round_trip(dialect: Dialect, action: Action, text: str, size: Size):
 
 # %% ../../nbs/00h_schemas.dialects.ipynb #8fd8cf4a
 def _check_off_screen(dialect: Dialect, size: Size):
-    "A place of a larger screen is refused on a smaller one, where the dialect speaks of pixels at all."
+    "Raise AssertionError if a place of a larger screen is read on a smaller one; dialects that do not speak of pixels pass."
     if "click" not in dialect.types: return
     far = dialect.format(Action("click", .9, .9), size)
     small = tuple(max(1, n//8) for n in size)
@@ -723,9 +723,9 @@ def _check_off_screen(dialect: Dialect, size: Size):
 # %% ../../nbs/00h_schemas.dialects.ipynb #91beb7be
 def check_dialect(
     dialect: Dialect,         # the one to check
-    size: Size=(1280, 720),   # of a screen, pixels
+    size: Size=(1280, 720),   # size of a screen, pixels
 ) -> dict[str, int]:          # how many samples of each of its types it wrote and read back
-    "Round trip, strictness and errors of a dialect. Raises AssertionError that says what it got wrong."
+    "Check a dialect's round trips, strictness and errors; raise AssertionError that says what it got wrong."
     counts = {t: 0 for t in dialect.types}
     for action in SAMPLES:
         try: text = dialect.format(action, size)
@@ -747,7 +747,7 @@ def format_browsergym(
     action: Action|Iterable[Action], # one or several
     size: Size,                      # width and height of the page, pixels
 ) -> str:                            # such as 'mouse_click(12.5, 40)'
-    "Actions as BrowserGym's calls. Raises DialectError for what it cannot say."
+    "Write actions as BrowserGym's calls; raise DialectError for what it cannot say."
     return DIALECTS["browsergym"].format(action, size)
 
 # %% ../../nbs/00h_schemas.dialects.ipynb #9be6ab15

@@ -37,7 +37,7 @@ def short(
     return text if len(text) <= width else text[:width] + "..."
 
 def nearest(
-    word: str,            # that is not known
+    word: str,            # word that is not known
     known: Iterable[str], # words that are
 ) -> str:                 # such as "; did you mean 'port'?", or nothing
     "Return a suggestion, if one of `known` is like `word`."
@@ -45,11 +45,11 @@ def nearest(
     return f"; did you mean {close[0]!r}?" if close else ""
 
 def _at(where: str, line: int=0, column: int=0) -> str:
-    "What stands before an error: file, line and column, as far as they are known."
+    "Return the place named before an error: file, line and column, as far as they are known."
     return ", ".join([where]*bool(where) + [f"line {line}"]*bool(line) + [f"column {column}"]*bool(column))
 
 def _say(where: str, why: str, line: int=0, column: int=0) -> ValueError:
-    "An error at a place."
+    "Return a ValueError that says the place and `why`."
     return ValueError(": ".join(filter(None, (_at(where, line, column), why))))
 
 # %% ../../nbs/00c_schemas.door.ipynb #9b9480d9
@@ -79,7 +79,7 @@ def read_text_file(
 
 # %% ../../nbs/00c_schemas.door.ipynb #13f9f185
 def composed_text(
-    text: str, # that somebody typed or a model wrote
+    text: str, # text that a person typed or a model wrote
 ) -> str:
     "Return the text in composed form (NFC), with \\n for other line ends: what a record holds."
     return unicodedata.normalize("NFC", text.replace("\r\n", "\n").replace("\r", "\n"))
@@ -145,7 +145,7 @@ _PlacedLoader.add_constructor("tag:yaml.org,2002:map", _PlacedLoader.mapping)
 _PlacedLoader.add_constructor("tag:yaml.org,2002:seq", _PlacedLoader.sequence)
 
 def place_of(
-    values: Any,    # of `read_yaml(..., placed=True)`
+    values: Any,    # values of `read_yaml(..., placed=True)`
     path: Iterable, # keys and numbers of items, from the outermost in
 ) -> tuple[str, bool]: # file and line, or ""; False: the path goes on where nothing is written
     "Return the place of the last part of `path` that stands in the file, and whether that is all of it."
@@ -158,7 +158,7 @@ def place_of(
 
 # %% ../../nbs/00c_schemas.door.ipynb #ca805f67
 def _measure(node: yaml.Node, known: dict[int, tuple[int, int]]) -> tuple[int, int]:
-    "Nodes and depth of a tree with all aliases written out; `known` has those that were measured, and (0, 0) for those that are open."
+    "Return the number of nodes and the depth of a tree with all aliases written out; raise _YamlProblem above the limits. `known` has what was measured, and (0, 0) for what is being measured."
     if id(node) not in known:
         known[id(node)] = 0, 0
         inside = [_measure(n, known) for v in node.value for n in (v if isinstance(v, tuple) else (v,))] if isinstance(node, yaml.CollectionNode) else []
@@ -210,14 +210,14 @@ def _finite(digits: str) -> float:
 
 # %% ../../nbs/00c_schemas.door.ipynb #94c5c916
 def _too_deep(text: str) -> bool:
-    "Whether pydantic's reader, which has a bound, gives up on a text with many brackets."
+    "Return whether pydantic's reader, which has a bound, gives up on a text with many brackets."
     if text.count("[") + text.count("{") <= MAX_DEPTH: return False
     try: jiter_loads(text)
     except ValueError as e: return "recursion" in str(e)
     return False
 
 def _json_value(text: str, where: str, line: int) -> Any:
-    "The value of a decoded text that begins on a line of its file."
+    "Read a decoded JSON text that begins at `line` of its file; raise ValueError with the place of what is wrong."
     at = 0, 0
     try:
         if _too_deep(text): raise RecursionError
@@ -229,7 +229,7 @@ def _json_value(text: str, where: str, line: int) -> Any:
     raise _say(where, f"is not JSON ({why})", (line or 1) + at[0] - 1 if at[0] else line, at[1])
 
 def _repeated(text: str, where: str, line: int, error: ValueError) -> ValueError:
-    "The error with the place of the key, which YAML's reader knows."
+    "Return the error with the place of the repeated key, which YAML's reader knows."
     try: read_yaml("\n"*max(line - 1, 0) + text.expandtabs(), where)
     except ValueError as e:
         if str(error) in str(e): return e
@@ -240,7 +240,7 @@ def read_json(
     text: str|bytes,    # UTF-8, with or without a byte order mark
     where: str="",      # how errors name it
     kind: type=object,  # dict or list: what it must be; object: anything
-    line: int=0,        # of the file `where` on which the text stands; 0: it is the whole
+    line: int=0,        # line of the file `where` on which the text stands; 0: it is the whole
 ) -> Any:
     "Return the value of JSON. Raises ValueError with line and column."
     if len(text) > MAX_TEXT: raise _say(where, f"has {len(text):,} characters, of which {MAX_TEXT:,} are read at most", line)
@@ -257,7 +257,7 @@ def json_text(
     return decode_text(text, where)
 
 def load_json(
-    path: str|os.PathLike, # of a JSON file; ~ is the home folder
+    path: str|os.PathLike, # path of a JSON file; ~ is the home folder
     kind: type=object,     # dict or list: what it must be; object: anything
 ) -> Any:
     "Return the value of a JSON file. Raises OSError, or ValueError that names file, line and column."
@@ -273,7 +273,7 @@ def read_json_lines(
 # %% ../../nbs/00c_schemas.door.ipynb #40c66640
 def read_table(
     path: str|os.PathLike, # .csv with commas and a first line of names, or .jsonl; ~ is the home folder
-) -> list[tuple[int, dict[str, str]]]: # of each row the line that it begins on, and its cells by column
+) -> list[tuple[int, dict[str, str]]]: # for each row the line that it begins on, and its cells by column
     "Return the rows of a table. Raises OSError, or ValueError that names file and line."
     text, where, kind = read_text_file(path), str(path), os.path.splitext(path)[1].lower()
     if kind not in (".csv", ".jsonl"): raise _say(where, "is neither .csv nor .jsonl; save it as one of them")
@@ -283,13 +283,13 @@ def read_table(
 def _fail_empty(where: str): raise _say(where, "has no rows")
 
 def _cells(row: dict, where: str, line: int) -> dict[str, str]:
-    "The cells of a JSON row, which are texts."
+    "Return the cells of a JSON row with their characters composed; raise ValueError for a cell that is no text."
     for name, cell in row.items():
         if not isinstance(cell, str): raise _say(where, f"{name}: holds {_JSON_NAMES.get(type(cell), 'a number')}, not a text; put it in quotation marks", line)
     return {name: composed_text(cell) for name, cell in row.items()}
 
 def _csv_rows(text: str, where: str) -> list[tuple[int, dict[str, str]]]:
-    "The rows of a CSV with names in its first line; empty lines count as none."
+    "Return the rows of a CSV, each with its line number, named by the first line; empty lines are left out. Raise ValueError for what is no CSV."
     reader, line, found = csv.reader(io.StringIO(text), strict=True), 1, []
     try:
         for cells in reader:
@@ -327,7 +327,7 @@ def read_xml(
 _SECRET_NAME = re.compile(r"(^|_)(token|secret|password|api_key)$")
 
 def field_error(
-    why: str, # in words
+    why: str, # reason in words
     *at,      # the path inside of the record that is being checked
 ) -> PydanticCustomError:
     "Return an error for a validator to raise, whose words and path come out as they are."
@@ -335,7 +335,7 @@ def field_error(
 
 def explain(
     error: dict,             # one of pydantic's `ValidationError.errors()`
-    names: Iterable[str]=(), # that fields have, for "did you mean"
+    names: Iterable[str]=(), # names that fields have, for "did you mean"
 ) -> str:
     "Return what is wrong in one of pydantic's errors, with the value unless its field is a secret's."
     kind, value, last = error["type"], error["input"], str(error["loc"][-1]) if error["loc"] else ""
@@ -351,7 +351,7 @@ def explain(
 
 def problem_lines(
     errors: Sequence[dict],  # pydantic's `ValidationError.errors()`
-    names: Iterable[str]=(), # that fields have, for "did you mean"
+    names: Iterable[str]=(), # names that fields have, for "did you mean"
     where: str|Callable[[tuple], str]="", # how errors name what was read; or the place of a field, by its path
     own: Callable[[dict], str|None]=lambda error: None, # what the caller knows better about an error, in words
 ) -> list[str]:              # such as "a.json: steps[3].action.x: is missing"
@@ -364,15 +364,15 @@ def problem_lines(
 
 # %% ../../nbs/00c_schemas.door.ipynb #1234837f
 def _secret_problem(text: str) -> str:
-    "What is wrong with a secret, in words that do not show it."
+    "Say what is wrong with a secret, in words that do not show it."
     if not text: return "is empty"
     if text.strip() != text: return "begins or ends with a blank or a newline"
     if any(c.isspace() for c in text): return "has a blank or a newline in it"
     return "has a character that is not on a plain keyboard"
 
 def read_secret(
-    secret: str|SecretStr|None, # as it was given; None: there is none
-    where: str,                 # it came from, for the error: "token", "OAML_DEVICE_TOKEN"
+    secret: str|SecretStr|None, # the secret as it was given; None: there is none
+    where: str,                 # place it came from, for the error: "token", "OAML_DEVICE_TOKEN"
 ) -> SecretStr|None:            # prints as stars
     "Return the secret. Raises ValueError, which names `where` and never shows the secret, if it is not one word of ASCII."
     if secret is None: return None
@@ -383,7 +383,7 @@ def read_secret(
 
 # %% ../../nbs/00c_schemas.door.ipynb #53438703
 def read_secret_file(
-    path: str|os.PathLike, # of a file that holds a secret and nothing else; ~ is the home folder
+    path: str|os.PathLike, # path of a file that holds a secret and nothing else; ~ is the home folder
     where: str,            # what named the file, for the error
 ) -> SecretStr:
     "Return the secret in a file, without the newline at its end. Raises ValueError, OSError; neither shows it."
@@ -394,7 +394,7 @@ def read_secret_file(
 MAX_SECRET = 2**16  # bytes of a file with a secret
 
 def bearer(
-    secret: SecretStr|None, # from `read_secret`
+    secret: SecretStr|None, # secret from `read_secret`
 ) -> dict[str, str]:        # none without a secret
     "Return the header with which a request shows that it may ask."
     return {"Authorization": f"Bearer {secret.get_secret_value()}"} if secret else {}

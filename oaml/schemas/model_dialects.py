@@ -43,7 +43,7 @@ def to_grid(
 _CALL, _CALL_END = "<tool_call>", "</tool_call>"
 
 def _tool_calls(text: str) -> Iterator[str]:
-    "What is in each <tool_call>; all of a text without any."
+    "Yield the contents of each <tool_call>, or all of a text without any; raise DialectError for text behind a closed one."
     before, *calls = text.split(_CALL)
     if not calls: yield text
     for call in calls:
@@ -79,7 +79,7 @@ class QwenTool(Dialect):
 
 # %% ../../nbs/00j_schemas.model_dialects.ipynb #896aae91
 def _seconds(fields: dict) -> list[Action]:
-    "A wait of whole seconds."
+    "Return the waits of a whole number of seconds; raise DialectError for any other number."
     value = fields["time"]
     return [Action("wait")]*need_whole(int(value) if isinstance(value, float) and value == value//1 and abs(value) < 1e6 else value, MAX_WAITS, "time")
 
@@ -89,7 +89,7 @@ _MOBILE = dict(click=("coordinate",), long_press=("coordinate",), swipe=("coordi
                open=("text",), system_button=("button",), wait=("time",), terminate=("status",))
 
 def _name_in(fields: dict, known: dict) -> str:
-    "The name of an action, taken out of its fields. Raises DialectError."
+    "Take the name of an action out of its fields and return it; raise DialectError for one that is not in `known`."
     name = fields.pop("action", None)
     if not isinstance(name, str) or name not in known: raise DialectError(f"action: {str(name)[:40]!r} cannot be done; there are {', '.join(known)}")
     return name
@@ -143,7 +143,7 @@ class QwenMobile(QwenTool):
         raise DialectError(f"{action!r} cannot be said in {self.name}, whose buttons are {', '.join(_QWEN_BUTTONS)}")
 
 def _lifted(dialect: Dialect, scroll: Action, grid: int) -> list[int]:
-    "Where the finger of a scroll comes up. Raises DialectError beyond the screen."
+    "Return where the finger of a scroll comes up, as cells of the grid; raise DialectError beyond the screen."
     x, y = scroll.x - scroll.dx, scroll.y - scroll.dy
     if not (0 <= x <= 1 and 0 <= y <= 1): raise DialectError(f"{scroll!r} cannot be said in {dialect.name}: the finger would leave the screen")
     return to_grid(x, y, grid)
@@ -204,24 +204,24 @@ class QwenComputer(QwenTool):
 
 # %% ../../nbs/00j_schemas.model_dialects.ipynb #457a8bb2
 def _number(value, where: str, most: float) -> float:
-    "`value`, which must be a number of at most `most`, of either sign. Raises DialectError."
+    "Return `value` if it is a number from -`most` to `most`; raise DialectError for anything else."
     if isinstance(value, int|float) and not isinstance(value, bool) and abs(value) <= most: return value
     raise DialectError(f"{where}: {str(value)[:40]!r} is no number from {-most} to {most}")
 
 def _texts(value) -> list[str]:
-    "A list of texts, one at least. Raises DialectError."
+    "Return a list of at least one text unchanged; raise DialectError for anything else."
     if isinstance(value, list) and value: return [need_text(k, "keys") for k in value]
     raise DialectError(f"keys: {str(value)[:40]!r} is no list of keys")
 
 def _mouse(acts: list[Action], pointer: tuple|None) -> tuple[float, float]:
-    "Where the mouse is after some actions. Raises DialectError if nobody said."
+    "Return where the mouse is after some actions, as fractions of the screen; raise DialectError if its place is unknown."
     last = next((a for a in reversed(acts) if a.x is not None), None)
     if last is None and pointer is None: raise DialectError("it acts where the mouse is, which nobody said: give a coordinate, or move the mouse first")
     if last is None: return pointer
     return (last.x2, last.y2) if last.type == "drag" else (last.x, last.y)
 
 def _taken_move(acts: list[Action], pointer: tuple|None) -> tuple[float, float]:
-    "Where the mouse is; a move that brought it there is taken back, since the action begins there by itself."
+    "Return where the mouse is, and drop the move that brought it there, since the action begins there without it."
     at = _mouse(acts, pointer)
     if acts and acts[-1].type == "move": acts.pop()
     return at
@@ -230,7 +230,7 @@ def _taken_move(acts: list[Action], pointer: tuple|None) -> tuple[float, float]:
 _PATCH, _LEAST_PATCHES, _MOST_PATCHES = 28, 100, 16_384
 
 def resized_size(
-    size: Size,                  # of the screen, pixels
+    size: Size,                  # size of the screen, pixels
     most: int=_MOST_PATCHES*_PATCH**2, # pixels of the resized picture, as the model's processor has it
 ) -> Size:                       # width and height of the picture that the model sees
     "Return the size to which Qwen2.5-VL's processor, which UI-TARS 1.5 has too, brings a picture."
@@ -248,7 +248,7 @@ def resized_size(
 _PLACE = re.compile(r"\s*+(?:<\|box_start\|>|<point>|<bbox>|[\[(])?+\s*+([-+.\d]++(?:(?:\s*+,\s*+|\s++)[-+.\d]++)*+)\s*+(?:<\|box_end\|>|</point>|</bbox>|[\])])?+\s*+", re.ASCII)
 
 def _numbers_in(text, where: str) -> list[float]:
-    "The numbers of a place in UI-TARS's and GLM's forms: (x,y), [x1, y1, x2, y2], <point>x y</point>. Raises DialectError."
+    "Return the two or four numbers of a place in UI-TARS's and GLM's forms: (x,y), [x1, y1, x2, y2], <point>x y</point>. Raise DialectError for anything else."
     bare = re.sub(r"<\|box_(?:start|end)\|>", "", text) if isinstance(text, str) else ""
     m = _PLACE.fullmatch(bare)
     try: numbers = [float(v) for v in re.split(r"[,\s]+", m[1])] if m else []
@@ -257,7 +257,7 @@ def _numbers_in(text, where: str) -> list[float]:
     return numbers
 
 def _centre(numbers: list[float], edges: Size, where: str) -> tuple[float, float]:
-    "The middle of a place or box, as fractions of `edges`. Raises DialectError beyond them."
+    "Return the middle of a place or box as fractions of `edges`; raise DialectError beyond them."
     x, y = (numbers[0] + numbers[-2])/2, (numbers[1] + numbers[-1])/2
     if not (0 <= x <= edges[0] and 0 <= y <= edges[1]): raise DialectError(f"{where}: {x:g},{y:g} is outside {edges[0]}x{edges[1]}")
     return x/edges[0], y/edges[1]
@@ -267,13 +267,13 @@ _WAYS = dict(down=(0., .5), up=(0., -.5), right=(.5, 0.), left=(-.5, 0.))  # whi
 _ONE_TEXT = re.compile(r"\s*+(\w++)\(\s*+(\w++)\s*+=\s*+'(.*)'\s*+\)\s*+", re.DOTALL)
 
 def _unbroken(call: str) -> str:
-    "A call of one text with its inner quotes and newlines escaped; any other as it is."
+    "Escape the inner quotes and newlines of a call with one text; return any other call unchanged."
     if not (m := _ONE_TEXT.fullmatch(call)) or "='" in m[3]: return call
     inner = re.sub(r"(\\.)|'", lambda q: q[1] or r"\'", m[3], flags=re.DOTALL).replace("\n", "\\n")
     return f"{m[1]}({m[2]}='{inner}')"
 
 def _literal_text(text: str) -> str:
-    "A text in single quotes, as Python reads it."
+    "Return a text in single quotes, as Python reads it."
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\t", "\\t") + "'"
 
 class CallDialect(Dialect):
@@ -313,7 +313,7 @@ class CallDialect(Dialect):
 
     # %% ../../nbs/00j_schemas.model_dialects.ipynb #6763b2d9
     def _acts(self, name: str, fields: dict, size: Size, at: tuple) -> list[Action]:
-        "The actions of one call. Raises ValueError."
+        "Return the actions of one call; raise ValueError for a call or argument that the dialect lacks."
         if acts := _place_acts(self, name, fields, size, at): return acts
         if name in self.texts:
             kind, arg = self.texts[name]
@@ -329,12 +329,12 @@ class CallDialect(Dialect):
         return [Action("key_press", key=words[name]) if name in self.buttons else Action(words[name], raw={k: v for k, v in fields.items() if v} or None)]
 
     def _words(self) -> list[str]:
-        "All that can be called."
+        "Return the names of all that can be called."
         return [*self.points, *self.drags, "scroll", *self.texts, self.hotkey[0], *self.buttons, *self.plain]
 
     # %% ../../nbs/00j_schemas.model_dialects.ipynb #6287a3e8
     def _call(self, action: Action, size: Size) -> str:
-        "An action as a call. Raises DialectError."
+        "Write an action as a call; raise DialectError for what the dialect cannot say."
         at = "" if action.x is None else self._at(action.x, action.y, size)
         if word := _first(self.points, action.type): return f"{word}({self.start}={at})"
         if word := next((w for w, (kind, _) in self.texts.items() if kind == action.type), None):
@@ -347,7 +347,7 @@ class CallDialect(Dialect):
 
 # %% ../../nbs/00j_schemas.model_dialects.ipynb #954ef30e
 def _known_place(acts: list[Action], pointer: tuple|None) -> tuple[float, float]:
-    "Where a scroll without a place acts: where the mouse is; the middle where nobody knows."
+    "Return where a scroll without a place acts: where the mouse is, or the middle if that is unknown."
     return _mouse(acts, pointer or (.5, .5))
 
 class UiTars(CallDialect):
@@ -369,13 +369,13 @@ class UiTars(CallDialect):
 
 # %% ../../nbs/00j_schemas.model_dialects.ipynb #6763b2d9
 def _place_acts(
-    dialect: CallDialect, # whose call it is
-    name: str,            # of the call
+    dialect: CallDialect, # dialect of the call
+    name: str,            # name of the call
     fields: dict,         # its arguments
-    size: Size,           # of the screen, pixels
+    size: Size,           # size of the screen, pixels
     at: tuple,            # where a scroll without a place acts
 ) -> list[Action]|None:   # None if it is no call with a place
-    "The action of a call at a place. Raises ValueError."
+    "Return the action of a call at a place, or None if the call has none; raise ValueError for wrong arguments."
     start, end, notes = dialect.start, dialect.end, dialect.notes
     def place(arg): return _centre(_numbers_in(fields[arg], arg), dialect._edges(size), arg)
     if name in dialect.points:
@@ -394,7 +394,7 @@ _ENDED_WITH_WORDS = "finished", "error"
 
 # %% ../../nbs/00j_schemas.model_dialects.ipynb #6287a3e8
 def _first(table: dict, value) -> str|None:
-    "The first word of a table for a value."
+    "Return the first word of a table that stands for `value`, or None."
     return next((k for k, v in table.items() if v == value), None)
 
 # %% ../../nbs/00j_schemas.model_dialects.ipynb #57c4d8fc
@@ -421,7 +421,7 @@ _GLM_FIELDS = (dict.fromkeys(_GLM_POINTS, ("box_2d",)) | dict.fromkeys((*_GLM_KE
     input_text=("text", "box_2d", "override"), swipe=("direction",), open_app=("app_name",), answer=("text",), status=("goal_status",)))
 
 def _box_middle(value, where: str="box_2d") -> tuple[float, float]:
-    "The middle of [[x0, y0, x1, y1]]. Raises DialectError."
+    "Return the middle of [[x0, y0, x1, y1]] as fractions of the screen; raise DialectError for anything else."
     box = value[0] if isinstance(value, list) and len(value) == 1 else value
     if not isinstance(box, list) or len(box) != 4: raise DialectError(f"{where}: {str(value)[:40]!r} is no [[x0, y0, x1, y1]]")
     (x0, y0), (x1, y1) = (from_grid(box[k:k+2], GLM_GRID, where) for k in (0, 2))
@@ -429,7 +429,7 @@ def _box_middle(value, where: str="box_2d") -> tuple[float, float]:
     return (x0 + x1)/2, (y0 + y1)/2
 
 def _smallest_box(x: float, y: float) -> list[int]:
-    "The box whose middle is nearest to a place: half steps of the grid are said by two lines of it."
+    "Return the box whose middle is nearest to a place; half steps of the grid lie between two of its lines."
     at = x*GLM_GRID, y*GLM_GRID
     return [math.floor(v + .25) for v in at] + [math.ceil(v - .25) for v in at]
 

@@ -11,15 +11,15 @@ from importlib.util import find_spec
 
 # %% ../../nbs/00a_schemas.packages.ipynb #5e1a0006
 def is_installed(
-    module: str, # as it is imported, such as "google.protobuf"
+    module: str, # name of a module as it is imported, such as "google.protobuf"
 ) -> bool:
     "Return whether `module` can be found. Only the packages above it are imported."
     try: return find_spec(module) is not None
     except ModuleNotFoundError: return False  # there is no package above it
 
 def missing_packages(
-    extra: str,    # of oaml, which brings them
-    *modules: str, # as they are imported
+    extra: str,    # extra of oaml, which brings them
+    *modules: str, # names of modules as they are imported
 ) -> str|None:     # names and the command that installs them; None: all are there
     "Return what of `modules` is not installed, and the way out."
     missing = [m for m in modules if not is_installed(m)]
@@ -44,7 +44,7 @@ def missing_extra(
     return missing_packages(extra, *EXTRA_MODULES[extra])
 
 def import_advice(
-    error: ImportError, # that something raised
+    error: ImportError, # error that something raised
 ) -> str:
     "Return the words of an import error; where an extra brings the package, with the command that installs it."
     if not isinstance(error, ModuleNotFoundError) or not error.name: return str(error)

@@ -49,7 +49,7 @@ SHIFT = "[-1, 1]; a scroll distance is a fraction of the screen, pixels divided 
 _FIELD_NAMES: list[str] = []  # of every record, for "did you mean"
 
 def _outside(error: dict) -> str|None:
-    "What is said of a coordinate or a distance outside of its range."
+    "Say what range a coordinate or a distance is outside of; return None for any other error."
     if error["type"] not in ("greater_than_equal", "less_than_equal"): return None
     return f"{error['input']} is outside {SHIFT if error['loc'][-1:] in (('dx',), ('dy',)) else FRACTION}"
 
@@ -58,7 +58,7 @@ def _problems(
     cls: type,            # what was being made: a record, or list[record]
     source: str|None=None # the file it came from
 ) -> list[str]:           # a readable line for each problem
-    "The problems in `err`, each as source, path of the field, what is wrong."
+    "Return the problems in `err` as lines: source, path of the field, what is wrong."
     names = [f.name for f in fields(cls)] if hasattr(cls, "__dataclass_fields__") else []
     def named(loc): return (names[loc[0]], *loc[1:]) if loc and isinstance(loc[0], int) and loc[0] < len(names) else loc  # positional
     return problem_lines([e | dict(loc=named(e["loc"])) for e in err.errors(include_url=False)], _FIELD_NAMES, source or "", _outside)
@@ -199,9 +199,9 @@ def text_problem(
 BREAK_KEYS = {"\n": "Enter", "\t": "Tab"}
 
 def typed_pieces(
-    text: str, # of a type action
+    text: str, # text of a type action
 ) -> Iterator[str]:
-    "Runs of characters, and newlines and tabs, which are keys (`BREAK_KEYS`), one by one."
+    "Yield runs of characters, and one by one the newlines and tabs, which are keys (`BREAK_KEYS`)."
     yield from filter(None, re.split("([\n\t])", text))
 
 # %% ../../nbs/00f_schemas.sessions.ipynb #e61a928d
@@ -249,7 +249,7 @@ class Action:
 
 # %% ../../nbs/00f_schemas.sessions.ipynb #2a08018e
 def scroll_direction(
-    scroll: Action, # of that type
+    scroll: Action, # an action of type scroll
 ) -> str:           # "up", "down", "left" or "right"; "" for a scroll by nothing
     "Return where a scroll mostly goes: what comes into view lies there."
     if not (scroll.dx or scroll.dy): return ""
@@ -285,7 +285,7 @@ class Target:
     box: tuple[Fraction, Fraction, Fraction, Fraction]|None=None # left, top, right, bottom of what is at x, y; 0 to 1
     role: Text|None=None       # role of that widget, such as "button"
     name: Text|None=None       # its accessible name, such as "Log in"
-    to_box: tuple[Fraction, Fraction, Fraction, Fraction]|None=None # of what a drag ends on
+    to_box: tuple[Fraction, Fraction, Fraction, Fraction]|None=None # box of what a drag ends on
 
     @model_validator(mode="after")
     def _check(self):
@@ -305,7 +305,7 @@ class Answer:
     "What a model answered before an action, and what it was asked."
     text: Text                        # the answer, word for word
     messages: list[dict]|None=None    # the prompt: role and content each; the screen belongs to the user's turn
-    tokens: list[tuple[Text, Number]]|None=None # of the answer: text and probability (0 to 1) each; None: not known
+    tokens: list[tuple[Text, Number]]|None=None # tokens of the answer: text and probability (0 to 1) each; None: not known
     heat: list[list[Number]]|None=None # rows from the top: how likely each place of its action was; None: not known
     part: tuple[int, int]=(1, 1)      # which part of the answer the action is, and of how many
 
@@ -317,10 +317,10 @@ class Step:
     observation: Observation    # the screen before the action; empty where the application draws it again
     action: Action              # the action taken
     thought: Text|None=None     # why, in words
-    acceptable: list[Target]|None=None # every right next action at this screen; None if nobody knows
-    answer: Answer|None=None    # of the model that acted
-    effect: Flag|None=None      # whether anything on the screen changed; None if nobody knows
-    reward: Number|None=None    # of the action; None: none
+    acceptable: list[Target]|None=None # every right next action at this screen; None if not known
+    answer: Answer|None=None    # answer of the model that acted
+    effect: Flag|None=None      # whether anything on the screen changed; None if not known
+    reward: Number|None=None    # reward of the action; None: none
 
 # %% ../../nbs/00f_schemas.sessions.ipynb #1734fe02
 def _nonempty_goal(goal: str) -> str:
@@ -334,7 +334,7 @@ class Place:
     device: Name                     # its kind: app, miniwob, html, page, android and so on
     app: Name|None=None              # the application with its wrappers ("mail@phone"), the task, or the address
     seed: int|None=None              # which makes the first screen
-    size: tuple[int, int]|None=None  # of the screen, pixels
+    size: tuple[int, int]|None=None  # size of the screen, pixels
     look: Text|None=None             # the theme family; None: the one that the seed draws
     goals: list[Name]|None=None      # goal families, in turn by seed; None: as the application draws them
     vary: Flag|None=None             # False: every seed has the look of seed 0
@@ -345,7 +345,7 @@ class Episode:
     "One attempt at one goal."
     id: Name                    # unique within its session
     goal: Annotated[Text, AfterValidator(_nonempty_goal)] # what the user wants, in words
-    steps: list[Step]           # in order of time
+    steps: list[Step]           # steps in order of time
     summary: Text|None=None     # what happened, in a sentence
     success: Flag|None=None     # whether the goal was reached; None if unknown
     workflow_id: Text|None=None # the kind of task this is
@@ -354,14 +354,14 @@ class Episode:
     agent: Text|None=None       # who acted, as tables name it
     presatisfied: Flag|None=None # whether the goal held before the first action
     reached: Flag|None=None     # whether it held at some moment
-    ended: Text|None=None       # by what: done, page (the page ended it), steps, time, left (the application), halted (the agent was not sure)
+    ended: Text|None=None       # what ended it: done, page (the page ended it), steps, time, left (the application), halted (the agent was not sure)
     oracle_steps: int|None=None # actions that the oracle needs, DONE included
     usage: dict[Name, int]|None=None # tokens that a server counted, by kind
-    cost: Number|None=None      # of them, US dollars
+    cost: Number|None=None      # cost of them, US dollars
 
     @property
     def app(self) -> str:
-        "The application, task or address; empty if nobody wrote it down."
+        "The application, task or address; empty if the recording does not say."
         return str((self.place and self.place.app) or (self.meta or {}).get("app") or "")
     @property
     def seed(self) -> int|None:
@@ -429,14 +429,14 @@ def to_json(
     obj: Any,             # a record, or a list of records
     indent: int|None=None # spaces of indentation; None for one line
 ) -> str:                 # JSON text
-    "`obj` as JSON, without the fields that are None."
+    "Return `obj` as JSON text, without the fields that are None."
     return _adapter(_type_of(obj)).dump_json(obj, indent=indent, exclude_none=True).decode()
 
 # %% ../../nbs/00f_schemas.sessions.ipynb #7ff82672
 def to_dict(
     obj: Any # a record, or a list of records
 ) -> dict:   # plain dicts and lists
-    "`obj` as its JSON has it, not yet written."
+    "Return `obj` as plain dicts and lists, as its JSON would hold it."
     return _adapter(_type_of(obj)).dump_python(obj, mode="json", exclude_none=True)
 
 # %% ../../nbs/00f_schemas.sessions.ipynb #bc09fe7d
@@ -464,6 +464,6 @@ def from_dict(
 def json_schema(
     cls: type=Session # a record, or list[record]
 ) -> dict:            # JSON Schema
-    "JSON Schema (draft 2020-12) of `cls`, with the version of the record as `schema_version`."
+    "Return the JSON Schema (draft 2020-12) of `cls`, with the version of the record as `schema_version`."
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "schema_version": SCHEMA_VERSION,
             **_adapter(cls).json_schema()}

@@ -92,24 +92,24 @@ class TextEvent:
     "Text on the screen: `text_recognize` or `text_detect`."
     expect: str=""                    # pattern (re) to find in it; in the other modes, what it should be like
     rect: Rect=Rect()                 # where
-    mode: MatchMode="REGEX"           # or how likeness is measured
+    mode: MatchMode="REGEX"           # mode: REGEX, or how likeness is measured
     threshold: float|None=None        # likeness needed, in the range of `LIKENESS_RANGES`; None in mode REGEX only
-    detect: bool=False                # look for texts inside `rect`?
+    detect: bool=False                # True: look for texts inside `rect`
 
 # %% ../../nbs/05b_tasks.definition.ipynb #886fb1c3
 @dataclass(frozen=True)
 class IconClassEvent:
     "An icon of a kind on the screen: `icon_recognize` or `icon_detect`."
-    class_: str=""                    # as the icon model calls it (`class` in a file)
+    class_: str=""                    # name of the class as the icon model calls it (`class` in a file)
     rect: Rect=Rect()                 # where
-    detect: bool=False                # look for icons inside `rect`?
+    detect: bool=False                # True: look for icons inside `rect`
 
 @dataclass(frozen=True)
 class IconMatchEvent:
     "An icon like a given one on the screen: `icon_match` or `icon_detect_match`."
     path: str=""                      # picture of the icon, from the task's folder on
     rect: Rect=Rect()                 # where
-    detect: bool=False                # look for icons inside `rect`?
+    detect: bool=False                # True: look for icons inside `rect`
 
 @dataclass(frozen=True)
 class Property:
@@ -137,7 +137,7 @@ class LogEvent:
 class ResponseEvent:
     "What the agent answers to the user."
     pattern: str=""                   # pattern (re) to find in it; in the other modes, what it should be like
-    mode: MatchMode="REGEX"           # or how likeness is measured
+    mode: MatchMode="REGEX"           # mode: REGEX, or how likeness is measured
     threshold: float|None=None        # likeness needed, in the range of `LIKENESS_RANGES`; None in mode REGEX only
 
 SourceEvent = TextEvent|IconClassEvent|IconMatchEvent|ViewHierarchyEvent|LogEvent|ResponseEvent
@@ -196,15 +196,15 @@ class ArraySpec:
     "The form of one extra."
     name: str=""                               # key in the extras
     shape: tuple[int, ...]=()                  # length along each axis
-    dtype: Literal["INVALID_DATA_TYPE", *EXTRA_DTYPES]="INVALID_DATA_TYPE" # of its items
+    dtype: Literal["INVALID_DATA_TYPE", *EXTRA_DTYPES]="INVALID_DATA_TYPE" # type of its items
 
 # %% ../../nbs/05b_tasks.definition.ipynb #52c51b0b
 @dataclass(frozen=True, repr=False)
 class Task:
     "Something to do on a device. Raises TaskError, with every problem and its place, unless all of it makes sense."
     id: str                                    # unique
-    name: str=""                               # for people
-    description: str=""                        # for people
+    name: str=""                               # name for people
+    description: str=""                        # description for people
     setup_steps: tuple[SetupStep, ...]=()      # done once, before the first episode
     reset_steps: tuple[SetupStep, ...]=()      # done before each episode
     expected_app_screen: AppScreen|None=None   # leaving it ends the episode
@@ -225,7 +225,7 @@ class Task:
         return f"Task({self.id!r}, {len(self.event_sources)} event sources, slots: {', '.join(slots) or 'none'})"
 
     def resolve(self,
-        path: str,                             # as in the task
+        path: str,                             # path as in the task
     ) -> Path:
         "Return where `path` lies: relative ones start in the task's folder."
         return self.folder/path
@@ -247,11 +247,11 @@ _INT_LIMIT = 2**31  # integers of the text form have 32 bits
 
 @lru_cache
 def _hints(record: type) -> dict[str, Any]:
-    "The declared type of each field."
+    "Return the declared type of each field."
     return get_type_hints(record)
 
 def _kind_problems(value: Any, hint: Any, path: str) -> Iterator[str]:
-    "What keeps `value` from being of the declared type `hint`; records inside it are not looked into."
+    "Yield what keeps `value` from being of the declared type `hint`; records inside it are not looked into."
     origin, options = get_origin(hint), get_args(hint)
     if origin is tuple: yield from _tuple_problems(value, options[0], path)
     elif origin in (Union, UnionType):
@@ -313,7 +313,7 @@ def _number_of_event(value: int) -> _Found:
     if value <= 0: yield "", f"{value} is no number of an event: those are 1 or more"
 
 def _each(rule: Callable[[Any], _Found]) -> Callable[[Any], _Found]:
-    "The rule for a tuple whose items have to obey `rule`."
+    "Return the rule for a tuple whose items have to obey `rule`."
     return lambda values: ((f"[{i}]{place}", what) for i, v in enumerate(values) for place, what in rule(v))
 
 # %% ../../nbs/05b_tasks.definition.ipynb #fe215a71
@@ -429,7 +429,7 @@ CALL_NAMES = {c: name for name, c in CALL_TYPES.items()}
 def _join(path: str, name: str) -> str: return f"{path}.{name}" if path else name
 
 def _walk(record: Any, path: str="") -> Iterator[tuple[str, Any]]:
-    "All records from `record` down, each with its place."
+    "Yield all records from `record` down, each with its place."
     yield path, record
     for f in dataclasses.fields(record):
         value = getattr(record, f.name)
@@ -446,7 +446,7 @@ def _field_name(record: Any, name: str, value: Any) -> str:
     return _FILE_NAMES.get(name, name)
 
 def _own_problems(record: Any, path: str) -> list[str]:
-    "What is wrong with the fields of one record."
+    "Return what is wrong with the fields of one record, a line each."
     hints = _hints(type(record))
     names = {n: _join(path, _FILE_NAMES.get(n, n)) for n in hints}
     found = [p for n, hint in hints.items() for p in _kind_problems(getattr(record, n), hint, names[n])]
@@ -460,24 +460,24 @@ def _own_problems(record: Any, path: str) -> list[str]:
 MAX_NODE_DEPTH = 40  # nodes inside nodes
 
 def nodes(
-    slots: EventSlots,             # of a task
+    slots: EventSlots,             # slots of a task
 ) -> Iterator[tuple[str, EventNode]]: # place in the task, and the node
     "Return all nodes of the trees, a parent before its events."
     return ((path, r) for path, r in _walk(slots, "event_slots") if isinstance(r, EventNode))
 
 def _references(node: EventNode) -> Iterator[tuple[str, int]]:
-    "The numbers that a node refers to, each with its place in the node."
+    "Yield the numbers that a node refers to, each with its place in the node."
     yield from ((f".events[{i}].id", n) for i, n in enumerate(node.events) if not isinstance(n, EventNode))
     yield from ((f".prerequisite[{i}]", n) for i, n in enumerate(node.prerequisite))
     yield from ((f".cache_until[{i}]", n) for i, n in enumerate(node.cache_until) if n > 0)
 
 def _some(numbers: Sequence[int]) -> str:
-    "The first few: a list of all in each problem would be as long as the task is large, squared."
+    "Return the first 20 numbers as text: a list of all in each problem would be as long as the task is large, squared."
     return (", ".join(map(str, numbers[:20])) or "none") + f" and {len(numbers) - 20} more"*(len(numbers) > 20)
 
 # %% ../../nbs/05b_tasks.definition.ipynb #22140197
 def _number_problems(task: Task) -> Iterator[str]:
-    "Numbers given twice, or to nothing."
+    "Yield the numbers given twice, or that refer to nothing, a line each."
     sources = [(f"event_sources[{i}]", s.id) for i, s in enumerate(task.event_sources)]
     taken: dict[int, str] = {}
     for path, n in sources + [(path, node.id) for path, node in nodes(task.event_slots) if node.id]:
@@ -488,7 +488,7 @@ def _number_problems(task: Task) -> Iterator[str]:
                 for at, n in _references(node) if n not in taken)
 
 def _needs(task: Task, every: bool) -> dict[str, list[str]]:
-    "For each node what is inside it (`every`), or what it needs so that it can fire at all."
+    "Return for each node what is inside it (`every`), or what it needs so that it can fire at all."
     trees = dict(nodes(task.event_slots))
     places = {node.id: path for path, node in trees.items()}
     def needed(path: str, node: EventNode) -> list[str]:
@@ -500,7 +500,7 @@ def _needs(task: Task, every: bool) -> dict[str, list[str]]:
 
 # %% ../../nbs/05b_tasks.definition.ipynb #579659ed
 def _loop_problems(task: Task) -> Iterator[str]:
-    "Nodes that wait for themselves."
+    "Yield the nodes that wait for themselves, as a line that names the loop."
     for every, what in ((True, "is inside itself"), (False, "can never fire, for it needs itself first")):
         try: TopologicalSorter(_needs(task, every)).prepare()
         except CycleError as e:
@@ -514,7 +514,7 @@ def _extra_problems(task: Task) -> Iterator[str]:
         first.setdefault(spec.name, i)
 
 def _problems(task: Task) -> list[str]:
-    "All that is wrong with a task, a line each."
+    "Return all that is wrong with a task, a line each."
     try: found = [p for path, record in _walk(task) for p in _own_problems(record, path)]
     except RecursionError: found = ["nested too deeply"]
     if found: return found
@@ -569,7 +569,7 @@ _SCHEMA = {
 
 # %% ../../nbs/05b_tasks.definition.ipynb #55e3d7a5
 def _field_names(message: str) -> list[str]:
-    "The fields of a message of the schema."
+    "Return the fields of a message of the schema."
     return re.findall(r"(\w+):", _SCHEMA[message])
 
 # %% ../../nbs/05b_tasks.definition.ipynb #7a405e04
@@ -579,7 +579,7 @@ def missing_protobuf() -> str|None:
 
 @lru_cache
 def _message_class() -> type:
-    "Protobuf's class for a Task. Raises ImportError without the extra `mobile`."
+    "Return Protobuf's class for a Task; raise ImportError without the extra `mobile`."
     if problem := missing_protobuf(): raise ImportError(problem)
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
     file = descriptor_pb2.FileDescriptorProto(name="oaml/task.proto", package="oaml")
@@ -613,7 +613,7 @@ def _set_type(message: Any, field: Any, kind: str):
 
 # %% ../../nbs/05b_tasks.definition.ipynb #6d3eef29
 def _read(kind: type, plain: dict, **more) -> Any:
-    "A record of class `kind` from its plain form and `more` fields. What is not given has its default, or is empty."
+    "Return a record of class `kind` from its plain form and `more` fields. What is not given has its default, or is empty."
     hints, special = _hints(kind), _READ.get(kind, lambda plain: {})(plain)
     named = {n: n.rstrip("_") for n in hints if n.rstrip("_") in plain and n not in special}  # `class_` is class there
     given = {n: _read_value(hints[n], plain[name]) for n, name in named.items()}
@@ -623,7 +623,7 @@ def _read(kind: type, plain: dict, **more) -> Any:
 _EMPTY = {str: "", int: 0}
 
 def _read_value(hint: Any, plain: Any) -> Any:
-    "The value of a field declared as `hint`."
+    "Return the value of a field declared as `hint` from its plain form."
     options = get_args(hint) or [hint]
     if isinstance(plain, list): return tuple(_read_value(options[0], p) for p in plain)
     if isinstance(plain, dict): return _read(next(filter(dataclasses.is_dataclass, options)), plain)
@@ -668,7 +668,7 @@ _OLDER = {("Task", "max_episode_sec"): "max_duration_sec", ("Task", "max_episode
 
 # %% ../../nbs/05b_tasks.definition.ipynb #49600845
 def _explained(error: str) -> str:
-    "Protobuf's words, and the way out."
+    "Return Protobuf's words, and the way out."
     found = re.search(r'Message type "oaml\.(\w+)" has no field named "(\w+)"', error)
     hint = " (A brace too many, or one missing?)" if "Expected" in error else ""
     if not found: return re.sub(r"oaml\.|_values", "", error) + hint
@@ -678,7 +678,7 @@ def _explained(error: str) -> str:
     return f"{message} has no field {field}" + (nearest(field, fields) or f"; it has {', '.join(fields)}")
 
 def _parse_text(text: str, source: str) -> Any:
-    "A protobuf message from the text form. Raises TaskError with the line."
+    "Read a protobuf message from the text form; raise TaskError with the line."
     from google.protobuf import text_format
     try:
         with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # of a \\$, which stays as it is
@@ -690,7 +690,7 @@ def _parse_text(text: str, source: str) -> Any:
 
 # %% ../../nbs/05b_tasks.definition.ipynb #f96ce2a0
 def _parse_json(text: str, source: str) -> Any:
-    "A protobuf message from JSON. Raises TaskError."
+    "Read a protobuf message from JSON; raise TaskError."
     from google.protobuf import json_format
     if not text.lstrip().startswith("{"): raise TaskError(["a task in JSON is an object: {\"id\": ...}"], source)
     try: return json_format.Parse(text, _message_class()())
@@ -701,7 +701,7 @@ def parse_task(
     text: str,                       # protobuf's text format, or JSON
     source: str="task",              # where it is from, for messages
     folder: str|Path=".",            # where relative paths start
-    form: Literal["text", "json"]="text", # of `text`
+    form: Literal["text", "json"]="text", # form of `text`
 ) -> Task:
     "Read a task. Raises TaskError: with the line for a slip in the form, with the place for what makes no sense."
     message = (_parse_json if form == "json" else _parse_text)(text, source)
@@ -727,7 +727,7 @@ def load_task(
 # %% ../../nbs/05b_tasks.definition.ipynb #dacf8d8c
 def load_tasks(
     tasks: Task|str|Path|Sequence[Task|str|Path], # one task or file, several, or a folder of files
-) -> list[Task]:               # at least one; those of a folder by file name
+) -> list[Task]:               # tasks, at least one; those of a folder by file name
     "Read tasks. Raises as `load_task` does, and TaskError if there are none."
     if isinstance(tasks, Sequence) and not isinstance(tasks, str): found = tasks
     elif isinstance(tasks, Task) or not Path(tasks).is_dir(): found = [tasks]
@@ -737,7 +737,7 @@ def load_tasks(
 
 # %% ../../nbs/05b_tasks.definition.ipynb #608cd939
 def _write(record: Any) -> dict:
-    "The plain form of a record: its fields that are not at their defaults."
+    "Return the plain form of a record: its fields that are not at their defaults."
     known = _field_names(type(record).__name__)
     fields = {f.name.rstrip("_"): getattr(record, f.name) for f in dataclasses.fields(record)
               if getattr(record, f.name) != f.default}
@@ -777,7 +777,7 @@ _AGAIN = {"UNLIMITED": "", "LAST": "not twice running", "NONE": "once"}
 def _code(text: Any) -> str: return f"<code>{html.escape(str(text))}</code>"
 
 def _short(plain: Any) -> str:
-    "A plain form in one line."
+    "Return a plain form in one line."
     if isinstance(plain, dict): return " ".join(f"{name} {_short(v)}" for name, v in plain.items())
     return ", ".join(map(_short, plain)) if isinstance(plain, list) else str(plain)
 
@@ -785,7 +785,7 @@ def _numbers(ids: Sequence[int], kinds: dict[int, str]) -> str:
     return ", ".join(f"#{n} {kinds.get(n, '')}".strip() for n in ids)
 
 def _node_line(node: EventNode, kinds: dict[int, str]) -> str:
-    "What a node is, without the nodes inside it."
+    "Describe a node in HTML, without the nodes inside it."
     leaves = [n for n in node.events if not isinstance(n, EventNode)]
     parts = [f"<b>#{node.id}</b>:"*(node.id > 0), _NEEDS[node.type] if node.events else "never", _numbers(leaves, kinds),
              " → "*bool(node.transformation) + "; ".join(map(_code, node.transformation)), _AGAIN[node.repeatability],
@@ -795,18 +795,18 @@ def _node_line(node: EventNode, kinds: dict[int, str]) -> str:
 
 # %% ../../nbs/05b_tasks.definition.ipynb #66bd0c81
 def _tree(node: EventNode, kinds: dict[int, str]) -> str:
-    "A node and those inside it, as a list item."
+    "Return a node and those inside it, as a list item of HTML."
     inside = [_tree(n, kinds) for n in node.events if isinstance(n, EventNode)]
     return f"<li>{_node_line(node, kinds)}" + f"<ul style='margin:0'>{''.join(inside)}</ul>"*bool(inside) + "</li>"
 
 def _source_row(source: EventSource) -> str:
-    "A source, as a row of a table."
+    "Return a source, as a row of an HTML table."
     what = _code(_short(_write(source.event)))
     return (f"<tr><td>#{source.id}</td><td>{source.kind}</td><td style='text-align:left'>{what}</td>"
             f"<td>{_AGAIN[source.repeatability]}</td></tr>")
 
 def _task_html(task: Task) -> str:
-    "What a notebook shows of a task."
+    "Return the HTML that a notebook shows of a task."
     kinds = {s.id: s.kind for s in task.event_sources}
     slots = "".join(f"<b>{name.removesuffix('_listener')}</b><ul style='margin:0'>{_tree(tree, kinds)}</ul>"
                     for name in EVENT_SLOTS if (tree := getattr(task.event_slots, name)))

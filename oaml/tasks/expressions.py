@@ -53,13 +53,13 @@ class Evaluation:
     def spend(self,
         amount: int,         # items and characters
     ):
-        "Take `amount` off; raises ValueError when too little is left."
+        "Take `amount` off the work that is left; raise ValueError when too little is."
         self.left -= amount
         if self.left < 0: raise ValueError(f"it takes more than {MAX_WORK:,} items and characters")
 
     def count(self,
         value: Any,          # made by an expression, or used in one
-        sets: bool=False,    # may it be or hold a set?
+        sets: bool=False,    # True: the value may be or hold a set
     ) -> Any:                # the same value
         "Spend the size of `value`. Raises ValueError if that is too much, or if it is or holds what is not plain."
         todo = [value]
@@ -155,17 +155,17 @@ class ExpressionReader:
 
     # %% ../../nbs/05a_tasks.expressions.ipynb #ccea60c1
     def refuse(self,
-        line: int,       # from 1
-        column: int,     # from 1
-        what: str,       # is wrong
+        line: int,       # line of the place, from 1
+        column: int,     # column of the place, from 1
+        what: str,       # words on what is wrong
     ):
-        "Raise ExpressionError."
+        "Raise ExpressionError that names the place and what is wrong."
         place = f"line {line}, column {column}" if "\n" in self.text else f"column {column}"
         raise ExpressionError(f"{self.where}: {_show(self.text)!r}, {place}: {what}; {ALLOWED}") from None
 
     def refuse_node(self,
-        node: ast.AST,   # that is not allowed
-        what: str,       # is wrong with it
+        node: ast.AST,   # node that is not allowed
+        what: str,       # words on what is wrong with it
     ):
         "Raise ExpressionError for `node`."
         lines = self.text.split("\n")[node.lineno - 1:]
@@ -187,11 +187,11 @@ class ExpressionReader:
 # %% ../../nbs/05a_tasks.expressions.ipynb #9ed3eb1c
 
 def _kind(node: ast.AST) -> str:
-    "What a message calls a node: `list comp` for ListComp."
+    "Return what a message calls a node: `list comp` for ListComp."
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(node).__name__).lower()
 
 def _reads(*kinds: type) -> Callable:
-    "The decorated function reads nodes of these kinds."
+    "Return a decorator of the function that reads nodes of these kinds."
     def keep(reader: Callable) -> Callable:
         READERS.update(dict.fromkeys(kinds, reader))
         return reader
@@ -405,14 +405,14 @@ FAILURES = (ValueError, TypeError, LookupError, ArithmeticError, SyntaxError, Re
 @dataclass(frozen=True)
 class Transformation:
     "What a node of an event tree makes of the values of its events: called with x, it gives y."
-    statements: tuple[str, ...]               # as in the task
+    statements: tuple[str, ...]               # statements as in the task
     where: str                                # place in the task
     steps: tuple[tuple[str, Run], ...]=field(compare=False) # text and function of each statement
 
     def __call__(self,
         x: Any,                               # plain: text, numbers, True, None, and lists, tuples and dicts of them
     ) -> Any:                                 # y, as plain as x
-        "Work out y. Raises EvaluationError."
+        "Return y; raise EvaluationError if it cannot be worked out."
         e, text = Evaluation(x), self.steps[0][0]
         try:
             e.count(x)
@@ -446,7 +446,7 @@ def _parse(reader: ExpressionReader) -> list[ast.stmt]:
 def compile_transformation(
     statements: Sequence[str],                # Python, one or more statements each; none at all means y = x
     where: str="transformation",              # place in the task, for messages
-) -> Transformation:                          # from x to y
+) -> Transformation:                          # function from x to y
     "Read `statements`, and refuse with an ExpressionError all that is not allowed. Nothing of them is executed."
     statements = tuple(statements)
     if sum(map(len, statements)) > MAX_EXPRESSION_TEXT: raise ExpressionError(f"{where}: more than {MAX_EXPRESSION_TEXT:,} characters")
@@ -465,7 +465,7 @@ except ImportError: re2 = None
 UNLIKE_RE2 = re.compile(r"\\(?![wWdDsSbBAntrf]|[^\w])|\{,|\[:|\(\?[a-zA-Z]*-")  # RE2 reads these otherwise, or not
 
 def _linear(pattern: str) -> Any:
-    "RE2's pattern; None if it cannot say `pattern`, or would mean something else by it."
+    "Return RE2's pattern, or None if it cannot say `pattern`, or would mean something else by it."
     if re2 is None or UNLIKE_RE2.search(pattern): return None
     options = re2.Options()
     options.log_errors = False
@@ -478,9 +478,9 @@ NO_COUNT = re.compile(r"(\\N\{[^}]*\}|\\.)|\{(?![\d,])", re.DOTALL) # a brace th
 
 def _limited(
     pattern: str,  # well formed
-    bounded: bool, # is it one that RE2 takes, so that its copies are bounded?
+    bounded: bool, # True: RE2 takes the pattern, so that its copies are bounded
 ) -> "regex.Pattern":
-    "The pattern for `regex`. Raises ValueError if it would be too large, or is not well formed there."
+    "Return the pattern for `regex`; raise ValueError if it would be too large, or is not well formed there."
     copies = math.prod(max(1, int(n)) for n in COPIES.findall(pattern))
     if not bounded and len(pattern)*copies > MAX_WORK: raise ValueError(f"it repeats its parts {copies:,} times")
     try: return regex.compile(NO_COUNT.sub(lambda m: m[1] or r"\{", pattern), regex.MULTILINE)
@@ -495,9 +495,9 @@ UNLIKE_ASCII = re.compile("[^\0-\n\f-\x1b\x20-\x7f]")         # ... and does not
 
 # %% ../../nbs/05a_tasks.expressions.ipynb #26998ce0
 class TaskPattern:
-    "A regular expression of a task, from anybody: called with a text, it gives the groups of the first match."
+    "A regular expression of a task, from any author: called with a text, it gives the groups of the first match."
     def __init__(self,
-        pattern: str,          # in Python's syntax; `^` and `$` hold at lines
+        pattern: str,          # pattern in Python's syntax; `^` and `$` hold at lines
         where: str="pattern",  # place in the task, for messages
     ):
         self.pattern, self.where = pattern, where
@@ -516,7 +516,7 @@ class TaskPattern:
         except ValueError as e: self._refuse(e)
 
     def _search(self, text: str) -> Any:
-        "The first match, of the engine that can find it."
+        "Return the first match, of the engine that can find it, or None; raise TimeoutError if the search takes too long."
         foreign = UNLIKE_ASCII.search(text) and ASCII_CLASSES.search(self.pattern)
         if self._linear and not foreign:
             try: return self._linear.search(text)
@@ -524,9 +524,9 @@ class TaskPattern:
         return self._limited.search(text, timeout=PATTERN_SECONDS)
 
     def __call__(self,
-        text: str,             # to search
+        text: str,             # text to search
     ) -> tuple[str|None, ...]|None: # None: there is no match
-        "The groups of the first match. Raises EvaluationError if the search takes longer than `PATTERN_SECONDS`."
+        "Return the groups of the first match; raise EvaluationError if the search takes longer than `PATTERN_SECONDS`."
         try: match = self._search(text)
         except TimeoutError:
             raise EvaluationError(f"{self.where}: {_show(self.pattern)!r} takes more than {PATTERN_SECONDS:g} s in "

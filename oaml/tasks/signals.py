@@ -58,7 +58,7 @@ class CheckControl:
         self._last, self._steps = None, -1
 
     def due(self,
-        kind: str, # of the step: "touch", "lift", "repeat", "text"; "" for the first look of an episode
+        kind: str, # kind of the step: "touch", "lift", "repeat", "text"; "" for the first look of an episode
         clock: int, # milliseconds on the device's clock
     ) -> bool:
         "Look at this step? To be asked once a step."
@@ -90,7 +90,7 @@ class Checks:
         self.controls()
 
     def controls(self) -> tuple[CheckControl, CheckControl]:
-        "Fresh ones for an episode: of the screen, of the tree."
+        "Make fresh controls for an episode: of the screen, of the tree."
         return CheckControl(self.screen, self.screen_value), CheckControl(self.vh, self.vh_value)
 
 # %% ../../nbs/05d_tasks.signals.ipynb #6393146d
@@ -100,8 +100,8 @@ def text_match(
     pattern: str,        # regular expression, or a text to be like
     mode: str="REGEX",   # "REGEX", "DIFFLIB", "FUZZ" or "SBERT"
     threshold: float|None=None, # least score, of the last three
-    similarity: Callable[[str, str], float]|None=None, # of two texts, for SBERT
-    where: str="event",  # of the event in the task, for errors
+    similarity: Callable[[str, str], float]|None=None, # similarity of two texts, for SBERT
+    where: str="event",  # place of the event in the task, for errors
 ) -> Match:
     "Return what tells whether a text is the expected one. Raises ValueError or ImportError, naming `where`."
     if mode == "REGEX": return TaskPattern(pattern, where)
@@ -111,7 +111,7 @@ def text_match(
 
 # %% ../../nbs/05d_tasks.signals.ipynb #4bdc2275
 def _score(mode: str, similarity, where: str) -> Callable[[str, str], float]:
-    "How like two texts are."
+    "Return the function that scores how like two texts are; raise ValueError for an unknown mode or a missing model."
     if mode == "DIFFLIB": return lambda expected, text: SequenceMatcher(None, text, expected, autojunk=False).ratio()
     if mode == "FUZZ": return _rapidfuzz(where)
     if mode == "SBERT" and similarity: return similarity
@@ -120,7 +120,7 @@ def _score(mode: str, similarity, where: str) -> Callable[[str, str], float]:
                      "similarity=f, where f(expected, text) gives a number")
 
 def _rapidfuzz(where: str) -> Callable[[str, str], float]:
-    "RapidFuzz's ratio, 0 to 100."
+    "Return RapidFuzz's ratio, 0 to 100; raise ImportError without rapidfuzz."
     try: from rapidfuzz import fuzz
     except ImportError: raise ImportError(f'{where}: mode FUZZ needs rapidfuzz: pip install "oaml[mobile]"') from None
     return fuzz.ratio
@@ -131,8 +131,8 @@ _LOG_LINE = re.compile(r"([VDIWEF])/([^:]*): ?(.*)", re.DOTALL)
 
 def log_filter(
     filters: Sequence[str],   # such as "jd:D", "jd", "*:W"; none: everything passes
-    where: str="event",       # of the event in the task, for errors
-) -> Callable[[str], str|None]: # from a line "I/tag: message" to its message; None: it does not pass
+    where: str="event",       # place of the event in the task, for errors
+) -> Callable[[str], str|None]: # function from a line "I/tag: message" to its message; None: it does not pass
     "Return what lets the lines of a log through. Raises ValueError for a filter that is none."
     least = dict(_log_spec(f, where) for f in filters)
     def passed(line):
@@ -143,7 +143,7 @@ def log_filter(
     return passed
 
 def _log_spec(spec: str, where: str) -> tuple[str, str]:
-    "Tag and least priority."
+    "Return tag and least priority; raise ValueError for what is no filter."
     tag, _, level = spec.partition(":")
     level = level.upper() or ("D" if tag == "*" else "V")
     if tag and len(level) == 1 and level in _PRIORITIES: return tag, level
@@ -155,14 +155,14 @@ _SIGNS = dict(EQ=operator.eq, LE=operator.le, LT=operator.lt, GE=operator.ge, GT
 _EXACT = 2**53  # whole numbers up to here are exact in a float
 
 def _number(text: str) -> float|None:
-    "`text` as a number, whole if it is; None if it is none."
+    "Return `text` as a number, whole if it is; None if it is none."
     try: value = float(text)
     except ValueError: return None
     if value.is_integer() and abs(value) <= _EXACT: return int(value)
     return value if math.isfinite(value) else None
 
 def _read_property(p: Property, node, size: tuple[int, int]) -> str|float|None:
-    "What a node says of property `p`: text for a pattern, else a number; None: it says nothing of the kind."
+    "Return what a node says of property `p`: text for a pattern, else a number; None if it says nothing of the kind."
     text = node_property(node, p.property_name)
     if text is None or p.integer is None and p.floating is None: return text
     side = p.floating is not None and p.property_name in SIDES
@@ -178,7 +178,7 @@ def _property_test(p: Property, where: str) -> Callable[[Any], bool]:
     return lambda value: reference is None or _SIGNS[p.sign](reference, value)
 
 def _tree_match(event: ViewHierarchyEvent, where: str) -> Match:
-    "The values of all properties, if all hold."
+    "Return the match that gives the values of all properties, if all hold."
     tests = [_property_test(p, f"{where}.properties[{i}]") for i, p in enumerate(event.properties)]
     def match(values): return list(values) if all(v is not None and t(v) for t, v in zip(tests, values)) else None
     return match
@@ -187,7 +187,7 @@ def _tree_match(event: ViewHierarchyEvent, where: str) -> Match:
 class SignalSource:
     "An event source of a task in an episode."
     def __init__(self,
-        match: Match,              # from an input to a value
+        match: Match,              # function from an input to a value
         repeatability: str="NONE", # "NONE", "LAST" or "UNLIMITED"
     ):
         self.match, self.repeatability = match, repeatability
@@ -199,14 +199,14 @@ class SignalSource:
 
     @property
     def on(self) -> bool:
-        "Did it fire at this step?"
+        "True if it fired at this step."
         return bool(self.values)
     fired = on  # a source is never held
 
     def hear(self,
         inputs: Sequence[Any], # hashable
     ):
-        "The inputs of a step, one after the other, if it was looked at all."
+        "Take in the inputs of a step, one after the other, if it was looked at all."
         self.values = [v for i in inputs if self._new(i) and (v := self._matched(i)) is not None]
         self.ever |= self.on
 
@@ -217,7 +217,7 @@ class SignalSource:
         return not again
 
     def _matched(self, i: Any) -> Any:
-        "The value of a match, remembered."
+        "Return the value of a match and remember the input; None if there is no match."
         if (value := self.match(i)) is not None: self.paid.add(i)
         return value
 
@@ -232,37 +232,37 @@ class Look:
 SourceReader = Callable[[Look], Iterable[Sequence[Any]]]  # the inputs of each event
 
 def _boxes(events: Sequence, frame: Frame) -> np.ndarray:
-    "The rectangles of events in pixels, n x 4."
+    "Return the rectangles of events in pixels, n x 4."
     return np.array([(e.rect.x0, e.rect.y0, e.rect.x1, e.rect.y1) for e in events])*[*frame.size, *frame.size]
 
 def _found(words: Iterable[Sequence[str]]) -> list[list[str]]:
-    "Without the empty ones: there was nothing to read."
+    "Return the words without empty ones, where there was nothing to read."
     return [[w for w in ws if w] for ws in words]
 
 # %% ../../nbs/05d_tasks.signals.ipynb #24531623
 def text_reader(
-    events: Sequence[TextEvent], # of the same `detect`
-    model: TextModel,            # reads
+    events: Sequence[TextEvent], # events of the same `detect`
+    model: TextModel,            # model that reads texts
 ) -> SourceReader:
-    "Return what texts are in the rectangles?"
+    "Return a reader of the texts in the rectangles."
     def detected(look): return _found(model.detect_text(look.frame, _boxes(events, look.frame)))
     def recognized(look): return _found(zip(model.recognize_text(look.frame, _boxes(events, look.frame))))
     return detected if events[0].detect else recognized
 
 def icon_reader(
-    events: Sequence[IconClassEvent], # of the same `detect`
-    model: IconModel,                 # knows icons
+    events: Sequence[IconClassEvent], # events of the same `detect`
+    model: IconModel,                 # model that knows icons
 ) -> SourceReader:
-    "Return what kinds of icon are in the rectangles?"
+    "Return a reader of the kinds of icon in the rectangles."
     def detected(look): return _found(model.detect_icons(look.frame, _boxes(events, look.frame))[1])
     def recognized(look): return _found(zip(model.recognize_icons(look.frame, _boxes(events, look.frame))))
     return detected if events[0].detect else recognized
 
 # %% ../../nbs/05d_tasks.signals.ipynb #25d89554
 def match_reader(
-    events: Sequence[IconMatchEvent], # of the same `detect`
+    events: Sequence[IconMatchEvent], # events of the same `detect`
     model: IconModel,                 # compares
-    pictures: list[np.ndarray],       # of the events, uint8 height x width x 3
+    pictures: list[np.ndarray],       # pictures of the events, uint8 height x width x 3
 ) -> SourceReader:
     "Return whether the pictures are in the rectangles."
     def matched(look):
@@ -276,7 +276,7 @@ def match_reader(
 def tree_reader(
     events: Sequence[ViewHierarchyEvent], # what to look for
 ) -> SourceReader:
-    "For each node of the event's selectors its properties."
+    "Return a reader of the properties of each node that an event's selectors find."
     selectors = [", ".join(e.selector) for e in events]
     def read(look):
         tree, size = look.tree(), look.frame.size
@@ -285,8 +285,8 @@ def tree_reader(
     return read
 
 def log_reader(
-    events: Sequence[LogEvent], # whose filters count
-    places: Sequence[str],      # of the events in the task, for errors
+    events: Sequence[LogEvent], # events whose filters count
+    places: Sequence[str],      # places of the events in the task, for errors
 ) -> SourceReader:
     "Return the messages that pass the filters."
     filters = [log_filter(e.filters, where) for e, where in zip(events, places)]
@@ -296,13 +296,13 @@ def log_reader(
 @dataclass(eq=False)
 class SignalNode:
     "A node of an event tree in an episode."
-    path: str                            # in the task, for errors
+    path: str                            # place in the task, for errors
     type: str                            # "SINGLE", "AND" or "OR"
-    transform: Callable[[Any], Any]      # of a value, or for AND of the lists of the children's values
+    transform: Callable[[Any], Any]      # function of a value, or for AND of the lists of the children's values
     repeatability: str="UNLIMITED"       # "NONE", "LAST" or "UNLIMITED"
-    id: int=0                            # in the task; 0: none
+    id: int=0                            # number in the task; 0: none
     wrap: Callable[[Any, str], Any]=lambda value, path: value # what a slot makes of a value; raises ValueError
-    update: Callable[[Any, Any], Any]=lambda old, new: new    # of several values
+    update: Callable[[Any, Any], Any]=lambda old, new: new    # function that joins several values
     children: "list[SignalNode|SignalSource]"=field(default_factory=list) # known before it
     needs: "list[SignalNode|SignalSource]"=field(default_factory=list)    # prerequisites
     awaited: "list[SignalNode|SignalSource]"=field(default_factory=list)  # all of these let a cached value go
@@ -314,7 +314,7 @@ class SignalNode:
         self.values = []
 
     def step(self):
-        "Work out whether it is set now, and its value. Its children are worked out before it."
+        "Set the node and its value for this step. Its children come before it."
         there = self._there()
         ready = there and all(n.ever for n in self.needs)
         self.fired = ready and not self.held and self._may()
@@ -328,36 +328,36 @@ class SignalNode:
         self.held = self.on and self.cached and not (self.awaited and all(n.on for n in self.awaited))
 
     def _there(self) -> bool:
-        "Whether its children are set."
+        "Return whether its children are set."
         on = [c.on for c in self.children]
         return bool(on) and (all(on) if self.type == "AND" else any(on))
 
     def _may(self) -> bool:
-        "Whether the repeatability allows it to fire."
+        "Return whether the repeatability allows it to fire."
         return self.repeatability == "UNLIMITED" or not (self.ever if self.repeatability == "NONE" else self._ran)
 
     def _value(self) -> Any:
-        "What its children's values come to."
+        "Return what its children's values come to."
         values = [c.values for c in self.children]
         if self.type == "AND": return self.wrap(self.transform(values), self.path)
         return reduce(self.update, (self.wrap(self.transform(v), self.path) for v in chain(*values)))
 
 # %% ../../nbs/05d_tasks.signals.ipynb #d6b86542
 def _as_number(value: Any, path: str) -> float:
-    "A score or a reward."
+    "Return a score or a reward as a number; raise ValueError if it is none, or not finite."
     try: number = float(value)
     except (TypeError, ValueError): number = math.nan
     if math.isfinite(number): return number
     raise ValueError(f"{path}: {value!r} is no number; give it one, such as transformation: \"y = float(x[0])\"")
 
 def _as_extras(value: Any, path: str) -> dict[str, list]:
-    "Extras: a value that is no list is a list of one."
+    "Return extras as lists: a value that is no list becomes a list of one. Raise ValueError for what is no dict of names."
     if not isinstance(value, dict) or not all(isinstance(k, str) for k in value):
         raise ValueError(f"{path}: {value!r} is no dict of names, such as transformation: \"y = {{'clicks': [x[0]]}}\"")
     return {k: list(v) if isinstance(v, list|tuple) else [v] for k, v in value.items()}
 
 def _as_json_extras(value: Any, path: str) -> dict[str, list]:
-    "Extras as JSON text; none, and a warning, if it is no object: it is the application that writes it (Mobile-Env)."
+    "Read extras from JSON text; warn and return none if it is no object: it is the application that writes it (Mobile-Env)."
     if not isinstance(value, str): return _as_extras(value, path)
     try: return _as_extras(read_json(value, kind=dict), path)
     except ValueError as e: warnings.warn(f"{path}: {reprlib.repr(value)}: {e}; it tells nothing", stacklevel=2)
@@ -365,13 +365,13 @@ def _as_json_extras(value: Any, path: str) -> dict[str, list]:
 
 # %% ../../nbs/05d_tasks.signals.ipynb #d0b956eb
 def _as_lines(value: Any, path: str) -> tuple[str, ...]:
-    "Instructions: a line, or lines."
+    "Return instructions, a line or several, as lines; raise ValueError for anything else."
     lines = (value,) if isinstance(value, str) else value
     if isinstance(lines, list|tuple) and all(isinstance(s, str) for s in lines): return tuple(lines)
     raise ValueError(f"{path}: {value!r} is no list of strings, such as transformation: \"y = ['Open it']\"")
 
 def _join(old: dict[str, list], new: dict[str, list]) -> dict[str, list]:
-    "Extras of both, lists one behind the other."
+    "Join the extras of both, lists one behind the other."
     return {k: old.get(k, []) + new.get(k, []) for k in {**old, **new}}
 
 _SLOT_READERS = dict(score_listener=dict(wrap=_as_number), reward_listener=dict(wrap=_as_number, update=operator.add),
@@ -381,7 +381,7 @@ _SLOT_READERS = dict(score_listener=dict(wrap=_as_number), reward_listener=dict(
 
 # %% ../../nbs/05d_tasks.signals.ipynb #ccc22bd5
 def _match(event: Any, similarity: Callable[[str, str], float]|None, where: str) -> Match:
-    "What an event does with an input."
+    "Return the function that matches an input with an event."
     match event:
         case TextEvent(): return text_match(event.expect, event.mode, event.threshold, similarity, where)
         case ResponseEvent(): return text_match(event.pattern, event.mode, event.threshold, similarity, where)
@@ -391,24 +391,24 @@ def _match(event: Any, similarity: Callable[[str, str], float]|None, where: str)
         case IconMatchEvent(): return lambda same: True if same else None
 
 def _source(source: EventSource, similarity: Callable[[str, str], float]|None, where: str) -> SignalSource:
-    "A task's source, ready for an episode."
+    "Return a task's source, ready for an episode."
     return SignalSource(_match(source.event, similarity, where), source.repeatability)
 
 @dataclass(frozen=True)
 class _PictureGroup:
     "Sources that are read together."
     kind: str         # such as "text_detect"
-    ids: list[int]    # of the sources
+    ids: list[int]    # ids of the sources
     read: SourceReader      # their inputs
 
 # %% ../../nbs/05d_tasks.signals.ipynb #5b2daf4a
 def _picture(path: Path, where: str) -> np.ndarray:
-    "The picture that an event waits for."
+    "Read the picture that an event waits for; raise ValueError that names the event."
     try: return read_picture(path)
     except ValueError as e: raise ValueError(f"{where}.path: {e}") from None
 
 def _group(kind: str, sources: dict[str, EventSource], task: Task, texts: TextModel, icons: IconModel) -> _PictureGroup:
-    "The sources of a kind, by their places in the task."
+    "Group the sources of a kind, by their places in the task, with the function that reads for them."
     events = [s.event for s in sources.values()]
     match kind:
         case "text_recognize"|"text_detect": read = text_reader(events, texts)
@@ -422,7 +422,7 @@ def _group(kind: str, sources: dict[str, EventSource], task: Task, texts: TextMo
 
 # %% ../../nbs/05d_tasks.signals.ipynb #57c34c91
 def _nodes(event_node: EventNode, path: str, how: dict) -> Iterator[tuple[EventNode, SignalNode]]:
-    "A node and those defined inside it. Its children are `SignalNode`s, or numbers as yet."
+    "Yield a node and those defined inside it. Its children are `SignalNode`s, or numbers as yet."
     transform = compile_transformation(event_node.transformation, f"{path}.transformation")
     node = SignalNode(path, event_node.type, transform, event_node.repeatability, event_node.id, cached=any(event_node.cache_until), **how)
     yield event_node, node
@@ -452,12 +452,12 @@ def build_nodes(
 @dataclass(frozen=True)
 class Fired:
     "What the events of one step come to."
-    reward: float=0.                   # of this step: rewards, and what the score grew by
-    end: bool=False                    # is the task over?
+    reward: float=0.                   # reward of this step: rewards, and what the score grew by
+    end: bool=False                    # True: the task is over
     instructions: tuple[str, ...]=()   # new ones
-    extras: dict[str, list]=field(default_factory=dict) # by name
+    extras: dict[str, list]=field(default_factory=dict) # extras by name
     fired: tuple[int, ...]=()          # ids of the sources and nodes that fired now, ascending
-    values: dict[int, tuple]=field(default_factory=dict) # of every source and node that is set, kept ones too, by id
+    values: dict[int, tuple]=field(default_factory=dict) # values of every source and node that is set, kept ones too, by id
     outcome: Any=None                  # what the end said, such as True for success (Mobile-Env 4.1)
 
 # %% ../../nbs/05d_tasks.signals.ipynb #90525111
@@ -465,9 +465,9 @@ class Signals:
     "The events of a task in an episode. Raises ValueError, with the place, for what cannot be watched on this machine."
     def __init__(self,
         task: Task,                        # what to watch for
-        text_model: TextModel|None=None,   # reads text; None finds none
-        icon_model: IconModel|None=None,   # knows icons; None finds none
-        similarity: Callable[[str, str], float]|None=None, # of two texts, for events of mode SBERT
+        text_model: TextModel|None=None,   # model that reads text; None finds none
+        icon_model: IconModel|None=None,   # model that knows icons; None finds none
+        similarity: Callable[[str, str], float]|None=None, # similarity of two texts, for events of mode SBERT
     ):
         kinds, self._made_of = {}, (task, text_model, icon_model, similarity)
         for i, s in enumerate(task.event_sources): kinds.setdefault(s.kind, {})[f"event_sources[{i}].{s.kind}"] = s
@@ -486,8 +486,8 @@ class Signals:
         frame: Frame,                 # after the step
         tree: Callable[[], Any],      # gives the view hierarchy (lxml); asked only if an event wants it
         response: str|None=None,      # what the agent said to the user at this step; empty: nothing
-        screen: bool=True,            # look at the screen at this step?
-        vh: bool=True,                # look at the view hierarchy?
+        screen: bool=True,            # True: look at the screen at this step
+        vh: bool=True,                # True: look at the view hierarchy
     ) -> Fired:
         "Return what a step brought. Raises ValueError naming the slot whose value is of the wrong kind."
         self._hear(Look(frame, tree, response), screen, vh)
@@ -498,14 +498,14 @@ class Signals:
 
     # %% ../../nbs/05d_tasks.signals.ipynb #faa853ba
     def _hear(self, look: Look, screen: bool, vh: bool):
-        "Give the sources their inputs; those that are not looked at have none, and forget nothing."
+        "Give the sources their inputs; those that are not looked at get none, and forget nothing."
         for s in self.sources.values(): s.values = []
         for group in self.groups:
             if not {"text": screen, "icon": screen, "view": vh}.get(group.kind[:4], True): continue
             for i, inputs in zip(group.ids, group.read(look), strict=True): self.sources[i].hear(inputs)
 
     def _read_slots(self) -> Fired:
-        "What the slots say now."
+        "Return what the slots say now."
         says = {name: node.values[0] for name, node in self.slots.items() if node.on}
         score = says.get("score_listener", self.score)
         reward, outcome = says.get("reward_listener", 0.) + score - self.score, says.get("episode_end_listener")
@@ -520,9 +520,9 @@ class Signals:
         return self.score, tuple({k: copy(getattr(e, k)) for k in _MEMORY[type(e)]} for e in (*self.sources.values(), *self.nodes))
 
     def recall(self,
-        memory: tuple, # of signals of the same task
+        memory: tuple, # memory of signals of the same task
     ):
-        "Go on from there."
+        "Go on from a remembered moment."
         self.score, remembered = memory
         for e, saved in zip((*self.sources.values(), *self.nodes), remembered, strict=True): vars(e).update({k: copy(v) for k, v in saved.items()})
 

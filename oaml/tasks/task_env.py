@@ -29,12 +29,12 @@ from ..ui.events import Event, Tick
 
 # %% ../../nbs/05e_tasks.task_env.ipynb #3cfd4b47
 def _on_screen(device: TaskDevice, activity: str, path: Sequence[str]) -> bool:
-    "True if the activity is in front and the patterns of `path` match nodes one below the other."
+    "Return whether the activity is in front and the patterns of `path` match nodes one below the other."
     if activity and full_activity(device.activity()) != full_activity(activity): return False
     return not path or _has_path(parse_tree(hierarchy_of(device)), [TaskPattern(p, "view_hierarchy_path") for p in path])
 
 def _has_path(node: Any, patterns: list[TaskPattern]) -> bool:
-    "True if the patterns match `node` and nodes below it, in this order, with or without others between them."
+    "Return whether the patterns match `node` and nodes below it, in this order, with or without others between them."
     line = f"{node.get('class', '')}{{{node.get('bounds', '')} {node.get('resource-id', '')}}}"
     rest = patterns[1:] if patterns[0](line) is not None else patterns
     return not rest or any(_has_path(child, rest) for child in node)
@@ -43,7 +43,7 @@ def _has_path(node: Any, patterns: list[TaskPattern]) -> bool:
 TASK_POLL_MS = 250  # between two looks at a condition
 
 def _holds(device: TaskDevice, condition: SuccessCondition, log: list[str]) -> bool:
-    "True if the condition holds now. `log` has the lines since the step began and grows."
+    "Return whether the condition holds now. `log` has the lines since the step began and grows."
     if c := condition.wait_for_app_screen:
         return _on_screen(device, c.app_screen.activity, c.app_screen.view_hierarchy_path)
     if c := condition.check_install: return device.installed(c.package_name)
@@ -66,7 +66,7 @@ def _comes_true(device: TaskDevice, condition: SuccessCondition, log: list[str])
 TASK_COMMANDS = AdbCommand, ShellCommand  # calls that run a command of the task's own, on this machine or on the device
 
 def check_consent(
-    steps: Iterable[SetupStep], # of a task
+    steps: Iterable[SetupStep], # setup steps of a task
     name: str="setup_steps",    # which of its lists, for errors
 ):
     "Raise PermissionError naming the first step that runs a command of the task's own."
@@ -81,7 +81,7 @@ LEAST_TRIES = 3  # of a step with a condition, also if the task names fewer
 
 def prepare(
     device: TaskDevice,         # after its reset
-    steps: Sequence[SetupStep], # of a task
+    steps: Sequence[SetupStep], # setup steps of a task
     name: str="setup_steps",    # which of its lists, for errors
     shell: bool=False,          # True: they may run commands (`TASK_COMMANDS`)
 ):
@@ -120,7 +120,7 @@ class TaskStep(Transition):
 
 # %% ../../nbs/05e_tasks.task_env.ipynb #071f8414
 class TaskFailure(RuntimeError):
-    "The task itself went wrong, such as a transformation of it; no fault of whoever acted. Needs a reset."
+    "The task itself went wrong, such as a transformation of it; no fault of the agent. Needs a reset."
 
 @contextmanager
 def _blamed_on(task: Task) -> Iterator[None]:
@@ -135,10 +135,10 @@ class TaskEnv(EpisodeDriver):
     def __init__(self,
         device: TaskDevice,               # prepared and acted on; the environment closes it
         task: Task|str|Path|Sequence[Task], # definition, its file, a folder of files, or several definitions
-        text_model: TextModel|None=None,  # reads text for the task; None finds none
-        icon_model: IconModel|None=None,  # knows icons; None finds none
+        text_model: TextModel|None=None,  # model that reads text for the task; None finds none
+        icon_model: IconModel|None=None,  # model that knows icons; None finds none
         checks: Checks=Checks(),          # when the screen and the tree are looked at; by default after every step
-        similarity: Callable[[str, str], float]|None=None, # of two texts, 0 to 1, for tasks that compare by SBERT
+        similarity: Callable[[str, str], float]|None=None, # similarity of two texts, 0 to 1, for tasks that compare by SBERT
         shell: bool=False,                # True: tasks may run adb_command on this machine and shell_command on the device
     ):
         super().__init__(device)
@@ -160,10 +160,10 @@ class TaskEnv(EpisodeDriver):
 
     # %% ../../nbs/05e_tasks.task_env.ipynb #ef62ae67
     def switch_task(self,
-        index: int,       # from 0, in the order of `tasks`
-        seed: int=0,      # of the episode that begins
+        index: int,       # index of the task, from 0, in the order of `tasks`
+        seed: int=0,      # seed of the episode that begins
     ) -> TaskStep:
-        "Go over to another task and begin an episode of it. Raises IndexError naming how many there are."
+        "Switch to another task and begin an episode of it; raise IndexError that says how many there are."
         if isinstance(index, bool) or not isinstance(index, Integral): raise TypeError(f"task: {index!r} is no whole number")
         if not 0 <= index < len(self.tasks): raise IndexError(f"task {index}: there are {len(self.tasks)}, from 0 on")
         self._choose(index)
@@ -171,13 +171,13 @@ class TaskEnv(EpisodeDriver):
 
     # %% ../../nbs/05e_tasks.task_env.ipynb #4c873737
     def _from_folder(self, steps: Sequence[SetupStep]) -> tuple[SetupStep, ...]:
-        "The steps, with the files of apps where they lie beside the task; a daemon's files are its own."
+        "Return the steps, with the files of apps where they lie beside the task; a daemon's files are its own."
         if isinstance(self.device, RemoteDevice): return tuple(steps)
         def placed(call): return replace(call, path=str(self.task.resolve(call.path))) if isinstance(call, InstallApk) else call
         return tuple(replace(s, adb_call=placed(s.adb_call)) for s in steps)
 
     def reset(self,
-        seed: int, # of the device's episode
+        seed: int, # seed of the device's episode
     ) -> TaskStep:
         "Prepare the device and begin an episode."
         self.last, self.steps = None, 0
@@ -202,7 +202,7 @@ class TaskEnv(EpisodeDriver):
 
     # %% ../../nbs/05e_tasks.task_env.ipynb #96edd370
     def carry_out(self,
-        action: Action,  # of the agent
+        action: Action,  # the agent's action
         draw: bool=True, # unused: tasks look at pixels
     ) -> Frame:
         "Return the frame after `action`; the agent's end and what could not be understood are not the device's business."
@@ -219,7 +219,7 @@ class TaskEnv(EpisodeDriver):
 
     # %% ../../nbs/05e_tasks.task_env.ipynb #0d7c4f93
     def feed(self,
-        events: Iterable[Event],   # of hands, in pixels of the device
+        events: Iterable[Event],   # events of hands, in pixels of the device
         kind: str,                 # one of `FEED_KINDS`
         response: str="",          # what the agent says to the user
     ) -> TaskStep:
@@ -250,7 +250,7 @@ class TaskEnv(EpisodeDriver):
 
     # %% ../../nbs/05e_tasks.task_env.ipynb #480e4fe5
     def _readable(self, frame: Frame, due: bool) -> Frame:
-        "With its elements, if a model reads them and the device does not give them by itself."
+        "Return the frame with its elements, if a model reads them and the device does not give them unasked."
         needed = due and any(getattr(m, "needs_elements", False) for m in (self.text_model, self.icon_model))
         return replace(frame, elements=self.device.read_elements()) if needed and not frame.elements else frame
 
@@ -277,14 +277,14 @@ class TaskEnv(EpisodeDriver):
 
     # %% ../../nbs/05e_tasks.task_env.ipynb #c2b30090
     def snapshot(self) -> "TaskSnapshot":
-        "This moment, to be returned to. Raises AttributeError on a device that cannot (only applications can)."
+        "Return this moment, to be restored later; raise AttributeError on a device other than an application."
         looks = tuple(dict(vars(c)) for c in (self._look_at_screen, self._look_at_tree))
         return TaskSnapshot(**vars(EpisodeDriver.snapshot(self)), index=self.index, signals=self.signals.memory(), checks=looks)
 
     def restore(self,
-        moment: "TaskSnapshot", # of an episode with the same tasks, on a device of the same application and size
+        moment: "TaskSnapshot", # moment of an episode with the same tasks, on a device of the same application and size
     ) -> TaskStep:
-        "Go on from there. Raises DeviceError for another application or size."
+        "Go on from a moment of an episode; raise DeviceError for another application or size."
         if moment.index != self.index: self._choose(moment.index)
         self._look_at_screen, self._look_at_tree = self.checks.controls()
         step = EpisodeDriver.restore(self, moment)
@@ -294,7 +294,7 @@ class TaskEnv(EpisodeDriver):
 
 # %% ../../nbs/05e_tasks.task_env.ipynb #f9979eea
 def _task_list(task: Task|str|Path|Sequence[Task]) -> list[Task]:
-    "The tasks meant by `task`."
+    "Return the tasks meant by `task`; raise ValueError for an empty list."
     if isinstance(task, Task): return [task]
     if isinstance(task, str|Path): return load_tasks(task) if Path(task).is_dir() else [load_task(task)]
     if not task: raise ValueError("task: the list is empty")
@@ -320,7 +320,7 @@ _FEED_OF = dict.fromkeys(("move", "wait", "answer", *IDLE_TYPES), "repeat") | di
 @dataclass(frozen=True)
 class TaskSnapshot(EpisodeSnapshot):
     "A task's episode at one moment."
-    index: int=0       # of the task
+    index: int=0       # index of the task
     signals: tuple=()  # what its events remember
     checks: tuple=()   # when the screen and the tree were last looked at
 

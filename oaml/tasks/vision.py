@@ -35,7 +35,7 @@ class TextModel(Protocol):
         frame: Frame,      # the screen
         boxes: np.ndarray, # n x 4, pixels
     ) -> list[str]:        # for each box its text; "" for none
-        "The one text that each box holds."
+        "Return the one text that each box holds."
 
 # %% ../../nbs/05c_tasks.vision.ipynb #a388b34b
 class IconModel(Protocol):
@@ -64,13 +64,13 @@ class NoTextModel:
         frame: Frame,      # the screen
         boxes: np.ndarray, # n x 4, pixels
     ) -> list[list[str]]:  # for each box nothing
-        "No text in any box."
+        "Return no text for any box."
         return [[] for _ in boxes]
     def recognize_text(self,
         frame: Frame,      # the screen
         boxes: np.ndarray, # n x 4, pixels
     ) -> list[str]:        # for each box ""
-        "No text in any box."
+        "Return no text for any box."
         return ["" for _ in boxes]
 
 # %% ../../nbs/05c_tasks.vision.ipynb #ef2e9913
@@ -80,27 +80,27 @@ class NoIconModel:
         frame: Frame,      # the screen
         boxes: np.ndarray, # n x 4, pixels
     ) -> tuple[list[np.ndarray], list[list[str]]]: # for each box no boxes, no classes
-        "No icon in any box."
+        "Return no icon for any box."
         return [np.zeros((0, 4)) for _ in boxes], [[] for _ in boxes]
     def recognize_icons(self,
         frame: Frame,      # the screen
         boxes: np.ndarray, # n x 4, pixels
     ) -> list[str]:        # for each box ""
-        "No icon in any box."
+        "Return no icon for any box."
         return ["" for _ in boxes]
     def match_icons(self,
         frame: Frame,                 # the screen
         targets: list[np.ndarray],    # pictures
         candidates: list[np.ndarray], # for each target k x 4 boxes, pixels
     ) -> list[list[bool]]:            # for each target k times False
-        "No match anywhere."
+        "Return no match anywhere."
         return [[False]*len(c) for c in candidates]
 
 # %% ../../nbs/05c_tasks.vision.ipynb #83a21a08
 def as_boxes(
     boxes: Any, # n x 4 numbers, or one box
 ) -> np.ndarray: # n x 4, float
-    "Boxes as an array. Raises ValueError naming one that is empty, turned around or not finite."
+    "Return boxes as an array; raise ValueError naming one that is empty, turned around or not finite."
     out = np.asarray(boxes, float).reshape(-1, 4)
     for k, (x0, y0, x1, y1) in enumerate(out):
         if not (np.isfinite(out[k]).all() and x0 < x1 and y0 < y1):
@@ -108,12 +108,12 @@ def as_boxes(
     return out
 
 def _inside(box: np.ndarray, things: np.ndarray) -> np.ndarray:
-    "Which of `things` (k x 4) have their middle in `box`: k booleans."
+    "Return which of `things` (k x 4) have their middle in `box`: k booleans."
     x, y = (things[:, 0] + things[:, 2])/2, (things[:, 1] + things[:, 3])/2
     return (box[0] <= x) & (x < box[2]) & (box[1] <= y) & (y < box[3])
 
 def _likeness(box: np.ndarray, things: np.ndarray) -> np.ndarray:
-    "Shared area over joint area of `box` with each of `things`: k numbers, 0 to 1."
+    "Return shared area over joint area of `box` with each of `things`: k numbers, 0 to 1."
     w = np.clip(np.minimum(box[2], things[:, 2]) - np.maximum(box[0], things[:, 0]), 0, None)
     h = np.clip(np.minimum(box[3], things[:, 3]) - np.maximum(box[1], things[:, 1]), 0, None)
     def area(b): return (b[..., 2]-b[..., 0])*(b[..., 3]-b[..., 1])
@@ -121,7 +121,7 @@ def _likeness(box: np.ndarray, things: np.ndarray) -> np.ndarray:
 
 # %% ../../nbs/05c_tasks.vision.ipynb #d90f9cc1
 def _best(box: np.ndarray, things: np.ndarray, words: Sequence[str]) -> str:
-    "The word of the thing that shares most with `box`; \"\" if none shares anything."
+    "Return the word of the thing that shares most with `box`; \"\" if none shares anything."
     like = _likeness(box, things)
     return words[int(like.argmax())] if len(like) and like.max() > 0 else ""
 
@@ -136,7 +136,7 @@ def crop(
 
 # %% ../../nbs/05c_tasks.vision.ipynb #517927e5
 def drawn_texts(
-    w: Widget, # on the screen
+    w: Widget, # widget on the screen
 ) -> list[str]:
     "Return the texts that a widget shows."
     if w.role == "region" or w.bare: return []
@@ -148,7 +148,7 @@ def drawn_texts(
 class _Truth:
     "What a synthetic device shows, read off its layout."
     def __init__(self,
-        device: AppDevice, # whose screen; its present one is read
+        device: AppDevice, # device whose present screen is read
     ):
         if not isinstance(device, AppDevice):
             raise TypeError(f"device: a {type(device).__name__} has no layout to read; give it the synthetic device that is "
@@ -156,7 +156,7 @@ class _Truth:
         self.device = device
 
     def _placed(self) -> list[Placed]:
-        "The widgets that show now."
+        "Return the widgets that show now."
         d = self.device._require_episode()
         return showing(d.stage.placed(d.screen)) if d.running else []
 
@@ -173,13 +173,13 @@ class _TextList:
     def recognize_text(self,
         frame: Frame,      # the screen
         boxes: np.ndarray, # n x 4, pixels
-    ) -> list[str]:        # for each box; "" for none
-        "The text whose place shares most with each box."
+    ) -> list[str]:        # text for each box; "" for none
+        "Return the text whose place shares most with each box."
         places, words = self._texts(frame)
         return [_best(b, places, words) for b in as_boxes(boxes)]
 
 def _listed(pairs: Iterable[tuple[Sequence[float], str]]) -> tuple[np.ndarray, list[str]]:
-    "Pairs of box and word as an array of boxes and a list of words."
+    "Return pairs of box and word as an array of boxes and a list of words."
     pairs = list(pairs)
     return np.array([b for b, _ in pairs], float).reshape(-1, 4), [w for _, w in pairs]
 
@@ -216,7 +216,7 @@ class TruthIconModel(_Truth):
     def recognize_icons(self,
         frame: Frame,      # the screen
         boxes: np.ndarray, # n x 4, pixels
-    ) -> list[str]:        # for each box; "" for none
+    ) -> list[str]:        # text for each box; "" for none
         "Return the icon of the widget that shares most with each box."
         places, names = self._icons()
         return [_best(b, places, names) for b in as_boxes(boxes)]
@@ -233,7 +233,7 @@ class TruthIconModel(_Truth):
 # %% ../../nbs/05c_tasks.vision.ipynb #e49846a0
 def as_picture(
     image: np.ndarray, # what to look for
-) -> np.ndarray:       # itself
+) -> np.ndarray:       # the same array
     "Raise ValueError unless `image` is uint8, height x width x 3, and not empty."
     if getattr(image, "dtype", None) == np.uint8 and image.ndim == 3 and image.shape[2] == 3 and image.size: return image
     raise ValueError(f"target: {getattr(image, 'shape', type(image).__name__)} is no picture; it takes uint8, height x width x 3")
@@ -252,7 +252,7 @@ def _holds(image: np.ndarray, part: np.ndarray) -> bool:
 ICON_PIXELS = 2**22  # of a picture to look for, at most: 2048x2048, more than most screens
 
 def read_picture(
-    path: Path, # of the file
+    path: Path, # path of the file
 ) -> np.ndarray: # uint8, height x width x 3
     "Return the picture in a file. Raises ValueError if there is none, or one of more than `ICON_PIXELS`; nothing is unpacked then."
     try: return np.asarray(open_picture(path, most=ICON_PIXELS))
@@ -269,7 +269,7 @@ class OcrTextModel:
     "Reads pixels with RapidOCR (`pip install \"oaml[ocr]\"`)."
     def __init__(self,
         scale: float|None=None, # how much a screen is enlarged; None: 3 up to 200 pixels of height, 2 up to 400, else 1
-        threads: int=1,         # of the networks
+        threads: int=1,         # threads of the networks
         least: float=.5,        # texts that it is less sure of are left out, 0 to 1
     ):
         try: from rapidocr import RapidOCR
@@ -280,7 +280,7 @@ class OcrTextModel:
                                        "EngineConfig.onnxruntime.intra_op_num_threads": threads})
 
     def _enlarged(self, image: np.ndarray, tall: int) -> np.ndarray:
-        "`image` for the engine (blue first), enlarged as a screen of height `tall` is."
+        "Return `image` for the engine (blue first), enlarged as a screen of height `tall` is."
         by = self.scale or (3 if tall <= 200 else 2 if tall <= 400 else 1)
         size = tuple(max(1, round(s*by)) for s in image.shape[1::-1])
         return np.asarray(Image.fromarray(image).resize(size, Image.Resampling.BICUBIC))[..., ::-1]
@@ -295,12 +295,12 @@ class OcrTextModel:
     def recognize_text(self,
         frame: Frame,      # the screen
         boxes: np.ndarray, # n x 4, pixels
-    ) -> list[str]:        # for each box; "" for none
-        "Each box read as one line."
+    ) -> list[str]:        # text for each box; "" for none
+        "Read each box as one line."
         return [" ".join(self._read(crop(frame.image, b), frame, False)) for b in as_boxes(boxes)]
 
     def _read(self, image: np.ndarray, frame: Frame, find: bool) -> list[str]:
-        "Texts of a part of the screen."
+        "Read the texts of a part of the screen."
         if not image.size: return []
         out = self.engine(self._enlarged(image, frame.image.shape[0]), use_det=find, use_cls=False, use_rec=True)
         sure = zip(out.txts or (), out.scores or ())
@@ -327,12 +327,12 @@ class TemplateIconModel:
 
     # %% ../../nbs/05c_tasks.vision.ipynb #8b248c56
     def _likeness_map(self, image: np.ndarray, part: np.ndarray) -> np.ndarray:
-        "How alike each place of `image` is to `part`, light and dark exchanged or not: 0 to 1; empty if it is too small."
+        "Return how alike each place of `image` is to `part`, light and dark exchanged or not: 0 to 1; empty if it is too small."
         if any(a > b for a, b in zip(part.shape, image.shape)) or part.std() < 1: return np.zeros((0, 0))
         return np.nan_to_num(np.abs(self.cv2.matchTemplate(image, part, self.cv2.TM_CCOEFF_NORMED)), posinf=0.)
 
     def _find(self, image: np.ndarray) -> list[tuple[float, tuple, str]]:
-        "Likeness, box and class of every icon in a grey picture, the surest first; of two on one place the surer."
+        "Return likeness, box and class of every icon in a grey picture, the surest first; of two on one place the surer."
         hits = []
         for name, parts in self.templates.items():
             for part in parts:
@@ -385,17 +385,17 @@ class TemplateIconModel:
 
 # %% ../../nbs/05c_tasks.vision.ipynb #8b248c56
 def _grey(image: np.ndarray) -> np.ndarray:
-    "One channel, uint8."
+    "Return the picture as one channel, uint8."
     return image if image.ndim == 2 else np.asarray(Image.fromarray(image).convert("L"))
 
 # %% ../../nbs/05c_tasks.vision.ipynb #1d2a8353
 def _torch():
-    "PyTorch, which whoever has a model of Mobile-Env's kind has imported. Raises RuntimeError if not."
+    "Return PyTorch, which a program with a model of Mobile-Env's kind has imported; raise RuntimeError if it has not."
     if "torch" not in sys.modules: raise RuntimeError("a model of Mobile-Env's kind takes PyTorch's tensors: import torch first")
     return sys.modules["torch"]
 
 def _tensors(frame: Frame, boxes: np.ndarray) -> tuple[Any, list]:
-    "The screen as 3 x height x width float32 (0 to 255) and each box as a (1, 4) float32 tensor."
+    "Return the screen as 3 x height x width float32 (0 to 255) and each box as a (1, 4) float32 tensor."
     torch = _torch()
     screen = torch.from_numpy(frame.image.transpose(2, 0, 1).astype(np.float32))
     return screen, [torch.tensor(b, dtype=torch.float32).reshape(1, 4) for b in as_boxes(boxes)]
@@ -404,7 +404,7 @@ def _tensors(frame: Frame, boxes: np.ndarray) -> tuple[Any, list]:
 class MobileEnvTextModel:
     "A text model of Mobile-Env's kind, as one of ours."
     def __init__(self,
-        model: Any, # has `text_detector(screen, bboxes)` and `text_recognizer(screen, bboxes)`
+        model: Any, # model with `text_detector(screen, bboxes)` and `text_recognizer(screen, bboxes)`
     ): self.model = model
     def detect_text(self,
         frame: Frame,      # the screen
@@ -415,15 +415,15 @@ class MobileEnvTextModel:
     def recognize_text(self,
         frame: Frame,      # the screen
         boxes: np.ndarray, # n x 4, pixels
-    ) -> list[str]:        # for each box; "" for none
-        "What its `text_recognizer` says."
+    ) -> list[str]:        # text for each box; "" for none
+        "Return what the model's `text_recognizer` says."
         return list(self.model.text_recognizer(*_tensors(frame, boxes)))
 
 # %% ../../nbs/05c_tasks.vision.ipynb #f39cb63b
 class MobileEnvIconModel:
     "An icon model of Mobile-Env's kind, as one of ours."
     def __init__(self,
-        model: Any, # has `icon_detector`, `icon_recognizer` and `icon_matcher`
+        model: Any, # model with `icon_detector`, `icon_recognizer` and `icon_matcher`
     ): self.model = model
     def detect_icons(self,
         frame: Frame,      # the screen
@@ -437,7 +437,7 @@ class MobileEnvIconModel:
     def recognize_icons(self,
         frame: Frame,      # the screen
         boxes: np.ndarray, # n x 4, pixels
-    ) -> list[str]:        # for each box; "" for none
+    ) -> list[str]:        # text for each box; "" for none
         "Return what its `icon_recognizer` says."
         return list(self.model.icon_recognizer(*_tensors(frame, boxes)))
     def match_icons(self,
@@ -461,13 +461,13 @@ class _AsSeed:
     def text_recognizer(self, screen, bboxes): return self.text.recognize_text(*_arrays(screen, bboxes))
     def icon_recognizer(self, screen, bboxes): return self.icon.recognize_icons(*_arrays(screen, bboxes))
     def icon_detector(self, screen, bboxes):
-        "Mobile-Env's tensor is not ragged: where a box has fewer icons than another, empty boxes of class \"\" follow."
+        "Return icons as Mobile-Env does, whose tensor is not ragged: where a box has fewer icons than another, empty boxes of class \"\" follow."
         places, names = self.icon.detect_icons(*_arrays(screen, bboxes))
         out = np.zeros((len(places), max(map(len, places), default=0), 4), np.float32)
         for row, p in zip(out, places): row[:len(p)] = p
         return _torch().from_numpy(out), [n + [""]*(out.shape[1] - len(n)) for n in names]
     def icon_matcher(self, screen, targets, bboxes):
-        "Empty boxes match nothing."
+        "Return for each box whether it matches; empty boxes match nothing."
         pictures = [_arrays(t, [])[0].image for t in targets]
         boxes = [np.asarray(b, float) for b in bboxes]
         real = [(b[:, 2] > b[:, 0]) & (b[:, 3] > b[:, 1]) for b in boxes]
@@ -476,13 +476,13 @@ class _AsSeed:
 
 # %% ../../nbs/05c_tasks.vision.ipynb #a9f84f50
 def _arrays(screen: Any, boxes: Sequence) -> tuple[Frame, np.ndarray]:
-    "Mobile-Env's tensors as a frame and an array."
+    "Return Mobile-Env's tensors as a frame and an array."
     image = np.asarray(screen).transpose(1, 2, 0).round().clip(0, 255).astype(np.uint8)
     return Frame(image), np.concatenate([np.asarray(b, float).reshape(-1, 4) for b in boxes]) if len(boxes) else np.zeros((0, 4))
 
 def as_mobile_env_model(
     text_model: TextModel=NoTextModel(), # ours
     icon_model: IconModel=NoIconModel(), # ours
-) -> Any:                                # has Mobile-Env's five functions, from `text_detector` to `icon_matcher`
-    "Our models for whoever has Mobile-Env's tensors."
+) -> Any:                                # object with Mobile-Env's five functions, from `text_detector` to `icon_matcher`
+    "Return our models as one that takes Mobile-Env's tensors."
     return _AsSeed(text_model, icon_model)

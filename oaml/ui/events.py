@@ -34,7 +34,7 @@ def _ms_problem(v: Any) -> str|None:
     return f"{v!r} is no whole number of milliseconds from 0 to {MOST_TICK_MS}; a clock does not run back"
 
 def _key_problem(v: Any) -> str|None:
-    "Unlike an action's, an event's key may be a character alone."
+    "Say what is wrong with an event's key, or return None; unlike an action's key, it may be a single character."
     if not isinstance(v, str): return f"{v!r} is no name of a key"
     return None if len(v) == 1 and v.isprintable() else key_problem(v)
 
@@ -64,22 +64,22 @@ class PointerDown(_CheckedEvent):
     "A button of the mouse goes down."
     x: float            # pixels from the left
     y: float            # pixels from the top
-    button: str="left"  # or "right"; ValueError for another
+    button: str="left"  # button: "left" or "right"; ValueError for another
 
 @dataclass(frozen=True)
 class PointerUp(_CheckedEvent):
     "The button comes up."
     x: float            # pixels from the left
     y: float            # pixels from the top
-    button: str="left"  # or "right"; ValueError for another
+    button: str="left"  # button: "left" or "right"; ValueError for another
 
 @dataclass(frozen=True)
 class Wheel(_CheckedEvent):
     "The wheel turns."
     x: float            # where, pixels from the left
     y: float            # where, pixels from the top
-    dx: float           # by how many pixels; positive shows what is further right
-    dy: float           # by how many pixels; positive shows what is further down
+    dx: float           # pixels to scroll by; positive shows what is further right
+    dy: float           # pixels to scroll by; positive shows what is further down
 
 # %% ../../nbs/02d_ui.events.ipynb #52f5b812
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class Moved:
 class Keyed:
     "A key that no widget uses."
     key: str            # such as "Delete" or "ctrl+s"
-    id: str=""          # of the widget with the focus; "" without one
+    id: str=""          # id of the widget with the focus; "" without one
 
 Message = Pressed|Changed|Moved|Keyed|Answer|Tick
 
@@ -142,13 +142,13 @@ def _splice(ui: UiState, value: str, new: str) -> tuple[UiState, str]:
 
 # %% ../../nbs/02d_ui.events.ipynb #f23ec4f2
 def _move_caret(ui: UiState, to: int, length: int, extend: bool) -> UiState:
-    "Caret to `to` within a text of `length`, the anchor with it unless `extend`."
+    "Move the caret to `to` within a text of `length`, and the anchor with it unless `extend`."
     to = max(0, min(to, length))
     return replace(ui, caret=to, anchor=ui.anchor if extend else to)
 
 # %% ../../nbs/02d_ui.events.ipynb #5bff706f
 def edit(
-    ui: UiState, # with the focus in the text box
+    ui: UiState, # state with the focus in the text box
     value: str,  # its text
     key: str,    # "Backspace", "shift+Left", "ctrl+a", ...
 ) -> tuple[UiState, str]: # the state and the new text
@@ -181,7 +181,7 @@ def text_offset(
 
 # %% ../../nbs/02d_ui.events.ipynb #c14fe475
 def _caret_at(p: Placed, x: float, caret: int|None, theme: Theme) -> int:
-    "The caret position nearest to the horizontal pixel `x` in text box `p`."
+    "Return the caret position nearest to the horizontal pixel `x` in text box `p`."
     shown, left = shown_value(p.widget), p.box[0] + INSET - text_offset(p, caret, theme)
     def edge(i): return left + text_width(shown[:i], theme.font, theme.size)
     after = min(bisect_left(range(len(shown)+1), x, key=edge), len(shown))  # edges rise, so a long text costs little
@@ -189,13 +189,13 @@ def _caret_at(p: Placed, x: float, caret: int|None, theme: Theme) -> int:
 
 # %% ../../nbs/02d_ui.events.ipynb #05857d2b
 def _id_at(placed: Placed, event: PointerMove|PointerDown|PointerUp) -> str|None:
-    "Id of the enabled widget under a pointer event, or None."
+    "Return the id of the enabled widget under a pointer event, or None."
     p = hit(placed, event.x, event.y)
     return p.widget.id if p and not p.widget.disabled else None
 
 # %% ../../nbs/02d_ui.events.ipynb #893f466e
 def focused(
-    ui: UiState,    # knows the id
+    ui: UiState,    # state that knows the id of the focus
     placed: Placed, # the screen
 ) -> Placed|None:   # None: nothing has it
     "Return the placed widget with the keyboard focus."
@@ -203,18 +203,18 @@ def focused(
 
 # %% ../../nbs/02d_ui.events.ipynb #9ee7731d
 def _keyboard(ui: UiState, placed: Placed) -> Placed|None:
-    "The focused widget, unless a dialog is over it."
+    "Return the focused widget, or None if there is none or a dialog is over it."
     return next((p for top in active(placed) for p in top.walk() if ui.focus and p.widget.id == ui.focus), None)
 
 # %% ../../nbs/02d_ui.events.ipynb #545dd699
 def _flagged(placed: Placed, what: str) -> str|None:
-    "Id of the enabled widget that is `primary` or `cancel` among those that can be touched, or None."
+    "Return the id of the enabled widget that is `primary` or `cancel` among those that can be touched, or None."
     return next((p.widget.id for top in active(placed) for p in top.walk()
                  if getattr(p.widget, what) and not p.widget.disabled), None)
 
 # %% ../../nbs/02d_ui.events.ipynb #29ebd828
 def _region_at(placed: Placed, x: float, y: float) -> Placed|None:
-    "The innermost region that scrolls under a point; none through an open menu."
+    "Return the innermost region that scrolls under a point, or None, which it also is while a menu is open."
     top = active(placed)
     if any(p.widget.role in POPUPS for p in top): return None
     def over(box): return box[0] <= x < box[2] and box[1] <= y < box[3]
@@ -235,7 +235,7 @@ def scroll_by(
 
 # %% ../../nbs/02d_ui.events.ipynb #3e09c5cd
 def _scroll_key(ui: UiState, placed: Placed, key: str) -> tuple[UiState, tuple[Message, ...]]|None:
-    "Page keys, Home, End and arrows scroll the first region there is; None for other keys, or without a region."
+    "Scroll the first region by a page key, Home, End or an arrow; return None for other keys or without a region."
     region = next((p for top in active(placed) for p in top.walk() if p.widget.role == "region"), None)
     if not region: return None
     page, line = round(.8*(region.box[3]-region.box[1])), 16
@@ -244,14 +244,14 @@ def _scroll_key(ui: UiState, placed: Placed, key: str) -> tuple[UiState, tuple[M
 
 # %% ../../nbs/02d_ui.events.ipynb #39c2489c
 def _pointer_move(ui: UiState, placed: Placed, event: PointerMove) -> UiState:
-    "Something else is under the pointer; a tip shows when it comes to it."
+    "Note what is under the pointer now; show the tip of a widget that it has just come to."
     id, at = _id_at(placed, event), (event.x, event.y)
     ui = replace(ui, at=at, tip=(ui.tip if id == ui.hover else None), hover=id)
     return replace(ui, tip=id) if id and not ui.pressed and find(placed, id).widget.tip else ui
 
 # %% ../../nbs/02d_ui.events.ipynb #70bed666
 def _select_all(ui: UiState, w: Widget) -> UiState:
-    "All text of `w` selected, if it holds text."
+    "Select all text of `w`, if it holds text."
     return replace(ui, anchor=0, caret=len(w.value) if w.role in EDITABLE else 0)
 
 # %% ../../nbs/02d_ui.events.ipynb #770853a9
@@ -274,21 +274,21 @@ DOUBLE_MS = 400  # two clicks within this are a double click
 LONG_MS = 600    # held down this long is a long press
 
 def _press_kind(ui: UiState, id: str, button: str) -> str:
-    "How the press of `id` that ends now counts: click, double, right or long."
+    "Return how the press of `id` that ends now counts: click, double, right or long."
     if button == "right": return "right"
     if ui.clock - ui.down_at >= LONG_MS: return "long"
     return "double" if ui.clicked[0] == id and ui.clock - ui.clicked[1] <= DOUBLE_MS else "click"
 
 # %% ../../nbs/02d_ui.events.ipynb #5c5bcdc5
 def _choose(ui: UiState, placed: Placed, w: Widget) -> tuple[UiState, tuple[Message, ...]]:
-    "An option of the open list becomes the value."
+    "Close the open list and report the chosen option as the new value of its owner."
     owner, ui = find(placed, ui.popup).widget, replace(ui, popup=None, popup_at=None, clicked=(None, ui.clock))
     k = int(w.id.rpartition(":")[2])
     return ui, (Changed(owner.id, owner.options[k]),) if owner.options[k] != owner.value else ()
 
 # %% ../../nbs/02d_ui.events.ipynb #b7f176fe
 def _press(ui: UiState, placed: Placed, id: str, button: str) -> tuple[UiState, tuple[Message, ...]]:
-    "What a press of `id` does: open a menu, choose from it, or tell the application."
+    "Carry out a press of `id`: open a menu, choose from it, or tell the application."
     if id == "sys.back": return _key_down(ui, placed, "BACK")
     if id == "sys.home": return replace(ui, popup=None), (Keyed("HOME"),)
     how, p = _press_kind(ui, id, button), find(placed, id)
@@ -303,7 +303,7 @@ def _press(ui: UiState, placed: Placed, id: str, button: str) -> tuple[UiState, 
 
 # %% ../../nbs/02d_ui.events.ipynb #3ed5135e
 def _drag_end(ui, placed, was: str|None, id: str|None, origin, theme) -> tuple[UiState, tuple[Message, ...]]:
-    "Dropped on something that takes it, or a thumb that scrolls a phone's screen."
+    "End a drag: drop onto a widget that takes it, or scroll a phone's screen by a thumb."
     w = find(placed, was).widget if was in {p.widget.id for p in placed.walk()} else None
     if w and w.drag and id and id != was and find(placed, id).widget.drop: return ui, (Moved(was, id),)
     if w and w.role == "gridcell": ui = replace(ui, focus=None, caret=0, anchor=0)  # no click, so no cell is chosen
@@ -313,7 +313,7 @@ def _drag_end(ui, placed, was: str|None, id: str|None, origin, theme) -> tuple[U
 
 # %% ../../nbs/02d_ui.events.ipynb #730e8df0
 def _pointer_up(ui: UiState, placed: Placed, event: PointerUp, theme: Theme) -> tuple[UiState, tuple[Message, ...]]:
-    "A press ends where it began, a drag elsewhere. On a phone every way of some length is a drag."
+    "End a press where it began, or a drag elsewhere; on a phone any move of more than `DRAG_PX` pixels is a drag."
     id, was, origin, at = _id_at(placed, event), ui.pressed, ui.origin, (event.x, event.y)
     far = origin is not None and max(abs(a-b) for a, b in zip(at, origin)) > DRAG_PX
     ui = replace(ui, pressed=None, hover=id, at=at, origin=None)
@@ -322,7 +322,7 @@ def _pointer_up(ui: UiState, placed: Placed, event: PointerUp, theme: Theme) -> 
 
 # %% ../../nbs/02d_ui.events.ipynb #fa3c9bef
 def _type_text(ui: UiState, placed: Placed, text: str) -> tuple[UiState, tuple[Message, ...]]:
-    "Text goes to the focused text box; without one it is lost, as on a real screen."
+    "Insert text into the focused text box; without one it is lost, as on a real screen."
     p = _keyboard(ui, placed)
     if not p or p.widget.role not in EDITABLE or ui.popup: return ui, ()
     ui, value = _splice(ui, p.widget.value, text)
@@ -330,7 +330,7 @@ def _type_text(ui: UiState, placed: Placed, text: str) -> tuple[UiState, tuple[M
 
 # %% ../../nbs/02d_ui.events.ipynb #9e638703
 def _menu_key(ui: UiState, placed: Placed, key: str) -> tuple[UiState, tuple[Message, ...]]:
-    "Arrows walk an open menu, Enter chooses, Escape closes."
+    "Handle a key of an open menu: arrows walk, Enter chooses, Escape closes."
     menu = next((p for p in active(placed) if p.widget.role in POPUPS), None)
     if key in ("Escape", "BACK", "Tab") or not menu: return replace(ui, popup=None, popup_at=None), ()
     ids = [p.widget.id for p in menu.children if not p.widget.disabled]
@@ -342,7 +342,7 @@ def _menu_key(ui: UiState, placed: Placed, key: str) -> tuple[UiState, tuple[Mes
 
 # %% ../../nbs/02d_ui.events.ipynb #91a0b9de
 def _move_focus(ui: UiState, placed: Placed, by: int) -> UiState:
-    "The focus `by` places further in reading order, around the end; a text box it enters is selected."
+    "Move the focus `by` places in reading order, around the end; a text box that it enters is selected."
     order = [p.widget for top in active(placed) for p in top.walk()
              if p.widget.id and p.widget.role in FOCUSABLE and not p.widget.disabled]
     if not order: return ui
@@ -354,7 +354,7 @@ def _move_focus(ui: UiState, placed: Placed, by: int) -> UiState:
 ARROW_STEPS = dict(Left=(-1, 0), Right=(1, 0), Up=(0, -1), Down=(0, 1))
 
 def _walk(ui: UiState, placed: Placed, p: Placed, key: str) -> UiState:
-    "The focus on the nearest widget of the same role that way; where there is none it stays."
+    "Move the focus to the nearest widget of the same role in an arrow's direction; it stays if there is none."
     (dx, dy), (x, y) = ARROW_STEPS[key], center(p.box)
     def ahead(q): return (center(q.box)[0]-x)*dx + (center(q.box)[1]-y)*dy
     def aside(q): return abs((center(q.box)[0]-x)*dy) + abs((center(q.box)[1]-y)*dx)
@@ -366,13 +366,13 @@ def _walk(ui: UiState, placed: Placed, p: Placed, key: str) -> UiState:
 
 # %% ../../nbs/02d_ui.events.ipynb #c222ce4c
 def _step_choice(w: Widget, by: int) -> tuple[Message, ...]:
-    "The next or last option of a combo box; none around the ends."
+    "Report the next or previous option of a combo box as its value; nothing past the ends."
     at = (w.options.index(w.value) if w.value in w.options else -1 if by > 0 else len(w.options)) + by
     return (Changed(w.id, w.options[at]),) if 0 <= at < len(w.options) else ()
 
 # %% ../../nbs/02d_ui.events.ipynb #a7bace76
 def _widget_key(ui: UiState, placed: Placed, p: Placed, key: str) -> tuple[UiState, tuple[Message, ...]]|None:
-    "State and messages after `key` goes to the focused `p`; None if it means nothing there."
+    "Return state and messages after `key` goes to the focused `p`, or None if it means nothing there."
     w = p.widget
     if key in ARROW_STEPS and w.role in ("gridcell", "listitem", "tab"): return _walk(ui, placed, p, key), ()
     if key == "Enter" and w.role == "gridcell": return _walk(ui, placed, p, "Down"), ()
@@ -390,7 +390,7 @@ def _widget_key(ui: UiState, placed: Placed, p: Placed, key: str) -> tuple[UiSta
 
 # %% ../../nbs/02d_ui.events.ipynb #4a608d88
 def _key_down(ui: UiState, placed: Placed, key: str) -> tuple[UiState, tuple[Message, ...]]:
-    "One key: for the open menu, the focused widget, what scrolls, or else the application."
+    "Give a key to the open menu, the focused widget, the region that scrolls, or else the application."
     if ui.popup and key != "HOME": return _menu_key(ui, placed, key)
     if key in ("Tab", "shift+Tab"): return _move_focus(ui, placed, -1 if key == "shift+Tab" else 1), ()
     if key in ("Escape", "BACK"):
@@ -420,16 +420,16 @@ def dispatch(
 
 # %% ../../nbs/02d_ui.events.ipynb #372fe0e5
 def _typing(
-    piece: str, # of `typed_pieces`
+    piece: str, # a piece of `typed_pieces`
 ) -> Event:
-    "A run of characters is text, a newline or a tab is its key."
+    "Return the event for a piece of text: its key for a newline or tab, else the text."
     return KeyDown(BREAK_KEYS[piece]) if piece in BREAK_KEYS else Text(piece)
 
 PRESS_MS, SETTLE_MS, WAIT_MS = 60, 500, 1000  # a press; the pause after an action; a WAIT
 
 def compile_action(
-    action: Action,         # of an agent, valid
-    size: tuple[int, int],  # of the screen: width, height in pixels
+    action: Action,         # valid action of an agent
+    size: tuple[int, int],  # size of the screen: width, height in pixels
 ) -> tuple[Event, ...]:     # () for what ends an episode or is none
     "Return the mouse, touch and keyboard events that a click, drag, scroll, text or key is made of, on the virtual clock."
     def at(x, y): return x*size[0], y*size[1]

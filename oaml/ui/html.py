@@ -28,7 +28,7 @@ ARIA_ROLES = dict(text="paragraph", label="caption", region="group", titlebar="b
 def aria_role(
     role: str, # a widget's
 ) -> str:      # "" if ARIA has none for it
-    "ARIA's word for a widget's role."
+    "Return ARIA's word for a widget's role."
     return ARIA_ROLES.get(role, role)
 
 # %% ../../nbs/02g_ui.html.ipynb #103b811b
@@ -51,13 +51,13 @@ _EXACT_SIZE = 1000  # pixels per em at which rounding to whole pixels no longer 
 
 @lru_cache(maxsize=16384)
 def _tracking(words: str, family: str, size: int, bold: bool) -> float:
-    "Pixels between letters that make a browser's line as long as Pillow's."
+    "Return the pixels between letters that make a browser's line as long as Pillow's."
     exact = load_font(family, _EXACT_SIZE, bold).getlength(words)*size/_EXACT_SIZE
     return (load_font(family, size, bold).getlength(words) - exact)/max(1, len(words))
 
 # %% ../../nbs/02g_ui.html.ipynb #a3872238
 def _words(s: str, x: int, theme: Theme, kind: str="words", bold: bool=False, size: int|None=None) -> str:
-    "A line of text from `x` on, which the style centres by its capitals."
+    "Return the HTML of a line of text from `x` on, which the style centres by its capitals."
     size = size or theme.size
     weight = ";font-weight:700" if bold else ""
     return (f'<span class="{kind}" style="left:{x}px;font-size:{size}px;letter-spacing:'
@@ -65,23 +65,23 @@ def _words(s: str, x: int, theme: Theme, kind: str="words", bold: bool=False, si
 
 # %% ../../nbs/02g_ui.html.ipynb #e55f645f
 def _icon(name: str, x: int, tall: int, theme: Theme, kind: str="icon") -> str:
-    "An icon from `x` on, centred in the height."
+    "Return the HTML of an icon from `x` on, centred in the height."
     s = icon_size(theme)
     return f'<i class="{kind}" style="left:{x}px;top:{(tall-s)//2}px">{icon_svg(name, s, max(1.1, s/13))}</i>'
 
 # %% ../../nbs/02g_ui.html.ipynb #c4deec2f
 def _box(kind: str, x: float, y: float, wide: float, tall: float, inside: str="", more: str="") -> str:
-    "A part of a widget that is drawn, not read."
+    "Return the HTML of a part of a widget that is drawn, not read."
     return f'<i class="{kind}" style="left:{x}px;top:{y}px;width:{wide}px;height:{tall}px{more}">{inside}</i>'
 
 # %% ../../nbs/02g_ui.html.ipynb #2a93c03e
 def _whole(p: Placed, ui: UiState) -> bool:
-    "True if all of the text of `p` is selected."
+    "Return whether all of the text of `p` is selected."
     return ui.focus == p.widget.id and ui.selection == (0, len(p.widget.value))
 
 # %% ../../nbs/02g_ui.html.ipynb #d10d8cb2
 def _in_field(p: Placed, ui: UiState, theme: Theme, w: int, h: int) -> str:
-    "Text scrolled so that the caret shows, selection, caret: of a text box or a cell."
+    "Draw what is in a text box or a cell: its text, scrolled so that the caret shows, selection and caret."
     on = ui.focus == p.widget.id and not (p.widget.role == "gridcell" and _whole(p, ui))
     shown, shift = shown_value(p.widget), text_offset(p, ui.caret if on else None, theme)
     def px(i): return 1 - shift + text_width(shown[:i], theme.font, theme.size)
@@ -93,13 +93,13 @@ def _in_field(p: Placed, ui: UiState, theme: Theme, w: int, h: int) -> str:
 
 # %% ../../nbs/02g_ui.html.ipynb #01744c5a
 def _in_combobox(p: Placed, ui: UiState, theme: Theme, w: int, h: int) -> str:
-    "The choice, muted if it is none of the options, and an arrow."
+    "Draw the choice of a combo box, muted if it is none of the options, and an arrow."
     kind = "words value" if p.widget.value in p.widget.options else "words value muted"
     return _words(p.widget.value, INSET, theme, kind) + _icon("down", w-icon_size(theme)-3, h, theme, "icon muted")
 
 # %% ../../nbs/02g_ui.html.ipynb #84b48506
 def _in_button(p: Placed, ui: UiState, theme: Theme, w: int, h: int) -> str:
-    "Icon and caption in the middle; a day's dot."
+    "Draw a button's icon and caption in the middle, and the dot of a day that has one."
     wi = p.widget
     if wi.bare: return _icon(wi.icon, (w-icon_size(theme))//2, h, theme)
     icon, bold = icon_size(theme) + TICK_GAP if wi.icon else 0, theme.bold_buttons or wi.strong
@@ -109,7 +109,7 @@ def _in_button(p: Placed, ui: UiState, theme: Theme, w: int, h: int) -> str:
 
 # %% ../../nbs/02g_ui.html.ipynb #ddaeac38
 def _in_tick(p: Placed, ui: UiState, theme: Theme, w: int, h: int) -> str:
-    "A box with a tick or a ring with a dot, and words."
+    "Draw a box with a tick or a ring with a dot, and the words."
     s, mark = tick_size(theme), ""
     if p.widget.checked and p.widget.role == "radio": mark = _box("dot", round(.3*s), round(.3*s), s-2*round(.3*s),
                                                                   s-2*round(.3*s))
@@ -119,14 +119,14 @@ def _in_tick(p: Placed, ui: UiState, theme: Theme, w: int, h: int) -> str:
 
 # %% ../../nbs/02g_ui.html.ipynb #80b7ffdd
 def _in_switch(p: Placed, ui: UiState, theme: Theme, w: int, h: int) -> str:
-    "Words, and the switch at the end."
+    "Draw the words, and the switch at the end."
     sw, sh = switch_width(theme), theme.size
     knob = _box("knob", sw-sh+2 if p.widget.checked else 2, 2, sh-4, sh-4)
     return _words(p.widget.name, ITEM_PAD, theme) + _box("track", w-ITEM_PAD-sw, (h-sh)//2, sw, sh, knob)
 
 # %% ../../nbs/02g_ui.html.ipynb #55e4cadd
 def _in_listitem(p: Placed, ui: UiState, theme: Theme, w: int, h: int) -> str:
-    "Icon, words, second words at the end."
+    "Draw a row's icon, its words, and its second words at the end."
     wi, x, parts = p.widget, ITEM_PAD, []
     if wi.icon:
         parts.append(_icon(wi.icon, x, h, theme, "icon accent" if wi.icon == "folder" else "icon muted"))
@@ -138,14 +138,14 @@ def _in_listitem(p: Placed, ui: UiState, theme: Theme, w: int, h: int) -> str:
 
 # %% ../../nbs/02g_ui.html.ipynb #acd31677
 def _in_spinner(p: Placed, ui: UiState, theme: Theme, w: int, h: int) -> str:
-    "A wheel, a quarter further every quarter of a second, and words."
+    "Draw a wheel, which turns by a quarter every quarter of a second, and the words."
     s, turn = icon_size(theme), ui.clock//250 % 4 * 90 + 50
     wheel = _box("wheel", 0, (h-s)//2, s, s, more=f";transform:rotate({turn}deg)")
     return wheel + _words(p.widget.name, s+TICK_GAP, theme, "words muted")
 
 # %% ../../nbs/02g_ui.html.ipynb #c11f3801
 def _in_titlebar(p: Placed, ui: UiState, theme: Theme, w: int, h: int) -> str:
-    "The marks of a window on a desktop."
+    "Draw the marks of a window in its title bar; a phone has none."
     if theme.form == "phone": return ""
     s = max(5, theme.size//2)
     marks = (f"M0 0L{s} {s}M{s} 0L0 {s}", f"M0 0H{s}V{s}H0Z", f"M0 {s}H{s}")
@@ -155,7 +155,7 @@ def _in_titlebar(p: Placed, ui: UiState, theme: Theme, w: int, h: int) -> str:
 
 # %% ../../nbs/02g_ui.html.ipynb #f4643e48
 def _in_region(p: Placed, ui: UiState, theme: Theme, w: int, h: int) -> str:
-    "The scroll bar."
+    "Draw the scroll bar of a region that is longer than its box."
     if p.extent <= h: return ""
     thumb = max(10, h*h//p.extent)
     return _box("scrollbar", w-SCROLLBAR, 0, SCROLLBAR, h,
@@ -163,7 +163,7 @@ def _in_region(p: Placed, ui: UiState, theme: Theme, w: int, h: int) -> str:
 
 # %% ../../nbs/02g_ui.html.ipynb #d8425359
 def _in_words(p: Placed, ui: UiState, theme: Theme, w: int, h: int) -> str:
-    "Words alone, where their role begins them."
+    "Draw words alone, from where their role begins them."
     role = p.widget.role
     x = dict(tab=ITEM_PAD+2, menuitem=ITEM_PAD, option=ITEM_PAD, tooltip=4, status=4).get(role, 0)
     big = theme.heading if role == "heading" else theme.size
@@ -177,7 +177,7 @@ INSIDE = dict(textbox=_in_field, gridcell=_in_field, combobox=_in_combobox, butt
 
 # %% ../../nbs/02g_ui.html.ipynb #96826e2d
 def _attributes(p: Placed, ui: UiState) -> dict[str, str]:
-    "ARIA's attributes of a widget, and ours: its id, its caret."
+    "Return ARIA's attributes of a widget, and our own: its id, icon, caret."
     w, a = p.widget, {}
     if role := aria_role(w.role): a["role"] = role
     if role and w.name and w.role not in UNNAMED: a["aria-label"] = w.name
@@ -200,7 +200,7 @@ def _attributes(p: Placed, ui: UiState) -> dict[str, str]:
 
 # %% ../../nbs/02g_ui.html.ipynb #9cd95c0e
 def _classes(p: Placed, ui: UiState) -> str:
-    "The role, and the states that only show."
+    "Return the CSS classes of a widget: its role, and the states that only show."
     w = p.widget
     mine = bool(w.id)
     states = dict(
@@ -212,7 +212,7 @@ def _classes(p: Placed, ui: UiState) -> str:
 
 # %% ../../nbs/02g_ui.html.ipynb #668df38f
 def _element(p: Placed, corner: tuple[int, int], ui: UiState, theme: Theme) -> str:
-    "The element of `p` and of everything in it; `corner` is the left top of what it stands in."
+    "Return the HTML of `p` and everything in it; `corner` is the left top of its container."
     (x0, y0, x1, y1), role = p.box, p.widget.role
     if role == "titlebar": theme = replace(theme, heading=theme.size)  # its title is as large as text
     attributes = "".join(f' {k}="{escape(v)}"' for k, v in _attributes(p, ui).items())
@@ -223,7 +223,7 @@ def _element(p: Placed, corner: tuple[int, int], ui: UiState, theme: Theme) -> s
             f'width:{x1-x0}px;height:{y1-y0}px">{inside}</div>')
 
 def _rows(p: Placed, ui: UiState, theme: Theme) -> str:
-    "The cells of a grid, in the rows that ARIA asks for; a row has no box."
+    "Return the HTML of a grid's cells, in the rows that ARIA asks for; a row has no box."
     rows = groupby(p.children, lambda c: c.box[1])
     return "".join(f'<div class="row" role="row">{"".join(_element(c, p.box[:2], ui, theme) for c in cells)}</div>'
                    for _, cells in rows)
@@ -338,7 +338,7 @@ SCREEN_CSS = "".join((_BASE_CSS, _GROUND_CSS, _CONTROL_CSS, _TICK_CSS, _ROW_CSS)
 
 # %% ../../nbs/02g_ui.html.ipynb #7b463174
 def _carried(screen: Placed, ui: UiState, theme: Theme) -> str:
-    "What is being dragged, under the pointer."
+    "Return the HTML of what is being dragged, under the pointer; empty without a drag."
     p = next((p for p in screen.walk() if p.widget.id == ui.dragging), None)
     if not p or not p.widget.drag: return ""
     (x, y), wide = map(round, ui.at), text_width(p.widget.name, theme.font, theme.size)

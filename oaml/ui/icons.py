@@ -40,7 +40,7 @@ _ICON_SMOOTH = 6     # an icon is drawn this much larger, then averaged
 
 # %% ../../nbs/02e_ui.icons.ipynb #e52f448d
 def _stroke(stroke: str) -> tuple[bool, list[tuple[float, ...]], bool]:
-    "Whether the stroke is a circle, its points (a circle's with its radius), whether it is filled."
+    "Read a stroke: return whether it is a circle, its points (a circle's with its radius), and whether it is filled."
     words = stroke.split()
     fill, words = words[0] == "*", [w for w in words if w != "*"]
     circle, words = words[0] == "o", [w for w in words if w != "o"]
@@ -51,7 +51,7 @@ def _stroke(stroke: str) -> tuple[bool, list[tuple[float, ...]], bool]:
 def icon_mask(
     name: str,        # a key of `ICONS`
     size: int,        # pixels, each way
-    width: float=1.,  # of the strokes, pixels
+    width: float=1.,  # width of the strokes, pixels
 ) -> Image.Image:     # mode L: how much of each pixel is covered
     "Return an icon as coverage, to be pasted in a colour. Raises KeyError for an unknown name."
     big = size*_ICON_SMOOTH
@@ -119,7 +119,7 @@ ICONS |= dict(
 def icon_svg(
     name: str,        # a key of `ICONS`
     size: int,        # pixels, each way
-    width: float=1.,  # of the strokes, pixels
+    width: float=1.,  # width of the strokes, pixels
 ) -> str:             # an element that draws in the current colour
     "Return an icon as SVG."
     parts, wide = [], width*UNITS/size

@@ -27,11 +27,11 @@ class Placed:
     box: Box                           # where it is
     children: "tuple[Placed, ...]"=()  # placed inside
     clip: Box|None=None                # only this part of the screen shows it; None: all
-    extent: int=0                      # of a region that scrolls: height of what is inside, pixels
+    extent: int=0                      # height of what is inside a region that scrolls, pixels
     offset: int=0                      # how far it is scrolled, pixels
 
     def walk(self) -> "Iterator[Placed]":
-        "This and everything inside, in reading order."
+        "Yield this and everything inside, in reading order."
         yield self
         for c in self.children: yield from c.walk()
     @property
@@ -43,7 +43,7 @@ class Placed:
 
 # %% ../../nbs/02c_ui.layout.ipynb #1919e586
 def _shift(p: Placed, dx: int, dy: int) -> Placed:
-    "`p` moved by whole pixels."
+    "Move `p` and everything in it by whole pixels."
     if not (dx or dy): return p
     x0, y0, x1, y1 = p.box
     clip = p.clip and (p.clip[0]+dx, p.clip[1]+dy, p.clip[2]+dx, p.clip[3]+dy)
@@ -52,7 +52,7 @@ def _shift(p: Placed, dx: int, dy: int) -> Placed:
 
 # %% ../../nbs/02c_ui.layout.ipynb #2b349309
 def _group(w: Widget, children: tuple[Placed, ...]) -> Placed:
-    "A container as large as what is in it."
+    "Return a container as large as its children; raise ValueError if it has none."
     if not children: raise ValueError(f"{w.role}: has nothing in it; leave it out")
     left, top, right, bottom = zip(*(c.box for c in children))
     return Placed(w, (min(left), min(top), max(right), max(bottom)), children)
@@ -67,7 +67,7 @@ def elide(
     bold: bool=False, # the bold cut
     size: int|None=None, # pixels per em; None: the theme's body text
 ) -> str:
-    "`words`, or as much of them as fits and an ellipsis."
+    "Return `words`, or as many of their characters as fit, with an ellipsis."
     def wide(s): return text_width(s, theme.font, size or theme.size, bold)
     if wide(words) <= width: return words
     keep = bisect_right(range(len(words)), 2*width + 100, key=lambda k: wide(words[:k]))  # not one by one: it may be a book
@@ -82,7 +82,7 @@ def wrap(
     font: str,   # a key of `oaml.ui.themes.FONTS`
     size: int,   # pixels per em
 ) -> tuple[str, ...]:
-    "`words` broken into lines; a word longer than a line stands alone."
+    "Break `words` into lines; a word longer than a line stands alone."
     lines, line = [], ""
     for word in words.split():
         longer = f"{line} {word}".strip()
@@ -99,31 +99,31 @@ SCROLLBAR = 6    # pixels wide
 def tick_size(
     theme: Theme, # its text size decides
 ) -> int:         # pixels
-    "Side of a check box."
+    "Return the side of a check box."
     return theme.size + 1
 
 def icon_size(
     theme: Theme, # its text size decides
 ) -> int:         # pixels
-    "Side of an icon."
+    "Return the side of an icon."
     return theme.size + 1
 
 def switch_width(
     theme: Theme, # its text size decides
 ) -> int:         # pixels
-    "Width of an on-off switch."
+    "Return the width of an on-off switch."
     return round(1.8*theme.size)
 
 # %% ../../nbs/02c_ui.layout.ipynb #d78a4540
 def _line_height(theme: Theme) -> int: return theme.size + 3
 
 def _bold(w: Widget, theme: Theme) -> bool:
-    "True if the words of `w` are bold."
+    "Return whether the words of `w` are bold."
     return w.role == "heading" or w.strong or (w.role == "button" and theme.bold_buttons)
 
 # %% ../../nbs/02c_ui.layout.ipynb #bc997066
 def _natural_size(w: Widget, theme: Theme, width: int) -> tuple[int, int]:
-    "Size of the leaf `w` in pixels, if it may be `width` wide."
+    "Return the width and height of the leaf `w` in pixels, if it may be `width` wide."
     def words(s=w.name, size=theme.size): return text_width(s, theme.font, size, _bold(w, theme))
     icon, line = (icon_size(theme) + TICK_GAP if w.icon else 0), _line_height(theme)
     if theme.form == "phone" and w.role in ("link", "checkbox", "radio"): line = THUMB_ROW
@@ -144,7 +144,7 @@ def _natural_size(w: Widget, theme: Theme, width: int) -> tuple[int, int]:
 
 # %% ../../nbs/02c_ui.layout.ipynb #0c8a68b8
 def _fitted(w: Widget, theme: Theme, width: int) -> Widget:
-    "`w` with its words cut to a box `width` wide."
+    "Cut the words of `w` to a box `width` wide."
     size = theme.heading if w.role == "heading" else theme.size
     def cut(s, room): return elide(s, max(0, room), theme, _bold(w, theme), size)
     room, icon = width - 1, (icon_size(theme) + TICK_GAP if w.icon else 0)
@@ -194,10 +194,10 @@ class _Layout:
         x: int,           # its left edge, pixels
         y: int,           # its top edge, pixels
         width: int,       # room there is, pixels
-        height: int|None, # as much as needed if None
+        height: int|None, # room there is, pixels; as much as needed if None
         gap: int,         # pixels between two
     ) -> tuple[Placed, ...]:
-        "Children from the top down, `gap` apart; those that grow share what is left of `height`."
+        "Place children from the top down, `gap` apart; those that grow share what is left of `height`. Raise ValueError if they do not fit."
         out = []
         if height is None:
             for c in children:
@@ -221,7 +221,7 @@ class _Layout:
         width: int, # room there is, pixels
         gap: int=8, # pixels between two
     ) -> tuple[Placed, ...]|None:
-        "Children side by side, centred on one line, one that grows takes what is left. None if they do not fit."
+        "Place children side by side, centred on one line; one that grows takes what is left. Return None if they do not fit, raise ValueError without any."
         if not children: raise ValueError("a row or bar has nothing in it; leave it out")
         sizes = [(0, _natural_size(c, self.theme, 0)[1]) if c.grow else _natural_size(c, self.theme, width)
                  for c in children]
@@ -243,7 +243,7 @@ class _Layout:
         width: int, # room there is, pixels
         gap: int,   # pixels between two
     ) -> tuple[Placed, ...]:
-        "Children side by side, on as many lines as they need."
+        "Place children side by side, on as many lines as they need."
         out, cx, bottom = [], x, y
         for c in children:
             p = self.leaf(c, cx, y, width)
@@ -254,24 +254,24 @@ class _Layout:
 
     # %% ../../nbs/02c_ui.layout.ipynb #d6044d6c
     def _centred(self, children, x, y, width):
-        "One below the other, each in the middle if the theme is so (and a card, not a window)."
+        "Place children one below the other, each in the middle if the theme centres cards."
         out = self.column(children, x, y, width, None, self.theme.gap)
         if self.cut or self.theme.align != "center": return out
         return tuple(_shift(p, max(0, (width - p.box[2] + x)//2), 0) for p in out)
 
     # %% ../../nbs/02c_ui.layout.ipynb #18d7c890
     def _place_flow(self, w, x, y, width, height):
-        "Side by side; one below the other where they do not fit."
+        "Place children side by side, or one below the other where they do not fit."
         side = self.line(w.children, x, y, width)
         return _group(w, side or self._centred(w.children, x, y, width))
 
     # %% ../../nbs/02c_ui.layout.ipynb #01d47ba9
     def _box(self, w, box):
-        "The text or combo box of a field."
+        "Place the text or combo box of a field."
         return Placed(_fitted(w, self.theme, box[2]-box[0]) if self.cut or w.role == "combobox" else w, box)
 
     def _place_group(self, w, x, y, width, height):
-        "A label and its box: above, or left with the boxes of a form in one line."
+        "Place a label and its box: the label above, or left with the boxes of a form in one line."
         label, box = w.children
         theme = self.theme
         if self.cut:
@@ -287,7 +287,7 @@ class _Layout:
 
     # %% ../../nbs/02c_ui.layout.ipynb #7d137d0e
     def _place_actions(self, w, x, y, width, height):
-        "Buttons in the theme's order and place."
+        "Place buttons in the theme's order and at its side."
         theme = replace(self.theme, wide_button=False)
         main_first = sorted(w.children, key=lambda c: not c.primary)
         order = main_first if theme.ok_first else main_first[::-1]
@@ -299,7 +299,7 @@ class _Layout:
 
     # %% ../../nbs/02c_ui.layout.ipynb #2fd51dea
     def _place_paragraph(self, w, x, y, width, height):
-        "Lines of text."
+        "Place a paragraph, each line as an element of its own."
         theme = self.theme
         tall = _line_height(theme) + 1
         lines = wrap(w.name, width, theme.font, theme.size)
@@ -309,7 +309,7 @@ class _Layout:
 
     # %% ../../nbs/02c_ui.layout.ipynb #bcb2f03d
     def _place_toolbar(self, w, x, y, width, height):
-        "A bar of tools."
+        "Place a bar of tools; raise ValueError if they do not fit on a line."
         side = _Layout(replace(self.theme, wide_button=False), self.ui).line(w.children, x+3, y+2, width-6, 3)
         if not side: raise ValueError(_too_small(w.children, width, self.theme.row))
         bottom = max(p.box[3] for p in side) + 2
@@ -317,14 +317,14 @@ class _Layout:
 
     # %% ../../nbs/02c_ui.layout.ipynb #beb9d11c
     def _place_tablist(self, w, x, y, width, height):
-        "Tabs side by side."
+        "Place tabs side by side; raise ValueError if there are none."
         if not w.children: raise ValueError("tablist: has no tabs; leave it out")
         inside = self.lines(w.children, x+3, y+2, width-6, 1)
         return Placed(w, (x, y, x+width, max(p.box[3] for p in inside)), inside)
 
     # %% ../../nbs/02c_ui.layout.ipynb #aa980da7
     def _place_navigation(self, w, x, y, width, height):
-        "Places to go, one below the other."
+        "Place the destinations of a navigation one below the other; raise ValueError if they do not fit."
         rows, cy = [], y + 3
         for c in w.children:
             c = _fitted(c, self.theme, width-8)
@@ -335,7 +335,7 @@ class _Layout:
 
     # %% ../../nbs/02c_ui.layout.ipynb #9d6bce89
     def _place_panel(self, w, x, y, width, height):
-        "A padded column."
+        "Place a padded column."
         pad = min(self.theme.pad, 8) if self.theme.form == "small" else self.theme.pad
         room = None if height is None else height - 2*pad
         inside = self.column(w.children, x+pad, y+pad, width-2*pad, room, self.theme.gap)
@@ -343,7 +343,7 @@ class _Layout:
 
     # %% ../../nbs/02c_ui.layout.ipynb #289355e8
     def _place_split(self, w, x, y, width, height):
-        "Navigation at a side or on top, and what it leads to."
+        "Place a navigation at a side or on top, and beside it what it leads to."
         side, main = w.children
         if self.theme.nav == "top":
             top = self._place_tablist(side, x, y, width, None)
@@ -357,7 +357,7 @@ class _Layout:
 
     # %% ../../nbs/02c_ui.layout.ipynb #92972485
     def _place_list(self, w, x, y, width, height):
-        "Rows without gaps. Widgets side by side (`row`) stand in as far as the words of the other rows."
+        "Place rows without gaps. Widgets side by side (`row`) stand in as far as the words of the other rows."
         if not w.children: return Placed(w, (x, y, x+width, y))
         out, down = [], y
         for c in w.children:
@@ -368,7 +368,7 @@ class _Layout:
 
     # %% ../../nbs/02c_ui.layout.ipynb #77117dc8
     def _place_grid(self, w, x, y, width, height):
-        "Cells in columns of one width, words in the middle of theirs."
+        "Place cells in columns of one width, words in the middle of theirs."
         out, tall = [], self.theme.row
         edges = [x + width*k//w.columns for k in range(w.columns+1)]
         for i, c in enumerate(w.children):
@@ -380,7 +380,7 @@ class _Layout:
 
     # %% ../../nbs/02c_ui.layout.ipynb #071c31ff
     def _place_region(self, w, x, y, width, height):
-        "A part that scrolls: everything in it moves up by its offset and shows only inside."
+        "Place a part that scrolls: everything in it moves up by its offset and shows only inside."
         lists = all(c.role in ("list", "grid") for c in w.children)
         pad = 0 if lists else min(self.theme.pad, 8)
         inside = self.column(w.children, x+pad, y+pad, width-2*pad-SCROLLBAR, None, 0 if lists else self.theme.gap)
@@ -392,7 +392,7 @@ class _Layout:
 
     # %% ../../nbs/02c_ui.layout.ipynb #881da209
     def _place_form(self, w, size):
-        "A card as large as its form, closer together if it must be."
+        "Place a card as large as its form, closer together if it must be; raise ValueError if it does not fit the screen."
         theme = self.theme
         inner = _group(w, _Layout(theme, self.ui, cut=False)._centred(w.children, 0, 0, theme.width))
         most = size[0] - 2*theme.pad - 2*CARD_MARGIN
@@ -409,7 +409,7 @@ class _Layout:
 
     # %% ../../nbs/02c_ui.layout.ipynb #e002395f
     def _place_application(self, w, size):
-        "A title bar, and the children in what is left of the frame, closer together if they must be."
+        "Place a title bar, and the children in what is left of the frame, closer together if they must be; raise ValueError if they do not fit."
         frame = w.frame if w.frame and self.theme.form != "phone" else self.theme.frame  # a phone has one window, over all
         x0, y0, x1, y1 = (round(f*s) for f, s in zip(frame, (*size, *size)))
         head = Widget("heading", name=w.name)
@@ -425,7 +425,7 @@ class _Layout:
 
     # %% ../../nbs/02c_ui.layout.ipynb #087f1e0e
     def _place_dialog(self, w, size):
-        "A heading and the children, in a frame as wide as a card."
+        "Place a heading and the children in a frame as wide as a card; raise ValueError if they do not fit the screen."
         theme = self.theme
         width = min(theme.width, size[0] - 2*(CARD_MARGIN + theme.pad))
         inner = self.column((Widget("heading", name=w.name), *w.children), 0, 0, width, None, theme.gap)
@@ -440,7 +440,7 @@ class _Layout:
 
 # %% ../../nbs/02c_ui.layout.ipynb #a88676b8
 def _too_small(children, width: int, height: int) -> str:
-    "The error's text for widgets that do not fit."
+    "Return the error's text for widgets that do not fit."
     there = ", ".join(c.name or c.role for c in children)
     return f"no room for {there} in {width}x{height} pixels: put some of it into a `scroll`, or make the screen larger"
 
@@ -449,7 +449,7 @@ MIN_BOX = 40 # pixels that a box beside a long label has at least
 
 # %% ../../nbs/02c_ui.layout.ipynb #8c159e4f
 def _scrolled_up(p: Placed, by: int, clip: Box) -> Placed|None:
-    "`p` moved up by pixels and cut to `clip`; None if nothing of it shows."
+    "Move `p` up by pixels and cut it to `clip`; return None if nothing of it shows."
     x0, y0, x1, y1 = p.box
     if y1 - by <= clip[1] or y0 - by >= clip[3]: return None
     inside = tuple(c for q in p.children if (c := _scrolled_up(q, by, clip)))
@@ -459,7 +459,7 @@ def _scrolled_up(p: Placed, by: int, clip: Box) -> Placed|None:
 CARD_MARGIN = 4  # pixels kept free around a card or dialog
 
 def _tighter(theme: Theme) -> Theme|None:
-    "`theme` with less air; None if there is none left."
+    "Return `theme` with smaller gaps and padding, or None if they are as small as they may be."
     tight = replace(theme, gap=max(1, theme.gap-1), pad=max(3, theme.pad-1))
     return None if tight == theme else tight
 
@@ -472,7 +472,7 @@ def _check_lists(theme: Theme, screen: Placed, size: tuple[int, int]):
             raise ValueError(f"{p.widget.name or p.widget.id}: its list of {rows} does not fit on a screen {size[1]} pixels high")
 
 def _popup(theme: Theme, ui: UiState, screen: Placed, size: tuple[int, int]) -> Placed|None:
-    "The open menu of a widget, or the list of a combo box."
+    "Return the open menu of a widget or list of a combo box, placed on the screen, or None."
     p = next((p for p in screen.walk() if p.widget.id == ui.popup), None) if ui.popup else None
     if not p or not (p.widget.menu or p.widget.options): return None  # what is there now may have none
     w = p.widget
@@ -488,7 +488,7 @@ def _popup(theme: Theme, ui: UiState, screen: Placed, size: tuple[int, int]) -> 
 
 # %% ../../nbs/02c_ui.layout.ipynb #8f0bd2a0
 def _note(w: Widget, x: int, y: int, theme: Theme, size: tuple[int, int]) -> Placed:
-    "A line in a small box, wherever on the screen there is room near `x`, `y`."
+    "Return a line in a small box, as near to `x`, `y` as the screen has room."
     w = replace(w, name=elide(w.name, size[0]-14, theme))
     wide, tall = text_width(w.name, theme.font, theme.size) + 8, _line_height(theme) + 2
     x, y = max(0, min(x, size[0]-wide)), max(0, min(y, size[1]-tall))
@@ -496,7 +496,7 @@ def _note(w: Widget, x: int, y: int, theme: Theme, size: tuple[int, int]) -> Pla
 
 # %% ../../nbs/02c_ui.layout.ipynb #39d7e4bb
 def _notes(theme: Theme, ui: UiState, screen: Placed, size: tuple[int, int]) -> Iterator[Placed]:
-    "The tip of what the pointer rests on, and the last answer."
+    "Yield the tip of what the pointer rests on, and the last answer."
     p = next((p for p in screen.walk() if p.widget.id == ui.tip), None) if ui.tip else None
     if p and p.widget.tip:
         above = p.box[1] - _line_height(theme) - 4  # over the title bar, if it is for a tool: that hides least
@@ -514,7 +514,7 @@ def _notes(theme: Theme, ui: UiState, screen: Placed, size: tuple[int, int]) -> 
 SYSTEM_BAR = 20  # pixels of a phone's bar with Back and Home
 
 def _system_bar(theme: Theme, size: tuple[int, int]) -> tuple[tuple[Placed, ...], tuple[int, int]]:
-    "A phone's bar with Back and Home (elsewhere there is none), and the size that is left above."
+    "Return a phone's bar with Back and Home (nothing elsewhere), and the size that is left above."
     if theme.form != "phone": return (), size
     (width, bottom), (wide, tall) = size, (30, SYSTEM_BAR)
     keys = (Widget("button", "sys.back", "Back", icon="left", bare=True),
@@ -526,10 +526,10 @@ def _system_bar(theme: Theme, size: tuple[int, int]) -> tuple[tuple[Placed, ...]
 def layout(
     root: Widget,            # a `form`, a `window`, or dialogs `over` one
     theme: Theme,            # lengths and fonts
-    size: tuple[int, int],   # of the screen: width, height in pixels
+    size: tuple[int, int],   # size of the screen: width, height in pixels
     ui: UiState=UiState(),   # what is scrolled, what is open
 ) -> Placed:                 # role "screen": the layers, the topmost last
-    "Boxes for all of `root`, closer together if they must be. Raises ValueError if they do not fit the screen at all."
+    "Place all of `root`, closer together if it must be; raise ValueError if it does not fit the screen at all."
     place, parts = _Layout(theme, ui), root.children if root.role == "layers" else (root,)
     system, free = _system_bar(theme, size)
     layers = tuple(getattr(place, f"_place_{w.role}")(w, free) for w in parts)
@@ -579,7 +579,7 @@ def hit(
 def center(
     box: Box,                # pixels
 ) -> tuple[float, float]:    # x, y
-    "Middle of a box."
+    "Return the middle of a box."
     return (box[0]+box[2])/2, (box[1]+box[3])/2
 
 # %% ../../nbs/02c_ui.layout.ipynb #14afb9cc
@@ -592,22 +592,22 @@ class Element:
     box: tuple[float, float, float, float]  # left, top, right, bottom, 0 to 1 of the screen: the part that shows
     id: str=""                              # the app's name for it
     value: str=""                           # shown text of a box (dots if masked); of a region: percent it is scrolled
-    checked: bool|None=None                 # of a check box, switch or radio button
-    disabled: bool=False                    # takes no events
-    focused: bool=False                     # has the keyboard focus
-    selected: bool=False                    # of a text box: all of its text is; of a tab or a row: it is the chosen one
+    checked: bool|None=None                 # state of a check box, switch or radio button
+    disabled: bool=False                    # True: it takes no events
+    focused: bool=False                     # True: it has the keyboard focus
+    selected: bool=False                    # True: all of a text box's text is selected, or a tab or a row is the chosen one
     icon: str=""                            # what is drawn on it, a key of `oaml.ui.icons.ICONS`, if its device knows
 
 _ELEMENT_DEFAULTS = {f.name: f.default for f in fields(Element)}
 
 def plain_element(
-    e: Element, # of a screen
-) -> dict:      # for JSON
+    e: Element, # element of a screen
+) -> dict:      # dict for JSON
     "Return an element without what it leaves at its default."
     return {k: v for k, v in vars(e).items() if v is not _ELEMENT_DEFAULTS[k] and v != _ELEMENT_DEFAULTS[k]} | dict(box=list(e.box))
 
 def as_element(
-    plain: dict, # as `plain_element` made it
+    plain: dict, # dict as `plain_element` made it
 ) -> Element:
     "Return the element again."
     return Element(**dict(name="") | plain | dict(box=tuple(plain["box"])))  # older records leave out empty names
@@ -625,7 +625,7 @@ def shown_value(
 MIN_VISIBLE = .6  # of a widget's height that must show, for it to count as visible
 
 def _shows(p: Placed, covers: list[Box]) -> bool:
-    "True if enough of `p` shows and none of `covers` lies over its middle."
+    "Return whether enough of `p` shows and none of `covers` lies over its middle."
     x0, y0, x1, y1 = p.visible_box
     if y1 - y0 < MIN_VISIBLE*(p.box[3] - p.box[1]) or x1 - x0 < 1: return False
     x, y = (x0+x1)/2, (y0+y1)/2
@@ -634,7 +634,7 @@ def _shows(p: Placed, covers: list[Box]) -> bool:
 # %% ../../nbs/02c_ui.layout.ipynb #2b4135ef
 def showing(
     screen: Placed,    # a layout
-) -> list[Placed]:     # in reading order
+) -> list[Placed]:     # placed widgets in reading order
     "Return the widgets that can be seen and touched; of the containers only the regions that scroll."
     out, layers = [], active(screen)
     for i, layer in enumerate(layers):
@@ -646,7 +646,7 @@ def showing(
 
 # %% ../../nbs/02c_ui.layout.ipynb #0f6e85a2
 def _scrolled(p: Placed) -> str:
-    "How far a region is scrolled, in percent; nothing if all of it shows."
+    "Return how far a region is scrolled, in percent; empty if all of it shows."
     room = p.extent - (p.box[3] - p.box[1])
     return str(100*p.offset//room) if room > 0 else ""
 

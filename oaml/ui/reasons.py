@@ -25,7 +25,7 @@ HOLDING = "textbox", "gridcell", "combobox" # roles of what has a text
 KEYED = "textbox", "gridcell"               # roles of what shows that it has the focus
 
 def standing(
-    e: Element, # of a screen
+    e: Element, # element of a screen
 ) -> str:       # such as "empty focused"; "" if there is nothing to say
     "Return what the screen shows of an element besides its name: its text, or whether it is on; the focus; whether it is chosen."
     words = []
@@ -38,7 +38,7 @@ def standing(
 
 # %% ../../nbs/02h_ui.reasons.ipynb #64caaeb3
 def kind_of(
-    e: Element, # of a screen
+    e: Element, # element of a screen
 ) -> str:       # such as "field filled focused"
     "Return what an element is and how it stands, in words that many elements share: no text of its own."
     own = e.value and e.role in HOLDING and set(e.value) != {DOT}
@@ -48,15 +48,15 @@ def kind_of(
 # %% ../../nbs/02h_ui.reasons.ipynb #32026221
 def within(
     words: str, # "" is in no text
-    text: str,  # in which they are looked for
+    text: str,  # text to look in
 ) -> bool:
     "Return whether `text` has `words`, from the beginning of a word to the end of one."
     return bool(words) and re.search(rf"(?<!\w){re.escape(words)}(?!\w)", text) is not None
 
 # %% ../../nbs/02h_ui.reasons.ipynb #ff2bc463
 def title_of(
-    e: Element,                  # of a screen
-    elements: Sequence[Element], # of the screen
+    e: Element,                  # element of a screen
+    elements: Sequence[Element], # elements of the screen
 ) -> str:                        # such as "Save"; of a table's cell such as "Tony Fri"; "" if there is none
     "Return what an element is called: its name, or for a cell those of its row and its column."
     if e.name or e.role != "gridcell": return e.name
@@ -68,8 +68,8 @@ def title_of(
 
 # %% ../../nbs/02h_ui.reasons.ipynb #d7d6e8f3
 def spoken_of(
-    e: Element, # of a screen
-    title: str, # from `title_of`
+    e: Element, # element of a screen
+    title: str, # title from `title_of`
     goal: str,  # what the user wants
 ) -> bool:
     "Return whether the goal has its name (quotes it, for a list's item or a table's cell) or quotes its text."
@@ -83,10 +83,10 @@ OVER = dict(done="All is done", wait="It is busy")
 
 def reason_of(
     target: Target,              # what is right on a screen
-    elements: Iterable[Element], # of the screen
+    elements: Iterable[Element], # elements of the screen
     goal: str="",                # what the user wants: an answer is read from what that speaks of, if it can be
 ) -> tuple[str, Element|None]:   # such as "'Username', field empty focused"; the element, if it is about one
-    "Return what an action is done to, and how that stands; of an answer, what it is read from."
+    "Return what an action is done to and its state; of an answer, what it is read from."
     act, elements = target.action, tuple(elements)
     def found(wanted): return next(filter(wanted, elements), None)
     if act.type in OVER: return OVER[act.type], None

@@ -19,13 +19,13 @@ from .widgets import UiState
 
 # %% ../../nbs/02f_ui.render.ipynb #fd63cfd4
 def _mix(a: Color, b: Color, t: float) -> Color:
-    "Colour between `a` (t=0) and `b` (t=1)."
+    "Return the colour between `a` (t=0) and `b` (t=1)."
     return tuple(round(u + (v-u)*t) for u, v in zip(a, b))
 
 # %% ../../nbs/02f_ui.render.ipynb #90aceef9
 @lru_cache(maxsize=16384)
 def _word_mask(words: str, family: str, size: int, bold: bool) -> tuple[Image.Image|None, int, int]:
-    "Coverage of `words`, and where it lies from where they are put."
+    "Return the coverage of `words`, and how far right and down of their place it begins, in pixels; None if they have no ink."
     font = load_font(family, size, bold)
     x0, y0, x1, y1 = font.getbbox(words)
     if x1 <= x0 or y1 <= y0: return None, 0, 0
@@ -36,17 +36,17 @@ def _word_mask(words: str, family: str, size: int, bold: bool) -> tuple[Image.Im
 # %% ../../nbs/02f_ui.render.ipynb #105857af
 @lru_cache(maxsize=512)
 def _caps(family: str, size: int, bold: bool) -> int:
-    "Top and bottom of capitals, added: twice the height of their middle."
+    "Return the top and bottom of capitals, added: twice the height of their middle."
     return sum(load_font(family, size, bold).getbbox("H")[1::2])
 
 # %% ../../nbs/02f_ui.render.ipynb #53bd8087
 @lru_cache(maxsize=16384)
 def letter_ends(
-    words: str,  # on one line
+    words: str,  # words on one line
     family: str, # a key of `ui.themes.FONTS`
     size: int,   # pixels per em
     bold: bool,  # the bold cut
-) -> list[float]: # of each character, pixels
+) -> list[float]: # end of each character, pixels
     "Return how far each character of `words` goes from where they begin."
     font = load_font(family, size, bold)
     return [font.getlength(words[:k]) for k in range(1, len(words)+1)]
@@ -63,7 +63,7 @@ SIGNS = {name: sign for sign, name in DRAWN.items()}
 
 # %% ../../nbs/02f_ui.render.ipynb #dd6c85a8
 def _inside(glyph: tuple, box: tuple) -> bool:
-    "True if the middle of the glyph's place is in the box."
+    "Return whether the middle of the glyph's place is in the box."
     return box[0] <= glyph[1] < box[2] and box[1] <= glyph[2] < box[3]
 
 class Writing:
@@ -73,7 +73,7 @@ class Writing:
 
     # %% ../../nbs/02f_ui.render.ipynb #b641ba03
     def write(self,
-        words: str,           # on one line
+        words: str,           # words on one line
         x: float,             # where they begin, pixels
         y: float,             # the middle of their line
         widths: list[float],  # how far each character goes, from `x`
@@ -83,7 +83,7 @@ class Writing:
 
     # %% ../../nbs/02f_ui.render.ipynb #f4b74abc
     def draw(self,
-        name: str,            # of a state or an icon
+        name: str,            # name of a state or an icon
         x: float,             # its middle, pixels
         y: float,             # likewise
     ):
@@ -94,7 +94,7 @@ class Writing:
     def hide(self,
         box: tuple, # left, top, right, bottom, pixels
     ):
-        "Something is drawn over `box`."
+        "Drop the glyphs in `box`, over which something is drawn."
         self.glyphs = [g for g in self.glyphs if not _inside(g, box)]
 
     # %% ../../nbs/02f_ui.render.ipynb #44ba1953
@@ -103,14 +103,14 @@ class Writing:
         box: tuple,          # what has come since shows only in here
         shift: tuple=(0, 0), # after it was moved so far
     ):
-        "What was drawn apart is put in its place."
+        "Move the glyphs drawn since `since` by `shift` and keep those whose middle is in `box`."
         moved = [(c, x+shift[0], y+shift[1]) for c, x, y in self.glyphs[since:]]
         self.glyphs[since:] = [g for g in moved if _inside(g, box)]
 
 # %% ../../nbs/02f_ui.render.ipynb #7c5a9f3e
 def _put_text(image: Image.Image, x: int, box: tuple, words: str, theme: Theme, color: Color, bold: bool=False,
               size: int|None=None):
-    "Words from `x`, centred in the height of `box` by their capitals."
+    "Draw words from `x`, centred in the height of `box` by their capitals."
     size = size or theme.size
     mask, dx, dy = _word_mask(words, theme.font, size, bold)
     if mask: image.paste(color, (x+dx, (box[1] + box[3] - _caps(theme.font, size, bold))//2 + dy), mask)
@@ -118,36 +118,36 @@ def _put_text(image: Image.Image, x: int, box: tuple, words: str, theme: Theme, 
 
 # %% ../../nbs/02f_ui.render.ipynb #045b42fb
 def _note(image: Image.Image, name: str, x: float, box: tuple):
-    "Something is drawn at `x`, in the middle of the height of `box`."
+    "Note in the image's record that `name` is drawn at `x`, in the middle of the height of `box`."
     if written := image.info.get("written"): written.draw(name, x, (box[1] + box[3])/2)
 
 # %% ../../nbs/02f_ui.render.ipynb #fd7925f2
 def _put_icon(image: Image.Image, x: int, box: tuple, name: str, theme: Theme, color: Color):
-    "An icon from `x`, centred in the height of `box`."
+    "Draw an icon from `x`, centred in the height of `box`."
     s = icon_size(theme)
     image.paste(color, (x, (box[1] + box[3] - s)//2), icon_mask(name, s, max(1.1, s/13)))
     _note(image, name, x + s/2, box)
 
 # %% ../../nbs/02f_ui.render.ipynb #89133d6e
 def _focus_ring(draw: ImageDraw.ImageDraw, box: tuple, theme: Theme):
-    "A two-pixel ring just outside of `box`."
+    "Draw a two-pixel ring just outside of `box`."
     x0, y0, x1, y1 = box
     draw.rounded_rectangle((x0-2, y0-2, x1+1, y1+1), theme.radius+2, outline=theme.accent, width=2)
 
 # %% ../../nbs/02f_ui.render.ipynb #2dc699b8
 def _inner_ring(draw: ImageDraw.ImageDraw, box: tuple, theme: Theme):
-    "A ring just inside of `box`, for what touches its neighbours."
+    "Draw a ring just inside of `box`, for what touches its neighbours."
     draw.rectangle((box[0], box[1], box[2]-1, box[3]-1), outline=theme.accent, width=2)
 
 # %% ../../nbs/02f_ui.render.ipynb #bcf0ce6b
 def _focus(p: Placed, ui: UiState) -> str:
-    "The words for the focus of a field or a cell, and for a selection of all its text."
+    "Return the words for the focus of a field or a cell, and for a selection of all its text; empty without focus."
     whole = ui.selection == (0, len(p.widget.value)) and p.widget.value
     return (" focused" + " selected"*bool(whole))*(ui.focus == p.widget.id)
 
 # %% ../../nbs/02f_ui.render.ipynb #d57b03f6
 def _draw_field_text(image, p: Placed, ui: UiState|None, theme: Theme):
-    "The text, scrolled so that the caret of `ui` shows; nothing is drawn outside of the box."
+    "Draw the text of a field, scrolled so that the caret of `ui` shows; nothing is drawn outside of the box."
     x0, y0, x1, y1 = p.box
     shown, left, right = shown_value(p.widget), x0 + INSET, x1 - INSET
     if not shown and not ui or right <= left: return
@@ -166,7 +166,7 @@ def _draw_field_text(image, p: Placed, ui: UiState|None, theme: Theme):
 
 # %% ../../nbs/02f_ui.render.ipynb #6e6b5720
 def _draw_textbox(draw, image, p: Placed, ui: UiState, theme: Theme):
-    "Field, text clipped to it, selection and caret when it has the focus."
+    "Draw a field, the text clipped to it, and selection and caret when it has the focus."
     x0, y0, x1, y1 = p.box
     on = ui.focus == p.widget.id
     draw.rounded_rectangle((x0, y0, x1-1, y1-1), theme.radius, fill=theme.field,
@@ -177,7 +177,7 @@ def _draw_textbox(draw, image, p: Placed, ui: UiState, theme: Theme):
 
 # %% ../../nbs/02f_ui.render.ipynb #76eeaf27
 def _draw_combobox(draw, image, p: Placed, ui: UiState, theme: Theme):
-    "Like a text box, with an arrow."
+    "Draw a combo box: like a text box, with an arrow."
     x0, y0, x1, y1 = p.box
     on = p.widget.id in (ui.focus, ui.popup)
     draw.rounded_rectangle((x0, y0, x1-1, y1-1), theme.radius, fill=theme.field,
@@ -189,7 +189,7 @@ def _draw_combobox(draw, image, p: Placed, ui: UiState, theme: Theme):
 
 # %% ../../nbs/02f_ui.render.ipynb #21c2a7f7
 def _draw_button(draw, image, p: Placed, ui: UiState, theme: Theme):
-    "Filled with the accent if primary; darker while pressed, grey if disabled."
+    "Draw a button, filled with the accent if primary, darker while pressed, grey if disabled."
     w, (x0, y0, x1, y1) = p.widget, p.box
     lit, bold = w.primary or w.selected, theme.bold_buttons or w.strong
     fill, ink = (theme.accent, theme.on_accent) if lit else (_mix(theme.surface, theme.text, .08), theme.text)
@@ -206,7 +206,7 @@ def _draw_button(draw, image, p: Placed, ui: UiState, theme: Theme):
 
 # %% ../../nbs/02f_ui.render.ipynb #ec85cf65
 def _draw_tool(draw, image, p: Placed, ui: UiState, theme: Theme):
-    "An icon; a ground behind it while the pointer is over it or its menu is open."
+    "Draw an icon, with a ground behind it while the pointer is over it or its menu is open."
     w, (x0, y0, x1, y1) = p.widget, p.box
     ground, ink = theme.surface, theme.text
     lit = .35 if ui.pressed == w.id or ui.popup == w.id else .14 if ui.hover == w.id and not w.disabled else 0
@@ -216,12 +216,12 @@ def _draw_tool(draw, image, p: Placed, ui: UiState, theme: Theme):
 
 # %% ../../nbs/02f_ui.render.ipynb #a543b59c
 def _draw_any_button(draw, image, p: Placed, ui: UiState, theme: Theme):
-    "A button, an icon, or a day of a calendar."
+    "Draw a button, an icon, or a day of a calendar."
     (_draw_tool if p.widget.bare else _draw_button)(draw, image, p, ui, theme)
 
 # %% ../../nbs/02f_ui.render.ipynb #4454ec90
 def _draw_checkbox(draw, image, p: Placed, ui: UiState, theme: Theme):
-    "A box (round, for one of several choices), a tick if checked, its words."
+    "Draw a box (round, for one of several choices), a tick if checked, and its words."
     x0, y0, x1, y1 = p.box
     s, on, many = tick_size(theme), p.widget.checked, p.widget.role == "checkbox"
     top = (y0 + y1 - s)//2
@@ -236,7 +236,7 @@ def _draw_checkbox(draw, image, p: Placed, ui: UiState, theme: Theme):
 
 # %% ../../nbs/02f_ui.render.ipynb #06d4b9e8
 def _draw_words(draw, image, p: Placed, ui: UiState, theme: Theme):
-    "Headings, labels, links, alerts and plain text."
+    "Draw headings, labels, links, alerts and plain text."
     role, (x0, y0, x1, y1) = p.widget.role, p.box
     color = dict(link=theme.accent, alert=theme.error, label=theme.muted).get(role, theme.text)
     size = theme.heading if role == "heading" else theme.size
@@ -247,7 +247,7 @@ def _draw_words(draw, image, p: Placed, ui: UiState, theme: Theme):
 
 # %% ../../nbs/02f_ui.render.ipynb #6c134c04
 def _ground(draw, p: Placed, ui: UiState, theme: Theme, chosen: bool) -> Color:
-    "The ground of a row: chosen, about to take a drop, under the pointer, or plain; gives its colour."
+    "Draw the ground of a row, which is chosen, about to take a drop, under the pointer, or plain; return its colour."
     w = p.widget
     if w.drop and ui.dragging and ui.dragging != w.id and ui.hover == w.id: color = _mix(theme.surface, theme.accent, .4)
     elif chosen: color = theme.selection
@@ -258,7 +258,7 @@ def _ground(draw, p: Placed, ui: UiState, theme: Theme, chosen: bool) -> Color:
 
 # %% ../../nbs/02f_ui.render.ipynb #f903d289
 def _draw_listitem(draw, image, p: Placed, ui: UiState, theme: Theme):
-    "Icon, words, second words at the end, and a line below."
+    "Draw a row: icon, words, second words at the end, and a line below."
     w, (x0, _, x1, y1) = p.widget, p.box
     _ground(draw, p, ui, theme, w.selected or ui.popup == w.id)
     if w.selected: _note(image, "selected", x0, p.box)
@@ -275,7 +275,7 @@ def _draw_listitem(draw, image, p: Placed, ui: UiState, theme: Theme):
 
 # %% ../../nbs/02f_ui.render.ipynb #a9cd8dc8
 def _draw_switch(draw, image, p: Placed, ui: UiState, theme: Theme):
-    "Words, and a switch at the end: filled with its knob to the right if on."
+    "Draw words, and a switch at the end, filled with its knob to the right if on."
     w, (x0, y0, x1, y1) = p.widget, p.box
     _ground(draw, p, ui, theme, False)
     draw.line((x0, y1-1, x1-1, y1-1), fill=_mix(theme.surface, theme.border, .35))
@@ -291,7 +291,7 @@ def _draw_switch(draw, image, p: Placed, ui: UiState, theme: Theme):
 
 # %% ../../nbs/02f_ui.render.ipynb #6acb6e0d
 def _draw_tab(draw, image, p: Placed, ui: UiState, theme: Theme):
-    "Words; the chosen tab is underlined and in the accent."
+    "Draw the words of a tab; the chosen one is underlined and in the accent."
     w, (x0, y0, x1, y1) = p.widget, p.box
     _ground(draw, p, ui, theme, False)
     x = x0 + ITEM_PAD + 2
@@ -303,7 +303,7 @@ def _draw_tab(draw, image, p: Placed, ui: UiState, theme: Theme):
 
 # %% ../../nbs/02f_ui.render.ipynb #183944f9
 def _draw_gridcell(draw, image, p: Placed, ui: UiState, theme: Theme):
-    "A cell with its lines; caret and ring while it has the focus."
+    "Draw a cell with its lines, and caret and ring while it has the focus."
     w, (x0, y0, x1, y1) = p.widget, p.box
     on = ui.focus == w.id
     fill = theme.selection if w.selected else theme.field
@@ -316,7 +316,7 @@ def _draw_gridcell(draw, image, p: Placed, ui: UiState, theme: Theme):
 
 # %% ../../nbs/02f_ui.render.ipynb #b5fcf00b
 def _draw_menuitem(draw, image, p: Placed, ui: UiState, theme: Theme):
-    "An entry of an open menu or list."
+    "Draw an entry of an open menu or list."
     w = p.widget
     _ground(draw, p, ui, theme, w.selected)
     if w.selected: _note(image, "selected", p.box[0], p.box)
@@ -324,7 +324,7 @@ def _draw_menuitem(draw, image, p: Placed, ui: UiState, theme: Theme):
 
 # %% ../../nbs/02f_ui.render.ipynb #6607e039
 def _draw_spinner(draw, image, p: Placed, ui: UiState, theme: Theme):
-    "A wheel, a quarter further every quarter of a second, and its words."
+    "Draw a wheel, which turns by a quarter every quarter of a second, and its words."
     x0, y0, x1, y1 = p.box
     s, turn = icon_size(theme), ui.clock//250 % 4 * 90
     top = (y0 + y1 - s)//2
@@ -335,7 +335,7 @@ def _draw_spinner(draw, image, p: Placed, ui: UiState, theme: Theme):
 
 # %% ../../nbs/02f_ui.render.ipynb #fc31f506
 def _draw_note(draw, image, p: Placed, ui: UiState, theme: Theme):
-    "A tip or an answer: light words on a dark ground (or the other way round)."
+    "Draw a tip or an answer: light words on a dark ground, or the other way round."
     x0, y0, x1, y1 = p.box
     draw.rounded_rectangle((x0, y0, x1-1, y1-1), min(theme.radius, 4), fill=_mix(theme.text, theme.surface, .12))
     _put_text(image, x0+4, p.box, p.widget.name, theme, theme.surface)
@@ -349,7 +349,7 @@ DRAW = dict(textbox=_draw_textbox, combobox=_draw_combobox, button=_draw_any_but
 
 # %% ../../nbs/02f_ui.render.ipynb #c9729b99
 def _shade(draw: ImageDraw.ImageDraw, box: tuple, theme: Theme, ground: Color):
-    "A soft shadow around `box`."
+    "Draw a soft shadow around `box`."
     x0, y0, x1, y1 = box
     for i, t in ((3, .05), (2, .10), (1, .18)):
         soft = _mix(ground, (0, 0, 0) if ground != theme.page else theme.text, t)
@@ -357,7 +357,7 @@ def _shade(draw: ImageDraw.ImageDraw, box: tuple, theme: Theme, ground: Color):
 
 # %% ../../nbs/02f_ui.render.ipynb #d2d0e67d
 def _draw_card(draw, image, p: Placed, theme: Theme):
-    "The panel that a form stands on."
+    "Draw the panel that a form stands on."
     x0, y0, x1, y1 = p.box
     if theme.card == "shadow": _shade(draw, p.box, theme, theme.page)
     draw.rounded_rectangle((x0, y0, x1-1, y1-1), theme.radius+2 if theme.radius else 0, fill=theme.surface,
@@ -365,13 +365,13 @@ def _draw_card(draw, image, p: Placed, theme: Theme):
 
 # %% ../../nbs/02f_ui.render.ipynb #ee26e285
 def _draw_window(draw, image, p: Placed, theme: Theme):
-    "The ground of a window and its edge."
+    "Draw the ground of a window."
     x0, y0, x1, y1 = p.box
     draw.rectangle((x0, y0, x1-1, y1-1), fill=theme.surface)
 
 # %% ../../nbs/02f_ui.render.ipynb #0b5c371d
 def _draw_titlebar(draw, image, p: Placed, theme: Theme):
-    "The bar with the title, and the marks of a window on a desktop."
+    "Draw the bar with the title, and the marks of a window on a desktop."
     x0, y0, x1, y1 = p.box
     draw.rectangle((x0, y0, x1-1, y1-1), fill=theme.bar)
     title = p.children[0]
@@ -387,13 +387,13 @@ def _draw_titlebar(draw, image, p: Placed, theme: Theme):
 
 # %% ../../nbs/02f_ui.render.ipynb #ade3b6ef
 def _draw_bar(draw, image, p: Placed, theme: Theme):
-    "The ground of a toolbar or of tabs, with a line below."
+    "Draw the ground of a toolbar or of tabs, with a line below."
     x0, y0, x1, y1 = p.box
     draw.rectangle((x0, y0, x1-1, y1-1), fill=_mix(theme.surface, theme.text, .04))
     draw.line((x0, y1-1, x1-1, y1-1), fill=_mix(theme.surface, theme.border, .5))
 
 def _draw_side(draw, image, p: Placed, theme: Theme):
-    "The ground of navigation at a side."
+    "Draw the ground of a navigation at a side."
     x0, y0, x1, y1 = p.box
     draw.rectangle((x0, y0, x1-1, y1-1), fill=_mix(theme.surface, theme.text, .05))
 
@@ -401,7 +401,7 @@ def _draw_side(draw, image, p: Placed, theme: Theme):
 DIMMED = [round(.65*v) for v in range(256)]*3  # of each channel: what is behind a dialog
 
 def _draw_dialog(draw, image, p: Placed, theme: Theme):
-    "A card over everything, which is dimmed."
+    "Dim the screen and draw a dialog's card over it."
     image.paste(image.point(DIMMED))
     x0, y0, x1, y1 = p.box
     _shade(draw, p.box, theme, _mix(theme.page, (0, 0, 0), .35))
@@ -410,13 +410,13 @@ def _draw_dialog(draw, image, p: Placed, theme: Theme):
 
 # %% ../../nbs/02f_ui.render.ipynb #c325079e
 def _draw_popup(draw, image, p: Placed, theme: Theme):
-    "The ground of an open menu."
+    "Draw the ground of an open menu."
     x0, y0, x1, y1 = p.box
     draw.rectangle((x0+2, y0+2, x1+1, y1+1), fill=_mix(theme.surface, (0, 0, 0), .35))
     draw.rectangle((x0, y0, x1-1, y1-1), fill=theme.surface, outline=theme.border)
 
 def _draw_system_bar(draw, image, p: Placed, theme: Theme):
-    "The bar at the bottom of a phone."
+    "Draw the bar at the bottom of a phone."
     x0, y0, x1, y1 = p.box
     draw.rectangle((x0, y0, x1-1, y1-1), fill=_mix(theme.surface, theme.text, .1))
 
@@ -428,7 +428,7 @@ NOTES = "tooltip", "status"  # leaves that lie over others
 
 # %% ../../nbs/02f_ui.render.ipynb #712f34f8
 def _draw_scrollbar(draw: ImageDraw.ImageDraw, p: Placed, theme: Theme, written: Writing|None):
-    "A thumb as long as the part that shows. Whether there is more can be seen at the ends of its track."
+    "Draw a thumb as long as the part that shows, and record at the ends of its track whether there is more."
     x0, y0, x1, y1 = p.box
     tall = y1 - y0
     thumb = max(10, tall*tall//p.extent)
@@ -440,7 +440,7 @@ def _draw_scrollbar(draw: ImageDraw.ImageDraw, p: Placed, theme: Theme, written:
 
 # %% ../../nbs/02f_ui.render.ipynb #3d94d001
 def _draw(draw: ImageDraw.ImageDraw, image: Image.Image, p: Placed, ui: UiState, theme: Theme):
-    "`p` and everything in it."
+    "Draw `p` and everything in it."
     role, written = p.widget.role, image.info.get("written")
     if written and role in (*GROUND, *NOTES): written.hide(p.box)
     if role in GROUND: GROUND[role](draw, image, p, theme)
@@ -449,7 +449,7 @@ def _draw(draw: ImageDraw.ImageDraw, image: Image.Image, p: Placed, ui: UiState,
     for c in p.children if role != "titlebar" else (): _draw(draw, image, c, ui, theme)
 
 def _draw_region(draw: ImageDraw.ImageDraw, image: Image.Image, p: Placed, ui: UiState, theme: Theme):
-    "What shows of a region, and its scroll bar. What its children paint above and below it is put back."
+    "Draw what shows of a region and its scroll bar, and restore what its children paint over above and below it."
     x0, y0, x1, y1 = p.box
     top, bottom = min((c.box[1] for c in p.children), default=y0), max((c.box[3] for c in p.children), default=y1)
     strips = [(x0, max(0, top-4), x1, y0), (x0, y1, x1, min(image.height, bottom+4))]
@@ -462,7 +462,7 @@ def _draw_region(draw: ImageDraw.ImageDraw, image: Image.Image, p: Placed, ui: U
 
 # %% ../../nbs/02f_ui.render.ipynb #cf834a15
 def _draw_drag(image: Image.Image, screen: Placed, ui: UiState, theme: Theme):
-    "What is being dragged, under the pointer."
+    "Draw what is being dragged, under the pointer."
     p = next((p for p in screen.walk() if p.widget.id == ui.dragging), None)
     if not p or not p.widget.drag: return
     x, y = map(round, ui.at)
@@ -476,7 +476,7 @@ def render(
     placed: Placed,  # a laid-out screen (role "screen")
     ui: UiState,     # focus, caret, hover, pressed
     theme: Theme,    # colours and fonts
-    written: Writing|None=None, # is filled
+    written: Writing|None=None, # record to fill with what is written
 ) -> Image.Image:    # RGB, of the screen's size
     "Return the screen as pixels. Equal arguments give equal bytes under the pinned Pillow."
     image = Image.new("RGB", placed.box[2:], theme.page)

@@ -39,7 +39,7 @@ def text_width(
     size: int,        # pixels per em
     bold: bool=False, # the bold cut
 ) -> int:             # whole pixels, rounded up
-    "Width of `text` on a screen."
+    "Return the width of `text` on a screen."
     return int(-(-load_font(family, size, bold).getlength(text)//1))
 
 # %% ../../nbs/02a_ui.themes.ipynb #f4e6de56
@@ -49,7 +49,7 @@ def cap_height(
     size: int,        # pixels per em
     bold: bool=False, # the bold cut
 ) -> int:             # whole pixels
-    "Height of a capital H: the legibility of a size."
+    "Return the height of a capital H, by which the legibility of a size is judged."
     box = load_font(family, size, bold).getbbox("H")
     return box[3] - box[1]
 
@@ -66,7 +66,7 @@ class Theme:
     heading: int         # headings, pixels per em
     bold_buttons: bool   # button captions in bold
     page: Color          # behind everything
-    surface: Color       # of the form's card
+    surface: Color       # color of the form's card
     text: Color          # words
     muted: Color         # secondary words
     border: Color        # lines around controls
@@ -80,21 +80,21 @@ class Theme:
     gap: int             # between rows
     pad: int             # inside the card
     control: int         # height of text boxes and buttons
-    width: int           # of the form's content
+    width: int           # width of the form's content
     box_share: float     # width of a text box below its label, as a share of the form's
     labels: str          # "above" the field or "left" of it
-    align: str           # of headings, buttons and links: "left" or "center"
+    align: str           # alignment of headings, buttons and links: "left" or "center"
     card: str            # "flat", "outline" or "shadow"
     wide_button: bool    # the main button fills the row
     anchor: tuple[float, float]  # where a card or dialog sits in the free space, 0 (left, top) to 1 (right, bottom)
-    form: str            # of the device, a key of `FORMS`
+    form: str            # form of the device, a key of `FORMS`
     row: int             # height of a list's rows
-    frame: tuple[float, float, float, float] # of an application's window: left, top, right, bottom, 0 to 1 of the screen
+    frame: tuple[float, float, float, float] # frame of an application's window: left, top, right, bottom, 0 to 1 of the screen
     bar: Color           # behind title and toolbars
     on_bar: Color        # words and icons there
     title: str           # "left" or "center" in the title bar
     nav: str             # where navigation stands: "left", "right" or "top"
-    ok_first: bool       # in a row of buttons the main one comes first
+    ok_first: bool       # True: in a row of buttons the main one comes first
     buttons: str         # where such a row stands: "left", "center" or "right"
 
 # %% ../../nbs/02a_ui.themes.ipynb #786f4c8c
@@ -124,7 +124,7 @@ TRAIN_FAMILIES = tuple(f for f in FAMILIES if f != HELD_OUT_FAMILY)
 
 # %% ../../nbs/02a_ui.themes.ipynb #457ec226
 def _luminance(color: Color) -> float:
-    "Relative luminance of an sRGB colour, 0 to 1 (WCAG 2.2)."
+    "Return the relative luminance of an sRGB colour, 0 to 1 (WCAG 2.2)."
     linear = [c/12.92 if c <= .03928 else ((c+.055)/1.055)**2.4 for c in (v/255 for v in color)]
     return .2126*linear[0] + .7152*linear[1] + .0722*linear[2]
 
@@ -132,18 +132,18 @@ def contrast(
     a: Color, # RGB, 0 to 255
     b: Color, # RGB, 0 to 255
 ) -> float:   # 1 (the same) to 21 (black on white)
-    "Contrast ratio of two colours (WCAG 2.2)."
+    "Return the contrast ratio of two colours (WCAG 2.2)."
     hi, lo = sorted((_luminance(a), _luminance(b)), reverse=True)
     return (hi+.05)/(lo+.05)
 
 # %% ../../nbs/02a_ui.themes.ipynb #5169fbaa
 def _hls(hue: float, light: float, sat: float) -> Color:
-    "RGB of a hue, lightness and saturation, each 0 to 1."
+    "Return the RGB, 0 to 255, of a hue, lightness and saturation, each 0 to 1."
     return tuple(round(255*c) for c in colorsys.hls_to_rgb(hue%1, light, sat))
 
 # %% ../../nbs/02a_ui.themes.ipynb #3341e0b1
 def _palette(rng: Random, fam: Family) -> dict:
-    "The colours of a theme of `fam`."
+    "Draw the colours of a theme of `fam`; text on the accent has a contrast of at least 4.6."
     hue = rng.uniform(*fam.hues)
     def tone(light: float, sat: float=fam.tint): return _hls(hue, light, sat)
     if fam.dark:
@@ -164,7 +164,7 @@ def _palette(rng: Random, fam: Family) -> dict:
 FORMS = dict(small="a small screen, 256x192 to 320x256", phone="a portrait phone", desktop="640 pixels wide or more")
 
 def form_of(
-    size: tuple[int, int], # of the screen: width, height in pixels
+    size: tuple[int, int], # size of the screen: width, height in pixels
 ) -> str:                  # a key of `FORMS`
     "Return the form of a device with such a screen."
     return "phone" if size[1] > size[0] else "desktop" if size[0] >= 640 else "small"
@@ -174,7 +174,7 @@ THUMB_ROW = 24  # pixels of a phone's screen 192 wide: about 44 of the points th
 
 # %% ../../nbs/02a_ui.themes.ipynb #7569b5d4
 def _desk_frame(theme: Theme) -> tuple[float, float, float, float]:
-    "A window that covers two thirds of a desktop or more, somewhere on it."
+    "Return the frame of a window that covers most of a desktop, placed by the theme's anchor, as fractions of the screen."
     across, down = theme.anchor
     wide, tall = .62 + .23*down, .72 + .2*across
     x, y = across*(1-wide), down*(1-tall)
@@ -182,7 +182,7 @@ def _desk_frame(theme: Theme) -> tuple[float, float, float, float]:
 
 # %% ../../nbs/02a_ui.themes.ipynb #ad24f63b
 def _fit_form(theme: Theme, form: str) -> Theme:
-    "`theme` for another device: all lengths times a factor, and on a phone rows and controls for thumbs."
+    "Return `theme` for another device: all lengths times a factor, and on a phone rows and controls for thumbs."
     k = dict(phone=1.1, desktop=1.6)[form]
     lengths = {f: round(k*getattr(theme, f)) for f in ("size", "heading", "gap", "pad", "control", "width", "row",
                                                        "radius")}
@@ -193,7 +193,7 @@ def _fit_form(theme: Theme, form: str) -> Theme:
 
 # %% ../../nbs/02a_ui.themes.ipynb #4adb4204
 def _window_look(seed: int, family: str, size: int) -> dict:
-    "What windows add to a theme, from a random stream of its own: it changes no other value of the theme."
+    "Draw what windows add to a theme, from a random stream of its own, which changes no other value of the theme."
     rng, fam = Random(f"window:{seed}"), FAMILIES[family]
     hue, vivid = rng.uniform(*fam.hues), rng.random() < .5
     light = .13 if fam.dark else .82

@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 
 # %% ../../nbs/02b_ui.widgets.ipynb #d6491755
 def _brief(self) -> str:
-    "A dataclass without the fields that hold their defaults."
+    "Return the text of a dataclass without the fields that hold their defaults."
     shown = [f"{f.name}={v!r}" for f in fields(self) if (v := getattr(self, f.name)) != f.default]
     return f"{type(self).__name__}({', '.join(shown)})"
 
@@ -26,25 +26,25 @@ class Widget:
     id: str=""                          # the app's name for it; events come back under it; "" takes no events
     name: str=""                        # the accessible name: the words on or beside it
     value: str=""                       # text of a text box; the second words of a row
-    checked: bool|None=None             # of a check box, a switch or a radio button
+    checked: bool|None=None             # state of a check box, a switch or a radio button
     masked: bool=False                  # a text box that shows dots
     primary: bool=False                 # the main button: filled, and what Enter in a text box presses
     cancel: bool=False                  # what Escape and a phone's BACK press
     disabled: bool=False                # shown grey, takes no events
-    selected: bool=False                # of a tab, a row, a cell: the chosen one
+    selected: bool=False                # True: the chosen tab, row or cell
     strong: bool=False                  # bold words
     icon: str=""                        # drawn before the name, a key of `oaml.ui.icons.ICONS`
     bare: bool=False                    # icon only: the name is for the record
     tip: str=""                         # shown in a small box while the pointer rests on it
-    options: tuple[str, ...]=()         # of a combo box
+    options: tuple[str, ...]=()         # options of a combo box
     menu: "tuple[Widget, ...]"=()       # what a right click or a long press opens
     opens: bool=False                   # a plain click opens the menu too
-    drag: bool=False                    # may be dragged
-    drop: bool=False                    # takes what is dropped on it
-    grow: bool=False                    # takes the room that is left in its row or column
-    columns: int=0                      # of a grid
-    frame: tuple[float, float, float, float]|None=None # of a window: where, 0 to 1; None: as the theme has it
-    children: "tuple[Widget, ...]"=()   # of a container
+    drag: bool=False                    # True: it may be dragged
+    drop: bool=False                    # True: it takes what is dropped on it
+    grow: bool=False                    # True: it takes the room that is left in its row or column
+    columns: int=0                      # columns of a grid
+    frame: tuple[float, float, float, float]|None=None # frame of a window: where, 0 to 1; None: as the theme has it
+    children: "tuple[Widget, ...]"=()   # children of a container
 
 # %% ../../nbs/02b_ui.widgets.ipynb #6f4ad850
 EDITABLE = ("textbox", "gridcell")  # roles that hold text with a caret
@@ -64,7 +64,7 @@ def text(
     name: str,         # the words, one line
     id: str="",        # the app's name for it
     strong: bool=False, # bold
-    grow: bool=False,  # takes the room that is left in its row
+    grow: bool=False,  # True: it takes the room that is left in its row
 ) -> Widget:
     "Return a line of plain text."
     return Widget("text", id, name, strong=strong, grow=grow)
@@ -73,7 +73,7 @@ def text(
 def paragraph(
     name: str,   # the words, as many lines as they need
 ) -> Widget:
-    "Text that is broken into lines; each line is an element of its own."
+    "Return text that is broken into lines; each line is an element of its own."
     return Widget("paragraph", "", name)
 
 # %% ../../nbs/02b_ui.widgets.ipynb #d7edae0a
@@ -109,7 +109,7 @@ def button(
 # %% ../../nbs/02b_ui.widgets.ipynb #edd5715a
 def tool(
     id: str,                     # the app's name for it
-    name: str,                   # for the record: it shows an icon only
+    name: str,                   # name for the record: it shows an icon only
     icon: str,                   # a key of `oaml.ui.icons.ICONS`
     tip: str="",                 # shown while the pointer rests on it; "" shows nothing
     disabled: bool=False,        # shown grey, takes no events
@@ -127,7 +127,7 @@ def link(
     name: str,           # its words
     cancel: bool=False,  # what Escape and BACK press
 ) -> Widget:
-    "Underlined words that are pressed like a button."
+    "Return underlined words that are pressed like a button."
     return Widget("link", id, name, cancel=cancel)
 
 # %% ../../nbs/02b_ui.widgets.ipynb #f258ac03
@@ -152,7 +152,7 @@ def checkbox(
 def switch(
     id: str,              # the app's name for it
     name: str,            # the words to its left
-    checked: bool,        # on
+    checked: bool,        # True: on
 ) -> Widget:
     "Return a row with an on-off switch at its end."
     return Widget("switch", id, name, checked=checked)
@@ -169,10 +169,10 @@ def radio(
 # %% ../../nbs/02b_ui.widgets.ipynb #c1c3f14d
 def textbox(
     id: str,              # the app's name for it
-    name: str,            # of its label (see `field`)
+    name: str,            # name on its label (see `field`)
     value: str="",        # its text
     masked: bool=False,   # shows dots
-    grow: bool=False,     # takes the room that is left in its row
+    grow: bool=False,     # True: it takes the room that is left in its row
 ) -> Widget:
     "Return a text box of one line."
     return Widget("textbox", id, name, value, masked=masked, grow=grow)
@@ -180,10 +180,10 @@ def textbox(
 # %% ../../nbs/02b_ui.widgets.ipynb #a92afb88
 def combobox(
     id: str,                  # the app's name for it
-    name: str,                # of its label (see `field`)
+    name: str,                # name on its label (see `field`)
     value: str,               # the chosen option, or words such as "Choose"
     options: tuple[str, ...], # what can be chosen
-    grow: bool=False,         # takes the room that is left in its row
+    grow: bool=False,         # True: it takes the room that is left in its row
 ) -> Widget:
     "Return a box that opens a list; the choice comes back as a changed text."
     return Widget("combobox", id, name, value, options=options, grow=grow)
@@ -197,8 +197,8 @@ def item(
     selected: bool=False,        # the chosen one
     strong: bool=False,          # bold (unread)
     menu: tuple[Widget, ...]=(), # what a right click or a long press opens
-    drag: bool=False,            # may be dragged
-    drop: bool=False,            # takes what is dropped on it
+    drag: bool=False,            # True: it may be dragged
+    drop: bool=False,            # True: it takes what is dropped on it
 ) -> Widget:
     "Return a row of a list, as wide as the list."
     return Widget("listitem", id, name, value, icon=icon, selected=selected, strong=strong, menu=menu, drag=drag,
@@ -231,7 +231,7 @@ def day(
     disabled: bool=False, # shown grey, takes no events
     strong: bool=False,   # bold (today)
     dot: bool=False,      # a dot in its corner: something is on
-    drop: bool=False,     # takes what is dropped on it
+    drop: bool=False,     # True: it takes what is dropped on it
 ) -> Widget:
     "Return a small button in a `grid`, as wide as its column. The record has a dot as its value."
     return Widget("button" if id else "text", id, name, "\N{BULLET}"*dot, selected=selected, disabled=disabled,
@@ -248,7 +248,7 @@ def field(
 def row(
     *children: Widget, # leaves, from the left
 ) -> Widget:
-    "Widgets side by side; one below the other where they do not fit."
+    "Return widgets side by side, or one below the other where they do not fit."
     return Widget("flow", children=children)
 
 # %% ../../nbs/02b_ui.widgets.ipynb #f1bb0e4c
@@ -276,7 +276,7 @@ def tabs(
 def nav(
     *children: Widget, # `tab`s: the places to go
 ) -> Widget:
-    "Navigation, for `split`: a column at the side, or tabs on top, as the theme has it."
+    "Return a navigation, for `split`: a column at the side, or tabs on top, as the theme has it."
     return Widget("navigation", children=children)
 
 # %% ../../nbs/02b_ui.widgets.ipynb #b4096591
@@ -284,12 +284,12 @@ def split(
     side: Widget,      # a `nav`
     main: Widget,      # what it navigates
 ) -> Widget:
-    "Navigation and what it leads to. Takes the room that is left."
+    "Return a navigation beside what it leads to; it takes the room that is left."
     return Widget("split", children=(side, main), grow=True)
 
 # %% ../../nbs/02b_ui.widgets.ipynb #f900c26e
 def panel(
-    *children: Widget, # from the top
+    *children: Widget, # widgets from the top
 ) -> Widget:
     "Return a padded column. Takes the room that is left."
     return Widget("panel", children=children, grow=True)
@@ -298,7 +298,7 @@ def panel(
 def listing(
     *children: Widget, # `item`s, `switch`es, from the top
 ) -> Widget:
-    "Rows one below the other with lines between them."
+    "Return rows one below the other with lines between them."
     return Widget("list", children=children)
 
 # %% ../../nbs/02b_ui.widgets.ipynb #abe30ef4
@@ -312,22 +312,22 @@ def grid(
 # %% ../../nbs/02b_ui.widgets.ipynb #16baaeb9
 def scroll(
     id: str,           # the app's name for it: where it is scrolled to belongs to the interface
-    *children: Widget, # from the top, as long as they like
+    *children: Widget, # widgets from the top, any number of them
 ) -> Widget:
-    "A region that scrolls. Takes the room that is left."
+    "Return a region that scrolls; it takes the room that is left."
     return Widget("region", id, children=children, grow=True)
 
 # %% ../../nbs/02b_ui.widgets.ipynb #d8dd9b15
 def form(
-    *children: Widget, # from the top
+    *children: Widget, # widgets from the top
 ) -> Widget:
-    "Widgets one below the other on a card: the root of a small screen."
+    "Return widgets one below the other on a card: the root of a small screen."
     return Widget("form", children=children)
 
 # %% ../../nbs/02b_ui.widgets.ipynb #37687c32
 def window(
-    title: str,        # in its title bar
-    *children: Widget, # from the top: bars, tabs, and one that takes the rest
+    title: str,        # title in its title bar
+    *children: Widget, # widgets from the top: bars, tabs, and one that takes the rest
 ) -> Widget:
     "Return an application's window: the root of a large screen."
     return Widget("application", name=title, children=children)
@@ -335,7 +335,7 @@ def window(
 # %% ../../nbs/02b_ui.widgets.ipynb #1c7202bb
 def dialog(
     title: str,        # its heading
-    *children: Widget, # from the top
+    *children: Widget, # widgets from the top
 ) -> Widget:
     "Return a dialog for `over`: nothing else takes events while it is there."
     return Widget("dialog", name=title, children=children)
@@ -356,7 +356,7 @@ class UiState:
     "What an interface remembers apart from the application."
     __repr__ = _brief
     focus: str|None=None      # id of the widget with the keyboard focus
-    caret: int=0              # in the focused text box: characters before the caret
+    caret: int=0              # characters before the caret in the focused text box
     anchor: int=0             # the selection's other end (equal to caret: nothing selected)
     hover: str|None=None      # id under the pointer
     pressed: str|None=None    # id that the pointer went down on
