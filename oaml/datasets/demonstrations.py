@@ -4,12 +4,13 @@
 
 # %% auto #0
 __all__ = ['SYNONYMS', 'FIELDS', 'TITLES', 'PRESSES', 'DEEDS', 'DECLINES', 'RETRIES', 'SOURCES', 'SLOT', 'FIRST', 'LAST', 'READS',
-           'TURNED', 'NAMED', 'Template', 'TOGGLES', 'SECRET', 'COMMON_WORDS', 'MAX_STEP_TOKENS', 'VERSION', 'words_of',
-           'same_words', 'same_stem', 'has_words', 'GoalValue', 'goal_values', 'goal_words', 'row_of', 'column_of',
-           'section_of', 'page_title', 'Thing', 'StepWords', 'Demonstration', 'fill', 'holes', 'is_pager', 'month_of',
-           'with_parts', 'to_template', 'element_at', 'deeds_of', 'thing_of', 'same_role', 'changes_of', 'find_origin',
-           'with_shown', 'labels', 'in_words', 'describe', 'demonstrate', 'say_thing', 'say_step', 'count_tokens',
-           'write', 'steps_named', 'to_yaml', 'from_yaml', 'load_demonstration', 'save_demonstration']
+           'TURNED', 'NAMED', 'Template', 'TOGGLES', 'SECRET', 'COMMON_WORDS', 'COMMAND_VERBS', 'MAX_STEP_TOKENS',
+           'VERSION', 'words_of', 'same_words', 'same_stem', 'has_words', 'GoalValue', 'goal_values', 'goal_words',
+           'row_of', 'column_of', 'section_of', 'page_title', 'Thing', 'StepWords', 'Demonstration', 'fill', 'holes',
+           'date_of', 'written_like', 'is_pager', 'month_of', 'with_parts', 'to_template', 'element_at', 'deeds_of',
+           'thing_of', 'same_role', 'changes_of', 'find_origin', 'with_shown', 'labels', 'in_words', 'describe',
+           'proposed_names', 'demonstrate', 'say_thing', 'say_step', 'count_tokens', 'write', 'steps_named', 'to_yaml',
+           'from_yaml', 'load_demonstration', 'save_demonstration']
 
 # %% ../../nbs/09j_datasets.demonstrations.ipynb #83e56954
 import os
@@ -76,9 +77,11 @@ def has_words(
     return bool(y) and set(y) <= set(x)
 
 # %% ../../nbs/09j_datasets.demonstrations.ipynb #df90964a
+_TAKING = {"remove", "take", "delete", "drop", "clear"}
 _FILLER = {"is", "are", "the", "a", "an", "be", "must", "should", "as", "its", "it", "s", "it"}
 _MONTH = "(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*"
-_PLAIN_VALUE = re.compile(r"(?<=\bcalled )[\w.-]*\w|(?<=\bnamed )[\w.-]*\w|(?<![\w/.@])(?![\d.])(?=\S*[./@]\w)[\w./@-]*[\w/]|(?<=[\w,:;] )[A-Z]\w*(?:[.-]\w+)*(?: (?:& )?[A-Z0-9]\w*)*|(?<![\w$])\d+(?:[.:/,-]\w+)*"
+_PLAIN_VALUE = re.compile(rf"\b\d{{1,2}}(?:st|nd|rd|th)? (?:of )?{_MONTH} \d{{4}}|\b{_MONTH} \d{{1,2}}(?:st|nd|rd|th)?,? \d{{4}}|"
+                          r"(?<=\bcalled )[\w.-]*\w|(?<=\bnamed )[\w.-]*\w|(?<![\w/.@])(?![\d.])(?=\S*[./@]\w)[\w./@-]*[\w/]|(?<=[\w,:;] )[A-Z]\w*(?:[.-]\w+)*(?: (?:& )?[A-Z0-9]\w*)*|(?<![\w$])\d+(?:[.:/,-]\w+)*"
                           rf"(?: {_MONTH}(?: \d{{4}})?)?")
 
 @plain_dataclass(frozen=True)
@@ -97,12 +100,13 @@ def goal_values(
     goal: str, # what the user wants, in words
 ) -> list[GoalValue]: # in the goal's order
     "Return what a goal names: quoted parts, and outside of quotes numbers, capitalised words, and names of files, paths and addresses."
-    found = [(m.start(), m.end(), m[1] or m[2], True) for m in QUOTATION.finditer(goal)]
+    found = [(m.start(), m.end(), m[m.lastindex], True) for m in QUOTATION.finditer(goal)]
     free = "".join(c if not any(a <= k < b for a, b, *_ in found) else "'" for k, c in enumerate(goal))
     found += [(m.start(), m.end(), m[0], False) for m in _PLAIN_VALUE.finditer(free) if m[0] not in ("I", "OK")]
     out, end = [], 0
     for a, b, text, quoted in sorted(found):
         before = [w for w in words_of(goal[end:a]) if w not in _FILLER]
+        if _TAKING & set(before) and "from" in before[:-1]: before.remove("from")  # it is the verb's: remove the star from the message 'x'
         behind = re.match(r",? as (?:the |its |his |her )?(\w+(?: name)?)", goal[b:])
         out.append(GoalValue(text, (behind[1].casefold(),) if behind else tuple(before[-2:]), quoted))
         end = b
@@ -262,8 +266,30 @@ def holes(
     "Return the names of a text's parameters."
     return [m[1] for m in _HOLE.finditer(template) if m[1] not in (None, *READS)]
 
+_MONTH_NAMES = "January February March April May June July August September October November December".split()
 _MONTHS = dict(zip("jan feb mar apr may jun jul aug sep oct nov dec".split(), range(1, 13)))
-_DATE = re.compile(r"(\d{1,2}) ([A-Z][a-z]{2,8}) (\d{4})")
+_DATES = [re.compile(p) for p in (r"(?:the )?(?P<day>\d{1,2})(?:st|nd|rd|th)? (?:of )?(?P<month>[A-Z][a-z]{2,8})\.?,? (?P<year>\d{4})",
+                                  r"(?P<month>[A-Z][a-z]{2,8})\.? (?P<day>\d{1,2})(?:st|nd|rd|th)?,? (?P<year>\d{4})", r"(?P<year>\d{4})-(?P<month>\d\d)-(?P<day>\d\d)")]
+
+def date_of(
+    text: str, # such as "7 January 2030", "January 7th, 2030" or "2030-01-07"
+) -> tuple[int, int, int]|None: # year, month from 1, day; None: it is no date that can be read in one way alone
+    "Return the date that a text says, and nothing else."
+    match = next((m for p in _DATES if (m := p.fullmatch(text.strip()))), None)
+    month = match and (int(match["month"]) if match["month"].isdigit() else _MONTHS.get(match["month"][:3].lower(), 0))
+    return (int(match["year"]), month, int(match["day"])) if match and 1 <= month <= 12 else None
+
+def written_like(
+    shown: str, # a value as it was
+    new: str,   # the value now
+) -> str:
+    "Return a date as the one that was shown is written; anything else as it is."
+    date = date_of(new) if date_of(shown) else None
+    if date is None: return new
+    year, month, day = date
+    name = _MONTH_NAMES[month - 1]
+    if re.fullmatch(r"[\d-]+", shown): return f"{year:04}-{month:02}-{day:02}"
+    return f"{day} {name[:3] if re.search(r'[A-Z][a-z]{2}(?![a-z])', shown) and name != 'May' else name} {year}" if re.match(r"\d{1,2} [A-Z]", shown) else new
 
 def is_pager(
     name: str, # of a button
@@ -286,8 +312,7 @@ def with_parts(
     "Return the values, and of each date its day and its month, as calendars show them."
     out = dict(values)
     for name, value in values.items():
-        if (match := _DATE.fullmatch(value)) and match[2][:3].lower() in _MONTHS:
-            out |= {name + "_day": match[1], name + "_month": f"{match[2][:3]} {match[3]}"}
+        if date := date_of(value): out |= {name + "_day": str(date[2]), name + "_month": f"{_MONTH_NAMES[date[1] - 1][:3]} {date[0]}"}
     return out
 
 def to_template(
@@ -533,10 +558,11 @@ def in_words(
     goal: str,                                # what was wanted
     steps: Sequence[tuple[Action, tuple[Element, ...], tuple[Element, ...]]], # action, the screen before, the screen after
     secrets: Iterable[str]=(),                # names of parameters that are never written down
+    names: dict[str, str]|None=None,          # what parameters are called in place of the goal's words before them
 ) -> Demonstration:
     "Return what was done, in words. Raises ValueError for a secret that the goal does not have."
     deeds = deeds_of(steps)
-    values = _parameters(goal, deeds)
+    values = {(names or {}).get(k, k): v for k, v in _parameters(goal, deeds).items()}
     if unknown := set(secrets) - set(values): raise ValueError(f"secrets: the goal has no {', '.join(sorted(unknown))}; it has {', '.join(values) or 'no values'}")
     in_goal, values = dict(values), with_parts(values)
     seen, out = [], []
@@ -643,6 +669,26 @@ def _with_all(steps: list[StepWords], deeds: list[_Deed], goal: str) -> list[Ste
     return [one if s is first else s for s in steps if s is first or s not in done and not (s.do == "set" and s.already and s.what.role == first.what.role)]
 
 # %% ../../nbs/09j_datasets.demonstrations.ipynb #495568fb
+COMMAND_VERBS = {*"add answer archive be book bring buy call change choose copy create delete enter find get go invite is log look make mark move note open order pick put register remove "
+           "rename reply restore save search send set show sign sort star start take tell turn type unstar use visit write".split()}
+_NO_NAMES = {"value", *"a about an and as at back by for from in into new of on than that the then this to under with".split()} | COMMAND_VERBS
+
+def proposed_names(
+    shown: Demonstration, # as it is written
+) -> dict[str, str]:      # of each of its values: a name
+    "Return what the values may be called: where the goal's word is no name, as the field is that takes the value, or a date; a verb is never one."
+    names, begins = {k: k for k in shown.values}, {w.casefold() for w in re.findall(r"(?:^|[.;:!?]\s+)(\w+)", shown.goal)}
+    for key in (k for k in shown.values if k.rstrip("0123456789") in _NO_NAMES | begins):
+        fields = [s.what.name for s in shown.steps if s.do in ("enter", "append", "choose") and s.value == "{" + key + "}" and not holes(s.what.name)]
+        dated = with_parts({key: shown.values[key]}).keys() > {key}
+        name = re.sub(r"\W+", "_", (fields or ["date" if dated else ""])[0].casefold()).strip("_")
+        others = [v for k, v in names.items() if k != key]
+        if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or name in others or name.startswith(NAMED) or name.endswith(("_day", "_month")):
+            if key.rstrip("0123456789") not in COMMAND_VERBS | begins: continue
+            name = next(n for n in ("value", *(f"value{k}" for k in range(2, 99))) if n not in others)
+        names[key] = name
+    return names
+
 def demonstrate(
     episode: Episode,         # with the elements of its screens
     secrets: Iterable[str]=(), # names of parameters that are never written down
@@ -651,7 +697,8 @@ def demonstrate(
     screens = [recorded_elements(s.observation) for s in episode.steps]
     if not any(screens): raise ValueError(f"episode {episode.id}: its screens have no elements; record it on a device that has a tree")
     after = screens[1:] + screens[-1:]
-    return in_words(episode.goal, [(s.action, b, a) for s, b, a in zip(episode.steps, screens, after)], secrets)
+    steps = [(s.action, b, a) for s, b, a in zip(episode.steps, screens, after)]
+    return in_words(episode.goal, steps, secrets, proposed_names(in_words(episode.goal, steps)))
 
 # %% ../../nbs/09j_datasets.demonstrations.ipynb #407181b1
 MAX_STEP_TOKENS = 20 # words and signs of a step in a prompt

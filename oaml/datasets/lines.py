@@ -161,14 +161,14 @@ def _under(heads: list[Line], row: list[Line], cells: list[Line]) -> list[Line]:
     return [replace(line, at=head.x) if (head := head_of(line)) else line for line in row]
 
 # %% ../../nbs/09e_datasets.lines.ipynb #30a93007
-QUOTATION = re.compile(r"(?<!\w)'([^']+)'(?!\w)|\"([^\"]+)\"")
+QUOTATION = re.compile(r"(?<!\w)'((?:[^']|(?<=\w)'(?=\w))+)'(?!\w)|\"([^\"]+)\"|[“„]([^“”„]+)[”“]|«\s*([^«»]+?)\s*»|»([^«»]+)«|(?<!\w)[‘‚]((?:[^‘’‚]|(?<=\w)’(?=\w))+)[’‘](?!\w)")
 USER_NAME = re.compile(r"(?<!\S)@\w+")
 
 def quoted_in(
     goal: str,   # what the user wants
 ) -> list[str]:
     "Return what a goal quotes, in its order, and then names such as @ada."
-    return list(dict.fromkeys([*(a or b for a, b in QUOTATION.findall(goal)), *USER_NAME.findall(goal)]))
+    return list(dict.fromkeys([*(m[m.lastindex] for m in QUOTATION.finditer(goal)), *USER_NAME.findall(goal)]))
 
 # %% ../../nbs/09e_datasets.lines.ipynb #54f48b7a
 LONG_WORD = 8 # characters, from which on two may be misread

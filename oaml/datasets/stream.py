@@ -214,7 +214,7 @@ def without_quotes(
     goal: str, # what the user wants
 ) -> str:
     "Return the goal as somebody writes it who does not quote."
-    return QUOTATION.sub(lambda found: found[1] or found[2], goal)
+    return QUOTATION.sub(lambda found: found[found.lastindex], goal)
 
 # %% ../../nbs/09g_datasets.stream.ipynb #da9b0ea7
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ def goal_template(
     "Return the words of `goal` with what stands in quotes blanked."
     return QUOTATION.sub("'_'", goal)
 
-def _quoted(goal: str) -> list[str]: return [a or b for a, b in QUOTATION.findall(goal)]
+def _quoted(goal: str) -> list[str]: return [m[m.lastindex] for m in QUOTATION.finditer(goal)]
 
 def text_slot(
     text: str, # typed

@@ -28,7 +28,7 @@ def model_name(
 # %% ../../nbs/14j_runtime.guarded.ipynb #22a55c95
 class GuardedReplay(Replay):
     "A replay that goes on by itself where somebody else has helped it over a step."
-    _begun, steps, helped, since = -1, (), 0, ()
+    alone, _begun, steps, helped, since = False, -1, (), 0, ()
 
     def next(self,
         elements: Sequence[Element], # the screen now
@@ -122,7 +122,7 @@ class GuardedAgent(ReplayAgent):
         "Return the next action in each episode; `answers` has what the model was asked and answered, None where it was not."
         views = [replace(v, elements=self._elements(v)) for v in views]
         actions, self.answers = [self._choose(v) for v in views], [None]*len(views)
-        unsure = [k for k, v in enumerate(views) if (r := self.replays[v.episode]).halted and r.can_judge]
+        unsure = [k for k, v in enumerate(views) if (r := self.replays[v.episode]).halted and not r.final and r.can_judge]
         for k, action, answer in self._asked(unsure, views):
             self.answers[k], actions[k] = answer, self._checked(views[k], action, answer)
         return [a if (a.raw or {}).get("by") else _by(a, "replay") for a in actions]

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['OPPOSITES', 'DATA_ROLES', 'WAIT', 'WAYS_OUT', 'MORE', 'BUSY', 'MAX_WAITS', 'MAX_DETOUR', 'Course', 'MAX_AGAIN',
-           'BROWSED', 'Halt', 'Binding', 'same_wording', 'bind_values', 'find_things', 'Replay', 'read_value',
-           'similarity', 'ReplayAgent']
+           'BROWSED', 'Halt', 'SeveralFit', 'Binding', 'same_wording', 'bind_values', 'undone_words', 'other_state',
+           'find_things', 'Replay', 'read_value', 'similarity', 'ReplayAgent']
 
 # %% ../../nbs/14d_runtime.replay.ipynb #c5b80bc7
 import re
@@ -16,15 +16,15 @@ from weakref import WeakValueDictionary
 
 
 from ..datasets.lines import QUOTATION
-from ..datasets.demonstrations import (COMMON_WORDS, FIRST, LAST, is_pager, month_of, with_parts, DECLINES, RETRIES, same_stem, FIELDS, NAMED, PRESSES, SLOT, TITLES, TOGGLES, TURNED, Demonstration, GoalValue, StepWords, Thing,
-                                          column_of, fill, goal_values, goal_words, has_words, holes, page_title, row_of, same_role, same_words, say_thing, section_of, with_shown, words_of)
+from ..datasets.demonstrations import (COMMAND_VERBS, COMMON_WORDS, FIRST, LAST, is_pager, month_of, with_parts, DECLINES, RETRIES, same_stem, FIELDS, NAMED, PRESSES, READS, SLOT, TITLES, TOGGLES, TURNED, Demonstration, GoalValue, StepWords, Thing,
+                                          column_of, fill, goal_values, goal_words, has_words, holes, page_title, row_of, same_role, same_words, say_step, say_thing, section_of, with_shown, words_of, written_like)
 from ..schemas.sessions import Action
 from ..ui.layout import DOT, Element
 
 # %% ../../nbs/14d_runtime.replay.ipynb #8a8d5f45
 _NEAR = {"into", "to", "in", "from", "with"} # they stay the label with a noun behind them: into the folder
 _ALIKE = [{"in", "into", "to", "under"}, {"of", "for", "from"}, {"set", "change", "make"}] # words before a value that say the same
-OPPOSITES = [("with", "without"), ("star", "unstar"), ("largest", "smallest"),
+OPPOSITES = [("with", "without"), ("largest", "smallest"),
              ("most", "least"), ("highest", "lowest"), ("first", "last"), ("today", "tomorrow"), ("add", "remove"), ("open", "close"), ("accept", "decline"),
              ("yes", "no"), ("show", "hide"), ("lock", "unlock"), ("before", "after"), ("earliest", "latest"), ("biggest", "smallest")]
 _POSITIVE = {"on", "enable", "tick", "check", "checked", "show", "activate", "yes"}
@@ -34,6 +34,9 @@ _PREPOSITIONS = {"in", "to", "of", "for", "from", "into", "with", "at", "on", "b
 
 class Halt(Exception):
     "Why a replay does not go on: what it looked for and what it sees."
+
+class SeveralFit(Halt):
+    "Two things are what was looked for: nothing that is known tells which is meant, so nobody may choose."
 
 def _shape(text: str) -> str:
     "The kinds of characters in a text: small, capital, digit, other."
@@ -73,8 +76,8 @@ def _template_pattern(template: str) -> str:
     "A goal's template as a regular expression: quotes count for nothing, a parameter is a quoted part or a few words."
     pattern, named = "", set()
     for k, part in enumerate(re.split(r"\{(\w+)\}", template)):
-        if k % 2 == 0: pattern += r"\s+".join(map(re.escape, re.split(r"\s+", re.sub(r"(?<!\w)['\"]|['\"](?!\w)", "", fill(part, {})))))
-        else: pattern += f"(?P={part})" if part in named else rf"(?P<{part}>\0\d+\0|[^\0'\"]+?)"
+        if k % 2 == 0: pattern += r"\s+".join(map(re.escape, re.split(r"\s+", re.sub(r"(?<!\w)['\"‘‚]|['\"’‘](?!\w)|[“”„«»]\s*", "", fill(part, {})))))
+        else: pattern += f"(?P={part})" if part in named else rf"(?P<{part}>\0\d+\0|[^\0'\"“”„«»]+?)"
         named |= {part} if k % 2 else set()
     return pattern.strip()
 
@@ -84,7 +87,7 @@ def same_wording(
 ) -> tuple[dict[str, str], str]|None: # parameters' values, and what the goal says behind that; None: it is worded otherwise
     "Return what stands in the places of the parameters where a goal has the words of the one that was shown."
     quoted = []
-    masked = QUOTATION.sub(lambda m: quoted.append(m[1] or m[2] or "") or f"\0{len(quoted) - 1}\0", goal)
+    masked = QUOTATION.sub(lambda m: quoted.append(m[m.lastindex]) or f"\0{len(quoted) - 1}\0", goal)
     match = re.fullmatch(_template_pattern(shown.goal) + r"(?P<behind_>\s.*)?", masked.strip(), re.I)
     if not match: return None
     plain = {k: re.sub(r"\0(\d+)\0", lambda m: quoted[int(m[1])] if v != behind else f"'{quoted[int(m[1])]}'", v or "") for behind in [match["behind_"]] for k, v in match.groupdict().items()}
@@ -147,7 +150,7 @@ def _as_long(old: str, new: str, goal: str) -> str:
     "Return a value with the words around it that it lacks if the one shown had more: Denise Phelps has left; shall be called Slurp plant."
     front, _, behind = goal.partition(new)
     lacks = len(words_of(old)) - len(words_of(new))
-    if lacks == 1 and re.fullmatch(r"[A-Z]\w+ ", front): return front + new
+    if lacks == 1 and re.fullmatch(r"[A-Z]\w+ ", front) and front.strip().casefold() not in COMMAND_VERBS: return front + new
     more = re.match(rf"(?: [a-z]\w*){{{lacks}}}(?!\w)", behind) if lacks > 0 else None
     return new + more[0] if more and not {*words_of(more[0])} & _SMALL else new
 
@@ -202,7 +205,7 @@ def _is_labelled(value: GoalValue, shown: Demonstration) -> str:
 def _is_anothers(old: GoalValue, new: GoalValue, shown: Demonstration) -> bool:
     "Whether the words before a new value name another field than the one that took the old value."
     took = {s.what.name: [shown.values.get(h) for h in holes(s.value)] for s in shown.steps if s.what and s.do in ("enter", "choose") and not holes(s.what.name)}
-    return any(old.text in texts for texts in took.values()) and any(_names(f, new) for f, texts in took.items() if old.text not in texts) and not any(_names(f, new) for f, texts in took.items() if old.text in texts)
+    return any(old.text in texts for texts in took.values()) and any(_names(f, new) and not _names(f, old) for f, texts in took.items() if old.text not in texts) and not any(_names(f, new) for f, texts in took.items() if old.text in texts)
 
 def _names(name: str, value: GoalValue) -> bool:
     return any(same_words(name, " ".join(value.label[-k:])) for k in (1, 2) if value.label)
@@ -210,15 +213,49 @@ def _names(name: str, value: GoalValue) -> bool:
 def _opposites(old: str, new: str) -> tuple[str, ...]:
     a, b = (set(goal_words(g)) - {w for v in goal_values(g) if len(v.label) > 1 for w in v.label[:1] if v.label[-1] == "name"} for g in (old, new))
     turned = [f"{y}, not {x}" for p in OPPOSITES for x, y in (p, p[::-1]) if x in a and y in b and x not in b and y not in a]
-    if _sign(a)*_sign(b) < 0: turned.append("off" if _sign(b) < 0 else "on")
+    if _sign(old)*_sign(new) < 0: turned.append("off" if _sign(new) < 0 else "on")
     return tuple(turned)
 
-def _sign(words: set[str]) -> int:
-    "1 if the words say on, -1 if they say off, 0 if neither or both."
+_DENIED = re.compile(r"\b(?:no|not|nothing|none)\b([^,.;:]*\b(?:stay|remain|be|left)) (on|off)\b")
+_MOVED_OFF = re.compile(r"\b(put|call|cut|drop|log|pay|send|sign) off\b|\btake\b[^,.;:]*?\boff\b") # nothing is switched off by them
+
+def _sign(goal: str) -> int:
+    "1 if a goal says on, -1 if it says off, 0 if neither or both."
+    plain = _DENIED.sub(lambda m: f"{m[1]} {dict(on='off', off='on')[m[2]]}", QUOTATION.sub(" ' ", goal).casefold())
+    words = set(words_of(_MOVED_OFF.sub(" ", plain)))
     on, off = words & _POSITIVE, words & _NEGATIVE
     if on == {"on"} and off and not words & {"turn", "switch"}: on = set()  # "untick it on ..."
     if off: return 0 if on else -1
     return 1 if on else -bool(words & _DENIALS)
+
+# %% ../../nbs/14d_runtime.replay.ipynb #4b6a905d
+_ARTICLES = r"(?:(?:the|a|an|its|his|her|my|this|any|from)\s+)*"
+_UNDONE = re.compile(rf"\b(?:remove|clear|drop|delete|erase|undo|cancel|stop|no|without)\s+{_ARTICLES}(\w+)|\btake\s+{_ARTICLES}(\w+)\s+(?:off|away|from)\b|\bun-?(\w{{3,}})")
+_STATES = (("show", "hide"), ("enable", "disable"), ("activate", "deactivate"))
+_MARKS = {"add", "put", "set", "mark", "as", "the", "a", "to", "from"} # words of a caption that are not what it is about
+
+def undone_words(
+    text: str, # a goal, or a button's caption
+) -> set[str]:
+    "Return the words for what is to be no more: the star of 'remove the star', 'take the star off', 'unstar'."
+    return {w for groups in _UNDONE.findall(QUOTATION.sub(" ' ", text).casefold()) for w in groups if w}
+
+def other_state(
+    caption: str, # of a button
+) -> tuple[str, ...]:
+    "Return captions that the same button may have in its other state."
+    words, undone = words_of(caption), undone_words(caption)
+    if undone: return tuple(t for w in sorted(undone) for t in (w, f"add {w}", f"mark as {w}"))
+    about = " ".join(w for w in words if w not in _MARKS)
+    other = [" ".join((*words[:k], un + w, *words[k+1:])) for k, w in enumerate(words) if w not in _MARKS for un in ("un", "un-")]
+    turned = [" ".join(y if w == x else w for w in words) for p in _STATES for x, y in (p, p[::-1]) if x in words]
+    return (*other, *(f"{verb} {about}" for verb in ("remove", "remove from") if about), *turned)
+
+def _is_turned(step: StepWords, old: str, new: str) -> bool:
+    "Whether a goal wants the opposite of what the one shown had this step for: the star gone, or the star again."
+    if step.do != "press" or step.what.role not in ("button", "menuitem", "link") or holes(step.what.name): return False
+    a, b, about = undone_words(old), undone_words(new), {*words_of(step.what.name), step.what.icon} | undone_words(step.what.name)
+    return bool(about & ((set(goal_words(old)) - a) & b | a & (set(goal_words(new)) - b)))
 
 # %% ../../nbs/14d_runtime.replay.ipynb #5073a050
 DATA_ROLES = ("listitem", "row", "gridcell", "cell", "heading", "text")
@@ -313,6 +350,7 @@ def _hangs_open(elements: Sequence[Element]) -> bool:
 
 class Replay:
     "One episode of a replay: give it screens, it gives actions."
+    alone = True # nobody helps it over a step: what will stop it is said before the first press
     def __init__(self,
         shown: Demonstration,            # what was shown
         goal: str,                       # what is wanted now
@@ -320,10 +358,12 @@ class Replay:
     ):
         self.shown, self.goal = shown, goal
         self.halted = ""       # why it stopped, if it did
+        self.final = False     # nobody may help it on
         self.log: list[str] = [] # what it did, in words
         self.seen: list[tuple[Element, ...]] = [] # the screens so far, the newest last
         self._named, self._course, self._edited, self._before, self._tabs, self._arrived, self.touched = named, None, False, (), set(), False, []
         self._still = set() # pages that do not scroll
+        self._turned_from: dict[str, StepWords] = {} # name of a thing that undoes what was shown: the step that was shown
         self._from: int|None = None # the step with which a course begins; None: with what the goal says
 
     def next(self,
@@ -339,7 +379,7 @@ class Replay:
                 return next(self._course)
             return self._course.send(self.screen)
         except Halt as e:
-            self.halted = str(e)
+            self.halted, self.final = str(e), isinstance(e, SeveralFit)
             return self._failed()
         except StopIteration: return Action("done")
 
@@ -367,6 +407,8 @@ class Replay:
         entered = [h for s in self.steps if s.do in ("enter", "append", "choose") and not s.already and s.source == "goal" for h in holes(s.value)]
         if entered and not self.left and not any(h in self.values or h in b.open for h in entered): raise Halt(f"the goal gives no {', '.join(dict.fromkeys(entered))}")
         while _is_busy(self.screen): self.screen = yield WAIT
+        lacking = [words for k, s in enumerate(self.steps) if not (s.optional or s.until_gone) and (words := self._lacks(k)) and (self.alone or s.source != "unknown")]
+        if lacking: raise Halt("; ".join(dict.fromkeys(lacking)))
         yield from self._go_on(0)
 
     def _go_on(self, k: int) -> Course:
@@ -398,7 +440,7 @@ class Replay:
     def _bind(self) -> dict[str, str]:
         "The parameters' values, as the goal and the first screen tell them."
         self.bound = bind_values(self.shown, self.goal, self._named, [t for e in self.screen if e.role not in ("heading", "label") for t in (e.name, e.value)])
-        return with_parts(self.bound.values)
+        return with_parts({k: written_like(self.shown.values.get(k, ""), v) for k, v in self.bound.values.items()})
 
     def _take_whole(self):
         "Take values that the goal has without quotes as the screen has them: Talon stove, where its first word alone is capitalised."
@@ -450,24 +492,57 @@ class Replay:
     def _turned(self, steps: list[StepWords], opposite: tuple[str, ...]) -> list[StepWords]:
         "The steps, with what the goal wants the other way round."
         sets = [k for k, s in enumerate(steps) if s.do == "set" and s.what.role != "radio"]
-        said, shown = _sign(set(goal_words(self.goal))), _sign(set(goal_words(self.shown.shown_goal())))
+        said, shown = _sign(self.goal), _sign(self.shown.shown_goal())
         if len(sets) == 1 and said and not shown and (steps[sets[0]].value == "on") != (said > 0): opposite = (*opposite, "on" if said > 0 else "off")
         if not self.bound.sure and sets and shown < 0 and not said and not opposite: raise Halt("the goal says neither on nor off, and the one shown was to turn something off")
         if opposite in (("first, not last",), ("last, not first",)) and any(s.origin and (FIRST in s.origin.name or LAST in s.origin.name) for s in steps):
             swap = {FIRST: LAST, LAST: FIRST}
             def other(thing): return thing and replace(thing, name=re.sub(r"\{(?:first|last)\}", lambda m: swap[m[0]], thing.name))
             return [replace(s, origin=other(s.origin)) for s in steps]
+        turned = [k for k, s in enumerate(steps) if not s.already and _is_turned(s, self.shown.shown_goal(), self.goal)]
+        if len(turned) == 1 and not opposite:
+            k, what = turned[0], steps[turned[0]].what
+            name = other_state(what.name)[0]
+            self._turned_from[name] = steps[k]
+            return [*steps[:k], replace(steps[k], what=replace(what, name=name, icon=""), changes=(f"- {what.role} {name}",)), *steps[k+1:]]
+        if turned: raise Halt(f"the goal wants the opposite of what {say_step(steps[turned[0]])} was done for; that was not shown")
         if not opposite: return steps
         if len(sets) != 1: raise Halt(f"the goal says {'; '.join(opposite)}, which was not shown")
         k = sets[0]
         return [*steps[:k], replace(steps[k], value="off" if steps[k].value == "on" else "on"), *steps[k+1:]]
 
     # %% ../../nbs/14d_runtime.replay.ipynb #d68fdcf4
+    def _lacks(self, k: int) -> str:
+        "What step `k` cannot do without and neither this goal nor a screen tells, in words; empty if there is no such thing."
+        step = self.steps[k]
+        if step.source == "unknown" and step.do == "answer": return f"step {k + 1}: what was answered then, {step.value!r}, stood nowhere on the screen: nobody knows how it was found"
+        if step.source == "unknown": return f"step {k + 1}: nobody knows why {self._say(step.what)} was chosen: the goal shown does not say it"
+        def missing(*texts): return [h for t in texts for h in holes(t) if h not in self.values and h not in self.bound.open and not h.startswith(NAMED)]
+        if step.source == "screen" and (lost := [h for t in (step.origin.name, step.origin.value) if any(f"{{{r}}}" in t for r in READS) or not any(h in self.values for h in holes(t)) for h in missing(t)]): return f"step {k + 1}: the goal gives no {', '.join(lost)} for {say_thing(step.origin, self.shown.values)}"
+        if step.source in ("goal", "secret") and (lost := missing(step.value)) and not self._is_left_alone(step):
+            return f"step {k + 1}: the goal gives no {', '.join(lost)}" + f" for {self._say(step.what)}"*bool(step.what)
+        if step.what is None or step.already: return ""
+        texts = step.what.name, step.what.value
+        lost = missing(*texts)
+        if not lost or step.leads and k < len(self.steps) - 1 or any(h in self.values for t in (*texts, step.what.row, step.what.section) for h in holes(t)): return ""
+        return f"step {k + 1}: the goal gives no {', '.join(lost)}"
+
+    def _is_left_alone(self, step: StepWords) -> bool:
+        "Whether a goal without this field's value leaves the field as it is: the one shown named it, and it has something already, or others stay empty or are filled instead."
+        if step.already: return True
+        if step.what is None or not self._label_of(step): return False
+        field, filled = self._find(step, self.screen), [e for s in self.steps if s.do in ("enter", "choose") for e in self._find(s, self.screen)]
+        others = [e for e in self.screen if e.role in FIELDS and e.role not in ("searchbox", "gridcell") and words_of(e.name) not in (("search",), ("find",)) and e not in filled]
+        return not field or any(e.value for e in field) or any(not e.value or any(_names(e.name, v) for v in self.bound.left) for e in others)
+
     def _find(self, step: StepWords, elements: Sequence[Element]) -> list[Element]:
         "What a step acts on, on a screen."
         if step.what is None: return []
         if self._is_open(step.what): return self._tell(step, elements)
-        found = find_things(step.what, self.values, elements, self.left)
+        was = self._turned_from.get(step.what.name)
+        things = [replace(step.what, name=n) for n in other_state(was.what.name)] if was else [step.what]
+        if was and _marks_of(was, elements): things.append(was.what)  # one button sets and takes away
+        found = next((f for t in things if (f := find_things(t, self.values, elements, self.left))), [])
         if len(found) == 1: found = found + _namesakes(found[0], step.what, self.values, elements)
         missing = [h for h in holes(step.what.name) if h.startswith(NAMED) and h not in self.values]
         if missing and not found:
@@ -476,7 +551,7 @@ class Replay:
         context = replace(step.what, name="") if holes(step.what.section + step.what.row) and step.what.role not in DATA_ROLES else None
         if not found and context and len(only := find_things(context, self.values, elements, self.left)) == 1: found = only  # the one of its kind in that section, whatever it is called
         if not found and step.what.role in _PRESSED:
-            found = next((f for r in _PRESSED if r != step.what.role and (f := find_things(replace(step.what, role=r), self.values, elements, self.left))), [])
+            found = next((f for t in things for r in _PRESSED if r != step.what.role and (f := find_things(replace(t, role=r), self.values, elements, self.left))), [])
         if not found and step.do in ("enter", "choose"):
             others = [r for r in FIELDS if r not in (step.what.role, "gridcell")]
             found = next((f for r in others if (f := find_things(replace(step.what, role=r), self.values, elements, self.left))), [])
@@ -515,23 +590,24 @@ class Replay:
     def _do(self, k: int) -> Course:
         "Do step `k`, or one behind it if that is where things stand; return its number."
         step = self.steps[k]
-        if step.do == "answer": return (yield from self._answer(k))
         if step.do == "key": return (yield from self._key(k))
-        if step.source == "goal" and not all(h in self.values or h in self.bound.open for h in holes(step.value)):
-            if step.already or self._label_of(step): return k  # this goal leaves the field alone
+        if step.source == "goal" and not all(h in self.values or h in self.bound.open for h in holes(step.value)) and self._is_left_alone(step): return k
+        if lost := self._lacks(k): raise Halt(lost)
+        if step.do == "answer": return (yield from self._answer(k))
         if step.already: return (yield from self._keep(k))
         if step.do == "set_all": return (yield from self._set_all(k))
         if step.what.role in DATA_ROLES or step.do == "enter" and words_of(step.what.name) in (("search",), ("find",)): yield from self._go_where_goal_says()
         if (step.leads or step.do == "double_press") and holes(step.what.name) and all(h in self.values for h in holes(step.what.name)) and not step.what.value and same_words(page_title(self.screen), fill(step.what.name, self.values)): return k  # it is open
-        if step.source == "unknown": raise Halt(f"step {k + 1}: nobody knows why {self._say(step.what)} was chosen: the goal shown does not say it")
         needs = [h for h in holes(step.what.name + step.what.value) if not h.startswith(NAMED) and h not in self.bound.open]
         lacking = needs if needs and not any(h in self.values for h in needs) else []
         if lacking and step.leads and k < len(self.steps) - 1: return k  # it went where the next thing was; that will be looked for
-        if lacking and not any(h in self.values for h in holes(step.what.name + step.what.value + step.what.row + step.what.section)): raise Halt(f"step {k + 1}: the goal gives no {', '.join(lacking)}")
         if step.do == "set_named": return (yield from self._set_named(k))
         seeks = step.do == "enter" and words_of(step.what.name) in (("search",), ("find",))
-        e = yield from self._look(lambda els: self._usable(step, els), ahead=k, wander=not step.optional and not seeks)
+        e = yield from self._look(lambda els: self._usable(step, els) or self._states(step, els), ahead=k, wander=not step.optional and not seeks)
         if isinstance(e, int): return e - 1
+        if e in self._states(step, self.screen) or e is not None and step.what.role in ("button", "menuitem") and not self._edited and self._speaks_of(step) and _marks_of(step, self.screen):
+            self.log.append(f"it is so already: the {e.role} {e.name!r} shows")
+            return k
         if e is None:
             if step.do == "set" and any(s.do in PRESSES.values() for s in self.steps[k+1:]) and not holes(step.what.name + step.what.row + step.what.section) and not set(words_of(step.what.name)) & set(goal_words(self.goal)) - {"the", "i"}: return k
             if step.optional or seeks or self._only_leads(k) or self._came_about(step): return k
@@ -573,6 +649,18 @@ class Replay:
         found = [e for e in self._find(step, elements) if not (e.disabled and step.do in PRESSES.values())]
         return found[:1] if step.until_gone else found  # whichever comes first: the others have their turn
 
+    def _speaks_of(self, step: StepWords) -> bool:
+        "Whether the goal says what a button says: a star, of Star."
+        return bool({*words_of(step.what.name), *undone_words(step.what.name)} & {*goal_words(self.goal), *undone_words(self.goal)} - _MARKS)
+
+    def _states(self, step: StepWords, elements: Sequence[Element]) -> list[Element]:
+        "A button that offers to undo what a press was to bring, if the goal speaks of that: it is so already."
+        name = step.what.name
+        if step.do != "press" or step.leads or step.what.role not in ("button", "menuitem") or not name or holes(name) or self._usable(step, elements): return []
+        if not self._speaks_of(step): return []
+        found = [e for n in other_state(name) if undone_words(n) for r in _PRESSED for e in find_things(replace(step.what, role=r, name=n), self.values, elements, self.left)]
+        return found[:1] if len(set(found)) == 1 else []  # 'Star' alone may set and take away
+
     def _lost(self, step: StepWords) -> str:
         role, title = step.what.role, page_title(self.screen)
         alike = ", ".join([repr(e.name) for e in self.screen if e.role == role and e.name][:6])
@@ -608,7 +696,7 @@ class Replay:
             self._take_whole()
             found = fits(self.screen)
             if len(found) > 1 and ahead is not None and self._is_way(self.steps[ahead]) and len({(e.role, e.name) for e in found}) == 1: return found[0]  # one way is as good as another
-            if len(found) > 1: raise Halt(f"step {self.k + 1}: {len(found)} things fit: " + ", ".join(f"the {e.role} {e.name!r} {e.value}".strip() for e in found[:3]))
+            if len(found) > 1: raise SeveralFit(f"step {self.k + 1}: {len(found)} things fit: " + ", ".join(f"the {e.role} {e.name!r} {e.value}".strip() for e in found[:3]))
             return found[0] if found else self._later(ahead)
         if (e := here()) is not None: return e
         for _ in range(3 if ahead == 0 or self._opens(ahead) else 0):  # it may take a moment to open
@@ -816,7 +904,7 @@ class Replay:
             yield from self._press(e)
             offered = [o for o in self.screen if o.role in ("option", "menuitem")]
             options = [o for o in offered if same_words(o.name, text)] or [o for o in offered if holes(template) and _but_for_counts(template, o.name, self.values)]
-            if len(options) != 1: raise Halt(f"step {self.k + 1}: {say_thing(thing, self.values)} offers {len(options)} times {text!r}")
+            if len(options) != 1: raise (SeveralFit if options else Halt)(f"step {self.k + 1}: {say_thing(thing, self.values)} offers {len(options)} times {text!r}")
             text = options[0].name if not same_words(options[0].name, text) else text  # 3. Normal, shown 2. High
             yield from self._press(options[0])
         else:
@@ -852,7 +940,7 @@ class Replay:
         before = self._before = self.screen
         if step.do == "drag":
             to = find_things(step.to, self.values, self.screen, self.left)
-            if len(to) != 1: raise Halt(f"step {self.k + 1}: looked for {self._say(step.to)} to drop it on, and found {len(to)}")
+            if len(to) != 1: raise (SeveralFit if to else Halt)(f"step {self.k + 1}: looked for {self._say(step.to)} to drop it on, and found {len(to)}")
             (x0, y0, x1, y1), (a, b, c, d) = e.box, to[0].box
             yield from self._act(Action("drag", x=round((x0+x1)/2, 3), y=round((y0+y1)/2, 3), x2=round((a+c)/2, 3), y2=round((b+d)/2, 3)))
         else:
@@ -929,6 +1017,7 @@ class Replay:
         "What should have changed and has not; empty if all is as it was shown."
         if step.changes and _lines(before) == _lines(self.screen): return "" if self._is_there() else "nothing changed"
         if still := _stays(step, before, self.screen, self.values) or self.k == len(self.steps) - 1 and _is_refused(step, before, self.screen): return still
+        if (was := self._turned_from.get(step.what.name)) and (marks := _marks_of(was, self.screen)): return f"the {marks[0].role} {marks[0].name!r} is still there"
         if step.what.role == "tab" and not holes(step.what.name): return ""  # what it leads to is looked for by the next step
         said = {w for w in goal_words(self.goal) if len(w) > 3} & set(goal_words(self.shown.shown_goal()))
         for line in (c for c in step.changes if c.startswith(("+ listitem", "+ heading")) and not holes(c)):
@@ -937,6 +1026,8 @@ class Replay:
             sign, role, rest = line.split(" ", 2)
             wanted = [self.values.get(h) for h in holes(rest)]
             if not wanted or None in wanted or sign == "-" or role in ("tab", "button", "link", "menuitem", *TOGGLES, *FIELDS): continue
+            saying = [e for e in self.screen if _words(e) not in old and same_role(e.role, role) and all(has_words(" ".join((e.name, e.value)), w) for w in wanted)]
+            if opposite := next((e for e in saying if undone_words(e.name) & set(words_of(rest)) - undone_words(rest)), None): return f"the {role} says {opposite.name!r}"
             return "" if self._is_new(role, wanted, old) else f"no {role} says {' and '.join(map(repr, wanted))}"
         if step.do == "key" and self.k == len(self.steps) - 1:  # what a last key brings says alone that it was taken
             named = [(role, [self.values.get(h) for h in holes(rest)]) for sign, role, rest in (c.split(" ", 2) for c in step.changes) if sign == "+" and holes(rest) and role not in FIELDS]
@@ -974,7 +1065,6 @@ class Replay:
     def _answer(self, k: int) -> Course:
         "Tell the user what the screen says, or what the goal did."
         step = self.steps[k]
-        if step.source == "unknown": raise Halt(f"step {k + 1}: what was answered then, {step.value!r}, stood nowhere on the screen: nobody knows how it was found")
         text = (yield from self._read(step)) if step.source == "screen" else (yield from self._value(step))
         self.log.append(f"answer {text!r}")
         yield from self._act(Action("answer", text=text))
@@ -1015,6 +1105,12 @@ MAX_AGAIN = 100 # times that steps are done again until there is no more
 BROWSED = ("tab", "link", "listitem", "treeitem") # what is pressed to see what is behind it
 _PRESSED = ("button", "menuitem", "link") # what one program has as a button is another's entry of a menu
 
+def _marks_of(step: StepWords, elements: Sequence[Element]) -> list[Element]:
+    "What shows that a button's deed was done, when it is said with the button's word: Starred, of Star."
+    lines = [c.split(" ", 2)[1:] for c in step.changes if c.startswith(("+ text", "+ status")) and not holes(c)]
+    marks = [line for line in lines if any(w.startswith(v) for w in words_of(line[1]) for v in words_of(step.what.name) if len(v) > 2)]
+    return [e for e in elements if [e.role, e.name] in marks]
+
 _GO_FIELDS = (("address",), ("url",), ("location",)) # a text in them is gone to by Enter
 
 # %% ../../nbs/14d_runtime.replay.ipynb #8f4a014d
@@ -1043,7 +1139,7 @@ def _is_refused(step: StepWords, before: tuple, now: tuple) -> str:
 
 def _stays(step: StepWords, before: tuple, now: tuple, values: dict[str, str]) -> str:
     "Why a press that led on when it was shown has not: the same page, with what went then; empty if it has."
-    if page_title(before) != page_title(now): return ""
+    if page_title(before) != page_title(now) or _hangs_open(now) and not _hangs_open(before): return ""  # what a menu covers is another thing in each look
     for sign, role, rest in (c.split(" ", 2) for c in step.changes):
         known = all(h in values for h in holes(rest))
         name, _, value = rest.partition(" = ")

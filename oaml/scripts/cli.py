@@ -535,7 +535,8 @@ def act_command(
     """**Act** on a device: an agent does what you want there, and says each step.
 
     Example: `oaml act app:login --seed 12 --out runs/act`, then `oaml inspect runs/act`. Shown once: `oaml show runs/act --out login.yaml`,
-    then `oaml act app:login --like login.yaml --seed 13`. On a page:
+    then `oaml act app:login --like login.yaml --seed 13`; `--agent replay+nano` lets a model help where the replay does not know on. A page is shown in
+    a window of its own: `oaml show page:https://example.org --window --goal "Order 'Tea'." --out order.yaml`. On a page:
     `oaml act page:https://example.org --goal "Open the menu." --agent anthropic:MODEL --ask-before press`. For each row of a table:
     `oaml act page:https://example.org --like order.yaml --rows orders.csv --out runs/orders`.
 

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['MARKS', 'MAX_SHOWN', 'CANNOT_GO_BACK', 'MENDED', 'PAGE_FILES', 'MAX_MESSAGE', 'LOOKED_S', 'NO_PASSWORD', 'HELD_S',
-           'show', 'say_demonstration', 'rename_value', 'fix_value', 'proposed_names', 'Draft', 'DemonstrationRecorder',
+           'show', 'say_demonstration', 'rename_value', 'fix_value', 'Draft', 'DemonstrationRecorder',
            'DemonstrationEditor', 'show_routes', 'show_server', 'gather', 'listen', 'show_device', 'edit_demonstration']
 
 # %% ../../nbs/18q_scripts.show.ipynb #8d9317d5
@@ -22,7 +22,7 @@ from typing import Any
 
 
 import oaml
-from ..datasets.demonstrations import (NAMED, SECRET, Demonstration, StepWords, demonstrate, from_yaml, holes, in_words, load_demonstration,
+from ..datasets.demonstrations import (NAMED, SECRET, Demonstration, StepWords, demonstrate, from_yaml, holes, in_words, load_demonstration, proposed_names,
                                           save_demonstration, say_step, to_yaml, with_parts)
 from ..devices.catalog import open_device
 from ..devices.daemon import Access, DaemonServer, LeaseTable, Refusal, ServiceRoute, http_answer, parse_object, read_body, serve_in_thread, service_app
@@ -103,21 +103,6 @@ def fix_value(
     def put(text): return _hole_of(name).sub(lambda m: m[0] if m[0] in ("{{", "}}") else known[name + (m[1] or "")].replace("{", "{{").replace("}", "}}"), text)
     fixed = _rewrite(shown, put, {k: v for k, v in shown.values.items() if k != name})
     return replace(fixed, steps=tuple(replace(s, source="constant") if s.source == "goal" and not holes(s.value) else s for s in fixed.steps))
-
-# %% ../../nbs/18q_scripts.show.ipynb #90be9fab
-_NO_NAMES = {"value", *"a about add an and as at be by call find for from in into is make new of on open or put set than that the then this to under use with write".split()}
-
-def proposed_names(
-    shown: Demonstration, # as it is written
-) -> dict[str, str]:      # of each of its values: a name
-    "Return what the values may be called: where the goal's word is none, as the field is that takes the value, or a date."
-    names = {k: k for k in shown.values}
-    for key in (k for k in shown.values if k.rstrip("0123456789") in _NO_NAMES):
-        fields = [s.what.name for s in shown.steps if s.do in ("enter", "choose") and s.value == "{" + key + "}" and not holes(s.what.name)]
-        dated = with_parts({key: shown.values[key]}).keys() > {key}
-        name = re.sub(r"\W+", "_", (fields or ["date" if dated else ""])[0].casefold()).strip("_")
-        if re.fullmatch(r"[a-z][a-z0-9_]*", name) and name not in names.values() and not name.startswith(NAMED) and not name.endswith(("_day", "_month")): names[key] = name
-    return names
 
 # %% ../../nbs/18q_scripts.show.ipynb #6c4f8c15
 MARKS = "optional", "until_gone", "left_out" # what a person may say of a step
