@@ -968,12 +968,13 @@ class Replay:
         old = {_words(e) for e in before}
         for n in range(4):
             alert = next((e for e in self.screen if e.role == "alert" and e.name and _words(e) not in old), None)
-            if alert and (again := retry()) and n < 3:
-                yield from self._press(again)
-                continue
-            if alert and n < 3 and ((yield from self._tick_what_it_says(alert.name, step)) or (yield from self._declines(alert))): continue
-            if alert and not any(c.startswith("+ alert") for c in step.changes): raise Halt(f"step {self.k + 1}: the screen says {alert.name!r}")
-            missing = "" if step.optional else self._missing(step, before, old)
+            missing, alerted = "" if step.optional else self._missing(step, before, old), any(c.startswith("+ alert") for c in step.changes)
+            if alert and (missing or not alerted) and n < 3:
+                if again := retry():
+                    yield from self._press(again)
+                    continue
+                if (yield from self._tick_what_it_says(alert.name, step)) or (yield from self._declines(alert)): continue
+            if alert and not alerted: raise Halt(f"step {self.k + 1}: the screen says {alert.name!r}")
             if not missing and n < 2 and self._is_awaited(step):
                 self.screen = yield WAIT
                 continue
@@ -1022,13 +1023,16 @@ class Replay:
         said = {w for w in goal_words(self.goal) if len(w) > 3} & set(goal_words(self.shown.shown_goal()))
         for line in (c for c in step.changes if c.startswith(("+ listitem", "+ heading")) and not holes(c)):
             if (w := said & set(words_of(line.split(" ", 2)[2].split(" = ")[0]))) and not any(e.role == line.split()[1] and w <= set(words_of(e.name)) for e in self.screen): return f"nothing says {' '.join(sorted(w))!r}"
+        lacking = ""
         for line in () if self._browses(self.k) else step.changes:
             sign, role, rest = line.split(" ", 2)
             wanted = [self.values.get(h) for h in holes(rest)]
             if not wanted or None in wanted or sign == "-" or role in ("tab", "button", "link", "menuitem", *TOGGLES, *FIELDS): continue
             saying = [e for e in self.screen if _words(e) not in old and same_role(e.role, role) and all(has_words(" ".join((e.name, e.value)), w) for w in wanted)]
             if opposite := next((e for e in saying if undone_words(e.name) & set(words_of(rest)) - undone_words(rest)), None): return f"the {role} says {opposite.name!r}"
-            return "" if self._is_new(role, wanted, old) else f"no {role} says {' and '.join(map(repr, wanted))}"
+            if self._is_new(role, wanted, old): return ""  # one is enough: of a long page another may be out of sight
+            lacking = lacking or f"no {role} says {' and '.join(map(repr, wanted))}"
+        if lacking: return lacking
         if step.do == "key" and self.k == len(self.steps) - 1:  # what a last key brings says alone that it was taken
             named = [(role, [self.values.get(h) for h in holes(rest)]) for sign, role, rest in (c.split(" ", 2) for c in step.changes) if sign == "+" and holes(rest) and role not in FIELDS]
             if named and all(None not in wanted for _, wanted in named) and not any(self._is_new(role, wanted, old) for role, wanted in named): return f"no {named[0][0]} says {' and '.join(map(repr, named[0][1]))}"
