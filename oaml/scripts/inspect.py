@@ -146,11 +146,15 @@ def parse_steps(
 
 # %% ../../nbs/18n_scripts.inspect.ipynb #f8ac277d
 def inspect_page(
-    paths: list[str|os.PathLike],        # see `load_table`
-    html: str|os.PathLike|None=None,     # the page; None: inspect.html in the first path's folder
-    steps: str|None=None,                # which, as 10:20; None: all
+    paths: list[str|os.PathLike],        # a folder of sessions, a run's folder, a results file or a report; two of them are shown in step
+    html: str|os.PathLike|None=None,     # the page to write; None: inspect.html in the folder
+    steps: str|None=None,                # only these steps, counted over all episodes: 10:20, 10: or :20; None: all
 ) -> tuple[Path, int, str]:              # where the page is, its bytes, and what it shows
-    "Write episodes as a page. Raises FileNotFoundError, ValueError or OSError that name the path."
+    """**Look** at episodes step by step: a page that works from disk, with no network.
+
+    Example: `oaml inspect runs/demo`, then open `runs/demo/inspect.html`. In a notebook: `open_inspector("runs/demo")`.
+
+    Raises FileNotFoundError, ValueError or OSError that name the path."""
     first = Path(paths[0])
     html = Path(html) if html else (first if first.is_dir() else first.parent)/"inspect.html"
     with tempfile.TemporaryDirectory(prefix="oaml-inspect-") as screens:
