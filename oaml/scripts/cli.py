@@ -170,7 +170,7 @@ def _measured(rows: list[dict], given: dict) -> str:
 
 miniwob_collect = add_command(miniwob, "collect", "scripts.miniwob:collect", extra="browser", also=_BROWSER, says=_collected)
 miniwob_train = add_command(miniwob, "train", "scripts.train:train_on", arguments="config", without="data", extra="train", also=_BROWSER, overrides="--set",
-                            config=dict(default="miniwob"))
+                            config=dict(default="miniwob", help="config whose stream has the demonstrations"))
 miniwob_eval = add_command(miniwob, "eval", "scripts.miniwob:evaluate", extra="browser", also=_BROWSER, out=dict(default="results.json"), says=_measured)
 
 # %% ../../nbs/18i_scripts.cli.ipynb #1e4ad948

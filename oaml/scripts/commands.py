@@ -94,7 +94,8 @@ def command_options(
     "Return the options of a command by the names of its parameters; its arguments, which have no names, are left out."
     found = {name: info for name, hint in get_type_hints(command, include_extras=True).items()
              for info in getattr(hint, "__metadata__", ()) if isinstance(info, typer.models.OptionInfo)}
-    options = {name: (info.param_decls or [f"--{name.replace('_', '-')}"])[0].split("/")[0] for name, info in found.items()}
+    options = {name: next((n.split("/")[0] for n in (info.default, *(info.param_decls or ())) if str(n).startswith("--")), f"--{name.replace('_', '-')}")
+               for name, info in found.items()}  # behind Annotated typer has the first name as the default
     return options | {name: options[own] for name, own in ALIASES.items() if own in options and name not in options}
 
 def command_words(
@@ -203,7 +204,7 @@ def command_option(
     kind, (meaning, nothing) = _first_of(p, _TYPES) or str, re.fullmatch(r"(?s)(.*?)(?:[;,.]? ?None: (.*))?", p.meaning).groups()
     names = [] if argument or kind is bool and default else [flag or f"--{p.name.replace('_', '-')}"]
     if default is None: kind, settings = kind|None, dict(show_default=nothing or True) | settings
-    made = (typer.Argument if argument else typer.Option)(*names, help=meaning, **settings)
+    made = (typer.Argument if argument else typer.Option)(*names, **dict(help=meaning) | settings)
     return inspect.Parameter(p.name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[kind, made],
                              default=inspect.Parameter.empty if default is ... else [] if default == () else default)
 

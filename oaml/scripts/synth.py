@@ -46,7 +46,7 @@ def synth(
     jitter: bool=True,           # a look by seed, or the same for all
     held_out: bool=False,        # allow the application (calendar) or theme (rosewood) that is held out: what trains on it measures nothing
     resume: bool=False,          # go on with sessions that were interrupted, to the same bytes; repeat the other options
-    engine: str|Executor|None=None, # what makes them: threads:N, processes:N, ray:HOST:PORT or ray:local (needs the extra scale); None: as workers says
+    engine: str|Executor|None=None, # what makes them: threads:N, processes:N, ray:HOST:PORT or ray:local (needs the extra scale); None: as --workers says
 ) -> list[Session]:
     """Make **sessions**: an oracle acts in a live application; screens, actions, reasons are recorded.
 
