@@ -356,8 +356,7 @@ class ActPlan:
 @check_arguments
 def plan_act(
     device: str,                   # kind and name: app:mail, page:https://example.org, android:emulator-5554, http://127.0.0.1:8765
-    agent: str|Agent|None=None,    # nano, the folder of a trained agent, anthropic:MODEL, openai:MODEL, replay; replay+nano (or another model), which is asked
-                                   # where the replay does not know on; oracle in an application; None: replay with a demonstration, else nano
+    agent: str|Agent|None=None,    # nano, the folder of a trained agent, anthropic:MODEL, openai:MODEL, replay; replay+nano (or another model), which is asked where the replay does not know on; oracle in an application; None: replay with a demonstration, else nano
     like: Sequence[str]=(),        # files of demonstrations (`oaml show`): the replay does the most similar again, a model is shown it
     eyes: str="pixels",            # what nano sees the screen by: pixels, or the tree of its elements, at any size
     max_steps: int|None=None,      # actions, at most; None: the application's own, or 30

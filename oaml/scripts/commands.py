@@ -59,7 +59,7 @@ def read_function(
         SourceParameter(a.arg, _kinds(a.annotation), _value(d), meaning.get((d or a).end_lineno, "")) for a, d in zip(args, defaults)))
 
 _FUNCTION = re.compile(r".*\n(?:(?:[ \t)].*)?\n)*")       # its first line, and those that are indented, or close its head
-_COMMENT = re.compile(r"""((?:[^"'#]|"[^"]*"|'[^']*')*)#(.*)""")
+_COMMENT = re.compile(r"""(?:[^"'#]|"[^"]*"|'[^']*')*#(.*)""")
 
 @cache
 def _source(module: str) -> str:
@@ -67,13 +67,8 @@ def _source(module: str) -> str:
     return Path(oaml.__file__).parent.joinpath(*module.split(".")).with_suffix(".py").read_text(encoding="utf-8") + "\n"
 
 def _comments(head: list[str]) -> dict[int, str]:
-    "The comment of each line of a function's head, counted from 1; one that has a line to itself goes on with the one before."
-    found, last = {}, 0
-    for k, line in enumerate(head, 1):
-        if not (m := _COMMENT.match(line)): continue
-        if m[1].strip(): last = k
-        found[last] = f"{found.get(last, '')} {m[2].strip()}".strip()
-    return found
+    "The comment of each line of a function's head, counted from 1."
+    return {k: m[1].strip() for k, line in enumerate(head, 1) if (m := _COMMENT.match(line))}
 
 def _value(default: ast.expr|None) -> Any:
     "What a literal is."
@@ -224,8 +219,7 @@ def add_command(
     extra: str|None=None,   # of oaml, without which it is refused before anything is done; None: the core is enough
     also: Mapping[str, Any]={}, # options that the function does not take: name and annotation, the default is None
     given: Mapping[str, Any]={}, # what the function is given beside the options
-    says: Callable[[Any, dict], Any]|str|None=None, # of the result and the arguments: what is printed, or that and the exit code; or where a function of the
-                            # result is; None: the result, if it is text
+    says: Callable[[Any, dict], Any]|str|None=None, # of the result and the arguments: what is printed, or that and the exit code; or where a function of the result is; None: the result, if it is text
     **changes: str|dict,    # of some parameters: the option's name, or arguments of `command_option`, `read` (where what reads it is) and `form` (for errors)
 ) -> Callable:              # what typer calls
     "Make a command of a function, as its source has it. Raises ValueError for a function that is not there."

@@ -52,8 +52,7 @@ def _check_form(name: str, option: str):
     if name != "hf": raise ValueError(f"{option}: {name!r} is unknown; there is hf (Hugging Face's datasets)")
 
 def import_sessions(
-    source: str,               # format: android_control, aitz, cagui, gui_odyssey, agentnet, mind2web, openadapt_capture, screenspot (_v2, _pro, _fractions)
-                               # or plain; or, alone, what `oaml data export` wrote
+    source: str,               # format: android_control, aitz, cagui, gui_odyssey, agentnet, mind2web, openadapt_capture, screenspot (_v2, _pro, _fractions) or plain; or, alone, what `oaml data export` wrote
     out: str,                  # folder for the sessions; holds none yet
     path: str|None=None,       # folder or file of the data set
     form: str="hf",            # of what was exported: hf, a data set of Hugging Face's
@@ -122,8 +121,7 @@ def eval_recorded(
 
 # %% ../../nbs/18u_scripts.data.ipynb #7023f196
 def measure_agent(
-    data: str|None=None,      # folder of imported recordings (`oaml data import`), or JSONL in AgentCPM-GUI's form, instead of a suite: the agent is asked for each
-                              # step, and nothing is carried out
+    data: str|None=None,      # folder of imported recordings (`oaml data import`), or JSONL in AgentCPM-GUI's form, instead of a suite: the agent is asked for each step, and nothing is carried out
     held_out: float=0.,       # with --data: measure on the share of the episodes alone that `oaml train --data` held out
     metric: str="tm,em,strict", # with --data: tm, em (as the data set's tables have them), strict, episodes
     out: str="results.json",  # results file to write

@@ -191,7 +191,8 @@ def _write_report(out: Path, app: str, suite: Suite, agents: list, rows: list[di
     trained, title = agents[-1].name, f"oaml demo: the {app}"
     steps = episodes_page(episodes_path(out/"results.json"), out/"episodes.html", ("nano", trained), title)
     links = {(app, seed): address for (agent, app, seed), address in steps.items() if agent == trained}
-    page = report_html(title, suite, rows, reports, result.rows, config_text(config), facts, links, first)
+    before = next(mine for agent, mine in zip(agents, reports) if agent.name == "nano")
+    page = report_html(title, suite, rows, reports, result.rows, config_text(config), facts, links, first, before)
     (out/"report.html").write_text(page, encoding="utf-8")
 
 class _Timed:

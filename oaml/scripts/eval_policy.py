@@ -31,11 +31,8 @@ from ..viz.plots import results_table
 # %% ../../nbs/18e_scripts.eval_policy.ipynb #5f1c89b9
 @check_arguments
 def eval_policy(
-    suite: str|None=None,          # what on: login-v1, synthetic-v1 (nine applications), grounding-v1; login-v1-ood, synthetic-v1-ood, -robust, -mobile;
-                                   # calendar-v1 (never trained on); miniwob (125 web tasks; needs Chromium); real-apps-v1 (Django's admin, JupyterLab, a shop,
-                                   # a help desk; needs Chromium, realapps and realapps_more); None: login-v1, or that of --app
-    agent: str="oracle",           # oracle, do-nothing, random, memoriser, nearest, replay, literal, nano, the folder of a trained agent, or a hosted model:
-                                   # anthropic:MODEL, openai:MODEL; replay+ before a model's: it is asked where the replay does not know on
+    suite: str|None=None,          # what on: login-v1, synthetic-v1 (nine applications), grounding-v1; login-v1-ood, synthetic-v1-ood, -robust, -mobile; calendar-v1 (never trained on); miniwob (125 web tasks; needs Chromium); real-apps-v1 (Django's admin, JupyterLab, a shop, a help desk; needs Chromium, realapps and realapps_more); None: login-v1, or that of --app
+    agent: str="oracle",           # oracle, do-nothing, random, memoriser, nearest, replay, literal, nano, the folder of a trained agent, or a hosted model: anthropic:MODEL, openai:MODEL; replay+ before a model's: it is asked where the replay does not know on
     episodes: int|None=None,       # episodes for each application; of real-apps-v1 matched sets of each kind of task; None: 100, of real-apps-v1 4
     split: str="test",             # test, or validation while you develop
     first_seed: int=0,             # which seed of the split comes first, counted from 0
@@ -45,10 +42,8 @@ def eval_policy(
     scale: float=1,                # of miniwob: size of its screens, 1 (160x210), 1.6, 2, 3 or 4
     app: str|None=None,            # one application instead of a suite: files, mail@phone, or your own as my_module:Thermostat
     base_url: str|None=None,       # of a hosted model: a server of your own, such as http://127.0.0.1:8000/v1; None: the provider's
-    dialect: str|None=None,        # of a hosted model: dsl (oaml's action text), or native (the provider's computer use; native:VERSION for older tools);
-                                   # None: dsl
-    prices: str|None=None,         # of a hosted model: dollars for a million tokens, such as input=3,output=15,cache_read=0.3,cache_write=3.75, or a YAML file
-                                   # of them
+    dialect: str|None=None,        # of a hosted model: dsl (oaml's action text), or native (the provider's computer use; native:VERSION for older tools); None: dsl
+    prices: str|None=None,         # of a hosted model: dollars for a million tokens, such as input=3,output=15,cache_read=0.3,cache_write=3.75, or a YAML file of them
     max_cost: float|None=None,     # of a hosted model: dollars after which nothing more is asked
     concurrency: int|None=None,    # of a hosted model: episodes at once; None: 4
     temperature: float|None=None,  # of a hosted model: sent with each question, which newer models refuse; None: none is

@@ -57,8 +57,7 @@ def task_set(
 # %% ../../nbs/18c_scripts.miniwob.ipynb #4d9ffe96
 def collect(
     out: str|os.PathLike="runs/miniwob/demos", # folder of sessions to write, one a task; goes on with a stopped one
-    tasks: str|Sequence[str]="ladder",  # a set: ladder (thirty tasks) or pix2act (56 of those that Pix2Act was measured on); or some tasks, such as
-                                        # click-test,login-user
+    tasks: str|Sequence[str]="ladder",  # a set: ladder (thirty tasks) or pix2act (56 of those that Pix2Act was measured on); or some tasks, such as click-test,login-user
     episodes: int=200,                  # episodes of each task
     first_seed: int=0,                  # which training seed comes first
     progress: bool=True,                # show a bar
@@ -90,8 +89,7 @@ def evaluate(
     split: str="test",                  # test, or validation while you develop
     first_seed: int=0,                  # which seed of the split comes first, counted from 0
     out: str|os.PathLike|None=None,     # results file to write; None: none is written
-    tasks: str|dict[str, Sequence[str]]="ladder", # a set: ladder (thirty that are trained on and ten that are not) or pix2act (58 of the 59 that Pix2Act was
-                                        # measured on); or some tasks, such as click-test,login-user
+    tasks: str|dict[str, Sequence[str]]="ladder", # a set: ladder (thirty that are trained on and ten that are not) or pix2act (58 of the 59 that Pix2Act was measured on); or some tasks, such as click-test,login-user
     progress: bool=True,                # show a bar
 ) -> list[dict]:                        # results rows: each task, the mean of all, the mean of each group
     """Let an agent act on the tasks of a set, those whose demonstrations it never saw among them.

@@ -343,8 +343,7 @@ def act_for(
     device: str,                   # on what: app:mail, html:mail, page:https://..., miniwob:click-test, android:SERIAL, http://... (oaml serve-device)
     goal: str|None=None,           # what you want, in words; {name} stands for a secret. An application of oaml has goals of its own, by seed
     like: list[str]=(),            # a demonstration that is done again with this goal's values (`oaml show`). Repeatable: the most similar is taken
-    rows: str|None=None,           # a table, .csv or .jsonl: an episode for each row. Its columns are the demonstration's parameters (or those of --goal), or
-                                   # `goal`; `seed`, where a device has several first screens
+    rows: str|None=None,           # a table, .csv or .jsonl: an episode for each row. Its columns are the demonstration's parameters (or those of --goal), or `goal`; `seed`, where a device has several first screens
     size: tuple[int, int]|None=None, # screen, such as 1280x800; None: the device's own
     out: str|None=None,            # folder to keep the episode in, for `oaml inspect`
     origins: list[str]=(),         # another origin that a page may show, such as https://pay.example; by default its own only. Repeatable

@@ -571,11 +571,9 @@ def edit_demonstration(
 
 # %% ../../nbs/18q_scripts.show.ipynb #ef3e2719
 def show_task(
-    what: str|None=None,           # a device to show a task on: app:mail, html:mail, page:https://..., miniwob:click-test, android:SERIAL, http://...; or episodes
-                                   # that are there, as `oaml inspect` opens them
+    what: str|None=None,           # a device to show a task on: app:mail, html:mail, page:https://..., miniwob:click-test, android:SERIAL, http://...; or episodes that are there, as `oaml inspect` opens them
     out: str|None=None,            # the demonstration to write, such as send.yaml
-    goal: str|None=None,           # on a device: what you are going to show, in words; {name} stands for a secret. An application of oaml has goals of its own, by
-                                   # seed
+    goal: str|None=None,           # on a device: what you are going to show, in words; {name} stands for a secret. An application of oaml has goals of its own, by seed
     seed: int=0,                   # of the first screen, where the device has several
     size: tuple[int, int]|None=None, # screen, such as 1280x800; None: the device's own
     secrets: list[str]=(),         # a text that is typed and never written down: password=ENV_NAME; of episodes, the name of a value. Repeatable

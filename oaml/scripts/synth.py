@@ -30,8 +30,7 @@ def contact_sheet(
 # %% ../../nbs/18d_scripts.synth.ipynb #cf74e79b
 @check_arguments
 def synth(
-    app: str="login",            # application: login, settings, browser, registration, mail, files, contacts, document, sheet, procedural, or your own as
-                                 # my_module:Thermostat; with @phone or @perturbed behind it
+    app: str="login",            # application: login, settings, browser, registration, mail, files, contacts, document, sheet, procedural, or your own as my_module:Thermostat; with @phone or @perturbed behind it
     sessions: int=10,            # how many, one episode each
     seed: int|None=None,         # of the first session, within its split; the others follow; None: 0, or 1000000 for validation
     out: str|os.PathLike[str]="runs/synth", # folder to write, made if missing; must not hold other sessions
