@@ -523,12 +523,13 @@ class Inspector {
     const row = this.rows[this.at], detail = this.details.get(this.at);
     if (this.editor || this.live) return;
     this.lines = [];
-    const parts = [this.actionLine(row, detail), ...this.peerParts()];
+    const peer = this.comparing && this.peer(), theirs = peer && this.details.get(row.peer);
+    const parts = [this.actionLine(row, detail), peer && this.actionLine(peer, theirs)];
     if (detail) {
       if (detail.error) parts.push(h("p", { class: "error", dir: "auto" }, h("b", { text: "Why: " }), detail.error.slice(0, LONG)));
       parts.push(this.section("targets", row.right === false ? "What would have been right" : "Acceptable actions", this.targetList(detail), detail.targets.length),
         this.section("thought", "Thought", detail.thought && longText(detail.thought, "p")),
-        this.section("answer", "The model's answer", this.answerOf(detail)),
+        this.section("answer", "The model's answer", this.answerOf(detail)), ...this.peerParts(peer, theirs),
         this.section("prompt", "Prompt", detail.messages && detail.messages.map((m) => h("div", { class: "turn" }, h("b", { text: m.role }), longText(String(m.content))))),
         this.section("elements", "On the screen", detail.elements.length && this.elementList(detail.elements), detail.elements.length),
         this.section("data", "Data", this.dataOf(detail)));
@@ -548,12 +549,11 @@ class Inspector {
     return h("div", { class: "act" }, this.comparing && h("b", { dir: "auto", text: this.heads[row.track].run || "run" }),
       h("code", { class: "dsl", dir: "auto", text: detail?.text.slice(0, LONG) ?? row.text }), verdict && h("span", { class: `chip ${verdict[0]}`, text: verdict[1] }));
   }
-  peerParts() {  // of the other run, beside what this one says of the step
-    const peer = this.comparing && this.peer();
-    if (!peer) return [];
-    const detail = this.details.get(this.rows[this.at].peer), run = this.heads[peer.track].run || "the other run";
-    return [this.actionLine(peer, detail), detail?.error && h("p", { class: "error", dir: "auto" }, h("b", { text: "Why: " }), detail.error.slice(0, LONG)),
-      ...(detail ? [this.section("thought", `Thought of ${run}`, detail.thought && longText(detail.thought, "p")), this.section("answer", `Answer of ${run}`, this.answerOf(detail))] : [])];
+  peerParts(peer, detail) {  // what the other run said at this step
+    if (!peer || !detail) return [];
+    const run = this.heads[peer.track].run || "the other run";
+    return [detail.error && h("p", { class: "error", dir: "auto" }, h("b", { text: `${run}: ` }), detail.error.slice(0, LONG)),
+      this.section("thought", `Thought of ${run}`, detail.thought && longText(detail.thought, "p")), this.section("answer", `Answer of ${run}`, this.answerOf(detail))];
   }
   section(name, title, content, count) {
     if (!content || Array.isArray(content) && !content.length) return null;
