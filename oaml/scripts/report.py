@@ -100,7 +100,7 @@ img{max-width:100%;background:#fff}pre{background:light-dark(#f4f6f8,#1a1e25);pa
 table{border-collapse:collapse;font-size:13px}td,th{padding:.25em .6em}.wide{overflow-x:auto}.wide th{text-align:left}
 .figures td,.figures thead th:not(:first-child){text-align:right;white-space:nowrap}.figures thead th{vertical-align:bottom}
 .figures tbody tr{border-top:1px solid light-dark(#e4e8ee,#2a303a)}.figures small{display:block;font-weight:400;min-width:16em;color:light-dark(#56606c,#a5afbb)}
-.figures td:last-child{font-weight:600}.right{color:light-dark(#1a6b35,#5bd197)}.wrong{color:light-dark(#a3261b,#ff8b93)}"""
+.figures td:last-child{font-weight:600}.right,.wrong{white-space:nowrap}.right{color:light-dark(#1a6b35,#5bd197)}.wrong{color:light-dark(#a3261b,#ff8b93)}"""
 
 # %% ../../nbs/18g_scripts.report.ipynb #6c5b59a1
 def _line_html(episode: Episode, link: str|None) -> str:
