@@ -114,7 +114,7 @@ def wrong_keys(args, values):
     if args[0] not in ("train", "sweep", "pretrain", "dagger", "rft") and args[:2] != ("miniwob", "train"): return None
     try:
         if name in shipped_configs() and not PLACEHOLDER.search(" ".join(args)):
-            sets = [s.split(",")[0] if args[0] == "sweep" else s for s in values.get("set") or ()]
+            sets = [s.split(",")[0] if args[0] == "sweep" else s for s in values.get("overrides") or ()]
             (load_recipe if "stages:" in config_path(name).read_text(encoding="utf-8") else load_config)(name, sets)
     except ConfigError as e: return str(e)
 

@@ -78,7 +78,8 @@ def test_advice_names_options(words, advice, tmp_path):
 
 
 def test_a_run_that_is_there_is_resumed_by_the_option(tmp_path):
-    from oaml.scripts.cli import command_options, command_words, train_command
+    from oaml.scripts.cli import train_command
+    from oaml.scripts.commands import command_options, command_words
     words = command_words("runs/a already holds a run; go on with it by resume=True, or choose another output_dir",
                           command_options(train_command))
     assert words == ("runs/a already holds a run; go on with it by --resume, or choose another output_dir "

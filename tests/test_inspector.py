@@ -219,6 +219,30 @@ def test_keys_alone_go_in_and_out(chromium, saved):
     assert places[-1].split("|")[1] in ("BODY", "undefined"), places  # out again: no trap
 
 
+def test_keys_need_no_click_and_outlive_what_they_close(chromium, saved, runs):
+    page = open_page(chromium, saved)
+    press(page, "ArrowRight"); at(page, 1)
+    press(page, "e", "e", "ArrowRight"); at(page, 2)
+    press(page, "f", "f")
+    assert page.locator(".filters").is_hidden() and page.locator("[data-filter=episode]").input_value() == ""
+    press(page, "ArrowLeft"); at(page, 1)
+    press(page, "f")
+    family = runs[0].episode.workflow_id
+    page.locator("[data-filter=family]").select_option(family)
+    kept = sum(len(t.episode.steps) for t in runs if t.episode.workflow_id == family)
+    assert page.locator(".count").inner_text() == f"{kept} of {sum(len(t.episode.steps) for t in runs)} steps"
+
+
+def test_a_page_of_two_runs_opens_where_they_part_and_says_what_both_did(chromium, runs, tmp_path):
+    table = TrackTable(runs, "Two runs")
+    table.opens = next(k for k, r in enumerate(table.rows) if r["right"] is False)
+    page = open_page(chromium, save_page(table, tmp_path/"page.html")[0])
+    at(page, table.opens)
+    page.locator("summary", has_text="Answer of").or_(page.locator(".panel > .act b", has_text="oracle")).first.wait_for(timeout=PATIENCE)
+    assert [b.inner_text() for b in page.locator(".panel > .act b").all()] == ["nano", "oracle"]
+    assert [c.inner_text() for c in page.locator(".caption .chip").all()] == ["✗ not reached", "✓ reached"]
+
+
 # ---- the widget and its table, without a browser ----
 
 def acted(id, n=6, acts=None):

@@ -315,10 +315,12 @@ def _file_form(path: Path) -> tuple[str, str]:
 # %% ../../nbs/09i_datasets.rft.ipynb #6ff4b435
 @check_arguments
 def validate_rft(
-    path: str|os.PathLike,  # JSONL
-    boxes: str|None=None,   # how boxes are written, one of `RFT_FORMS`; None: as the file's first
+    path: str|os.PathLike,  # JSONL of records for reinforcement fine-tuning
+    boxes: str|None=None,   # how boxes are written: flat or corners; None: as the file's first
 ) -> tuple[int, int, list[str]]: # records and steps that are right, and a line for each that is not
-    "Check a file, its pictures and boxes too. A file that mixes forms of boxes is wrong where it changes."
+    """**Check** records for reinforcement fine-tuning, pictures and boxes too: each line that cannot be used is named, and the exit code is 1.
+
+    Example: `oaml data validate runs/tasks.jsonl --boxes corners`. A file that mixes forms of boxes is wrong where it changes."""
     path, good, steps, wrong, ids = Path(path), 0, 0, [], {}
     form, first = (boxes, "") if boxes else _file_form(path)
     for n, where, line in _lines(path):

@@ -430,12 +430,31 @@ def how_to_connect(
             f'connect with: oaml.devices.remote.RemoteDevice("{near}"{token})')
 
 def run_daemon(
+    device: str|None=None,            # what to lend: app:login, html:login, page:https://..., miniwob:click-test, android:SERIAL
+    size: tuple[int, int]|None=None,  # screen, such as 1280x800; None: the device's own
+    host: str|None=None,              # address to listen on; another one than this machine's needs a token; None: 127.0.0.1
+    port: int|None=None,              # port to listen on; 0 for any free one; None: 8720
+    token_file: str|None=None,        # file with the clients' secret; or the variable OAML_DEVICE_TOKEN
+    max_sessions: int|None=None,      # devices lent at once; None: 16; 4 browsers; 1 phone
+    lease: float|None=None,           # seconds after which a silent client's device is free; None: 600
+    origins: list[str]=(),            # another origin that a page may show, such as https://pay.example; by default its own only. Repeatable
+    config: str|None=None,            # YAML file with these keys and more; None: android-envd.conf.yaml if it is in this folder
     say: Callable[[str], None]=print, # gets a text: where and how to connect
-    **given,                          # path of the config file, and keys that override it, as `load_daemon_config` has them
 ):
-    "Serve in the foreground until Ctrl-C or SIGTERM. Raises ValueError, OSError, ImportError before that."
-    config = load_daemon_config(**given)
-    server = device_server(config)
-    say(how_to_connect(server, config))
+    """**Lend a device** to programs on other machines, until Ctrl-C or SIGTERM.
+
+    Example: `oaml serve-device --device app:login`, and in Python
+    `RemoteDevice("http://127.0.0.1:8720").reset(7)` (from `oaml.devices.remote`).
+
+    For other machines, make a secret: `python -c "import secrets; print(secrets.token_urlsafe())" > token`, then
+    `oaml serve-device --device app:login --host 0.0.0.0 --token-file token`. What is sent is not encrypted: beyond a
+    network that you trust, go through SSH (`ssh -L 8720:127.0.0.1:8720 host`). The notebook `04r_devices.serve` has the
+    other keys of the config file.
+
+    Raises ValueError, OSError, ImportError before anything is lent."""
+    options = (dict(size=size) if size else {}) | (dict(origins=list(origins)) if origins else {})
+    settled = load_daemon_config(config, device=device, options=options or None, host=host, port=port, token_file=token_file, max_sessions=max_sessions, lease=lease)
+    server = device_server(settled)
+    say(how_to_connect(server, settled))
     run_foreground(server)
     say("ended; the devices are closed")

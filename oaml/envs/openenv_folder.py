@@ -272,11 +272,16 @@ OPENENV_FILES = {"openenv.yaml": _MANIFEST, "pyproject.toml": _PROJECT, "README.
                  "server/__init__.py": "", "server/environment.py": _ENVIRONMENT, "server/app.py": _APP, "server/Dockerfile": _IMAGE}
 
 def write_openenv_folder(
-    app: str,                   # as of `openenv_names`
-    out: str|Path,              # the folder; not there yet, or empty
-    wheel: str|Path|None=None,  # oaml's, such as `python -m build --wheel` makes; None: from the package index
-) -> Path:                      # the folder
-    "Write a folder that OpenEnv's tools check, build and publish. Raises ValueError for an application, a folder or a wheel that won't do."
+    app: str,              # login, mail@phone, worlds:17 and so on
+    out: str,              # folder to write; not there yet, or empty
+    wheel: str|None=None,  # oaml's wheel to take along, as `python -m build --wheel` makes one; None: the folder asks the package index for oaml
+) -> Path:                 # the folder
+    """**Publish an application** as an environment for OpenEnv: write the folder that its tools check, build and push.
+
+    Example: `oaml openenv login --out runs/oaml_login_env`, then in that folder `uv lock`, `openenv validate` and `openenv push`
+    (`pip install openenv-core`). To serve a task to OpenEnv's clients no folder is needed: `06e_envs.openenv`.
+
+    Raises ValueError for an application, a folder or a wheel that won't do."""
     names, out = openenv_names(app), Path(out).expanduser()
     wheel = Path(wheel).expanduser() if wheel else None
     if wheel and not (wheel.is_file() and re.fullmatch(rf"oaml-{re.escape(__version__)}-.*\.whl", wheel.name)):

@@ -180,12 +180,17 @@ def _check_contract(app: App, seed: int, goal: str, size: tuple[int, int]):
 QUICK = dict(seeds=2, looks=tuple(FAMILIES)[:2], episodes=10, known=20)  # what takes less than a minute
 
 def report_conformance(
-    app: str,                       # a name for `load_app`, such as my_module:Thermostat
-    whole: bool=False,              # all looks and seeds, which takes minutes; False: as `QUICK` says
-    out: Path=Path("check-app.png"), # where the filmstrip of a failure goes
+    app: str,                       # your application, such as my_module:Thermostat, or one of oaml's
+    whole: bool=False,              # every look and seed, which takes minutes; by default some, within a minute
+    out: str|Path="check-app.png",  # where the filmstrip of a failure goes
     say: Callable[[str], object]=print, # told of each phase
 ) -> list[dict]:                    # rows of `examine`
-    "Check an application and keep the filmstrip of what fails. Raises ConformanceError, or ValueError for a name that is unknown."
+    """**Check an application**: its contract, its oracle (also from disturbed beginnings), and that nothing succeeds without looking.
+
+    Example: `oaml check-app login`, or `oaml check-app my_module:Thermostat --all`. A failure names family, seed, look, goal and elements, and shows
+    the screens; the exit code is 1.
+
+    Raises ConformanceError, or ValueError for a name that is unknown."""
     try: return check_conformance(app, say=say, **{} if whole else QUICK)
     except ConformanceError as e:
         if e.strip is None: raise

@@ -66,10 +66,14 @@ def _board_rows(rows: list[dict]) -> dict[tuple, dict]:
 
 # %% ../../nbs/15g_evals.leaderboard.ipynb #70f2e523
 def leaderboard(
-    runs: Iterable[str|os.PathLike], # results files, or folders with one
-    suite: str|None=None,            # of this suite only; None: all
+    runs: Iterable[str|os.PathLike], # results files, or folders with a results.json
+    suite: str|None=None,            # of this suite only; None: of all
 ) -> list[dict]:                     # the best first within each suite; a column for each application
-    "Return the agents of every suite. Raises ValueError if one was measured twice, or on other episodes than the rest."
+    """Make one **table** of many evaluations: the agents of each suite, the best first.
+
+    Example: `oaml leaderboard experiments/login_nano experiments/nano/synthetic-v1.json`.
+
+    Raises ValueError if an agent was measured twice, or on other episodes than the rest."""
     board, found, seen = {}, {}, set()
     for run in runs:
         for key, row in _board_rows(load_results(run)).items():

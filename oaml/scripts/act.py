@@ -362,22 +362,25 @@ class ActPlan:
 @check_arguments
 def plan_act(
     device: str,                   # kind and name: app:mail, page:https://example.org, android:emulator-5554, http://127.0.0.1:8765
-    agent: str|Agent|None=None,    # nano, a trained agent's folder, anthropic:MODEL, openai:MODEL, oracle (of an application), replay, replay+ a model; None: replay with `like`, else nano
+    agent: str|Agent|None=None,    # nano, the folder of a trained agent, anthropic:MODEL, openai:MODEL, replay; replay+nano (or another model), which is asked where the replay does not know on; oracle in an application; None: replay with a demonstration, else nano
     like: Sequence[str]=(),        # files of demonstrations (`oaml show`): the replay does the most similar again, a model is shown it
-    eyes: str="pixels",            # what a nano sees the screen by: its pixels, or the tree of its elements
+    eyes: str="pixels",            # what nano sees the screen by: pixels, or the tree of its elements, at any size
     max_steps: int|None=None,      # actions, at most; None: the application's own, or 30
-    ask_before: str|None=None,     # a key of `ASKED`; None: as the device's kind has it, which is all on a person's own desktop, none elsewhere
+    ask_before: str|None=None,     # ask me first: press, type, all or none; None: all on desktop:, else none
     allow: Callable[[str], bool]|None=None, # is asked; None: nobody is there to be asked
-    secrets: dict[str, str]|None=None, # name: environment variable that holds the text
-    **options,                     # of the device, such as size=(1280, 800), and of a hosted model: base_url, prices, max_cost
+    secrets: dict[str, str]|None=None, # a text that is typed and never written down: password=ENV_NAME. Repeatable
+    base_url: str|None=None,       # of a hosted model: a server of your own; None: the provider's
+    prices: str|None=None,         # of a hosted model: as of `oaml eval`
+    max_cost: float|None=None,     # of a hosted model: dollars after which nothing more is asked
+    dialect: str|None=None,        # of a hosted model: dsl, native or native:VERSION; None: dsl
+    **options,                     # of the device, such as size=(1280, 800)
 ) -> ActPlan:
     "Read and check what every episode needs. Raises ValueError or OSError that say what to do."
     ask_before = asks_before(device) if ask_before is None else ask_before
     if ask_before not in ASKED: raise ValueError(f"ask_before: {ask_before!r} is none of {', '.join(ASKED)}")
     if ASKED[ask_before] and allow is None: raise ValueError(f"ask_before: {ask_before} asks before steps on {device}, and nobody is there to be asked; give allow, or ask_before='none'")
     known = read_secrets(secrets or {})
-    given = {k: options.pop(k, None) for k in ("base_url", "prices", "max_cost", "dialect")}
-    hosted = {k: v for k, v in given.items() if v is not None}
+    hosted = {k: v for k, v in dict(base_url=base_url, prices=prices, max_cost=max_cost, dialect=dialect).items() if v is not None}
     if hosted and not (isinstance(agent, str) and is_hosted(model_name(agent))): raise ValueError(f"{next(iter(hosted))}: is for hosted models, not for {agent!r}")
     if isinstance(agent, str) and (agent == "replay" or agent.startswith(GUARDED)) and not like: raise ValueError(f"agent: {agent} does again what was shown; name a demonstration with --like, `oaml show` writes one")
     shown = tuple(load_demonstration(path) for path in like)
@@ -409,11 +412,11 @@ def check_no_secret(
 @check_arguments
 def act(
     device: str,                   # kind and name: app:mail, page:https://example.org, android:emulator-5554, http://127.0.0.1:8765
-    goal: str|None=None,           # in words, with {name} for secrets and for what `named` has; None: the application's own, by seed, or the demonstration's
+    goal: str|None=None,           # what you want, in words; {name} stands for a secret or a parameter; None: the application's own, by seed, or the demonstration's
     agent: str|Agent|None=None,    # as `plan_act` has it
-    seed: int=0,                   # of the first screen, of devices that have some
+    seed: int=0,                   # of the first screen, where the device has several
     like: Sequence[str]=(),        # files of demonstrations
-    named: dict[str, str]|None=None, # values of parameters, of the goal or of the demonstration
+    named: dict[str, str]|None=None, # a value of the goal's or the demonstration's {parameters}: name=value. Repeatable
     out: str|os.PathLike|None=None, # folder for the episode and its screens; None: nothing is kept
     say: Callable[[str], None]=print, # gets each step as a line
     **more,                        # of `plan_act`: eyes, max_steps, ask_before, allow, secrets, options

@@ -191,7 +191,8 @@ def _write_report(out: Path, app: str, suite: Suite, agents: list, rows: list[di
     trained, title = agents[-1].name, f"oaml demo: the {app}"
     steps = episodes_page(episodes_path(out/"results.json"), out/"episodes.html", ("nano", trained), title)
     links = {(app, seed): address for (agent, app, seed), address in steps.items() if agent == trained}
-    page = report_html(title, suite, rows, reports, result.rows, config_text(config), facts, links, first)
+    before = next(mine for agent, mine in zip(agents, reports) if agent.name == "nano")
+    page = report_html(title, suite, rows, reports, result.rows, config_text(config), facts, links, first, before)
     (out/"report.html").write_text(page, encoding="utf-8")
 
 class _Timed:
@@ -207,17 +208,21 @@ DEMO_AGENTS = ("do-nothing", "random", "memoriser", "nearest", "oracle", "nano")
 KNOWN = 200 # training sessions that the memoriser and the nearest screen copy from
 
 def demo(
-    out: str|os.PathLike|None=None,   # the run's folder; a killed demo goes on from there. None: runs/demo, or runs/demo-APP
+    out: str|os.PathLike|None=None,   # folder of the run; a stopped demo goes on from there; None: runs/demo, or runs/demo-APP
     episodes: int=20,                 # unseen test seeds to act on
-    screens: int|None=None,           # to learn from; None: as many as `minutes` take here
+    screens: int|None=None,           # screens to learn from; None: as many as --minutes take here
     minutes: float=8,                 # of training
-    shown: int=3,                     # episodes to act first, in each of the applications it knows; 0 leaves that out
+    shown: int=3,                     # episodes to act before anything is learnt, in each of four applications that nano knows; 0 leaves that out
     known: int=KNOWN,                 # training sessions for the baselines that copy
     progress: bool=True,              # show bars and say what happens
-    app: str=HELD_OUT_APP,            # a name for `oaml.apps.catalog.load_app`
+    app: str="calendar",              # application to learn: calendar, which is held out, or any that `oaml synth --app` takes
 ) -> list[dict]:                      # results rows
-    """Show an application once and do it again; then fine-tune nano on it; act before and after; report. Leaves `shown`, `shown.html`, `known.html`,
-    `agent`, `sessions`, `results.json`, `report.html` and `episodes.html` in `out`. Raises ValueError for an application that is not there, and for no time."""
+    """Do the **whole job** in some minutes on two cores: nano learns an application it has never seen; `report.html`.
+
+    The application is shown once and done again; then nano is fine-tuned on it, and acts before and after. Leaves `shown`, `shown.html`, `known.html`,
+    `agent`, `sessions`, `results.json`, `report.html` and `episodes.html` in the folder.
+
+    Raises ValueError for an application that is not there, and for no time."""
     if minutes <= 0: raise ValueError(f"minutes: {minutes} is no time to train in; the default is 8")
     for name, n in dict(episodes=episodes, known=known).items():
         if n < 1: raise ValueError(f"{name}: {n} is fewer than 1")

@@ -4,12 +4,13 @@
 
 # %% auto #0
 __all__ = ['episode_track', 'episode_ending', 'find_episodes', 'load_tracks', 'load_table', 'parse_steps', 'inspect_page',
-           'episodes_page', 'session_name', 'AppPlay', 'keep_episode', 'open_inspector']
+           'telling_episodes', 'telling_row', 'episodes_page', 'session_name', 'AppPlay', 'keep_episode',
+           'open_inspector']
 
 # %% ../../nbs/18n_scripts.inspect.ipynb #c94de4cb
 import os
 import tempfile
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import count
@@ -146,16 +147,42 @@ def parse_steps(
 
 # %% ../../nbs/18n_scripts.inspect.ipynb #f8ac277d
 def inspect_page(
-    paths: list[str|os.PathLike],        # see `load_table`
-    html: str|os.PathLike|None=None,     # the page; None: inspect.html in the first path's folder
-    steps: str|None=None,                # which, as 10:20; None: all
+    paths: list[str|os.PathLike],        # a folder of sessions, a run's folder, a results file or a report; two of them are shown in step
+    html: str|os.PathLike|None=None,     # the page to write; None: inspect.html in the folder
+    steps: str|None=None,                # only these steps, counted over all episodes: 10:20, 10: or :20; None: all
 ) -> tuple[Path, int, str]:              # where the page is, its bytes, and what it shows
-    "Write episodes as a page. Raises FileNotFoundError, ValueError or OSError that name the path."
+    """**Look** at episodes step by step: a page that works from disk, with no network.
+
+    Example: `oaml inspect runs/demo`, then open `runs/demo/inspect.html`. In a notebook: `open_inspector("runs/demo")`.
+
+    Raises FileNotFoundError, ValueError or OSError that name the path."""
     first = Path(paths[0])
     html = Path(html) if html else (first if first.is_dir() else first.parent)/"inspect.html"
     with tempfile.TemporaryDirectory(prefix="oaml-inspect-") as screens:
         table = load_table(paths, screens, *parse_steps(steps))
         return *save_page(table, html), table.summary()
+
+# %% ../../nbs/18n_scripts.inspect.ipynb #1b5f754f
+def telling_episodes(
+    before: Iterable[Episode], # an agent's
+    after: Iterable[Episode],  # another's, or the same one's when it had learnt
+) -> tuple[Episode, Episode]|None: # of one application and seed; None: there is no such pair
+    "Return the shortest episode that the second agent finished and the first did not, of each: first the first's."
+    failed = {(e.app, e.seed): e for e in before if not e.success}
+    pairs = [(failed[e.app, e.seed], e) for e in after if e.success and not e.presatisfied and (e.app, e.seed) in failed]
+    return min(pairs, key=lambda pair: len(pair[1].steps), default=None)
+
+def telling_row(
+    table: TrackTable, # of two runs, or of others
+) -> int:              # 0 if nothing tells
+    "Return the row of the most telling episode at which its runs first part."
+    if len(table.runs) != 2: return 0
+    first, second = ([t.episode for t in table.tracks if t.run == run] for run in table.runs)
+    pair = telling_episodes(first, second)
+    if pair is None: return 0
+    head = next(h for h, t in zip(table.heads, table.tracks) if t.episode is pair[1])
+    rows = range(head["first"], head["first"] + head["n"])
+    return next((r for r in rows if table.rows[r].get("differs")), rows[0])
 
 # %% ../../nbs/18n_scripts.inspect.ipynb #46f5cb98
 def episodes_page(
@@ -167,6 +194,7 @@ def episodes_page(
     "Write the episodes of an evaluation as a page. Raises ValueError or OSError that name the path."
     with tempfile.TemporaryDirectory(prefix="oaml-inspect-") as screens:
         table = TrackTable(_episode_tracks(Path(path), Path(screens), agents=agents), title, same_act)
+        table.opens = telling_row(table)
         page, _ = save_page(table, html)
     where = page.relative_to(Path(html).parent).as_posix()
     return {(t.run, t.app, t.episode.seed): f"{where}#step={head['first']}" for t, head in zip(table.tracks, table.heads)}

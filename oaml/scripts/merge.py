@@ -34,11 +34,16 @@ def model_card(
 DTYPES = "bfloat16", "float16", "float32"
 
 def merge_agent(
-    run: str|os.PathLike,  # a run's folder, or that of its agent
+    run: str|os.PathLike,  # folder of a finished run, or of its agent
     out: str|os.PathLike,  # folder to write; must not be there
-    dtype: str|None=None,  # of the weights, one of `DTYPES`; None: bfloat16, as models of the hub come
+    dtype: str|None=None,  # of the weights: bfloat16, float16 or float32; None: bfloat16
 ) -> Path:                 # the folder
-    "Write a LoRA agent's model with what it learnt added to its weights. Raises ValueError for an agent that has no LoRA adapter, and for a folder that is there."
+    """**Merge** a LoRA agent into one folder of weights, which transformers, vLLM and oaml load; its README.md says how it is asked.
+
+    The base model must be where it was. QLoRA agents are merged into the base's own weights, not into 4-bit ones.
+    Example: `oaml merge runs/mine --out runs/mine-merged`.
+
+    Raises ValueError for an agent that has no LoRA adapter, and for a folder that is there."""
     import torch
     from oaml.models.qwen_vl import QwenVLAdapter
     run, out = Path(run), Path(out)

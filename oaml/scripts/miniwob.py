@@ -56,14 +56,16 @@ def task_set(
 
 # %% ../../nbs/18c_scripts.miniwob.ipynb #4d9ffe96
 def collect(
-    out: str|os.PathLike,               # folder of sessions, one a task; those of the same seeds stay
-    tasks: Sequence[str]=TRAINED,       # of `oaml.miniwob.oracles.ORACLES`
-    episodes: int=200,                  # of each
-    first_seed: int=0,                  # of the training split
+    out: str|os.PathLike="runs/miniwob/demos", # folder of sessions to write, one a task; goes on with a stopped one
+    tasks: str|Sequence[str]="ladder",  # a set: ladder (thirty tasks) or pix2act (56 of those that Pix2Act was measured on); or some tasks, such as click-test,login-user
+    episodes: int=200,                  # episodes of each task
+    first_seed: int=0,                  # which training seed comes first
     progress: bool=True,                # show a bar
 ) -> list[Session]:                    # all in the folder
-    """Let the oracle play, and keep what it did. Raises ValueError, OSError without a browser or the pages, and
-    FileExistsError for a folder with sessions of other seeds."""
+    """Let the scripted **oracle** play on training seeds, and keep its screens and actions.
+
+    Raises ValueError, OSError without a browser or the pages, and FileExistsError for a folder with sessions of other seeds."""
+    if isinstance(tasks, str): tasks = DEMONSTRATED.get(tasks) or tasks.split(",")
     out, seeds = Path(out), split_seeds("train", episodes, first_seed)
     meta, done = dict(app="miniwob", first_seed=first_seed, episodes=episodes), {}
     if unknown := [t for t in map(known_task, tasks) if t not in ORACLES]:
@@ -82,15 +84,18 @@ def collect(
 
 # %% ../../nbs/18c_scripts.miniwob.ipynb #03b32aa2
 def evaluate(
-    agent: str,                         # oracle, do-nothing, random, or the folder of a trained agent
-    episodes: int=100,                  # of each task
-    split: str="test",                  # or validation, while you develop
-    first_seed: int=0,                  # which seed of the split comes first
-    out: str|os.PathLike|None=None,     # results file; None writes none
-    groups: dict[str, Sequence[str]]=GROUPS, # name: tasks
+    agent: str="runs/miniwob/train/agent", # oracle, do-nothing, random, or the folder of a trained agent
+    episodes: int=100,                  # episodes of each task
+    split: str="test",                  # test, or validation while you develop
+    first_seed: int=0,                  # which seed of the split comes first, counted from 0
+    out: str|os.PathLike|None=None,     # results file to write; None: none is written
+    tasks: str|dict[str, Sequence[str]]="ladder", # a set: ladder (thirty that are trained on and ten that are not) or pix2act (58 of the 59 that Pix2Act was measured on); or some tasks, such as click-test,login-user
     progress: bool=True,                # show a bar
 ) -> list[dict]:                        # results rows: each task, the mean of all, the mean of each group
-    "Strict success in a real browser on unseen seeds. Raises what `eval_policy` raises."
+    """Let an agent act on the tasks of a set, those whose demonstrations it never saw among them.
+
+    Raises what `eval_policy` raises."""
+    groups = task_set(tasks) if isinstance(tasks, str) else tasks
     if out is not None: check_writable(out)
     listed = [task for tasks in groups.values() for task in tasks]
     rows = eval_policy("miniwob", agent, episodes, split, first_seed, progress=progress, tasks=listed)

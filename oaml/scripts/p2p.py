@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['PROGRESS_S', 'session_request', 'progress_text', 'watch_session', 'result_text', 'verdict_text', 'last_verdict',
            'run_p2p', 'resume_p2p', 'criteria_lines', 'serve_pages', 'models_table', 'play_run', 'export_run',
-           'case_row', 'benchmark_p2p', 'go_on_with', 'resume_benchmark']
+           'case_row', 'benchmark_p2p', 'go_on_with', 'resume_benchmark', 'resume_any']
 
 # %% ../../nbs/18o_scripts.p2p.ipynb #8a1a2872
 import threading
@@ -32,15 +32,15 @@ from ..viz.plots import results_table
 
 # %% ../../nbs/18o_scripts.p2p.ipynb #238ac593
 def session_request(
-    prompt: str,              # the intent
-    env: str,                 # where the policy acts
-    llm: str="scripted",      # KIND or KIND:MODEL, as `prompt2policy.llm.get_llm` knows it
+    prompt: str,              # what the policy is to do, in words
+    env: str,                 # where it acts: HalfCheetah-v5, gui:login, ..., a page:URL or html:FILE or app:MODULE:CLASS of your own; line is a small exercise
+    llm: str="scripted",      # who writes: scripted (prepared answers, for their own sentence alone), scripted:FILE, recorded:FOLDER, ollama:MODEL, openai:MODEL@ADDRESS, anthropic:MODEL, openai:MODEL; see `oaml p2p models`
     iterations: int=3,        # rounds of write, train, judge
-    seeds: int=3,             # trainings of an iteration
-    timesteps: int|None=None, # of each; None: the environment's own
-    film_llm: str="",         # who looks at films; "": who writes, "none": nobody
-    criteria: str="",         # a file of `authors.parse_criteria`'s lines, or the lines; "": the elicitor says what counts
-    env_kwargs: str="",       # arguments of the environment, as JSON
+    seeds: int=3,             # trainings of each iteration; a pass takes three
+    timesteps: int|None=None, # steps of each training; None: the environment's own
+    film_llm: str="",         # model that looks at films, as --llm has it; none for nobody. Not given: the model that writes
+    criteria: str="",         # what counts: a file of lines, or the lines; see `oaml p2p criteria`. Not given: the model says it
+    env_kwargs: str="",       # arguments of gymnasium's environment as JSON, such as '{"terminate_when_unhealthy": false}'
 ) -> StartSessionRequest:
     "What a shell's line asks for. Raises ValueError that names the option."
     try: lab_of(env)
@@ -134,13 +134,19 @@ def last_verdict(
 
 # %% ../../nbs/18o_scripts.p2p.ipynb #55f52c9f
 def run_p2p(
-    prompt: str,                       # the intent
-    env: str,                          # where the policy acts
-    runs_dir: str="runs",              # where sessions are kept
+    prompt: str,                       # what the policy is to do, in words
+    env: str="HalfCheetah-v5",         # where it acts: HalfCheetah-v5, gui:login, ..., a page:URL or html:FILE or app:MODULE:CLASS of your own; line is a small exercise
+    runs_dir: str="runs",              # folder for sessions
     say: Callable[[str], None]=print,  # gets lines
     **how,                             # further arguments of `session_request`
 ) -> LoopResult:
-    "A new session, run to its end in this process. Raises ValueError."
+    """**Run** a session to its end. Ctrl-C stops it; `oaml p2p resume` goes on. It passes if every criterion is met on every seed.
+
+    Examples: `oaml p2p run "go right" --env line --llm scripted`, `oaml p2p run "hop on" --env Hopper-v5 --llm ollama:qwen3`,
+    `oaml p2p run "log in without pressing Forgot" --env gui:login --llm scripted`,
+    `oaml p2p run "..." --env my_package.envs:Cart-v0 --criteria "far: x_position[-1] >= 3 m"`.
+
+    Raises ValueError."""
     session = new_session(runs_dir, check_request(session_request(prompt, env, **how)))
     say(f"{session.path}")
     return watch_session(session, say)
@@ -161,11 +167,11 @@ def resume_p2p(
     return watch_session(session, say)
 
 def criteria_lines(
-    prompt: str,         # the intent
-    env: str,            # where
-    llm: str="scripted", # as in `session_request`
+    prompt: str,         # what the policy is to do, in words
+    env: str="HalfCheetah-v5", # where it acts
+    llm: str="scripted", # who says it, as in `oaml p2p run`
 ) -> str:
-    "What the elicitor says would count, as lines to change and to hand in with `--criteria`. Raises ValueError."
+    "Say what would **count**, in lines to change and to hand in with `oaml p2p run --criteria FILE`. Raises ValueError."
     request = check_request(session_request(prompt, env, llm))
     with TemporaryDirectory() as folder:
         session = new_session(folder, request)
@@ -174,44 +180,47 @@ def criteria_lines(
         return criteria_text(loop.criteria())
 
 def serve_pages(
-    runs_dir: str="runs",              # where sessions are kept
-    port: int=8740,                    # 0: any free one
-    vlm: str="",                       # model for /api/vlm
+    runs_dir: str="runs",              # folder with sessions
+    port: int=8740,                    # port to listen on; 0 for any free one
+    vlm: str="",                       # model that looks, for /api/vlm
     say: Callable[[str], None]=print,  # gets a line with the address
-    host: str="127.0.0.1",             # address to listen on; for any other a token is needed
-    token_file: str|None=None,         # holds the token; None: the variable OAML_P2P_TOKEN, or there is none
+    host: str="127.0.0.1",             # address to listen on; other machines need a token
+    token_file: str|None=None,         # file with the token (or the variable OAML_P2P_TOKEN); in the pages one signs in with it
     at_once: int=1,                    # sessions that may run at a time; the others wait in a queue
 ) -> None:
-    "Serve routes and pages until Ctrl-C. Raises OSError for a port that is taken, ValueError for other machines without a token."
+    """**Serve** the pages and routes until Ctrl-C, to this machine; with --host and a token to others.
+
+    Raises OSError for a port that is taken, ValueError for other machines without a token."""
     server = serve_p2p(runs_dir, host, port, read_token(None, token_file, "OAML_P2P_TOKEN"), vlm, at_once)
     say(f"{server.url}/e2e")
     run_foreground(server)
 
 # %% ../../nbs/18o_scripts.p2p.ipynb #0004a115
 def models_table() -> str:
-    "What `oaml p2p models` shows."
+    "Say which **models** `--llm` can be here: prepared answers (a sentence each), servers on this machine, providers with a key."
     return results_table(reachable_models())
 
 # %% ../../nbs/18o_scripts.p2p.ipynb #98313217
 def play_run(
-    name: str,             # a session's id, or a run's folder
-    film: Path|None,       # where the film goes; None: a window
+    run: str,              # a session's id (its best run), or a run's folder
+    film: str|Path|None="play.webp", # where the film goes, ends in .webp
+    window: bool=False,    # open a window instead
     seed: int=0,           # of the episode
-    runs_dir: str="runs",  # where sessions are kept
+    runs_dir: str="runs",  # folder with sessions
 ) -> str:
-    "Play an episode; what it came to, in a line. Raises ValueError."
-    found = find_policy(name, runs_dir)
+    "**Play** an episode of a trained policy, to a film or in a window. Raises ValueError."
+    found, film = find_policy(run, runs_dir), None if window or film is None else Path(film)
     facts = ", ".join(f"{k} {v:.3g}" for k, v in play_policy(found, film, seed).items())
     return f"{found.path}: {facts}" + (f"; {film}" if film else "")
 
 def export_run(
-    name: str,             # a session's id, or a run's folder
-    to: str,               # a key of `handover.EXPORTS`
-    folder: Path,          # made if missing
-    runs_dir: str="runs",  # where sessions are kept
-) -> str:
-    "Export a policy; what was written, in a line. Raises ValueError, ImportError."
-    return f"{export_policy(find_policy(name, runs_dir), to, folder)}; beside it: {', '.join(sorted(p.name for p in folder.iterdir()))}"
+    run: str,              # a session's id (its best run), or a run's folder
+    to: str="safetensors", # safetensors, sb3 or onnx
+    out: str|Path="policy", # folder for the files; made if missing
+    runs_dir: str="runs",  # folder with sessions
+) -> str:                  # what was written
+    "**Export** a trained policy to files that need no oaml. Raises ValueError, ImportError."
+    return f"{export_policy(find_policy(run, runs_dir), to, Path(out))}; beside it: {', '.join(sorted(p.name for p in Path(out).iterdir()))}"
 
 # %% ../../nbs/18o_scripts.p2p.ipynb #07bd8450
 def case_row(
@@ -224,15 +233,19 @@ def case_row(
     return row | dict(session=session.session_id, error=status.error if status and status.error else "")
 
 def benchmark_p2p(
-    cases: str|Path,                   # CSV with a column prompt, and env_id if environments differ
-    runs_dir: str="runs",              # where sessions are kept
-    backend: str="local",              # as `prompt2policy.backends.get_backend` knows it
+    cases: str|Path,                   # a CSV file with a column prompt, and env_id if the environments differ
+    runs_dir: str="runs",              # folder for sessions
+    backend: str="local",              # where: local, ssh:HOST, ssh:HOST:PYTHON, ray or ray:ADDRESS
     parallel: int=1,                   # cases at a time
     say: Callable[[str], None]=print,  # gets lines
-    env: str="line",                   # where the table names none
+    env: str="HalfCheetah-v5",         # where the policies act, for lines that name no env_id
     **how,                             # further arguments of `session_request`
 ) -> list[dict]:                       # a row for each case
-    "Run a table of prompts to the end. Raises RecordError naming the line, or ValueError."
+    """Run a **table** of prompts, here, on another machine or on a cluster. Ctrl-C stops it; `oaml p2p resume` goes on.
+
+    Example: `oaml p2p benchmark cases.csv --env line --parallel 2`.
+
+    Raises RecordError naming the line, or ValueError."""
     table = Path(cases).read_text(encoding="utf-8")
     wanted = cases_of_csv(table, session_request("common to all", env, **how), str(cases))
     job = new_job(runs_dir, wanted, Path(cases).name, backend, parallel, prefix="benchmark")
@@ -258,3 +271,16 @@ def resume_benchmark(
     job = JobRecord(job_folder(runs_dir, job_id))
     if not job.path.is_dir(): raise ValueError(f"{job.path}: is no benchmark; see oaml p2p benchmark")
     return results_table(go_on_with(job, say))
+
+# %% ../../nbs/18o_scripts.p2p.ipynb #c9aa5f92
+def resume_any(
+    session: str,                     # the session's id, or a benchmark's
+    calls: int|None=None,             # a new budget of model calls, over the whole session
+    tokens: int|None=None,            # a new budget of tokens, over the whole session
+    film_llm: str|None=None,          # another model that looks at films; none for nobody
+    runs_dir: str="runs",             # folder with sessions
+    say: Callable[[str], None]=print, # gets lines
+) -> str:                             # how it ended
+    "**Go on** with a session or a benchmark that was stopped, or killed, or ended in an error that is mended now. Raises ValueError."
+    if session.startswith("benchmark_"): return resume_benchmark(session, runs_dir, say)
+    return result_text(resume_p2p(session, runs_dir, say, calls, tokens, film_llm))

@@ -361,12 +361,14 @@ def _rft_key() -> str|None:
     return key.get_secret_value() if key else None
 
 def rft_worker(
-    config: TrainingConfig|str|os.PathLike, # the learner's
-    connect: str,                           # its address, such as tcp://127.0.0.1:5701
-    overrides: list[str]=(),                # "section.key=value" each, the learner's
-    key: str|None=None,                     # None: OAML_RFT_KEY
+    config: TrainingConfig|str|os.PathLike, # the learner's config; it has rft.listen
+    connect: str="tcp://127.0.0.1:5701",    # where the learner listens, such as tcp://127.0.0.1:5701
+    overrides: list[str]=(),                # change a key, as the learner's are: section.key=value
+    key: str|None=None,                     # shared with the learner; None: OAML_RFT_KEY
 ) -> int:                                   # rounds played
-    "Play for a learner until it is done. Raises TimeoutError if it does not answer for `rft.deadline` seconds."
+    """**Play** for a learner in another process, until it is done. With a key in OAML_RFT_KEY, on both ends, also over a network.
+
+    Raises TimeoutError if it does not answer for `rft.deadline` seconds."""
     if not isinstance(config, TrainingConfig): config = load_config(config, list(overrides))
     if not config.rft: raise ValueError("rft: the config has no such section; see the shipped one (oaml configs show rft)")
     fmt = config.prompt.prompt_format()
@@ -437,15 +439,20 @@ def practice_sources(
 
 @check_arguments
 def rft(
-    config: TrainingConfig|str|os.PathLike, # or the path of one; it has an rft section
-    overrides: list[str]=(),                # "section.key=value" each, on top of a path's config
-    resume: bool=False,                     # go on with the run in `output_dir`
+    config: TrainingConfig|str|os.PathLike="rft", # config with an rft section, such as the shipped rft
+    overrides: list[str]=(),                # change a key: section.key=value
+    resume: bool=False,                     # go on with a run that was stopped
     progress: bool=True,                    # show bars
     hooks: tuple=(),                        # objects with methods named as in the trainer's EVENTS
     key: str|None=None,                     # shared with workers in other processes; None: OAML_RFT_KEY
-    engine: str|Executor|None=None,         # what plays the groups, see `open_engine`; None: this process
+    engine: str|Executor|None=None,         # what plays the groups: threads:N, processes:N, ray:HOST:PORT or ray:local (needs the extra scale); None: this process
 ):                                          # the trainer's `FitResult`; its `agent` is the trained adapter's folder
-    """Practise from a config to a trained agent, in live worlds, on recorded data (`data.path`), or on both.
+    """**Reinforcement fine-tuning** (GRPO): let a policy act, and make likelier what succeeded. Needs training.max_steps.
+
+    Example: `oaml rft --set rft.apps=[login]`.
+
+    On recorded steps, paid by what was recorded: `oaml rft recorded_rft --set data=FILE.jsonl` (or a folder of sessions); on both:
+    `--set rft.data_share=0.5`. Rewards of yours: `--set 'rft.rewards={"my_module:brief": 0.5}'`.
 
     Raises ConfigError, TrainingError or ValueError that say what to change."""
     if not isinstance(config, TrainingConfig): config = load_config(config, list(overrides))

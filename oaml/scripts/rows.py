@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['OUTCOMES', 'SEVERITY', 'Row', 'read_rows', 'RowRecord', 'RowOutcome', 'RowsResult', 'act_rows', 'rows_csv',
-           'rows_lines']
+           'rows_lines', 'act_for']
 
 # %% ../../nbs/18r_scripts.rows.ipynb #fdedb652
 import csv
@@ -16,7 +16,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from inspect import signature
 from pathlib import Path
+from typing import Any
 
 
 from ..datasets.demonstrations import NAMED, SECRET, holes
@@ -32,7 +34,7 @@ from ..runtime.replay import ReplayAgent
 from ..schemas.arguments import check_arguments
 from ..schemas.door import nearest, read_json_lines, read_table
 from ..schemas.sessions import Episode
-from .act import CODES, ActPlan, ActResult, OneDevice, PersonsDevice, plan_act, play_once
+from .act import CODES, ActPlan, ActResult, OneDevice, PersonsDevice, act, plan_act, play_once
 
 # %% ../../nbs/18r_scripts.rows.ipynb #70b7cd2f
 @dataclass(frozen=True)
@@ -264,10 +266,10 @@ def act_rows(
     seed: int=0,                   # of the first screen of rows that have no column `seed`
     like: list[str]|tuple[str, ...]=(), # files of demonstrations
     named: dict[str, str]|None=None, # values that are the same in every row
-    resume: bool=False,            # go on with what is in `out`: rows that are done stay done
-    again: bool=False,             # do rows that were cut once more, from their beginning
-    concurrency: int=1,            # rows that are acted side by side, each on a device of its own
-    stop_after_halts: int|None=None, # begin no more rows after so many halts
+    resume: bool=False,            # of --rows: go on in --out; rows that are done stay done
+    again: bool=False,             # of --rows, with --resume: do rows that were cut once more, from their beginning
+    concurrency: int=1,            # of --rows: so many side by side, where each can have a screen of its own
+    stop_after_halts: int|None=None, # of --rows: begin no more rows after so many halts
     progress: bool=False,          # show a bar that moves at each step
     say: Callable[[str], None]=print, # gets the table of outcomes
     **more,                        # of `plan_act`: eyes, max_steps, ask_before, allow, secrets, options
@@ -335,3 +337,40 @@ def _last_line(outcomes: list[RowOutcome], why: str, out: str) -> str:
     if counts["open"]: line += f"\nThe rows that are left: the same command with --resume (and --out {out})"
     if counts["cut"]: line += f"\nRows that were cut: {', '.join(str(o.row.number) for o in outcomes if o.outcome == 'cut')}; look at what they did, then --resume --again does them from their beginning"
     return line
+
+# %% ../../nbs/18r_scripts.rows.ipynb #e125d463
+def act_for(
+    device: str,                   # on what: app:mail, html:mail, page:https://..., miniwob:click-test, android:SERIAL, http://... (oaml serve-device), desktop: (your own screen, X11) or desktop:TITLE (a window of it)
+    goal: str|None=None,           # what you want, in words; {name} stands for a secret. An application of oaml has goals of its own, by seed
+    like: list[str]=(),            # a demonstration that is done again with this goal's values (`oaml show`). Repeatable: the most similar is taken
+    rows: str|None=None,           # a table, .csv or .jsonl: an episode for each row. Its columns are the demonstration's parameters (or those of --goal), or `goal`; `seed`, where a device has several first screens
+    size: tuple[int, int]|None=None, # screen, such as 1280x800; None: the device's own
+    out: str|None=None,            # folder to keep the episode in, for `oaml inspect`
+    origins: list[str]=(),         # another origin that a page may show, such as https://pay.example; by default its own only. Repeatable
+    allow_desktop: bool=False,     # of desktop: - yes, take pictures of my screen, and press and type there. The pointer in the top left corner ends it
+    say: Callable[[str], None]=print, # gets lines
+    **more: Any,                   # of `act` or `act_rows`, and of `plan_act`
+) -> tuple[str, int]:              # the last line, and the exit status
+    """**Act** on a device: an agent does what you want there, and says each step.
+
+    Example: `oaml act app:login --seed 12 --out runs/act`, then `oaml inspect runs/act`. Shown once: `oaml show runs/act --out login.yaml`,
+    then `oaml act app:login --like login.yaml --seed 13`; `--agent replay+nano` lets a model help where the replay does not know on. A page is shown in
+    a window of its own: `oaml show page:https://example.org --window --goal "Order 'Tea'." --out order.yaml`. On a page:
+    `oaml act page:https://example.org --goal "Open the menu." --agent anthropic:MODEL --ask-before press`. For each row of a table:
+    `oaml act page:https://example.org --like order.yaml --rows orders.csv --out runs/orders`.
+
+    The exit status says how it ended: 0 done and checked, 3 done and nobody could check, 4 halted, 5 all actions used, 6 it said done
+    and the goal is not reached, 130 stopped by you, 2 an error. That of a table is the one of the row that went worst.
+
+    Raises what `act` and `act_rows` raise."""
+    options = dict(goal=goal, like=like, out=out, say=say) | (dict(size=size) if size else {}) | (dict(origins=list(origins)) if origins else {}) | (dict(allow_desktop=True) if allow_desktop else {})
+    film = f"\nStep by step: oaml inspect {out}" if out else ""
+    if rows is None:
+        own = signature(act_rows).parameters
+        given = [k for k in ("resume", "again", "concurrency", "stop_after_halts") if k in more and more.pop(k) != own[k].default]
+        if given: raise ValueError(f"{given[0]}: is for a table; add --rows")
+        result = act(device, **options, **more)
+        return result.words + film, result.code
+    if out is None: raise ValueError("rows: needs --out, the folder where it is written down what was done")
+    done = act_rows(device, rows, progress=True, **options, **more)
+    return f"{done.words}{film} --steps FILM, as {Path(out)/'rows.csv'} has it", done.code

@@ -378,12 +378,15 @@ def lend_model(
     with serve_in_thread(model_server(adapter, name, port, screens), "oaml serve-model") as server: yield f"{server.url}/v1"
 
 def serve_model(
-    agent: str="nano",            # or the folder of a trained agent
-    port: int=8730,               # 0: a free one
-    longest: int=MAX_ANSWER,      # tokens of an answer, at most
+    agent: str="nano",            # nano, or the folder of a trained agent
+    port: int=8730,               # port to listen on; 0 for any free one
+    longest: int=256,             # tokens of an answer, at most; one that is longer ends with finish_reason length
     say: Callable[[str], None]=print, # gets a line with the address
 ):
-    "Lend an agent's model to programs on this machine, until Ctrl-C."
+    """**Lend a model** to programs on this machine, behind an OpenAI-compatible address, until Ctrl-C. Questions that wait are answered together.
+
+    Example: `oaml serve-model`, and in another terminal
+    `oaml eval --agent openai:nano --base-url http://127.0.0.1:8730/v1 --episodes 5`."""
     name = "nano" if agent == "nano" else agent_name(agent)
     need_serve()  # before the model loads
     policy = load_policy(agent)

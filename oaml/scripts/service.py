@@ -38,27 +38,37 @@ def worker_of(
 
 # %% ../../nbs/18l_scripts.service.ipynb #9545c293
 def serve_task_file(
-    config: str,           # YAML file
-    name: str|None=None,   # of its task; None: it has one
+    config: str,                  # YAML file that names the task; the notebook `16f_service.config` has its keys
+    name: str|None=None,          # which of the file's tasks, if it has several
+    controller: str|None=None,    # address of the controller to tell of this worker, such as http://127.0.0.1:5020/api
+    host: str|None=None,          # address to listen on; another one than this machine's needs a token; None: 127.0.0.1
+    port: int|None=None,          # port to listen on; 0 for any free one; None: 5021
+    address: str|None=None,       # where the controller reaches this worker; None: where it listens
+    token_file: str|None=None,    # file with the clients' secret; or the variable OAML_TASK_TOKEN
+    isolation: str|None=None,     # process: samples are played in processes, which can be killed
     say: Callable[[str], None]=print, # gets where and how to play
-    **over,                # keys that win over the file's
 ) -> None:
-    "Serve a task in the foreground. Raises ValueError, OSError, ImportError before that."
+    """**Serve a task** to trainers, over HTTP, until Ctrl-C.
+
+    Example: `oaml serve-task tasks.yaml greet --controller http://127.0.0.1:5020/api`, and in Python
+    `TaskClient("greet").run_sample(0, agent)` (from `oaml.service.client`).
+
+    Raises ValueError, OSError, ImportError before anything is served."""
     logging.basicConfig(level="WARNING", format="%(message)s")
-    server, announcement = worker_of(config, name, **over)
+    server, announcement = worker_of(config, name, controller=controller, host=host, port=port, address=address, token_file=token_file, isolation=isolation)
     say(announcement)
     run_foreground(server)
     say("ended; all sessions are closed")
 
 # %% ../../nbs/18l_scripts.service.ipynb #efaa2751
 def controller_of(
-    host: str="127.0.0.1",      # address to listen on
-    port: int=5020,             # 0: any free one
-    token_file: str|None=None,  # file with the secret of clients and workers
-    allow: list[str]=(),        # hosts of workers elsewhere
+    host: str="127.0.0.1",      # address to listen on; another one needs a token
+    port: int=5020,             # port to listen on; 0 for any free one
+    token_file: str|None=None,  # file with the secret of clients and workers; or the variable OAML_TASK_TOKEN
+    allow: list[str]=(),        # host of a worker elsewhere; by default a worker's address is the sender's own. Repeatable
     dead_s: float=30.,          # seconds without a heartbeat after which a worker is dead
     silence_s: float=600.,      # seconds of silence after which a client's session ends
-    turn_s: float=600.,         # seconds that a worker has for an answer
+    turn_s: float=600.,         # seconds that a worker has for an answer; not below its own deadlines
 ) -> tuple[DaemonServer, str]:  # and what to tell a person
     "A controller on its port. Raises ValueError, OSError."
     controller = TaskController(Access(read_token(None, token_file, TASK_TOKEN)), allow, silence_s, dead_s, turn_s)
@@ -71,7 +81,11 @@ def serve_task_controller(
     say: Callable[[str], None]=print, # gets where, and how to add workers
     **given,                          # arguments of `controller_of`
 ) -> None:
-    "Control task servers in the foreground. Raises ValueError, OSError before that."
+    """Give **one address to many task workers**, until Ctrl-C; a page at it shows them.
+
+    Example: `oaml serve-controller`, then `oaml serve-task tasks.yaml --controller http://127.0.0.1:5020/api`.
+
+    Raises ValueError, OSError before anything is served."""
     logging.basicConfig(level="WARNING", format="%(message)s")
     server, announcement = controller_of(**given)
     say(announcement)

@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['MARKS', 'MAX_SHOWN', 'CANNOT_GO_BACK', 'MENDED', 'PAGE_FILES', 'MAX_MESSAGE', 'LOOKED_S', 'NO_PASSWORD', 'HELD_S',
            'show', 'say_demonstration', 'rename_value', 'fix_value', 'Draft', 'DemonstrationRecorder',
-           'DemonstrationEditor', 'show_routes', 'show_server', 'gather', 'listen', 'show_device', 'edit_demonstration']
+           'DemonstrationEditor', 'show_routes', 'show_server', 'gather', 'listen', 'show_device', 'edit_demonstration',
+           'show_task']
 
 # %% ../../nbs/18q_scripts.show.ipynb #8d9317d5
 import base64
@@ -14,6 +15,7 @@ import re
 import secrets as randomness
 import tempfile
 import threading
+import webbrowser
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -25,6 +27,7 @@ import oaml
 from ..datasets.demonstrations import (NAMED, SECRET, Demonstration, StepWords, demonstrate, from_yaml, holes, in_words, load_demonstration, proposed_names,
                                           save_demonstration, say_step, to_yaml, with_parts)
 from ..devices.catalog import open_device
+from ..devices.connection import has_display
 from ..devices.daemon import Access, DaemonServer, LeaseTable, Refusal, ServiceRoute, http_answer, parse_object, read_body, serve_in_thread, service_app
 from ..devices.device import DeviceError, Frame, recorded_elements
 from ..devices.episode import EpisodeDriver, EpisodeWriter
@@ -550,3 +553,41 @@ def edit_demonstration(
         shown = load_demonstration(path)
     say_demonstration(shown, say)
     return shown
+
+# %% ../../nbs/18q_scripts.show.ipynb #ef3e2719
+def show_task(
+    what: str|None=None,           # a device to show a task on: app:mail, html:mail, page:https://..., miniwob:click-test, android:SERIAL, http://..., desktop:; or episodes that are there, as `oaml inspect` opens them
+    out: str|None=None,            # the demonstration to write, such as send.yaml
+    goal: str|None=None,           # on a device: what you are going to show, in words; {name} stands for a secret. An application of oaml has goals of its own, by seed
+    seed: int=0,                   # of the first screen, where the device has several
+    size: tuple[int, int]|None=None, # screen, such as 1280x800; None: the device's own
+    secrets: list[str]=(),         # a text that is typed and never written down: password=ENV_NAME; of episodes, the name of a value. Repeatable
+    episode: int|None=None,        # of episodes: which, from 0; None: the first that did not fail
+    edit: str|None=None,           # a demonstration to check, and to change in a page where there is a display
+    check: bool=False,             # with --edit: only check it
+    origins: list[str]=(),         # another origin that a page may show, such as https://pay.example; by default its own only. Repeatable
+    allow_desktop: bool=False,     # of desktop: - yes, take pictures of my screen, and press and type there. The pointer in the top left corner ends it
+    port: int=0,                   # port of the page; 0 for any free one
+    window: bool=False,            # of page:URL: open the page in a window of its own, and listen there
+    say: Callable[[str], None]=print, # gets lines
+) -> str:                          # the last line
+    """**Show it once**: you act on a device's live screen in a page of your own browser, and it is written down in words.
+
+    Example: `oaml show app:calendar --out add.yaml`, then `oaml act app:calendar --like add.yaml --seed 13` does it again with other values. On a
+    page: `oaml show page:https://example.org --goal "Order 2 'Green tea'." --out order.yaml --size 1280x800`. The file is short: read it, and change
+    it with `oaml show --edit order.yaml`. What an agent did can be written too: `oaml show runs/act --out login.yaml`.
+
+    Raises what `show`, `show_device` and `edit_demonstration` raise."""
+    open_page = webbrowser.open if has_display() else None
+    if edit:
+        if what or out or goal: raise ValueError("--edit: changes a file that is there, and takes neither a device nor --out or --goal")
+        return f"{edit} is right: {len(edit_demonstration(edit, port, None if check else open_page, say).steps)} steps"
+    if not what or not out: raise ValueError("show: name a device or episodes, and the file with --out; or a file with --edit")
+    if os.path.exists(what):
+        if goal: raise ValueError(f"--goal: {what} has its own; leave it out, or name a device")
+        return f"{len(show(what, out, episode, secrets, say).steps)} steps in {out}"
+    if episode is not None: raise ValueError(f"--episode: is of episodes that are there, and there is no {what}")
+    named = dict(s.partition("=")[::2] for s in secrets)
+    if not all(named.values()): raise ValueError("--secret: on a device give NAME=ENV_NAME, the environment variable that holds the text")
+    options = (dict(size=size) if size else {}) | (dict(origins=list(origins)) if origins else {}) | (dict(allow_desktop=True) if allow_desktop else {})
+    return f"{len(show_device(what, out, goal, seed, named, port, open_page, say, window, **options).steps)} steps in {out}"

@@ -24,12 +24,16 @@ from ..training.config import TrainingConfig, load_config, load_recipe
 
 # %% ../../nbs/18b_scripts.stages.ipynb #2e30ae3e
 def pretrain(
-    recipe: str|os.PathLike="nano", # file with stages or a shipped recipe's name, see `load_recipe`
-    overrides: list[str]=(),                     # "section.key=value" each, for every stage
-    stage: str|None=None,                        # only this one; None: all of them
-    progress: bool=True,                         # show bars
-):                                               # the last stage's `FitResult`
-    "Run a recipe from its first unfinished stage on. Raises what `train` raises, ConfigError and ValueError."
+    recipe: str|os.PathLike="nano", # file with named stages, or a shipped recipe's name
+    overrides: list[str]=(),        # change a key in every stage: section.key=value
+    stage: str|None=None,           # only this stage; None: all
+    progress: bool=True,            # show bars
+):                                  # the last stage's `FitResult`
+    """Train in **stages**: nano's own recipe, or yours. Hours; the same command goes on with it.
+
+    Example: `oaml pretrain --stage reader`.
+
+    Raises what `train` raises, ConfigError and ValueError."""
     if any(o.startswith("output_dir=") for o in overrides):
         raise ValueError("output_dir: each stage has its own, and the next one starts from there")
     stages = load_recipe(recipe, list(overrides))
@@ -86,17 +90,18 @@ def collect_visits(
 
 # %% ../../nbs/18b_scripts.stages.ipynb #90a4e43d
 def dagger(
-    config: TrainingConfig|str|os.PathLike, # or the path of one; each round is such a training
-    rounds: int=3,                          # of acting and training
-    episodes: int=100,                      # played in each, of each application on each kind of screen
-    overrides: list[str]=(),                # "section.key=value" each, on top of a path's config
+    config: TrainingConfig|str|os.PathLike="dagger", # config with a stream, such as the shipped dagger; each round is such a training
+    rounds: int=3,                          # how often the policy acts and is then taught
+    episodes: int=100,                      # episodes of each application, on each kind of screen, that it plays in a round
+    overrides: list[str]=(),                # change a key: section.key=value
     first_seed: int=900_000,                # where the policy plays; the streams' own seeds must stay below
     progress: bool=True,                    # show bars
 ) -> list[dict]:                            # figures on validation episodes, before and after each round
-    """Let the policy act, and teach it what it should have done; again and again. The table is in `dagger.json` too.
+    """**DAgger**: let a policy act, and teach it the oracle's action on every screen that it came to. A stopped one goes on.
 
-    What is finished is not done again. Raises what `train` raises, and ValueError.
-    """
+    Example: `oaml dagger --rounds 2`. The table is in `dagger.json` too.
+
+    Raises what `train` raises, and ValueError."""
     if not isinstance(config, TrainingConfig): config = load_config(config, list(overrides))
     fmt, out, needed = config.prompt.prompt_format(), Path(config.output_dir), _seeds_of_round(config, rounds, episodes, first_seed)
     out.mkdir(parents=True, exist_ok=True)

@@ -68,13 +68,18 @@ def _begin_sweep(folder: Path, config: str, plan: list[list[str]]):
 # %% ../../nbs/18m_scripts.sweep.ipynb #0fd8000c
 @check_arguments
 def sweep(
-    config: str|os.PathLike,             # of a training
-    overrides: Sequence[str],            # "section.key=value,value" each: every combination is a run
-    out: str|os.PathLike="runs/sweep",   # folder of the runs' folders and of results.json
-    engine: str|Executor|None=None,      # what trains, see `open_engine`; None: this process, one run after another
+    config: str|os.PathLike,             # YAML or JSON file, or the name of a shipped one (oaml configs list), such as login_nano
+    overrides: list[str]|tuple[str, ...], # the values of a key: section.key=value,value. May be given repeatedly: every combination is a run
+    out: str|os.PathLike="runs/sweep",   # folder of the runs and of results.json; goes on with a stopped sweep
+    engine: str|Executor|None=None,      # what trains: processes:N, ray:HOST:PORT or ray:local (needs the extra scale); None: this process, one run after another
     progress: bool=True,                 # say what a run came to as it ends
 ) -> list[dict]:                         # a row a run: its settings, `status`, and the last figures of its metrics.jsonl
-    "Train every combination; begins a sweep, or goes on with it. Raises ConfigError before any run begins, and ValueError."
+    """**Train a run for each combination** of settings, and write one table.
+
+    Example: `oaml sweep login_nano --set training.learning_rate=1e-3,3e-4 --set training.seed=0,1,2
+    --engine processes:2`. Killed, the same command goes on with it.
+
+    Raises ConfigError before any run begins, and ValueError."""
     plan, folder = sweep_plan(overrides), Path(os.path.abspath(out))
     config, runs = os.path.abspath(config), [(str(folder/f"{k:03d}"), chosen) for k, chosen in enumerate(plan)]
     for path, chosen in runs: load_config(config, [*chosen, f"output_dir={json.dumps(path)}"])

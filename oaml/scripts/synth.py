@@ -30,24 +30,29 @@ def contact_sheet(
 # %% ../../nbs/18d_scripts.synth.ipynb #cf74e79b
 @check_arguments
 def synth(
-    app: str="login",            # a name for `oaml.apps.catalog.load_app`, your own application's too
+    app: str="login",            # application: login, settings, browser, registration, mail, files, contacts, document, sheet, procedural, or your own as my_module:Thermostat; with @phone or @perturbed behind it
     sessions: int=10,            # how many, one episode each
-    seed: int|None=None,         # of the first; the others follow; None: the split's first
-    out: str|os.PathLike[str]="runs/synth", # folder, made if missing
+    seed: int|None=None,         # of the first session, within its split; the others follow; None: 0, or 1000000 for validation
+    out: str|os.PathLike[str]="runs/synth", # folder to write, made if missing; must not hold other sessions
     recovery: float=0.,          # share of episodes that begin disturbed, 0 to 1
     precision: int=3,            # decimals of coordinates, 1 to 6
     workers: int|None=None,      # processes; None: one a core for 200 sessions and more
     progress: bool=True,         # show a bar
-    size: tuple[int, int]|None=None, # screen width and height, pixels; None: the application's own
-    goals: Sequence[str]|None=None,  # goal families, in turn by seed; None: as the application draws them
-    split: str="train",          # "train" or "validation"
-    theme: str|None=None,        # theme family; None draws a training family by seed
-    jitter: bool=True,           # a look by seed; False gives all the same look
-    held_out: bool=False,        # yes, the held-out application or theme
-    resume: bool=False,          # go on in a folder that holds some of these sessions
-    engine: str|Executor|None=None, # what makes them, see `open_engine`; None: as `workers` says
+    size: tuple[int, int]|None=None, # screen width and height, pixels, such as 320x256, multiples of 32; None: the application's own
+    goals: Sequence[str]|None=None,  # kinds of goals, taken in turn by seed, as star,reply; None: as the application draws them
+    split: str="train",          # where seeds are from: train or validation
+    theme: str|None=None,        # theme family, such as slate; None: drawn by seed
+    jitter: bool=True,           # a look by seed, or the same for all
+    held_out: bool=False,        # allow the application (calendar) or theme (rosewood) that is held out: what trains on it measures nothing
+    resume: bool=False,          # go on with sessions that were interrupted, to the same bytes; repeat the other options
+    engine: str|Executor|None=None, # what makes them: threads:N, processes:N, ray:HOST:PORT or ray:local (needs the extra scale); None: as --workers says
 ) -> list[Session]:
-    "Make sessions in `out`, with `contact_sheet.png`. Raises ValueError; StoreError for a folder with other sessions."
+    """Make **sessions**: an oracle acts in a live application; screens, actions, reasons are recorded.
+
+    Example: `oaml synth --app login --sessions 100 --seed 0 --out runs/data`, then look at
+    `runs/data/contact_sheet.png`. Whole episodes are kept as they are made: stopped, it goes on with `--resume`.
+
+    Raises ValueError; StoreError for a folder with other sessions."""
     if seed is None and split in SPLITS: seed = SPLITS[split][0]
     try: made = generate_synthetic_sessions(
         sessions, seed, out, jitter, app, theme, size, recovery, precision, workers, split, progress,

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['RECORDINGS_CONFIG', 'theme_family', 'check_measured', 'training_data', 'stream_sources', 'playable', 'make_stream',
            'evaluate_acting', 'make_evaluate', 'load_learner', 'EncodedSamples', 'model_manifest', 'make_dataset',
-           'mirror_hooks', 'recordings_config', 'train']
+           'mirror_hooks', 'recordings_config', 'train', 'train_on']
 
 # %% ../../nbs/18a_scripts.train.ipynb #b94c661d
 import json
@@ -424,3 +424,31 @@ def _set_threads(n: int):
     "How many CPU threads PyTorch computes with."
     import torch
     torch.set_num_threads(n)
+
+# %% ../../nbs/18a_scripts.train.ipynb #a9217ee4
+def train_on(
+    config: TrainingConfig|str|None=None, # YAML or JSON file, or the name of a shipped one (oaml configs list), such as login_nano
+    overrides: list[str]=(),   # change a key: section.key=value. May be given repeatedly
+    data: str|None=None,       # folder of recordings (`oaml data import`) to learn from; without a config, the shipped nano goes on learning
+    resume: bool=False,        # go on with the run in output_dir, bit for bit
+    say: Callable[[str], object]=print, # gets lines
+):                             # the trainer's `FitResult`
+    """**Train** a model as a config says; leaves the run, with its agent, in the config's `output_dir`.
+
+    Example: `oaml train login_nano --set training.max_steps=200 --set output_dir=runs/mine`.
+    From recordings: `oaml train --data runs/sessions`, which asks nothing else.
+    Ctrl-C and SIGTERM keep the agent so far; the run goes on with `--resume`. All keys are explained in the notebook `13a_training.config`, and by `oaml configs keys`.
+    On several GPUs: `torchrun --nproc-per-node 4 -m oaml train CONFIG`; the steps are those of one.
+
+    Raises what `train` and `recordings_config` raise, and ValueError without both."""
+    if not (config or data): raise ValueError("give a config, such as login_nano (oaml configs list), or recordings with --data FOLDER")
+    whole, notes = recordings_config(data, config, overrides) if data else (config, [])
+    if notes: say("\n".join(notes))
+    result = train(whole, [] if data else overrides, resume)
+    if result.status == "followed": return result  # one of several processes, and not the first
+    agent = result.agent or result.so_far
+    say(f"{result.status} at step {result.step}" + (f"; the agent is in {agent}" if agent else "") + ("; --resume goes on" if result.so_far else ""))
+    if data and agent:
+        share = f" --held-out {whole.data.held_out:g}" if whole.data.held_out else ""
+        say(f"How well it does: oaml eval --data {data}{share} --agent {agent}")
+    return result

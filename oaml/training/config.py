@@ -8,7 +8,8 @@ __all__ = ['Count', 'Natural', 'Seed', 'Positive', 'Share', 'Decay', 'PathText',
            'StreamSection', 'TrainingSection', 'RftSection', 'LoggingSection', 'ConfigError', 'dotted',
            'TrainingConfig', 'unknown_key', 'metric_names', 'check_metric', 'members', 'section_of', 'key_names',
            'parse_override', 'put', 'written', 'shipped_configs', 'config_path', 'read_values', 'make_config',
-           'load_config', 'load_recipe', 'config_text', 'config_values', 'changed_keys', 'knobs', 'type_name']
+           'load_config', 'load_recipe', 'config_text', 'config_values', 'changed_keys', 'knobs', 'type_name',
+           'configs_text', 'shipped_text', 'copy_config', 'knobs_text']
 
 # %% ../../nbs/13a_training.config.ipynb #dc44b725
 import difflib
@@ -549,3 +550,31 @@ def type_name(
     if len(kinds) > 1: return " or ".join("null" if k is NoneType else type_name(k) for k in kinds)
     kind, inside = get_origin(kinds[0]) or kinds[0], [k for k in get_args(kinds[0]) if isinstance(k, type) or get_origin(k)]
     return kind.__name__ + f"[{', '.join(map(type_name, inside))}]"*bool(inside)
+
+# %% ../../nbs/13a_training.config.ipynb #3369691f
+def configs_text() -> str:
+    "Name each configuration, what it trains and what it needs."
+    return "\n".join(f"{name}\n    {row['what']}\n    Needs: {row['needs']}" for name, row in shipped_configs().items())
+
+def shipped_text(
+    name: str, # of a configuration, such as login_nano
+) -> str:
+    "Print a configuration. Raises ConfigError."
+    return config_path(name).read_text(encoding="utf-8").removesuffix("\n")
+
+def copy_config(
+    name: str,           # of a configuration, such as login_nano
+    file: str|None=None, # file to write; must not be there; None: NAME.yaml in this folder
+) -> str:                # a line that says where it is
+    "Copy a configuration, to change it and train by it. Raises ConfigError, or FileExistsError."
+    text, file = config_path(name).read_text(encoding="utf-8"), file or f"{name}.yaml"
+    with open(file, "x", encoding="utf-8") as f: f.write(text)
+    return f"{name} is in {file}"
+
+def knobs_text(
+    beginning: str="", # of the keys to explain, such as training or data.app; by default all
+) -> str:
+    "Explain the keys: name, type, default, meaning. Raises ValueError if none begins so."
+    rows = [row for row in knobs() if row["name"].startswith(beginning)]
+    if not rows: raise ValueError(f"no key begins with {beginning}; oaml configs keys has all")
+    return "\n".join(f"{row['name']}  ({row['type']}; {row['default']})\n    {row['meaning']}" for row in rows)

@@ -184,7 +184,7 @@ class Inspector {
     this.model = model;
     this.host = el;
     this.open = { thought: true, answer: true, targets: true, prompt: false, elements: true, data: false };
-    this.filter = { episode: "", step: "", type: "", app: "", run: "", tag: "", words: "" };
+    this.filter = { episode: "", step: "", type: "", app: "", family: "", run: "", tag: "", words: "" };
     this.details = new Map();
     this.thumbs = new Map();
     this.asking = new Map();
@@ -197,6 +197,7 @@ class Inspector {
     const at = Math.min(model.get("at") || 0, this.rows.length - 1), linked = this.can_link() && /step=(\d+)/.exec(location.hash);
     const given = model.get("first_screen");  // so that the first frame waits for no answer
     if (given?.byteLength && this.rows[at].screen === model.get("first_number")) { this.screens.asked.set(this.rows[at].screen, performance.now()); this.screens.receive(this.rows[at].screen, given, ""); }
+    if (model.get("comparing") && this.runs.length > 1) this.setComparing(true);
     this.show(linked ? Math.min(+linked[1], this.rows.length - 1) : at, { first: true });
   }
 
@@ -231,6 +232,8 @@ class Inspector {
     look();
     const hash = () => { const m = /step=(\d+)/.exec(location.hash); if (m) this.show(+m[1]); };
     if (this.can_link()) { addEventListener("hashchange", hash); this.stops.push(() => removeEventListener("hashchange", hash)); }
+    const unfocused = (e) => { if (e.target === document.body || e.target === document.documentElement) this.key(e); };
+    if (this.model.page) { document.addEventListener("keydown", unfocused); this.stops.push(() => document.removeEventListener("keydown", unfocused)); }
   }
   can_link() { return !!this.model.page && location.protocol !== "about:"; }
 
@@ -246,7 +249,7 @@ class Inspector {
   hear(message, buffers) {
     if ("screen" in message) this.screens.receive(message.screen, buffers[0], message.type, message.url);
     else if ("thumb" in message) this.gotThumb(message.thumb, buffers[0]);
-    else if ("detail" in message) { this.details.set(message.detail, message.value); if (message.detail === this.at) this.showDetail(); }
+    else if ("detail" in message) { this.details.set(message.detail, message.value); if (message.detail === this.at || this.comparing && message.detail === this.rows[this.at].peer) this.showDetail(); }
     else if ("edited" in message) this.editor?.hear(message);
     else if ("live" in message) this.live?.hear(message, buffers[0]);
   }
@@ -374,6 +377,7 @@ class Inspector {
     this.say.textContent = `Step ${row.n + 1} of ${head.n + this.rows[head.first].n}: ${row.text}${row.right === false ? ", wrong" : row.right ? ", right" : ""}`;
     this.showDetail();
     if (!this.details.has(this.at)) this.askDetail(this.at);
+    if (this.comparing && row.peer != null && !this.details.has(row.peer)) this.model.send({ ask: "detail", row: row.peer });
     for (let k = -1; k <= 1; k++) if (this.rows[this.at + k]?.screen != null) this.askThumb(this.rows[this.at + k].screen);
     this.flushThumbs();
   }
@@ -391,7 +395,9 @@ class Inspector {
     const at = e.composedPath()[0];
     if (this.live) return at === this.stage.node ? this.live.key(e) : undefined;
     if (e.ctrlKey || e.metaKey || e.altKey || /^(INPUT|TEXTAREA|SELECT)$/.test(at.tagName)) {
-      if (e.key === "Escape" && at !== this.stage.node) this.stage.node.focus();
+      const closes = at.tagName === "SELECT" && e.key === "f" && !e.ctrlKey && !e.metaKey && !e.altKey;  // not the choice that begins with it
+      if (closes) { e.preventDefault(); this.toggleFilters(); }
+      else if (e.key === "Escape" && at !== this.stage.node) this.stage.node.focus();
       return;
     }
     const act = { ArrowLeft: () => this.go(-1), ArrowRight: () => this.go(1), k: () => this.go(-1), j: () => this.go(1),
@@ -410,7 +416,9 @@ class Inspector {
   }
   help() { this.toggle(this.keys, this.helpButton); }
   toggle(node, control) {
+    const held = node.contains(this.root.getRootNode().activeElement);
     node.hidden = !node.hidden;
+    if (node.hidden && held) this.stage.node.focus();  // what is hidden has no focus, and keys would go nowhere
     control.setAttribute("aria-expanded", String(!node.hidden));
     return !node.hidden;
   }
@@ -515,13 +523,13 @@ class Inspector {
     const row = this.rows[this.at], detail = this.details.get(this.at);
     if (this.editor || this.live) return;
     this.lines = [];
-    const verdict = row.type === "failed" ? ["bad", "not an action"] : row.right === false ? ["bad", "wrong"] : row.right ? ["good", "right"] : null;
-    const parts = [h("div", { class: "act" }, h("code", { class: "dsl", dir: "auto", text: detail?.text.slice(0, LONG) ?? row.text }), verdict && h("span", { class: `chip ${verdict[0]}`, text: verdict[1] }))];
+    const peer = this.comparing && this.peer(), theirs = peer && this.details.get(row.peer);
+    const parts = [this.actionLine(row, detail), peer && this.actionLine(peer, theirs)];
     if (detail) {
       if (detail.error) parts.push(h("p", { class: "error", dir: "auto" }, h("b", { text: "Why: " }), detail.error.slice(0, LONG)));
       parts.push(this.section("targets", row.right === false ? "What would have been right" : "Acceptable actions", this.targetList(detail), detail.targets.length),
         this.section("thought", "Thought", detail.thought && longText(detail.thought, "p")),
-        this.section("answer", "The model's answer", this.answerOf(detail)),
+        this.section("answer", "The model's answer", this.answerOf(detail)), ...this.peerParts(peer, theirs),
         this.section("prompt", "Prompt", detail.messages && detail.messages.map((m) => h("div", { class: "turn" }, h("b", { text: m.role }), longText(String(m.content))))),
         this.section("elements", "On the screen", detail.elements.length && this.elementList(detail.elements), detail.elements.length),
         this.section("data", "Data", this.dataOf(detail)));
@@ -535,6 +543,17 @@ class Inspector {
     if (typing !== null) { this.tagInput.value = typing; this.tagInput.focus(); }
     if (detail) this.stage.heat(detail.heat);
     if (detail) this.panel.dataset.row = this.at;
+  }
+  actionLine(row, detail) {
+    const verdict = row.type === "failed" ? ["bad", "not an action"] : row.right === false ? ["bad", "wrong"] : row.right ? ["good", "right"] : null;
+    return h("div", { class: "act" }, this.comparing && h("b", { dir: "auto", text: this.heads[row.track].run || "run" }),
+      h("code", { class: "dsl", dir: "auto", text: detail?.text.slice(0, LONG) ?? row.text }), verdict && h("span", { class: `chip ${verdict[0]}`, text: verdict[1] }));
+  }
+  peerParts(peer, detail) {  // what the other run said at this step
+    if (!peer || !detail) return [];
+    const run = this.heads[peer.track].run || "the other run";
+    return [detail.error && h("p", { class: "error", dir: "auto" }, h("b", { text: `${run}: ` }), detail.error.slice(0, LONG)),
+      this.section("thought", `Thought of ${run}`, detail.thought && longText(detail.thought, "p")), this.section("answer", `Answer of ${run}`, this.answerOf(detail))];
   }
   section(name, title, content, count) {
     if (!content || Array.isArray(content) && !content.length) return null;
@@ -647,7 +666,8 @@ class Inspector {
     const values = (name) => [...new Set(name === "type" ? this.rows.map((r) => r.type) : name === "tag" ? Object.values(this.model.get("tags") || {}).flat() : this.heads.map((t) => t[name]))].filter(Boolean).sort();
     const choices = { episode: [["", "all episodes"], ["failed", "failed"], ["reached", "reached"]],
       step: [["", "all steps"], ["wrong", "wrong"], ["right", "right"], ["invalid", "not an action"], ...(this.runs.length > 1 ? [["differs", "runs disagree"]] : [])],
-      ...Object.fromEntries(["type", "app", "run", "tag"].map((k) => [k, [["", `any ${k}`], ...values(k).map((v) => [v, v])]])) };
+      ...Object.fromEntries(Object.entries({ type: "any action", app: "any application", family: "any kind of goal", run: "any run", tag: "any tag" })
+        .map(([k, any]) => [k, [["", any], ...values(k).map((v) => [v, v.replaceAll("_", " ")])]])) };
     const fields = Object.entries(choices).filter(([, all]) => all.length > 2 || all === choices.episode || all === choices.step).map(([name, all]) =>
       h("select", { "aria-label": `Filter by ${name}`, "data-filter": name, onchange: (e) => { this.filter[name] = e.target.value; this.applyFilter(true); } },
         all.map(([v, label]) => h("option", { value: v, selected: this.filter[name] === v, text: label }))));
@@ -660,7 +680,7 @@ class Inspector {
     const row = this.rows[r], head = this.heads[row.track], f = this.filter;
     if (f.episode && (f.episode === "failed" ? head.success !== false : head.success !== true)) return false;
     if (f.step && !{ wrong: row.right === false, right: row.right === true, invalid: row.type === "failed", differs: row.differs }[f.step]) return false;
-    if (f.type && row.type !== f.type || f.app && head.app !== f.app || f.run && head.run !== f.run) return false;
+    if (f.type && row.type !== f.type || ["app", "family", "run"].some((k) => f[k] && head[k] !== f[k])) return false;
     if (f.tag && !((this.model.get("tags") || {})[this.tagKey(r)] || []).includes(f.tag)) return false;
     if (!f.words) return true;
     const words = f.words.toLowerCase();
@@ -700,16 +720,17 @@ class Inspector {
   // -- two runs in step --
 
   peer() { const p = this.rows[this.at]?.peer; return p == null ? null : this.rows[p]; }
-  compare() {
-    this.comparing = !this.comparing;
-    this.compareButton.setAttribute("aria-pressed", String(this.comparing));
-    this.other.node.hidden = !this.comparing;
-    this.root.classList.toggle("comparing", !!this.comparing);
-    this.show(this.at);
+  compare() { this.setComparing(!this.comparing); this.show(this.at); }
+  setComparing(both) {
+    this.comparing = both;
+    this.compareButton.setAttribute("aria-pressed", String(both));
+    this.other.node.hidden = !both;
+    this.root.classList.toggle("comparing", both);
   }
   showPeer() {
     const row = this.rows[this.at], peer = this.peer(), head = (r) => this.heads[r.track];
-    const label = (r) => [h("b", { text: head(r).run || "run" }), " ", h("code", { dir: "auto", text: r.text })];
+    const label = (r) => [h("b", { text: head(r).run || "run" }), " ", OUTCOMES[String(head(r).success)] && h("span", { class: `chip ${OUTCOMES[String(head(r).success)][0]}`, text: OUTCOMES[String(head(r).success)][1] }),
+      " ", h("code", { dir: "auto", text: r.text })].filter(Boolean);
     this.stage.caption.replaceChildren(...label(row));
     this.other.caption.replaceChildren(...(peer ? label(peer) : ["this run has ended here, or has no such episode"]));
     this.root.classList.toggle("disagree", row.differs === true);

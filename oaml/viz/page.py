@@ -71,8 +71,8 @@ def _base64(data: bytes|None) -> str: return base64.b64encode(data or b"").decod
 def _page_state(table: TrackTable, types: list[str]) -> dict:
     "What the page's script has instead of a kernel's model."
     name = hashlib.sha256(page_json([table.title, table.heads, len(table)]).encode()).hexdigest()[:16]
-    return dict(rows=table.rows, heads=table.heads, title=table.title or table.summary(), at=0, types=types,
-                page_id=f"oaml-{name}")
+    return dict(rows=table.rows, heads=table.heads, title=table.title or table.summary(), at=table.opens, types=types,
+                comparing=table.opens > 0 and table.rows[table.opens].get("peer") is not None, page_id=f"oaml-{name}")
 
 def page_parts(
     table: TrackTable, # what the page shows

@@ -176,6 +176,7 @@ class TrackTable:
         if not any(t.episode.steps for t in tracks): raise ValueError("tracks: there is no step to show")
         self.tracks, self.title, self.same = [t for t in tracks if t.episode.steps], title, same
         self.screens, self._numbers = [], {}  # (step, notes) of each different screen; their numbers by content
+        self.opens = 0  # the row that a page shows first; another one than the first with the other run beside it
         self.build()
 
     @property
