@@ -37,12 +37,12 @@ def record_problem(
     e: ValidationError,    # what pydantic found
     cls: type[BaseModel],  # what was being read
 ) -> str:                  # such as "num_env: is unknown; did you mean 'num_envs'?"
-    "The first problem in one sentence, and how many more there are."
+    "Return the first problem that pydantic found in one sentence, and how many more there are."
     first, *more = problem_lines([p | dict(loc=p["loc"] or (cls.__name__,)) for p in e.errors(include_url=False)], _all_fields(cls))
     return first + (f" ({len(more)} more)" if more else "")
 
 def _all_fields(cls: type[BaseModel]) -> list[str]:
-    "Names of the fields of `cls` and of the records right inside of it."
+    "Return the names of the fields of `cls` and of the records right inside of it."
     inside = (f.annotation for f in cls.model_fields.values())
     return [*cls.model_fields, *(n for t in inside if isinstance(t, type) and issubclass(t, BaseModel) for n in t.model_fields)]
 
@@ -60,7 +60,7 @@ def parse_record(
 def record_bytes(
     record: StrictRecord, # to be stored
 ) -> bytes:
-    "A record as the JSON of its file."
+    "Return a record as the indented JSON that its file holds, with a line end."
     return (record.model_dump_json(indent=1) + "\n").encode()
 
 # %% ../../nbs/17a_prompt2policy.contracts.ipynb #162109f7
@@ -160,7 +160,7 @@ class UpdateMetadataResponse(EntityMetadata):
 
 # %% ../../nbs/17a_prompt2policy.contracts.ipynb #9bc54a61
 class RewardSpec(StrictRecord):
-    "What a reward says about itself."
+    "The formula, the terms and the description that a reward declares."
     latex: str = ""                   # the formula
     terms: dict[str, str] = {}        # each term's name and what it stands for
     description: str = ""             # in words
@@ -275,7 +275,7 @@ class ElicitedCriterion(StrictRecord):
     def holds(self,
         value: float, # of an episode, or the bound of a mean
     ) -> bool:
-        "Is `value` on the right side of the thresholds?"
+        "Return whether `value` lies within the thresholds; one that is None does not count."
         return (self.at_least is None or value >= self.at_least) and (self.at_most is None or value <= self.at_most)
 
 class CriterionVerdict(StrictRecord):

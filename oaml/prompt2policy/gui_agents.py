@@ -40,7 +40,7 @@ class RecordedPlay:
     episode: Episode|None = None                                 # its record, once it is over, if the player wrote one
 
     def screen(self) -> dict:
-        "The screen now, as a person sees it."
+        "Return the screen as it is now, as a person sees it."
         return gui_observation(self.driver.device.goal.text, self.driver.frame.elements)
 
     def act(self,
@@ -57,7 +57,7 @@ class RecordedPlay:
     def stored(self,
         agent: str, # who acted
     ) -> Trajectory:
-        "The episode, with the truth about it."
+        "Return the episode, with the truth about it."
         known = {name: float(name in self.moments) for name in GUI_MOMENTS.get(self.driver.device.app.name, {})}
         return Trajectory(agent, self.driver.seed or 0, self.steps, GuiEngine().truth(self.driver) | known)
 
@@ -65,7 +65,7 @@ class RecordedPlay:
 def gui_trajectory(
     episode: Trajectory, # of an application
 ) -> dict:                  # obs, action, next_obs, step, effect: lists, an entry a step
-    "An episode as a judge gets it: without the truth, and without the name of who acted."
+    "Return an episode as a judge gets it: without the truth, and without the name of the agent."
     rows = episode.steps
     return dict(obs=[s.obs for s in rows], action=[s.action for s in rows], next_obs=[s.next_obs for s in rows]) | {
         k: [s.info[k] for s in rows] for k in ("step", "effect")}
@@ -73,7 +73,7 @@ def gui_trajectory(
 def did_task(
     episode: Trajectory, # of an application
 ) -> bool:
-    "The truth for an intent that forbids all of `GUI_MOMENTS`: the goal holds at the end, and none of them came."
+    "Return whether an episode did the task where the intent forbids all of `GUI_MOMENTS`: the goal holds at the end, and none of them came."
     moments = set(episode.truth) - {"success", "reached", "steps"}
     return bool(episode.truth["success"]) and not any(episode.truth[m] for m in moments)
 
@@ -82,7 +82,7 @@ RECITED = 60  # training episodes that the memoriser learns by heart
 
 @lru_cache(None)
 def _memoriser(env_id: str) -> Memoriser:
-    "The memoriser of an environment."
+    "Return the memoriser of an environment, which has learnt the oracle's actions on the first `RECITED` seeds."
     driver, episodes = GuiEngine().make(env_id), []
     for seed in range(RECITED):
         driver.device.reset(seed, draw=False)
@@ -94,14 +94,14 @@ def _memoriser(env_id: str) -> Memoriser:
 _TARGETS = ("log in", "login", "sign in", "save", "send", "ok")  # names of buttons, the first that is there
 
 def _spam(driver: EpisodeDriver) -> Action:
-    "A click at the same place as before, at first on a button."
+    "Click the same place as before, at first on a button."
     if driver.actions: return driver.actions[0]
     buttons = [e for e in driver.frame.elements if e.role == "button"] or list(driver.frame.elements)
     e = min(buttons, key=lambda e: _TARGETS.index(e.name.lower()) if e.name.lower() in _TARGETS else len(_TARGETS))
     return Action("click", x=(e.box[0] + e.box[2])/2, y=(e.box[1] + e.box[3])/2)
 
 def _at_random(driver: EpisodeDriver) -> Action:
-    "Something on a widget; DONE one time in ten."
+    "Draw a random action on a widget; DONE one time in ten."
     rng = Random(f"{driver.seed}:{len(driver.actions)}")
     return Action("done") if rng.random() < .1 else random_action(rng, driver.frame.elements)
 
@@ -109,7 +109,7 @@ def _at_random(driver: EpisodeDriver) -> Action:
 def gui_agents(
     env_id: str, # such as gui:login
 ) -> dict[str, Callable[[EpisodeDriver], Action]]: # by name
-    "Agents whose worth is known: oracle, random, do-nothing, spammer, memoriser."
+    "Return agents whose worth is known: oracle, random, do-nothing, spammer, memoriser."
     recite = lambda driver: _memoriser(env_id).act([AgentView(driver.frame.image, driver.device.goal.text, list(driver.actions))])[0]
     return {"oracle": lambda driver: acceptable_targets(driver.device, driver.actions)[0].action, "random": _at_random,
             "do-nothing": lambda driver: Action("done"), "spammer": _spam, "memoriser": recite}
@@ -120,7 +120,7 @@ def play_agent(
     seed: int,       # of the episode, of the training split
     draw: bool=False, # keep the screens
 ) -> RecordedPlay:   # at its end
-    "An episode of a known agent."
+    "Play an episode of a known agent to its end."
     driver, act = GuiEngine().make(env_id), gui_agents(env_id)[agent]
     driver.reset(seed, draw=draw)
     play = RecordedPlay(driver, draw)
@@ -131,7 +131,7 @@ def episodes_of_agents(
     env_id: str,  # such as gui:login
     each: int,    # episodes of each agent
 ) -> list[Trajectory]: # of the five, all on the same seeds
-    "Episodes of known agents on training seeds that the memoriser did not learn."
+    "Play episodes of known agents on training seeds that the memoriser did not learn."
     return [play_agent(env_id, agent, seed).stored(agent) for agent in gui_agents(env_id) for seed in range(RECITED, RECITED + each)]
 
 # %% ../../nbs/17m_prompt2policy.gui_agents.ipynb #11799c3f
@@ -140,6 +140,6 @@ def study_gui_judge(
     episodes: list[Trajectory], # of known agents
     truth: Callable[[Trajectory], bool]=did_task, # whether one did the task
 ) -> JudgeStudy:
-    "A written judge beside the truth. Raises JailError."
+    "Compare a written judge with the truth. Raises JailError."
     with Jail() as jail: scores = [judge_in_jail(jail, source, gui_trajectory(e)).intent_score for e in episodes]
     return study_judge(scores, [truth(e) for e in episodes])

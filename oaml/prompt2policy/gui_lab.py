@@ -43,7 +43,7 @@ def held_out_seeds(
     config: TrainConfig,   # how many, and of which training
     confirm: bool=False,   # others, that nobody has seen
 ) -> list[int]:
-    "Seeds of held-out episodes."
+    "Return the seeds of held-out episodes."
     return list(split_seeds("test" if confirm else "validation", config.eval_episodes, 1000*(config.seed % 900)))
 
 def play_held_out(
@@ -52,7 +52,7 @@ def play_held_out(
     seeds: Sequence[int], # of the episodes
     agent: str="policy",  # who acts
 ) -> list[RecordedPlay]:  # at their ends, in the order of `seeds`
-    "Episodes of a policy, the likeliest answer each time."
+    "Play episodes of a policy, which gives its likeliest answer each time."
     venue = RecordedPlays(env_id)
     for e in play(PolicyAgent(policy, agent), venue, seeds): venue.plays[e.seed].episode = e
     return [venue.plays[s] for s in seeds]
@@ -82,13 +82,13 @@ class RecordedPlays:
     def end(self,
         drivers: list[EpisodeDriver], # of episodes that are over
     ):
-        "They are still looked at."
+        "Keep the drivers open: their episodes are still looked at."
 
 # %% ../../nbs/17n_prompt2policy.gui_lab.ipynb #e31d36cc
 def written_reward(
     reward: JailedReward, # in its jail
 ) -> Callable[[Any], float]: # a `runtime.rollouts.Rollout` -> its total
-    "What `play_groups` takes as a reward. It raises RewardError."
+    "Return what `play_groups` takes as a reward: it replays a rollout and sums what `reward` pays; it raises RewardError."
     from oaml.runtime.rollouts import open_start
     def paid(rollout) -> float:
         play = RecordedPlay(open_start(rollout.start))
@@ -100,7 +100,7 @@ def practice_starts(
     env_id: str,  # such as gui:login
     seed: int,    # of the training
 ) -> Iterator[Any]: # of `runtime.rollouts.Start`
-    "Where attempts begin: training episodes whose goal does not hold yet, without end."
+    "Yield the starts of attempts: training episodes whose goal does not hold yet, up to seed 1,000,000."
     from oaml.runtime.rollouts import Start, open_start
     app, goals = GuiEngine().goals_of(env_id)
     for k in range(600_000 + 1000*(seed % 300), 1_000_000):
@@ -114,7 +114,7 @@ PRACTICE_TOKENS = 64  # of an answer, at most
 def check_practice(
     config: TrainConfig, # of a training in an application
 ) -> None:
-    "Raises ValueError for a setting that would have no effect, and for a group of one."
+    "Raise ValueError for a setting that would have no effect, and for a group of one."
     usual = TrainConfig()
     changed = [k for k in _WITHOUT_EFFECT if getattr(config, k) != getattr(usual, k)]
     if changed: raise ValueError(f"{changed[0]}: has no effect on {config.env_id}, where nano practises in groups; leave it as it is")
@@ -135,7 +135,7 @@ class NanoLearner:
         self.optimizer = torch.optim.AdamW(self.adapter.trainable_parameters(), config.learning_rate, betas=(.9, .98))
 
     def policy(self) -> Any:
-        "It as it is now, with what keeps it from going in circles."
+        "Return the policy as it is now, with what keeps it from going in circles."
         from oaml.runtime.policy import AgentPolicy
         return AgentPolicy(self.adapter.snapshot(), fmt=self.fmt)
 
@@ -143,7 +143,7 @@ class NanoLearner:
     def learn(self,
         groups: list, # of `runtime.rollouts.RolloutGroup`, played by it
     ) -> dict[str, float]: # of the update: loss, entropy, clipped, answers; empty if all attempts of each group were paid alike
-        "One update on what was played. Raises ValueError if the loss is not finite."
+        "Update the weights once on what was played. Raises ValueError if the loss is not finite."
         from torch.nn.utils import clip_grad_norm_
         from oaml.runtime.rollouts import group_experiences
         from oaml.training.grpo import LossRule, policy_gradients
@@ -174,7 +174,7 @@ class GuiTraining:
         learner: NanoLearner,  # draws
         starts: Iterator[Any], # of `practice_starts`
     ) -> list: # of groups
-        "Enough attempts for an update. Raises RewardError."
+        "Play enough attempts for an update. Raises RewardError."
         from oaml.runtime.rollouts import PlayRules, play_groups
         c, actor, groups, played = self.config, learner.adapter.snapshot(), [], 0
         wanted = min(c.num_steps*c.num_envs, c.total_timesteps - self.step)
@@ -224,7 +224,7 @@ class GuiTraining:
         learner: NanoLearner, # trained
         seconds: float,       # that it took
     ) -> TrainSummary:
-        "The agent, held-out episodes, film, audit and summary. Raises RewardError."
+        "Save the agent, play the held-out episodes, write film, audit and summary, and return the summary. Raises RewardError."
         c, record = self.config, self.record
         learner.adapter.save(record.path/"agent")
         plays, facts, terms = self.examine(learner.policy())
@@ -241,20 +241,20 @@ class GuiTraining:
 # %% ../../nbs/17n_prompt2policy.gui_lab.ipynb #efa973a0
 
 def _without_truth(episode: Episode) -> Episode:
-    "What everybody may see of an episode: not whether the goal was reached, which only the audit says."
+    "Return an episode without the truth: whether the goal was reached, only the audit says."
     return replace(episode, steps=[replace(s, reward=None) for s in episode.steps], success=None, reached=None, presatisfied=None)
 
 def play_facts(
     plays: Sequence[RecordedPlay], # at their ends
 ) -> dict[str, list[float]]:       # steps, said_done, with_effect: an entry for each
-    "What everybody can see of episodes; whether the goal was reached is not among it."
+    "Return what can be seen of episodes without knowing the truth: steps, whether DONE was said, the share of actions with an effect."
     return dict(steps=[float(len(p.steps)) for p in plays], said_done=[float(p.steps[-1].action["type"] == "done") for p in plays],
                 with_effect=[float(np.mean([s.info["effect"] for s in p.steps])) for p in plays])
 
 def gui_film(
     play: RecordedPlay, # with its screens
 ) -> list[np.ndarray]:  # RGB
-    "Its screens, each with the action that was chosen there, and the last one."
+    "Return the episode's screens, each with the action that was chosen there, and the last one."
     drawn = [np.asarray(draw_action(Image.fromarray(f), from_dict(Action, s.action))) for f, s in zip(play.frames, play.steps)]
     return [*drawn, play.driver.frame.image]
 
@@ -289,7 +289,7 @@ def train_nano(
 def learnt_before(
     summary: TrainSummary, # of a training
 ) -> list[str]:            # a sentence, or none
-    "A return that practice did not raise, where the policy was examined before it, too."
+    "Return a warning if the policy was examined before practice and practice did not raise its return."
     first, last = summary.evaluations[0], summary.evaluations[-1]
     if first.step or last.mean_return > first.mean_return: return []
     return [f"the return was {first.mean_return:.3g} before training and is {last.mean_return:.3g} after it: what the policy can, it could before"]
@@ -304,13 +304,13 @@ class GuiLab(TriesRewardOnSteps):
     ): self.env: EnvInfo = GuiEngine().describe(config.env_id)
 
     def preset(self) -> TrainConfig:
-        "A few updates."
+        "Return the settings for a few updates."
         return env_preset(self.env.env_id)
 
     def check_config(self,
         config: TrainConfig, # to be trained with
     ) -> None:
-        "Raises ValueError for what `check_practice` refuses."
+        "Raise ValueError for what `check_practice` refuses."
         check_practice(config)
 
     @cached_property
@@ -325,24 +325,24 @@ class GuiLab(TriesRewardOnSteps):
     def replay(self,
         code: str, # a reward that was tried
     ) -> tuple[list[ReplayRow], str|None]: # the best paid first; the oracle does the task
-        "What it pays the five known agents."
+        "Return what a reward pays the five known agents."
         with JailedReward(code) as reward: return replay_reward(reward, self.known), "oracle"
 
     def trials(self) -> list[dict]:
-        "One episode each of the oracle, the spammer, and one that does nothing."
+        "Return one episode each of the one that does nothing, the spammer and the oracle."
         return [gui_trajectory(next(e for e in self.known if e.agent == agent)) for agent in ("do-nothing", "spammer", "oracle")]
 
     def study(self,
         code: str, # a judge that was tried
     ) -> JudgeStudy|None:
-        "It beside what the application knows of the known agents' episodes: whether their goals were reached."
+        "Compare a judge with what the application knows of the known agents' episodes: whether their goals were reached."
         return study_gui_judge(code, self.known, lambda e: bool(e.truth["success"]))
 
     def train(self,
         iteration: IterationRecord, # with reward and configuration; gets a folder for each run
         seeds: Sequence[int],       # one training each
     ) -> IterationAggregation:
-        "nano for each seed, one after the other. A run that fails is missing."
+        "Train nano for each seed, one after the other. A run that fails is missing."
         config, source = TrainConfig(**iteration.read_config()), iteration.read_reward_source()
         runs = [IterationRecord(iteration.path/f"base_seed{seed}") for seed in seeds]
         for run, seed in zip(runs, seeds): train_nano(run, source, config.model_copy(update=dict(seed=seed)))
@@ -353,7 +353,7 @@ class GuiLab(TriesRewardOnSteps):
         run: IterationRecord,   # trained
         confirm: bool=False,    # others than before, that nobody has seen
     ) -> list[dict]:
-        "The held-out episodes of its summary, or as many new ones."
+        "Return the held-out episodes of the run's summary, or as many new ones."
         path = run.path/"confirmation.jsonl" if confirm else run.trajectory_path
         if path.exists(): return read_json_lines(read_text_file(path), str(path))
         from oaml.runtime.policy import load_policy
@@ -368,7 +368,7 @@ class GuiLab(TriesRewardOnSteps):
         episode: int=0,         # which of those that `episodes` gives
         confirm: bool=False,    # of those that nobody has seen
     ) -> list[bytes]:
-        "Pictures of an episode, its actions done again; none if films are off."
+        "Return pictures of an episode, its actions done again; none if films are off."
         config, actions = TrainConfig(**run.read_config()), self.episodes(run, confirm)[episode]["action"]
         if not config.film: return []
         driver = GuiEngine().make(config.env_id)
