@@ -221,7 +221,7 @@ def _kept_screen(
     return str(path)
 
 def _with_own_screens(recorded: RecordedEpisode, folder: Path) -> Episode:
-    "The episode with its screens in the folder."
+    "Return the episode with its screens copied into the folder."
     known: dict[str, str] = {}
     def own(path):
         if path not in known:
@@ -237,7 +237,7 @@ def _episodes(
     limit: int|None, # episodes
     refused: list[str]|None, # collects what is wrong; None: raise
 ) -> Iterator[RecordedEpisode]:
-    "Episodes of a reader, which goes on behind a bad one if `refused` collects."
+    "Yield a reader's episodes; if `refused` collects, the reader goes on behind a bad one."
     stream = fmt.read(path) if refused is None else fmt.read(path, refused.append)
     yield from islice(stream, limit)
 
@@ -303,7 +303,8 @@ def _plain_episode(folder: Path) -> RecordedEpisode:
 PIXELS = dict(x=0, x2=0, dx=0, y=1, y2=1, dy=1)  # places and distances of an action: which of width and height they are parts of
 
 def _jsonl_steps(folder: Path) -> Iterator[Step]:
-    "The steps of actions.jsonl: {screen, type, ...} a line, with the fields of an `Action`; \"unit\": \"px\" if its places are pixels."
+    """Yield the steps of actions.jsonl: {screen, type, ...} a line, with the fields of an `Action`; "unit": "px" if its places are pixels. Raises
+    DataError."""
     for n, line in enumerate(read_text_file(folder/"actions.jsonl").split("\n"), 1):
         if not line.strip(): continue
         where = f"{folder/'actions.jsonl'}, line {n}"

@@ -89,7 +89,7 @@ ALONE = 200  # screens; fewer take less time than the start of worker processes
 _BATCH = 16  # screens to a call
 
 def _key(path: str, recorded: str|None) -> str|None:
-    "What a file must still be like for a check to hold; None if there is none."
+    "Return what a file must still be like for a check to hold; None if the file is not there."
     try: stat = os.stat(path)
     except OSError: return None
     return f"{stat.st_size} {stat.st_mtime_ns} {recorded} {PICTURE_RULE}"

@@ -75,7 +75,7 @@ class WorldLessons:
         return most_similar(known, goal, title)
 
     def _other(self, app: str, family: str, rng: Random) -> tuple[str, str]:
-        "Another kind of goal, in this world or in another."
+        "Draw another kind of goal, in this world or in another."
         if rng.random() < .5: app = f"worlds:{self.first + rng.randrange(self.worlds)}"
         families = [f for f in load_app(app).families if f != family]
         return app, rng.choice(families)

@@ -36,7 +36,7 @@ def moving_bar(
     unit: str,      # such as episode
     progress: bool|ProgressReporter, # False: draw nothing; a reporter: count for the bar of another process
 ) -> "Iterator[tqdm|ReportedBar]":
-    "A progress bar that is drawn every `HEARTBEAT`, whether or not something was finished."
+    "Show a progress bar that is drawn every `HEARTBEAT`, whether or not something was finished."
     if isinstance(progress, ProgressReporter): return (yield ReportedBar(progress, unit))
     over = Event()
     with tqdm(total=total, desc=what, unit=unit, disable=not progress, leave=False) as bar:
@@ -141,7 +141,7 @@ def play(
                  dict(screens=screens and Path(screens), elements=elements, agent=agent_label(agent)), on_step)
 
 def _play(agent, venue, seeds, limit, retries, file, progress, writing, on_step) -> Iterator[Episode]:
-    "The episodes, from the file first."
+    "Yield the episodes, from the file first."
     kept = EpisodeFile(file, agent_label(agent)) if file is not None else None
     with _bar(agent, len(seeds), progress) as bar:
         for e in (kept.episodes if kept else ()):
@@ -157,11 +157,11 @@ def _play(agent, venue, seeds, limit, retries, file, progress, writing, on_step)
                 yield e
 
 def _bar(agent: Agent, total: int, progress: bool|ProgressReporter|tqdm):
-    "The bar that is counted on."
+    "Return the bar that is counted on."
     return nullcontext(progress) if hasattr(progress, "set_postfix") else moving_bar(f"{agent_label(agent)}, acting", total, "episode", progress)
 
 def _surely(agent, venue, seeds, limit, retries, bar, writing, on_step) -> Iterator[Episode]:
-    "Episodes that are played at once; those whose device is lost begin again."
+    "Play episodes at once; those whose device is lost begin again, up to `retries` times."
     left = list(seeds)
     for lost in range(retries + 1):
         try:
@@ -174,7 +174,7 @@ def _surely(agent, venue, seeds, limit, retries, bar, writing, on_step) -> Itera
             warnings.warn(f"the episodes of seeds {', '.join(map(str, left))} begin again: {e}")
 
 def _together(agent, venue, seeds, limit, bar, writing, on_step) -> Iterator[Episode]:
-    "Episodes in lockstep."
+    "Play episodes in lockstep."
     drivers = venue.begin(seeds)
     try:
         for d in drivers if limit else (): d.step_budget = limit
@@ -189,7 +189,7 @@ def _together(agent, venue, seeds, limit, bar, writing, on_step) -> Iterator[Epi
     finally: venue.end(drivers)
 
 def _act_once(agent: Agent, venue: Venue, writers: list[EpisodeWriter], on_step: Callable|None):
-    "One action in each of the episodes; what a model was asked and answered is written down with it."
+    "Take one action in each of the episodes; what a model was asked and answered is written down with it."
     drivers = [w.driver for w in writers]
     venue.act(drivers, ask_agent(agent, [view_of(d) for d in drivers]))
     for w, a in zip(writers, getattr(agent, "answers", ())):
@@ -201,6 +201,6 @@ def in_order(
     episodes: Iterable[Episode], # of these seeds
     seeds: Sequence[int],        # in any order
 ) -> list[Episode]:
-    "Episodes in the order of their seeds."
+    "Return episodes in the order of their seeds."
     place = {s: k for k, s in enumerate(seeds)}
     return sorted(episodes, key=lambda e: place[e.seed])
