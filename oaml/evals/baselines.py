@@ -93,7 +93,7 @@ def fill_slot(
 
 # %% ../../nbs/15a_evals.baselines.ipynb #083b8d8b
 def _line(action: Action, goal: str) -> tuple:
-    "An action without its coordinates: a line of a script."
+    "Return an action without its coordinates: a line of a script."
     return action.type, text_slot(action.text, goal) if action.text else None, action.key, action.dx, action.dy
 
 class Memoriser(_OneByOne):
@@ -116,7 +116,7 @@ class Memoriser(_OneByOne):
 
     @staticmethod
     def _middle(actions: list[Action]) -> dict[str, float]:
-        "The median of each coordinate that the actions (of one type) have."
+        "Return the median of each coordinate that the actions (of one type) have."
         has = [f for f in ("x", "y", "x2", "y2") if getattr(actions[0], f) is not None]
         return {f: median(getattr(a, f) for a in actions) for f in has}
 

@@ -44,7 +44,7 @@ def drawn_again(
     return [Image.fromarray(f.image) for f in (frame, *(device.perform(a) for a in episode.actions[:-1]))]
 
 def _first_screen(episode: Episode, device: AppDevice|None, draw: bool) -> tuple[AppDevice, Frame]:
-    "A device at the first screen of `episode`. Raises ValueError for a device of another application, or with other goals."
+    "Return a device at the first screen of `episode`. Raises ValueError for a device of another application, or with other goals."
     if device is None:
         if episode.place is None: raise ValueError(f"{episode.id}: nobody wrote down where it happened; give its device")
         device = device_at(episode.place)
@@ -69,14 +69,14 @@ def beside_oracle(
 def success_ratio(
     episodes: list[Episode], # any number
 ) -> Ratio:
-    "Successes among episodes whose goal was not satisfied at the start."
+    "Return successes among episodes whose goal was not satisfied at the start."
     open_ = [o for o in episodes if not o.presatisfied]
     return Ratio(sum(o.success for o in open_), len(open_))
 
 def false_ratio(
     episodes: list[Episode], # any number
 ) -> Ratio:
-    "Episodes whose agent said DONE and was wrong, among all."
+    "Return episodes whose agent said DONE and was wrong, among all."
     return Ratio(sum(o.ended == "done" and not o.success for o in episodes), len(episodes))
 
 def summarise(

@@ -30,7 +30,7 @@ from ..viz.screens import filmstrip
 
 # %% ../../nbs/15f_evals.conformance.ipynb #5fcabc0f
 def _disturb(device: AppDevice, rng: Random):
-    "What `disturb` does, then up to four actions of any kind: words to the user, right clicks, chords."
+    "Disturb a device as `disturb` does, then by up to four actions of any kind: words to the user, right clicks, chords."
     disturb(device, rng)
     for _ in range(rng.randrange(5)): device.perform(random_action(rng, device.last_elements, ANY_TYPES, ANY_KEYS), draw=False)
 
@@ -102,7 +102,7 @@ def known_episodes(
     size: tuple[int, int]|None=None,   # of the screen, pixels; None: the application's own
     progress: bool=False,              # show a bar
 ) -> list[Episode]:
-    "Oracle episodes of training seeds, the goal families in turn."
+    "Record oracle episodes of training seeds, the goal families in turn."
     app = load_app(app) if isinstance(app, str) else app
     device = AppDevice(app, size, goals=app.families)
     seeds = tqdm(split_seeds("train", n), desc=f"{app.name} episodes", disable=not progress, leave=False)
@@ -139,7 +139,7 @@ def examine(
 def check_baselines(
     rows: list[dict], # from `examine`
 ):
-    "Raise AssertionError if somebody who does not look gets too far."
+    "Raise AssertionError if an agent that does not look gets too far."
     if not rows: raise ValueError("rows: there are none")
     for r in rows:
         assert r["satisfied"] < r["episodes"], f"{r['app']}, {r['goal_family']}: every goal holds at the start; nothing was measured"
@@ -173,7 +173,7 @@ def check_conformance(
     return rows
 
 def _check_contract(app: App, seed: int, goal: str, size: tuple[int, int]):
-    "Raise ConformanceError if `check_app` fails, whatever the application raises."
+    "Raise ConformanceError if `check_app` fails, with any error of the application."
     try: check_app(app, seed, 100, size)
     except Exception as e: raise ConformanceError(f"{app.name}, {goal}: the contract is broken on seed {seed}: {type(e).__name__}: {e}") from e
 

@@ -57,7 +57,7 @@ class Pages:
     def end(self,
         drivers: list[EpisodeDriver], # of episodes that are over
     ):
-        "The pages go on to others."
+        "Do nothing: the pages go on to other episodes."
 
     def close(self):
         "End the browsers and the threads."
@@ -70,7 +70,7 @@ class Pages:
 MINIWOB_SUITE = "miniwob-v1"
 
 def _task_row(task: str, runs: list[Episode], **names) -> dict:
-    "One results row; `names` are suite, split, first and agent."
+    "Return one results row; `names` are suite, split, first and agent."
     won = Ratio(sum(r.success for r in runs), len(runs))
     acts = [a for r in runs for a in r.actions]
     done = {k: summarise(runs)[k] for k in ("halted", "false_completion", "false_completion_ci")}

@@ -151,7 +151,7 @@ def evaluate_real_apps(
     return real_rows(played, row_names(suite.name, split, 0, agent, shots)), played
 
 def _play_all(agent: Agent, tasks: Sequence[RealTask], shots: int, known: RealShots, kept: EpisodeFile, progress: bool, say: Callable) -> list[Episode]:
-    "The episodes in the tasks' order, those of the file first read."
+    "Play the tasks that the file does not have, and return the episodes in the tasks' order."
     there = {e.id: e for e in kept.episodes}
     with Chromium(patience=PATIENCE) as chromium, moving_bar(f"{agent_label(agent)}, acting", len(tasks), "episode", progress) as bar:
         devices, taught = {}, None

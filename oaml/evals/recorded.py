@@ -47,12 +47,12 @@ def finger_way(
     return max(ways, key=lambda w: ways[w]/far)
 
 def _text_match(a: str, b: str) -> bool:
-    "Is one part of the other, whatever the case?"
+    "Return whether one text is part of the other, in small or capital letters."
     a, b = a.lower().strip(), b.lower().strip()
     return a in b or b in a
 
 def _hits(said: Action, right: Action, boxes: Sequence[Sequence[float]], metric: PublishedMetric) -> bool:
-    "Does a click count as hit?"
+    "Return whether a click counts as a hit."
     def inside(box):
         y, x, h, w = grown_box(list(box))
         return y <= said.y <= y + h and x <= said.x <= x + w
@@ -90,7 +90,7 @@ def spot_hit(
     said: Action, # of the agent
     step: Step,   # with the box as its target's
 ) -> bool:
-    "Is a click in the box?"
+    "Return whether a click is in the box."
     x0, y0, x1, y1 = step.acceptable[0].box
     return said.x is not None and x0 <= said.x <= x1 and y0 <= said.y <= y1
 
@@ -112,7 +112,7 @@ class RecordedScore:
                 f"<td>{100*self.tm:.1f}</td><td>{100*self.em:.1f}</td></tr></table><p>strict {100*self.strict:.1f}, whole episodes {100*self.episodes:.1f}</p>")
 
 def _one(said: Action, step: Step, kind: str) -> tuple[bool, bool]:
-    "TM and EM of a step by the rules of its data set."
+    "Return TM and EM of a step by the rules of its data set."
     if kind.startswith("screenspot"): return said.x is not None, spot_hit(said, step)
     if kind in PUBLISHED and step.action.type in UNIFIED: return published_match(said, step.action, (step.observation.meta or {}).get("boxes"), kind)
     return said.type == step.action.type, strict_hit(said, step)
@@ -121,7 +121,7 @@ def strict_hit(
     said: Action, # of the agent
     step: Step,   # recorded
 ) -> bool:
-    "Is it one of the step's acceptable actions, as `evals.trajectory_matching` counts?"
+    "Return whether an action is one of the step's acceptable actions, as `evals.trajectory_matching` counts."
     return any(matches(said, t) for t in acceptable(step))
 
 # %% ../../nbs/15m_evals.recorded.ipynb #a02fa754
@@ -149,7 +149,7 @@ def score_recorded(
 def recorded_kind(
     folder: str|Path, # of imported sessions, or a JSONL file
 ) -> str:
-    "Which data set it is; one without published rules is scored strictly."
+    "Return which data set a folder is; one without published rules is scored strictly."
     return "agentcpm" if is_rft_file(folder) else load_manifest(folder)["meta"].get("kind", "recorded")
 
 def folder_episodes(

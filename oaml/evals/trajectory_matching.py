@@ -46,7 +46,7 @@ def _hits(action: Action, target: Target, radius: float=0.) -> bool:
     return target.box[0] <= action.x < target.box[2] and target.box[1] <= action.y < target.box[3]
 
 def _end(drag: Action) -> Action:
-    "Where it ends, as a click."
+    "Return where a drag ends, as a click."
     return Action("click", x=drag.x2, y=drag.y2)
 
 def distance_between(
@@ -109,7 +109,7 @@ def wilson(
     tries: int,            # at least 1
     confidence: float=.95, # of the interval
 ) -> tuple[float, float]:  # low and high, 0 to 1
-    "Wilson's score interval of a share: honest for small numbers and for shares near 0 or 1. Raises ValueError for no share."
+    "Return Wilson's score interval of a share: honest for small numbers and for shares near 0 or 1. Raises ValueError for no share."
     if not 0 <= hits <= tries or not tries: raise ValueError(f"hits, tries: {hits} of {tries} is no share")
     z = NormalDist().inv_cdf((1+confidence)/2)
     p, d = hits/tries, 1 + z*z/tries
@@ -167,7 +167,7 @@ class Scores:
 
 # %% ../../nbs/15b_evals.trajectory_matching.ipynb #79d15a0e
 def _recorded_view(episode: Episode, k: int) -> AgentView:
-    "What an agent gets of a recorded step, its screen's elements if they were recorded."
+    "Return what an agent gets of a recorded step, its screen's elements if they were recorded."
     seen = episode.steps[k].observation
     elements = recorded_elements(seen) if (seen.meta or {}).get("elements") is not None else None
     return AgentView(np.asarray(seen.image()), episode.goal, [s.action for s in episode.steps[:k]], elements=elements)
@@ -194,7 +194,7 @@ def match_trajectories(
     progress: bool=False,     # show a bar
     radius: float=CLICK_RADIUS, # how near a click must be where there is no box, in screen lengths
 ) -> Scores:
-    "Offline evaluation: predictions on recorded screens against every acceptable action."
+    "Score predictions on recorded screens against every acceptable action. Raises ValueError for a negative radius."
     if not radius >= 0: raise ValueError(f"radius: {radius} is not a number from 0 up")
     scores = Scores(radius=radius)
     for e, predicted in zip(episodes, predict_steps(agent, episodes, progress)): scores.add_episode(e, predicted)

@@ -101,7 +101,7 @@ class RelayedSession(BareLease):
         self.ended()
 
     def ended(self):
-        "The worker's place is free; the last answer is kept for a repeat."
+        "Free the worker's place and keep the last answer for a repeat."
         self.worker.sessions.discard(self.id)
         self.controller.leases.drop(self)
         self.controller.finished.keep(self)
@@ -147,7 +147,8 @@ class TaskController:
     async def receive_heartbeat(self,
         request: Any, # Starlette's: {name, address, concurrency, indices}
     ) -> dict:
-        "A worker lives, and says which samples it has, or a digest of them. Raises Refusal for other indices than its task has, or an address that is not its own."
+        """Note that a worker lives, and which samples it has, by list or digest. Raises Refusal for other indices than its task has, or an address that
+        is not its own."""
         body, _ = await read_request(request, self.max_body)
         name, capacity, indices, digest = body.get("name"), body.get("concurrency"), body.get("indices"), body.get("indices_digest")
         if not isinstance(name, str) or not name: raise Refusal(400, f"name: {name!r} is no name of a task")
@@ -201,7 +202,7 @@ class TaskController:
 
     # %% ../../nbs/16d_service.controller.ipynb #1bd4ccac
     async def watch(self) -> None:
-        "For ever: forget dead workers, ask the others."
+        "Forget dead workers and ask the others, without end."
         synced = time.monotonic()
         while True:
             unheard = await sleep_heard(min(1., self.dead_s/4))
@@ -351,7 +352,7 @@ class TaskController:
     async def cancel_notice(self,
         request: Any, # Starlette's, from a worker: {session_id}
     ) -> dict:
-        "A worker has ended a session."
+        "End a session that its worker says it has ended. Raises Refusal."
         id = session_number((await read_request(request, self.max_body))[0], request)
         if (session := self.leases.leases.get(id)) and not session.closing: self.lose(id, "its worker has ended it")
         return dict(session_id=id)
@@ -422,7 +423,7 @@ class TaskController:
 
     # %% ../../nbs/16d_service.controller.ipynb #3038af52
     def page(self) -> str:
-        "Tasks, workers and sessions as HTML."
+        "Return tasks, workers and sessions as HTML."
         now = time.monotonic()
         workers = [(name, w.address, f"{len(w.sessions)} of {w.capacity}", f"{now - w.last_heartbeat:.0f} s ago") for name, t in self.tasks.items() for w in t.workers.values()]
         sessions = [(s.id, s.task, s.index, s.worker.address, "at work" if s.busy else f"{s.silence:.0f} s silent") for s in self.leases.leases.values()]
@@ -448,7 +449,7 @@ class TaskController:
 # %% ../../nbs/16d_service.controller.ipynb #31d1be49
 
 def _checked_indices(indices: Any) -> list:
-    "The indices. Raises Refusal for what is no list of texts and whole numbers."
+    "Return the indices. Raises Refusal for what is no list of texts and whole numbers."
     if not isinstance(indices, list): raise Refusal(400, "indices: is no list")
     for index in indices:
         if isinstance(index, bool) or not isinstance(index, (int, str)): raise Refusal(400, f"indices: {index!r:.60} is neither a text nor a whole number")
@@ -465,7 +466,7 @@ th,td{{text-align:left;padding:.4em .8em;border-bottom:1px solid #ddd}} td:nth-c
 <h1>Tasks</h1>{}<h1>Sessions</h1>{}"""
 
 def _table(heads: Sequence[str], rows: list[tuple]) -> str:
-    "As HTML; each cell is text."
+    "Return rows as an HTML table; each cell is text."
     if not rows: return "<p>none</p>"
     line = lambda kind, cells: "<tr>" + "".join(f"<{kind}>{html.escape(str(c))}</{kind}>" for c in cells) + "</tr>"
     return f"<table>{line('th', heads)}{''.join(line('td', r) for r in rows)}</table>"
@@ -473,7 +474,7 @@ def _table(heads: Sequence[str], rows: list[tuple]) -> str:
 # %% ../../nbs/16d_service.controller.ipynb #7ec08d69
 @asynccontextmanager
 async def _connected(self: TaskController):
-    "While the application lives: connections to workers, and an eye on them."
+    "Hold connections to workers and watch these, while the application lives."
     async with ServiceLinks(self.access, self.turn_s) as self.http:
         watching = asyncio.ensure_future(self.watch())
         try: yield
@@ -496,5 +497,5 @@ def serve_controller(
     port: int=0, # 0: any free one
     **given,     # arguments of `TaskController`
 ) -> Iterator[tuple[TaskController, str]]: # and where it answers
-    "A controller in a thread, for the time of a `with`. Raises OSError."
+    "Serve a controller in a thread, for the time of a `with`. Raises OSError."
     with serve_in_thread(controller_server(controller := TaskController(**given), port=port), "oaml controller") as server: yield controller, server.url

@@ -42,7 +42,7 @@ class AgentStatus(str, Enum):
 
 # %% ../../nbs/16a_service.records.ipynb #e5fe836b
 def _loose(cls: type) -> type:
-    "A dict of which some keys are checked."
+    "Return `cls` as pydantic's dict of which some keys are checked and others may stand."
     return with_config(ConfigDict(extra="allow", allow_inf_nan=False))(cls)
 
 @_loose
@@ -140,7 +140,7 @@ def _fit(kind: TypeAdapter, value: Any, source: str):
 
 # %% ../../nbs/16a_service.records.ipynb #b124f637
 def _plain_path(loc: tuple) -> list:
-    "The path without pydantic's names of alternatives."
+    "Return the path without pydantic's names of alternatives."
     return [k for before, k in zip((None, *loc), loc)
             if isinstance(k, int) or not (k in ("as text", "as parts") or isinstance(before, int) and k in _TAGS)]
 
@@ -164,7 +164,7 @@ def check_tools(
     tools: Any,          # what should be None or a list of tools
     source: str="tools", # where they are from, for the error
 ) -> list[dict]|None:    # the same tools
-    "Tools that can be offered. Raises SchemaError, also for a name that occurs twice."
+    "Return tools that can be offered; None for None. Raises SchemaError, also for a name that occurs twice."
     if tools is None: return None
     _fit(_TOOLS, tools, source)
     names = [t["function"]["name"] for t in tools]
@@ -194,7 +194,7 @@ def plain_text(
     return content if isinstance(content, str) else "\n".join(p["text"] for p in content if p.get("type") == "text")
 
 def _own_numbers(value: Any, depth: int=0) -> Any:
-    "The value with Python's own numbers in the place of NumPy's, which tasks compute with."
+    "Return the value with Python's own numbers in the place of NumPy's, which tasks compute with."
     if isinstance(value, np.generic): return value.item()
     if depth > MAX_META_DEPTH: return value  # whoever checks it says so
     if isinstance(value, dict): return {k: _own_numbers(v, depth + 1) for k, v in value.items()}
@@ -255,7 +255,7 @@ def nearest_index(
     index: Any,                 # that is not known
     known: Sequence[SampleIndex], # those that are
 ) -> str:
-    "Words for an index that does not exist, with the nearest one that does."
+    "Return words for an index that does not exist, with the nearest one that does."
     other = next((k for k in known if not isinstance(index, bool) and type(k) is not type(index) and str(k) == str(index)), None)
     if other is not None: return f"no sample {index!r:.60}, but {other!r:.60}: a {_KINDS[type(other)]}, not a {_KINDS.get(type(index), 'value of another kind')}"
     same = [k for k in known if type(k) is type(index)]
@@ -284,7 +284,7 @@ class TaskTurn:
 
     # %% ../../nbs/16a_service.records.ipynb #ff249b6e
     def reply(self) -> dict:
-        "For JSON, in AgentRL's words."
+        "Return the turn as plain values for JSON, in AgentRL's words."
         end = dict(result=self.result) | ({"error": self.error} if self.error else {}) if self.finish else {}
         end |= {} if self.full is None else dict(full=self.full)
         return dict(messages=self.messages, tools=self.tools, status=self.status.value, finish=self.finish, reward=self.reward,

@@ -55,7 +55,7 @@ class MemoryState:
 
     @contextmanager
     def _step(self) -> Iterator[None]:
-        "Nobody else's step comes between; what has run out is given back first."
+        "Hold the lock, so that no other step comes between; what has run out is given back first."
         with self._lock:
             for session in [s for s, t in self.sessions.items() if t <= self.now()]:
                 self._give_back(session)
@@ -125,7 +125,7 @@ class MemoryState:
             return self._give_back(session)
 
     async def expired(self) -> list[str]:
-        "Sessions whose deadline is past, and which have not ended."
+        "Return the sessions whose deadline is past, and which have not ended."
         with self._step(): return list(self.lapsed)
 
     # %% ../../nbs/16g_service.state.ipynb #c4c92e81
@@ -168,7 +168,7 @@ class MemoryState:
         environment: str,    # to be ended
         force: bool=False,   # although somebody has it: its sessions end
     ) -> bool:
-        "No more loans; False if somebody has it, or there is none."
+        "Stop lending an environment; False if a session has it (without `force`), or there is none."
         with self._step():
             if environment not in self.records or self.users[environment] and not force: return False
             for session in list(self.users[environment]): self._give_back(session)
@@ -187,7 +187,7 @@ class MemoryState:
     async def look(self,
         environment: str, # which
     ) -> dict|None:
-        "`record`, `uses`, `users` (sessions), `age_s`, `offered` (to others), `retired`; None if it is unknown."
+        "Return `record`, `uses`, `users` (sessions), `age_s`, `offered` (to others), `retired`; None if the environment is unknown."
         with self._step():
             record = self.records.get(environment)
             return record and dict(record=record, uses=self.uses[environment], users=len(self.users[environment]), age_s=self.now() - record.made_s,
@@ -221,10 +221,10 @@ class MemoryState:
     async def locked(self,
         name: str, # of a lock
     ) -> bool:
-        "True while somebody has it."
+        "Return whether the lock is held."
         with self._step(): return self.locks.get(name, ("", 0))[1] > self.now()
 
-    async def close(self) -> None: "Nothing to close; the interface has it."
+    async def close(self) -> None: "Close nothing; the interface has it."
 
 # %% ../../nbs/16g_service.state.ipynb #a48e0015
 _LUA_LOANS = """
@@ -421,7 +421,7 @@ class RedisState:
             f"{self.connection.get('host', 'localhost')}:{self.connection.get('port', 6379)}"
 
     def _script(self):
-        "The script of this event loop's client."
+        "Return the script of this event loop's client."
         from redis.asyncio import Redis
         if self._loop is not asyncio.get_running_loop():
             self._loop = asyncio.get_running_loop()
@@ -447,12 +447,12 @@ class RedisState:
 
 # %% ../../nbs/16g_service.state.ipynb #a48e0018
 def _plain(name: str, value: Any) -> Any:
-    "A parameter as the script takes it: seconds as milliseconds, a record as JSON."
+    "Return a parameter as the script takes it: seconds as milliseconds, a record as JSON."
     if name == "seconds": return round(value*1000)
     return json.dumps(asdict(value)) if isinstance(value, EnvironmentRecord) else int(value) if isinstance(value, bool) else value
 
 def _redis_step(name: str, answer: Callable[[Any], Any]) -> Callable:
-    "`MemoryState`'s method `name` as a step of the script."
+    "Return `MemoryState`'s method `name` as a step of the script."
     of = getattr(MemoryState, name)
     signature = inspect.signature(of)
     @wraps(of)
@@ -464,16 +464,16 @@ def _redis_step(name: str, answer: Callable[[Any], Any]) -> Callable:
     return step
 
 def _rows(listed: list) -> dict[str, dict]:
-    "A listing as `MemoryState` gives it."
+    "Return a listing as `MemoryState` gives it."
     rows = [(e, EnvironmentRecord(**json.loads(r)), *map(int, more)) for e, r, *more in listed]
     return {e: dict(record=r, uses=uses, users=users, age_s=now/1000 - r.made_s, offered=bool(offered), retired=bool(gone))
             for e, r, uses, users, now, offered, gone in rows}
 
 def _row(listed: list) -> dict|None:
-    "The only row of a listing."
+    "Return the only row of a listing; None if there is none."
     return next(iter(_rows(listed).values()), None)
 
-def _nothing(_: Any): "For a step that gives nothing."
+def _nothing(_: Any): "Return None, for a step that gives nothing."
 
 for _name, _answer in dict(add=_nothing, claim=bool, renew=bool, end=list, expired=list, offer=_nothing, take=lambda e: e, withdraw=_nothing,
                            retire=bool, forget=_nothing, look=_row, listing=_rows, lock=bool, unlock=_nothing, locked=bool).items(): setattr(RedisState, _name, _redis_step(_name, _answer))
