@@ -543,7 +543,7 @@ def in_words(
     for d in deeds:
         seen = [d.before, *seen]
         out.append(_step_words(d, values, seen, goal))
-    if any(s.what and s.what.section.endswith("_month}") for s in out):  # whoever looks for a day turns the pages himself
+    if any(s.what and s.what.section.endswith("_month}") for s in out):  # the search for a day turns the pages by itself
         kept = [(d, s) for d, s in zip(deeds, out) if not (s.do == "press" and s.what.role == "button" and (is_pager(s.what.name) or words_of(s.what.name) in (("month",), ("today",))))]
         deeds, out = [d for d, _ in kept], [s for _, s in kept]
     out = _with_held(out, deeds, values, goal)

@@ -134,7 +134,7 @@ class SampleConfig:
     max_question_chars: _Natural=500 # characters of them and their answers; no more are asked beyond
     weight: _Share=.5               # weight in the loss of answers to these and to further goals; the next action's is 1
     recovery: _Share=.45            # share of the episodes that begin disturbed, so that the oracle finds back
-    wrong_goals: _Share=0.          # share of these in which somebody went for another goal
+    wrong_goals: _Share=0.          # share of these that pursued another goal, 0 to 1
     presatisfied: _Share=0.         # share of the episodes whose goal holds at the start, where there are such
     unquoted: _Share=0.             # share of the episodes whose goal stands without its quotation marks
     noise: _Share=.08               # chance of a careless action after each right one

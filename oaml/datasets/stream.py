@@ -76,7 +76,7 @@ MISLED_STEPS = 6  # actions towards another goal, at most
 def mislead(
     device: AppDevice, # reset
     rng: Random,       # decides how
-    share: float=1.,   # chance that somebody goes for another goal, where there is one; else they are careless
+    share: float=1.,   # chance of pursuing another goal, where there is one, 0 to 1; else the actions are careless ones
 ):
     "Leave the device in a state that a user with another goal, or a careless one, might leave."
     goals = other_goals(device) if share and rng.random() < share else []

@@ -156,7 +156,7 @@ def check_conformance(
     looks: Iterable[str]=tuple(FAMILIES), # theme families that the oracle plays in
     episodes: int=20,                  # of each goal family that the baselines act in
     known: int=50,                     # of each goal family that they learn from
-    say: Callable[[str], object]|None=None, # told of each phase; None: nobody is
+    say: Callable[[str], object]|None=None, # called with each phase in words; None: phases are not reported
 ) -> list[dict]:                       # rows of `examine`
     "Check contract, oracle, recovery and baselines. Raises ConformanceError that names and shows what fails."
     if seeds < 1: raise ValueError(f"seeds: {seeds} is fewer than 1")

@@ -68,7 +68,7 @@ def _holds(box: list[float], at: Action) -> bool:
 def published_match(
     said: Action,                  # of the agent; a failed one has no type
     right: Action,                 # that was recorded
-    boxes: list|None=None,         # that count as hit, [y, x, height, width]; None: nobody knows
+    boxes: list|None=None,         # boxes that count as hit, [y, x, height, width]; None: unknown
     kind: str="aitz",              # whose rules, one of `PUBLISHED`
 ) -> tuple[bool, bool]:            # the type is right (TM); the action is (EM)
     "Compare two actions as the field's tables do, quirks included. Raises ValueError for a data set without published rules."

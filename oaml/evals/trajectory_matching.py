@@ -23,7 +23,7 @@ from ..schemas.sessions import Action, Episode, Step, Target, scroll_direction
 # %% ../../nbs/15b_evals.trajectory_matching.ipynb #37b16416
 POINTING_TYPES = ("click", "double_click", "right_click", "long_press", "move")  # a place inside a box is what counts
 TEXT_TYPES = ("type", "answer")                                               # the exact text is what counts
-CLICK_RADIUS = .05 # screen lengths: half of a small button; how near is near enough where nobody recorded a box
+CLICK_RADIUS = .05 # screen lengths: half of a small button; how near is near enough where no box is recorded
 
 def matches(
     action: Action,              # predicted
@@ -32,7 +32,7 @@ def matches(
 ) -> bool:
     "Return whether `action` is the target's: same type, and: points inside the boxes, the same text, key, or way to scroll."
     want = target.action
-    if action.type != want.type or want.type == "failed": return False  # what could not be read is nobody's right action
+    if action.type != want.type or want.type == "failed": return False  # what could not be read is never a right action
     if want.type in POINTING_TYPES: return _hits(action, target, radius)
     if want.type == "drag": return _hits(action, target, radius) and _hits(_end(action), Target(_end(want), target.to_box),
                                                                            radius)

@@ -126,7 +126,7 @@ class DataFormat:
     name: str           # such as "android_control"
     read: Callable[[Path], Iterator[RecordedEpisode]] # a folder or file -> its episodes, as a stream; raises DataError
     source: str         # where it is from
-    license: str        # under which it may be used, as its authors say; whoever imports it reads the terms there
+    license: str        # under which it may be used, as its authors say; read the terms there before importing it
     layout: str         # what the folder looks like
 
 DATA_FORMATS: dict[str, DataFormat] = {}
@@ -181,7 +181,7 @@ def recorded_steps(
     image_path: str,            # of the screen
     t: float,                   # time of the first, seconds; each further one is a second later
     thought: str|None=None,     # before the first
-    boxes: list[list[float]]|None=None, # that count as hit, for the first action; None: nobody knows
+    boxes: list[list[float]]|None=None, # boxes that count as hit for the first action, fractions [y, x, height, width]; None: unknown
     target: tuple|None=None,    # box of what the first action is at: left, top, right, bottom
     **meta,                     # of the observation; None is left out
 ) -> list[Step]:

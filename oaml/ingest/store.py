@@ -51,7 +51,7 @@ def write_atomic(
 
 # %% ../../nbs/08a_ingest.store.ipynb #27226f98
 def check_inside(
-    name: str,  # a relative path that somebody else wrote down
+    name: str,  # a relative path from a file of another origin
     where: str, # for the message
 ) -> str:       # the same
     "Raise ValueError for a path that leads out of its folder on any system: others' data must not choose where we write or delete."
@@ -183,7 +183,7 @@ def load_manifest(
 def load_session(
     folder: str|os.PathLike, # with a folder `sessions`
     id: str,                 # of the session
-    digest: str|None=None,   # SHA-256 of its file; None: nobody knows it
+    digest: str|None=None,   # SHA-256 of its file; None: unknown
     check_screens: bool=False, # that every screen is there and holds what its name says
 ) -> Session:                # image paths are absolute or as `folder` is
     "Read one session back. Raises StoreError if its file is missing or another than it was, SchemaError if it is damaged."

@@ -105,7 +105,7 @@ def record_episode(
     if recovery: driver.begin(disturb(device, Random(f"disturb:{seed}")))
     while not driver.over:
         steps.append(_record_step(driver, screens, precision))
-        driver.act(action := steps[-1].action, draw=action.type != "done")  # nobody sees what is behind DONE
+        driver.act(action := steps[-1].action, draw=action.type != "done")  # the screen behind DONE is not recorded
     if not driver.success:
         raise RuntimeError(f"{device.app.name}: the oracle does not solve seed {seed}")
     goal, theme = device.goal, device.stage.theme

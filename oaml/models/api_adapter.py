@@ -499,7 +499,7 @@ class _OpenAIComputer:
         "Return the screenshot for each call, if all that is asked for is one; empty otherwise."
         calls = [item for item in output if item.get("type") in ("computer_call", "function_call")]
         if not calls or not all(map(is_look, self._acts(output))): return []
-        if any(c.get("pending_safety_checks") for c in calls): return []  # nobody is here to agree to them
+        if any(c.get("pending_safety_checks") for c in calls): return []  # no person is here to agree to them
         shot = dict(type="computer_screenshot", image_url=_data_url(q.images[-1]))
         return [dict(type="computer_call_output", call_id=c["call_id"], output=shot) for c in calls]
 

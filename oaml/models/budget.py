@@ -179,6 +179,6 @@ def answer_bytes(
 def answers_at_once(
     free: int|None,   # bytes, of `free_bytes`
     each: int,        # bytes, of `answer_bytes`
-) -> int|None:        # at least 1; None: nobody knows, so all
+) -> int|None:        # answers, at least 1; None: unknown, so all at once
     "Return how many answers fit: into six tenths of what is free, since allocators round up."
     return None if free is None else max(1, int(.6*free)//each)

@@ -23,7 +23,7 @@ from ..schemas.sessions import Action
 # %% ../../nbs/10g_models.fitting.ipynb #f40828ca
 def training_screens(
     folder: str|os.PathLike, # of a trained agent
-) -> list[tuple[int, int]]: # width and height, pixels; empty where nobody wrote them down
+) -> list[tuple[int, int]]: # width and height, pixels; empty where none are recorded
     "Return the sizes of the screens that an agent learnt from. Raises ValueError if its run's data.json is damaged."
     folder = Path(folder)
     if sizes := read_card(folder).get("screens"): return [tuple(s) for s in sizes]

@@ -183,7 +183,7 @@ def load_parts(
     source: str,           # hub id or folder in transformers' format
     device: torch.device,  # where the model will run
     quantise: bool=False,  # 4-bit weights
-    dtype: torch.dtype|None=None, # of the weights as long as nobody trains them; None: bfloat16 on CUDA, float32 elsewhere
+    dtype: torch.dtype|None=None, # of weights that are not trained; None: bfloat16 on CUDA, float32 elsewhere
     attn_implementation: str|None=None, # how attention is computed, such as sdpa or flash_attention_2; None: transformers' choice
     max_memory: dict|None=None, # device (0, 1, ..., cpu) -> memory for weights, such as 20GiB: they are spread over these; None: all on `device`
 ):                         # model, processor
@@ -591,7 +591,7 @@ class QwenVLAdapter(BaseVLMAdapter):
         load_in_4bit: bool|None=None,    # None: only hub models on CUDA with bitsandbytes
         device: str|torch.device|None=None, # None: `get_default_device()`
         seed: int=0,                     # of nano's weights and of LoRA's
-        dtype: torch.dtype|None=None,    # of the weights as long as nobody trains them; None: bfloat16 on CUDA, float32 elsewhere and of a nano
+        dtype: torch.dtype|None=None,    # of weights that are not trained; None: bfloat16 on CUDA, float32 elsewhere and of a nano
         min_pixels: int|None=None,       # of a screen that the model sees, see `set_pixel_budget`; None: the processor's
         max_pixels: int|None=None,       # likewise
         attn_implementation: str|None=None, # as of `load_parts`; None: a saved agent's where that is here, else transformers' choice

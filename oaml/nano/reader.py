@@ -96,7 +96,7 @@ class ReaderAdapter(BaseVLMAdapter):
     "Lets the trainer teach a `Reader`. Samples are dict(image, lines, ignored), as `datasets.letters` makes them."
     def __init__(self,
         model: Reader,                  # learns
-        device: torch.device|str="cpu", # must be a CPU: screens are read there, whatever the rest runs on
+        device: torch.device|str="cpu", # must be a CPU: screens are read there, wherever the rest runs
     ): super().__init__(model, None, torch.device(device))
 
     # %% ../../nbs/11c_nano.reader.ipynb #ffe26856

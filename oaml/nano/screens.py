@@ -241,7 +241,7 @@ def answers_as_read(
     sample: dict,               # {"images": [arrays], "messages": [...]}
     readings: list[list[Line]], # the lines of each image
     marks: bool=True,           # are a goal's quotations marked? Then a line with one is where that is
-) -> dict:                      # the sample; an answer's `weight` is 0 where it is to write what was misread, which nobody could know
+) -> dict:                      # the sample; an answer's `weight` is 0 where it is to write what was misread, which the model could not know
     "Return a sample whose answers have names and places as they were read on its last screen."
     lines, messages, prompt, goal = readings[-1] if readings else [], [], "", ""
     texts = [split_symbols(line.text)[0] for line in lines]

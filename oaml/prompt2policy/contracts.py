@@ -109,7 +109,7 @@ class LoopConfig(StrictRecord):
     pass_threshold: float = Field(.7, ge=0, le=1) # of the judgment: the lower bound of its interval must exceed it
     total_timesteps: int|None = Field(None, ge=1, le=10**10) # of each training; None: the preset's
     train: TrainConfig|None = None                # None: the environment's preset
-    film_llm: str = Field("", max_length=200)     # who looks at films, as `--llm` has it; "": who writes; "none": nobody
+    film_llm: str = Field("", max_length=200)     # who looks at films, as `--llm` has it; "": who writes; "none": no model
     criteria: str = Field("", max_length=20_000)  # what counts, in lines of `authors.parse_criteria`; "": the elicitor says it
     env_kwargs: dict[str, Any] = {}               # arguments of gymnasium's environment, such as terminate_when_unhealthy
     use_zoo_preset: bool = True                   # begin with the environment's tuned settings
@@ -332,7 +332,7 @@ class JudgmentResult(StrictRecord):
     criteria: list[CriterionVerdict] = []              # those that count; one that is not met is a veto
     looked: str = ""                                   # who looked at which films
     agreement: str = ""                                # how far the written judge can be trusted, with its interval
-    confirmation: list[RolloutJudgment] = []           # episodes that nobody had seen, if they were played
+    confirmation: list[RolloutJudgment] = []           # new episodes, if they were played
     warnings: list[str] = []                           # what smells in the trainings, by run
 
 class ReviseResult(StrictRecord):
@@ -462,7 +462,7 @@ class ResumeRequest(StrictRecord):
     calls: int|None = Field(None, ge=0)        # of models, over the whole session
     tokens: int|None = Field(None, ge=0)       # likewise
     seconds: float|None = Field(None, ge=0)    # likewise, spent waiting for answers
-    film_llm: str|None = Field(None, max_length=200) # another model that looks at films; "none": nobody
+    film_llm: str|None = Field(None, max_length=200) # another model that looks at films; "none": no model
 
 # %% ../../nbs/17a_prompt2policy.contracts.ipynb #bcf3ec9b
 class IterationDetail(IterationSummary):

@@ -41,7 +41,7 @@ from ..viz.screens import draw_action
 # %% ../../nbs/17n_prompt2policy.gui_lab.ipynb #03309778
 def held_out_seeds(
     config: TrainConfig,   # how many, and of which training
-    confirm: bool=False,   # others, that nobody has seen
+    confirm: bool=False,   # new ones, for a confirmation
 ) -> list[int]:
     "Return the seeds of held-out episodes."
     return list(split_seeds("test" if confirm else "validation", config.eval_episodes, 1000*(config.seed % 900)))
@@ -278,7 +278,7 @@ def train_nano(
             training.examine(learner.policy())
             reward.jail.seconds = 0.
             summary = training.finish(learner, training.practise(learner))
-    except KeyboardInterrupt:  # somebody asked the session to stop
+    except KeyboardInterrupt:  # the session was asked to stop
         record.set_status("cancelled")
         raise
     except (RewardError, ValueError, OSError, ImportError) as e: return record.set_status("error", f"{e}"[:1000])
@@ -351,7 +351,7 @@ class GuiLab(TriesRewardOnSteps):
     # %% ../../nbs/17n_prompt2policy.gui_lab.ipynb #4e58f0f0
     def episodes(self,
         run: IterationRecord,   # trained
-        confirm: bool=False,    # others than before, that nobody has seen
+        confirm: bool=False,    # new ones, for a confirmation
     ) -> list[dict]:
         "Return the held-out episodes of the run's summary, or as many new ones."
         path = run.path/"confirmation.jsonl" if confirm else run.trajectory_path
@@ -366,7 +366,7 @@ class GuiLab(TriesRewardOnSteps):
     def frames(self,
         run: IterationRecord,   # trained
         episode: int=0,         # which of those that `episodes` gives
-        confirm: bool=False,    # of those that nobody has seen
+        confirm: bool=False,    # of the new episodes of a confirmation
     ) -> list[bytes]:
         "Return pictures of an episode, its actions done again; none if films are off."
         config, actions = TrainConfig(**run.read_config()), self.episodes(run, confirm)[episode]["action"]

@@ -369,7 +369,7 @@ def audit_text(
     criteria: Sequence[ElicitedCriterion], # of a session
     rollouts: Sequence[RolloutJudgment],   # judged episodes
     solved: dict[str, Sequence[float]],    # of runs: what the engine knows of each episode, 0 or 1
-) -> str:                                  # "" if nobody knows, or no number can say
+) -> str:                                  # in words; "" if the truth is unknown, or no number can say
     "Return in words how often the measured criteria agree with what the engine knows of the same episodes, and which way they err."
     pairs = [(done, solved[r.run_id][r.episode] > 0) for r in rollouts
              if r.episode < len(solved.get(r.run_id, ())) and (done := meets_criteria(criteria, r.values)) is not None]

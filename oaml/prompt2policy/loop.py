@@ -61,7 +61,7 @@ class Lab(Protocol):
         "Return what the reward declares: formula, terms and description."
     def replay(self,
         code: str, # a reward that was tried
-    ) -> tuple[list[ReplayRow], str|None]: # the best paid first; which of them does the task, None: nobody is known to
+    ) -> tuple[list[ReplayRow], str|None]: # the best paid first; which of them does the task, None: unknown
         "Return what a reward pays agents whose worth is known, on stored episodes."
     def trials(self) -> list[dict]:
         "Return episodes to try a judge on, one that does nothing among them."
@@ -76,13 +76,13 @@ class Lab(Protocol):
         "Train, or go on: a run that has its summary is left alone. A run that fails is missing."
     def episodes(self,
         run: IterationRecord,       # trained
-        confirm: bool=False,        # others than before, that nobody has seen
+        confirm: bool=False,        # new ones, for a confirmation
     ) -> list[dict]:
         "Return the arrays of episodes on held-out seeds."
     def frames(self,
         run: IterationRecord,       # trained
         episode: int=0,             # which of those that `episodes` gives
-        confirm: bool=False,        # of those that nobody has seen
+        confirm: bool=False,        # of the new episodes of a confirmation
     ) -> list[bytes]:
         "Return PNGs of a whole episode, evenly spaced; none if there is nothing to see, or it cannot be drawn."
 
@@ -214,7 +214,7 @@ class LineLab:
     # %% ../../nbs/17o_prompt2policy.loop.ipynb #d2e32693
     def episodes(self,
         run: IterationRecord,   # trained
-        confirm: bool=False,    # others than before, that nobody has seen
+        confirm: bool=False,    # new ones, for a confirmation
     ) -> list[dict]:
         "Play episodes from starts that training did not have."
         config, policy = TrainConfig(**run.read_config()), load_json(run.path/"policy.json", dict)["policy"]
@@ -240,7 +240,7 @@ class LineLab:
 def _generations(config: TrainConfig) -> int: return max(1, config.total_timesteps//(LINE_GROUP*LINE_STEPS))
 
 # %% ../../nbs/17o_prompt2policy.loop.ipynb #b82794ba
-_NO_REWARD = "def reward_fn(obs, action, next_obs, info): return 0., {'none': 0.}"  # where episodes are played and nobody is paid
+_NO_REWARD = "def reward_fn(obs, action, next_obs, info): return 0., {'none': 0.}"  # where episodes are played without pay
 TRIAL_LENGTHS, REPLAY_STEPS = (1, 20, 200), 200  # steps of episodes to try a judge on, beside whole ones; of those that a reward is replayed on
 
 class MujocoLab(TriesRewardOnSteps):
@@ -295,7 +295,7 @@ class MujocoLab(TriesRewardOnSteps):
 
     def episodes(self,
         run: IterationRecord,   # trained
-        confirm: bool=False,    # others than before, that nobody has seen
+        confirm: bool=False,    # new ones, for a confirmation
     ) -> list[dict]:
         "Return the held-out episodes of the run's summary, or as many new ones."
         path = run.path/"confirmation.npz"
@@ -307,7 +307,7 @@ class MujocoLab(TriesRewardOnSteps):
     def frames(self,
         run: IterationRecord, # trained
         episode: int=0,       # which of those that `episodes` gives
-        confirm: bool=False,  # of those that nobody has seen
+        confirm: bool=False,  # of the new episodes of a confirmation
     ) -> list[bytes]:
         "Return pictures of a whole episode, played again; none if films are off or nothing can be drawn."
         config, policy = TrainConfig(**run.read_config()), load_mlp_policy(run.path/"policy.npz")
@@ -413,7 +413,7 @@ class Loop:
             if found: return found
             try: studied[code] = self.lab.study(code)
             except JailError as e: return f"it fails on an episode of a known agent: {e}"
-            if studied[code] is None:  # nobody knows the truth: the numbers that count stand in for it
+            if studied[code] is None:  # the truth is unknown: the numbers that count stand in for it
                 with Jail() as jail: return judge_problem(jail, code, trials, wanted)
         code = author_judge(self.llm, self.task, problem)
         if study := studied[code]: write_record(self.session.path/"judge_study.json", study)
@@ -560,7 +560,7 @@ class Loop:
                     self._derive(stages)
                     stage = next((s for s in stages if not s.path.exists()), None)
                     if stage is None: break
-                    if (self.session.path/"stop").exists(): raise KeyboardInterrupt  # somebody wishes it
+                    if (self.session.path/"stop").exists(): raise KeyboardInterrupt  # it was asked to stop
                     stage.path.parent.mkdir(parents=True, exist_ok=True)
                     self._take_budget()
                     stage.make()
@@ -578,7 +578,7 @@ FILM_SAMPLE = 3  # held-out episodes of each seed that are looked at, the first 
 def film_client(
     llm: LLMClient,        # of a session, that writes
     config: SessionConfig, # names who looks
-) -> LLMClient|None:       # None: nobody
+) -> LLMClient|None:       # None: no model looks
     """Return the client that looks at films: the model that `film_llm` names, else the one that writes; answers written by hand cannot look. Raises
     ValueError."""
     if config.film_llm == "none" or not config.film_llm and llm.llm.kind == "scripted": return None

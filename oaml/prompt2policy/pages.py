@@ -235,7 +235,7 @@ def verdict_view(
     return Div(table_of(("", "Criterion", "Wanted", "Mean over seeds", "95% interval", "By seed", "Evidence"), rows, "No criteria are on record."), Ul(*(Li(s) for s in said if s)))
 
 def criteria_view(
-    criteria: Sequence[ElicitedCriterion], # of a session; empty: nobody has said yet
+    criteria: Sequence[ElicitedCriterion], # of a session; empty: not fixed yet
 ) -> FT:
     "Return a table of the criteria, as they were fixed before training."
     if not criteria: return Div()

@@ -441,7 +441,7 @@ class SessionRecord(RecordFolder):
         from filelock import FileLock, Timeout
         self.path.mkdir(parents=True, exist_ok=True)
         lock = FileLock(self.path/".lock", thread_local=False)
-        try: lock.acquire(timeout=wait_s, poll_interval=.02)  # whoever asks `is_locked` has it for a moment
+        try: lock.acquire(timeout=wait_s, poll_interval=.02)  # a process that asks `is_locked` has it for a moment
         except Timeout: raise RecordError(f"{self.path}: another process runs this session; stop it first") from None
         try: yield
         finally: lock.release()

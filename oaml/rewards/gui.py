@@ -97,7 +97,7 @@ def _argument(key: str, given, right, size, boxes) -> float:
     "Return AgentCPM-GUI's score of one argument."
     if key == "POINT": return distance_score(given, right, size, boxes[0])
     if key == "to" and isinstance(right, list): return distance_score(given, right, size, boxes[1]) if isinstance(given, list) else 0.
-    if key == "duration": return float(150 < given <= 5000)  # whatever is right
+    if key == "duration": return float(150 < given <= 5000)  # the right duration does not count
     if key == "TYPE": return _similar(given, right)
     return float(given == right)
 

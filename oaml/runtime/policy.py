@@ -198,11 +198,11 @@ class AgentPolicy:
         think: bool=False,                            # ask for thoughts
         temperature: float=0.,                        # 0: the likeliest answers; else drawn, and left as they are drawn
         seed: int=0,                                  # sampling seed, with a temperature; retries have their own, of the screens that are asked together
-        retries: int|None=None,                       # None: the policy's own; 0 for recorded screens, to which nobody comes back
+        retries: int|None=None,                       # None: the policy's own; 0 for recorded screens, which are asked about once
         whole: bool=False,                            # give answers with prompt and text, not only actions and thoughts
         probabilities: bool=False,                    # those of the answers' tokens and places; needs `whole`
         episodes: list[Hashable]|None=None,           # a name for each, to tell episodes of one goal apart; None: goal and history do
-        recorded: bool=False,                         # screens to which nobody comes back: no retries, and of an answer's parts the first
+        recorded: bool=False,                         # screens of a record, asked about once: no retries, and of an answer's parts the first
         elements: list[Sequence[Element]|None]|None=None, # of each screen; for eyes that see by the tree
     ) -> list[tuple[Action, str|None]]|list[PolicyAnswer]: # in the same order
         """Predict for many screens at once, as `predict_action` does: one pass through the model, and one for each retry.

@@ -466,7 +466,7 @@ class Replay:
             found = self._named_by_goal(step, elements)
             if not found: found = find_things(step.what, self.values | {h: self.shown.values[h] for h in missing}, elements, self.left)
         context = replace(step.what, name="") if holes(step.what.section + step.what.row) and step.what.role not in DATA_ROLES else None
-        if not found and context and len(only := find_things(context, self.values, elements, self.left)) == 1: found = only  # the one of its kind in that section, whatever it is called
+        if not found and context and len(only := find_things(context, self.values, elements, self.left)) == 1: found = only  # the one of its kind in that section, under any name
         if not found and step.what.role in _PRESSED:
             found = next((f for r in _PRESSED if r != step.what.role and (f := find_things(replace(step.what, role=r), self.values, elements, self.left))), [])
         if not found and step.do in ("enter", "choose"):

@@ -234,7 +234,7 @@ class EnvironmentController:
 
     async def start_session(self,
         subtypes: str|list[str], # what the session needs
-        immutable: bool=True,    # False: it changes them, so that nobody else may have those that can't be used again
+        immutable: bool=True,    # False: it changes them, so that those that can't be used again are for no other session
         **kwargs,                # for the delegation
     ) -> tuple[str, dict[str, str], dict[str, str]]: # session id; subtype: environment id; subtype: where it answers
         "Lend a session its environments. Raises ValueError, EnvironmentFailed, EnvironmentsBusy, StateUnavailable."

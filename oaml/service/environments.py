@@ -140,7 +140,7 @@ class ObjectController(EnvironmentController):
         "Return what the object's method gives. Raises what it raises; EnvironmentFailed if the object is gone; TimeoutError."
         if environment_id not in self.executors: raise EnvironmentFailed(f"{environment_id} is not there: its session has ended")
         asked = asyncio.ensure_future(self._ask(environment_id, _call_object, environment_id, method, args, kwargs))
-        asked.add_done_callback(lambda late: late.cancelled() or late.exception())  # also if nobody waits for it any more
+        asked.add_done_callback(lambda late: late.cancelled() or late.exception())  # also if it is not waited for any more
         try:
             done, _ = await asyncio.wait({asked}, timeout=timeout)
             if done: return asked.result()

@@ -196,7 +196,7 @@ def plain_text(
 def _own_numbers(value: Any, depth: int=0) -> Any:
     "Return the value with Python's own numbers in the place of NumPy's, which tasks compute with."
     if isinstance(value, np.generic): return value.item()
-    if depth > MAX_META_DEPTH: return value  # whoever checks it says so
+    if depth > MAX_META_DEPTH: return value  # the check afterwards refuses it
     if isinstance(value, dict): return {k: _own_numbers(v, depth + 1) for k, v in value.items()}
     return [_own_numbers(v, depth + 1) for v in value] if isinstance(value, list) else value
 
@@ -208,7 +208,7 @@ class RewardHistoryItem:
     "What a task pays in a turn. Raises SchemaError for a number that is not finite."
     reward: Annotated[float, _OWN]                         # added to the turn's others
     score: Annotated[float|None, _OWN]=None                # copied into `metrics`
-    metrics: Annotated[Meta, _OWN]=field(default_factory=dict) # whatever else was measured: what JSON can hold
+    metrics: Annotated[Meta, _OWN]=field(default_factory=dict) # other measurements: what JSON can hold
 
     def __post_init__(self):
         if self.score is None: return
@@ -304,7 +304,7 @@ class TaskTurn:
 def history_after(
     history: list[dict], # what an agent has seen and said
     messages: list[dict],# of the next turn
-    full: bool|None,     # whether they are the whole history; None: nobody said, so they are if they begin with `history`
+    full: bool|None,     # whether they are the whole history; None: unknown, so they are if they begin with `history`
 ) -> list[dict]:
     "Return what the agent has seen and said then."
     if full is None: full = messages[:len(history)] == history

@@ -29,7 +29,7 @@ class EnvironmentRecord:
     "What is known of an environment."
     subtype: str               # the delegation's word for its kind
     exclusive: bool=False      # for one session
-    max_s: float=0.            # seconds after which it ends, whoever uses it; 0: never
+    max_s: float=0.            # seconds after which it ends, also in use; 0: never
     owner: str=""              # the controller that made it
     made_s: float=0.           # when, on the state's clock; the state fills it in
 
@@ -166,7 +166,7 @@ class MemoryState:
     # %% ../../nbs/16g_service.state.ipynb #a48e000f
     async def retire(self,
         environment: str,    # to be ended
-        force: bool=False,   # although somebody has it: its sessions end
+        force: bool=False,   # also if sessions have it: they end
     ) -> bool:
         "Stop lending an environment; False if a session has it (without `force`), or there is none."
         with self._step():
@@ -212,7 +212,7 @@ class MemoryState:
 
     async def unlock(self,
         name: str,   # of a lock
-        holder: str, # who has it, if nobody else does
+        holder: str, # who gets it, unless another holder has it
     ) -> None:
         "Let go of a lock; of another's, nothing."
         with self._step():

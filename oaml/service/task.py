@@ -296,7 +296,7 @@ def _serve_samples():
     orders, loop = asyncio.Queue(), asyncio.new_event_loop()
     def read():
         for line in sys.stdin.buffer: loop.call_soon_threadsafe(orders.put_nowait, json.loads(line))
-        os._exit(0)  # whoever asked is gone, and what hangs here need not be waited for
+        os._exit(0)  # the asker is gone, and what hangs here need not be waited for
     def say(value): lines.write(wire_json(value) + b"\n")
     order = json.loads(sys.stdin.buffer.readline())
     try: task, indices = (made := make_task(**order)), made.get_indices()

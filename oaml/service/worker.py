@@ -145,7 +145,7 @@ class TaskWorker:
         deadlines: TaskDeadlines=TaskDeadlines(), # of each session
         access: Access=Access(),     # who may ask
         max_body: int=2**24,         # bytes of a request
-        controller: str|None=None,   # such as http://127.0.0.1:5020/api; None: nobody is told of this worker
+        controller: str|None=None,   # such as http://127.0.0.1:5020/api; None: no controller is told of this worker
         address: str|None=None,      # of this worker, for the controller: http://127.0.0.1:5021/api
         beat_s: float=8.,            # seconds between two heartbeats
     ):

@@ -47,7 +47,7 @@ def _answer(adapter, weights, grads, batches, tokens: float, seed: int, bf16: bo
 
 # %% ../../nbs/13c_training.helpers.ipynb #bfea6400
 def quiet_signals(
-    *_ # a worker's number, where somebody gives one
+    *_ # a worker's number, where one is given; unused
 ):
     "Ignore Ctrl-C and SIGTERM in this process."
     for s in (signal.SIGINT, signal.SIGTERM): signal.signal(s, signal.SIG_IGN)

@@ -65,7 +65,7 @@ class Inspector(anywidget.AnyWidget):
     heads = traitlets.List().tag(sync=True)         # its tracks
     title = traitlets.Unicode().tag(sync=True)      # over all
     at = traitlets.Int(0).tag(sync=True)            # the row that is shown; set it to go there
-    tags = traitlets.Dict().tag(sync=True)          # "run/episode#step": tags that somebody gave
+    tags = traitlets.Dict().tag(sync=True)          # "run/episode#step": its tags, in words
     can = traitlets.Dict().tag(sync=True)           # whether steps can be corrected, and an application played
     first_screen = traitlets.Bytes().tag(sync=True) # of the row that was shown first, as a file
     first_number = traitlets.Int(-1).tag(sync=True) # which screen that is; -1: none

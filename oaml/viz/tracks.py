@@ -25,7 +25,7 @@ from .screens import marks
 @dataclass
 class StepNotes:
     "What is known about a step besides its record."
-    right: bool|None=None           # whether the action was an acceptable one; None: nobody knows
+    right: bool|None=None           # whether the action was an acceptable one; None: unknown
     seconds: float|None=None        # how long the answer took
     screen: bytes|None=None         # the screenshot as a PNG, where the record names no file
 
@@ -108,7 +108,7 @@ def _screen_size(step: Step, notes: StepNotes) -> tuple[int, int]:
     if isinstance(size, list) and len(size) == 2 and all(type(n) is int and n > 0 for n in size): return tuple(size)
     if not (notes.screen or path): return 640, 480
     try: return picture_size(notes.screen or path)
-    except Exception: return 640, 480  # no picture, which whoever opens it hears
+    except Exception: return 640, 480  # no picture, which opening it says
 
 # %% ../../nbs/01c_viz.tracks.ipynb #b609d553
 MAX_ROW_TEXT = 160 # characters of a step's text in a row
@@ -276,7 +276,7 @@ def _box_at(boxes: list[tuple], x: float|None, y: float|None) -> tuple|None:
 def same_target(
     a: Step, # of one run
     b: Step, # of another
-) -> bool:   # False where nobody knows what lies there
+) -> bool:   # False where it is unknown what lies there
     "Return whether two steps do the same to the same thing: two clicks in one button's box, wherever in it."
     acts, boxes = (a.action, b.action), _boxes(a) + _boxes(b)
     if any(len({getattr(act, k) for act in acts}) > 1 for k in ("type", "text", "key", "dx", "dy")): return False
