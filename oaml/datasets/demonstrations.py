@@ -42,7 +42,7 @@ SYNONYMS = [ # captions that mean the same thing in most programs
 _WORD = re.compile(r"\w+|[%$€£+#]")
 
 def words_of(
-    text: str, # any
+    text: str, # a text of any kind
 ) -> tuple[str, ...]: # in small letters, without punctuation
     "Return the words of `text`, as they are compared."
     return tuple(_WORD.findall(text.casefold()))
@@ -123,7 +123,7 @@ def _middle(e: Element) -> tuple[float, float]: return (e.box[0] + e.box[2])/2, 
 
 def row_of(
     e: Element,                  # of the screen
-    elements: Sequence[Element], # all of it
+    elements: Sequence[Element], # all elements of the screen
     lone: bool=False,            # it is the only one of its name: plain texts beside it say how things stand, not which it is
 ) -> str:                        # "" if there is none
     "Return the words beside an element, on its line."
@@ -135,7 +135,7 @@ def row_of(
 
 def column_of(
     e: Element,                  # of the screen
-    elements: Sequence[Element], # all of it
+    elements: Sequence[Element], # all elements of the screen
 ) -> str:                        # "" if there is none
     "Return the words over a table's cell, or over a field without a name."
     x, y = _middle(e)
@@ -147,7 +147,7 @@ def column_of(
 
 def section_of(
     e: Element,                  # of the screen
-    elements: Sequence[Element], # all of it
+    elements: Sequence[Element], # all elements of the screen
 ) -> str:                        # "" if there is none
     "Return the nearest heading over an element, but for the page's title and what is wholly to the right of it, in another part of the screen."
     heads = [o for o in elements if o.role == "heading" and o.name and o is not e][1:]
@@ -737,7 +737,7 @@ def _brief(value):
     return [_brief(v) for v in value] if isinstance(value, list) else value
 
 def to_yaml(
-    shown: Demonstration, # any
+    shown: Demonstration, # a demonstration
 ) -> str:
     "Return a demonstration as its file has it."
     plain = dict(demonstration=VERSION) | _brief(to_dict(shown) | dict(values=None))
@@ -763,7 +763,7 @@ def load_demonstration(
     return from_yaml(read_text_file(path), str(path))
 
 def save_demonstration(
-    shown: Demonstration,  # any
+    shown: Demonstration,  # a demonstration
     path: str|os.PathLike, # of its file, replaced
 ):
     "Write a demonstration's file, whole or not at all. Raises OSError."

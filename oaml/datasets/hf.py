@@ -70,7 +70,7 @@ def _screen(path: str|None, folder: Path) -> tuple[str|None, list[dict]]:
 def step_row(
     session: Session,  # of the step
     episode: Episode,  # of the session
-    k: int,            # which step
+    k: int,            # number of the step, from 0
     folder: Path,      # in which the screens lie
     fmt: PromptFormat, # how `messages` are written
 ) -> dict:             # a row for `hf_features`, less data_meta

@@ -33,7 +33,7 @@ _LOG = logging.getLogger("oaml.datasets")
 
 # %% ../../nbs/09f_datasets.letters.ipynb #ad5264b4
 def screen_lines(
-    device: AppDevice, # in an episode
+    device: AppDevice, # device in the middle of an episode
     screen=None,       # one of its screens; None: the one that it shows
 ) -> dict:             # image: uint8 (height, width, 3); lines
     "Return a screen, and what is written and drawn on it."
@@ -78,7 +78,7 @@ def _words_row(rng: Random, n: int) -> Widget:
     return paragraph(" ".join(phrase() for _ in range(15)))
 
 def words_page(
-    rng: Random,           # decides
+    rng: Random,           # random numbers that decide what stands on it
     size: tuple[int, int], # of the page, pixels
     form: str="small",     # of the device, a key of `ui.themes.FORMS`
 ) -> dict:                 # image: uint8 (height, width, 3); lines
@@ -207,7 +207,7 @@ def _web_row(rng: Random) -> str:
     return f"<textarea style='width:{rng.randint(60, 140)}px;height:{rng.randint(18, 40)}px'>{phrase() if rng.random() < .5 else ''}</textarea>"
 
 def web_page(
-    seed: int, # decides
+    seed: int, # sampling seed of the page
 ) -> str:      # HTML
     "Return a page full of anything, for 160 by 210 pixels."
     rng = Random(f"web:{seed}")

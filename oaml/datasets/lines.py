@@ -112,7 +112,7 @@ def read_lines(
 ROW_HEIGHT = 8 # pixels that the lines of a row may lie apart
 
 def rows_of(
-    lines: Iterable[Line],  # in any order
+    lines: Iterable[Line],  # lines in any order
 ) -> list[list[Line]]:      # from the top, each from left to right
     "Return lines in the order in which a person reads them, row by row."
     rows = []
@@ -209,14 +209,14 @@ class StepNames:
     "What a step of a demonstration names."
     number: int                # from 1
     names: tuple[str, ...]=()  # of things
-    icons: tuple[str, ...]=()  # drawn on them
+    icons: tuple[str, ...]=()  # icons drawn on them
     came: str=""               # what was there afterwards
 
 MAX_STEP_MARK = 20 # steps beyond have no marks
 
 def step_marks(
     words: str,                 # of a line
-    drawn: Sequence[str],       # beside it
+    drawn: Sequence[str],       # names of what is drawn beside the words
     steps: Sequence[StepNames], # of a demonstration
     written: Container[str],    # all lines of the screen, in small letters
 ) -> str:                       # such as " #2 #5", " >4"; "" if no step names it

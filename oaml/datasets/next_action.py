@@ -37,7 +37,7 @@ def step_sample(
     return dict(images=[step.observation.image_path], messages=messages + [dict(role="assistant", content=answer)])
 
 def check_step(
-    episode: Episode,  # has it
+    episode: Episode,  # episode that has the step
     k: int,            # which step, from 0
     fmt: PromptFormat, # how text is written
 ):
@@ -52,7 +52,7 @@ def check_step(
 
 # %% ../../nbs/09c_datasets.next_action.ipynb #f449b775
 def build_next_action_sft_samples(
-    episodes: list[Episode],          # recorded by anyone
+    episodes: list[Episode],          # episodes recorded by any program or person
     fmt: PromptFormat=PromptFormat(), # how text is written; `history` and `thought` are off by default
 ) -> list[dict]:                      # one sample for each step, in order
     "Return samples for supervised fine-tuning, one a step, the terminal DONE() included."
@@ -108,7 +108,7 @@ def extra_turns(
     episode: Episode,   # its goal is in the conversation already
     step: Step,         # on its screen
     n: int,             # how many further questions
-    rng: Random,        # which
+    rng: Random,        # random numbers that decide which
     fmt: PromptFormat,  # how text is written
     place_weight: float=1.0, # how much an answer with places in it counts in the loss; other answers count 1
 ) -> list[dict]:        # chat messages: user, assistant, user, assistant, ...
@@ -138,7 +138,7 @@ def _check_names(episode: Episode, k: int):
 class NextActionDataset(Sequence):
     "Next-action samples of `episodes`, with `questions` further turns about each screen. A pure function of the index."
     def __init__(self,
-        episodes: list[Episode],           # recorded by anyone
+        episodes: list[Episode],           # episodes recorded by any program or person
         fmt: PromptFormat=PromptFormat(),  # how text is written; saved with the run and the checkpoint
         questions: int=0,                  # further questions a screen, drawn anew for each step from `seed`
         seed: int=0,                       # of the questions

@@ -88,7 +88,7 @@ MAX_NAME = 60 # characters of a name that is asked for: longer ones are paragrap
 @dataclass(frozen=True)
 class _Askable:
     "What a screen can be asked about."
-    known: tuple[Element, ...]   # in reading order
+    known: tuple[Element, ...]   # elements in reading order
     unique: tuple[Element, ...]  # of them: no other is called so
     digits: int                  # of a coordinate
     points: dict                 # box: where to point
@@ -138,8 +138,8 @@ SHARES = dict(band=.1, where=.45, at=.25, into=.2) # of the questions: finding a
 
 def screen_questions(
     elements: Iterable[Element],      # of the screen, in reading order
-    n: int,                           # how many
-    rng: Random,                      # which
+    n: int,                           # number of questions
+    rng: Random,                      # random numbers that decide which
     fmt: PromptFormat=PromptFormat(), # how places are written
     points: dict[tuple, tuple[float, float]]={}, # an element's box: where to point at it; by default its middle
 ) -> list[tuple[str, Action]]:        # question and answer; fewer than `n` if the screen has not enough to say

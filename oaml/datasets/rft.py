@@ -111,7 +111,7 @@ class RFTRecord:
     id: int|str          # as the file has it; without one, the number of lines before it
     where: str           # file and line
     system: str|None     # the system turn
-    steps: tuple[RFTStep, ...] # in order
+    steps: tuple[RFTStep, ...] # steps in order
     images: dict[str, str]     # key: file, or data:image/png;base64,...
 
     # %% ../../nbs/09i_datasets.rft.ipynb #714f1db1
@@ -129,7 +129,7 @@ class RFTRecord:
 
     # %% ../../nbs/09i_datasets.rft.ipynb #b2616f6e
     def check_step(self,
-        k: int,               # which
+        k: int,               # number of the step, from 0
         size: tuple[int, int],# of its screen, pixels
     ):
         "Raise RFTError unless the boxes of a step fit its screen and its answer."
@@ -539,7 +539,7 @@ def rft_episodes(
 # %% ../../nbs/09i_datasets.rft.ipynb #31b6a68e
 def step_row(
     episode: Episode,                 # of an oracle or a person: what they did is right
-    k: int,                           # which step
+    k: int,                           # number of the step, from 0
     fmt: PromptFormat=PromptFormat(), # how the agent is asked
     history: list[Action]|None=None,  # earlier actions that it is told of; None: the episode's own
 ) -> dict:                            # prompt, images, solution, resolution, bboxs, step_id

@@ -57,7 +57,7 @@ def check_sample(
     sample: dict,             # {"images": [...], "messages": [{"role", "content"}, ...]}
     control: list[str],       # the tokenizer's control tokens
     where: str="sample",      # how errors name it
-    answered: bool=True,      # must the last turn be the assistant's (training) or the user's (acting)?
+    answered: bool=True,      # True: the last turn must be the assistant's (training); False: the user's (acting)
 ) -> dict:                    # the same sample
     "Refuse a `sample` without image or turns, with unknown keys or roles, or with a control token in its text."
     if extra := set(sample) - {"images", "messages"}:

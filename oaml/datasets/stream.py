@@ -53,7 +53,7 @@ def first_of(
 
 # %% ../../nbs/09g_datasets.stream.ipynb #c05de5b0
 def other_goals(
-    device: AppDevice, # in an episode
+    device: AppDevice, # device in the middle of an episode
 ) -> list[Goal]:       # one of each other family at most
     "Return what else could be wanted in this episode's world: what its seed gives for other families, if it is about the same."
     app, own = device.app, device.goal
@@ -74,8 +74,8 @@ PLAN_ERRORS = (ArithmeticError, AttributeError, LookupError, RuntimeError, StopI
 MISLED_STEPS = 6  # actions towards another goal, at most
 
 def mislead(
-    device: AppDevice, # reset
-    rng: Random,       # decides how
+    device: AppDevice, # device that was reset
+    rng: Random,       # random numbers that decide what is done
     share: float=1.,   # chance of pursuing another goal, where there is one, 0 to 1; else the actions are careless ones
 ):
     "Leave the device in a state that a user with another goal, or a careless one, might leave."
@@ -176,7 +176,7 @@ def _seen(step: tuple) -> tuple: return step[1], repr(step[2].action)
 def pick(
     steps: list,   # of an episode
     n: int,        # how many are wanted
-    rng: Random,   # which
+    rng: Random,   # random numbers that decide which
 ) -> list:
     "Draw `n` of the steps; each at least once before any twice."
     return rng.sample(steps, min(n, len(steps))) + rng.choices(steps, k=max(0, n - len(steps)))
@@ -335,7 +335,7 @@ def recorded_target(
 
 # %% ../../nbs/09g_datasets.stream.ipynb #399c52fe
 def known_seeds(
-    episodes: Iterable[Episode], # recorded by anyone
+    episodes: Iterable[Episode], # episodes recorded by any program or person
 ) -> list[int]:
     "Return the seeds of those that say theirs."
     seeds = [(e.meta or {}).get("seed") for e in episodes]
@@ -389,7 +389,7 @@ def _sample_of_step(folder: str, episode: Episode, k: int, config: SampleConfig,
 # %% ../../nbs/09g_datasets.stream.ipynb #73479bd6
 def recorded_samples(
     source: str,          # `SESSIONS` and a folder that `save_sessions` wrote
-    seed: int,            # decides which screens
+    seed: int,            # sampling seed of the screens
     config: SampleConfig=SampleConfig(), # its size must be the recorded screens'
 ) -> list[dict]:          # `config.screens_per_episode` samples
     "Return screens of recorded episodes. Raises StoreError, or ValueError for screens of another size."
@@ -651,7 +651,7 @@ WORKER_NICENESS = 5 # of the workers: training goes first
 
 # %% ../../nbs/09g_datasets.stream.ipynb #73ffe273
 def length_of(
-    sample: dict, # any
+    sample: dict, # a sample of any kind
 ) -> int:
     "Return how long its text is: in tokens where workers encoded it, otherwise about, in characters of its messages."
     if "input_ids" in sample: return sum(map(len, sample["input_ids"]))

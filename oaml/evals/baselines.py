@@ -25,7 +25,7 @@ from ..schemas.sessions import Action, Episode
 # %% ../../nbs/15a_evals.baselines.ipynb #c5a94cf1
 class _OneByOne:
     "An agent that answers one view at a time, by `_choose`."
-    name: str  # in tables
+    name: str  # name in tables
     def act(self, views: list[AgentView]) -> list[Action]: return [self._choose(v) for v in views]
 
 # %% ../../nbs/15a_evals.baselines.ipynb #7e527a62

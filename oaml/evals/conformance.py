@@ -98,7 +98,7 @@ LIMITS = dict(memoriser=.05, nearest=.05, random=.10)  # success over an applica
 def known_episodes(
     app: App|str,                      # an application or its name
     screens: str|Path,                 # folder for their screens, which must be there as long as they are used
-    n: int=300,                        # how many
+    n: int=300,                        # number of episodes
     size: tuple[int, int]|None=None,   # of the screen, pixels; None: the application's own
     progress: bool=False,              # show a bar
 ) -> list[Episode]:

@@ -76,8 +76,8 @@ class Budget:
 class EpisodeAnswers(VLMAdapter):
     "The answers of one episode: those in `file` first, then the model's, which are added to it."
     def __init__(self,
-        adapter: ApiVLMAdapter,   # is asked
-        budget: Budget,           # counts
+        adapter: ApiVLMAdapter,   # adapter that is asked
+        budget: Budget,           # budget that counts what is spent
         file: Path|None=None,     # JSON; None: nothing is stored
         names: dict|None=None,    # what the file must be about: agent, suite, app, seed and more
         answered: Callable[[], None]=lambda: None, # called after each answer
@@ -144,8 +144,8 @@ def read_answers(
 class HostedAgent:
     "A hosted model as an agent."
     def __init__(self,
-        adapter: ApiVLMAdapter,       # answers
-        name: str,                    # in tables
+        adapter: ApiVLMAdapter,       # adapter that answers
+        name: str,                    # name in tables
         budget: Budget|None=None,     # None: no prices, no limit
         folder: Path|None=None,       # where answers are stored; None: nowhere
     ):

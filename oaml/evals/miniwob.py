@@ -80,9 +80,9 @@ def _task_row(task: str, runs: list[Episode], **names) -> dict:
     return dict.fromkeys(ROW) | names | dict(app=task, goal_family="all") | figures
 
 def evaluate_miniwob(
-    agent: Agent,                    # who acts
+    agent: Agent,                    # agent that acts
     tasks: Sequence[str]|None=None,  # some of `oaml.miniwob.device.ALL_TASKS`; None: the 125 of `TASKS`
-    episodes: int=100,               # for each task
+    episodes: int=100,               # number of episodes for each task
     split: str="test",               # "test", or "validation" while developing
     first: int=0,                    # which seed of the split comes first
     scale: float=1,                  # of the pictures

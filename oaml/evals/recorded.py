@@ -67,7 +67,7 @@ def _holds(box: list[float], at: Action) -> bool:
 @check_arguments
 def published_match(
     said: Action,                  # of the agent; a failed one has no type
-    right: Action,                 # that was recorded
+    right: Action,                 # recorded action
     boxes: list|None=None,         # boxes that count as hit, [y, x, height, width]; None: unknown
     kind: str="aitz",              # whose rules, one of `PUBLISHED`
 ) -> tuple[bool, bool]:            # the type is right (TM); the action is (EM)
@@ -99,7 +99,7 @@ def spot_hit(
 class RecordedScore:
     "What an agent's actions on recorded screens are worth; shares from 0 to 1."
     kind: str            # the data set, whose rules are applied
-    steps: int           # that were compared
+    steps: int           # number of steps that were compared
     tm: float            # the type is right, as published; of a data set without published rules: strictly
     em: float            # the action is right, as published; likewise
     strict: float        # the action is right as oaml counts: in the box, or as exact as the record
@@ -119,7 +119,7 @@ def _one(said: Action, step: Step, kind: str) -> tuple[bool, bool]:
 
 def strict_hit(
     said: Action, # of the agent
-    step: Step,   # recorded
+    step: Step,   # recorded step
 ) -> bool:
     "Return whether an action is one of the step's acceptable actions, as `evals.trajectory_matching` counts."
     return any(matches(said, t) for t in acceptable(step))
@@ -127,7 +127,7 @@ def strict_hit(
 # %% ../../nbs/15m_evals.recorded.ipynb #a02fa754
 @check_arguments
 def score_recorded(
-    episodes: list[Episode],         # recorded
+    episodes: list[Episode],         # recorded episodes
     said: list[list[Action]],        # of the agent, one for each step of each
     kind: str,                       # the data set, such as "aitz"; one without published rules is scored strictly
 ) -> RecordedScore:
@@ -180,7 +180,7 @@ def held_out_episodes(
 
 def agent_actions(
     policy,                   # `AgentPolicy`
-    episode: Episode,         # recorded, with screens
+    episode: Episode,         # recorded episode, with its screens
 ) -> list[Action]:            # one for each step
     "Ask a policy for each step of an episode; the first part of an answer counts."
     acts, before = [], []

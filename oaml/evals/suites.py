@@ -95,7 +95,7 @@ REAL_APPS_SUITE = "real-apps-v1"
 @dataclass(frozen=True)
 class RealSuite:
     "Tasks in real applications. A change of any field, or of what a task begins with, is a new name."
-    name: str=REAL_APPS_SUITE                  # with its version
+    name: str=REAL_APPS_SUITE                  # name with its version
     apps: tuple[str, ...]=tuple(REAL_APPS)     # keys of `REAL_APPS`
     size: tuple[int, int]=Look().size          # of the page, CSS pixels, where no look says otherwise
     sets: int=4                                # matched sets of each kind of task
@@ -177,7 +177,7 @@ def _report(agent: Agent, suite: Suite, app: str, seeds: Sequence[int], recorded
 class AgentByName:
     "An agent that each worker of an engine loads for itself, once a thread; only this travels there."
     agent: str # as `load_agent` takes it; none that copies training episodes
-    name: str  # in tables
+    name: str  # name in tables
     probabilities: bool=False # keep those of a policy's answers
 
     def load(self) -> Agent:
@@ -261,7 +261,7 @@ def row_names(
     suite: str,          # its name
     split: str,          # of the seeds
     first: int,          # seed of the split
-    agent: Agent|AgentByName, # who acted
+    agent: Agent|AgentByName, # agent that acted
     shots: int=0,        # demonstrations of each kind of goal that it was shown
 ) -> dict:
     "Return what a results row says about who was measured on what; an agent that was shown something has another name."
@@ -282,7 +282,7 @@ def _suite_rows(suite: Suite, names: dict, reports: list[Report]) -> list[dict]:
 def evaluate_suite(
     agents: Agent|AgentByName|Sequence[Agent|AgentByName], # act; each an `Agent` or `AgentByName`, no two of one name
     suite: "Suite|RealSuite|str", # what on
-    episodes: int=100,         # for each application
+    episodes: int=100,         # number of episodes for each application
     split: str="test",         # "test", or "validation" while developing
     first: int=0,              # which seed of the split comes first
     progress: bool=False,      # show bars

@@ -26,7 +26,7 @@ TEXT_TYPES = ("type", "answer")                                               # 
 CLICK_RADIUS = .05 # screen lengths: half of a small button; how near is near enough where no box is recorded
 
 def matches(
-    action: Action,              # predicted
+    action: Action,              # predicted action
     target: Target,              # one acceptable action
     radius: float=CLICK_RADIUS,  # how near to a place without a box, in screen lengths
 ) -> bool:
@@ -50,15 +50,15 @@ def _end(drag: Action) -> Action:
     return Action("click", x=drag.x2, y=drag.y2)
 
 def distance_between(
-    a: Action, # with a place
-    b: Action, # another
+    a: Action, # action with a place
+    b: Action, # another action with a place
 ) -> float:    # screen lengths: the screen's width across, its height down; 0 to 1.41
     "Return how far apart two places are."
     return math.hypot(a.x - b.x, a.y - b.y)
 
 # %% ../../nbs/15b_evals.trajectory_matching.ipynb #fcff789f
 def acceptable(
-    step: Step,       # recorded by anyone
+    step: Step,       # step recorded by any program or person
 ) -> list[Target]:
     "Return every right action at `step`; on data without that record, the action that was taken (a click then has no box to hit)."
     return step.acceptable or [Target(step.action)]
@@ -71,7 +71,7 @@ class Ratio:
     tries: int=0  # how often it was asked
 
     def add(self,
-        hit: bool, # one more try: was it right?
+        hit: bool, # whether one more try was right
     ):
         "Count a try."
         self.hits += bool(hit)
@@ -90,10 +90,10 @@ class Ratio:
 class Mean:
     "The mean of numbers. None given: no figure."
     total: float=0. # their sum
-    count: int=0    # how many
+    count: int=0    # number of values
 
     def add(self,
-        number: float, # one more
+        number: float, # one more value
     ):
         "Count a number."
         self.total += number
@@ -130,7 +130,7 @@ class Scores:
     radius: float=CLICK_RADIUS                   # screen lengths
 
     def add_episode(self,
-        episode: Episode,        # recorded
+        episode: Episode,        # recorded episode
         predicted: list[Action], # one for each of its steps
     ):
         "Count an episode's predictions."
@@ -138,9 +138,9 @@ class Scores:
         if right: self.episode.add(all(right))
 
     def add_step(self,
-        step: Step,     # recorded
-        action: Action, # predicted
-    ) -> bool:          # was it an acceptable action?
+        step: Step,     # recorded step
+        action: Action, # predicted action
+    ) -> bool:          # whether the action was an acceptable one
         "Count one prediction."
         targets = acceptable(step)
         right = any(matches(action, t, self.radius) for t in targets)
@@ -173,7 +173,7 @@ def _recorded_view(episode: Episode, k: int) -> AgentView:
     return AgentView(np.asarray(seen.image()), episode.goal, [s.action for s in episode.steps[:k]], elements=elements)
 
 def predict_steps(
-    agent: Agent,             # predicts
+    agent: Agent,             # agent that predicts
     episodes: list[Episode],  # recorded, with their screens
     progress: bool|ProgressReporter=False, # show a bar, here or where the reporter says
 ) -> list[list[Action]]:      # a list for each episode, an action for each step
@@ -189,7 +189,7 @@ def predict_steps(
 
 @check_arguments
 def match_trajectories(
-    agent: Agent,             # predicts
+    agent: Agent,             # agent that predicts
     episodes: list[Episode],  # recorded; without acceptable actions, each is held to the action that was taken
     progress: bool=False,     # show a bar
     radius: float=CLICK_RADIUS, # how near a click must be where there is no box, in screen lengths

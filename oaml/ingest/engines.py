@@ -51,11 +51,11 @@ def parse_engine(
 class InlineEngine(Executor):
     "Calls at once, in the caller's thread."
     def submit(self,
-        fn: Callable, # called now
+        fn: Callable, # function that is called now
         /,
         *args,        # of it
         **kwargs,     # of it
-    ) -> Future:      # is done
+    ) -> Future:      # future that is done
         "Return what the call gave, or the error that it raised."
         future = Future()
         try: future.set_result(fn(*args, **kwargs))
@@ -63,7 +63,7 @@ class InlineEngine(Executor):
         return future
 
     def map(self,
-        fn: Callable,       # called for each
+        fn: Callable,       # function that is called for each
         *iterables,         # of arguments
         timeout: float|None=None, # unused; the interface has it
         chunksize: int=1,   # unused; the interface has it

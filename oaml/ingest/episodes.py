@@ -24,7 +24,7 @@ def episode_line(
     return to_json(with_paths(episode, lambda p: path_within(p, folder))) + "\n"
 
 def save_episodes(
-    episodes: Iterable[Episode], # of any kind
+    episodes: Iterable[Episode], # episodes of any kind
     path: str|os.PathLike[str],       # of a .jsonl file, replaced
 ) -> None:
     "Write episodes, a line each, whole or not at all. Raises OSError."
@@ -46,7 +46,7 @@ def _read_line(text: bytes, path: Path, n: int) -> Episode:
 
 # %% ../../nbs/08f_ingest.episodes.ipynb #d0e7424a
 def append_episode(
-    episode: Episode,       # that has ended
+    episode: Episode,       # an episode that has ended
     path: str|os.PathLike,  # of a .jsonl file; made if missing
 ):
     "Write an episode at the end of a file, in one piece: several threads and processes may. Raises OSError."
@@ -68,7 +68,7 @@ class EpisodeFile:
             raise ValueError(f"{self.path}: its episodes are those of {other}, not of {agent}; choose another file")
 
     def add(self,
-        episode: Episode, # that has ended
+        episode: Episode, # an episode that has ended
     ):
         "Write it at the end. Raises OSError."
         append_episode(episode, self.path)

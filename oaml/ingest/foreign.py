@@ -61,7 +61,7 @@ class Found:
     def __repr__(self): return f"Found({short(self.value)}, {self.where!r})"
 
     def refuse(self,
-        why: str, # it is wrong
+        why: str, # what is wrong with it
     ):
         "Raise DataError."
         raise DataError(f"{self.where}: {why}")
@@ -143,7 +143,7 @@ BOX_GROWTH, NEAREST_BOXES = 1.2, 5 # as the field's evaluators have them
 
 def grown_box(
     box: list[float], # [y, x, height, width], fractions of the screen
-) -> list[float]:     # likewise
+) -> list[float]:     # [y, x, height, width], fractions of the screen, each 0 to 1
     "Enlarge a box as the field's evaluators do: from its middle, cut at the top and left, and never larger than the screen."
     y, x, h, w = box
     dy, dx = (BOX_GROWTH - 1)*h, (BOX_GROWTH - 1)*w
@@ -180,7 +180,7 @@ def recorded_steps(
     actions: list[Action],      # of one decision, on one screen
     image_path: str,            # of the screen
     t: float,                   # time of the first, seconds; each further one is a second later
-    thought: str|None=None,     # before the first
+    thought: str|None=None,     # thought before the first action
     boxes: list[list[float]]|None=None, # boxes that count as hit for the first action, fractions [y, x, height, width]; None: unknown
     target: tuple|None=None,    # box of what the first action is at: left, top, right, bottom
     **meta,                     # of the observation; None is left out
@@ -199,7 +199,7 @@ class ImportReport:
     kind: str               # of the format
     folder: str             # of the sessions
     episodes: int = 0       # imported
-    steps: int = 0          # of them
+    steps: int = 0          # number of steps
     refused: list[str] = field(default_factory=list) # file, place and reason, a line each; only with `skip`
 
     def __repr__(self):

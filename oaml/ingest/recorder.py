@@ -48,7 +48,7 @@ class ActionReader:
         for event in events: getattr(self, f"_{type(event).__name__.lower()}")(frame, event)
 
     def add(self,
-        frame: Frame,            # before it
+        frame: Frame,            # screen before the action
         action: Action,          # a whole one
     ):
         "Add an action that needs no reading."

@@ -66,8 +66,8 @@ def _record_step(driver: EpisodeDriver, screens: Path, precision: int) -> Step:
 
 # %% ../../nbs/08c_ingest.synthetic.ipynb #67014ea4
 def careless_act(
-    device: AppDevice, # in an episode
-    rng: Random,       # decides what
+    device: AppDevice, # device in the middle of an episode
+    rng: Random,       # random numbers that decide what is done
 ) -> Action:
     "Return a click on some widget, some text of the goal wherever the caret is, or anything."
     kind, words = rng.random(), [v for _, v in device.goal.facts if isinstance(v, str) and v]
@@ -80,8 +80,8 @@ def careless_act(
 
 # %% ../../nbs/08c_ingest.synthetic.ipynb #044028e3
 def disturb(
-    device: AppDevice, # reset
-    rng: Random,       # decides how
+    device: AppDevice, # device that was reset
+    rng: Random,       # random numbers that decide what is done
     most: int=6,       # actions
 ) -> Frame:
     "Take up to `most` actions, each the oracle's or a careless one as a coin falls, and return the screen: a state that a slipping policy may be in."

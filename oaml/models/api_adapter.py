@@ -48,7 +48,7 @@ class Usage:
     input: int=0        # read, and neither from nor into the provider's cache
     cache_read: int=0   # read from the cache
     cache_write: int=0  # read, and written into the cache
-    output: int=0       # written, thoughts included
+    output: int=0       # tokens written, thoughts included
 
     def __add__(self, other: "Usage") -> "Usage":
         return Usage(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(Usage)))
@@ -298,7 +298,7 @@ def _cap_wait(response):
 
 def check_url(
     url: str,    # of a server
-    secret: bool, # would a key be sent to it?
+    secret: bool, # whether a key would be sent to the server
 ):
     "Raise ValueError for a URL that is none, that has a password in it, or that would show a key to the network."
     parts = urlsplit(url)

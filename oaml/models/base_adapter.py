@@ -108,7 +108,7 @@ def label_html(
 # %% ../../nbs/10d_models.base_adapter.ipynb #68a46bba
 @contextmanager
 def keep_modes(
-    model: nn.Module # any
+    model: nn.Module # a PyTorch module
 ):
     "Restore, at the end of a `with`, whether each of the model's modules trains."
     modes = [(m, m.training) for m in model.modules()]
@@ -246,7 +246,7 @@ def _check_saving(adapter: BaseVLMAdapter, batch: list[dict]):
 def check_completions(
     adapter: BaseVLMAdapter,  # what to check: it has `sample_completions` and `log_probs`
     batch: list[dict],        # samples, each ending with the user's turn
-    temperature: float=1.,    # above 0
+    temperature: float=1.,    # sampling temperature, above 0
     tolerance: float=1e-3,    # largest difference of a token's log-probability, nats
     n: int=3,                 # answers to each sample
     max_new_tokens: int=8,    # where an answer without end is cut

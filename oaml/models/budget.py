@@ -42,7 +42,7 @@ def set_pixel_budget(
 
 # %% ../../nbs/10h_models.budget.ipynb #5a4c3411
 def packs_pixels(
-    image_processor, # any
+    image_processor, # an image processor of transformers
 ) -> bool:
     "Return whether `pack_screens` does what this processor does: transformers' Qwen-VL processor by Pillow."
     return type(image_processor).__name__ == "Qwen2VLImageProcessorPil" and image_processor.do_resize
@@ -153,7 +153,7 @@ def _bytes(tensor: Tensor) -> bytes: return tensor.detach().cpu().contiguous().v
 
 # %% ../../nbs/10h_models.budget.ipynb #3c0b8803
 def free_bytes(
-    device: torch.device, # any
+    device: torch.device, # a device of PyTorch
 ) -> int|None:            # None where the system does not say
     "Return how much memory is free for a model on `device`."
     if device.type == "cuda": return torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)

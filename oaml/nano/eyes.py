@@ -92,7 +92,7 @@ def _fitting_lines(words: str, wide: int, tall: int, theme: Theme, heading: bool
     return wrap(words, wide, theme.font, size), size
 
 def write_words(
-    written: Writing,    # gets the characters
+    written: Writing,    # what the characters are noted in
     words: str,          # such as an element's name
     box: Box,            # where, pixels
     theme: Theme,        # from `letter_theme`

@@ -42,7 +42,7 @@ class NanoAdapter(QwenVLAdapter):
     def prompt_format(self, fmt: dict|None): self.processor.prompt_format = fmt
 
     def count_tokens(self,
-        text: str, # any
+        text: str, # a text of any kind
     ) -> int:
         "Return how many tokens a text has, as `LightNano` does."
         return len(self.tokenizer.encode(text, add_special_tokens=False))

@@ -56,7 +56,7 @@ def nano_config(
 # %% ../../nbs/11f_nano.network.ipynb #aa9b5854
 @torch.no_grad()
 def fan_in_init(
-    model: nn.Module,  # changed in place
+    model: nn.Module,  # module, changed in place
 ):
     "Draw matrices with deviation 1/sqrt(inputs), so that outputs vary as inputs do. Biases 0, embeddings 1."
     for module in model.modules():
@@ -68,7 +68,7 @@ def fan_in_init(
 # %% ../../nbs/11f_nano.network.ipynb #8ab2a876
 @torch.no_grad()
 def ordered_init(
-    model: nn.Module,        # changed in place
+    model: nn.Module,        # module, changed in place
     coordinates: list[list[int]], # ids of the tokens "0.00" to "1.00", and likewise of other tokens that say them
     length_scale: float=.08, # coordinates much closer than this have nearly the same row
 ):
@@ -80,7 +80,7 @@ def ordered_init(
 # %% ../../nbs/11f_nano.network.ipynb #7f352f96
 @torch.no_grad()
 def copying_init(
-    model: nn.Module,       # changed in place
+    model: nn.Module,       # module, changed in place
     searching: tuple[int, ...]=(3, 4),  # layers that search
     heads: int=2,           # of a layer that take part
 ):

@@ -34,7 +34,7 @@ def rms_norm(
     return x * (1 / np.sqrt(np.einsum("...i,...i", x, x)/np.float32(x.shape[-1]) + np.float32(1e-6)))[..., None] * weight
 
 def silu(
-    x: np.ndarray, # any
+    x: np.ndarray, # numbers of any shape
 ) -> np.ndarray:
     "Return x times its logistic."
     return x / (1 + np.exp(-x))
@@ -106,7 +106,7 @@ class Generation:
     cache: np.ndarray    # keys and values, (layers, 2, heads, room for tokens, size)
     answer: list[int] = field(default_factory=list)     # token ids so far
     log_probs: list[float] = field(default_factory=list) # of drawn tokens
-    going_on: bool = True                               # does the answer go on?
+    going_on: bool = True                               # whether the answer goes on
     rng: np.random.Generator|None = None                # of draws of its own
     most: int = 64                                      # tokens of the answer, at most
 
@@ -217,7 +217,7 @@ class LightNano:
 
     # %% ../../nbs/11g_nano.numpy_engine.ipynb #fbb71f38
     def count_tokens(self,
-        text: str, # any
+        text: str, # a text of any kind
     ) -> int:
         "Return how many tokens a text has. What can count, a screen may be told as lines instead of its picture."
         return len(self.tokenizer.encode(text, add_special_tokens=False).ids)
@@ -413,7 +413,7 @@ def is_light(
 def sample_tokens(
     logits: np.ndarray,   # (tokens, vocabulary)
     rngs: list[np.random.Generator], # one for each row
-    temperature: float,   # above 0
+    temperature: float,   # sampling temperature, above 0
     top_p: float=1.,      # of the likeliest tokens that have this share together; 1: of all
 ) -> tuple[list[int], list[float]]: # a token for each row, and its log-probability
     "Draw from the softmax of `logits` over `temperature`: with Gumbel's noise the largest is one."

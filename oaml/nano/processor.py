@@ -52,7 +52,7 @@ class NanoProcessor(ImageTextProcessor):
     return_mm_token_type_ids = False
 
     def __init__(self,
-        image_processor: NanoImages,        # reads screens
+        image_processor: NanoImages,        # image processor that reads screens
         tokenizer: PreTrainedTokenizerFast, # nano's
         chat_template: str|None=None,       # Jinja; None: the tokenizer's
         prompt_format: dict|None=None,      # how the model is asked, `PromptFormat`'s fields

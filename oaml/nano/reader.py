@@ -193,7 +193,7 @@ def load_reader(
 
 # %% ../../nbs/11c_nano.reader.ipynb #b9854bb7
 def with_colors(
-    reader: Reader, # on brightness
+    reader: Reader, # reader that reads brightness
 ) -> Reader:        # on colours, with a class for each of `SYMBOLS`; it reads almost the same until it learns more
     "Return a reader for web pages, which have coloured things."
     size, new = reader.head.in_channels, len(SYMBOLS) - reader.symbols

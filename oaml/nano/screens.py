@@ -153,7 +153,7 @@ TEXT_PREFIX = "Text: " # before what is read
 def screen_texts(
     chat: str,                # in which they are to stand
     images: list[np.ndarray], # uint8 (height, width, 3)
-    reader: LineReader,       # reads them
+    reader: LineReader,       # reader of the screens
     fmt: dict|None=None,      # how the model is asked, `PromptFormat`'s fields: whether to mark what the chat's goal speaks of, and what a demonstration names
 ) -> list[str]:
     "Return what stands in a prompt for each image."
@@ -165,7 +165,7 @@ def screen_texts(
 def fill_images(
     chat: str,                # with `<|image_pad|>` in each image's place
     images: list[np.ndarray], # uint8 (height, width, 3)
-    reader: LineReader,       # reads them
+    reader: LineReader,       # reader of the screens
     fmt: dict|None=None,      # as for `screen_texts`
 ) -> str:
     "Return the chat with its screens' text in place of the images."

@@ -32,9 +32,9 @@ def trajectory_metrics(
 class TrainingDynamics(StrictRecord):
     "How a return moved in the course of training."
     first: float           # at the first evaluation
-    final: float           # at the last
+    final: float           # return at the last evaluation
     best: float            # the highest
-    best_step: int         # where that was
+    best_step: int         # environment steps at the best evaluation
     rising: bool           # the last third of the evaluations still rises
     plateau: bool          # it moved, and over the last third it no longer does
     collapsed: bool        # it lost more than half of what it had gained

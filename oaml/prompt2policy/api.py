@@ -589,7 +589,7 @@ def _gpu_names() -> list[str]:
 # %% ../../nbs/17q_prompt2policy.api.ipynb #70f44d2e
 class VlmTag(StrictRecord):
     "A model, as Ollama lists it."
-    name: str   # to ask for
+    name: str   # name to ask for
     model: str  # the same
 
 class VlmTags(StrictRecord):
@@ -724,7 +724,7 @@ async def _sse(first: dict, events: AsyncIterator[dict]) -> AsyncIterator[bytes]
 
 # %% ../../nbs/17q_prompt2policy.api.ipynb #a60549ba
 def api_routes(
-    service: P2PService, # answers
+    service: P2PService, # service that answers
 ) -> list[ServiceRoute]:
     "Return the routes for `service_app`, with /openapi.json."
     document = openapi_document()
@@ -733,7 +733,7 @@ def api_routes(
 
 def p2p_server(
     routes: list[ServiceRoute], # of the interface, and of the pages
-    access: Access=Access(),    # who may ask
+    access: Access=Access(),    # access: who may ask
     host: str="127.0.0.1",      # address to listen on
     port: int=0,                # 0: any free one
 ) -> DaemonServer:

@@ -80,7 +80,7 @@ def env_text(
                                    env.info_keys and f"Keys of info: {', '.join(env.info_keys)}", env.body)))
 
 def elicit_criteria(
-    llm: LLMClient, # is asked
+    llm: LLMClient, # model that is asked
     prompt: str,    # the intent
     env: EnvInfo,   # where it is to be done
     check: Callable[[Sequence[ElicitedCriterion]], str|None]=lambda found: None, # names what is wrong with them, or None
@@ -132,7 +132,7 @@ collected without doing the task, mixes scales so that one term drowns the other
 
 # %% ../../nbs/17j_prompt2policy.authors.ipynb #7c487350
 def write_code(
-    llm: LLMClient,                     # is asked
+    llm: LLMClient,                     # model that is asked
     name: str,                          # of the calls: reward, judge, iter_2-fix
     tool: type[ToolInput],              # has a field `code`
     systems: tuple[str, str],           # instructions of the author and of the reviewer
@@ -150,12 +150,12 @@ def write_code(
     return repair_code(llm, name, tool, author, task, code, check)
 
 def repair_code(
-    llm: LLMClient,                    # is asked
+    llm: LLMClient,                    # model that is asked
     name: str,                         # of the calls
     tool: type[ToolInput],             # has a field `code`
     author: str,                       # the author's instructions
     task: str,                         # as `task_text` has it
-    code: str,                         # to be tried
+    code: str,                         # code to be tried
     check: Callable[[str], str|None],  # names what is wrong with code, or None
 ) -> str:                              # code that `check` found nothing wrong with
     "Return code that passes its trial, after three repairs at most. Raises LLMError."
@@ -167,7 +167,7 @@ def repair_code(
 
 # %% ../../nbs/17j_prompt2policy.authors.ipynb #038c44f2
 def author_reward(
-    llm: LLMClient,                    # is asked
+    llm: LLMClient,                    # model that is asked
     task: str,                         # as `task_text` has it
     check: Callable[[str], str|None],  # names what is wrong with code, or None
 ) -> str:
@@ -175,10 +175,10 @@ def author_reward(
     return write_code(llm, "reward", SubmitReward, (_AUTHOR, _REVIEWER), task, check)
 
 def repair_reward(
-    llm: LLMClient,                    # is asked
+    llm: LLMClient,                    # model that is asked
     name: str,                         # of the calls, such as iter_2
     task: str,                         # as `task_text` has it
-    code: str,                         # to be tried
+    code: str,                         # code to be tried
     check: Callable[[str], str|None],  # names what is wrong with code, or None
 ) -> str:
     "Return a revised reward that passes its trial, repaired if need be. Raises LLMError."
@@ -202,7 +202,7 @@ _JUDGE_REVIEWER = """You review judges of recorded episodes. Refuse one that giv
 one that moves wildly, or to one that meets the letter of a criterion and not its sense; or that can fail on odd values."""
 
 def author_judge(
-    llm: LLMClient,                    # is asked
+    llm: LLMClient,                    # model that is asked
     task: str,                         # as `task_text` has it
     check: Callable[[str], str|None],  # names what is wrong with code, or None
 ) -> str:

@@ -69,7 +69,7 @@ def _case(given: dict, row: list[str], header: list[str], common: LoopConfig, wh
 class JobManifest(StrictRecord):
     "What a scheduler is to run."
     job_id: str              # the folder's name
-    name: str = ""           # to show
+    name: str = ""           # name to show
     created_at: float        # seconds since 1970
     backend: str = "local"   # as `get_backend` knows it
     max_parallel: int = Field(1, ge=1) # cases at a time
@@ -104,7 +104,7 @@ def job_folder(
 def new_job(
     runs_dir: str|Path,                  # where sessions are kept
     cases: Sequence[StartSessionRequest],# what is to run
-    name: str="",                        # to show
+    name: str="",                        # name to show
     backend: str="local",                # as `get_backend` knows it
     max_parallel: int=1,                 # cases at a time
     prefix: str="job",                   # of its id; "benchmark" for a table
@@ -116,7 +116,7 @@ def new_job(
     return job_for([new_session(runs_dir, c) for c in cases], runs_dir, prefix, name=name, backend=backend, max_parallel=max_parallel, places=places)
 
 def job_for(
-    sessions: Sequence[SessionRecord], # that are there
+    sessions: Sequence[SessionRecord], # sessions that are there
     runs_dir: str|Path,                # where they are kept
     prefix: str="job",                 # of its id
     **how,                             # further fields of `JobManifest`
@@ -145,16 +145,16 @@ class Backend(Protocol):
     ) -> RunStatus:
         "Start it, or go on with it. Raises OSError."
     def status(self,
-        session: SessionRecord, # that was submitted
+        session: SessionRecord, # session that was submitted
     ) -> RunStatus:
         "Return the status of a session, and the error if it failed."
     def stop(self,
-        session: SessionRecord, # that was submitted
+        session: SessionRecord, # session that was submitted
     ) -> RunStatus:
         "End it with all its processes."
 
 def session_command(
-    session: SessionRecord,     # to be run
+    session: SessionRecord,     # session to be run
     python: str=sys.executable, # the interpreter there
 ) -> list[str]:
     "Return the command that runs a session."
@@ -183,7 +183,7 @@ class LocalBackend:
         return RunStatus(job_id=session.session_id, status="running", node="local")
 
     def status(self,
-        session: SessionRecord, # that was submitted
+        session: SessionRecord, # session that was submitted
     ) -> RunStatus:
         "Return the status of the session's process; if it failed, with the last line of its log."
         process = self.processes.get(session.session_id)
@@ -191,7 +191,7 @@ class LocalBackend:
         return ended_status(session, code, "local")
 
     def stop(self,
-        session: SessionRecord, # that was submitted
+        session: SessionRecord, # session that was submitted
     ) -> RunStatus:
         "End its process group: asked first, killed if it does not go."
         process = self.processes.get(session.session_id)
@@ -220,7 +220,7 @@ def end_group(
 def ended_status(
     session: SessionRecord, # that runs or ran
     code: int|None,         # its exit code; None: it runs
-    node: str,              # where
+    node: str,              # name of the machine
 ) -> RunStatus:
     "Return a session's status from its process: an end that the record does not explain is an error."
     if code is None: return RunStatus(job_id=session.session_id, status="running", node=node)
@@ -277,7 +277,7 @@ class SSHBackend:
 
     # %% ../../nbs/17p_prompt2policy.backends.ipynb #b0df163a
     def status(self,
-        session: SessionRecord, # that was submitted
+        session: SessionRecord, # session that was submitted
     ) -> RunStatus:
         "Fetch the session's folder from the node and return its status; it is an error when the node has not answered `SSH_TRIES` times."
         id, pid = session.session_id, self.pids[session.session_id]
@@ -292,7 +292,7 @@ class SSHBackend:
         return ended_status(session, None if alive else 0, self.host)
 
     def stop(self,
-        session: SessionRecord, # that was submitted
+        session: SessionRecord, # session that was submitted
     ) -> RunStatus:
         "End its process group there."
         pid = self.pids[session.session_id]
@@ -302,7 +302,7 @@ class SSHBackend:
 
 # %% ../../nbs/17p_prompt2policy.backends.ipynb #55f33f66
 def packed(
-    session: SessionRecord, # to be sent
+    session: SessionRecord, # session to be sent
 ) -> bytes:                 # a tar stream with one folder
     "Pack a session's folder, without its locks and the room that it reserves on a disk."
     stream = io.BytesIO()
@@ -344,7 +344,7 @@ class RayBackend:
         return RunStatus(job_id=session.session_id, status="running", node="ray")
 
     def status(self,
-        session: SessionRecord, # that was submitted
+        session: SessionRecord, # session that was submitted
     ) -> RunStatus:
         "Return the task's status; when it has ended, the session's folder is put in place."
         done, _ = self.ray.wait([self.tasks[session.session_id]], timeout=0)
@@ -356,7 +356,7 @@ class RayBackend:
         return ended_status(session, code, "ray")
 
     def stop(self,
-        session: SessionRecord, # that was submitted
+        session: SessionRecord, # session that was submitted
     ) -> RunStatus:
         "Cancel the task; what it did is lost, the record here stays."
         self.ray.cancel(self.tasks[session.session_id], force=True)

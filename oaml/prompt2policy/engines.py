@@ -61,11 +61,11 @@ class SimulatorBackend(Protocol):
 class EnvSpec:
     "An environment in the registry."
     env_id: str          # its name
-    engine: str          # behind it
-    description: str     # in words
+    engine: str          # engine behind the environment
+    description: str     # the environment in words
     preset: TrainConfig  # how to train in it
     observation: str="joint positions, then velocities" # what the array holds
-    action: str="torques"                               # likewise
+    action: str="torques"                               # the action in words
     camera: str|None="track"                            # that films it; None: MuJoCo's own
 
 # %% ../../nbs/17e_prompt2policy.engines.ipynb #1799cb90
@@ -373,7 +373,7 @@ GUI_PRESET = dict(total_timesteps=300, learning_rate=1e-4, gamma=.95, num_envs=4
 GUI_GOALS = dict(login=("login", "login_remember"), settings=("toggle",))  # goal families that gui:APP draws from; of other applications all
 
 def gui_observation(
-    goal: str,                      # in words
+    goal: str,                      # goal in words
     elements: Sequence[Element],    # on the screen
 ) -> dict[str, Any]:                # goal, elements
     "Return a screen as plain values: the goal, and each element with role, name, value, state and box."
@@ -456,13 +456,13 @@ class IsaacLabEngine:
         return EngineError(f"{env_id}: IsaacLab is not available: {why}; use a MuJoCo environment such as HalfCheetah-v5")
 
     def describe(self,
-        env_id: str, # any
+        env_id: str, # id of any environment
     ) -> EnvInfo:
         "Return a record that says what is missing for the environment."
         return EnvInfo(env_id=env_id, engine="isaaclab", observation="", action="", available=False, missing=str(self._missing(env_id)))
 
     def make(self,
-        env_id: str, # any
+        env_id: str, # id of any environment
         **options,   # unused; the interface has it
     ) -> Any:
         "Raise EngineError that says what is missing."

@@ -34,7 +34,7 @@ class RecordedPlay:
     "An episode that is being played, as rewards and judges will get it."
     driver: EpisodeDriver                                        # stands at the first action
     draw: bool = False                                           # keep the screens
-    steps: list[RewardStep] = field(default_factory=list)        # so far
+    steps: list[RewardStep] = field(default_factory=list)        # steps so far
     frames: list[np.ndarray] = field(default_factory=list)       # before each action, if they are kept
     moments: set[str] = field(default_factory=set)               # of `GUI_MOMENTS`, that came
     episode: Episode|None = None                                 # its record, once it is over, if the player wrote one
@@ -55,7 +55,7 @@ class RecordedPlay:
         self.moments |= {name for name, holds in known.items() if holds(device.screen.app)}
 
     def stored(self,
-        agent: str, # who acted
+        agent: str, # name of the agent that acted
     ) -> Trajectory:
         "Return the episode, with the truth about it."
         known = {name: float(name in self.moments) for name in GUI_MOMENTS.get(self.driver.device.app.name, {})}

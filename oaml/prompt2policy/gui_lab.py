@@ -50,7 +50,7 @@ def play_held_out(
     policy: Any,          # has `predict_actions`
     env_id: str,          # such as gui:login
     seeds: Sequence[int], # of the episodes
-    agent: str="policy",  # who acts
+    agent: str="policy",  # name of the agent that acts
 ) -> list[RecordedPlay]:  # at their ends, in the order of `seeds`
     "Play episodes of a policy, which gives its likeliest answer each time."
     venue = RecordedPlays(env_id)
@@ -86,7 +86,7 @@ class RecordedPlays:
 
 # %% ../../nbs/17n_prompt2policy.gui_lab.ipynb #e31d36cc
 def written_reward(
-    reward: JailedReward, # in its jail
+    reward: JailedReward, # reward in its jail
 ) -> Callable[[Any], float]: # a `runtime.rollouts.Rollout` -> its total
     "Return what `play_groups` takes as a reward: it replays a rollout and sums what `reward` pays; it raises RewardError."
     from oaml.runtime.rollouts import open_start
@@ -164,14 +164,14 @@ class NanoLearner:
 class GuiTraining:
     "One seed: its folder, its reward, and the state of the training between two updates."
     record: IterationRecord                                      # where everything is written
-    config: TrainConfig                                          # how
-    reward: JailedReward                                         # in its jail
-    evaluations: list[EvalPoint] = field(default_factory=list)   # so far
+    config: TrainConfig                                          # configuration of the run
+    reward: JailedReward                                         # reward in its jail
+    evaluations: list[EvalPoint] = field(default_factory=list)   # evaluations so far
     step: int = 0                                                # actions of the budget that are spent; alike for all seeds
     acts: int = 0                                                # that were played; attempts end when they end, so a few more
 
     def play(self,
-        learner: NanoLearner,  # draws
+        learner: NanoLearner,  # learner that draws the answers
         starts: Iterator[Any], # of `practice_starts`
     ) -> list: # of groups
         "Play enough attempts for an update. Raises RewardError."
@@ -188,7 +188,7 @@ class GuiTraining:
 
     # %% ../../nbs/17n_prompt2policy.gui_lab.ipynb #f19a6c00
     def practise(self,
-        learner: NanoLearner, # changes
+        learner: NanoLearner, # learner, whose weights change
     ) -> float: # seconds, without evaluations
         "Train. Raises RewardError, ValueError."
         starts, seconds = practice_starts(self.config.env_id, self.config.seed), 0.
@@ -221,8 +221,8 @@ class GuiTraining:
 
     # %% ../../nbs/17n_prompt2policy.gui_lab.ipynb #0aa43b23
     def finish(self,
-        learner: NanoLearner, # trained
-        seconds: float,       # that it took
+        learner: NanoLearner, # learner after its training
+        seconds: float,       # seconds that the training took
     ) -> TrainSummary:
         "Save the agent, play the held-out episodes, write film, audit and summary, and return the summary. Raises RewardError."
         c, record = self.config, self.record
@@ -245,7 +245,7 @@ def _without_truth(episode: Episode) -> Episode:
     return replace(episode, steps=[replace(s, reward=None) for s in episode.steps], success=None, reached=None, presatisfied=None)
 
 def play_facts(
-    plays: Sequence[RecordedPlay], # at their ends
+    plays: Sequence[RecordedPlay], # plays at their ends
 ) -> dict[str, list[float]]:       # steps, said_done, with_effect: an entry for each
     "Return what can be seen of episodes without knowing the truth: steps, whether DONE was said, the share of actions with an effect."
     return dict(steps=[float(len(p.steps)) for p in plays], said_done=[float(p.steps[-1].action["type"] == "done") for p in plays],
@@ -263,7 +263,7 @@ def gui_film(
 def train_nano(
     record: IterationRecord, # the run's folder; what an interrupted run left there is removed
     source: str,             # of the reward
-    config: TrainConfig,     # how
+    config: TrainConfig,     # configuration of the run
 ) -> TrainSummary|None:      # None if it failed: the status says why
     "Train one seed and write everything down; a run that is complete is only read. One that is stopped begins anew the next time."
     if summary := record.finished_run(config, source):
@@ -300,7 +300,7 @@ KNOWN_EACH = 8  # episodes of each known agent that a reward is replayed on
 class GuiLab(TriesRewardOnSteps):
     "An application and nano. Raises EngineError for an unknown application."
     def __init__(self,
-        config: SessionConfig, # names the environment
+        config: SessionConfig, # configuration that names the environment
     ): self.env: EnvInfo = GuiEngine().describe(config.env_id)
 
     def preset(self) -> TrainConfig:
@@ -350,7 +350,7 @@ class GuiLab(TriesRewardOnSteps):
 
     # %% ../../nbs/17n_prompt2policy.gui_lab.ipynb #4e58f0f0
     def episodes(self,
-        run: IterationRecord,   # trained
+        run: IterationRecord,   # run of a training that has ended
         confirm: bool=False,    # new ones, for a confirmation
     ) -> list[dict]:
         "Return the held-out episodes of the run's summary, or as many new ones."
@@ -364,7 +364,7 @@ class GuiLab(TriesRewardOnSteps):
         return found
 
     def frames(self,
-        run: IterationRecord,   # trained
+        run: IterationRecord,   # run of a training that has ended
         episode: int=0,         # which of those that `episodes` gives
         confirm: bool=False,    # of the new episodes of a confirmation
     ) -> list[bytes]:

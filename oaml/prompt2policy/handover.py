@@ -23,7 +23,7 @@ from ..schemas.packages import missing_packages
 def find_policy(
     run: str,                  # a run's folder, or a session's id
     runs_dir: str|Path="runs", # where sessions are kept
-) -> IterationRecord:          # trained
+) -> IterationRecord:          # a run with a trained policy
     "Return the run that a folder or a session's id means: of a session its best. Raises RecordError for what holds no policy."
     if (Path(run)/"config.json").exists(): return _with_policy(IterationRecord(Path(run)))
     session = SessionRecord(Path(runs_dir)/check_entity_id(run))
@@ -39,7 +39,7 @@ def _with_policy(run: IterationRecord) -> IterationRecord:
 
 # %% ../../nbs/17t_prompt2policy.handover.ipynb #84035770
 def play_policy(
-    run: IterationRecord,      # trained
+    run: IterationRecord,      # a run with a trained policy
     film: Path|None=None,      # where the film goes, ends in .webp; None: a window
     seed: int=0,               # of the episode
     every: int=FILM_EVERY,     # steps between two frames of the film
@@ -72,7 +72,7 @@ def _play_gui(run: IterationRecord, config: TrainConfig, film: Path|None, seed: 
 
 # %% ../../nbs/17t_prompt2policy.handover.ipynb #7691b65c
 def policy_arrays(
-    policy: MlpPolicy, # trained
+    policy: MlpPolicy, # a trained policy
 ) -> dict[str, np.ndarray]: # by name
     "Return all numbers of a policy."
     return {f"layer{k}.{name}": np.ascontiguousarray(a, np.float64) for k, layer in enumerate(policy.layers) for name, a in zip(("weight", "bias"), layer)} | dict(
@@ -183,7 +183,7 @@ def _to_onnx(run: IterationRecord, policy: MlpPolicy, folder: Path) -> Path:
 EXPORTS: dict[str, tuple[Callable, tuple[str, ...]]] = dict(safetensors=(_to_safetensors, ("safetensors",)), sb3=(_to_sb3, ("stable_baselines3",)), onnx=(_to_onnx, ("onnx",)))  # and what each needs
 
 def export_policy(
-    run: IterationRecord, # trained
+    run: IterationRecord, # a run with a trained policy
     to: str,              # a key of `EXPORTS`
     folder: Path,         # made if missing
 ) -> Path:                # the file

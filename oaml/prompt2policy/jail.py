@@ -116,9 +116,9 @@ class RewardFunction(ABC):
     "A reward in the class form: what a step is worth, and of which terms that is made."
     @abstractmethod
     def compute(self,
-        obs: Any,        # before the step
-        action: Any,     # that was taken
-        next_obs: Any,   # after it
+        obs: Any,        # observation before the step
+        action: Any,     # action that was taken
+        next_obs: Any,   # observation after the step
         info: dict,      # what the engine tells of the step
     ) -> tuple[float, dict[str, float]]:
         "Return the reward of a step and its terms by name, which add up to it."
@@ -165,9 +165,9 @@ class FunctionReward(RewardFunction):
         self.function, (self.latex, self.terms) = function, parse_reward_docstring(function.__doc__ or "")
 
     def compute(self,
-        obs: Any,        # before the step
-        action: Any,     # that was taken
-        next_obs: Any,   # after it
+        obs: Any,        # observation before the step
+        action: Any,     # action that was taken
+        next_obs: Any,   # observation after the step
         info: dict,      # what the engine tells of the step
     ) -> tuple[float, dict[str, float]]:
         "Return the total and the terms that the function gives."
@@ -204,7 +204,7 @@ class Inmate:
 
     def load(self,
         source: str, # of a reward
-        envs: int,   # how many instances
+        envs: int,   # number of instances
     ) -> dict:       # what it says about itself
         "Make the rewards."
         self.rewards, self.names = [make_reward(source) for _ in range(envs)], None
@@ -228,10 +228,10 @@ class Inmate:
 
     # %% ../../nbs/17c_prompt2policy.jail.ipynb #54243414
     def one(self,
-        k: int,        # which environment
-        obs: Any,      # before the step
-        action: Any,   # that was taken
-        next_obs: Any, # after it
+        k: int,        # number of the environment, from 0
+        obs: Any,      # observation before the step
+        action: Any,   # action that was taken
+        next_obs: Any, # observation after the step
         info: dict,    # what the engine tells
         first: bool,   # whether an episode begins with it
     ) -> list[float]:  # the total, then the terms in the order of `names`
@@ -265,7 +265,7 @@ class Inmate:
         return self.names
 
     def layout(self,
-        envs: int,    # how many environments
+        envs: int,    # number of environments
         fields: list, # [name, shape] of obs, action, next_obs, then of info's entries
     ) -> int:         # bytes of a step
         "Fix how the numbers of a step lie in its bytes: a row for each environment, and in front of it whether an episode begins."

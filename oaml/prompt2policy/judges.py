@@ -269,7 +269,7 @@ def judgment_of(
     threshold: float,                    # 0 to 1
     confirmation: Sequence[RolloutJudgment]|None=None, # of new episodes, if there was a reason to play them
     tags: Sequence[str]=(),              # of the episodes, one by one
-    judge: str="",                       # who judged
+    judge: str="",                       # name of what judged
     criteria: Sequence[ElicitedCriterion]=(), # of the session; each that is on has to be met
 ) -> JudgmentResult:
     "Return the verdict on an iteration: it passes if every seed is there, the score holds on new episodes, and each criterion is met."

@@ -97,8 +97,8 @@ class LLMReply(BaseModel):
     "What came back, and from whom."
     kind: LLMKind|Literal["mock"] # anthropic, openai: a model; recorded: a model, earlier; scripted: a person; mock: a test's stand-in
     model: str                   # its name, or the file that the answer stands in
-    text: str = ""               # beside the calls
-    calls: list[LLMToolCall] = []   # in order
+    text: str = ""               # text beside the calls
+    calls: list[LLMToolCall] = []   # calls in order
     stop: str = "end_turn"       # end_turn, tool_use, max_tokens (cut), refusal
     form: Literal["tools", "text"] = "tools" # how the calls came: as a provider's own, or read from what the model wrote
     usage: dict[str, int] = {}   # tokens: input, cache_read, cache_write, output
@@ -306,7 +306,7 @@ class ScriptedLLM:
 
     def check_asked(self,
         prompt: str,  # what a person asks for
-        env_id: str,  # where
+        env_id: str,  # id of the environment
     ) -> None:
         "Raise ValueError with the way to a model if the file was not written for this sentence and environment."
         if env_id == self.env_id and plain_sentence(prompt) in map(plain_sentence, self.prompts): return
@@ -335,7 +335,7 @@ def plain_sentence(
 
 def not_prepared(
     prompt: str, # what was asked
-    env_id: str, # where
+    env_id: str, # id of the environment
     why: str,    # what the answers at hand are for
 ) -> str:
     "Return the error text for a sentence without prepared answers, with the way to a model."
@@ -348,7 +348,7 @@ def prepared_answers() -> list[ScriptedLLM]:
 
 def find_prepared(
     prompt: str, # what a person asks for
-    env_id: str, # where
+    env_id: str, # id of the environment
 ) -> ScriptedLLM:
     "Return the answers that come with oaml for a sentence. Raises ValueError with the way to a model if there are none."
     there = [a for a in prepared_answers() if a.env_id == env_id]
@@ -367,7 +367,7 @@ class CallRecord(BaseModel):
     at: str          # when it was answered, UTC
     digest: str      # of the request
     request: dict    # system, turns, tools, must
-    reply: LLMReply  # as it came
+    reply: LLMReply  # reply as it came
 
 # %% ../../nbs/17i_prompt2policy.llm.ipynb #9c34f586
 class LLMClient:

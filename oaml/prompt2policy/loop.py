@@ -75,12 +75,12 @@ class Lab(Protocol):
     ) -> IterationAggregation:
         "Train, or go on: a run that has its summary is left alone. A run that fails is missing."
     def episodes(self,
-        run: IterationRecord,       # trained
+        run: IterationRecord,       # run of a training that has ended
         confirm: bool=False,        # new ones, for a confirmation
     ) -> list[dict]:
         "Return the arrays of episodes on held-out seeds."
     def frames(self,
-        run: IterationRecord,       # trained
+        run: IterationRecord,       # run of a training that has ended
         episode: int=0,             # which of those that `episodes` gives
         confirm: bool=False,        # of the new episodes of a confirmation
     ) -> list[bytes]:
@@ -173,7 +173,7 @@ class LineLab:
         "Return None: whether right or left is wanted, only the intent says."
 
     def frames(self,
-        run: IterationRecord, # trained
+        run: IterationRecord, # run of a training that has ended
         episode: int=0,       # unused; the interface has it
         confirm: bool=False,  # unused
     ) -> list[bytes]:
@@ -213,7 +213,7 @@ class LineLab:
 
     # %% ../../nbs/17o_prompt2policy.loop.ipynb #d2e32693
     def episodes(self,
-        run: IterationRecord,   # trained
+        run: IterationRecord,   # run of a training that has ended
         confirm: bool=False,    # new ones, for a confirmation
     ) -> list[dict]:
         "Play episodes from starts that training did not have."
@@ -246,7 +246,7 @@ TRIAL_LENGTHS, REPLAY_STEPS = (1, 20, 200), 200  # steps of episodes to try a ju
 class MujocoLab(TriesRewardOnSteps):
     "MuJoCo environments and PPO. Raises EngineError naming what is missing."
     def __init__(self,
-        config: SessionConfig, # names the environment
+        config: SessionConfig, # configuration that names the environment
     ):
         if missing := missing_mujoco(): raise EngineError(missing)
         self.env, self.env_kwargs = MujocoEngine().describe(config.env_id, **config.env_kwargs), config.env_kwargs
@@ -294,7 +294,7 @@ class MujocoLab(TriesRewardOnSteps):
         "Return None: only the intent says what was asked, and no figure here is the truth about it."
 
     def episodes(self,
-        run: IterationRecord,   # trained
+        run: IterationRecord,   # run of a training that has ended
         confirm: bool=False,    # new ones, for a confirmation
     ) -> list[dict]:
         "Return the held-out episodes of the run's summary, or as many new ones."
@@ -305,7 +305,7 @@ class MujocoLab(TriesRewardOnSteps):
         return [unpaid(e) for e in load_trajectory(path if confirm else run.trajectory_path)]
 
     def frames(self,
-        run: IterationRecord, # trained
+        run: IterationRecord, # run of a training that has ended
         episode: int=0,       # which of those that `episodes` gives
         confirm: bool=False,  # of the new episodes of a confirmation
     ) -> list[bytes]:
@@ -577,7 +577,7 @@ FILM_SAMPLE = 3  # held-out episodes of each seed that are looked at, the first 
 
 def film_client(
     llm: LLMClient,        # of a session, that writes
-    config: SessionConfig, # names who looks
+    config: SessionConfig, # configuration that names the model that looks
 ) -> LLMClient|None:       # None: no model looks
     """Return the client that looks at films: the model that `film_llm` names, else the one that writes; answers written by hand cannot look. Raises
     ValueError."""
@@ -647,13 +647,13 @@ def open_loop(
 
 def session_client(
     session: SessionRecord, # whose calls are recorded
-    config: SessionConfig,  # names the model
+    config: SessionConfig,  # configuration that names the model
 ) -> LLMClient:
     "Return the client of a session's model, with what it was asked so far. Raises ValueError as `request_llm` does."
     return LLMClient(request_llm(config), session.path/"llm", config.budget)
 
 def request_llm(
-    request: StartSessionRequest, # names the model
+    request: StartSessionRequest, # request that names the model
 ) -> Any:                         # has `kind`, `model` and `reply`
     "Return what answers a session: a model, or answers written for its sentence and environment. Raises ValueError with the way to a model."
     if request.llm == "scripted" and not request.model: return find_prepared(request.prompt, request.env_id)

@@ -54,7 +54,7 @@ def shown_score(
     return "–" if score is None else f"{score:.2f}"
 
 def badge(
-    status: str, # of anything
+    status: str, # status of anything
 ) -> FT:
     "Return a status as a coloured word."
     return Span(status, cls=f"badge {status if status.isidentifier() else ''}")
@@ -70,7 +70,7 @@ def formula(
 
 # %% ../../nbs/17r_prompt2policy.pages.ipynb #6a9eddd7
 def curve(
-    series: MeanStdSeries, # over runs
+    series: MeanStdSeries, # series over the runs
     label: str,            # what it shows
     width: int=320,        # pixels
     height: int=90,        # pixels
@@ -101,7 +101,7 @@ def action_form(
 
 def form_field(
     name: str,      # of the record; budget.calls is the field calls of its field budget
-    label: str,     # for people
+    label: str,     # label for people
     element: FT,    # that holds the value
     kind: str="",   # number, numbers, list or check; "": text
 ) -> FT:
@@ -149,7 +149,7 @@ def kind_text(
     return {"scripted": "scripted (written by hand, no model)", "recorded": "recorded (a model's, earlier)", "mock": "mock (a test's stand-in)"}.get(kind, kind)
 
 def start_form(
-    envs: Sequence[EnvInfo], # to choose from
+    envs: Sequence[EnvInfo], # environments to choose from
     llm: str="scripted",     # kind that is chosen
 ) -> FT:
     "Return a form that starts a session."
@@ -165,7 +165,7 @@ def start_form(
 
 def budget_fields(
     before: str,       # of the fields' names
-    budget: LLMBudget, # that is shown
+    budget: LLMBudget, # budget that is shown
 ) -> list[FT]:
     "Return the inputs for the most calls, tokens and seconds that a session may spend on models."
     words = dict(calls="Model calls, at most", tokens="Tokens, at most", seconds="Seconds of waiting for models, at most")
@@ -246,7 +246,7 @@ def code_view(
     title: str,     # of the code
     code: str,      # Python
     before: str="", # what it was; "": it is the first
-    since: str="",  # whose that was
+    since: str="",  # name of the iteration that had it before
 ) -> FT:
     "Return code in a fold, with what changed in it line by line."
     if not code: return Div()
@@ -258,7 +258,7 @@ def code_view(
 
 def iteration_view(
     shown: LoopIterationSummary, # as the loop sees it
-    session_id: str,             # whose
+    session_id: str,             # id of the session
     latex: str="",               # the reward's formula
     before: LoopIterationSummary|None=None, # the iteration that it is compared with
 ) -> FT:
@@ -277,7 +277,7 @@ def iteration_view(
         *audits, P(shown.audited, cls="quiet"), Div(*films), *curves, code_view("Reward", shown.reward_code, before.reward_code if before else "", before.iteration_id if before else ""))
 
 def compare_view(
-    iterations: Sequence[LoopIterationSummary], # in order
+    iterations: Sequence[LoopIterationSummary], # iterations in order
 ) -> FT:
     "Compare iterations side by side: score, each criterion, confirmation, return, and the settings changed for each."
     if len(iterations) < 2: return Div()
@@ -293,7 +293,7 @@ def compare_view(
 
 def session_view(
     shown: SessionDetail,                       # its state
-    iterations: Sequence[LoopIterationSummary], # in order
+    iterations: Sequence[LoopIterationSummary], # iterations in order
     events: Sequence[EventSummary]=(),          # its log
     latex: Sequence[str]=(),                    # the rewards' formulas
     lessons: str="",                            # a line each
@@ -339,7 +339,7 @@ def benchmark_view(
 
 def job_view(
     job: JobRecord,                 # with a manifest
-    cases: Sequence[SessionDetail], # in order
+    cases: Sequence[SessionDetail], # cases in order
 ) -> FT:
     "Return a job as its scheduler sees it."
     m, status = job.manifest(), job.read_status()
@@ -428,7 +428,7 @@ def whole_page(
     title: str,   # of the page
     view: FT,     # changes with the record
     *forms,       # stay as they are
-    live: bool=True, # does it change
+    live: bool=True, # whether the page changes
 ) -> bytes:
     "Return a page as HTML, with the tabs of all pages."
     head = Head(Meta(charset="utf-8"), Meta(name="viewport", content="width=device-width, initial-scale=1"), Link(rel="icon", href="data:,"), Title(title), Link(rel="stylesheet", href="/page.css"), Script(src="/page.js", defer=True))
@@ -509,7 +509,7 @@ def _tab(service: P2PService, path: str) -> bytes:
 
 # %% ../../nbs/17r_prompt2policy.pages.ipynb #190290a3
 def page_routes(
-    service: P2PService,    # has the records
+    service: P2PService,    # service that has the records
     access: Access=Access(),# who may see them; a browser that may not yet is led to where it signs in
 ) -> list[ServiceRoute]:
     "Return the routes of the eight pages, their style and script, films, the stream that says when a page changes, and signing in."

@@ -224,7 +224,7 @@ class IterationRecord(RecordFolder):
         return summary
 
     def begin_run(self,
-        config: TrainConfig, # how it trains
+        config: TrainConfig, # configuration of the run
         source: str,         # of its reward
     ) -> None:
         "Begin a run's folder; what an interrupted run left there is removed. Raises RecordError for a folder that is no run's."
@@ -386,7 +386,7 @@ class SessionRecord(RecordFolder):
         return read_record(self.metadata_path, EntityMetadata) or EntityMetadata()
 
     def save_metadata(self,
-        data: EntityMetadata, # all of them
+        data: EntityMetadata, # alias, star, tags and time of deletion
     ) -> None:
         "Write metadata.json."
         write_record(self.metadata_path, data)
@@ -480,7 +480,7 @@ def _read_object(path: Path) -> dict|None:
 
 # %% ../../nbs/17b_prompt2policy.records.ipynb #79d31985
 def list_records(
-    runs_dir: Path,          # may be missing
+    runs_dir: Path,          # folder of sessions; may be missing
     prefix: str="session_",  # of the folders' names
 ) -> list[SessionRecord]:    # the newest last
     "Return all sessions of a folder, those with broken files too."
@@ -531,7 +531,7 @@ def event_summary(
 
 # %% ../../nbs/17b_prompt2policy.records.ipynb #914aaaf4
 def add_entry(
-    lineage: Lineage,     # so far
+    lineage: Lineage,     # lineage so far
     entry: LineageEntry,  # replaces one of the same iteration
 ) -> Lineage:
     "Return the lineage with an iteration added, in numeric order."
@@ -539,15 +539,15 @@ def add_entry(
     return lineage.model_copy(update=dict(entries=sorted([*others, entry], key=lambda e: iteration_number(e.iteration))))
 
 def best_entry(
-    lineage: Lineage, # so far
+    lineage: Lineage, # lineage so far
 ) -> LineageEntry|None:
     "Return the entry that passed or has the highest score, the earliest of equals; None if nothing is judged."
     judged = [e for e in lineage.entries if e.score is not None]
     return max(judged, key=lambda e: (e.passed, e.score), default=None)
 
 def ancestors(
-    lineage: Lineage, # so far
-    iteration: str,   # whose
+    lineage: Lineage, # lineage so far
+    iteration: str,   # id of the iteration
 ) -> list[str]:
     "Return the iterations that led to this one, the nearest first."
     parent, found = {e.iteration: e.parent for e in lineage.entries}, []
@@ -556,14 +556,14 @@ def ancestors(
 
 # %% ../../nbs/17b_prompt2policy.records.ipynb #a070b14b
 def add_lesson(
-    lineage: Lineage, # so far
+    lineage: Lineage, # lineage so far
     lesson: Lesson,   # one with the same text is replaced, so its tier can change
 ) -> Lineage:
     "Return the lineage with a lesson added."
     return lineage.model_copy(update=dict(lessons=[*(k for k in lineage.lessons if k.text != lesson.text), lesson]))
 
 def lessons_text(
-    lineage: Lineage, # so far
+    lineage: Lineage, # lineage so far
 ) -> str:             # a line each, the firmest first
     "Return the lessons that still hold (HARD, STRONG or SOFT) as text for a prompt."
     tiers = ("HARD", "STRONG", "SOFT")

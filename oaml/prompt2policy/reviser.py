@@ -82,7 +82,7 @@ REVISER_TOOLS = (GetIterationRewardCode, GetIterationTrainingDynamics, CompareIt
 class RecordTools:
     "Answers the reviser's tools from a session's record; lessons stay in `lineage` until the loop saves it."
     def __init__(self,
-        session: SessionRecord, # to be read
+        session: SessionRecord, # session to be read
         current: str,           # the iteration that is being revised
     ):
         self.session, self.current, self.lineage = session, current, session.read_lineage()
@@ -156,7 +156,7 @@ class RecordTools:
 # %% ../../nbs/17l_prompt2policy.reviser.ipynb #d14df6a9
 
 def dynamics_text(
-    iteration: IterationRecord, # trained
+    iteration: IterationRecord, # a trained iteration
 ) -> str:
     "Describe an iteration's training in lines, for a model or a person."
     aggregation, lines = iteration.read_aggregation(), []
@@ -188,7 +188,7 @@ policy did, which term it collected, what was tried before. Never break a HARD l
 diagnosis. {REWARD_FORM}"""
 
 def changed_config(
-    config: TrainConfig, # so far
+    config: TrainConfig, # configuration so far
     changes: dict,       # fields to change
 ) -> TrainConfig:
     "Return the configuration with changes. Raises ValueError naming the field, and the nearest for an unknown one."
@@ -199,7 +199,7 @@ def changed_config(
 
 # %% ../../nbs/17l_prompt2policy.reviser.ipynb #fcb09120
 def revise(
-    llm: LLMClient,         # is asked
+    llm: LLMClient,         # model that is asked
     session: SessionRecord, # with a judged iteration
     current: str,           # the iteration
     task: str,              # as `authors.task_text` has it
@@ -238,7 +238,7 @@ def _handed_in(r: SubmitRevision, tools: RecordTools, hp_tuning: bool, check: Ca
 
 # %% ../../nbs/17l_prompt2policy.reviser.ipynb #cfc4d9d9
 def save_revision(
-    iteration: IterationRecord, # that was revised
+    iteration: IterationRecord, # iteration that was revised
     result: ReviseResult,       # what to try next
 ) -> None:
     "Write reward_fn_revised.py and, last, revision.json."
@@ -246,7 +246,7 @@ def save_revision(
     write_record(iteration.path/"revision.json", result)
 
 def read_revision(
-    iteration: IterationRecord, # perhaps revised
+    iteration: IterationRecord, # iteration, perhaps revised
 ) -> ReviseResult|None:
     "Return what is to be tried after an iteration; None if it was not revised. Raises RecordError."
     return read_record(iteration.path/"revision.json", ReviseResult)
@@ -262,7 +262,7 @@ _ANALYST = """You look back on a session in which rewards were written, trained 
 figures, and what it does not show. Name rewards that were collected without doing the task."""
 
 def analyse_session(
-    llm: LLMClient,         # is asked
+    llm: LLMClient,         # model that is asked
     session: SessionRecord, # with at least one judged iteration
     prompt: str,            # the intent
 ) -> SessionAnalysis:       # saved as analysis.json

@@ -85,7 +85,7 @@ class JailedReward:
     # %% ../../nbs/17d_prompt2policy.rewards.ipynb #29a13e69
     def rewards_of(self,
         steps: "Sequence[RewardStep]", # of one episode, in order
-        env: int=0,                  # which instance
+        env: int=0,                  # number of the instance, from 0
     ) -> tuple[np.ndarray, np.ndarray]: # totals (n,), terms (n, terms) in the order of `names`
         "Return the rewards of one episode; the instance is reset before it. Raises RewardError."
         rows = [[env, s.obs, s.action, s.next_obs, s.info, k == 0] for k, s in enumerate(steps)]
@@ -120,8 +120,8 @@ class JailedReward:
 class RewardStep:
     "A step as a reward gets it."
     obs: Any                     # before: an array, or plain values
-    action: Any                  # that was taken
-    next_obs: Any                # after
+    action: Any                  # action that was taken
+    next_obs: Any                # observation after the step
     info: dict[str, Any]         # what the engine tells
 
 # %% ../../nbs/17d_prompt2policy.rewards.ipynb #ca02b379
@@ -217,13 +217,13 @@ def template_source(
 @dataclass
 class Trajectory:
     "What an engine showed of an episode, step by step: what rewards are replayed on."
-    agent: str                       # who acted
+    agent: str                       # name of the agent that acted
     seed: int                        # of the episode
-    steps: list[RewardStep]          # in order
+    steps: list[RewardStep]          # steps in order
     truth: dict[str, float] = field(default_factory=dict) # what the engine knows, and no reward sees
 
 def replay_reward(
-    reward: JailedReward,              # in its jail
+    reward: JailedReward,              # reward in its jail
     episodes: Iterable[Trajectory], # of several agents
 ) -> list[ReplayRow]:                  # the best paid first
     "Return what each agent earns an episode: mean, lowest and highest. Raises RewardError."

@@ -44,8 +44,8 @@ def field_columns(
 class RewardedEnvs:
     "Environments of an engine that pay a jailed reward."
     def __init__(self,
-        engine: MujocoEngine,     # makes them
-        config: TrainConfig,      # which environment
+        engine: MujocoEngine,     # engine that makes the environments
+        config: TrainConfig,      # configuration that names the environment
         reward: JailedReward,     # with an instance for each
         seeds: Sequence[int],     # of their first episodes, one for each
     ):
@@ -175,7 +175,7 @@ def _split_fields(rows: np.ndarray, fields: list) -> dict[str, np.ndarray]:
 def eval_point(
     step: int,                     # environment steps before
     episodes: Sequence[dict],      # of `evaluate_policy`
-    engine: MujocoEngine,          # knows the truth
+    engine: MujocoEngine,          # engine that knows the truth
 ) -> tuple[EvalPoint, dict[str, list[float]]]: # the means, and the facts of each episode
     "Summarise held-out episodes: mean and spread of the returns, and the mean of each fact."
     returns, truths = [float(e["reward"].sum()) for e in episodes], [engine.truth(e) for e in episodes]
@@ -202,7 +202,7 @@ def load_trajectory(
 
 def stored_episodes(
     episodes: Sequence[dict], # of `load_trajectory`
-    agent: str,               # who acted
+    agent: str,               # name of the agent that acted
 ) -> list[Trajectory]:     # for `replay_reward`
     "Return stored episodes as the trajectories that a reward gets."
     given = lambda e: [k for k in e if k not in ("obs", "action", "next_obs", "reward") and not k.startswith("term:")]
@@ -263,17 +263,17 @@ class TrainingCancelled(Exception):
 class TrainingRun:
     "One seed: its folder, and the state of the training between two updates."
     record: IterationRecord                      # where everything is written
-    config: TrainConfig                          # how
+    config: TrainConfig                          # configuration of the run
     source: str                                  # of the reward
     stopped: Callable[[], bool]=lambda: False    # asked after each update
-    evaluations: list[EvalPoint] = field(default_factory=list) # so far
+    evaluations: list[EvalPoint] = field(default_factory=list) # evaluations so far
     pause: float = 0.                            # seconds spent on evaluations
 
     # %% ../../nbs/17g_prompt2policy.training.ipynb #2a639e36
     def after_update(self,
         model: Any,              # the learner
         venv: Any,               # its environment, with normalised observations
-        envs: RewardedEnvs,      # for the returns
+        envs: RewardedEnvs,      # environments with their returns
     ):
         "Append a line of scalars, and an evaluation if one is due. Raises TrainingCancelled if the run was asked to stop."
         if self.stopped(): raise TrainingCancelled("stopped")
@@ -290,7 +290,7 @@ class TrainingRun:
     # %% ../../nbs/17g_prompt2policy.training.ipynb #55509e37
     def add_evaluation(self,
         step: int,            # environment steps so far
-        episodes: list[dict], # to be stored
+        episodes: list[dict], # episodes to be stored
         point: EvalPoint,     # their means
     ):
         "Write an evaluation to the record."
@@ -315,7 +315,7 @@ class TrainingRun:
     # %% ../../nbs/17g_prompt2policy.training.ipynb #5d0849d1
     def finish(self,
         policy: MlpPolicy,    # what was learnt
-        seconds: float,       # that it took
+        seconds: float,       # seconds that the training took
         jail_seconds: float,  # of these, spent waiting for the reward
     ) -> TrainSummary:
         "Play the held-out episodes, save policy, film and summary, and return the summary."
@@ -347,8 +347,8 @@ def _each_update(do: Callable[[], None]):
 FILM_STEPS = 300  # of an episode: software takes a tenth of a second to draw a frame
 
 def film_policy(
-    policy: MlpPolicy,   # to be watched
-    config: TrainConfig, # where
+    policy: MlpPolicy,   # policy to be watched
+    config: TrainConfig, # configuration that names the environment
     path: Path,          # ends in .webp
 ) -> str:                # the file's name, or "not filmed: " and why
     "Film the first held-out episode."
@@ -369,10 +369,10 @@ def film_policy(
 LOOK_FRAMES = 8  # pictures of an episode that a model is shown
 
 def episode_pictures(
-    policy: MlpPolicy,   # acts
-    config: TrainConfig, # where
+    policy: MlpPolicy,   # policy that acts
+    config: TrainConfig, # configuration that names the environment
     seed: int,           # of the episode
-    steps: int,          # that it has
+    steps: int,          # number of steps of the episode
     most: int=LOOK_FRAMES, # pictures
 ) -> list[bytes]:        # PNG, in order; none if nothing can be drawn here
     "Return pictures of a whole episode, evenly spaced from its first step to its last."
@@ -393,7 +393,7 @@ def episode_pictures(
 def run_training(
     record: IterationRecord,  # the run's folder; what an interrupted run left there is removed
     source: str,              # of the reward
-    config: TrainConfig,      # how
+    config: TrainConfig,      # configuration of the run
     stopped: Callable[[], bool]=lambda: False, # asked after each update
 ) -> TrainSummary|None:       # None if it failed or was stopped: the status says why
     "Train one seed and write everything down; a run that is complete is only read. Raises RecordError for a folder with something else."
@@ -416,7 +416,7 @@ class Trainer(Protocol):
     "Trains configurations times seeds."
     def train(self,
         configs: list[RunConfigEntry], # what to train
-        seeds: list[int],              # each with these
+        seeds: list[int],              # seeds, each for every configuration
     ) -> IterationAggregation:
         "Train all runs and return them in one record; those that failed are named."
 
@@ -430,7 +430,7 @@ class LocalTrainer:
 
     def train(self,
         configs: list[RunConfigEntry], # what to train
-        seeds: list[int],              # each with these
+        seeds: list[int],              # seeds, each for every configuration
     ) -> IterationAggregation:
         "Train, wait, and write aggregation.json, unless it was stopped."
         runs = [(IterationRecord(self.iteration.path/f"{c.config_id}_seed{s}"), c.train.model_copy(update=dict(seed=s)))

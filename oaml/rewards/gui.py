@@ -294,7 +294,7 @@ def action_schema_check(
 # %% ../../nbs/12a_rewards.gui.ipynb #9e636b1c
 def action_type_check(
     completions: list,       # answers, as of `action_schema_check`
-    solution: list,          # right answers
+    solution: list,          # right answers, one for each
     resolution: list|None=None, # sizes of the screens
     bboxs: list|None=None,   # their boxes, unused
     step_id: list|None=None, # numbers of the steps, unused
@@ -379,14 +379,14 @@ class WeightedReward:
         self.weights, self.rewards, self.how, self.__name__ = dict(weights), {k: rewards[k] for k in weights}, how, "weighted_reward"
 
     def parts(self,
-        completions: list, # answers
+        completions: list, # answers, as texts or chats
         **columns,         # of the data
     ) -> dict[str, list[float]]: # by name, without weights
         "Return what each reward says."
         return {name: f(completions, **columns | self.how) for name, f in self.rewards.items()}
 
     def __call__(self,
-        completions: list, # answers
+        completions: list, # answers, as texts or chats
         **columns,         # of the data
     ) -> list[float]:
         "Return the sum for each answer."

@@ -58,7 +58,7 @@ def agent_label(
     return str(getattr(agent, "name", None) or type(agent).__name__)
 
 def ask_agent(
-    agent: Agent,           # who acts
+    agent: Agent,           # agent that acts
     views: list[AgentView], # of as many episodes
 ) -> list[Action]:          # one for each
     "Return an agent's actions. Raises TypeError or ValueError that names the agent if it gives back anything but a list of as many actions."
@@ -84,8 +84,8 @@ def show_agent(
 class PolicyAgent:
     "A trained policy under a name."
     def __init__(self,
-        policy: AgentPolicy, # predicts
-        name: str,           # in tables
+        policy: AgentPolicy, # policy that predicts the actions
+        name: str,           # name in tables
         probabilities: bool=False, # keep those of the answers' tokens; costs a further pass
     ): self.policy, self.name, self.probabilities, self.answers = policy, name, probabilities, []
 

@@ -31,7 +31,7 @@ HEARTBEAT = 1.  # seconds between two drawings of a bar on which nothing is fini
 
 @contextmanager
 def moving_bar(
-    what: str,      # stands before it
+    what: str,      # text before the bar
     total: int,     # of what is counted
     unit: str,      # such as episode
     progress: bool|ProgressReporter, # False: draw nothing; a reporter: count for the bar of another process
@@ -58,7 +58,7 @@ class ReportedBar:
     ): self.report, self.unit, self.n, self._others = report, unit, 0, Counter()
 
     def update(self,
-        n: int=1, # more
+        n: int=1, # number of further ones
     ):
         "Count what was finished."
         self.n += n
@@ -123,8 +123,8 @@ BATCH = 64 # screens that an agent is asked about at once
 
 @check_arguments
 def play(
-    agent: Agent,                # who acts
-    venue: Venue,                # where
+    agent: Agent,                # agent that acts
+    venue: Venue,                # venue: where the episodes are played
     seeds: Sequence[int],        # of the episodes, each once
     limit: int|None=None,        # actions of an episode, at most; None: the device's own budget
     screens: str|os.PathLike[str]|None=None, # folder for the screens, made if missing; None: they are left out
@@ -133,7 +133,7 @@ def play(
     retries: int=0,              # times that episodes whose device was lost are begun again
     file: str|os.PathLike[str]|None=None, # of episodes: each is added as it ends, and those that are there are handed out, not played
     progress: bool|ProgressReporter|tqdm=False, # show a bar of episodes and of actions, here, where the reporter says, or on a bar
-) -> Iterator[Episode]:          # as they end
+) -> Iterator[Episode]:          # episodes, each as it ends
     "Play the episode of each seed to its end. Raises DeviceError if a device is lost once more than `retries`."
     if len(set(seeds)) < len(seeds): raise ValueError(f"seeds: {Counter(seeds).most_common(1)[0][0]} is there twice")
     if screens is not None: Path(screens).mkdir(parents=True, exist_ok=True)
@@ -199,7 +199,7 @@ def _act_once(agent: Agent, venue: Venue, writers: list[EpisodeWriter], on_step:
 
 def in_order(
     episodes: Iterable[Episode], # of these seeds
-    seeds: Sequence[int],        # in any order
+    seeds: Sequence[int],        # seeds in any order
 ) -> list[Episode]:
     "Return episodes in the order of their seeds."
     place = {s: k for k, s in enumerate(seeds)}

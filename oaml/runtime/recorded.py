@@ -42,7 +42,7 @@ class RecordedEpisodes:
     "Recorded episodes, asked as an agent with a prompt format is."
     dialect = "oaml" # in which answers are written
     def __init__(self,
-        episodes: list[Episode],          # with screens
+        episodes: list[Episode],          # episodes with their screens
         fmt: PromptFormat=PromptFormat(), # of the agent
     ):
         self.episodes, self.fmt = [e for e in episodes if e.steps], fmt
@@ -253,7 +253,7 @@ class MixedSource(GroupSource):
     "Groups of two sources in each update."
     def __init__(self,
         worlds: RolloutSource, # live ones
-        data: RecordedSource,  # recorded steps
+        data: RecordedSource,  # source of recorded steps
     ): self.worlds, self.data = worlds, data
 
     def __len__(self) -> int: return len(self.worlds) + len(self.data)

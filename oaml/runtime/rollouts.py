@@ -49,7 +49,7 @@ class Start:
         return families[self.seed % len(families)]
 
 def open_start(
-    start: Start, # where
+    start: Start, # start: application, seed and first actions
 ) -> EpisodeDriver: # on a device of its own
     "Return a driver whose episode stands at `start`."
     driver = EpisodeDriver(AppDevice(start.app, goals=load_app(start.app).families))
@@ -59,7 +59,7 @@ def open_start(
 
 def branch(
     driver: EpisodeDriver, # in the middle of an episode in an application
-    n: int,                # how many
+    n: int,                # number of episodes
 ) -> list[EpisodeDriver]:  # each on a device of its own
     "Return episodes that all go on from the exact state of `driver`."
     moment, device = driver.snapshot(), driver.device
@@ -80,10 +80,10 @@ class RolloutStep:
 @dataclass
 class Rollout:
     "An episode that the policy plays, its answers sampled."
-    start: Start           # where it began
-    goal: str              # in words
+    start: Start           # where the rollout began
+    goal: str              # goal in words
     version: int           # updates of the weights that drew it
-    steps: list[RolloutStep] = field(default_factory=list) # in order
+    steps: list[RolloutStep] = field(default_factory=list) # steps in order
     reward: float=0.       # paid for it
     success: bool=False    # truly: the goal holds and it ended with DONE
     reached: bool=False    # the goal held at some moment
@@ -115,7 +115,7 @@ class RolloutGroup:
 
 def screen_anchor(
     image: np.ndarray, # the screen
-    goal: str,         # in words
+    goal: str,         # goal in words
 ) -> str:              # 16 hex digits
     "Return a name for a screen with its goal, equal for equal pixels and words."
     return hashlib.sha256(f"{image.shape}{goal}".encode() + image.tobytes()).hexdigest()[:16]
@@ -138,7 +138,7 @@ class LiveRollout:
     "A rollout that is being played."
     def __init__(self,
         driver: EpisodeDriver, # stands at the start
-        rollout: Rollout,      # to be filled
+        rollout: Rollout,      # rollout to be filled
         limit: int,            # steps, at most
     ):
         self.driver, self.rollout, self.limit, self.visits = driver, rollout, limit, Counter()
@@ -177,7 +177,7 @@ def play_groups(
     actor,                         # has `sample_completions`: an adapter, its snapshot, or a `LightNano`
     starts: Sequence[Start],       # a group for each
     fmt: PromptFormat=PromptFormat(), # of the policy
-    rules: PlayRules=PlayRules(),  # how
+    rules: PlayRules=PlayRules(),  # rules of play
     seed: int=0,                   # sampling seed
     version: int=0,                # of the weights
     reward: Callable[[Rollout], float]=success_reward, # what a rollout is paid
@@ -210,7 +210,7 @@ def _paid(reward: Callable[[Rollout], float], rollout: Rollout) -> float:
 
 # %% ../../nbs/14e_runtime.rollouts.ipynb #8d1133a2
 def screen_advantages(
-    group: RolloutGroup,   # played
+    group: RolloutGroup,   # group of played rollouts
     discount: float=.95,   # of the reward, for each step that is still to come
     std: str="sample",     # as of `group_advantages`
 ) -> list[list[float]]:    # of each rollout's steps; 0 where a screen was seen in one rollout only, or all fared alike
@@ -227,7 +227,7 @@ def screen_advantages(
     return out
 
 def rollout_advantages(
-    group: RolloutGroup, # played
+    group: RolloutGroup, # group of played rollouts
     std: str="sample",   # as of `group_advantages`
 ) -> list[float]:        # of each rollout
     "Return how much better each rollout was paid than its group."
@@ -236,7 +236,7 @@ def rollout_advantages(
 
 # %% ../../nbs/14e_runtime.rollouts.ipynb #9e4162cb
 def group_experiences(
-    group: RolloutGroup,   # played
+    group: RolloutGroup,   # group of played rollouts
     step_weight: float=.5, # of advantages among equal screens
     discount: float=.95,   # as of `screen_advantages`
     std: str="sample",     # as of `group_advantages`
@@ -250,7 +250,7 @@ def group_experiences(
 
 # %% ../../nbs/14e_runtime.rollouts.ipynb #09415a8a
 def group_tasks(
-    group: RolloutGroup,   # played
+    group: RolloutGroup,   # group of played rollouts
     step_weight: float=.5, # as of `group_experiences`
     discount: float=.95,   # likewise
     std: str="sample",     # likewise
@@ -326,7 +326,7 @@ class StepLimit:
         return min(budget, max(self.least, math.ceil(self.slack*max(won_lengths)) - len(start.before)))
 
     def count(self,
-        group: RolloutGroup, # played
+        group: RolloutGroup, # group of played rollouts
     ):
         "Remember the lengths of its successes, the last 20 of each kind."
         for r in group.rollouts:
@@ -342,7 +342,7 @@ class SuccessReplay:
     ): self.size, self.stored = size, OrderedDict()
 
     def complete(self,
-        group: RolloutGroup, # played
+        group: RolloutGroup, # group of played rollouts
     ) -> RolloutGroup:       # mixed, if there was a success to put into it
         "Keep a success of the group, or put a kept one into a group without."
         start, won = group.rollouts[0].start, [r for r in group.rollouts if r.success]
@@ -355,7 +355,7 @@ class SuccessReplay:
 
     def midway(self,
         start: Start,              # at an episode's beginning
-        rng: np.random.Generator,  # chooses the step
+        rng: np.random.Generator,  # random numbers that choose the step
     ) -> Start:                    # the same if no success from there is kept, or a very short one
         "Return a start within the kept success from `start`: behind half of its actions or more."
         stored = self.stored.get(start)
@@ -365,7 +365,7 @@ class SuccessReplay:
 
 # %% ../../nbs/14e_runtime.rollouts.ipynb #2dc60c47
 def start_to_json(
-    start: Start, # where rollouts begin
+    start: Start, # start of rollouts
 ) -> list:        # of plain values
     "Return a start as plain values for JSON."
     return [start.app, start.seed, list(map(to_dict, start.before))]
@@ -378,7 +378,7 @@ def start_from_json(
     return Start(app, seed, tuple(Action(**a) for a in before))
 
 def pack_groups(
-    groups: Iterable[RolloutGroup], # played
+    groups: Iterable[RolloutGroup], # groups of played rollouts
 ) -> tuple[str, list[bytes]]:       # JSON, and a PNG for each different screen
     "Return groups as a text and pictures."
     screens, questions = {}, {}
@@ -472,7 +472,7 @@ class GroupSource:
 class RolloutSource(GroupSource):
     "Groups of rollouts for one update after the other."
     def __init__(self,
-        starts: Sequence[Start],          # to practise
+        starts: Sequence[Start],          # starts to practise on
         fmt: PromptFormat,                # of the policy
         play: PlayRules=PlayRules(),      # how rollouts are played
         rules: SourceRules=SourceRules(), # how groups are chosen and kept
@@ -508,7 +508,7 @@ class RolloutSource(GroupSource):
         return groups
 
     def take(self,
-        group: RolloutGroup, # played
+        group: RolloutGroup, # group of played rollouts
     ):
         "Count a group; into the queue with it if there is something to compare."
         own = group.rollouts

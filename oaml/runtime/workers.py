@@ -178,7 +178,7 @@ class RolloutServer:
     def __init__(self,
         source: WorkedSource,               # whose rounds are played
         weights: Callable[[object], bytes], # an actor -> its weights as safetensors
-        address: str="tcp://127.0.0.1:*",   # where to listen
+        address: str="tcp://127.0.0.1:*",   # address to listen on, such as tcp://127.0.0.1:*
         key: str|None=None,                 # shared secret; None: this machine only
     ):
         check_address(address, key)
@@ -311,7 +311,7 @@ class EngineSource(RolloutSource):
     "Groups of rollouts, played by an engine, one call a group."
     def __init__(self,
         *args,             # as of `RolloutSource`
-        engine: Executor,  # makes the calls
+        engine: Executor,  # engine that makes the calls
         weights: Callable[[object], bytes], # an actor -> its weights as safetensors
         play_start: Callable[[bytes, int, list, int|None, int], tuple[str, list[bytes]]], # weights, version, start as JSON, its limit, seed -> its group, packed
         deadline: float=600., # seconds for a round, at most
@@ -322,8 +322,8 @@ class EngineSource(RolloutSource):
         self.sent = None, None, b""  # actor, version, weights
 
     def play_round(self,
-        actor,        # whose weights play
-        version: int, # of them
+        actor,        # actor whose weights play
+        version: int, # version of the weights
     ) -> list[RolloutGroup]: # as they were played
         "Play one round of groups. Raises RuntimeError for a call that fails, and for one that is late."
         if self.sent[0] is not actor or self.sent[1] != version: self.sent = actor, version, self.weights(actor)

@@ -23,7 +23,7 @@ from .worker import http_address
 class TaskServerError(Exception):
     "A task server refused, or does not answer."
     def __init__(self,
-        reason: str,         # in words
+        reason: str,         # reason in words
         status: int|None=None, # of HTTP; None: there was no answer
     ):
         super().__init__(reason if status is None else f"{status}: {reason}")

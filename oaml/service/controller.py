@@ -53,7 +53,7 @@ class ServedTask:
     indices: list                                 # of its samples
     digest: str                                   # of them
     known: frozenset                              # the same, to look one up
-    workers: dict[int, ServedWorker]=field(default_factory=dict) # by their number
+    workers: dict[int, ServedWorker]=field(default_factory=dict) # workers by their numbers
     next_id: int=0                                # of the next worker
 
 def check_origin(
@@ -80,9 +80,9 @@ class RelayedSession(BareLease):
     "A client's session with a worker."
     def __init__(self,
         id: int,                        # of the session
-        controller: "TaskController",   # that relays it
+        controller: "TaskController",   # controller that relays the session
         task: str,                      # its name
-        worker: ServedWorker,           # that plays it
+        worker: ServedWorker,           # worker that plays the session
         index: int|str,                 # of the sample
     ):
         super().__init__(id)
@@ -127,7 +127,7 @@ class TaskController:
 
     # %% ../../nbs/16d_service.controller.ipynb #52462e00
     async def call(self,
-        worker: ServedWorker,  # to be asked
+        worker: ServedWorker,  # worker to be asked
         route: str,            # of the worker
         body: dict|None=None,  # for JSON; None: a GET
         seconds: float|None=None, # for the answer; None: a turn's
@@ -171,7 +171,7 @@ class TaskController:
     # %% ../../nbs/16d_service.controller.ipynb #b2bdd4e9
     def forget_worker(self,
         name: str,            # of the task
-        worker: ServedWorker, # that is gone
+        worker: ServedWorker, # worker that is gone
     ) -> None:
         "Forget a worker, and end its sessions; the task stays known."
         self.tasks[name].workers.pop(worker.id, None)
@@ -190,7 +190,7 @@ class TaskController:
 
     # %% ../../nbs/16d_service.controller.ipynb #83c3258a
     async def sync(self,
-        worker: ServedWorker, # to be asked
+        worker: ServedWorker, # worker to be asked
     ) -> None:
         "End the sessions that the worker has not, if they are not at work."
         before = set(worker.sessions)
@@ -260,7 +260,7 @@ class TaskController:
 
     # %% ../../nbs/16d_service.controller.ipynb #985df6b5
     async def relay(self,
-        session: RelayedSession, # that is meant
+        session: RelayedSession, # session that is meant
         route: str,              # of the worker
         body: dict,              # for JSON
         number: int|None=None,   # of the client's request
@@ -369,7 +369,7 @@ class TaskController:
 
     # %% ../../nbs/16d_service.controller.ipynb #a0d067b8
     def agentbench_reply(self,
-        session: RelayedSession, # that is meant
+        session: RelayedSession, # session that is meant
         turn: dict,              # as the worker gave it
     ) -> dict:
         "Return the turn in AgentBench's words, with all that was said."

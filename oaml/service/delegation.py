@@ -90,7 +90,7 @@ class EnvironmentDelegation:
     async def post_create_docker_container(self,
         subtype: str,         # one of `get_subtypes`
         environment_id: str,  # the container's name
-        environment_url: str, # where it answers
+        environment_url: str, # address where it answers
     ) -> None:
         "Prepare a new container once it is healthy; does nothing unless overridden."
 

@@ -32,7 +32,7 @@ class ManualController(EnvironmentController):
     "Lends addresses."
     def __init__(self,
         delegation: EnvironmentDelegation,       # what is needed
-        state: MemoryState|RedisState|None=None, # who has what
+        state: MemoryState|RedisState|None=None, # state: which session has what
         lease_s: float=LEASE_S,                  # of a silent session, seconds
         urls: dict[str, str]|None=None,          # subtype: where it answers
     ):
@@ -87,7 +87,7 @@ class ObjectController(EnvironmentController):
     "Lends Python objects, made by the delegation's `make_environment`."
     def __init__(self,
         delegation: EnvironmentDelegation,       # what is needed
-        state: MemoryState|RedisState|None=None, # who has what
+        state: MemoryState|RedisState|None=None, # state: which session has what
         lease_s: float=LEASE_S,                  # of a silent session, seconds
         where: str="inprocess",                  # one of `OBJECT_DRIVERS`
         address: str="local",                    # of a Ray cluster, host:port
@@ -190,7 +190,7 @@ class DockerController(EnvironmentController):
 
     def __init__(self,
         delegation: EnvironmentDelegation,       # what is needed
-        state: MemoryState|RedisState|None=None, # who has what
+        state: MemoryState|RedisState|None=None, # state: which session has what
         lease_s: float=LEASE_S,                  # of a silent session, seconds
         connection: dict|None=None,              # arguments of `docker.DockerClient`, such as base_url; None: as DOCKER_HOST says
         network_name: str|None=None,             # the containers' network; None: Docker's bridge for services, none for others

@@ -47,7 +47,7 @@ def tool_arguments(
 
 def called_action(
     arguments: str,   # of a call, JSON text
-    tool: str="act",  # that is called
+    tool: str="act",  # name of the tool that is called
 ) -> Action:          # of type `failed`, with the reason in `raw`, if it asks for none
     "Return the action that a tool call asks for."
     try:
@@ -105,7 +105,7 @@ class GuiTask(Task):
 
     def sync_start_sample(self,
         index: int|str,   # one of `get_indices`
-        session: Session, # whose agent acts
+        session: Session, # session whose agent acts
     ) -> TaskSampleExecutionResult:
         "Play an episode. Its result has `success`, `reached`, `steps`, `invalid`."
         device, seed = self.open_sample(index)

@@ -221,7 +221,7 @@ class RewardHistoryItem:
 @checked(config=_RECORD)
 class TaskSampleExecutionResult:
     "What a task says at the end of a sample."
-    status: SampleStatus=SampleStatus.COMPLETED # how it ended
+    status: SampleStatus=SampleStatus.COMPLETED # status: how the sample ended
     result: Any=None                            # what JSON can hold
 
 @plain_errors
@@ -242,7 +242,7 @@ class AgentOutput:
 class TaskOutput:
     "One sample's outcome, as `calculate_overall` gets a list of them."
     index: int|str|None=None                            # of the sample
-    status: SampleStatus=SampleStatus.RUNNING           # how it stands
+    status: SampleStatus=SampleStatus.RUNNING           # status: how the sample stands
     result: Any=None                                    # what the task said at its end
     history: list[Annotated[RewardHistoryItem|dict, Field(union_mode="left_to_right")]]|None=field(default_factory=list) # messages and rewards
     history_ptr: int=0                                  # the first item that is new
@@ -253,7 +253,7 @@ SampleIndex = int|str
 
 def nearest_index(
     index: Any,                 # that is not known
-    known: Sequence[SampleIndex], # those that are
+    known: Sequence[SampleIndex], # indices that are known
 ) -> str:
     "Return words for an index that does not exist, with the nearest one that does."
     other = next((k for k in known if not isinstance(index, bool) and type(k) is not type(index) and str(k) == str(index)), None)
@@ -273,7 +273,7 @@ class TaskTurn:
     status: SampleStatus=SampleStatus.RUNNING # how the sample stands
     reward: float=0.                    # of this turn
     metrics: dict=field(default_factory=dict) # of this turn
-    result: Any=None                    # at the end
+    result: Any=None                    # result at the end
     error: str|None=None                # why it ended, if by no will of the task's
     full: bool|None=None                # whether `messages` are the whole history; None: the worker does not say
 

@@ -28,7 +28,7 @@ LEASE_S = 600. # seconds after which a session that was not renewed loses its en
 class EnvironmentRecord:
     "What is known of an environment."
     subtype: str               # the delegation's word for its kind
-    exclusive: bool=False      # for one session
+    exclusive: bool=False      # whether it is for one session alone
     max_s: float=0.            # seconds after which it ends, also in use; 0: never
     owner: str=""              # the controller that made it
     made_s: float=0.           # when, on the state's clock; the state fills it in
@@ -84,8 +84,8 @@ class MemoryState:
             if session: await self.claim(environment, session, 0, 0, seconds)
 
     async def claim(self,
-        environment: str,       # which
-        session: str,           # for whom
+        environment: str,       # id of an environment
+        session: str,           # id of the session that wants it
         most_sessions: int=0,   # that may have it at once; 0: any number
         most_uses: int=0,       # sessions that may ever have it; 0: any number
         seconds: float=LEASE_S, # until the session's deadline
@@ -107,7 +107,7 @@ class MemoryState:
 
     # %% ../../nbs/16g_service.state.ipynb #a48e000c
     async def renew(self,
-        session: str,           # at work
+        session: str,           # id of a session that is at work
         seconds: float=LEASE_S, # from now to its new deadline
     ) -> bool:
         "Put the session's deadline off; False if it is past, or the session has ended."
@@ -117,7 +117,7 @@ class MemoryState:
             return True
 
     async def end(self,
-        session: str, # over
+        session: str, # id of a session that is over
     ) -> list[str]:
         "Return the environments it had; it has none from now on."
         with self._step():
@@ -130,7 +130,7 @@ class MemoryState:
 
     # %% ../../nbs/16g_service.state.ipynb #c4c92e81
     async def offer(self,
-        environment: str, # that is made
+        environment: str, # id of an environment that is made
         shelf: str,       # a name that its borrowers know
     ) -> None:
         "Put an environment on a shelf: from now on `take` lends it. Of one that is unknown or retired, nothing."
@@ -139,7 +139,7 @@ class MemoryState:
 
     async def take(self,
         shelf: str,             # of which one is wanted
-        session: str,           # for whom
+        session: str,           # id of the session that wants one
         most_sessions: int=0,   # that may have one at once; 0: any number
         most_uses: int=0,       # sessions that may ever have one; 0: any number
         seconds: float=LEASE_S, # until the session's deadline
@@ -165,7 +165,7 @@ class MemoryState:
 
     # %% ../../nbs/16g_service.state.ipynb #a48e000f
     async def retire(self,
-        environment: str,    # to be ended
+        environment: str,    # id of an environment to be ended
         force: bool=False,   # also if sessions have it: they end
     ) -> bool:
         "Stop lending an environment; False if a session has it (without `force`), or there is none."
@@ -177,7 +177,7 @@ class MemoryState:
             return True
 
     async def forget(self,
-        environment: str, # is no more
+        environment: str, # id of an environment that is no more
     ) -> None:
         "Drop all that is known of it."
         with self._step():
@@ -185,7 +185,7 @@ class MemoryState:
             self.retired.discard(environment)
 
     async def look(self,
-        environment: str, # which
+        environment: str, # id of an environment
     ) -> dict|None:
         "Return `record`, `uses`, `users` (sessions), `age_s`, `offered` (to others), `retired`; None if the environment is unknown."
         with self._step():
@@ -200,7 +200,7 @@ class MemoryState:
     # %% ../../nbs/16g_service.state.ipynb #a48e0012
     async def lock(self,
         name: str,      # of the lock
-        holder: str,    # who wants it
+        holder: str,    # name of the holder who wants it
         seconds: float, # until it is free again by itself
     ) -> bool:
         "Take a lock, or put off its deadline; False if another has it."
@@ -480,7 +480,7 @@ for _name, _answer in dict(add=_nothing, claim=bool, renew=bool, end=list, expir
 
 # %% ../../nbs/16g_service.state.ipynb #a48e001c
 async def check_state(
-    state: MemoryState|RedisState, # empty
+    state: MemoryState|RedisState, # an empty state
     moment: float=.3,              # seconds that a short lease has; what is not to run out has an hour
 ) -> None:
     "Raise AssertionError where a state does not keep its word; leaves it empty."

@@ -112,7 +112,7 @@ class Session:
 
     # %% ../../nbs/16b_service.task.ipynb #17e7faf7
     async def action(self,
-        *injection, # added first
+        *injection, # messages or other items that are added first
     ) -> AgentOutput:
         "Give what was injected, and wait for the agent. Raises AgentCancelledException, SchemaError."
         self.inject(injection)
@@ -130,7 +130,7 @@ class Session:
 
     # %% ../../nbs/16b_service.task.ipynb #f5904f8d
     def sync_action(self,
-        *injection, # added first
+        *injection, # messages or other items that are added first
     ) -> AgentOutput:
         "Take the agent's action in a task that runs in a thread, as `action` does. Raises AgentCancelledException, SchemaError, RuntimeError."
         if self.loop is None: raise RuntimeError("sync_action: is for sync_start_sample; here, await session.action()")
@@ -205,14 +205,14 @@ class Task:
 
     def sync_start_sample(self,
         index: SampleIndex, # of the sample
-        session: Session,   # to play
+        session: Session,   # session to play in
     ) -> TaskSampleExecutionResult:
         "Play a sample, in a thread; ask the agent by `session.sync_action()`."
         raise _missing(self, "sync_start_sample", "how a sample is played")
 
     async def start_sample_custom(self,
         task: dict,       # as the client describes it
-        session: Session, # to play
+        session: Session, # session to play in
     ) -> TaskSampleExecutionResult:
         "Play a sample that the client describes (index -1)."
         raise _missing(self, "start_sample_custom", "how a sample is played that the client describes (index -1)")
@@ -229,7 +229,7 @@ class Task:
     # %% ../../nbs/16b_service.task.ipynb #ce3265cb
     async def start_sample(self,
         index: SampleIndex, # of the sample
-        session: Session,   # to play
+        session: Session,   # session to play in
     ) -> TaskSampleExecutionResult:
         "Play a sample; by default `sync_start_sample` does, in a thread."
         if self.full_async: raise NotImplementedError("start_sample: a task with full_async has to implement it")
@@ -397,14 +397,14 @@ class IsolatedTask(Task):
 
     async def start_sample(self,
         index: SampleIndex, # of the sample
-        session: Session,   # to play
+        session: Session,   # session to play in
     ) -> TaskSampleExecutionResult:
         "Play a sample in a process."
         return await self._relay(dict(index=index, custom=None), session)
 
     async def start_sample_custom(self,
         task: dict,       # as the client describes it
-        session: Session, # to play
+        session: Session, # session to play in
     ) -> TaskSampleExecutionResult:
         "Play a described sample in a process."
         return await self._relay(dict(index=-1, custom=task), session)

@@ -50,7 +50,7 @@ class SampleLease(BareLease):
     "A client's session with a task."
     def __init__(self,
         id: int,              # of the session
-        worker: "TaskWorker", # that serves it
+        worker: "TaskWorker", # worker that serves the session
     ):
         super().__init__(id)
         self.worker, self.session, self.index, self.runner, self.notify = worker, Session(id, worker.task.tools), None, None, True
@@ -122,7 +122,7 @@ _KEPT = 256  # sessions that have ended, whose last answer is kept
 class LastAnswers(OrderedDict):
     "What sessions that have ended were answered last, by their number: for clients that did not get it and ask again."
     def keep(self,
-        lease: BareLease, # that has ended
+        lease: BareLease, # lease that has ended
     ):
         "Keep it; the oldest is forgotten."
         self[lease.id] = lease.requests
@@ -174,7 +174,7 @@ class TaskWorker:
 
     # %% ../../nbs/16c_service.worker.ipynb #65e9ec60
     def keep(self,
-        lease: SampleLease, # that has ended
+        lease: SampleLease, # lease that has ended
     ) -> None:
         "Keep the last answer, for a client that did not get it; tell the controller of an end that no answer tells."
         self.finished.keep(lease)
@@ -189,7 +189,7 @@ class TaskWorker:
         self.abandoned.add(lease.runner)
 
     async def end(self,
-        lease: SampleLease, # to be closed
+        lease: SampleLease, # lease to be closed
     ) -> None:
         "Close it; returns when its place is free."
         if self.leases.leases.get(lease.id) is lease: await self.leases.close(lease.id)

@@ -166,7 +166,7 @@ def changing_state(
 
 @torch.no_grad()
 def load_changing_state(
-    model: nn.Module,              # changed in place
+    model: nn.Module,              # module, changed in place
     saved: dict[str, torch.Tensor] # from `changing_state`
 ):
     "Copy `saved` into `model`; raise TrainingError if names or shapes differ."

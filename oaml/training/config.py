@@ -315,7 +315,7 @@ def unknown_key(
 
 # %% ../../nbs/13a_training.config.ipynb #8a0c1301
 def metric_names(
-    config: "TrainingConfig", # any
+    config: "TrainingConfig", # a configuration of a training
 ) -> tuple[str, ...]:         # names for `logging.metric`
     "Return the figures that `oaml train` has of an evaluation in this run."
     from oaml.apps.catalog import TRAIN_APPS
@@ -520,8 +520,8 @@ def config_values(
     return walk(config.model_dump(mode="json"), ())
 
 def changed_keys(
-    before: TrainingConfig, # how it was
-    after: TrainingConfig,  # how it is
+    before: TrainingConfig, # configuration as it was
+    after: TrainingConfig,  # configuration as it is
     ignore: tuple=()        # keys, or whole sections, that may differ
 ) -> list[str]:             # e.g. ["training.seed: 0 before, 1 now"]
     "Return the keys in which two configurations differ."

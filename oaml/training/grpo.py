@@ -43,7 +43,7 @@ def group_advantages(
 # %% ../../nbs/13f_training.grpo.ipynb #64b1680c
 def importance_ratios(
     log_probs: Tensor,      # (answers, tokens), now
-    old: Tensor,            # as drawn
+    old: Tensor,            # log-probabilities as drawn
     mask: Tensor,           # 1 at answers' tokens
     level: str="token",     # "token" or "sequence"
 ) -> Tensor:                # (answers, tokens), or (answers, 1)
@@ -94,10 +94,10 @@ def token_divisors(
 # %% ../../nbs/13f_training.grpo.ipynb #57731255
 def clipped_loss(
     log_probs: Tensor,            # (answers, tokens), now, with gradient
-    old: Tensor,                  # as drawn
+    old: Tensor,                  # log-probabilities as drawn
     advantages: Tensor,           # (answers,) or (answers, tokens)
     mask: Tensor,                 # 1 at answers' tokens
-    rule: LossRule=LossRule(),    # how
+    rule: LossRule=LossRule(),    # rule of the loss
     reference: Tensor|None=None,  # log-probabilities of the model not to go far from; needed if `rule.beta`
     answers: int|None=None,       # in the whole window; None: these
     tokens: float|None=None,      # likewise
@@ -126,7 +126,7 @@ class TaskStatus:
 class TaskAndContent:
     "A task's data with its status, with AgentCPM-GUI's fields."
     data: dict          # what `_process_inputs` takes
-    status: TaskStatus  # how it fared
+    status: TaskStatus  # status: what became of the answer
 
 # %% ../../nbs/13f_training.grpo.ipynb #165a5602
 def completion_tensors(
@@ -205,10 +205,10 @@ MAX_GAP = dict(float32=.01, bfloat16=.1) # nats: of one token; of an answer's to
 def check_gaps(
     experiences: list[Experience], # a part
     now: Tensor,                   # (answers, tokens): log-probabilities as they are learnt from
-    old: Tensor,                   # as drawn
+    old: Tensor,                   # log-probabilities as drawn
     mask: Tensor,                  # 1 at answers' tokens
     version: int|None,             # of the weights now; only what they drew is compared
-    exact: bool=True,              # is all computed in float32?
+    exact: bool=True,              # whether all is computed in float32
 ) -> float:                        # the largest gap of a token, nats; -1 if these weights drew nothing
     "Return how far drawing and learning are apart. Raises TrainingError that names the tokens where it is more than `MAX_GAP`."
     same = torch.tensor([x.version == version for x in experiences], device=mask.device)
@@ -236,10 +236,10 @@ def _in_float32(adapter, bf16: bool) -> bool: return not bf16 and all(p.dtype in
 def policy_gradients(
     adapter,                        # its weights' `grad` is added to
     experiences: list[Experience],  # a window
-    rule: LossRule=LossRule(),      # how
+    rule: LossRule=LossRule(),      # rule of the loss
     temperature: float=1.,          # that was drawn at
     prompts: int=4,                 # in a part
-    bf16: bool=False,               # autocast?
+    bf16: bool=False,               # whether to compute in bfloat16 (autocast)
     reference=None,                 # the model that training began with; needed if `rule.beta`, else only the middle part is compared
     version: int|None=None,         # of the weights now: what they drew tells how far drawing and learning are apart; None: nothing was drawn by them
     after_part: Callable[[], None]=lambda: None, # called after each part

@@ -24,7 +24,7 @@ def gradients(
     adapter,             # its weights' `grad` is added to
     batches: list[dict], # of `prepare_inputs`
     tokens: float,       # supervised in the whole window
-    bf16: bool,          # autocast?
+    bf16: bool,          # whether to compute in bfloat16 (autocast)
 ) -> torch.Tensor:       # the losses' sum, float32
     "Compute the losses of `batches` and their gradients."
     total = torch.zeros((), device=adapter.device)
@@ -68,9 +68,9 @@ class Helpers:
     "Processes that compute gradients of the same weights. Close them, or use them in a `with`."
     def __init__(self,
         adapter,     # on a CPU; its weights move to shared memory
-        n: int,      # how many
-        bf16: bool,  # autocast?
-        threads: int=1, # of each
+        n: int,      # number of processes
+        bf16: bool,  # whether to compute in bfloat16 (autocast)
+        threads: int=1, # threads of each process
     ):
         if adapter.device.type != "cpu":
             raise TrainingError(f"training.processes: helpers work on CPUs; this model is on {adapter.device}")
@@ -216,7 +216,7 @@ class Ranks:
 
     def follow(self,
         windows,    # has `next`, as `Prefetch`
-        bf16: bool, # autocast?
+        bf16: bool, # whether to compute in bfloat16 (autocast)
     ) -> bool:      # False: the run has ended
         "Do this process's part of a step."
         if (step := self._told()) is None: return False

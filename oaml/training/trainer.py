@@ -54,7 +54,7 @@ def steps_per_epoch(
 def epoch_order(
     n: int,      # samples in the data set
     seed: int,   # the run's seed
-    epoch: int,  # from 0
+    epoch: int,  # number of the epoch, from 0
 ) -> np.ndarray: # (n,) indices, each once
     "Return the order of samples in an epoch."
     return np.random.default_rng([seed, epoch]).permutation(n)
@@ -93,7 +93,7 @@ def grouped_order(
 @dataclass
 class Window:
     "What one optimizer step trains on."
-    epoch: int                # from 0
+    epoch: int                # number of the epoch, from 0
     indices: list[list[int]]  # samples of each micro-batch
     inputs: list[dict]        # prepared tensors of each micro-batch
     tokens: float             # supervised tokens over all of them, each times its weight
@@ -271,7 +271,7 @@ class Trainer:
     def __init__(self,
         adapter,                       # a BaseVLMAdapter
         dataset,                       # has __len__ and __getitem__ -> SFT sample, a pure function of the index
-        config: TrainingConfig,        # every knob
+        config: TrainingConfig,        # configuration with every knob
         out_dir: str|Path|None=None,   # the run's folder; None: config.output_dir
         evaluate=None,                 # (adapter, step) -> dict of figures, one of them config.logging.metric
         hooks=(),                      # objects with methods named as in EVENTS, called with the trainer
@@ -325,7 +325,7 @@ class Trainer:
     def _maker(self) -> WindowMaker: return self.window_maker(self.adapter, self.adapter.prepare_inputs)
 
     def window_maker(self,
-        adapter,           # counts tokens
+        adapter,           # adapter, which counts tokens
         encode: Callable,  # as an adapter's `prepare_inputs`
     ) -> WindowMaker:
         "Return what makes this run's windows, or of several processes this one's part of them."

@@ -302,7 +302,7 @@ def _scaled(image: Image.Image, scale: float) -> Image.Image:
 def _captioned(
     frame: Image.Image, # a picture
     head: str,          # before the text, in bold
-    text: str,          # under it
+    text: str,          # text under the picture
     note: str="",       # under that, in grey
     colour: str=INK     # of the head
 ) -> Image.Image:       # the picture with a thin frame, and a strip of text below

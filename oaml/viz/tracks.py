@@ -57,7 +57,7 @@ class Track:
 
 # %% ../../nbs/01c_viz.tracks.ipynb #02d9925c
 def session_tracks(
-    sessions: list[Session],  # recorded by anyone
+    sessions: list[Session],  # sessions recorded by any program or person
     judge: Callable[[Action, Target], bool]|None=None, # whether an action is this acceptable one; None: no verdicts
     run: str="",              # whose actions these are
     python: str="",           # code that gives an episode again, with {session} and {episode} to be filled in
@@ -70,7 +70,7 @@ def session_tracks(
 
 # %% ../../nbs/01c_viz.tracks.ipynb #7f98fb70
 def cut_tracks(
-    tracks: list[Track], # in order
+    tracks: list[Track], # tracks in order
     start: int=0,        # the first step that stays, counted over all tracks
     stop: int|None=None, # the first that goes again; None: all stay
 ) -> list[Track]:        # those with a step left
