@@ -38,7 +38,7 @@ def load_episodes(
     return [_read_line(text, Path(path), n) for n, text in enumerate(lines, 1) if text.strip()]
 
 def _read_line(text: bytes, path: Path, n: int) -> Episode:
-    "Return the episode of line `n`. Raises SchemaError."
+    "Return the episode of line `n`. Raises ValueError naming file and line."
     fields, where = read_json(text, str(path), dict, n), f"{path}, line {n}"
     if "goal_family" in fields: return _of_outcome(fields, where)
     if "did" in fields: return _of_visit(fields, where)

@@ -54,7 +54,7 @@ def introduce(
 def agent_label(
     agent: Agent, # or what is to be one
 ) -> str:
-    "Return the name of an agent in tables; without a name that of its class."
+    "Return the name of an agent in tables: its own, or that of its class."
     return str(getattr(agent, "name", None) or type(agent).__name__)
 
 def ask_agent(

@@ -776,7 +776,7 @@ def _fewer_pixels(config: TrainingConfig) -> str:
     return f"Let the model see fewer pixels (model.max_pixels{f', now {config.model.max_pixels:,}' if config.model.max_pixels else ''}), use a smaller model or screen{low}, or spread it over devices (model.max_memory)"
 
 def _trained_memory(adapter) -> str:
-    "Return what the weights that are trained take, if it is much; with LoRA it is little."
+    "Return in words how much memory the weights that are trained take; empty if it is less than a GiB, as with LoRA."
     n = sum(p.numel() for p in adapter.trainable_parameters())
     gib = n*BYTES_TRAINED/2**30
     if gib < 1: return ""
